@@ -40,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks run without 
 
 from housekeeping import large_job
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Job
@@ -75,7 +75,7 @@ def columns(database: Database, token: str) -> list[Request]:
     """One column, many times."""
     with database.write() as session:
         spec = JobSpec(name="long", baseline=Arm(recipe="bf16"), candidates=(Arm(recipe="nvfp4"),))
-        run = submit_job(session, spec, criteria_from_mapping({"margin": "1%"}), order=Order(reuse=False)).runs[0]
+        run = submit_job(session, spec, policy_from_mapping({"margin": "1%"}), order=Order(reuse=False)).runs[0]
         loss = 2.0 + np.random.default_rng(0).normal(0, 0.1, _STEPS)
         for first in range(0, _STEPS, store.SEALED_STEPS):
             part = loss[first : first + store.SEALED_STEPS]
@@ -87,7 +87,7 @@ def columns(database: Database, token: str) -> list[Request]:
 def findings(_database: Database, token: str) -> list[Request]:
     """A list whose every item is wrong."""
     job = {"name": "x", "baseline": {"recipe": "bf16"}, "candidates": [{"recipe": "q"}] * _CANDIDATES}
-    return [Request(path="/api/v1/jobs:plan", method="POST", body=json.dumps({"job": job, "criteria": {"margin": "1%"}}), token=token)]
+    return [Request(path="/api/v1/jobs:plan", method="POST", body=json.dumps({"job": job, "policy": {"margin": "1%"}}), token=token)]
 
 
 def figures(database: Database, token: str) -> list[Request]:

@@ -1,5 +1,5 @@
 """How often is the judge wrong? The acceptance protocol A1 to A13 on synthetic curves of known truth and on seven public reruns,
-F1 to F6 on run floors that are borrowed from public reruns, F7 to F9 on those of a model that is of no family on record,
+F1 to F6 on run-to-run noise that are borrowed from public reruns, F7 to F9 on those of a model that is of no family on record,
 F10 on reruns that were stopped early, F11 on the clean groups of examples/public, P1 to P4 on few points and unfinished runs,
 E1 to E3 on public sets and held-out losses,
 R1 to R5 on honest runs and copies, T1 and T2 on margins in tokens,
@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import borrowed_floors
+import borrowed_noise
 import clean_groups
 import early_stops
 import expected
@@ -33,9 +33,9 @@ import unseen_families
 from marks import Line, share
 from scipy.signal import lfilter
 
-from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.interval import t_quantile
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.speed import fit_law, token_tax
 from parity.judging.verdict import Verdict, judge
 from parity.judging.window import mean_se
@@ -45,7 +45,7 @@ LEVEL, RUN_SD, PAIR_SD, BATCH_SD, STEPS = 3.34, 0.0040, 0.0038, 0.08, 1530
 STOCHASTIC_SD = 0.0018  # shares of the loss: 1.5 times the run sd of the noisiest known group, as the judge assumes of stochastic rounding
 DATA = Path(__file__).parents[1] / "tests" / "data"
 MARGINS = ("1.0%", "0.5%", "0.25%")
-POLICY = {margin: criteria_from_mapping({"margin": margin, "schedule": "decayed"}) for margin in MARGINS}
+POLICY = {margin: policy_from_mapping({"margin": margin, "schedule": "decayed"}) for margin in MARGINS}
 
 
 def ar1(rng: np.random.Generator, count: int, n: int, rho: float) -> np.ndarray:
@@ -72,7 +72,7 @@ def public_reruns() -> list[Curve]:
     return [dataclasses.replace(run, rounding="nearest") for run in read_runs(str(DATA / "nanogpt_reruns.npz"))]
 
 
-def one(base: Sequence[Curve], cand: Sequence[Curve], policy: Criteria, planned: int = STEPS) -> Verdict:
+def one(base: Sequence[Curve], cand: Sequence[Curve], policy: Policy, planned: int = STEPS) -> Verdict:
     """Judge one candidate."""
     return judge(base, {"candidate": cand}, policy, planned_steps=planned)[0]
 
@@ -199,7 +199,7 @@ def a5(quick: bool) -> Iterator[Line]:
 def a7(quick: bool) -> Iterator[Line]:
     """Pairs cut before their plan ends."""
     runs = public_reruns()[: 4 if quick else 7]
-    unstated = criteria_from_mapping({"margin": "1.0%"})
+    unstated = policy_from_mapping({"margin": "1.0%"})
     for cut in (0.10, 0.25, 0.50, 0.75):
         end = int(1750 * cut)
         short = [curve_from_arrays(run.steps[:end], run.loss[:end], rounding="nearest") for run in runs]
@@ -271,8 +271,9 @@ def a13(quick: bool) -> Iterator[Line]:
 
 
 def f6(_quick: bool) -> Iterator[Line]:
-    """The public reruns, one against one, with the run floor of a family that is half as noisy as they are, and with that of no family."""
-    for family in (borrowed_floors.TRACK3, borrowed_floors.RECORDS, unseen_families.ANY_DECODER):
+    """The public reruns, one against one, with the run-to-run noise of a family that is half as noisy as they are, and with that of no
+    family."""
+    for family in (borrowed_noise.TRACK3, borrowed_noise.RECORDS, unseen_families.ANY_DECODER):
         named = {"baseline": family, "candidate": family}
         for margin in MARGINS:
             states: Counter[str] = Counter()
@@ -284,7 +285,7 @@ def f6(_quick: bool) -> Iterator[Line]:
                     POLICY[margin],
                     assume_complete=True,
                     baseline_name="baseline",
-                    floors=borrowed_floors.public_floors(),
+                    noise_table=borrowed_noise.public_noise_table(),
                     families=named,
                 )
                 states[verdict.verdict] += 1
@@ -303,7 +304,7 @@ CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     "A11": a11,
     "A12": a12,
     "A13": a13,
-    **borrowed_floors.CHECKS,
+    **borrowed_noise.CHECKS,
     "F6": f6,
     **unseen_families.CHECKS,
     **early_stops.CHECKS,

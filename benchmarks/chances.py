@@ -17,9 +17,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.judging.chances import chances_of
-from parity.judging.criteria import FINISHED_FLOOR, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.document_types import ChancesDocument, VerdictDocument
+from parity.judging.policy import FINISHED_FLOOR, policy_from_mapping
 from parity.judging.verdict import judge
 
 STEPS = np.arange(1, 121)
@@ -29,7 +29,7 @@ MARGIN = 0.01 * LATE
 BATCH_SD, OWN_SD = 0.05, 0.004
 BINS = (0.0, 0.1, 0.35, 0.65, 0.9, 1.0)
 LEAST_JOBS, MARK = 150, 0.07
-POLICY = criteria_from_mapping({"margin": "1%", "schedule": "decayed"})
+POLICY = policy_from_mapping({"margin": "1%", "schedule": "decayed"})
 
 
 def run_of(rng: np.random.Generator, seed: int, batch: np.ndarray, tau: float, gap: float) -> Curve:
@@ -116,7 +116,7 @@ def main() -> None:
     """Simulate, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1500, help="jobs of each setting")
-    parser.add_argument("--factors", type=float, nargs="+", default=[1.0, 0.6, 1.5], help="run noise over what the judge assumes")
+    parser.add_argument("--factors", type=float, nargs="+", default=[1.0, 0.6, 1.5], help="run-to-run noise over what the judge assumes")
     options = parser.parse_args()
     for factor in options.factors:
         for pairs in (1, 2, 4):

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from borrowed_floors import covered, pair
+from borrowed_noise import covered, pair
 from marks import Line, share
 
-from parity.judging.criteria import UNFINISHED_FLOOR
-from parity.judging.floors import ANY_DECODER, Floors, public_floors
 from parity.judging.interval import t_quantile
 from parity.judging.lending import evidence_families, find_lender
+from parity.judging.noise_table import ANY_DECODER, NoiseTable, public_noise_table
+from parity.judging.policy import UNFINISHED_FLOOR
 
 SETS = Path(__file__).parents[1] / "examples" / "public"
 CLEAN: Mapping[str, tuple[str, ...]] = {"gpt3-175b": ("arm", "batch", "round", "system"), "flux1-mxfp8": ("arm", "system")}
@@ -53,7 +53,7 @@ def pooled(groups: Sequence[Group]) -> float:
 
 def left_out(*, with_clean: bool) -> Iterator[tuple[str, float, float]]:
     """Each finished family with the coverage and the half-width that the others give it; the clean sets lend as if they were finished."""
-    rows = list(public_floors().rows)
+    rows = list(public_noise_table().rows)
     if with_clean:
         pattern = dict(next(row for row in rows if row["family"].startswith("modded-nanogpt-medium")))
         for name in CLEAN:
@@ -62,8 +62,8 @@ def left_out(*, with_clean: bool) -> Iterator[tuple[str, float, float]]:
                 for place, (runs, sd) in enumerate(clean_groups(name))
             ]
     single = np.ones(1)
-    for family in evidence_families(Floors(tuple(rows))):
-        lender = find_lender(Floors(tuple(row for row in rows if row["family"] != family.name)), ANY_DECODER, "nearest")
+    for family in evidence_families(NoiseTable(tuple(rows))):
+        lender = find_lender(NoiseTable(tuple(row for row in rows if row["family"] != family.name)), ANY_DECODER, "nearest")
         half = pair(lender, (single, single))[0].half_width(0.95)
         runs = sum(group.runs for group in family.groups)
         yield family.name, sum(group.runs * covered(math.sqrt(2.0) * group.share, half) for group in family.groups) / runs, half
@@ -73,7 +73,7 @@ def unfinished(*, with_clean: bool) -> Cases:
     """The groups of unfinished runs that round to nearest, by family."""
     found: dict[str, Sequence[Group]] = {
         name: [(group.runs, group.share) for group in family.groups]
-        for name, family in public_floors().families.items()
+        for name, family in public_noise_table().families.items()
         if name.startswith(UNFINISHED)
     }
     return {**found, **({name: clean_groups(name) for name in CLEAN} if with_clean else {})}
@@ -108,13 +108,13 @@ def f11(_quick: bool) -> Iterator[Line]:
         value = f"coverage {share(hits)}, half-width {100 * half:.3f} %, worst {worst[0]} {share(worst[1])}"
         yield Line(what=f"any-decoder {label}", value=value, mark="reported" if with_clean else ">= 93 %", ok=with_clean or hits >= 0.93)
         cases = unfinished(with_clean=with_clean)
-        floors, hit = [], []
+        noise_table, hit = [], []
         for name, groups in cases.items():
-            floors.append(needed({other: own for other, own in cases.items() if other != name}))
+            noise_table.append(needed({other: own for other, own in cases.items() if other != name}))
             if name not in CLEAN:
-                hit.append(coverage(groups, floors[-1]))
+                hit.append(coverage(groups, noise_table[-1]))
         today = float(np.mean([coverage(groups, UNFINISHED_FLOOR) for name, groups in cases.items() if name not in CLEAN]))
-        ends = f"{100 * min(floors):.3f} to {100 * max(floors):.3f} %"
+        ends = f"{100 * min(noise_table):.3f} to {100 * max(noise_table):.3f} %"
         value = f"would need {ends}, covers {share(float(np.mean(hit)))}; today's covers {share(today)}"
         yield Line(what=f"unfinished floor {label}", value=value, mark="reported", ok=True)
 

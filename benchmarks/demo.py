@@ -9,8 +9,8 @@ D4 calculated: the share of seeds with which the demo is right, where each run h
    and where a seed's gap is that of all its replicates, so that two of them do not average it
 D5 what is lent: its size with 95 % limits, what replicates alone show, whether seeds add to it (F test), and without each seed
 
-Right: MXFP8 passes and NVFP4 fails. Run noise is borrowed from the shipped reruns, which hold the seeds that are judged: D5 shows how far
-each of them moves it. Can fail: 30 further seeds are as likely to be unlike these as the number of recorded seeds
+Right: MXFP8 passes and NVFP4 fails. Run-to-run noise is borrowed from the shipped reruns, which hold the seeds that are judged: D5 shows
+how far each of them moves it. Can fail: 30 further seeds are as likely to be unlike these as the number of recorded seeds
 allows; D4 rests on normal offsets. Each line has a figure, its mark, and ok or MISS (exit code 1).
 """
 
@@ -26,16 +26,16 @@ import yaml
 from marks import Line, share
 from scipy import stats
 
-from parity.judging.criteria import Criteria, Multiplicity, criteria_from_mapping
 from parity.judging.curve import Curve, FloatArray, Rounding, curve_from_arrays
-from parity.judging.floors import DEMO, emulated_floors
 from parity.judging.interval import interval
 from parity.judging.lending import find_lender
+from parity.judging.noise_table import DEMO, emulated_noise_table
+from parity.judging.policy import Multiplicity, Policy, policy_from_mapping
 from parity.judging.run_floor import Prior, run_floor, run_term
 from parity.judging.verdict import Verdict, judge
 from parity.judging.window import StandardError
 from parity.recipes import rounds_to_nearest
-from tools.emulated_floors import late_means, spreads
+from tools.emulated_noise_table import late_means, spreads
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "experiments" / "demo_floor.jsonl"
@@ -73,7 +73,7 @@ def read() -> tuple[list[dict], Runs]:
     return records, runs
 
 
-def verdicts(base: Sequence[Curve], candidates: dict[str, Sequence[Curve]], policy: Criteria) -> dict[str, Verdict]:
+def verdicts(base: Sequence[Curve], candidates: dict[str, Sequence[Curve]], policy: Policy) -> dict[str, Verdict]:
     """The verdicts by candidate, as the service judges a job."""
     judged = judge(
         base,
@@ -82,7 +82,7 @@ def verdicts(base: Sequence[Curve], candidates: dict[str, Sequence[Curve]], poli
         planned_steps=JOB["job"]["schedule"]["steps"],
         layer_policy=JOB["job"]["layer_policy"],
         baseline_name=BASELINE,
-        floors=emulated_floors().only({DEMO}),
+        noise_table=emulated_noise_table().only({DEMO}),
         families=dict.fromkeys((BASELINE, *candidates), DEMO),
     )
     return {verdict.candidate: verdict for verdict in judged}
@@ -109,7 +109,7 @@ def counted(what: str, outcomes: Sequence[tuple[str, bool]]) -> Line:
     return Line(what=what, value=f"{right} of {len(outcomes)}{wrong}", mark=">= 29 of 30", ok=right >= TARGET * len(outcomes))
 
 
-def measured(runs: Runs, policy: Criteria) -> Iterator[Line]:
+def measured(runs: Runs, policy: Policy) -> Iterator[Line]:
     """D1 to D3."""
     whole = [seed for seed in runs[BEYOND] if all(len(runs[recipe].get(seed, ())) >= 2 for recipe in runs)]
     outcomes = []
@@ -138,13 +138,13 @@ def measured(runs: Runs, policy: Criteria) -> Iterator[Line]:
             accused += judged[WITHIN].verdict == "fail" or "BETTER_THAN_NOISE" in judged[WITHIN].codes
             outcomes.append((f"{seed} with {base.replicate} and {cand.replicate}: {judged[WITHIN].verdict}", is_right(judged)))
     line = counted("D3 QUICK: pairs of FP8 and MXFP8 that pass", outcomes)
-    yield Line(what=line.what, value=line.value, mark="shown: one pair shows no run noise", ok=True)
+    yield Line(what=line.what, value=line.value, mark="shown: one pair shows no run-to-run noise", ok=True)
     most = int(stats.binom.ppf(0.99, len(outcomes), BY_CHANCE))
     what = "D3 that fail, or are said to be better than noise explains"
     yield Line(what=what, value=str(accused), mark=f"<= {most}: 2.5 % by chance", ok=accused <= most)
 
 
-def calculated(runs: Runs, policy: Criteria) -> Iterator[Line]:
+def calculated(runs: Runs, policy: Policy) -> Iterator[Line]:
     """D4: demos of many seeds, whose gaps and run offsets are drawn as measured; all as shares of the loss."""
     late = {recipe: {seed: np.array([late_mean(run) for run in own]) for seed, own in seeds.items()} for recipe, seeds in runs.items()}
     level = float(np.mean([means.mean() for means in late[BASELINE].values()]))
@@ -172,7 +172,7 @@ def calculated(runs: Runs, policy: Criteria) -> Iterator[Line]:
 
 def drawn_runs(gaps: Gaps, times: float, rng: np.random.Generator) -> Gaps:
     """Levels (2,) of two runs an arm, as shares of the baseline's loss."""
-    lent = {rounding: find_lender(emulated_floors(), DEMO, rounding).floor.share for rounding in ("nearest", "stochastic")}
+    lent = {rounding: find_lender(emulated_noise_table(), DEMO, rounding).floor.share for rounding in ("nearest", "stochastic")}
     means = {BASELINE: 0.0, **{recipe: gap.mean() for recipe, gap in gaps.items()}}
     return {recipe: mean + times * lent[rounding_of(recipe)] * rng.normal(size=2) for recipe, mean in means.items()}
 
@@ -184,11 +184,11 @@ def drawn_seed(gaps: Gaps, rng: np.random.Generator) -> Gaps:
     }
 
 
-def drawn_right(levels: Gaps, within: dict[str, float], policy: Criteria, rng: np.random.Generator) -> bool:
+def drawn_right(levels: Gaps, within: dict[str, float], policy: Policy, rng: np.random.Generator) -> bool:
     """Whether the judge decides one demo rightly, from levels (2,) of its arms as shares of the loss."""
     confidence, margin = Multiplicity(looks=policy.looks, candidates=2).confidence(policy.confidence), policy.margin.nats(1.0)
     for recipe in (WITHIN, BEYOND):
-        lent = {one: find_lender(emulated_floors(), DEMO, rounding_of(one)).floor for one in (BASELINE, recipe)}
+        lent = {one: find_lender(emulated_noise_table(), DEMO, rounding_of(one)).floor for one in (BASELINE, recipe)}
         priors = [Prior(tau=floor.share, df=floor.df, basis=f"{floor.share}") for floor in lent.values()]
         floors = [run_floor(prior, levels[one], [0, 0]) for one, prior in zip(lent, priors, strict=True)]
         gap = float(levels[recipe].mean() - levels[BASELINE].mean()) + within[recipe] * rng.normal()
@@ -247,7 +247,7 @@ def within_error(runs: Runs, recipe: str) -> float:
 def main() -> int:
     """Print the lines."""
     records, runs = read()
-    policy = criteria_from_mapping(JOB["criteria"])
+    policy = policy_from_mapping(JOB["policy"])
     missed = False
     for line in itertools.chain(measured(runs, policy), calculated(runs, policy), noise(records)):
         print(f"{line.what}: {line.value} [{line.mark}] {'ok' if line.ok else 'MISS'}", flush=True)

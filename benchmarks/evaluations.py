@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, curve_from_arrays
 from parity.judging.evaluations.gap import clustered_gap, difference, gap_interval
 from parity.judging.evaluations.measured import Measured, measure
 from parity.judging.interval import Interval
+from parity.judging.policy import Policy
 from parity.judging.run_floor import Prior, prior_for
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "public" / "llama31-8b" / "curves.csv"
@@ -44,7 +44,7 @@ def read_runs(path: Path) -> dict[str, list[Curve]]:
 def measured(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> Measured:
     """Two arms at the last fifth of their steps, nothing stated but the recipe."""
     arms = [[dataclasses.replace(run, recipe="fp8") for run in arm] for arm in (baseline, candidate)]
-    return measure(*arms, Criteria(margin="1%"), confidence=0.95, planned_steps=None, paired=False, cluster=None, at=())
+    return measure(*arms, Policy(margin="1%"), confidence=0.95, planned_steps=None, paired=False, cluster=None, at=())
 
 
 def of_values(x: FloatArray, y: FloatArray, prior: Prior) -> Interval:
@@ -90,7 +90,7 @@ def groups(path: Path, rng: np.random.Generator) -> bool:
     """Arms drawn with each group's spread, 2 to 8 runs an arm: coverage of 0, and passes at a gap of one margin (nominal 2.5 %)."""
     with path.open() as file:
         spreads = [float(row["sd_nats"]) / float(row["mean_loss_nats"]) for row in csv.DictReader(file)]
-    held, prior = True, prior_for("bf16", None, Criteria(margin="1%"), 1.0)
+    held, prior = True, prior_for("bf16", None, Policy(margin="1%"), 1.0)
     for runs in (2, 3, 5, 8):
         covered = passes = 0
         for draw in range(DRAWS):

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from marks import PUBLIC_RUNS, Line, share
 
-from parity.judging.criteria import Criteria
 from parity.judging.curve import FloatArray, IntArray
 from parity.judging.evaluations.gap import gap_interval
 from parity.judging.interval import Interval
+from parity.judging.policy import Policy
 from parity.judging.run_floor import Prior, prior_for
 from parity.judging.schedule import log_slope
 
@@ -77,7 +77,7 @@ def gaps(group: Group, steps: IntArray, losses: FloatArray, runs: int, points: i
     """Intervals of random pairs of arms, with this number of runs and their last evaluations."""
     slope = None if group.finished else log_slope(steps, losses.mean(axis=0), loaded=group.loaded)
     level = float(losses[:, -points:].mean())
-    prior: Prior = prior_for(group.recipe, None, Criteria(margin="1%"), level, slope=slope)
+    prior: Prior = prior_for(group.recipe, None, Policy(margin="1%"), level, slope=slope)
     seeds = np.zeros(runs, np.int64)
     for _ in range(DRAWS):
         order = rng.permutation(len(losses))[: 2 * runs]
@@ -124,7 +124,7 @@ def _span(values: Sequence[float]) -> str:
 
 def e3(_quick: bool) -> Iterator[Line]:
     """Half-width of a finished pair that rounds to nearest, by the number of evaluations: no cliff at 12, 99 or 101."""
-    prior = prior_for("bf16", None, Criteria(margin="1%"), 1.0)
+    prior = prior_for("bf16", None, Policy(margin="1%"), 1.0)
     seeds = np.zeros(1, np.int64)
     before = 0.38
     for points in (1, 7, 11, 12, 20, 99, 101, 199, 201):

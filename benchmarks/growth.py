@@ -27,7 +27,7 @@ from sqlalchemy import make_url, select, text, update
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks run without installing this repository
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Event, IdempotencyKey, Job, Run, WebhookDelivery, Worker, new_id
@@ -108,8 +108,8 @@ def write(database: Database, jobs: int, steps: int) -> None:
     worker = Worker(id=new_id("w"), name="w", capability="cpu", slots=1, device=device, started_at=0.0, heartbeat_at=0.0)
     for _ in range(jobs):
         with database.write() as session:
-            criteria = criteria_from_mapping({"margin": "1%", "question": new_id("q")})
-            wanted = Submission(spec=spec, criteria=criteria, order=Order(reuse=False))
+            policy = policy_from_mapping({"margin": "1%", "question": new_id("q")})
+            wanted = Submission(spec=spec, policy=policy, order=Order(reuse=False))
             job, _ = submit_job_once(session, wanted, "t", new_id("k"), 60.0)
         for _ in range(RUNS_A_JOB):
             with database.write() as session:

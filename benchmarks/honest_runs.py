@@ -17,17 +17,17 @@ from marks import PUBLIC_RUNS, Line, share
 from scipy.signal import lfilter
 
 from parity.judging.arms import independent_runs
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.measured import measure
 from parity.judging.independence import dependence, resemblance
 from parity.judging.pairing import align, is_proven_somewhere, pair_by_batches
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import Verdict, judge
 from parity.readers import read_runs
 
 LEVEL, STEPS, BATCH_SD, PAIR_SD, TAU, SEED_SD = 2.08, 1000, 0.16, 0.02, 0.0005, 0.01
 MARGIN, BLOCK = 0.01 * LEVEL, 20
-POLICY = criteria_from_mapping({"margin": "1%", "schedule": "decayed"})
+POLICY = policy_from_mapping({"margin": "1%", "schedule": "decayed"})
 ACCUSATIONS = {"RUN_ABOVE_MARGIN", "REPLICATES_IDENTICAL", "ARMS_IDENTICAL", "DATA_ORDER_MISMATCH", "SEEDS_UNSTATED", "ARM_AVERAGED"}
 RERUNS = Path(__file__).parents[1] / "tests" / "data" / "nanogpt_reruns.npz"
 EVERY = (1, 5, 10, 16)

@@ -38,7 +38,7 @@ from sqlalchemy import insert, make_url, select, text, update
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks run without installing this repository
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server.app import create_app
 from server.database import sessions, store
 from server.database.sessions import Database
@@ -72,7 +72,7 @@ _WAITING = JobSpec(name="waiting", baseline=ArmSpec(recipe="bf16"), candidates=(
 def fill(database: Database, jobs: int, spec: JobSpec = _WAITING) -> None:
     """Open jobs: copies of one that was submitted, one in ten of them running."""
     with database.write() as session:
-        first = submit_job(session, spec, criteria_from_mapping({"margin": "1%"}), order=Order(reuse=False)).id
+        first = submit_job(session, spec, policy_from_mapping({"margin": "1%"}), order=Order(reuse=False)).id
     with database.write() as session:
         job = {column.name: getattr(session.get_one(Job, first), column.key) for column in Job.__table__.columns}
         arms = [{column.name: getattr(arm, column.key) for column in Arm.__table__.columns} for arm in session.get_one(Job, first).arms]
@@ -195,12 +195,12 @@ def gate(_settings: Settings, database: Database, jobs: int, server: psutil.Proc
     """Print how long a gate looks for a verdict that none of the earlier jobs can give."""
     spec = replace(_WAITING, data=Data(source="text", path="/data/corpus"))
     fill(database, 10 * jobs, spec)
-    criteria = criteria_from_mapping({"margin": "1%"})
+    policy = policy_from_mapping({"margin": "1%"})
     trainer = {"code_sha256": "0" * 64}
     with database.write() as session:
         session.execute(update(Job).values(config_hash=Job.id).execution_options(synchronize_session=False))
         for _ in range(20):
-            job = submit_job(session, spec, criteria, order=Order(reuse=False))
+            job = submit_job(session, spec, policy, order=Order(reuse=False))
             job.status, job.finished_at, job.device_class, job.threads = "concluded", time.time(), "cpu", 1
             for run in job.runs:
                 run.state, run.manifest = "finished", trainer | {"data_digest": "then"}
@@ -209,7 +209,7 @@ def gate(_settings: Settings, database: Database, jobs: int, server: psutil.Proc
         row.device, row.heartbeat_at = {**row.device, "trainer": trainer}, time.time()
         session.add(row)
     analyze(database)
-    question = reuse.Question(spec=spec, criteria=criteria, revision="", max_age_days=7.0, fresh=False)
+    question = reuse.Question(spec=spec, policy=policy, revision="", max_age_days=7.0, fresh=False)
 
     def look_up() -> None:
         with database.read() as session:
@@ -232,7 +232,7 @@ def large_job(database: Database) -> str:
     rate = 1e-3 * (0.55 + 0.45 * np.cos(np.pi * np.arange(_STEPS) / _STEPS))
     tokens = 4096.0 * np.arange(1, _STEPS + 1)
     with database.write() as session:
-        job = submit_job(session, spec, criteria_from_mapping({"margin": "1%"}), order=Order(reuse=False))
+        job = submit_job(session, spec, policy_from_mapping({"margin": "1%"}), order=Order(reuse=False))
         for run in job.runs:
             loss = np.float32(shape + rng.normal(0, 0.005) + rng.normal(0, 0.01, _STEPS)).astype(np.float64)
             columns = {"lm_loss": loss, "learning_rate": rate, "tokens": tokens} | dict.fromkeys(("loss", *_NOISY), loss)

@@ -32,8 +32,8 @@ from sqlalchemy import insert, make_url
 sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks run without installing this repository
 
 from benchmarks.housekeeping import analyze, processor_seconds, report
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import curve_from_arrays
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import judge
 from server.app import create_app
 from server.database.sessions import Database
@@ -79,7 +79,7 @@ def fill(database: Database, jobs: int) -> None:
     spec = JobSpec(name="job", baseline=ArmSpec(recipe="fp8_current"), candidates=(ArmSpec(recipe="nvfp4"), ArmSpec(recipe="mxfp8")))
     documents = verdict_documents()
     with database.write() as session:
-        first = submit_job(session, spec, criteria_from_mapping({"margin": "1%"})).id
+        first = submit_job(session, spec, policy_from_mapping({"margin": "1%"})).id
     with database.read() as session:
         row = session.get_one(Job, first)
         job = {column.name: getattr(row, column.key) for column in Job.__table__.columns}
@@ -121,7 +121,7 @@ def verdict_documents() -> list[str]:
     rng, at = np.random.default_rng(1), np.arange(1500)
     shape = 1.4 + 1.5 * np.exp(-at / 100) + rng.normal(0, 0.1, 1500)
     curves = [curve_from_arrays(at, shape + rng.normal(0, 0.01, 1500)) for _ in range(3)]
-    verdicts = judge(curves[:1], {"nvfp4": curves[1:2], "mxfp8": curves[2:]}, criteria_from_mapping({"margin": "1%"}), planned_steps=1500)
+    verdicts = judge(curves[:1], {"nvfp4": curves[1:2], "mxfp8": curves[2:]}, policy_from_mapping({"margin": "1%"}), planned_steps=1500)
     return [json.dumps(verdict.document(), sort_keys=True) for verdict in verdicts]
 
 

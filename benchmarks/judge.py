@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 from arch.bootstrap import StationaryBootstrap
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import judge
 from parity.readers import read_run
 
-POLICY = criteria_from_mapping({"profile": "nvfp4"})
+POLICY = policy_from_mapping({"profile": "nvfp4"})
 
 
 def best_of(times: int, work: Callable[[], object]) -> float:

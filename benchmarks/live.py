@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 from marks import Line, share
 
-from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import FloatArray
 from parity.judging.live.prediction import BLOCKS, LiveArm, Prediction, Progress, begin, correlation, observe, predict, spread
 from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, FORECAST_EVERY, state_of
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.readers import read_runs
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +30,7 @@ LOOKS = range(FIRST_FORECAST, BLOCKS + 1, FORECAST_EVERY)
 ASSUMED = 0.0009  # of the loss: a finished run that rounds to nearest
 STEP_SD = 0.0038 / 3.34 / np.sqrt(19)  # of a block mean: 19 of 1,530 steps
 NEAREST, STOCHASTIC = LiveArm(rounding="nearest"), LiveArm(rounding="stochastic")
-MARGINS = {text: criteria_from_mapping({"margin": text}) for text in ("1.0%", "0.5%", "0.25%")}
+MARGINS = {text: policy_from_mapping({"margin": text}) for text in ("1.0%", "0.5%", "0.25%")}
 MARGIN = MARGINS["1.0%"]
 AT = (np.arange(BLOCKS) + 0.5) / BLOCKS
 Process = Callable[[np.random.Generator, int], FloatArray]
@@ -38,7 +38,7 @@ Process = Callable[[np.random.Generator, int], FloatArray]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floors:
-    """True run noise of both arms (shares of the loss), and what is said of them."""
+    """True run-to-run noise of both arms (shares of the loss), and what is said of them."""
 
     name: str
     true: tuple[float, float]
@@ -120,21 +120,21 @@ def pair(path: FloatArray, level: FloatArray | None = None) -> Progress:
     )
 
 
-def looks(path: Progress, arms: tuple[LiveArm, LiveArm], criteria: Criteria = MARGIN, last: int = BLOCKS) -> Iterator[Prediction]:
+def looks(path: Progress, arms: tuple[LiveArm, LiveArm], policy: Policy = MARGIN, last: int = BLOCKS) -> Iterator[Prediction]:
     """The predictions at all looks up to a block."""
     for block in LOOKS:
-        if block <= last and (made := predict([(path.until(block), block == BLOCKS)], 1, arms, criteria)) is not None:
+        if block <= last and (made := predict([(path.until(block), block == BLOCKS)], 1, arms, policy)) is not None:
             yield made
 
 
-def alarm(path: Progress, arms: tuple[LiveArm, LiveArm], criteria: Criteria = MARGIN, last: int = BLOCKS - 1) -> float | None:
+def alarm(path: Progress, arms: tuple[LiveArm, LiveArm], policy: Policy = MARGIN, last: int = BLOCKS - 1) -> float | None:
     """The share of the plan at which a rule stops the pair first, before its end; None where none does."""
-    return next((made.share for made in looks(path, arms, criteria, last) if state_of(made) in ENDED_BY), None)
+    return next((made.share for made in looks(path, arms, policy, last) if state_of(made) in ENDED_BY), None)
 
 
-def alarms(made: FloatArray, floors: Floors, criteria: Criteria = MARGIN, last: int = BLOCKS - 1) -> list[float]:
+def alarms(made: FloatArray, floors: Floors, policy: Policy = MARGIN, last: int = BLOCKS - 1) -> list[float]:
     """The shares of the plan at which paths (count, 80) are stopped."""
-    stops = [alarm(pair(path), floors.arms, criteria, last) for path in made]
+    stops = [alarm(pair(path), floors.arms, policy, last) for path in made]
     return [at for at in stops if at is not None]
 
 
@@ -159,7 +159,7 @@ def emulated_pairs(parts: FloatArray) -> list[Progress]:
 
 
 def measured_arms(parts: FloatArray) -> tuple[LiveArm, LiveArm]:
-    """Both arms with the group's own late means, as if its run noise had been measured on them."""
+    """Both arms with the group's own late means, as if its run-to-run noise had been measured on them."""
     late = tuple(parts[:, -8:].mean(axis=1).tolist())
     arm = LiveArm(rounding="nearest", means=late, seeds=(0,) * len(late))
     return arm, arm
@@ -168,8 +168,8 @@ def measured_arms(parts: FloatArray) -> tuple[LiveArm, LiveArm]:
 def l1(quick: bool) -> Iterator[Line]:
     """Pairs whose true gap is 0 are not stopped: public reruns, emulated reruns, and simulated ones over the whole path."""
     pairs = public_pairs()
-    for text, criteria in MARGINS.items():
-        count = sum(alarm(each, (NEAREST, NEAREST), criteria) is not None for each in pairs)
+    for text, policy in MARGINS.items():
+        count = sum(alarm(each, (NEAREST, NEAREST), policy) is not None for each in pairs)
         yield Line(
             what=f"A/A, 7 public reruns, margin {text}: stopped of {len(pairs)} ordered pairs (3 independent)",
             value=str(count),

@@ -3,7 +3,7 @@
 A job compares m candidates with one baseline. Every candidate's true gap is the margin, so that each pass is false. tau is drawn as the
 judge assumes it: tau^2 = nu0 tau0^2 / chi2(nu0), one factor for both arms, which rest on one guess. A run's late mean is its arm's level
 plus N(0, tau), no within-pair error; losses as shares of the loss. After each look that leaves a candidate open, a rule
-adds runs, up to the looks that are registered. The judge's own run floors and intervals give the verdicts.
+adds runs, up to the looks that are registered. The judge's own run-to-run noise and intervals give the verdicts.
 """
 
 import math
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from marks import Line, share
 
-from parity.judging.criteria import FINISHED_FLOOR, STOCHASTIC_FACTOR, Multiplicity
 from parity.judging.curve import FloatArray
 from parity.judging.interval import interval
+from parity.judging.policy import FINISHED_FLOOR, STOCHASTIC_FACTOR, Multiplicity
 from parity.judging.run_floor import Prior, run_floor, run_term
 from parity.judging.window import StandardError
 
@@ -38,7 +38,7 @@ RULES: dict[str, Rule] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A simulated job: how many candidates and looks, which looks the judge is told of, the candidates' run floor, and the rule."""
+    """A simulated job: how many candidates and looks, which looks the judge is told of, the candidates' run-to-run noise, and the rule."""
 
     candidates: int
     looks: int

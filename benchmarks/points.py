@@ -11,9 +11,9 @@ import numpy as np
 from marks import PUBLIC_RUNS, Line, share
 from scipy.signal import lfilter
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.interval import t_quantile
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import Verdict, judge
 from parity.judging.window import mean_ses
 from parity.readers import read_runs
@@ -60,7 +60,7 @@ def p2(quick: bool) -> Iterator[Line]:
     """Seven public reruns, all 42 ordered pairs, thinned; finished as stated, and with nothing stated (as of)."""
     runs = read_runs(str(RERUNS))
     for rounding, schedule, margin in itertools.product(("nearest", None), ("decayed", "unstated"), ("1%", "0.5%")):
-        policy = criteria_from_mapping({"margin": margin, "schedule": schedule})
+        policy = policy_from_mapping({"margin": margin, "schedule": schedule})
         for stride in STRIDES[:: 2 if quick else 1]:
             arms = [thinned(run, stride, rounding) for run in runs]
             verdicts = [judge([a], {"c": [b]}, policy, planned_steps=STEPS)[0] for a, b in itertools.permutations(arms, 2)]
@@ -95,7 +95,7 @@ def p3(_quick: bool) -> Iterator[Line]:
         arms = gb200_arms(name)
         plan = 382 if name.startswith("deepseek") else 763
         for arm in [arm for arm in arms if arm != "bf16"]:
-            (verdict,) = judge([arms["bf16"]], {arm: [arms[arm]]}, criteria_from_mapping({"margin": "1%"}), planned_steps=plan)
+            (verdict,) = judge([arms["bf16"]], {arm: [arms[arm]]}, policy_from_mapping({"margin": "1%"}), planned_steps=plan)
             level = verdict.measurements.statistics.baseline.level
             mean, (lo, hi) = verdict.gap.mean, verdict.gap.bounds(0.95)
             allowed = answers.get(arm, {"inconclusive", "pass as of"})
@@ -112,7 +112,7 @@ def p4(quick: bool) -> Iterator[Line]:
             thinned(runs[i], int(stride), "nearest") for i, stride in zip(rng.permutation(7)[:2], [rng.choice(STRIDES)] * 2, strict=True)
         )
         margin = 0.01 * float(base.loss[-len(base.loss) // 5 :].mean())
-        n, policy = len(cand.loss), criteria_from_mapping({"margin": "1%", "schedule": "decayed"})
+        n, policy = len(cand.loss), policy_from_mapping({"margin": "1%", "schedule": "decayed"})
         before = cand.loss + rng.uniform(0.0, 2.5) * margin
         kind, by, last = rng.choice(["point", "ramp", "step"]), margin * math.exp(rng.uniform(-2.0, 5.0)), int(rng.integers(1, n // 3))
         shape = {"point": np.arange(n) == n - last, "step": np.arange(n) >= n - last}.get(kind)

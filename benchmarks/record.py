@@ -27,7 +27,7 @@ import open_pages
 from alembic import command
 from sqlalchemy import select
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server.curves import loading
 from server.database import states, store, tokens
 from server.database.sessions import Database
@@ -126,7 +126,7 @@ def spec(steps: int, **changes: object) -> JobSpec:
     return JobSpec(**values | changes)  # type: ignore[arg-type]
 
 
-POLICY = criteria_from_mapping({"margin": "1%"})
+POLICY = policy_from_mapping({"margin": "1%"})
 
 
 def append(address: str, database: Database, token: str, steps: int, posts: int, *, binary: bool) -> float:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from marks import PUBLIC_RUNS, Line
 
-from parity.judging.criteria import Criteria
 from parity.judging.curve import curve_from_arrays
 from parity.judging.interval import NoSlope, TokenSlope
+from parity.judging.policy import Policy
 from parity.judging.verdict import judge
 
 STEPS = 4000
@@ -59,7 +59,7 @@ def slope(schedule: Callable[[int], np.ndarray], share: float) -> TokenSlope | N
         curve_from_arrays(np.arange(1, n + 1), law(schedule(n)), columns={"learning_rate": schedule(n)})
         for n in (STEPS, int(share * STEPS))
     ]
-    policy = Criteria(margin="5% tokens", schedule="decayed", baseline_run_floor="1e-6 nats")
+    policy = Policy(margin="5% tokens", schedule="decayed", baseline_run_noise="1e-6 nats")
     shorter = () if schedule is constant else runs[1:]
     verdict = judge(runs[:1], {"same": runs[:1]}, policy, planned_steps=STEPS, shorter=shorter)[0]
     return verdict.measurements.statistics.token_slope if verdict.measurements.statistics else NoSlope(why="no window")

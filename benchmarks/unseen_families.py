@@ -1,4 +1,4 @@
-"""Checks F7 to F9 of benchmarks/calibration.py: run floors of a model that belongs to no family on record (`any-decoder`).
+"""Checks F7 to F9 of benchmarks/calibration.py: run-to-run noise of a model that belongs to no family on record (`any-decoder`).
 
 Every family that counts is left out in turn, and the others say what is assumed of it. One run per arm unless said, no within-pair error,
 losses as shares of the loss (level 1): gap ~ N(true gap, sd_A^2/K_A + sd_B^2/K_B) with the recorded sd of a group of the family left out,
@@ -9,13 +9,13 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from borrowed_floors import FACTORS, covered, pair
+from borrowed_noise import FACTORS, covered, pair
 from marks import Line, share
 from scipy.special import ndtr
 
-from parity.judging.criteria import STOCHASTIC_FACTOR
-from parity.judging.floors import ANY_DECODER, Floors, public_floors
 from parity.judging.lending import Lender, evidence_families, find_lender
+from parity.judging.noise_table import ANY_DECODER, NoiseTable, public_noise_table
+from parity.judging.policy import STOCHASTIC_FACTOR
 
 LARGE = "modded-nanogpt"  # the families of 124 M and 350 M parameters; the others have 17 to 36 M
 STOCHASTIC = (1.0, 1.15, 1.35, 1.5, 2.0, 2.8)  # up to 1.5 is what the level assumes
@@ -24,7 +24,7 @@ MARGIN = 0.0025
 
 def lenders(left_out: str | None) -> tuple[Lender, Lender]:
     """What is lent to an arm that rounds to nearest, and to one that rounds stochastically, without one family."""
-    rest = Floors(tuple(row for row in public_floors().rows if row["family"] != left_out))
+    rest = NoiseTable(tuple(row for row in public_noise_table().rows if row["family"] != left_out))
     return find_lender(rest, ANY_DECODER, "nearest"), find_lender(rest, ANY_DECODER, "stochastic")
 
 
@@ -37,13 +37,13 @@ def half_width(left_out: str | None, *, stochastic: bool = False) -> float:
 
 def coverage(name: str, half: float, factor: float) -> float:
     """The mean over the runs of a family of the chance that a half-width covers; the candidate's sd is `factor` times the group's."""
-    groups = next(family.groups for family in evidence_families(public_floors()) if family.name == name)
+    groups = next(family.groups for family in evidence_families(public_noise_table()) if family.name == name)
     return sum(group.runs * covered(math.hypot(1.0, factor) * group.share, half) for group in groups) / sum(g.runs for g in groups)
 
 
 def names() -> list[str]:
     """The families that count."""
-    return [family.name for family in evidence_families(public_floors())]
+    return [family.name for family in evidence_families(public_noise_table())]
 
 
 def f7(_quick: bool) -> Iterator[Line]:
@@ -75,7 +75,7 @@ def f8(quick: bool) -> Iterator[Line]:
     rng = np.random.default_rng(8)
     for runs in ((2, 1), (1, 2), (2, 2)):
         hits, halves = [], []
-        for family in evidence_families(public_floors()):
+        for family in evidence_families(public_noise_table()):
             nearest, _ = lenders(family.name)
             weights = np.array([group.runs for group in family.groups], dtype=float)
             for index in rng.choice(len(weights), count, p=weights / weights.sum()):
@@ -96,7 +96,7 @@ def f8(quick: bool) -> Iterator[Line]:
 def f9(_quick: bool) -> Iterator[Line]:
     """False passes with the true gap at the margin, and passes of a gap of 0, on average and where the family is noisier or quieter."""
     cases = [(name, half_width(name)) for name in names()]
-    by_name = {family.name: family for family in evidence_families(public_floors())}
+    by_name = {family.name: family for family in evidence_families(public_noise_table())}
 
     def mean(chance: Callable[[float, float], float]) -> float:
         chances = []

@@ -3,7 +3,7 @@
     taskset -c 1 nice -n 15 python experiments/run_floor.py run [CELL]   # trains what run_floor.jsonl does not hold yet; stop it at will
     python experiments/run_floor.py table                                # the table of docs/numerics.md
 
-tau, the run floor, is the standard deviation of the late-window mean of lm_loss over replicates: same tokens, same initial
+tau, the run-to-run noise, is the standard deviation of the late-window mean of lm_loss over replicates: same tokens, same initial
 weights moved by one part in a million, other random numbers in the rounding (`training.trainer.loop`). A verdict on one pair cannot
 be surer than tau. Every run is one line of run_floor.jsonl: its late window (the last quarter of its steps), the slope there,
 and the means of 40 equal parts of its curve.
@@ -194,7 +194,7 @@ def table(rows: list[Record]) -> Iterator[str]:
 
 def main() -> int:
     """Train, or print the table."""
-    parser = argparse.ArgumentParser(description="The run floor by size and length.")
+    parser = argparse.ArgumentParser(description="The run-to-run noise by size and length.")
     parser.add_argument("what", choices=["run", "table"])
     parser.add_argument(
         "cell", nargs="?", choices=[cell.name for cell in CELLS], help="run this cell alone, so that each core can have its own"

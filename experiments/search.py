@@ -1,10 +1,10 @@
-"""Does the search find the fastest policy that passes? 40 searches in worlds with known gaps, and three with real training.
+"""Does the search find the fastest assignment that passes? 40 searches in worlds with known gaps, and three with real training.
 
-    taskset -c 1 nice -n 15 python -m experiments.search simulate     # 40 worlds, every method; needs the grid of experiments.policies
+    taskset -c 1 nice -n 15 python -m experiments.search simulate     # 40 worlds, every method; needs the grid of experiments.assignments
     taskset -c 1 nice -n 15 python -m experiments.search train        # 3 real searches; stop it at will
     python -m experiments.search table                                # the tables of docs/search.md
 
-Every search is one line of search.jsonl; the runs and forks of the real ones are lines of policies.jsonl. Cost counts steps before the
+Every search is one line of search.jsonl; the runs and forks of the real ones are lines of assignments.jsonl. Cost counts steps before the
 first confirmation: forks of 60 steps, runs of 600. The assumption that can fail: the worlds are `experiments.search_world`'s.
 """
 
@@ -21,11 +21,11 @@ import numpy as np
 from scipy import stats
 
 from experiments import search_world as worlds
-from experiments.policies import BASELINE, EVERYTHING, MODEL, REPLICATES, STEPS, SWITCHES, Space, records
+from experiments.assignments import BASELINE, EVERYTHING, MODEL, REPLICATES, STEPS, SWITCHES, Space, records
 from experiments.search_methods import Found, greedy, ranking, search
+from parity_lab.assignments import Shape, Switch, modelled_times
+from parity_lab.assignments import Space as Assignments
 from parity_lab.belief import Evaluation, Outcome, Result
-from parity_lab.policies import Shape, Switch, modelled_times
-from parity_lab.policies import Space as Policies
 from parity_lab.search import ask
 
 RECORD = Path(__file__).with_suffix(".jsonl")
@@ -54,12 +54,12 @@ def simulate() -> None:
 
 def _simulated(truth: worlds.Truth, number: int, name: str, method: Any) -> dict[str, Any]:
     own: Found = method(truth.setting, worlds.World(truth, number))
-    at = None if own.policy is None else int(own.policy, 2)
+    at = None if own.assignment is None else int(own.assignment, 2)
     return {
         "kind": "simulated",
         "world": number,
         "method": name,
-        "policy": own.policy,
+        "assignment": own.assignment,
         "confirmations": len(own.tried),
         "steps": own.steps,
         "speed": None if at is None else truth.best_time / float(truth.setting.times[at]),
@@ -88,7 +88,7 @@ def times() -> Any:
     """Modelled step times (2^8,) of the real space."""
     d, kv, ff = MODEL.d_model, MODEL.n_kv_heads * MODEL.head_dim, MODEL.d_ff
     weights = dict(zip(_PROJECTIONS, (d * d, d * kv, d * kv, d * d, d * ff, d * ff, ff * d), strict=True))
-    return modelled_times(Policies(switches=switches()), Shape(weights=weights, n_layers=MODEL.n_layers, steps=STEPS, recipe="nvfp4"))
+    return modelled_times(Assignments(switches=switches()), Shape(weights=weights, n_layers=MODEL.n_layers, steps=STEPS, recipe="nvfp4"))
 
 
 def train() -> None:
@@ -97,7 +97,7 @@ def train() -> None:
     for number, share in enumerate(SHARES):
         if share in done:
             continue
-        setting, criteria = _real_setting(share)
+        setting, policy = _real_setting(share)
         space = Space()
         results: list[Result] = []
         tried: list[Evaluation] = []
@@ -108,34 +108,36 @@ def train() -> None:
                     tried.append(evaluation)
                 else:
                     steps += worlds.FORK_STEPS if evaluation.kind == "fork" else STEPS
-                results.append(_trained(space, evaluation, number, criteria, setting.confirmation.margin))
+                results.append(_trained(space, evaluation, number, policy, setting.confirmation.margin))
         last = [result for result in results if result.evaluation.kind == "confirmation"]
-        about = {"kind": "trained", "share": share, "policy": step.policy, "reason": step.reason, "steps": steps}
-        gaps = [[each.evaluation.policy, each.value, each.se, each.passed] for each in last]
+        about = {"kind": "trained", "share": share, "assignment": step.assignment, "reason": step.reason, "steps": steps}
+        gaps = [[each.evaluation.assignment, each.value, each.se, each.passed] for each in last]
         _write([{**about, "margin": setting.confirmation.margin, "target": setting.target, "confirmed": gaps}])
 
 
-def _real_setting(share: float) -> tuple[worlds.Setting, worlds.Criteria]:
+def _real_setting(share: float) -> tuple[worlds.Setting, worlds.Policy]:
     """A real search: given are the baseline's and the candidate's first four runs."""
     runs = [
-        Result(evaluation=Evaluation(kind="run", policy=line["policy"], number=1000 + line["replicate"]), value=line["late_mean"])
+        Result(evaluation=Evaluation(kind="run", assignment=line["assignment"], number=1000 + line["replicate"]), value=line["late_mean"])
         for line in records()
-        if line["kind"] == "run" and line["policy"] in {BASELINE, EVERYTHING} and line["replicate"] < REPLICATES
+        if line["kind"] == "run" and line["assignment"] in {BASELINE, EVERYTHING} and line["replicate"] < REPLICATES
     ]
     return worlds.setting_of(times(), runs, worlds.fit().noise, share)
 
 
-def _trained(space: Space, evaluation: Evaluation, number: int, criteria: worlds.Criteria, margin: float) -> Result:
+def _trained(space: Space, evaluation: Evaluation, number: int, policy: worlds.Policy, margin: float) -> Result:
     """Train an evaluation, or read it from the record: replicates of pilots and confirmations are fresh for every search."""
     if evaluation.kind == "fork":
-        parts = space.fork(evaluation.policy, BASELINE, int(evaluation.parent), 10 * (number + 1) + evaluation.number, worlds.FORK_STEPS)
+        parts = space.fork(
+            evaluation.assignment, BASELINE, int(evaluation.parent), 10 * (number + 1) + evaluation.number, worlds.FORK_STEPS
+        )
         return Result(evaluation=evaluation, value=worlds.fork_loss(parts))
     first = _FRESH * (number + 1)
     if evaluation.kind == "run":
-        return Result(evaluation=evaluation, value=space.full_run(evaluation.policy, first + evaluation.number))
+        return Result(evaluation=evaluation, value=space.full_run(evaluation.assignment, first + evaluation.number))
     fresh = range(first + 10 * (evaluation.number + 1), first + 10 * (evaluation.number + 1) + worlds.PAIRS)
-    arms = [np.array([space.full_run(policy, replicate) for replicate in fresh]) for policy in (BASELINE, evaluation.policy)]
-    return worlds.judged(evaluation, arms[0], arms[1], criteria, margin)
+    arms = [np.array([space.full_run(assignment, replicate) for replicate in fresh]) for assignment in (BASELINE, evaluation.assignment)]
+    return worlds.judged(evaluation, arms[0], arms[1], policy, margin)
 
 
 def table() -> Iterator[str]:
@@ -147,7 +149,7 @@ def table() -> Iterator[str]:
     rows = list(_lines("simulated"))
     for method in dict.fromkeys(row["method"] for row in rows):
         own = [row for row in rows if row["method"] == method]
-        passed = [row for row in own if row["policy"]]
+        passed = [row for row in own if row["assignment"]]
         first = sum(row["confirmations"] == 1 for row in passed)
         wrong = sum(row["gap_in_margins"] > 1.0 for row in passed)
         fast = sum(row["speed"] >= _ENOUGH_SPEED for row in passed)
@@ -156,12 +158,12 @@ def table() -> Iterator[str]:
         counts = " | ".join(share(count, len(own)) for count in (len(passed), first, wrong, fast))
         yield f"| {method} | {counts} | {speed:.3f} | {steps:,.0f} |"
     yield ""
-    yield "| target, share of the gap | policy | gap of the confirmation | margin | passed | steps before it |"
+    yield "| target, share of the gap | assignment | gap of the confirmation | margin | passed | steps before it |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for row in _lines("trained"):
-        for policy, gap, se, passed in row["confirmed"] or [["none", float("nan"), float("nan"), False]]:
+        for assignment, gap, se, passed in row["confirmed"] or [["none", float("nan"), float("nan"), False]]:
             words = f"{gap:+.4f} (standard error {se:.4f})"
-            yield f"| {row['share']:.2f} | {policy} | {words} | {row['margin']:.4f} | {'yes' if passed else 'no'} | {row['steps']:,} |"
+            yield f"| {row['share']:.2f} | {assignment} | {words} | {row['margin']:.4f} | {'yes' if passed else 'no'} | {row['steps']:,} |"
 
 
 def switch_table() -> Iterator[str]:
@@ -170,12 +172,12 @@ def switch_table() -> Iterator[str]:
     forks = [line for line in records() if line["kind"] == "fork" and not line["draw"]]
 
     def full(first: str, second: str) -> str:
-        losses = [[line["late_mean"] for line in runs if line["policy"] == policy] for policy in (first, second)]
+        losses = [[line["late_mean"] for line in runs if line["assignment"] == assignment] for assignment in (first, second)]
         variance = sum(float(np.var(own, ddof=1)) / len(own) for own in losses)
         return f"{np.mean(losses[0]) - np.mean(losses[1]):+.4f} ({np.sqrt(variance):.4f})"
 
     def forked(first: str, second: str, origin: str) -> str:
-        own = {(line["policy"], line["replicate"]): worlds.fork_loss(line["parts"]) for line in forks if line["origin"] == origin}
+        own = {(line["assignment"], line["replicate"]): worlds.fork_loss(line["parts"]) for line in forks if line["origin"] == origin}
         gaps = [own[first, at] - own[second, at] for at in range(100) if (first, at) in own and (second, at) in own]
         return f"{np.mean(gaps):+.4f} ({np.std(gaps, ddof=1) / np.sqrt(len(gaps)):.4f})"
 
@@ -210,7 +212,7 @@ def _write(rows: list[dict[str, Any]]) -> None:
 
 def main() -> int:
     """Simulate, train, or print the tables."""
-    parser = argparse.ArgumentParser(description="Searches for the fastest policy that passes.")
+    parser = argparse.ArgumentParser(description="Searches for the fastest assignment that passes.")
     parser.add_argument("what", choices=["simulate", "train", "table"])
     what = parser.parse_args().what
     if what == "simulate":

@@ -1,7 +1,7 @@
 """Search methods that are compared: the product's, greedy by full runs, and rankings by scores at the cost of the product's.
 
     search     `parity_lab.search.ask` until it ends
-    greedy     one run of each policy that takes back one more switch; the best gain of loss for the time lost; until the target is met
+    greedy     one run of each assignment that takes back one more switch; the best gain of loss for the time lost; until the target is met
     a ranking  switches are taken back by score for the time lost; the place to stop is found by bisection with full runs, as many as the
                search's forks and pilots cost
 
@@ -17,17 +17,18 @@ import numpy as np
 
 from experiments.search_world import STEPS, World
 from parity.judging.curve import FloatArray
+from parity_lab.assignments import Assignment
 from parity_lab.belief import Evaluation, Outcome
-from parity_lab.policies import Policy
 from parity_lab.search import Setting, ask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """How a method ended: the policy that passed, or None; the policies that it confirmed; its cost in steps before the first of them."""
+    """How a method ended: the assignment that passed, or None; the assignments that it confirmed; its cost in steps before the first of
+    them."""
 
-    policy: Policy | None
-    tried: tuple[Policy, ...]
+    assignment: Assignment | None
+    tried: tuple[Assignment, ...]
     steps: int
     reason: str = ""
 
@@ -38,29 +39,29 @@ def search(setting: Setting, world: World) -> Found:
     while True:
         step = ask(setting, results)
         if isinstance(step, Outcome):
-            return Found(policy=step.policy, tried=tuple(tried), steps=before if tried else world.steps, reason=step.reason)
+            return Found(assignment=step.assignment, tried=tuple(tried), steps=before if tried else world.steps, reason=step.reason)
         if step[0].kind == "confirmation":
             before = before or world.steps
-            tried.append(step[0].policy)
+            tried.append(step[0].assignment)
         results += [world(evaluation) for evaluation in step]
 
 
 def greedy(setting: Setting, world: World) -> Found:
-    """One at a time, by full runs of every policy with one more switch taken back."""
-    policy, loss = "1" * setting.size, _given(setting, "1")
-    path = [policy]
+    """One at a time, by full runs of every assignment with one more switch taken back."""
+    assignment, loss = "1" * setting.size, _given(setting, "1")
+    path = [assignment]
     number = 0
-    while "1" in policy:
-        nexts = [policy[:at] + "0" + policy[at + 1 :] for at, bit in enumerate(policy) if bit == "1"]
-        losses = [world(Evaluation(kind="run", policy=each, number=number)).value for each in nexts]
-        lost = [setting.times[int(each, 2)] - setting.times[int(policy, 2)] for each in nexts]
+    while "1" in assignment:
+        nexts = [assignment[:at] + "0" + assignment[at + 1 :] for at, bit in enumerate(assignment) if bit == "1"]
+        losses = [world(Evaluation(kind="run", assignment=each, number=number)).value for each in nexts]
+        lost = [setting.times[int(each, 2)] - setting.times[int(assignment, 2)] for each in nexts]
         best = int(np.argmax([(loss - own) / time for own, time in zip(losses, lost, strict=True)]))
-        policy, loss = nexts[best], losses[best]
-        path.append(policy)
+        assignment, loss = nexts[best], losses[best]
+        path.append(assignment)
         if loss - _given(setting, "0") <= setting.target:
             break
         number += 1
-    rest = [policy]
+    rest = [assignment]
     while "1" in rest[-1]:
         rest.append(rest[-1].replace("1", "0", 1))
     return _confirmed(setting, world, rest)
@@ -80,7 +81,7 @@ def ranking(scores: FloatArray, budget: int) -> Callable[[Setting, World], Found
         low, high = 0, setting.size  # the candidate is too far off, the baseline is not
         while high - low > 1:
             middle = (low + high) // 2
-            losses = [world(Evaluation(kind="run", policy=path[middle], number=100 + at)).value for at in range(runs)]
+            losses = [world(Evaluation(kind="run", assignment=path[middle], number=100 + at)).value for at in range(runs)]
             low, high = (low, middle) if np.mean(losses) - _given(setting, "0") <= setting.target else (middle, high)
         return _confirmed(setting, world, path[high:])
 
@@ -89,16 +90,16 @@ def ranking(scores: FloatArray, budget: int) -> Callable[[Setting, World], Found
 
 def _given(setting: Setting, bit: str) -> float:
     """The mean loss of the given runs of the baseline (0) or the candidate (1)."""
-    return float(np.mean([each.value for each in setting.given if each.evaluation.policy == bit * setting.size]))
+    return float(np.mean([each.value for each in setting.given if each.evaluation.assignment == bit * setting.size]))
 
 
-def _confirmed(setting: Setting, world: World, path: Sequence[Policy]) -> Found:
-    """Confirm the policies of a path, one after the other, until one passes; the baseline itself is no policy to confirm."""
+def _confirmed(setting: Setting, world: World, path: Sequence[Assignment]) -> Found:
+    """Confirm the assignments of a path, one after the other, until one passes; the baseline itself is no assignment to confirm."""
     steps = world.steps
-    tried: list[Policy] = []
-    for policy in path[: setting.confirmation.most]:
-        if "1" in policy:
-            tried.append(policy)
-            if world(Evaluation(kind="confirmation", policy=policy, number=len(tried) - 1)).passed:
-                return Found(policy=policy, tried=tuple(tried), steps=steps)
-    return Found(policy=None, tried=tuple(tried), steps=steps)
+    tried: list[Assignment] = []
+    for assignment in path[: setting.confirmation.most]:
+        if "1" in assignment:
+            tried.append(assignment)
+            if world(Evaluation(kind="confirmation", assignment=assignment, number=len(tried) - 1)).passed:
+                return Found(assignment=assignment, tried=tuple(tried), steps=steps)
+    return Found(assignment=None, tried=tuple(tried), steps=steps)

@@ -1,11 +1,11 @@
-"""A world in which the gap of every policy is known: fitted to the runs and forks of `experiments.policies`.
+"""A world in which the gap of every assignment is known: fitted to the runs and forks of `experiments.assignments`.
 
 A switch of the world is one of the eight measured switches, drawn without repetition: its gap alone, its effect in forks, and its scores,
 times a factor of its own (30 %). Pairs of switches interact as measured on average, with a spread. So forks and scores are as wrong about
 the gaps of full runs as they were measured to be. Step times differ by switch (50 %), and the margin is drawn so that the largest gap that
 passes with 95 % power is 20 to 70 % of the candidate's gap.
 
-    run           level + gap + run noise of the arm          fork    level + effect in forks + fork noise
+    run           level + gap + run-to-run noise of the arm          fork    level + effect in forks + fork noise
     confirmation  4 fresh runs of each arm, and the judge's own interval
 
 The assumption that can fail: eight switches of one model are few to draw worlds from; all worlds resemble it.
@@ -18,15 +18,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.policies import BASELINE, EVERYTHING, MORE_BASELINES, PART, REPLICATES, STEPS, SWITCHES, ends, grid, records
+from experiments.assignments import BASELINE, EVERYTHING, MORE_BASELINES, PART, REPLICATES, STEPS, SWITCHES, ends, grid, records
 from parity.design.experiment import Design
-from parity.judging.criteria import Amount, Criteria
 from parity.judging.curve import FloatArray
 from parity.judging.interval import interval
+from parity.judging.policy import Amount, Policy
 from parity.judging.run_floor import prior_for, run_floor, run_term
 from parity.judging.window import StandardError
+from parity_lab.assignments import Assignment, all_assignments, alone
 from parity_lab.belief import Evaluation, Result, confirmation
-from parity_lab.policies import Policy, all_policies, alone
 from parity_lab.search import Setting
 
 SIZE = len(SWITCHES)
@@ -42,7 +42,7 @@ _LEVEL = 1.83
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunNoise:
-    """Standard deviations in nats: of forks, and of full runs of the baseline and of other policies."""
+    """Standard deviations in nats: of forks, and of full runs of the baseline and of other assignments."""
 
     fork: float
     baseline: float
@@ -62,18 +62,21 @@ class Fit:
 
 
 def fit() -> Fit:
-    """The fit to what policies.jsonl holds."""
+    """The fit to what assignments.jsonl holds."""
     runs = [line for line in records() if line["kind"] == "run" and line["replicate"] < REPLICATES + MORE_BASELINES]  # no searches' runs
-    means = {policy: [line["late_mean"] for line in runs if line["policy"] == policy] for policy in {line["policy"] for line in runs}}
-    spread = {policy: (sum((np.array(own) - np.mean(own)) ** 2), len(own) - 1) for policy, own in means.items()}
+    means = {
+        assignment: [line["late_mean"] for line in runs if line["assignment"] == assignment]
+        for assignment in {line["assignment"] for line in runs}
+    }
+    spread = {assignment: (sum((np.array(own) - np.mean(own)) ** 2), len(own) - 1) for assignment, own in means.items()}
     baseline = float(np.sqrt(spread[BASELINE][0] / spread[BASELINE][1]))
-    others = [value for policy, value in spread.items() if policy != BASELINE]
+    others = [value for assignment, value in spread.items() if assignment != BASELINE]
     candidate = float(np.sqrt(sum(each[0] for each in others) / sum(each[1] for each in others)))
-    forks = np.array([[_fork_effect(policy, parent) for parent in _parents()] for policy in (*grid(), *ends())])
+    forks = np.array([[_fork_effect(assignment, parent) for parent in _parents()] for assignment in (*grid(), *ends())])
     fork_noise = float(np.sqrt(((forks - forks.mean(1, keepdims=True)) ** 2).sum() / (forks.shape[0] * (forks.shape[1] - 1)) / 2))
     noise = RunNoise(fork=fork_noise, baseline=baseline, candidate=candidate)
     gap = float(np.mean(means[EVERYTHING]) - np.mean(means[BASELINE]))
-    full = _smoothed({policy: np.array(own) for policy, own in means.items()}, gap, candidate)
+    full = _smoothed({assignment: np.array(own) for assignment, own in means.items()}, gap, candidate)
     effects_in_forks = dict(zip((*grid(), *ends()), forks, strict=True))
     in_forks = _smoothed(effects_in_forks, float(effects_in_forks[EVERYTHING].mean()), fork_noise)
     gaps, effects = _alone(full), _alone(in_forks)
@@ -82,18 +85,19 @@ def fit() -> Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """A world: gaps and effects in forks of every policy (2^8,), step times (2^8,), scores (8,) by method, and the setting of a search."""
+    """A world: gaps and effects in forks of every assignment (2^8,), step times (2^8,), scores (8,) by method, and the setting of a
+    search."""
 
     gaps: FloatArray
     forks: FloatArray
     scores: Mapping[str, FloatArray]
     setting: Setting
     noise: RunNoise
-    criteria: Criteria
+    policy: Policy
 
     @property
     def best_time(self) -> float:
-        """The step time of the fastest policy that passes with 95 % power."""
+        """The step time of the fastest assignment that passes with 95 % power."""
         return float(self.setting.times[self.gaps <= self.setting.target].min())
 
 
@@ -107,7 +111,7 @@ class World:
 
     def __call__(self, evaluation: Evaluation) -> Result:
         """The result of an evaluation, and its cost added to `steps`."""
-        truth, at = self.truth, int(evaluation.policy, 2)
+        truth, at = self.truth, int(evaluation.assignment, 2)
         kind = ("fork", "run", "confirmation").index(evaluation.kind)
         draw = np.random.default_rng([self._number, kind, at, evaluation.number, int(evaluation.parent or 0)])
         self.steps += {"fork": FORK_STEPS, "run": STEPS, "confirmation": 2 * PAIRS * STEPS}[evaluation.kind]
@@ -116,41 +120,43 @@ class World:
         if evaluation.kind == "run":
             return Result(evaluation=evaluation, value=_LEVEL + truth.gaps[at] + self._sd(at) * draw.standard_normal())
         arms = [_LEVEL + gap + sd * draw.standard_normal(PAIRS) for gap, sd in ((0.0, self._sd(0)), (truth.gaps[at], self._sd(at)))]
-        return judged(evaluation, arms[0], arms[1], truth.criteria, truth.setting.confirmation.margin)
+        return judged(evaluation, arms[0], arms[1], truth.policy, truth.setting.confirmation.margin)
 
     def _sd(self, at: int) -> float:
         return self.truth.noise.candidate if at else self.truth.noise.baseline
 
 
-def judged(evaluation: Evaluation, baseline: FloatArray, candidate: FloatArray, criteria: Criteria, margin: float) -> Result:
-    """A confirmation by the judge's interval of the late means (runs,) of both arms; `criteria.confidence` is that of one confirmation."""
+def judged(evaluation: Evaluation, baseline: FloatArray, candidate: FloatArray, policy: Policy, margin: float) -> Result:
+    """A confirmation by the judge's interval of the late means (runs,) of both arms; `policy.confidence` is that of one confirmation."""
     level = float(baseline.mean())
-    declared = (criteria.baseline_run_floor, criteria.candidate_run_floor)
+    declared = (policy.baseline_run_noise, policy.candidate_run_noise)
     recipes = ("fp8_current", "nvfp4")
     floors = [
-        run_floor(prior_for(recipe, amount, criteria, level), means, [0] * len(means))
+        run_floor(prior_for(recipe, amount, policy, level), means, [0] * len(means))
         for recipe, amount, means in zip(recipes, declared, (baseline, candidate), strict=True)
     ]
-    within = StandardError(value=_PAIR_SD * level / np.sqrt(criteria.window_fraction * STEPS), df=12.0)
+    within = StandardError(value=_PAIR_SD * level / np.sqrt(policy.window_fraction * STEPS), df=12.0)
     own = interval(float(candidate.mean() - baseline.mean()), within, run_term(*floors))
-    return Result(evaluation=evaluation, value=own.mean, se=own.se, passed=bool(own.bounds(criteria.confidence)[1] < margin))
+    return Result(evaluation=evaluation, value=own.mean, se=own.se, passed=bool(own.bounds(policy.confidence)[1] < margin))
 
 
-def setting_of(times: FloatArray, given: Sequence[Result], noise: RunNoise, share: float) -> tuple[Setting, Criteria]:
-    """A search whose target is this share of the candidate's gap in the given runs, and the criteria of each of its confirmations."""
-    level, gap = (float(np.mean([each.value for each in given if each.evaluation.policy == policy])) for policy in (BASELINE, EVERYTHING))
+def setting_of(times: FloatArray, given: Sequence[Result], noise: RunNoise, share: float) -> tuple[Setting, Policy]:
+    """A search whose target is this share of the candidate's gap in the given runs, and the policy of each of its confirmations."""
+    level, gap = (
+        float(np.mean([each.value for each in given if each.evaluation.assignment == assignment])) for assignment in (BASELINE, EVERYTHING)
+    )
     design = Design(
         planned_steps=STEPS, level=level, baseline_runs=PAIRS, candidate_runs=PAIRS, baseline_recipe="fp8_current", candidate_recipe="nvfp4"
     )
-    criteria = Criteria(
+    policy = Policy(
         margin=Amount(value=0.02, unit="relative"),  # replaced below, because what a confirmation costs of a margin does not depend on it
         min_points=100,
-        baseline_run_floor=Amount(value=noise.baseline, unit="nats"),
-        candidate_run_floor=Amount(value=noise.candidate, unit="nats"),
+        baseline_run_noise=Amount(value=noise.baseline, unit="nats"),
+        candidate_run_noise=Amount(value=noise.candidate, unit="nats"),
     )
-    wide = confirmation(design, criteria, 0.1, CONFIRMATIONS)
+    wide = confirmation(design, policy, 0.1, CONFIRMATIONS)
     target = share * (gap - level)
-    own = confirmation(design, criteria, target + 0.1 - wide.largest_gap(), CONFIRMATIONS)
+    own = confirmation(design, policy, target + 0.1 - wide.largest_gap(), CONFIRMATIONS)
     setting = Setting(
         size=SIZE,
         times=times,
@@ -161,7 +167,7 @@ def setting_of(times: FloatArray, given: Sequence[Result], noise: RunNoise, shar
         confirmation=own,
         target=target,
     )
-    return setting, Criteria(**{**_fields(criteria), "confidence": own.confidence})
+    return setting, Policy(**{**_fields(policy), "confidence": own.confidence})
 
 
 def truth(measured: Fit, number: int) -> Truth:
@@ -173,22 +179,24 @@ def truth(measured: Fit, number: int) -> Truth:
     forks = _drawn(draw, measured.forks[switches] * factors, measured.fork_pairs)
     scores = {name: values[switches] * factors for name, values in measured.scores.items()}
     costs = np.exp(_TIMES * draw.standard_normal(SIZE))
-    bits = np.array([[int(bit) for bit in policy] for policy in all_policies(SIZE)])
+    bits = np.array([[int(bit) for bit in assignment] for assignment in all_assignments(SIZE)])
     times = 1.0 - (1.0 - 1.0 / 1.73) * bits @ costs / costs.sum()
     noise = measured.noise
     runs = [
-        (policy, at, _LEVEL + gap + sd * draw.standard_normal())
-        for policy, gap, sd in ((BASELINE, 0.0, noise.baseline), (EVERYTHING, gaps[-1], noise.candidate))
+        (assignment, at, _LEVEL + gap + sd * draw.standard_normal())
+        for assignment, gap, sd in ((BASELINE, 0.0, noise.baseline), (EVERYTHING, gaps[-1], noise.candidate))
         for at in range(PAIRS)
     ]
-    given = [Result(evaluation=Evaluation(kind="run", policy=policy, number=1000 + at), value=value) for policy, at, value in runs]
-    setting, criteria = setting_of(times, given, noise, float(draw.uniform(0.2, 0.7)))
-    return Truth(gaps=gaps, forks=forks, scores=scores, setting=setting, noise=noise, criteria=criteria)
+    given = [
+        Result(evaluation=Evaluation(kind="run", assignment=assignment, number=1000 + at), value=value) for assignment, at, value in runs
+    ]
+    setting, policy = setting_of(times, given, noise, float(draw.uniform(0.2, 0.7)))
+    return Truth(gaps=gaps, forks=forks, scores=scores, setting=setting, noise=noise, policy=policy)
 
 
 def _drawn(draw: np.random.Generator, own: FloatArray, pairs: tuple[float, float]) -> FloatArray:
-    """Values (2^8,) of every policy: the switches' own, and an interaction of each pair."""
-    bits = np.array([[int(bit) for bit in policy] for policy in all_policies(SIZE)], float)
+    """Values (2^8,) of every assignment: the switches' own, and an interaction of each pair."""
+    bits = np.array([[int(bit) for bit in assignment] for assignment in all_assignments(SIZE)], float)
     mean, sd = pairs
     size = np.sqrt(np.abs(np.outer(own, own)))
     mixed = np.triu((mean + sd * draw.standard_normal(size.shape)) * size, 1)
@@ -200,20 +208,20 @@ def _alone(values: FloatArray) -> FloatArray:
     return np.array([values[int(alone(SIZE, at), 2)] for at in range(SIZE)])
 
 
-def _smoothed(values: Mapping[Policy, FloatArray], whole: float, sd: float) -> FloatArray:
-    """Values (2^8,) of all policies against the baseline: switches and pairs of switches, by ridge regression on what was measured."""
+def _smoothed(values: Mapping[Assignment, FloatArray], whole: float, sd: float) -> FloatArray:
+    """Values (2^8,) of all assignments against the baseline: switches and pairs of switches, by ridge regression on what was measured."""
 
-    def row(policy: Policy) -> list[float]:
-        bits = [float(bit) for bit in policy]
+    def row(assignment: Assignment) -> list[float]:
+        bits = [float(bit) for bit in assignment]
         return [*bits, *(first * second for at, first in enumerate(bits) for second in bits[at + 1 :])]
 
-    rows = np.array([[*row(policy), 1.0] for policy, own in values.items() for _ in own])
+    rows = np.array([[*row(assignment), 1.0] for assignment, own in values.items() for _ in own])
     observed = np.concatenate([*values.values()])
     level = float(np.mean(values[BASELINE]))
     prior = np.array([whole**2] * SIZE + [(_PAIR * whole) ** 2] * (SIZE * (SIZE - 1) // 2) + [whole**2])
     normal = rows.T @ rows / sd**2 + np.diag(1.0 / prior)
     unknowns = np.linalg.solve(normal, rows.T @ (observed - level) / sd**2)
-    result: FloatArray = np.array([row(policy) for policy in all_policies(SIZE)]) @ unknowns[:-1]
+    result: FloatArray = np.array([row(assignment) for assignment in all_assignments(SIZE)]) @ unknowns[:-1]
     return result
 
 
@@ -230,10 +238,10 @@ def _pairs(values: FloatArray, own: FloatArray) -> tuple[float, float]:
 
 
 def _parents() -> list[int]:
-    """The parents whose forks of all policies are on record."""
+    """The parents whose forks of all assignments are on record."""
     forks = [line for line in records() if line["kind"] == "fork" and not line["draw"] and line["origin"] == BASELINE]
-    policies = {*grid(), *ends()}
-    return [at for at in range(100) if {line["policy"] for line in forks if line["replicate"] == at} >= policies]
+    assignments = {*grid(), *ends()}
+    return [at for at in range(100) if {line["assignment"] for line in forks if line["replicate"] == at} >= assignments]
 
 
 def fork_loss(parts: Sequence[float]) -> float:
@@ -241,13 +249,13 @@ def fork_loss(parts: Sequence[float]) -> float:
     return float(np.mean(parts[FORK_WINDOW]))
 
 
-def _fork_effect(policy: Policy, parent: int) -> float:
+def _fork_effect(assignment: Assignment, parent: int) -> float:
     own = {
-        line["policy"]: fork_loss(line["parts"])
+        line["assignment"]: fork_loss(line["parts"])
         for line in records()
         if line["kind"] == "fork" and line["origin"] == BASELINE and line["replicate"] == parent and not line["draw"]
     }
-    return own[policy] - own[BASELINE]
+    return own[assignment] - own[BASELINE]
 
 
 def _scores() -> Mapping[str, FloatArray]:
@@ -259,5 +267,5 @@ def _scores() -> Mapping[str, FloatArray]:
     return {"SNR": error, "SNIP-like": loss / loss.sum() + error / error.sum(), "AutoQuantize-like": loss}
 
 
-def _fields(criteria: Criteria) -> dict[str, object]:
-    return {name: getattr(criteria, name) for name in criteria.__dataclass_fields__}
+def _fields(policy: Policy) -> dict[str, object]:
+    return {name: getattr(policy, name) for name in policy.__dataclass_fields__}

@@ -54,8 +54,8 @@ from experiments.why_cases import (
 )
 from experiments.why_faults import codes, planted
 from experiments.why_table import full_effects, is_seen, table
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import judge
 from parity_lab.analysis import Setup, make_setup
 from parity_lab.answer import answer
@@ -70,7 +70,7 @@ from training.trainer.step import State
 
 RECORD = Path(__file__).with_suffix(".jsonl")
 WORK = Path(__file__).parents[1] / "build" / "why"
-POLICY = criteria_from_mapping({"margin": "1%"})
+POLICY = policy_from_mapping({"margin": "1%"})
 _LATE = 0.8  # the late window of a full run starts here, as a share of its steps
 _TRUTH_DRAWS, _FIRST_TRUTH_DRAW = 8, 100_000
 
@@ -109,8 +109,8 @@ class Bench:
 
     def verdicts(self) -> None:
         """The judge's verdict on every fault that was analysed, from three runs of each arm."""
-        answers = [line for line in self._lines if line["kind"] == "answer" and line["units"]]
-        for kind, units, seed in [(line["fault"], tuple(line["units"]), line["seed"]) for line in answers]:
+        answers = [line for line in self._lines if line["kind"] == "answer" and line["gemms"]]
+        for kind, units, seed in [(line["fault"], tuple(line["gemms"]), line["seed"]) for line in answers]:
             if self._find("verdict", fault=kind, units=list(units), seed=seed) is None:
                 case = Case(kind=kind, units=units, seed=seed, step=0)
                 arms = [[self._curve(each, replicate) for replicate in range(PARENTS)] for each in (healthy(case), case)]
@@ -136,7 +136,7 @@ class Bench:
     def _full_runs(self, case: Case) -> None:
         for replicate in range(PARENTS):
             self._baseline(case.seed, replicate)
-            about = {"seed": case.seed, "replicate": replicate, "fault": case.kind, "units": list(case.units)}
+            about = {"seed": case.seed, "replicate": replicate, "fault": case.kind, "gemms": list(case.units)}
             if case.units and self._find("run", **about) is None:
                 run = Run(self._spec(case.seed, replicate), self._corpus, fast_bf16=self._fast)
                 losses = forked(self._model, run, _with(run.state, case), self._measured.own, 0, STEPS).losses
@@ -145,7 +145,7 @@ class Bench:
     def _baseline(self, seed: int, replicate: int) -> None:
         """A run of the baseline, with its checkpoints on disk."""
         folder = self._folder / f"{seed}-{replicate}"
-        about = {"seed": seed, "replicate": replicate, "fault": "healthy", "units": []}
+        about = {"seed": seed, "replicate": replicate, "fault": "healthy", "gemms": []}
         has_states = folder.exists() and kept_steps(folder) == list(FORKS_AT)
         if has_states and self._find("run", **about):
             return
@@ -205,7 +205,7 @@ class Bench:
                     "setup": asdict(setup),
                     "parents": parents,
                     "baseline": self._spec(case.seed, 0),  # type: ignore[typeddict-item]  (`read` takes it as it is)
-                    "policies": None,
+                    "assignments": None,
                     "results": results,
                     "spent": 0.0,
                 },
@@ -223,7 +223,7 @@ class Bench:
             units=list(case.units),
             seed=case.seed,
             step=case.step,
-            named=[each["units"] for each in own["named"]],
+            named=[each["gemms"] for each in own["named"]],
             estimates=[[each["without"], each["alone"]] for each in own["named"]],
             untested=own["untested"],
             **kept,

@@ -38,7 +38,7 @@ def table(lines: Sequence[Line], of_recipes: Sequence[Line]) -> Iterator[str]:
     resolved = {_fault(line) for line in verdicts if line["gap"] and (line["gap"][1] > 0 or line["gap"][2] < 0)}
     yield from _effect_rows(effects, failed)
     yield ""
-    planted = [line for line in answers if line["units"]]
+    planted = [line for line in answers if line["gemms"]]
     counted = [line for line in planted if _fault(line) in failed]
     others = [line for line in planted if _fault(line) not in failed]
     yield from _naming_rows(
@@ -57,10 +57,10 @@ def table(lines: Sequence[Line], of_recipes: Sequence[Line]) -> Iterator[str]:
 def full_effects(lines: Sequence[Line]) -> Mapping[Any, Estimate]:
     """The effect of each fault and seed on full runs, in nats."""
     runs = [line for line in lines if line["kind"] == "run"]
-    baseline = {(line["seed"], line["replicate"]): line["late_mean"] for line in runs if not line["units"]}
+    baseline = {(line["seed"], line["replicate"]): line["late_mean"] for line in runs if not line["gemms"]}
     pairs: dict[Any, list[float]] = {}
     for line in runs:
-        if line["units"]:
+        if line["gemms"]:
             pairs.setdefault(_fault(line), []).append(line["late_mean"] - baseline[line["seed"], line["replicate"]])
     several = [values for values in pairs.values() if len(values) > 1]
     df = sum(len(values) - 1 for values in several)
@@ -76,7 +76,7 @@ def is_seen(effect: Estimate) -> bool:
 
 def outcome(line: Line) -> str:
     """How an answer about a planted fault came out: right, wider, wrong or none."""
-    planted = set(line["units"])
+    planted = set(line["gemms"])
     if not line["named"]:
         return "none"
     if any(planted.isdisjoint(cluster) for cluster in line["named"]):
@@ -87,7 +87,7 @@ def outcome(line: Line) -> str:
 def covers(line: Line, truths: Mapping[str, Line]) -> bool | None:
     """Whether the interval of the unexplained part contains the truth; None if there is none."""
     named = {unit for cluster in line["named"] for unit in cluster}
-    truth = {"unexplained": 0.0, "se": 0.0} if line["units"] and set(line["units"]) <= named else truths.get(line["case"])
+    truth = {"unexplained": 0.0, "se": 0.0} if line["gemms"] and set(line["gemms"]) <= named else truths.get(line["case"])
     own = line["unexplained"]
     if not named or truth is None or own is None or own["low"] == own["high"]:  # all units are named: that cannot miss
         return None
@@ -96,7 +96,7 @@ def covers(line: Line, truths: Mapping[str, Line]) -> bool | None:
 
 
 def _fault(line: Line) -> tuple[str, tuple[str, ...], int]:
-    return line["fault"], tuple(line["units"]), line["seed"]
+    return line["fault"], tuple(line["gemms"]), line["seed"]
 
 
 def _effect_rows(effects: Mapping[Any, Estimate], failed: Collection[Any]) -> Iterator[str]:
@@ -141,10 +141,10 @@ def _ranking(line: Line, answers: Sequence[Line]) -> tuple[bool | None, bool | N
     if not errors:
         return None, None
     largest = max(errors, key=lambda unit: errors[unit])
-    same = (each for each in answers if not each["units"] and (each["seed"], each["step"]) == (line["seed"], line["step"]))
+    same = (each for each in answers if not each["gemms"] and (each["seed"], each["step"]) == (line["seed"], line["step"]))
     before = next((each["gradient_errors"] for each in same), None)
     grown = max(errors, key=lambda unit: errors[unit] / before[unit]) if before else None
-    return largest in line["units"], None if grown is None else grown in line["units"]
+    return largest in line["gemms"], None if grown is None else grown in line["gemms"]
 
 
 def _hits(ranked: Sequence[tuple[bool | None, ...]], at: int) -> str:
@@ -159,18 +159,18 @@ def _shares(ranked: Sequence[tuple[bool | None, ...]], at: int) -> str:
 def _other_rows(counted: Sequence[Line], planted: Sequence[Line], answers: Sequence[Line]) -> Iterator[str]:
     yield "| measured | result |"
     yield "| --- | --- |"
-    double = [line for line in counted if len(line["units"]) == 2]
+    double = [line for line in counted if len(line["gemms"]) == 2]
     if double:
-        both = sum(set(line["units"]) <= {unit for cluster in line["named"] for unit in cluster} for line in double)
+        both = sum(set(line["gemms"]) <= {unit for cluster in line["named"] for unit in cluster} for line in double)
         yield f"| counted faults in two GEMMs: both are named | {share(both, len(double))} |"
-    healthy = [line for line in answers if not line["units"]]
+    healthy = [line for line in answers if not line["gemms"]]
     if healthy:
         yield f"| healthy cases in which a unit is named | {share(sum(bool(line['named']) for line in healthy), len(healthy))} |"
     hits = [hit for hit in (covers(line, {}) for line in planted) if hit is not None]
     if hits:
         yield f"| interval of the unexplained part covers, where all planted units are named (truth 0) | {share(sum(hits), len(hits))} |"
-    single = [line for line in planted if len(line["units"]) == 1]
-    several = [line for line in planted if len(line["units"]) > 1]
+    single = [line for line in planted if len(line["gemms"]) == 1]
+    several = [line for line in planted if len(line["gemms"]) > 1]
     for what, own_lines in (("a fault in one GEMM", single), ("in several", several), ("healthy", healthy)):
         if own_lines:
             steps = [line["steps_spent"] for line in own_lines]

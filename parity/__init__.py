@@ -6,45 +6,45 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from parity.client.run import Run
     from parity.comparing.compare import Comparison, assert_parity, compare
-    from parity.judging.criteria import Criteria, criteria_from_mapping
     from parity.judging.curve import Curve, curve_from_arrays
-    from parity.judging.floors import Floors, public_floors, read_floors
+    from parity.judging.noise_table import NoiseTable, public_noise_table, read_noise_table
+    from parity.judging.policy import Policy, policy_from_mapping
     from parity.judging.verdict import Verdict, judge
     from parity.readers.run_table import RunTable, read_run_table
 
 __all__ = [
     "Comparison",
-    "Criteria",
     "Curve",
-    "Floors",
+    "NoiseTable",
+    "Policy",
     "Run",
     "RunTable",
     "Verdict",
     "assert_parity",
     "compare",
-    "criteria_from_mapping",
     "curve_from_arrays",
     "judge",
-    "public_floors",
-    "read_floors",
+    "policy_from_mapping",
+    "public_noise_table",
+    "read_noise_table",
     "read_run_table",
 ]
 
 _HOMES = {
     "Comparison": "parity.comparing.compare",
-    "Criteria": "parity.judging.criteria",
+    "Policy": "parity.judging.policy",
     "Curve": "parity.judging.curve",
-    "Floors": "parity.judging.floors",
+    "NoiseTable": "parity.judging.noise_table",
     "Run": "parity.client.run",
     "RunTable": "parity.readers.run_table",
     "Verdict": "parity.judging.verdict",
     "assert_parity": "parity.comparing.compare",
     "compare": "parity.comparing.compare",
-    "criteria_from_mapping": "parity.judging.criteria",
+    "policy_from_mapping": "parity.judging.policy",
     "curve_from_arrays": "parity.judging.curve",
     "judge": "parity.judging.verdict",
-    "public_floors": "parity.judging.floors",
-    "read_floors": "parity.judging.floors",
+    "public_noise_table": "parity.judging.noise_table",
+    "read_noise_table": "parity.judging.noise_table",
     "read_run_table": "parity.readers.run_table",
 }
 

@@ -1,6 +1,6 @@
 """The words for recipes: which are known, which of them always round to nearest, and how a user names a recipe of their own.
 
-A recipe sets the run noise that is assumed, and stochastic rounding has more of it, so a misspelled word must never get the smaller
+A recipe sets the run-to-run noise that is assumed, and stochastic rounding has more of it, so a misspelled word must never get the smaller
 noise. Only a word of `NEAREST` does: by definition its gradients are rounded to nearest. Every other word counts as stochastic unless
 the rounding itself was recorded.
 

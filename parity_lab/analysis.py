@@ -13,10 +13,10 @@ from parity_lab.effects import SUMS, Arm, Ends, Forks, Part, contrast, effect, e
 
 # Which units are guilty? Group tests by halving, with familywise control.
 #
-# H(C): no unit of the cluster C has an effect. The clusters form a binary tree over the units in order of falling weight; its root is all
+# H(C): no GEMM of the cluster C has an effect. The clusters form a binary tree over the GEMMs in order of falling weight; its root is all
 # of them, and each cluster is cut where its two halves weigh most nearly the same.
 # p(C)     = min(1, 3 min(p of `without C`, p of `alone C`, p of their sum)): what switching C off gains, what it costs alone, and both
-#            together, which has sqrt(2) times the signal of either where the effects of units add
+#            together, which has sqrt(2) times the signal of either where the effects of GEMMs add
 # looks    the halves of a cluster are tested with few forks first, and with more of them only if neither is guilty then:
 #          p(C) = min over looks of p / share of the look,  with shares that sum to 1 (Bonferroni)
 # adjusted = p(C) / weight of C,  never below that of the cluster above;  C is guilty if it and all clusters above have adjusted <= alpha;
@@ -24,14 +24,14 @@ from parity_lab.effects import SUMS, Arm, Ends, Forks, Part, contrast, effect, e
 #
 # The chance that any cluster without an effect is named is at most alpha, however the tests depend on each other: the largest clusters
 # without an effect do not overlap, so their weights sum to at most 1. A cluster is only tested if the one above it is guilty, so few of
-# the tree's clusters need forks. A unit of large weight is soon tested by itself, at a larger share of the level. Off and alone are also
-# tested separately, because a unit may do harm only together with the others, or only without them.
+# the tree's clusters need forks. A GEMM of large weight is soon tested by itself, at a larger share of the level. Off and alone are also
+# tested separately, because a GEMM may do harm only together with the others, or only without them.
 #
 # A cluster for which the plan has no steps left is not tested: it is neither guilty nor innocent, and the cluster above it is named if no
 # other part of that one is guilty.
 #
-# Can fail: weights that are taken from the forks themselves; a cluster whose effects cancel hides its units; a small effect next to a
-# large one can need more forks than the plan has, and then the smallest guilty cluster, not one unit, is the answer.
+# Can fail: weights that are taken from the forks themselves; a cluster whose effects cancel hides its GEMMs; a small effect next to a
+# large one can need more forks than the plan has, and then the smallest cause, not one GEMM, is the answer.
 #
 # Source: Meinshausen, Hierarchical testing of variable importance, Biometrika 95 (2008); weights and pairs as in Goeman and Finos, The
 # inheritance procedure, Statistical Applications in Genetics and Molecular Biology 11 (2012).
@@ -50,7 +50,7 @@ class Tree:
     weights: tuple[int, ...]
 
     def weight(self, cluster: Cluster) -> float:
-        """The weight of a cluster as a share of that of all units."""
+        """The weight of a cluster as a share of that of all GEMMs."""
         return sum(self._weights(cluster)) / sum(self.weights)
 
     def halves(self, cluster: Cluster) -> tuple[Cluster, ...]:
@@ -62,7 +62,7 @@ class Tree:
         return cluster[:cut], cluster[cut:]
 
     def clusters(self) -> Iterator[Cluster]:
-        """All clusters, each before its halves: 2 units - 1 of them."""
+        """All clusters, each before its halves: 2 GEMMs - 1 of them."""
         waiting = [self.units]
         while waiting:
             cluster = waiting.pop()
@@ -75,13 +75,13 @@ class Tree:
 
 
 def tree_of(weights: Mapping[str, float]) -> Tree:
-    """The tree of units with these weights (any scale); units of equal weight stay in their order.
+    """The tree of GEMMs with these weights (any scale); units of equal weight stay in their order.
 
     Raises ValueError without units and for weights that are not above 0.
     """
     total = sum(weights.values())
     if not weights or not all(0 < each <= total < float("inf") for each in weights.values()):
-        raise ValueError(f"weights are {dict(weights)}, expected at least one unit, each with a finite weight above 0")
+        raise ValueError(f"weights are {dict(weights)}, expected at least one GEMM, each with a finite weight above 0")
     parts = {unit: max(1, round(_PARTS * each / total)) for unit, each in weights.items()}
     units = tuple(sorted(parts, key=lambda unit: -parts[unit]))
     return Tree(units=units, weights=tuple(parts[unit] for unit in units))
@@ -99,7 +99,7 @@ class Tested:
 
 @frozen
 class Guilt:
-    """Every test in its order, the smallest guilty clusters (no tested part of them is guilty by itself), and the parts of guilty clusters
+    """Every test in its order, the smallest causes (no tested part of them is guilty by itself), and the parts of causes
     that were not tested."""
 
     tested: tuple[Tested, ...] = ()
@@ -131,7 +131,7 @@ def find_guilty(tree: Tree, p_of: PValues, alpha: float) -> Guilt:
         return Tested(cluster=cluster, p=p, adjusted=adjusted, guilty=adjusted <= alpha)
 
     def name_parts(guilty: Tested) -> None:
-        """Name the smallest guilty clusters of a guilty one."""
+        """Name the smallest causes of a guilty one."""
         halves = tree.halves(guilty.cluster)
         own: tuple[Tested, ...] = ()
         for look, share in enumerate(LOOKS) if halves else ():
@@ -175,21 +175,21 @@ def _checked(p: float) -> float:
 # cost = evaluations (instant split), gradients (gradient split) and steps (forks), in steps of training:
 #        a forward pass of a batch is 1/3 of a step, a gradient 1 step
 # forks: the arms with everything on and everything off, with `noise_draws` forks for each parent, which measure the noise of forks and
-#        are the root's test; then the halves of each guilty cluster, each without and alone, with `draws` forks for each parent, and with
-#        `noise_draws` of them if neither is guilty. The first half without is the second one alone where the cluster is all units.
+#        are the root's test; then the halves of each cause, each without and alone, with `draws` forks for each parent, and with
+#        `noise_draws` of them if neither is guilty. The first half without is the second one alone where the cluster is all GEMMs.
 #
 #        Where several clusters are named, `draws` more for each parent, with all of them off.
 #
-# A unit alone in its effect is found after log2(units) cuts, or fewer where the gradient split points to it. `smallest_effect` is what
+# A GEMM alone in its effect is found after log2(units) cuts, or fewer where the gradient split points to it. `smallest_effect` is what
 # the second look at it, without and alone together, sees with 80 % power if the fork noise is as assumed and effects add. Can fail: the
 # fork noise is known only after the A/A forks; several guilty units cost more, which is why the plan has a largest cost as well, at which
-# the search stops and names the smallest guilty clusters.
+# the search stops and names the smallest causes.
 
 FORWARD_SHARE = 1.0 / 3.0
 POWER = 0.8
 
 
-# What an analysis measures, fixed before it begins: its units, its parents, and how often everything is measured.
+# What an analysis measures, fixed before it begins: its GEMMs, its parents, and how often everything is measured.
 #
 # The document of a setup is what the record keeps, so that an analysis that was stopped goes on with the same plan.
 
@@ -229,13 +229,13 @@ class Setup:
 
     @property
     def instant_steps(self) -> float:
-        """The instant split, in steps: off, on, two evaluations for each unit, one for each ingredient."""
+        """The instant split, in steps: off, on, two evaluations for each GEMM, one for each ingredient."""
         rows = 2 + 2 * len(self.units) + len(self.ingredients)
         return self.batches * rows * FORWARD_SHARE
 
     @property
     def gradient_steps(self) -> float:
-        """The gradient split, in steps: for each batch the reference, everything on, and each unit alone."""
+        """The gradient split, in steps: for each batch the reference, everything on, and each GEMM alone."""
         return self.gradient_batches * (1.0 + (1 + len(self.units)) * self.seeds)
 
     def forks(self, cuts: int) -> int:
@@ -245,7 +245,7 @@ class Setup:
 
     @property
     def cuts_for_one(self) -> int:
-        """Clusters that are cut to find one guilty unit if all units weigh the same."""
+        """Clusters that are cut to find one guilty unit if all GEMMs weigh the same."""
         return math.ceil(math.log2(len(self.units)))
 
     @property
@@ -255,24 +255,24 @@ class Setup:
 
     @property
     def steps_for_one(self) -> float:
-        """Steps in all if one unit is guilty and the gradient points to it."""
+        """Steps in all if one GEMM is guilty and the gradient points to it."""
         return self._steps(min(1, self.cuts_for_one))
 
     @property
     def steps_for_any(self) -> float:
-        """Steps in all if one unit is guilty to which nothing points, and no second look is needed."""
+        """Steps in all if one GEMM is guilty to which nothing points, and no second look is needed."""
         return self._steps(self.cuts_for_one)
 
     @property
     def together_steps(self) -> float:
-        """The forks with all named units off, where several clusters are named."""
+        """The forks with all named GEMMs off, where several clusters are named."""
         return len(self.parents) * self.draws * self.fork_steps
 
     def smallest_effect(self, fork_sd: float) -> float:
-        """The effect (nats) of one unit that the second look at it sees with 80 % power, given the noise of forks (nats)."""
+        """The effect (nats) of one GEMM that the second look at it sees with 80 % power, given the noise of forks (nats)."""
         df = 2 * len(self.parents) * (self.noise_draws - 1)
         se = fork_sd / math.sqrt(self.noise_draws * len(self.parents))  # of half of (on - without + alone - off), four arms
-        level = self.alpha * LOOKS[-1] / (3 * len(self.units))  # three tests, and the share of one unit
+        level = self.alpha * LOOKS[-1] / (3 * len(self.units))  # three tests, and the share of one GEMM
         return float((special.stdtrit(df, 1 - level / 2) + special.stdtrit(df, POWER)) * se)
 
     def _steps(self, cuts: int) -> float:
@@ -291,7 +291,7 @@ def make_setup(
     most_steps: float | None = None,
 ) -> Setup:
     """A setup with as many forks for each parent as three parents need; the largest cost is by default that of one guilty unit
-    to which nothing points, and of the forks with all named units off.
+    to which nothing points, and of the forks with all named GEMMs off.
 
     Raises ValueError for forks that would end after the run.
     """
@@ -319,8 +319,8 @@ def setup_from(document: Mapping[str, Any]) -> Setup:
 
 
 class MeasureRequest(TypedDict):
-    """What a training process measures: an analysis, with its `Setup` as a document; or, with the specifications of `policies` by name, the
-    forks of a search (`parity_lab.search.Forks`).
+    """What a training process measures: an analysis, with its `Setup` as a document; or, with the specifications of `assignments` by name,
+    the forks of a search (`parity_lab.search.Forks`).
 
     `parents`: the specifications of the runs that are forked, by id. `baseline`: that of the baseline; None: against bf16. `results`: what
     is on record by key, which has cost `spent` steps of training.
@@ -329,7 +329,7 @@ class MeasureRequest(TypedDict):
     setup: dict[str, Any]
     parents: dict[str, dict[str, Any]]
     baseline: dict[str, Any] | None
-    policies: dict[str, dict[str, Any]] | None
+    assignments: dict[str, dict[str, Any]] | None
     results: dict[str, Any]
     spent: float
 
@@ -337,18 +337,18 @@ class MeasureRequest(TypedDict):
 # What an analysis measures next, and what its forks say so far: a function of the results on record.
 #
 # instant     the held-out losses (batches,) of one row: `on`, `off`, `without UNIT`, `alone UNIT`, `without INGREDIENT`
-# gradients   for one batch the sums over the gradient of all units, and of each unit alone, against bf16
+# gradients   for one batch the sums over the gradient of all GEMMs, and of each GEMM alone, against bf16
 # fork        the final loss of one fork: `without CLUSTER` or `alone CLUSTER`, of one parent, with one draw of random numbers
 #
 # At the end, where several clusters are named, forks with all of them off say what they do together.
 #
 # Each measurement has a key, by which its result is stored once. The same results give the same next measurement, so an analysis that was
-# killed goes on where it was. `alone` of all units is everything on, the candidate's arithmetic, `without` all units is everything off:
+# killed goes on where it was. `alone` of all GEMMs is everything on, the candidate's arithmetic, `without` all GEMMs is everything off:
 # their forks measure the noise of forks, and their difference is the whole effect at the checkpoint.
 #
-# The forks test clusters of units in the order of their weight. A unit weighs
+# The forks test clusters of GEMMs in the order of their weight. A GEMM weighs
 #     (1 / units + 3 times its share of the squared errors of the gradient) / 4:
-# no fork has a part in it, and a unit that hardly moves the gradient keeps at least a quarter of an equal share.
+# no fork has a part in it, and a GEMM that hardly moves the gradient keeps at least a quarter of an equal share.
 
 Results = Mapping[str, Any]
 Way = Literal["without", "alone"]
@@ -380,7 +380,7 @@ class Search:
     """The search so far: `pending` forks of the next cluster; `stopped` if a further cluster would cost more than the plan allows.
 
     `ends` is None before the forks with everything on and off are complete, and nothing is tested. `effects` are those of
-    `guilt.tested`, by cluster. `rest` are the forks with all named units off, None before they are complete or if nothing is named.
+    `guilt.tested`, by cluster. `rest` are the forks with all named GEMMs off, None before they are complete or if nothing is named.
     """
 
     tree: Tree
@@ -393,7 +393,7 @@ class Search:
 
 
 def label(cluster: Sequence[str]) -> str:
-    """A cluster by the unit of largest weight: no other cluster of its tree has as many units from there on."""
+    """A cluster by the GEMM of largest weight: no other cluster of its tree has as many units from there on."""
     return ", ".join(cluster) if len(cluster) <= 2 else f"{cluster[0]} and {len(cluster) - 1} more"
 
 
@@ -422,7 +422,7 @@ def gradient_batches(setup: Setup) -> Iterator[Measurement]:
 
 
 def tree(setup: Setup, results: Results) -> Tree:
-    """The tree of the units, by what the gradient split says; all of them weigh the same where it was not measured, or not finite."""
+    """The tree of the GEMMs, by what the gradient split says; all of them weigh the same where it was not measured, or not finite."""
     batches = [results[each.key] for each in gradient_batches(setup) if each.key in results]
     count, error = len(setup.units), SUMS.index("error")
     is_complete = 0 < len(batches) == setup.gradient_batches
@@ -435,7 +435,7 @@ def tree(setup: Setup, results: Results) -> Tree:
 def arm_forks(setup: Setup, units: Tree, way: Way, cluster: Cluster, draws: int) -> list[Measurement]:
     """The first forks of one arm, `draws` for each parent; each has a draw that no other arm has.
 
-    One half of all units without is the other half alone: it is one arm. Units that are no cluster of the tree are those that are named.
+    One half of all GEMMs without is the other half alone: it is one arm. Units that are no cluster of the tree are those that are named.
     """
     halves = units.halves(units.units)
     if way == "without" and cluster in halves:

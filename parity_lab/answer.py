@@ -12,7 +12,7 @@ from parity_lab.effects import SUMS, Ends, Estimate, contrast, effect, estimate,
 
 # The answer of an analysis as a document: the parts of the effect with intervals, what is named, and what stays unexplained.
 #
-# named         the smallest guilty clusters, each with what switching it off gains and what it costs alone
+# named         the smallest causes, each with what switching it off gains and what it costs alone
 # interaction   what switching all m named clusters off gains, minus the sum of what switching each off gains: (1 - m) U - W + sum W_i
 # unexplained   what is left of the effect with all of them off: W - E
 #
@@ -36,16 +36,16 @@ class EstimateDocument(TypedDict):
 class ClusterDocument(TypedDict):
     """Units that were tested together, by falling weight. `adjusted` is the p-value with familywise control."""
 
-    units: list[str]
+    gemms: list[str]
     without: EstimateDocument
     alone: EstimateDocument
     p: float
     adjusted: float
-    guilty: bool
+    is_cause: bool
 
 
 class NoiseDocument(TypedDict):
-    """The standard deviation (nats) between forks that differ in random numbers only, with all units on and with all off.
+    """The standard deviation (nats) between forks that differ in random numbers only, with all GEMMs on and with all off.
 
     What it rests on is that of the larger one, which counts for the forks between them.
     """
@@ -58,7 +58,7 @@ class NoiseDocument(TypedDict):
 
 
 class PartDocument(TypedDict):
-    """The forward part of one unit, or what switching an ingredient off gains; an ingredient has no `alone`."""
+    """The forward part of one GEMM, or what switching an ingredient off gains; an ingredient has no `alone`."""
 
     name: str
     without: EstimateDocument
@@ -66,17 +66,17 @@ class PartDocument(TypedDict):
 
 
 class InstantDocument(TypedDict):
-    """The loss that each unit costs at once, on the same weights and held-out batches."""
+    """The loss that each GEMM costs at once, on the same weights and held-out batches."""
 
     whole: EstimateDocument
-    units: list[PartDocument]
+    gemms: list[PartDocument]
     ingredients: list[PartDocument]
     unexplained_without: EstimateDocument
     unexplained_alone: EstimateDocument
 
 
 class GradientDocument(TypedDict):
-    """How far a unit alone (name `all`: all of them) moves the gradient of the weights from that of bf16.
+    """How far a GEMM alone (name `all`: all of them) moves the gradient of the weights from that of bf16.
 
     `error` is the relative error with its interval, `systematic` the part of it that does not average out over rounding seeds.
     """
@@ -93,7 +93,7 @@ class Answer(TypedDict):
     `interaction` is null where fewer than two clusters are named. The effect is the sum of what switching each named cluster off gains, of
     the interaction, and of what is `unexplained`.
 
-    `untested` are parts of guilty clusters that were not tested: `stopped` says whether the largest cost was reached.
+    `untested` are parts of causes that were not tested: `stopped` says whether the largest cost was reached.
     """
 
     complete: bool
@@ -120,7 +120,7 @@ def answer(setup: Setup, results: Results) -> Answer:
         "steps_spent": steps_spent(setup, results),
         "effect": estimate_document(forks.effects[forks.tree.units].without) if forks.ends else None,
         "noise": _noise(forks.ends) if forks.ends else None,
-        "named": [each for each in tested if tuple(each["units"]) in forks.guilt.named],
+        "named": [each for each in tested if tuple(each["gemms"]) in forks.guilt.named],
         "tested": tested,
         "untested": [list(each) for each in forks.guilt.untested],
         "interaction": _interaction(setup, results, forks),
@@ -140,12 +140,12 @@ def estimate_document(own: Estimate) -> EstimateDocument:
 def _tested(forks: Search) -> list[ClusterDocument]:
     return [
         {
-            "units": list(each.cluster),
+            "gemms": list(each.cluster),
             "without": estimate_document(forks.effects[each.cluster].without),
             "alone": estimate_document(forks.effects[each.cluster].alone),
             "p": each.p,
             "adjusted": each.adjusted,
-            "guilty": each.guilty,
+            "is_cause": each.guilty,
         }
         for each in forks.guilt.tested
     ]
@@ -182,7 +182,7 @@ def _instant(setup: Setup, results: Results) -> InstantDocument | None:
     gains = {name: estimate(losses["on"] - losses[f"without {name}"]) for name in setup.ingredients}
     return {
         "whole": estimate_document(units.whole),
-        "units": [
+        "gemms": [
             {"name": name, "without": estimate_document(part.without), "alone": estimate_document(part.alone)}
             for name, part in units.parts.items()
         ],
@@ -236,20 +236,20 @@ def gap_words(gap: Mapping[str, Any]) -> str:
 def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     """What an analysis measures and what it costs."""
     off = "the baseline's arithmetic" if plan["against"] == "baseline" else "bf16"
-    yield f"{plan['candidate']} of {plan['explains_name']} ({plan['explains']}); a unit that is off has {off}"
+    yield f"{plan['candidate']} of {plan['explains_name']} ({plan['explains']}); a GEMM that is off has {off}"
     yield f"gap of the full runs: {gap_words(plan['gap'])}"
     parents = count(len(plan["parents"]), "run")
-    units = count(len(plan["units"]), "unit")
+    units = count(len(plan["gemms"]), "GEMM")
     where = f"at step {plan['fork_step']:,} of {parents} of the {plan['origin']}"
-    yield f"measures: {units} (GEMM of a layer) {where}, by forks of {plan['fork_steps']} steps"
+    yield f"measures: {units} {where}, by forks of {plan['fork_steps']} steps"
     share = percent(plan["steps_for_one"] / plan["pair_steps"])
     time = f"; about {age_in_words(plan['seconds'])}" if plan["seconds"] is not None else ""
     yield (
-        f"cost: about {plan['steps_for_one']:,.0f} steps to find one unit, {share} of a pair's {plan['pair_steps']:,}{time}; "
+        f"cost: about {plan['steps_for_one']:,.0f} steps to find one GEMM, {share} of a pair's {plan['pair_steps']:,}{time}; "
         f"at least {plan['least_steps']:,.0f}, at most {plan['most_steps']:,.0f}"
     )
     if plan["smallest_effect"] is not None:
-        yield f"sees: effects of one unit from about {plan['smallest_effect']:.4f} nats on, if forks vary an eighth as much as reruns"
+        yield f"sees: effects of one GEMM from about {plan['smallest_effect']:.4f} nats on, if forks vary an eighth as much as reruns"
     if len(plan["parents"]) < 3:
         yield f"note: {parents} kept the checkpoint; 3 or more say more about other runs than these"
 
@@ -288,22 +288,22 @@ def ablation_lines(own: Mapping[str, Any]) -> Iterator[str]:
 
 
 def assumed_words(arms: Sequence[str]) -> str:
-    """That the run noise of these arms is not measured."""
+    """That the run-to-run noise of these arms is not measured."""
     return (
-        f"{', '.join(arms)} {'has' if len(arms) == 1 else 'have'} one run, so the run noise in these intervals is an assumption; "
+        f"{', '.join(arms)} {'has' if len(arms) == 1 else 'have'} one run, so the run-to-run noise in these intervals is an assumption; "
         "train 2 or more replicates per arm"
     )
 
 
 def _fork_lines(plan: Mapping[str, Any], answer: Mapping[str, Any], effect: Mapping[str, float]) -> Iterator[str]:
-    yield f"effect at step {plan['fork_step']:,}: with all units on the loss is {nats(effect)} nats higher after {plan['fork_steps']} steps"
+    yield f"effect at step {plan['fork_step']:,}: with all GEMMs on the loss is {nats(effect)} nats higher after {plan['fork_steps']} steps"
     gap = plan["gap"]["gap"]
     if gap and answer["named"]:
         yield f"  {percent(effect['value'] / gap)} of the gap; the rest built up before this checkpoint, or takes longer to show"
     for each in answer["named"]:
-        yield f"named: {label(each['units'])}: alone it costs {nats(each['alone'])}, switching it off gains {nats(each['without'])}"
-        if len(each["units"]) > 2:
-            yield f"  units: {', '.join(each['units'])}"
+        yield f"named: {label(each['gemms'])}: alone it costs {nats(each['alone'])}, switching it off gains {nats(each['without'])}"
+        if len(each["gemms"]) > 2:
+            yield f"  GEMMs: {', '.join(each['gemms'])}"
     if not answer["named"]:
         yield f"named: none; the effect cannot be told from the noise of forks. {IF_NONE_IS_NAMED}"
     else:
@@ -316,17 +316,17 @@ def _fork_lines(plan: Mapping[str, Any], answer: Mapping[str, Any], effect: Mapp
     if answer["stopped"] and not answer["untested"]:
         yield "stopped: the largest cost was reached before more forks could tell parts of what is named apart"
     noise = answer["noise"]
-    sizes = f"{noise['on']:.5f} nats with all units on, {noise['off']:.5f} with all off"
+    sizes = f"{noise['on']:.5f} nats with all GEMMs on, {noise['off']:.5f} with all off"
     yield f"noise of forks: {sizes}; {noise['df']:.0f} degrees of freedom, {count(noise['parents'], 'run')}"
 
 
 def _instant_lines(instant: Mapping[str, Any]) -> Iterator[str]:
     yield f"forward pass at once: the quantized loss is {nats(instant['whole'])} nats higher on the same weights"
-    parts: Sequence[Mapping[str, Any]] = sorted(instant["units"], key=lambda part: -abs(part["without"]["value"]))[:_SHOWN]
+    parts: Sequence[Mapping[str, Any]] = sorted(instant["gemms"], key=lambda part: -abs(part["without"]["value"]))[:_SHOWN]
     for part in (*parts, *instant["ingredients"]):
         if part["without"]["value"]:
             yield f"  without {part['name']}: {nats(part['without'])} less"
-    yield f"  unexplained by single units: {nats(instant['unexplained_without'])}"
+    yield f"  unexplained by single GEMMs: {nats(instant['unexplained_without'])}"
 
 
 def _gradient_line(gradients: Sequence[Mapping[str, Any]]) -> str:

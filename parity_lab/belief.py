@@ -1,4 +1,4 @@
-"""What forks, runs and confirmations say about the gap of every policy, and how likely the judge passes one."""
+"""What forks, runs and confirmations say about the gap of every assignment, and how likely the judge passes one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,18 +9,18 @@ import numpy as np
 
 from parity.design.chances import NO_FAMILIES, Chances, chances
 from parity.design.experiment import Design
-from parity.judging.criteria import Criteria, Multiplicity
 from parity.judging.curve import FloatArray
 from parity.judging.lending import Lenders
+from parity.judging.policy import Multiplicity, Policy
 from parity.structure import frozen
+from parity_lab.assignments import Assignment
 from parity_lab.effects import Estimate
-from parity_lab.policies import Policy
 
 # The measurements of a search: forks, full runs and confirmations. Each has a name, so that a search that was stopped can go on.
 #
-#     fork          the baseline's checkpoint of a parent, trained on with the policy's arithmetic      one loss
-#     run           a run of the policy from step 0                                                    one loss
-#     confirmation  `pairs` fresh runs of the policy and as many fresh runs of the baseline, judged    a verdict, and its gap with error
+#     fork          the baseline's checkpoint of a parent, trained on with the assignment's arithmetic      one loss
+#     run           a run of the assignment from step 0                                                    one loss
+#     confirmation  `pairs` fresh runs of the assignment and as many fresh runs of the baseline, judged    a verdict, and its gap with error
 #
 # A loss is the mean over the late window in nats. The values are the runner's: a trainer, a simulator, or a record that is played back.
 
@@ -32,7 +32,7 @@ class Evaluation:
     """One thing to run. `number` tells repetitions apart (the draw of a fork, a replicate, the confirmation); `parent` is a fork's."""
 
     kind: Kind
-    policy: Policy
+    assignment: Assignment
     number: int
     parent: str = ""
 
@@ -49,9 +49,9 @@ class Result:
 
 @frozen
 class Outcome:
-    """How a search ended: the policy that was confirmed, or None, and why in one sentence."""
+    """How a search ended: the assignment that was confirmed, or None, and why in one sentence."""
 
-    policy: Policy | None = None
+    assignment: Assignment | None = None
     reason: str
 
 
@@ -65,7 +65,7 @@ def results_from(evaluations: Sequence[Evaluation], rows: Sequence[Mapping[str, 
     return tuple(Result(evaluation=own, **row) for own, row in zip(evaluations, rows, strict=True))
 
 
-# What do forks and runs say about the gap of every policy, tried or not? Forks share the gap out; full runs say how large it is.
+# What do forks and runs say about the gap of every assignment, tried or not? Forks share the gap out; full runs say how large it is.
 #
 # f_i     effect of switch i alone in forks, times gap of the candidate / its effect in forks      nats
 # g(p)    b sum x_i f_i + sum x_i c_i + sum x_i x_j w_ij (m + e_ij)        x the bits of p,  w_ij = sqrt(f_i f_j);  "00...0" has no gap
@@ -73,10 +73,10 @@ def results_from(evaluations: Sequence[Evaluation], rows: Sequence[Mapping[str, 
 #
 # b ~ N(B, B_SD^2), c_i ~ N(0, (OWN S/n)^2 + se(f_i)^2), m ~ N(0, COMMON^2), e_ij ~ N(0, PAIR^2), S the candidate's gap, n switches. Forks
 # see a part of each switch's gap: b corrects what is common to all switches, c_i what is not; m is how much less (or more) the gaps of
-# switches add up in full runs. All unknowns have one joint normal posterior, so each run counts for every policy.
+# switches add up in full runs. All unknowns have one joint normal posterior, so each run counts for every assignment.
 #
 # Can fail: a switch that does all its harm before the checkpoint shows nothing in forks, and c_i then has to be far outside its prior.
-# Full runs of the policies that would be confirmed show that, and only a confirmation passes anything. The five constants were set on
+# Full runs of the assignments that would be confirmed show that, and only a confirmation passes anything. The five constants were set on
 # worlds of experiments/search_world.py other than those of its table.
 
 B, B_SD, OWN, COMMON, PAIR = 1.25, 0.35, 0.4, 0.2, 0.15
@@ -95,7 +95,7 @@ class Shares:
 
 @frozen
 class Noise:
-    """Standard deviations (nats) of full runs of the baseline and of other policies."""
+    """Standard deviations (nats) of full runs of the baseline and of other assignments."""
 
     baseline: float
     candidate: float
@@ -103,14 +103,14 @@ class Noise:
 
 @frozen
 class Belief:
-    """The posterior of policies' gaps: means and standard deviations (policies,) in nats."""
+    """The posterior of assignments' gaps: means and standard deviations (assignments,) in nats."""
 
     mean: FloatArray
     sd: FloatArray
 
 
-def believe(policies: Sequence[Policy], results: Sequence[Result], noise: Noise, shares: Shares) -> Belief:
-    """The gaps of these policies after all runs and confirmations among the results. Raises ValueError if there are none."""
+def believe(assignments: Sequence[Assignment], results: Sequence[Result], noise: Noise, shares: Shares) -> Belief:
+    """The gaps of these assignments after all runs and confirmations among the results. Raises ValueError if there are none."""
     full = [result for result in results if result.evaluation.kind != "fork"]
     if not full:
         raise ValueError("there are no full runs, expected those of the baseline and the candidate at least")
@@ -119,9 +119,9 @@ def believe(policies: Sequence[Policy], results: Sequence[Result], noise: Noise,
     each_switch = abs(shares.gap) / len(scaled)
     sizes = np.sqrt(np.maximum(scaled, _LEAST * each_switch))
 
-    def row(policy: Policy) -> list[float]:
+    def row(assignment: Assignment) -> list[float]:
         """The coefficients of b, c, m and e in g(p)."""
-        bits = np.array([float(bit) for bit in policy])
+        bits = np.array([float(bit) for bit in assignment])
         pairs = np.outer(bits * sizes, bits * sizes)[np.triu_indices(len(bits), 1)]
         return [float(bits @ scaled), *bits, float(pairs.sum()), *pairs]
 
@@ -133,9 +133,9 @@ def believe(policies: Sequence[Policy], results: Sequence[Result], noise: Noise,
     is_run = np.array([result.evaluation.kind == "run" for result in full])
     values = np.array([result.value for result in full])
     values = values - np.where(is_run, values[is_run].mean() if is_run.any() else 0.0, 0.0)  # the wide prior then costs no digits
-    rows = np.array([[*row(result.evaluation.policy), float(run)] for result, run in zip(full, is_run, strict=True)])
+    rows = np.array([[*row(result.evaluation.assignment), float(run)] for result, run in zip(full, is_run, strict=True)])
     sds = np.array([_sd(result, noise) for result in full])
-    gaps = np.array([[*row(policy), 0.0] for policy in policies])
+    gaps = np.array([[*row(assignment), 0.0] for assignment in assignments])
     covariance = (rows * prior) @ rows.T + np.diag(sds**2)
     cross = (gaps * prior) @ rows.T
     solved = np.linalg.solve(covariance, np.column_stack([values - rows @ centre, cross.T]))
@@ -146,14 +146,14 @@ def believe(policies: Sequence[Policy], results: Sequence[Result], noise: Noise,
 def _sd(result: Result, noise: Noise) -> float:
     if result.evaluation.kind == "confirmation":
         return result.se
-    return noise.candidate if "1" in result.evaluation.policy else noise.baseline
+    return noise.candidate if "1" in result.evaluation.assignment else noise.baseline
 
 
-# How likely does the ordinary judge pass a policy of this gap, at the level that a confirmation has?
+# How likely does the ordinary judge pass an assignment of this gap, at the level that a confirmation has?
 #
-# A search confirms at most r times, each with fresh runs of both arms at confidence 1 - (1 - C) / r, C the job's. A pass of a policy
-# whose gap is above the margin then has a chance of at most (1 - C) / (2 r) each, and (1 - C) / 2 in all, however the policy was chosen:
-# the fresh runs know nothing of the choice. This is the search's guarantee, and as good as the judge's interval.
+# A search confirms at most r times, each with fresh runs of both arms at confidence 1 - (1 - C) / r, C the job's. A pass of an assignment
+# whose gap is above the margin then has a chance of at most (1 - C) / (2 r) each, and (1 - C) / 2 in all, however the assignment was
+# chosen: the fresh runs know nothing of the choice. This is the search's guarantee, and as good as the judge's interval.
 #
 # The chances of a pass are those of `parity.design.chances`; the largest gap that passes with a wanted power is what a search aims at.
 
@@ -176,8 +176,8 @@ class Confirmation:
         """The guarantee in one sentence."""
         times = "once" if self.most == 1 else f"at most {self.most} times"
         return (
-            f"The chance that a policy is returned although its gap exceeds the margin ({self.margin:.4g} nats at the base job's loss) "
-            f"is at most {100 * self.error:.3g} %: a policy is confirmed {times}, each time on fresh runs of both arms."
+            f"The chance that an assignment is returned although its gap exceeds the margin ({self.margin:.4g} nats at the base job's loss)"
+            f" is at most {100 * self.error:.3g} %: an assignment is confirmed {times}, each time on fresh runs of both arms."
         )
 
     def passes(self, gap: float) -> float:
@@ -209,10 +209,10 @@ def _table(own: Confirmation) -> tuple[FloatArray, FloatArray]:
     return gaps, np.array([own.passes(float(gap)) for gap in gaps])
 
 
-def confirmation(design: Design, criteria: Criteria, margin: float, confirmations: int = 2, lenders: Lenders = NO_FAMILIES) -> Confirmation:
+def confirmation(design: Design, policy: Policy, margin: float, confirmations: int = 2, lenders: Lenders = NO_FAMILIES) -> Confirmation:
     """One of at most this many confirmations of a design whose level is set. Raises ValueError for more than 5 of them."""
     if not 1 <= confirmations <= MOST_CONFIRMATIONS:
         raise ValueError(f"confirmations is {confirmations}, expected 1 to {MOST_CONFIRMATIONS}; each one more widens every interval")
-    confidence = Multiplicity(candidates=confirmations).confidence(criteria.confidence)
-    outlook = chances(design, replace(criteria, confidence=confidence, looks=1), lenders)
-    return Confirmation(chances=outlook, margin=margin, confidence=confidence, error=(1.0 - criteria.confidence) / 2.0, most=confirmations)
+    confidence = Multiplicity(candidates=confirmations).confidence(policy.confidence)
+    outlook = chances(design, replace(policy, confidence=confidence, looks=1), lenders)
+    return Confirmation(chances=outlook, margin=margin, confidence=confidence, error=(1.0 - policy.confidence) / 2.0, most=confirmations)

@@ -53,7 +53,7 @@ class LabClient(Client):
         return self._get(f"jobs/{job_id}/why/ablations", params)
 
     def find_search(self, search_id: str) -> Document:
-        """A search: its state, plan, steps and policies."""
+        """A search: its state, plan, steps and assignments."""
         return self._get(f"searches/{search_id}")
 
     def change_search(self, search_id: str, verb: str) -> Document:
@@ -158,7 +158,7 @@ def _progress(document: Document, is_due: bool) -> list[str]:
     return [f"{document['status']}: {spent}{tested}"]
 
 
-# `parity search`: the fastest policy inside the margin, by a search on the server; prints its cost first and follows it.
+# `parity search`: the fastest assignment inside the margin, by a search on the server; prints its cost first and follows it.
 
 _JOB_ID = re.compile(r"j[0-9a-f]{12}-[0-9a-f]{10}")
 KEYS = ("base", "candidate", "switches", "step", "fork_steps", "speed", "pairs", "pilots", "confirmations", "budget")
@@ -172,14 +172,14 @@ def search(
     yes: bool = option(False, "Do not ask before the search begins.", None, "--yes", "-y"),
     cancel: bool = flag("--cancel", "Cancel a search; what it has measured stays."),
     resume: bool = flag("--resume", "Let a cancelled or failed search go on."),
-    output: str | None = option(None, "Write the confirmed policy as a job file.", "FILE", rich_help_panel=OUTPUT),
+    output: str | None = option(None, "Write the confirmed assignment as a job file.", "FILE", rich_help_panel=OUTPUT),
     *,
     following: Follow,
     at: Asked,
 ) -> int:
-    """Search the fastest policy inside the margin: which GEMMs can stay in the candidate's recipe.
+    """Search the fastest precision assignment inside the margin: which GEMMs can stay in the candidate's recipe.
 
-    Prints cost and guarantee first, begins the search and follows it. Exits 0 with a policy that the judge confirmed, 3 without one.
+    Prints cost and guarantee first, begins the search and follows it. Exits 0 with an assignment that the judge confirmed, 3 without one.
     """
     progress, timeout = following.progress(), following.timeout
     with LabClient(at.server, at.token) as client:
@@ -231,7 +231,7 @@ def _train_base(client: LabClient, path: str, progress: Console, timeout: float 
     if plan_only:
         raise UsageError(f"{path}: search.base is missing, so the job is trained first; its search can be planned when it has ended")
     check_agreed("train the job first, or set search.base to one that has ended", yes=yes)
-    job = client.submit(content["job"], content["criteria"])["id"]
+    job = client.submit(content["job"], content["policy"])["id"]
     progress.print(f"search.base is missing: training job {job} first, {client.page(job)}", soft_wrap=True)
     document = watching.follow(client, job, progress, timeout)
     if document["status"] != "concluded":
@@ -268,7 +268,7 @@ def _finish_search(document: Document, output: str | None, at: Asked) -> int:
         remedy = f"go on with `parity search {document['id']} --resume`"
         raise JobEndedError(f"search {document['id']} {document['state']}: {document['message']}; {remedy}")
     if output is not None and document["job"] is not None:
-        content = {"job": document["job"], "criteria": {key: value for key, value in document["criteria"].items() if value is not None}}
+        content = {"job": document["job"], "policy": {key: value for key, value in document["policy"].items() if value is not None}}
         write_file(output, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
     at.show({name: value for name, value in document.items() if name != "status"}, answer_lines(document))
     return 0 if document["state"] == "found" else EXIT_CODES["inconclusive"]

@@ -58,7 +58,7 @@ def ratio(numerators: ArrayLike, denominators: ArrayLike) -> Estimate:
     return Estimate(value=float(top.sum() / bottom.sum()), se=se, df=float(count - 1))
 
 
-# How far a unit moves the gradient, from sums over layers and batches (`parity_lab.training.program.gradients`).
+# How far a GEMM moves the gradient, from sums over layers and batches (`parity_lab.training.program.gradients`).
 #
 # relative_error = sqrt(mean |g - r|^2 / |r|^2)         systematic = sqrt of the part of it that does not average out over seeds
 # bias           = <g, r> / <r, r> - 1                  cosine     = <g, r> / sqrt(<r, r> <g, g>)
@@ -72,7 +72,7 @@ SUMS = ("reference", "dot", "own", "error", "systematic")
 
 @frozen
 class GradientError:
-    """One unit, or one layer under a unit. The squares are estimates with an interval; `cosine` and the roots follow from them."""
+    """One GEMM, or one layer under it. The squares are estimates with an interval; `cosine` and the roots follow from them."""
 
     squared_error: Estimate
     squared_systematic: Estimate
@@ -166,7 +166,7 @@ class Arm:
 
 @frozen
 class Ends:
-    """The arms with all units on and with all off, each with the noise of its own forks."""
+    """The arms with all GEMMs on and with all off, each with the noise of its own forks."""
 
     on: Arm
     off: Arm
@@ -177,7 +177,7 @@ class Ends:
         return max(self.on.noise, self.off.noise, key=lambda noise: noise.sd)
 
     def between(self, forks: Forks) -> Arm:
-        """An arm with some units on."""
+        """An arm with some GEMMs on."""
         return Arm(forks=forks, noise=self.noise)
 
 
@@ -213,13 +213,13 @@ def contrast(terms: Sequence[tuple[float, Arm]]) -> Estimate:
 # alone u            L[alone u] - L[off]      what unit u costs by itself
 # unexplained        whole - sum of the parts, per batch, so that its interval includes how the parts vary together
 #
-# The two parts of a unit differ by its interactions; opposite effects of two units cancel in one but not in the other. A split explains
-# the whole only if the unexplained part is small in both. Can fail: parts need not add up, and then no single number is a unit's share.
+# The two parts of a GEMM differ by its interactions; opposite effects of two GEMMs cancel in one but not in the other. A split explains
+# the whole only if the unexplained part is small in both. Can fail: parts need not add up, and then no single number is a GEMM's share.
 
 
 @frozen
 class Part:
-    """The part of a unit or of a cluster of them: what switching it off gains, and what it costs alone, in nats."""
+    """The part of a GEMM or of a cluster of them: what switching it off gains, and what it costs alone, in nats."""
 
     without: Estimate
     alone: Estimate
@@ -239,7 +239,7 @@ def split(losses: Mapping[str, NDArray[np.float64]], units: Sequence[str]) -> Sp
     """The split of losses (batches,) with the keys `off`, `on`, `without UNIT` and `alone UNIT`. Raises ValueError for a missing one."""
     missing = [name for name in ("off", "on", *(f"{way} {unit}" for unit in units for way in ("without", "alone"))) if name not in losses]
     if missing:
-        raise ValueError(f"no losses of {missing[0]!r} ({len(missing)} missing), expected those of every unit; measure the rest first")
+        raise ValueError(f"no losses of {missing[0]!r} ({len(missing)} missing), expected those of every GEMM; measure the rest first")
     off, on = losses["off"], losses["on"]
     gained = {unit: on - losses[f"without {unit}"] for unit in units}
     cost = {unit: losses[f"alone {unit}"] - off for unit in units}
@@ -263,7 +263,7 @@ def split(losses: Mapping[str, NDArray[np.float64]], units: Sequence[str]) -> Sp
 #
 # Each is a contrast sum w_x L[x] over the pairs that all arms have. Its variance is that of the judge for a gap, for several arms:
 #
-# SE_run^2  = sum w_x^2 tau_x^2 / n                 tau_x: the judge's run floor of arm x, n pairs
+# SE_run^2  = sum w_x^2 tau_x^2 / n                 tau_x: the judge's run-to-run noise of arm x, n pairs
 # df_run    = 1 / sum over x, y of rho_xy s_x s_y / sqrt(df_x df_y)       s_x = w_x^2 tau_x^2 / n / SE_run^2
 # SE_within <= sqrt(sum w_x^2 within_x^2)           within_x: the judge's within-pair error of the gap of x; the baseline has the smallest
 #
@@ -278,7 +278,7 @@ Pair = tuple[int, int]
 
 @frozen
 class ArmNoise:
-    """The run floor of an arm as the judge has it (nats), and the within-pair error of its gap (nats).
+    """The run-to-run noise of an arm as the judge has it (nats), and the within-pair error of its gap (nats).
 
     `prior` names the number that the floor rests on: equal names are one guess. `reruns`: whether runs of the arm measured any of it.
     """

@@ -1,4 +1,4 @@
-"""Which policy is the fastest that the judge will pass? What to run next, as a pure function of the setup and the results so far."""
+"""Which assignment is the fastest that the judge will pass? What to run next, as a pure function of the setup and the results so far."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ import numpy as np
 from parity.design.chances import drawing
 from parity.design.experiment import BASELINE, CANDIDATE, Design
 from parity.judging import special
-from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import FloatArray
-from parity.judging.floors import read_floors
 from parity.judging.lending import Lenders
+from parity.judging.noise_table import read_noise_table
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.structure import frozen
 from parity.wording import age_in_words, count
 from parity_lab.answer import nats_words
+from parity_lab.assignments import Assignment, Space, Switch, all_assignments, alone, export_lines
 from parity_lab.belief import WANTED, Belief, Confirmation, Evaluation, Noise, Outcome, Result, Shares, believe, confirmation
 from parity_lab.effects import Arm, Estimate, effect, fork_noise
 from parity_lab.effects import Forks as MeasuredForks
-from parity_lab.policies import Policy, Space, Switch, all_policies, alone, export_lines
 
-# Which policy is the fastest that the judge will pass? What to run next, as a pure function of the results so far.
+# Which assignment is the fastest that the judge will pass? What to run next, as a pure function of the results so far.
 #
 #     1  forks    each switch alone, the candidate and the baseline, from the baseline's checkpoints of every parent
-#     2  pilots   one full run at a time, of the policy that promises most
-#     3  confirm  fresh pairs of the fastest policy that passes with 95 % power; after a fail or an inconclusive, of the next one
+#     2  pilots   one full run at a time, of the assignment that promises most
+#     3  confirm  fresh pairs of the fastest assignment that passes with 95 % power; after a fail or an inconclusive, of the next one
 #
-# After each step `believe` gives the gap of every policy with its error. A policy is out if its gap is above the target (the largest gap
-# with 95 % power) with 98 % probability, or if it is no faster than the leader, the fastest one that may be confirmed now. Of the others,
-# the one with the largest chance to fit times the time that it would save is run; if none would save 1 % of a step, the leader is
-# confirmed.
+# After each step `believe` gives the gap of every assignment with its error. An assignment is out if its gap is above the target (the
+# largest gap with 95 % power) with 98 % probability, or if it is no faster than the leader, the fastest one that may be confirmed now. Of
+# the others, the one with the largest chance to fit times the time that it would save is run; if none would save 1 % of a step, the leader
+# is confirmed.
 #
 # If forks do not see the candidate's gap (95 %), the search ends: forks of this checkpoint have no effect, or the opposite one.
 #
@@ -51,8 +51,8 @@ _NO_SD = 1e-12  # nats
 class Setting:
     """What a search knows before it runs anything.
 
-    `times` (2^n,) are those of a step, by policy (`cost`). `given` are full runs that exist: of the baseline and of the candidate, at least
-    one each. `parents` are baseline runs with a kept checkpoint. `baseline_sd` and `candidate_sd` are the run noise (nats).
+    `times` (2^n,) are those of a step, by assignment (`cost`). `given` are full runs that exist: of the baseline and of the candidate, at
+    least one each. `parents` are baseline runs with a kept checkpoint. `baseline_sd` and `candidate_sd` are the run-to-run noise (nats).
     """
 
     size: int
@@ -67,32 +67,32 @@ class Setting:
 
     def __post_init__(self) -> None:
         if len(self.times) != 2**self.size:
-            raise ValueError(f"{len(self.times)} times, expected {2**self.size}: one for each policy of {self.size} switches")
-        for policy in ("0" * self.size, "1" * self.size):
-            if not self.losses(policy):
-                raise ValueError(f"no run of policy {policy} is given, expected full runs of the baseline and of the candidate")
+            raise ValueError(f"{len(self.times)} times, expected {2**self.size}: one for each assignment of {self.size} switches")
+        for assignment in ("0" * self.size, "1" * self.size):
+            if not self.losses(assignment):
+                raise ValueError(f"no run of assignment {assignment} is given, expected full runs of the baseline and of the candidate")
         if not self.parents:
             raise ValueError("there are no parents, expected baseline runs with a kept checkpoint (`keep_checkpoints`)")
 
-    def losses(self, policy: Policy) -> list[float]:
-        """Those of the given runs of a policy, in nats."""
-        return [each.value for each in self.given if each.evaluation.kind == "run" and each.evaluation.policy == policy]
+    def losses(self, assignment: Assignment) -> list[float]:
+        """Those of the given runs of an assignment, in nats."""
+        return [each.value for each in self.given if each.evaluation.kind == "run" and each.evaluation.assignment == assignment]
 
 
 @frozen
 class Rating:
-    """Every policy after the results so far: gaps, chance to pass a confirmation, chance that the gap is at or below the target."""
+    """Every assignment after the results so far: gaps, chance to pass a confirmation, chance that the gap is at or below the target."""
 
-    policies: tuple[Policy, ...]
+    assignments: tuple[Assignment, ...]
     belief: Belief
     passes: FloatArray
     fits: FloatArray
 
 
-def ask(setting: Setting, results: Sequence[Result], barred: Collection[Policy] = ()) -> Step | Outcome:
+def ask(setting: Setting, results: Sequence[Result], barred: Collection[Assignment] = ()) -> Step | Outcome:
     """What to run next (all of it may run at once), or how the search ended. The order of `results` does not matter.
 
-    `barred` policies have been judged by another job: they are neither confirmed nor tried in pilots.
+    `barred` assignments have been judged by another job: they are neither confirmed nor tried in pilots.
     """
     have = {result.evaluation: result for result in results}
     batches: list[list[Result]] = []
@@ -110,7 +110,9 @@ def first_step(setting: Setting) -> Step:
     """The forks of every switch alone, and the A/A forks, for each parent."""
     both_ends = [(bit * setting.size, draw) for bit in "01" for draw in range(AA_DRAWS)]
     own = dict.fromkeys([*both_ends, *((alone(setting.size, at), 0) for at in range(setting.size))])  # a single switch is the candidate
-    return tuple(Evaluation(kind="fork", policy=policy, number=draw, parent=parent) for parent in setting.parents for policy, draw in own)
+    return tuple(
+        Evaluation(kind="fork", assignment=assignment, number=draw, parent=parent) for parent in setting.parents for assignment, draw in own
+    )
 
 
 def shares(setting: Setting, forks: Sequence[Result]) -> tuple[Estimate, tuple[Estimate, ...]]:
@@ -124,18 +126,18 @@ def shares(setting: Setting, forks: Sequence[Result]) -> tuple[Estimate, tuple[E
 
 
 def rate(setting: Setting, batches: Sequence[Sequence[Result]]) -> Rating:
-    """Every policy after these batches, of which the first is `first_step`."""
+    """Every assignment after these batches, of which the first is `first_step`."""
     whole, own = shares(setting, batches[0])
-    policies = all_policies(setting.size)
+    assignments = all_assignments(setting.size)
     belief = believe(
-        policies,
+        assignments,
         [*setting.given, *(result for batch in batches for result in batch)],
         Noise(baseline=setting.baseline_sd, candidate=setting.candidate_sd),
         Shares(gap=candidate_gap(setting), whole=whole.value, own=own),
     )
     passes = setting.confirmation.expected(belief.mean, belief.sd)
     fits: FloatArray = special.ndtr((setting.target - belief.mean) / np.maximum(belief.sd, _NO_SD))
-    return Rating(policies=policies, belief=belief, passes=passes, fits=fits)
+    return Rating(assignments=assignments, belief=belief, passes=passes, fits=fits)
 
 
 def candidate_gap(setting: Setting) -> float:
@@ -144,18 +146,18 @@ def candidate_gap(setting: Setting) -> float:
     return float(candidate - baseline)
 
 
-def fastest(setting: Setting, rating: Rating, tried: Sequence[Policy] = ()) -> int | None:
-    """The number of the fastest policy that passes with at least 95 % power and was not tried, or None."""
-    may = [at for at, policy in enumerate(rating.policies) if rating.passes[at] >= WANTED and policy not in tried]
+def fastest(setting: Setting, rating: Rating, tried: Sequence[Assignment] = ()) -> int | None:
+    """The number of the fastest assignment that passes with at least 95 % power and was not tried, or None."""
+    may = [at for at, assignment in enumerate(rating.assignments) if rating.passes[at] >= WANTED and assignment not in tried]
     return min(may, key=lambda at: (setting.times[at], at)) if may else None
 
 
-def _next(setting: Setting, batches: Sequence[Sequence[Result]], barred: Collection[Policy]) -> Step | Outcome:
+def _next(setting: Setting, batches: Sequence[Sequence[Result]], barred: Collection[Assignment]) -> Step | Outcome:
     """The step after these complete ones."""
     flat = [result for batch in batches for result in batch]
     confirmed = [result for result in flat if result.evaluation.kind == "confirmation"]
     if confirmed and confirmed[-1].passed:
-        return Outcome(policy=confirmed[-1].evaluation.policy, reason="it passed its confirmation")
+        return Outcome(assignment=confirmed[-1].evaluation.assignment, reason="it passed its confirmation")
     if candidate_gap(setting) <= 0.0:
         return Outcome(reason="the candidate's runs are no worse than the baseline's; there is no gap to search for")
     if not batches:
@@ -164,31 +166,35 @@ def _next(setting: Setting, batches: Sequence[Sequence[Result]], barred: Collect
         reason = "forks from this checkpoint do not show the candidate's gap; keep an earlier checkpoint, or compare full runs"
         return Outcome(reason=reason)
     rating = rate(setting, batches)
-    tried = [*barred, *(result.evaluation.policy for result in confirmed)]
+    tried = [*barred, *(result.evaluation.assignment for result in confirmed)]
     leader = fastest(setting, rating, tried=tried)
-    pilots = [result.evaluation.policy for result in flat if result.evaluation.kind == "run"]
+    pilots = [result.evaluation.assignment for result in flat if result.evaluation.kind == "run"]
     if not confirmed and len(pilots) < setting.pilots:
         best = _promising(setting, rating, leader, barred)
         if best is not None:
-            return (Evaluation(kind="run", policy=rating.policies[best], number=pilots.count(rating.policies[best])),)
-    if leader is None or rating.policies[leader] == "0" * setting.size:
-        return Outcome(reason="no policy faster than the baseline passes its confirmation with 95 % power")
+            return (Evaluation(kind="run", assignment=rating.assignments[best], number=pilots.count(rating.assignments[best])),)
+    if leader is None or rating.assignments[leader] == "0" * setting.size:
+        return Outcome(reason="no assignment faster than the baseline passes its confirmation with 95 % power")
     if len(confirmed) < setting.confirmation.most:
-        return (Evaluation(kind="confirmation", policy=rating.policies[leader], number=len(confirmed)),)
-    return Outcome(reason="no policy passed its confirmation")
+        return (Evaluation(kind="confirmation", assignment=rating.assignments[leader], number=len(confirmed)),)
+    return Outcome(reason="no assignment passed its confirmation")
 
 
-def _promising(setting: Setting, rating: Rating, leader: int | None, barred: Collection[Policy]) -> int | None:
-    """The policy, neither out nor barred, with the largest chance to fit times the time that it saves; None if that is below 1 %."""
+def _promising(setting: Setting, rating: Rating, leader: int | None, barred: Collection[Assignment]) -> int | None:
+    """The assignment, neither out nor barred, with the largest chance to fit times the time that it saves; None if that is below 1 %."""
     reference = float(setting.times[leader]) if leader is not None else 1.0
-    is_open = np.array([policy not in barred for policy in rating.policies])
+    is_open = np.array([assignment not in barred for assignment in rating.assignments])
     gains = np.where((rating.fits > OUT) & is_open, (1.0 - setting.times / reference) * rating.fits, 0.0)
     best = int(np.argmax(gains))
     return best if gains[best] >= WORTH else None
 
 
-def _by_parent(results: Sequence[Result], policy: Policy) -> MeasuredForks:
-    rows = [(each.evaluation.parent, each.value) for each in results if each.evaluation.kind == "fork" and each.evaluation.policy == policy]
+def _by_parent(results: Sequence[Result], assignment: Assignment) -> MeasuredForks:
+    rows = [
+        (each.evaluation.parent, each.value)
+        for each in results
+        if each.evaluation.kind == "fork" and each.evaluation.assignment == assignment
+    ]
     return {parent: [value for own, value in rows if own == parent] for parent in dict.fromkeys(own for own, _ in rows)}
 
 
@@ -205,15 +211,15 @@ GIVEN = 1000  # the full runs that a search starts from are numbered from here
 class SearchSetup:
     """One search. Losses are in nats, costs in steps of training.
 
-    `times` (2^n,) are those of a step by policy, as a share of the baseline's. `given` are losses of full runs of the baseline and of the
-    candidate. `parents` are ids of baseline runs whose checkpoint of `fork_step` is kept. `margin` is in nats. `floors` is the table of
-    reruns from which confirmations borrow, of `family`; None without one. `budget`: the largest cost of everything.
+    `times` (2^n,) are those of a step by assignment, as a share of the baseline's. `given` are losses of full runs of the baseline and of
+    the candidate. `parents` are ids of baseline runs whose checkpoint of `fork_step` is kept. `margin` is in nats. `noise_table` is the
+    noise table from which confirmations borrow, of `family`; None without one. `budget`: the largest cost of everything.
     `switches_from` says where the switches come from, `analysis` is the job whose answer they follow.
     """
 
     switches: tuple[Switch, ...]
     times: tuple[float, ...]
-    given: Mapping[Policy, Sequence[float]]
+    given: Mapping[Assignment, Sequence[float]]
     parents: tuple[str, ...]
     fork_step: int
     fork_steps: int
@@ -223,8 +229,8 @@ class SearchSetup:
     confirmations: int
     margin: float
     design: Mapping[str, Any]
-    criteria: Mapping[str, Any]
-    floors: str | None
+    policy: Mapping[str, Any]
+    noise_table: str | None
     family: str | None
     budget: float | None = None
     switches_from: SwitchSource | None = None
@@ -232,18 +238,18 @@ class SearchSetup:
 
     @property
     def space(self) -> Space:
-        """Its policies."""
+        """Its assignments."""
         return Space(switches=self.switches)
 
     @property
-    def policy_of_the_job(self) -> Criteria:
-        """The criteria of the job that it starts from."""
-        return criteria_from_mapping(self.criteria)
+    def policy_of_the_job(self) -> Policy:
+        """The policy of the job that it starts from."""
+        return policy_from_mapping(self.policy)
 
     @cached_property
     def _lenders(self) -> Lenders:
-        families = {BASELINE: self.family, CANDIDATE: self.family} if self.family and self.floors else {}
-        return Lenders(read_floors(self.floors) if self.floors else None, families)
+        families = {BASELINE: self.family, CANDIDATE: self.family} if self.family and self.noise_table else {}
+        return Lenders(read_noise_table(self.noise_table) if self.noise_table else None, families)
 
     @cached_property
     def confirmation(self) -> Confirmation:
@@ -257,17 +263,19 @@ class SearchSetup:
 
     @cached_property
     def setting(self) -> Setting:
-        """The same for `parity_lab.search`. ValueError for one that no policy could pass."""
+        """The same for `parity_lab.search`. ValueError for one that no assignment could pass."""
         if self.target is None:
             chance = self.confirmation.passes(0.0)
-            raise ValueError(f"a policy without a gap would be confirmed with {100 * chance:.0f} %, expected at least {100 * WANTED:.0f} %")
+            raise ValueError(
+                f"an assignment without a gap would be confirmed with {100 * chance:.0f} %, expected at least {100 * WANTED:.0f} %"
+            )
         taus = drawing(Design(**self.design), self.policy_of_the_job, self._lenders).taus
         return Setting(
             size=len(self.switches),
             times=np.array(self.times),
             given=tuple(
-                Result(evaluation=Evaluation(kind="run", policy=policy, number=GIVEN + at), value=value)
-                for policy, losses in self.given.items()
+                Result(evaluation=Evaluation(kind="run", assignment=assignment, number=GIVEN + at), value=value)
+                for assignment, losses in self.given.items()
                 for at, value in enumerate(losses)
             ),
             parents=self.parents,
@@ -302,11 +310,11 @@ def setup_from(document: Mapping[str, Any]) -> SearchSetup:
 
 
 @frozen
-class ForkOfPolicy:
-    """A fork to train: its key on the record, the name of its policy's arm, its parent, and which random numbers it takes."""
+class ForkOfAssignment:
+    """A fork to train: its key on the record, the name of its assignment's arm, its parent, and which random numbers it takes."""
 
     key: str
-    policy: str
+    assignment: str
     parent: str
     draw: int
 
@@ -318,12 +326,12 @@ class Forks:
     parents: tuple[str, ...]
     fork_step: int
     fork_steps: int
-    forks: tuple[ForkOfPolicy, ...]
+    forks: tuple[ForkOfAssignment, ...]
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Forks:
         """The forks of a document: that of `asdict`."""
-        rows = tuple(ForkOfPolicy(**each) for each in document["forks"])
+        rows = tuple(ForkOfAssignment(**each) for each in document["forks"])
         return cls(**{**document, "parents": tuple(document["parents"]), "forks": rows})
 
 
@@ -335,11 +343,11 @@ def forks_of(setup: SearchSetup, step: Sequence[Evaluation]) -> Forks:
         fork_step=setup.fork_step,
         fork_steps=setup.fork_steps,
         forks=tuple(
-            ForkOfPolicy(
+            ForkOfAssignment(
                 key=key_of(each),
-                policy=arm_name(each.policy),
+                assignment=arm_name(each.assignment),
                 parent=each.parent,
-                draw=1 + each.number * 2**size + int(each.policy, 2),
+                draw=1 + each.number * 2**size + int(each.assignment, 2),
             )
             for each in step
         ),
@@ -348,12 +356,12 @@ def forks_of(setup: SearchSetup, step: Sequence[Evaluation]) -> Forks:
 
 def key_of(evaluation: Evaluation) -> str:
     """The key of a fork's result."""
-    return f"{evaluation.policy}.{evaluation.number}.{evaluation.parent}"
+    return f"{evaluation.assignment}.{evaluation.number}.{evaluation.parent}"
 
 
-def arm_name(policy: Policy) -> str:
-    """The name of the arm that trains a policy."""
-    return f"policy-{policy}"
+def arm_name(assignment: Assignment) -> str:
+    """The name of the arm that trains an assignment."""
+    return f"assignment-{assignment}"
 
 
 # A search in lines of text, as the command line prints it.
@@ -365,7 +373,7 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     """What a search runs, costs and guarantees."""
     yield f"{plan['candidate']} of {plan['base_name']} ({plan['base']}): {plan['candidate_speed']:.2f} times the baseline's speed per step"
     names = ", ".join(each["name"] for each in plan["switches"])
-    yield f"space: {2 ** len(plan['switches']):,} policies of {count(len(plan['switches']), 'switch', 'switches')}: {names}"
+    yield f"space: {2 ** len(plan['switches']):,} assignments of {count(len(plan['switches']), 'switch', 'switches')}: {names}"
     source = switches_words(plan)
     if source:
         yield f"switches: {source}"
@@ -392,7 +400,7 @@ def switches_words(plan: Mapping[str, Any]) -> str:
 
 def step_line(step: Mapping[str, Any]) -> str:
     """A step in one line."""
-    what = step["policies"][0] if len(step["policies"]) == 1 else count(len(step["policies"]), "policy", "policies")
+    what = step["assignments"][0] if len(step["assignments"]) == 1 else count(len(step["assignments"]), "assignment", "assignments")
     return f"step {step['number']}: {step['kind']} of {what}, {step['cost']:,.0f} steps, {step['status']}" + (
         f": {step['outcome']}" if step["outcome"] else ""
     )
@@ -400,19 +408,19 @@ def step_line(step: Mapping[str, Any]) -> str:
 
 def answer_lines(search: Mapping[str, Any]) -> Iterator[str]:
     """How a search ended."""
-    if search["policy"] is None:
-        yield f"no policy: {search['message']}"
+    if search["assignment"] is None:
+        yield f"no assignment: {search['message']}"
     else:
-        own = next(each for each in search["policies"] if each["policy"] == search["policy"])
+        own = next(each for each in search["assignments"] if each["assignment"] == search["assignment"])
         back = ", ".join(own["takes_back"]) or "nothing"
-        yield f"confirmed: policy {own['policy']}, {search['speed']:.2f} times the baseline's speed per step; takes back {back}"
+        yield f"confirmed: assignment {own['assignment']}, {search['speed']:.2f} times the baseline's speed per step; takes back {back}"
         last = next(step for step in reversed(search["steps"]) if step["kind"] == "confirmation")
         yield f"{last['outcome']}; job {last['job']}"
     yield f"{search['steps_spent']:,.0f} steps spent in {count(len(search['steps']), 'step')}"
-    for each in search["policies"][:_SHOWN]:
+    for each in search["assignments"][:_SHOWN]:
         gap = nats_words(each["gap"], each["low"], each["high"])
-        yield f"  {each['policy']}  {each['speed']:.2f}x  {gap}  {each['state']}"
-    if search["policy"] is not None:
+        yield f"  {each['assignment']}  {each['speed']:.2f}x  {gap}  {each['state']}"
+    if search["assignment"] is not None:
         candidate = search["job"]["candidates"][0]
         yield from export_lines(candidate["recipe"], candidate.get("overrides", ()))
     yield f"guarantee: {search['plan']['guarantee']}"

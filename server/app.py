@@ -72,7 +72,7 @@ def create_app(settings: Settings) -> FastAPI:
     problems.install(app)
     about_jobs = (jobs.router, overviews.router, remarks.router, *additions().routes, live.router, live.events_router)
     of_service = (service.router, verdicts.images_router, service.metrics_router, service.tokens_router)
-    with_curves = (runs.router, verdicts.router, baselines.floors_router)
+    with_curves = (runs.router, verdicts.router, baselines.noise_tables_router)
     for router in (*about_jobs, baselines.router, curves.router, *with_curves, *of_service):
         app.include_router(
             router,

@@ -12,10 +12,10 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from parity.judging.arms import independent_runs
-from parity.judging.criteria import Multiplicity, criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.document_types import VerdictDocument
 from parity.judging.live.gap_chart import BinnedGap, GapBasis, Range, binned_gap, gap_basis, step_edges
+from parity.judging.policy import Multiplicity, policy_from_mapping
 from parity.report.figures import interval_level, on_edges, verdict_priors
 from parity.structure import frozen
 from server.concurrency import Cache
@@ -122,9 +122,9 @@ def candidate_gaps(cache: Cache, session: Session, job: Job, candidates: Sequenc
     trains, only for ranges, and until its runs are 1 % longer.
     """
     made_from = identity(job)
-    criteria = criteria_from_mapping(job.criteria)
+    policy = policy_from_mapping(job.policy)
     documents: Mapping[str, VerdictDocument] = {document["candidate"]["name"]: document for document in verdict_documents(job)}
-    shared = multiplicity_of(job) or Multiplicity(looks=criteria.looks, candidates=len(job.arms) - 1)
+    shared = multiplicity_of(job) or Multiplicity(looks=policy.looks, candidates=len(job.arms) - 1)
     baselines: dict[str, _Baseline] = {}
     gaps = []
     for arm in candidates:
@@ -138,13 +138,13 @@ def candidate_gaps(cache: Cache, session: Session, job: Job, candidates: Sequenc
         else:
             curves = loading.loss_curves(session, runs)
             priors, planned = verdict_priors(document) if document else None, job.planned_steps
-            basis = gap_basis(baseline.whole, curves, criteria, planned, priors, independent=baseline.independent)
+            basis = gap_basis(baseline.whole, curves, policy, planned, priors, independent=baseline.independent)
             cache.put(key, _Cached(basis=basis, steps_done=done))
-        level = (interval_level(document) if document else None) or shared.confidence(criteria.confidence)
+        level = (interval_level(document) if document else None) or shared.confidence(policy.confidence)
         binned = binned_gap(
             [baseline.part[i] for i in basis.counted[0]],
             [curves[i] for i in basis.counted[1]],
-            criteria,
+            policy,
             wanted,
             basis=basis,
             confidence=level,

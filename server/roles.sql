@@ -8,7 +8,7 @@ revoke all on all tables in schema public from :api, :worker;
 grant usage on schema public to :api, :worker;
 
 -- A job and its runs: both roles note progress; only the API submits.
-grant select, update (status, code, message, device_class, threads, early_stop, event_sequence, floors, reruns, worst_gap, started_at,
+grant select, update (status, code, message, device_class, threads, early_stop, event_sequence, noise_table, reruns, worst_gap, started_at,
     finished_at, judging_by, judging_until, judge_tries, judge_after, reruns_family, answer) on jobs to :api, :worker;
 grant insert, update (gate_groups, look, look_candidates, spec, config_hash, is_open, looked_at) on jobs to :api;
 grant select, update (state, code, message, epoch, crashes, worker_id, lease_expires_at, fingerprint, manifest, rounding, reused_from,
@@ -36,11 +36,11 @@ grant insert on analyses to :api;
 grant select on analysis_results to :api, :worker;
 grant insert on analysis_results to :worker;
 grant select on searches to :api, :worker;
-grant insert, update (state, policy, message, finished_at) on searches to :api;
+grant insert, update (state, assignment, message, finished_at) on searches to :api;
 grant select on search_steps to :api, :worker;
 grant insert, update (results) on search_steps to :api;
 
--- Baselines and floors.
+-- Baselines and noise tables.
 grant select on baselines to :api, :worker;
 grant insert, update (expires_at) on baselines to :api;
 grant select on baseline_runs to :api, :worker;

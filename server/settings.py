@@ -15,7 +15,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 _LONGEST_SOCKET_PATH = 107
 SECRET_PREFIX = "whsec_"  # noqa: S105 (the prefix of a secret)
 
-WebhookEvent = Literal["job.ended", "verdict.given", "job.hopeless", "job.futile"]
+WebhookEvent = Literal["job.ended", "verdict.given", "job.will_fail", "job.futile"]
 
 
 class Webhook(BaseModel):
@@ -72,7 +72,7 @@ class Settings(BaseSettings):
     port: int = Field(default=8321, ge=1, le=65535, description="port on which the server listens")
     require_tokens: bool = Field(default=False, description="require a token on loopback too; on other addresses it is always required")
     max_body_bytes: int = Field(default=16 * 2**20, ge=1024, description="largest accepted request body, in bytes")
-    max_runs_per_job: int = Field(default=512, ge=2, description="most runs of one job, noise runs included")
+    max_runs_per_job: int = Field(default=512, ge=2, description="most runs of one job, short reruns included")
     max_steps: int = Field(default=10_000_000, ge=1, description="most steps of a run")
     max_queued_runs: int = Field(default=5000, ge=1, description="most runs that one token may have in the queue")
     requests_per_minute: int = Field(default=600, ge=1, description="requests per minute and token")
@@ -90,11 +90,11 @@ class Settings(BaseSettings):
         default=None, description="TOML file of launchers, which start trainers of your own at a commit (docs/launchers.md); unset: none"
     )
     slots: int = Field(default=2, ge=1, description="runs that a worker trains at once, each pinned to one core or GPU")
-    launcher: tuple[str, ...] = Field(
+    wrapper: tuple[str, ...] = Field(
         default=(),
         description='command under which a run starts, as a JSON list: ["srun", "--ntasks=8"] (docs/operations.md); unset: none',
     )
-    launcher_python: str = Field(default="", description="Python that the launcher starts; default: the worker's own")
+    wrapper_python: str = Field(default="", description="Python that the wrapper starts; default: the worker's own")
     data_roots: tuple[str, ...] = Field(
         default=(),
         description='folders and URL prefixes that jobs may read on this worker, a JSON list: ["/data"]; unset: state folder and examples',
@@ -149,7 +149,7 @@ class Settings(BaseSettings):
     )
     currency: str = Field(default="", pattern="^([A-Z]{3})?$", description="currency of that price, such as USD")
 
-    gate_policies: Path | None = Field(
+    gate_rules: Path | None = Field(
         default=None, description="TOML file of what is pinned for the gates of each repository (docs/gate.md); unset: none"
     )
     public_url: str = Field(default="", pattern="^(https?://.+)?$", description="public URL of the server; links in webhooks begin with it")

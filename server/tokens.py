@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     create.add_argument("--max-running", type=int, default=None, help="largest number of its runs that train at once; default: no limit")
     create.add_argument("--for", dest="principal", help="principal whose jobs it is for (listed by `list`); default: a new one")
     create.add_argument(
-        "--repository", help="repository whose gates it asks, such as team/model: they have the policy that is pinned for it"
+        "--repository", help="repository whose gates it asks, such as team/model: they have the rules that are pinned for it"
     )
     commands.add_parser("list", help="list tokens: id, principal, name, scopes, expiry, last use, state; tab-separated")
     rotate = commands.add_parser("rotate", help="print a new token for the same principal; the old one stays valid for the overlap")

@@ -34,7 +34,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.util import LRUCache
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server import roles
 from server.database import sessions, store
 from server.database.sessions import Database
@@ -442,7 +442,7 @@ def recorded(owner_database: Database) -> Recorded:
         batch = generator.normal(0, 0.1, len(at))
         generator = np.random.default_rng(rerun) if rerun else generator
         with owner_database.write() as session:
-            job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%", "looks": looks}))
+            job = submit_job(session, spec, policy_from_mapping({"margin": "1.0%", "looks": looks}))
             if looks > 1:
                 ledger.register(session, job)
             for run in job.runs:

@@ -15,7 +15,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import make_url
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server.app import create_app
 from server.database import store
 from server.database.sessions import Database
@@ -124,7 +124,7 @@ def backup(request, database, make_job, worker, tmp_path):
     """A backup that was taken while an attempt at a run wrote step after step; `before`: the steps that it had at the beginning."""
     with database.write() as session:
         _, token = create_token(session, "me", ["view"], 1.0)
-        submit_job(session, make_job(), criteria_from_mapping({"margin": "1.0%"}))
+        submit_job(session, make_job(), policy_from_mapping({"margin": "1.0%"}))
     make = request.getfixturevalue("postgresql") if "postgresql" in database.url else None
     held = _claim(database, worker)
     recorder = Recorder(database, held, 1000.0)

@@ -35,7 +35,7 @@ def test_every_example_runs_and_prints_what_the_page_shows(monkeypatch):
 def test_the_docstring_names_every_argument():
     """The page leads to the API's page, which is written from it."""
     assert "](/docs/python-api/)" in PAGE
-    named = set(re.findall(r"`(\w+)[`=]|\b(profile|gates)\b", parity.compare.__doc__))
+    named = set(re.findall(r"`(\w+)[`=]|\b(profile|checks)\b", parity.compare.__doc__))
     assert set(parity.compare.__annotations__) - {"return"} <= {each for names in named for each in names}
 
 

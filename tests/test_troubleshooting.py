@@ -27,7 +27,7 @@ def _codes() -> set[str]:
             words = {node.value for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Constant)}
             codes = {word for word in words if isinstance(word, str) and CODE.fullmatch(word) and not VARIABLES.fullmatch(word)}
             if path.relative_to(CHECKOUT).as_posix() in VARIABLES_OF:
-                codes &= {"LAUNCHER"}
+                codes &= {"WRAPPER"}
             all_codes |= codes - OTHER
     return all_codes
 

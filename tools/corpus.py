@@ -55,7 +55,7 @@ def runs(folder: Path) -> Iterator[tuple[str, Sequence[str]]]:
     yield "numbers.txt", ("compare", "bf16=2.242", "fp8=2.276", "--tokens", "23e9")
     yield "plan.txt", ("plan", "--planned-steps", "1000", "--like", f"{CURVES}/fp8.csv")
     yield "plan.json", ("plan", "--planned-steps", "1000", "--json")
-    yield "floors.txt", ("floors", "list")
+    yield "noise.txt", ("noise", "list")
     yield "recipes.txt", ("recipes",)
     yield from ((f"verify-{bundle.stem}.txt", ("verify", str(bundle.relative_to(ROOT)))) for bundle in sorted(DATA.glob("judge-*.zip")))
     bad = {

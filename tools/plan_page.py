@@ -11,11 +11,11 @@ from tools.public_verdicts import run
 from tools.reason_table import rewritten
 
 PAGE = Path(__file__).parents[1] / "docs" / "plan.md"
-TABLE = "examples/planning/floors.csv"
+TABLE = "examples/planning/noise.csv"
 PAIR = "parity plan --planned-steps 10000 \\\n  --baseline-recipe fp8_current --candidate-recipe nvfp4 \\\n  --step-seconds 5 --devices 8"
 COMMANDS: Mapping[str, str] = {
     "assumed": PAIR,
-    "own family": f'{PAIR} \\\n  --floors {TABLE} --family my-8B \\\n  --margin 0.5% --budget "500 hours"',
+    "own family": f'{PAIR} \\\n  --noise-table {TABLE} --family my-8B \\\n  --margin 0.5% --budget "500 hours"',
 }
 MARGINS = ("1%", "0.5%", "0.25%")
 CANDIDATES = ("mxfp8", "nvfp4")

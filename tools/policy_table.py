@@ -1,12 +1,12 @@
-"""The tables of docs/policy.md, from `Criteria`, `GatePolicy` and the profiles of margins: `python -m tools.policy_table` writes them."""
+"""The tables of docs/policy.md, from `Policy`, `GateRules` and the profiles of margins: `python -m tools.policy_table` writes them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from parity.cli.gate_report import MAX_AGE_DAYS, GatePolicy
-from parity.judging.criteria import CRITERIA_RANGES, GATES, NOISE_FLOOR_DF, PROFILES, Amount, Criteria
+from parity.cli.gate_report import MAX_AGE_DAYS, GateRules
+from parity.judging.policy import NOISE_FLOOR_DF, POLICY_CHECKS, POLICY_RANGES, PROFILES, Amount, Policy
 from tools.reason_table import DOCS, rewritten
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PAGE = DOCS / "policy.md"
 # What each key does, and the option of `parity compare` or `parity gate` that sets it.
-CRITERIA: Mapping[str, str] = {
+POLICY: Mapping[str, str] = {
     "profile": "a margin by name, from the profiles above; `--profile`",
     "margin": "the largest gap that is acceptable, with its unit; with `profile` the smaller one decides; `--margin`",
     "confidence": "the confidence of the interval for one candidate and one analysis",
@@ -23,12 +23,12 @@ CRITERIA: Mapping[str, str] = {
     "assumed_noise": "`reject`: run-to-run noise must be measured, at least 4 degrees of freedom of reruns over both arms",
     "two_sided": "a pass needs the whole interval within plus and minus the margin",
     "pairing": "`unpaired`: the arms did not read the same batches, so that batch noise stays in the interval",
-    "baseline_run_floor": "the run-to-run noise of the baseline, stated by you: it replaces what is assumed or borrowed",
-    "candidate_run_floor": "the same of the candidate",
-    "run_floor_df": "the degrees of freedom that this statement is worth",
-    "run_floor_evidence": "where it comes from; shown in the report",
+    "baseline_run_noise": "the run-to-run noise of the baseline, stated by you: it replaces what is assumed or borrowed",
+    "candidate_run_noise": "the same of the candidate",
+    "run_noise_df": "the degrees of freedom that this statement is worth",
+    "run_noise_evidence": "where it comes from; shown in the report",
     "may_differ": "keys of the context in which the arms may differ, such as `learning_rate`",
-    "gates": "the checks that decide in addition to the loss, which always does; `--gate`",
+    "checks": "the checks that decide in addition to the loss, which always does; `--check`",
     "accuracy_margin_points": "how much worse a downstream accuracy may be, percentage points; `--accuracy-margin`",
     "early_stop": "`stop`: a server ends a candidate that will surely fail; `advise`: it says so",
     "validation": "`advise`: a validation gap above the margin is a warning and does not hold a pass back",
@@ -65,14 +65,14 @@ def profile_table() -> str:
     return "\n".join(["| profile | margin | origin |", "| --- | --- | --- |", *rows])
 
 
-def criteria_table() -> str:
-    """One row per key of `criteria:`."""
-    return _table(Criteria, CRITERIA, CRITERIA_RANGES)
+def policy_table() -> str:
+    """One row per key of `policy:`."""
+    return _table(Policy, POLICY, POLICY_RANGES)
 
 
 def gate_table() -> str:
     """One row per key of `gate:`."""
-    return _table(GatePolicy, GATE, {"max_age_days": (0.0, MAX_AGE_DAYS), "timeout_seconds": (0.0, 1e9)})
+    return _table(GateRules, GATE, {"max_age_days": (0.0, MAX_AGE_DAYS), "timeout_seconds": (0.0, 1e9)})
 
 
 def _table(kind: type["DataclassInstance"], meanings: Mapping[str, str], ranges: Mapping[str, tuple[float, float]]) -> str:
@@ -99,8 +99,8 @@ def _allowed(name: str, hint: Any, ranges: Mapping[str, tuple[float, float]]) ->
         return f"{low:g} to {high:,.10g}"
     if name == "profile":
         return ", ".join(f"`{known}`" for known in PROFILES)
-    if name == "gates":
-        return "a list of " + ", ".join(f"`{known}`" for known in GATES)
+    if name == "checks":
+        return "a list of " + ", ".join(f"`{known}`" for known in POLICY_CHECKS)
     kind = get_args(hint)[0] if get_origin(hint) is UnionType else hint
     if get_origin(kind) is Literal:
         return " or ".join(f"`{word}`" for word in get_args(kind))
@@ -109,7 +109,7 @@ def _allowed(name: str, hint: Any, ranges: Mapping[str, tuple[float, float]]) ->
     return words[get_origin(kind) or kind]
 
 
-PARTS: Mapping[str, Callable[[], str]] = {"profiles": profile_table, "criteria": criteria_table, "gate": gate_table}
+PARTS: Mapping[str, Callable[[], str]] = {"profiles": profile_table, "policy": policy_table, "gate": gate_table}
 
 
 def written() -> str:

@@ -203,8 +203,8 @@ def speed_words(answer: Answer) -> str:
 def rests(answer: Answer) -> str:
     """What the interval rests on."""
     strip = {fact["name"]: fact for fact in answer.document["words"]["strip"]}
-    noise, why = strip["Run noise"]["value"].lower(), strip["Evidence"]["why"]
-    return minus(f"run noise {noise}; {why}")
+    noise, why = strip["Run-to-run noise"]["value"].lower(), strip["Evidence"]["why"]
+    return minus(f"run-to-run noise {noise}; {why}")
 
 
 def family(answer: Answer) -> str:
@@ -428,7 +428,7 @@ def without(system: str) -> Any:
                 writer = csv.DictWriter(file, rows[0].keys())
                 writer.writeheader()
                 writer.writerows(rows)
-        kept = {"compare": one.questions["one-percent"], "criteria": {"margin": "1 %"}}
+        kept = {"compare": one.questions["one-percent"], "policy": {"margin": "1 %"}}
         Path(folder, "parity.yaml").write_text(yaml.safe_dump(kept), encoding="utf-8")
         return json.loads(run(f"parity compare {folder}/parity.yaml --json"))["verdicts"][0]
 

@@ -185,7 +185,7 @@ def _maxtext_is_there() -> tuple[bool, str]:
 def main(arguments: list[str] | None = None) -> int:
     """Print the device, whether its codes are the known ones, and what it can run; the exit code is 0.
 
-    In JSON also how many devices a run has here, those of all of a launcher's processes, and how many processes.
+    In JSON also how many devices a run has here, those of all of a wrapper's processes, and how many processes.
     """
     import jax  # noqa: PLC0415 - see describe
 

@@ -227,8 +227,8 @@ class Arm(Strict):
 
 
 @frozen
-class Noise(Strict):
-    """Reruns of each arm that only measure run noise: trained from step 0 under the full schedule, stopped at a share of its steps.
+class ShortReruns(Strict):
+    """Reruns of each arm that only measure run-to-run noise: trained from step 0 under the full schedule, stopped at a share of its steps.
 
     Each arm gets `runs` of them, with the replicate numbers after those of all arms.
     """
@@ -238,10 +238,10 @@ class Noise(Strict):
 
     def __post_init__(self) -> None:
         if not 1 <= self.runs <= 16:
-            raise SpecError("noise.runs", self.runs, "a whole number from 1 to 16")
+            raise SpecError("short_reruns.runs", self.runs, "a whole number from 1 to 16")
         if not 0.4 <= self.stop_at <= 0.9:
             why = "before 40 % of the steps a rerun misleads; after 90 % train a full replicate"
-            raise SpecError("noise.stop_at", self.stop_at, "a share of the steps from 0.4 to 0.9", why)
+            raise SpecError("short_reruns.stop_at", self.stop_at, "a share of the steps from 0.4 to 0.9", why)
 
 
 @frozen
@@ -312,7 +312,7 @@ class JobSpec(Strict):
 
     `gradient_accumulation` is the number of pieces of a batch, processed one after another; `remat` recomputes activations
     instead of storing them. Both trade time for memory. `devices` share each batch. `maxtext` has options for engine maxtext only.
-    `family` names reruns that were imported or are public, from which all arms borrow their run noise instead of from the record.
+    `family` names reruns that were imported or are public, from which all arms borrow their run-to-run noise instead of from the record.
     `keep_checkpoints` are the numbers of steps after which the weights of every full run are kept: forks start from them.
     """
 
@@ -332,7 +332,7 @@ class JobSpec(Strict):
     gradient_accumulation: int = 1
     remat: bool = False
     maxtext: MaxTextOptions = NO_OPTIONS
-    noise: Noise | None = None
+    short_reruns: ShortReruns | None = None
     family: str | None = None
     keep_checkpoints: tuple[int, ...] = field(default=(), metadata=rules.at_most(rules.MOST_KEPT))
     command: Command | None = None
@@ -342,7 +342,7 @@ class JobSpec(Strict):
         rules.check_keep_checkpoints(self.engine, self.keep_checkpoints, self.schedule.steps)
         rules.check_printable("name", self.name)
         if self.family is not None:
-            rules.check_printable("family", self.family, "name a family that the server's page /floors lists")
+            rules.check_printable("family", self.family, "name a family that the server's page /noise-tables lists")
         if not self.candidates:
             raise SpecError(
                 "candidates", list(self.candidates), "at least one candidate arm", "add the recipe to compare with the baseline"
@@ -359,8 +359,8 @@ class JobSpec(Strict):
             found = commands.comparisons(self.arms)
             named = tuple(replace(arm, against=found[arm.name][0]) for arm in self.candidates)
             object.__setattr__(self, "candidates", named)
-        if self.noise_steps < 1:
-            raise SpecError("schedule.steps", self.schedule.steps, f"enough steps to stop at {self.noise_steps}", "plan more steps")
+        if self.short_steps < 1:
+            raise SpecError("schedule.steps", self.schedule.steps, f"enough steps to stop at {self.short_steps}", "plan more steps")
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -373,22 +373,22 @@ class JobSpec(Strict):
             for replicate in range(arm.replicates):
                 yield arm, self.run_of(arm, replicate)
 
-    def noise_runs(self) -> Iterator[tuple[Arm, RunSpec]]:
-        """The reruns of each arm that stop after `noise_steps`, by replicate, then arm."""
+    def early_runs(self) -> Iterator[tuple[Arm, RunSpec]]:
+        """The reruns of each arm that stop after `short_steps`, by replicate, then arm."""
         first = max(arm.replicates for arm in self.arms)
-        for replicate in range(first, first + (self.noise.runs if self.noise else 0)):
+        for replicate in range(first, first + (self.short_reruns.runs if self.short_reruns else 0)):
             for arm in self.arms:
                 yield arm, self.run_of(arm, replicate)
 
     @property
-    def noise_steps(self) -> int:
-        """Steps that each of the `noise_runs` trains; those of the schedule without them."""
-        return round((self.noise.stop_at if self.noise else 1.0) * self.schedule.steps)
+    def short_steps(self) -> int:
+        """Steps that each of the `early_runs` trains; those of the schedule without them."""
+        return round((self.short_reruns.stop_at if self.short_reruns else 1.0) * self.schedule.steps)
 
     def document(self) -> dict[str, Any]:
         """The job as a JSON-able dict; what came later only if it is set, so that its hash is that of earlier versions."""
         document = asdict(self) | {"schedule": self.schedule.document()}
-        for name in ("noise", "family", "keep_checkpoints"):
+        for name in ("short_reruns", "family", "keep_checkpoints"):
             if document[name] in (None, ()):
                 del document[name]
         document["baseline"] = _short_form(document["baseline"], self.baseline)
@@ -462,7 +462,7 @@ def _check_command(spec: JobSpec | RunSpec) -> None:
         most = max(arm.replicates for arm in spec.arms) - 1
         if spec.seed + most >= 2**31:
             raise SpecError("seed", spec.seed, f"a whole number from 0 to {2**31 - 1 - most}", "each replicate has the seed after it")
-        for name in ("noise", "keep_checkpoints"):
+        for name in ("short_reruns", "keep_checkpoints"):
             if getattr(spec, name):
                 what = "nothing under engine command, whose worker can't stop a trainer early or keep its checkpoints"
                 raise SpecError(name, "set", what, "add replicates to the arms")

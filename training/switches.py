@@ -214,7 +214,7 @@ def named_operands(operands: object) -> frozenset[str]:
 
 
 def rounds_stochastically(recipe: str, switches: Switches = NO_SWITCHES) -> bool:
-    """Whether a run of this recipe with these switches rounds stochastically; its run floor is then wider.
+    """Whether a run of this recipe with these switches rounds stochastically; its run-to-run noise is then wider.
 
     Stochastic rounding applies to both quantized copies of the output gradient (for dgrad and wgrad) in every quantized linear layer;
     activations and weights are always rounded to the nearest value. This does not depend on the engine.

@@ -1,9 +1,9 @@
 """The training process: reads one run from its input, trains it, and writes a line of JSON for each step.
 
 Every run gets a new process (never forked: jax's threads do not survive a fork) in its own process group, with its environment set before
-jax is imported. It ends when its input closes, so it can't outlive its supervisor. Under a launcher (`PARITY_LAUNCHER`) the request is
+jax is imported. It ends when its input closes, so it can't outlive its supervisor. Under a wrapper (`PARITY_WRAPPER`) the request is
 its argument (or, where it is large, in the file that the argument names), and several of these processes may train one run together: the
-first reads, writes and ends as above, the others only train and end with the launcher. `workers.protocol` has the request and the
+first reads, writes and ends as above, the others only train and end with the wrapper. `workers.protocol` has the request and the
 messages.
 """
 
@@ -26,7 +26,7 @@ from training.engines import maxtext
 from training.engines.maxtext_process import ACTIVATION_STATISTICS
 from training.environment import processes
 from training.environment.maxtext import MaxTextOptions
-from training.environment.processes import LauncherError, Processes
+from training.environment.processes import Processes, WrapperError
 from training.rules import StepStats, layer_names
 from training.spec import Data, Model, Projections, RunSpec, Schedule
 from training.switches import Switches, from_document
@@ -61,7 +61,7 @@ def _argument(text: str) -> str:
     try:
         return Path(text[1:]).read_text(encoding="utf-8")
     except OSError as error:
-        raise SystemExit(f"{text[1:]}: {error.strerror}; every machine of the launcher must see the worker's PARITY_STATE_DIR") from error
+        raise SystemExit(f"{text[1:]}: {error.strerror}; every machine of the wrapper must see the worker's PARITY_STATE_DIR") from error
 
 
 def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -> None:
@@ -88,7 +88,7 @@ def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -
     except Exception as error:
         # Training raises expected errors with a code; any other error is a crash, with its traceback in the log.
         code, is_retryable = getattr(error, "code", None), getattr(error, "transient", False)
-        if not isinstance(code, str) or (is_retryable and not own.is_first):  # a process that fails makes the launcher end the others
+        if not isinstance(code, str) or (is_retryable and not own.is_first):  # a process that fails makes the wrapper end the others
             raise
         send({"kind": "broke_off" if is_retryable else "error", "code": code, "message": str(error)})
     else:
@@ -134,8 +134,8 @@ def _trained(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
         keep=tuple(checkpoints["keep"]),
     )
     if own.count > 1 and spec.devices != jax.device_count():
-        raise LauncherError(
-            f"devices is {spec.devices}, expected {jax.device_count()}, the number of devices of the {own.count} processes of the launcher"
+        raise WrapperError(
+            f"devices is {spec.devices}, expected {jax.device_count()}, the number of devices of the {own.count} processes of the wrapper"
         )
     corpus = data.load(spec.data)
     _send_manifest(spec, checkpoint.manifest(spec, corpus), own, send)
@@ -220,7 +220,7 @@ def _end_with_supervisor() -> None:
     while os.read(sys.stdin.fileno(), 4096):
         pass
     os.write(
-        2, b"standard input was closed: the supervisor is gone, or the launcher does not pass input on (docker run -i, kubectl exec -i)\n"
+        2, b"standard input was closed: the supervisor is gone, or the wrapper does not pass input on (docker run -i, kubectl exec -i)\n"
     )
     os._exit(CRASHED)
 

@@ -133,7 +133,7 @@ class Claim:
     """A run that this worker holds until its lease ends. `max_seconds` is the rest of the job's time limit; None: no limit.
 
     `keep` are the numbers of steps after which a checkpoint is kept, `measure` is what a run of the lab measures.
-    `token` is the run token of this attempt. `steps` is how many steps to train: for a noise run fewer than its schedule has.
+    `token` is the run token of this attempt. `steps` is how many steps to train: for a short rerun fewer than its schedule has.
     `steps_done` is what the run had when it was claimed, `seconds_trained` the time that earlier attempts took. `reuses`: the curve of an
     equal earlier run may be reused, for a candidate only that of an earlier look at its `question`; under engine command that of any arm,
     because a commit that changes nothing in the training has the runs of the one before.
@@ -178,7 +178,7 @@ def _claim(session: Session, worker: Worker, run: Run, lease_seconds: float) -> 
     if not devices_fit(worker, job) or not is_bound_to(worker, job) or not token_allows(session, job):
         return None
     try:
-        spec, measure = run_spec(run), None if run.kind in ("full", "noise") else needed_kind(job).request(session, run)
+        spec, measure = run_spec(run), None if run.kind in ("full", "short") else needed_kind(job).request(session, run)
     except DBAPIError:
         raise  # of the database: it says nothing about the run
     except Exception as error:  # noqa: BLE001 (whatever is wrong with one stored run must not block the queue)

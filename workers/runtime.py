@@ -285,8 +285,8 @@ def launchers_of(settings: Settings) -> Mapping[str, Launcher]:
     """The launchers of a worker. Raises LauncherError for a file that is wrong, and where none is named."""
     if settings.launchers is None:
         raise LauncherError("PARITY_CAPABILITY is command, and PARITY_LAUNCHERS is not set; expected the path of a file of launchers")
-    if settings.launcher:
-        raise LauncherError("PARITY_LAUNCHER and PARITY_LAUNCHERS are both set; expected one: launchers start their trainers themselves")
+    if settings.wrapper:
+        raise LauncherError("PARITY_WRAPPER and PARITY_LAUNCHERS are both set; expected one: launchers start their trainers themselves")
     return read_launchers(settings.launchers)
 
 
@@ -309,5 +309,5 @@ def _asked_device(settings: Settings) -> dict[str, Any]:
     )
     if process.returncode:
         raise RuntimeError(f"`python -m training.device` ended with status {process.returncode}: {process.stderr[-2000:]}")
-    device: dict[str, Any] = json.loads(process.stdout.splitlines()[0])  # each of a launcher's processes prints it
+    device: dict[str, Any] = json.loads(process.stdout.splitlines()[0])  # each of a wrapper's processes prints it
     return device

@@ -190,7 +190,7 @@ def run(url: str, progress: Console, check: Callable[[], None], settled: Settled
     out = Console(markup=False, highlight=False)
     with Client(url, os.environ.get("PARITY_TOKEN")) as client:
         try:
-            question = {"job": content["job"], "criteria": content["criteria"], "revision": ""}
+            question = {"job": content["job"], "policy": content["policy"], "revision": ""}
             reply = client.gate({**question, "max_age_days": _MAX_AGE_DAYS, "fresh": False}, uuid.uuid4().hex)
         except ClientError as error:
             progress.print(f"the server rejected {job_file.name}: {error}", markup=False, highlight=False)

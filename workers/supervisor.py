@@ -170,7 +170,7 @@ class Supervisor:
     def _why_it_ended(self, process: TrainingProcess) -> tuple[str, BrokenAttempt]:
         """Why the training process ended without the end of its run, and how the attempt ended.
 
-        A scheduler that takes an allocation back, or preempts it, sends SIGTERM to the processes under the launcher and to the worker, in
+        A scheduler that takes an allocation back, or preempts it, sends SIGTERM to the processes under the wrapper and to the worker, in
         any order, and to the worker maybe only after a grace period. That is no crash of the run.
         """
         if self._stopping.is_set():
@@ -178,7 +178,7 @@ class Supervisor:
         if process.was_terminated():
             if self._stopping.wait(_SIGNAL_SECONDS):
                 return "the worker was stopped", "released"
-            if self._settings.launcher:
+            if self._settings.wrapper:
                 return f"its processes were ended from outside, for example preempted: {process.how_it_ended()}", "released"
         return process.how_it_ended(), "crashed"
 

@@ -32,8 +32,8 @@ _NAMES = frozenset(
 )
 # Settings of jax, XLA, CUDA and Transformer Engine; the manifest records those that affect bits.
 _PREFIXES = ("LC_", "NVTE_", "XLA_", "JAX_", "CUDA_", "NVIDIA_", "NCCL_", "OMP_", "TF_CPP_", "DECOUPLE_", "HF_HOME", "HF_HUB_OFFLINE")
-# For a launcher to find its allocation, and for its processes to find each other (training.environment.processes).
-_LAUNCHERS = ("SLURM_", "PMI", "OMPI_", "PRTE_", "HYDRA_", "KUBE", "PARITY_PROCESS", "PARITY_COORDINATOR", "JOB_COMPLETION_INDEX", "MUNGE_")
+# For a wrapper to find its allocation, and for its processes to find each other (training.environment.processes).
+_WRAPPERS = ("SLURM_", "PMI", "OMPI_", "PRTE_", "HYDRA_", "KUBE", "PARITY_PROCESS", "PARITY_COORDINATOR", "JOB_COMPLETION_INDEX", "MUNGE_")
 _ENGINES = ("PARITY_MAXTEXT_PYTHON",)  # the path of an engine's own trainer
 
 # XLA frees its buffers after every block of steps and allocates them again. With 4 KiB pages, the page faults cost half a step of
@@ -50,12 +50,12 @@ class Slot:
 
 
 def slots(settings: Settings) -> list[Slot]:
-    """The slots of this worker: one core each for emulated runs, one GPU each on a GPU machine; not pinned under a launcher, which
+    """The slots of this worker: one core each for emulated runs, one GPU each on a GPU machine; not pinned under a wrapper, which
     places its processes itself, and for the trainers of launchers.
 
     Raises ValueError if CUDA_VISIBLE_DEVICES names fewer GPUs than there are slots. A GPU named twice counts once.
     """
-    if settings.launcher or settings.capability == COMMAND:
+    if settings.wrapper or settings.capability == COMMAND:
         return [Slot()] * settings.slots
     if settings.capability != "cpu":
         named = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(settings.slots))))
@@ -69,7 +69,7 @@ def slots(settings: Settings) -> list[Slot]:
 
 def environment(settings: Settings, slot: Slot, given: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The complete environment of a training process in this slot."""
-    prefixes = (*_PREFIXES, *_LAUNCHERS) if settings.launcher else _PREFIXES
+    prefixes = (*_PREFIXES, *_WRAPPERS) if settings.wrapper else _PREFIXES
     kept = {name: value for name, value in given.items() if name in _NAMES or name in _ENGINES or name.startswith(prefixes)}
     kept |= {
         # An absolute path without links: the path is part of jax's cache key, so another name for the same folder would find nothing.
@@ -88,8 +88,8 @@ _log = logging.getLogger(__name__)
 _LOG_LINES, _LOG_BYTES = 50, 65_536
 _LONGEST_ARGUMENT = 100_000  # bytes; Linux accepts 131,072
 _EXIT_SECONDS = 5.0
-_TERMINATE_SECONDS = 15.0  # between SIGTERM and SIGKILL, for a launcher that ends its processes on other machines
-_CLOSE_SECONDS = 2.0  # for a launcher whose first process ends as its input closes
+_TERMINATE_SECONDS = 15.0  # between SIGTERM and SIGKILL, for a wrapper that ends its processes on other machines
+_CLOSE_SECONDS = 2.0  # for a wrapper whose first process ends as its input closes
 
 
 class TrainingProcess:
@@ -131,7 +131,7 @@ class TrainingProcess:
 
     def was_terminated(self) -> bool:
         """Whether SIGTERM ended it, which the worker itself sends only later: it came from a scheduler, or from an operator."""
-        return self._status() in (-signal.SIGTERM, 128 + signal.SIGTERM)  # a launcher reports the signal of its processes as srun does
+        return self._status() in (-signal.SIGTERM, 128 + signal.SIGTERM)  # a wrapper reports the signal of its processes as srun does
 
     def how_it_ended(self) -> str:
         """A sentence with its exit status, a likely cause where there is one, and the end of its log."""
@@ -173,9 +173,9 @@ class TrainingProcess:
 
 
 def command(settings: Settings, *arguments: str) -> list[str]:
-    """The command that starts one of our modules, under the launcher if there is one."""
-    python = (settings.launcher_python if settings.launcher else "") or sys.executable
-    return [*settings.launcher, python, "-m", *arguments]
+    """The command that starts one of our modules, under the wrapper if there is one."""
+    python = (settings.wrapper_python if settings.wrapper else "") or sys.executable
+    return [*settings.wrapper, python, "-m", *arguments]
 
 
 @contextmanager
@@ -186,14 +186,14 @@ def started(
 
     If this worker dies first, a watcher ends the process; `log_path` names the run and its attempt.
 
-    Under a launcher the request is an argument, since not every launcher passes standard input to all of its processes, and a large one
-    (an analysis has all results in it) is a file next to the log, whose path is the argument; and the launcher gets SIGTERM before it is
+    Under a wrapper the request is an argument, since not every wrapper passes standard input to all of its processes, and a large one
+    (an analysis has all results in it) is a file next to the log, whose path is the argument; and the wrapper gets SIGTERM before it is
     killed, so that it can end the processes that it started on other machines.
     """
     line = json.dumps(request)
-    launched = bool(settings.launcher)
+    wrapped = bool(settings.wrapper)
     with ExitStack() as watch:
-        arguments = [watch.enter_context(_argument(line, log_path))] if launched else []
+        arguments = [watch.enter_context(_argument(line, log_path))] if wrapped else []
         log = watch.enter_context(log_path.open("w", encoding="utf-8"))
         process = subprocess.Popen(
             command(settings, "workers.commands.child" if "launchers" in request else "workers.child", *arguments),
@@ -212,12 +212,12 @@ def started(
         try:
             watch.enter_context(leftovers.watched(process.pid, log_path.stem, settings.processes, terminate_seconds(settings), log))
             with suppress(BrokenPipeError):  # it has already ended; its messages and its status give the reason
-                if not launched:
+                if not wrapped:
                     stdin.write(line + "\n")
                     stdin.flush()
             yield trainer
         finally:
-            if launched:
+            if wrapped:
                 _terminate(process, has_trained=trainer.has_trained)
             with suppress(ProcessLookupError):  # it had ended already, with all its children
                 os.killpg(process.pid, signal.SIGKILL)
@@ -242,13 +242,13 @@ def _argument(line: str, log_path: Path) -> Iterator[str]:
 
 def terminate_seconds(settings: Settings) -> float:
     """Seconds between SIGTERM and SIGKILL for a process whose worker is gone."""
-    return _TERMINATE_SECONDS if settings.launcher else _EXIT_SECONDS
+    return _TERMINATE_SECONDS if settings.wrapper else _EXIT_SECONDS
 
 
 def _terminate(process: subprocess.Popen[str], *, has_trained: bool) -> None:
-    """Close the input, which ends our own process; then wait for the launcher, and send SIGTERM if it continues.
+    """Close the input, which ends our own process; then wait for the wrapper, and send SIGTERM if it continues.
 
-    A launcher whose processes have trained the run gets time first, so that it does not log its end as cancelled.
+    A wrapper whose processes have trained the run gets time first, so that it does not log its end as cancelled.
     """
     if has_trained:
         with suppress(subprocess.TimeoutExpired):

@@ -13,7 +13,7 @@ from typer.models import TyperInfo
 
 from parity.cli.terminal import EXIT_CODES, HELP_NAMES, Command, CommandLineError, Group, what_is_wrong, wrong_value
 from parity.extensions import lab
-from parity.judging.criteria import CriteriaError
+from parity.judging.policy import PolicyError
 from parity.version import VERSION
 
 # A group of commands whose modules are imported when a command is called: listing them costs no import of the judge or of a client.
@@ -77,10 +77,10 @@ class Commands(LazyGroup):
         "calibrate": Place(
             "parity.cli.design",
             FILES,
-            "Measure how often the judge is wrong, on reruns of one configuration: run noise, false alarms, coverage and power.",
+            "Measure how often the judge is wrong, on reruns of one configuration: run-to-run noise, false alarms, coverage and power.",
         ),
         "plan": Place("parity.cli.design", FILES, "Estimate what an experiment, or a budget, can decide before you spend GPU time."),
-        "floors": Place("parity.cli.record", FILES, "Show tables of reruns: how much runs of one recipe differ, by family.", app="floors"),
+        "noise": Place("parity.cli.record", FILES, "Show noise tables: how much runs of one recipe differ, by family.", app="noise"),
         "preflight": Place("parity.cli.verify", FILES, "Compare this machine's arithmetic with known answers, in less than a minute."),
         "submit": Place("parity.cli.jobs", JOBS, "Queue a job on the server and print its id and the address of its page."),
         "watch": Place("parity.cli.jobs", JOBS, "Follow a job to its end and print its verdicts."),
@@ -96,7 +96,7 @@ class Commands(LazyGroup):
             "parity.cli.remarks", JOBS, "Show the verdicts of several jobs side by side, and what keeps jobs from being compared."
         ),
         "trend": Place(
-            "parity.cli.remarks", JOBS, "Show how a gap moved over commits or days, and which of them moved it beyond run noise."
+            "parity.cli.remarks", JOBS, "Show how a gap moved over commits or days, and which of them moved it beyond run-to-run noise."
         ),
         "tag": Place("parity.cli.remarks", JOBS, "Set the tags of a job, by which lists find it."),
         "note": Place("parity.cli.remarks", JOBS, "Add a note to a job."),
@@ -161,7 +161,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except CommandLineError as error:
         _complain(what_is_wrong(error))
         code = EXIT_CODES["usage"]
-    except CriteriaError as error:
+    except PolicyError as error:
         _complain(wrong_value(error))
         code = EXIT_CODES["usage"]
     except (typer.Abort, KeyboardInterrupt):

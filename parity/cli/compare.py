@@ -14,18 +14,18 @@ from typing import Annotated, Any
 import typer
 
 from parity.cli.inputs import (
-    NOISE_RUN,
+    SHORT_RERUN,
     Arms,
     ColumnNames,
     Facts,
-    Policy,
+    PolicyOptions,
     filled,
     from_folder,
-    load_criteria,
+    load_policy,
     pairs,
     read_arms,
     read_layer_snrs,
-    read_noise_runs,
+    read_short_reruns,
     stated_columns,
     stated_facts,
     stated_families,
@@ -45,13 +45,13 @@ from parity.cli.run_tables import (
     report_evaluations,
 )
 from parity.cli.terminal import EVIDENCE, POLICY, UsageError, exit_code
-from parity.comparing.arms import Arm, check_floors, check_plan, read_rerun_table, read_yaml, stated_multiplicity
+from parity.comparing.arms import Arm, check_noise_table, check_plan, read_rerun_table, read_yaml, stated_multiplicity
 from parity.comparing.compare import check_arm, complete_case
-from parity.judging.criteria import Criteria
 from parity.judging.curve import MAX_STEP, Curve
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
 from parity.judging.path import with_path
+from parity.judging.policy import Policy
 from parity.readers import read_run
 from parity.readers.accuracy import read_accuracy
 from parity.readers.run_table import is_typed_number, number_curve
@@ -65,8 +65,8 @@ from parity.wording import did_you_mean
 
 # Numbers in place of files: `parity compare bf16=2.242 fp8=2.276`, one loss an arm, as published tables have them.
 #
-# Each number becomes a run of one evaluation, at its tokens where these are stated, printed to the last digit that was typed. Run noise
-# is assumed; pairing, software and schedule are not known, so that two numbers can fail but never pass (`evaluations.rules`).
+# Each number becomes a run of one evaluation, at its tokens where these are stated, printed to the last digit that was typed. Run-to-run
+# noise is assumed; pairing, software and schedule are not known, so that two numbers can fail but never pass (`evaluations.rules`).
 
 EXPECTED = "a loss in nats per token for each arm, such as bf16=2.242 fp8=2.276"
 NEEDS_NUMBERS = "needs numbers in place of files, such as bf16=2.242 fp8=2.276"
@@ -193,11 +193,11 @@ class Evidence(Options, panel=EVIDENCE):
         "[NAME=]FILE",
     )
     family: list[str] = repeatable(
-        "Borrow the run noise of both arms, or of ARM, from this family of reruns (`parity floors list`), or any-decoder if yours is not "
-        "there. Repeatable.",
+        "Borrow the run-to-run noise of both arms, or of ARM, from this family of reruns (`parity noise list`), or any-decoder if yours is "
+        "not there. Repeatable.",
         "[ARM=]NAME",
     )
-    floors: str | None = option(None, "Read the families from this table (CSV). [default: the public reruns shipped here]", "FILE")
+    noise_table: str | None = option(None, "Read the families from this table (CSV). [default: the public reruns shipped here]", "FILE")
     full_run_hours: float | None = option(None, "Report what the full run saves; it takes HOURS device hours.", "HOURS")
     hour_price: float | None = option(None, "Set the price of a device hour.", "PRICE")
     devices: int = option(1, "Set the number of devices that a run of this check used.")
@@ -223,7 +223,7 @@ def compare(
     *,
     stated: Arms,
     table: Table,
-    policy: Policy,
+    policy_options: PolicyOptions,
     look: int = option(1, "State which of the registered looks this is; nobody counts them here.", "K", rich_help_panel=POLICY),
     evidence: Evidence,
     reports: Reports,
@@ -233,7 +233,7 @@ def compare(
 
     Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass.
     """
-    asked = questions(Question(runs=runs, stated=stated, table=table, policy=policy, evidence=evidence, look=look))
+    asked = questions(Question(runs=runs, stated=stated, table=table, policy_options=policy_options, evidence=evidence, look=look))
     if len(asked) == 1:
         return exit_code(judge(next(iter(asked.values())), reports, server))
     if one := next(iter(reports.given("junit", "figure", "bundle", "html", "open_page", "push").values()), None):
@@ -255,7 +255,7 @@ class Question:
     runs: Sequence[str]
     stated: Arms
     table: Table
-    policy: Policy
+    policy_options: PolicyOptions
     evidence: Evidence
     look: int
 
@@ -279,10 +279,10 @@ def questions(typed: Question) -> Mapping[str, Question]:
     named = {"": kept} if "runs" in kept else {str(key): value for key, value in kept.items()}
     if name is not None and name not in named:
         raise UsageError(f"{file}: no comparison is called {name!r}; expected one of {', '.join(named)}{did_you_mean(name, named)}")
-    shared = (
-        replace(typed, policy=replace(typed.policy, criteria=file)) if typed.policy.criteria is None and "criteria" in content else typed
-    )
-    own = {key for key, each in named.items() if isinstance(each, dict) and "criteria" in each}  # a comparison's own policy counts
+    shared = typed
+    if typed.policy_options.policy is None and "policy" in content:
+        shared = replace(typed, policy_options=replace(typed.policy_options, policy=file))
+    own = {key for key, each in named.items() if isinstance(each, dict) and "policy" in each}  # a comparison's own policy counts
     return {key: _kept(file, key, named[key], typed if key in own else shared) for key in (named if name is None else (name,))}
 
 
@@ -291,7 +291,7 @@ def _kept(file: str, name: str, kept: object, typed: Question) -> Question:
     where = f"{file}: compare{f'.{name}' if name else ''}"
     if not isinstance(kept, dict) or not kept.get("runs"):
         raise UsageError(f"{where}: has no runs; {_COMPARE}")
-    groups: dict[str, Options] = {key: getattr(typed, key) for key in ("stated", "table", "policy", "evidence")}
+    groups: dict[str, Options] = {key: getattr(typed, key) for key in ("stated", "table", "policy_options", "evidence")}
     known = [option_name for group in groups.values() for option_name in group.options()]
     if unknown := [str(key) for key in kept if key not in ("runs", *known)]:
         near = did_you_mean(unknown[0], known)
@@ -304,13 +304,13 @@ def _kept(file: str, name: str, kept: object, typed: Question) -> Question:
 
 def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyDocument]:
     """Judge one comparison, print and write what is wanted; its verdicts, and those of the server."""
-    stated, table, policy, evidence = question.stated, question.table, question.policy, question.evidence
+    stated, table, evidence = question.stated, question.table, question.evidence
     runs, look = question.runs, question.look
     check_plan(stated.planned_steps, "--planned-steps", stated.assume_complete, "--assume-complete")
-    criteria = load_criteria(replace(policy, schedule=stated.schedule, start=stated.start, loss_unit=stated.loss_unit))
+    policy = load_policy(replace(question.policy_options, schedule=stated.schedule, start=stated.start, loss_unit=stated.loss_unit))
     facts = stated_facts(stated)
     columns = stated_columns(stated.column, stated.pattern)
-    noise_runs: dict[str, list[Curve]] = {}
+    short_reruns: dict[str, list[Curve]] = {}
     numbers = typed_numbers(runs) if table.arm_by is None else None
     if numbers is not None:
         refuse(stated.given("baseline_run", "candidate_run", "seeds", "context"), NEEDS_RUNS)
@@ -324,10 +324,10 @@ def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyD
         comparisons = [read_arms(runs, stated, columns, facts)]
         held_out = holds_held_out_losses(stated.loss_is, columns.losses())
         if not held_out:
-            noise_runs = read_noise_runs(stated.noise_run, comparisons[0], columns, facts)
+            short_reruns = read_short_reruns(stated.short_rerun, comparisons[0], columns, facts)
     else:
         refuse(stated.given("tokens"), NEEDS_NUMBERS)
-        in_files = stated.given("baseline_run", "candidate_run", "control", "noise_run", "shorter_baseline")
+        in_files = stated.given("baseline_run", "candidate_run", "control", "short_rerun", "shorter_baseline")
         refuse(in_files, "names a file, but with --arm-by all runs are in one table; remove it")
         refuse(stated.given("column", "pattern"), NO_COLUMN)
         refuse(stated.given("seeds"), "is not used with --arm-by; name the column of the seed with --pair-by")
@@ -338,17 +338,17 @@ def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyD
         if not held_out:
             refuse_evaluation_options(table)
     if held_out:
-        given = policy.given("gates", "accuracy_margin") | stated.given("assume_complete", "layer_policy")
-        given |= evidence.given("evaluation", "layer_snr", "family", "floors", "full_run_hours", "hour_price")
-        given |= reports.given("push") | stated.given("control", "noise_run")
+        given = question.policy_options.given("checks", "accuracy_margin") | stated.given("assume_complete", "layer_policy")
+        given |= evidence.given("evaluation", "layer_snr", "family", "noise_table", "full_run_hours", "hour_price")
+        given |= reports.given("push") | stated.given("control", "short_rerun")
         refuse(given, "needs training curves; of held-out losses only the losses are compared")
         paired = stated.seeds is not None or table.pair_by is not None
-        judged = [judge_evaluations(arms, table, criteria, stated.planned_steps, look, paired=paired) for arms in comparisons]
+        judged = [judge_evaluations(arms, table, policy, stated.planned_steps, look, paired=paired) for arms in comparisons]
         report_evaluations(judged, reports)
         if reports.html is not None or reports.open_page:
             write_page(evaluation_report(*judged[0]), reports.html, show=reports.open_page)
         return [document for _, own in judged for document in own]
-    case = _case(comparisons[0], noise_runs, columns, criteria, stated, evidence, look)
+    case = _case(comparisons[0], short_reruns, columns, policy, stated, evidence, look)
     if reports.push:
         check_push(case)
     verdicts = case.verdicts()
@@ -365,39 +365,39 @@ def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyD
 
 def _case(
     arms: Sequence[Arm],
-    noise_runs: Mapping[str, list[Curve]],
+    short_reruns: Mapping[str, list[Curve]],
     columns: ColumnNames,
-    criteria: Criteria,
+    policy: Policy,
     stated: Arms,
     evidence: Evidence,
     look: int,
 ) -> Case:
     """The comparison of training curves, with what further files hold."""
-    multiplicity = stated_multiplicity(look, "--look", criteria.looks, len(arms) - 1)
+    multiplicity = stated_multiplicity(look, "--look", policy.looks, len(arms) - 1)
     controls = [read_run(file, columns=columns.of_run("", file)) for file in stated.control]
     names = [name for name, _ in arms]
     evaluation_files = pairs(evidence.evaluation, "--evaluation", "NAME=FILE")
     for arm in evaluation_files:
         check_arm(arm, names, "--evaluation")
-    check_floors(evidence.floors, "--floors", evidence.family, "--family")
+    check_noise_table(evidence.noise_table, "--noise-table", evidence.family, "--family")
     families = stated_families(evidence.family, names)
     (baseline_name, baseline), *others = arms
     case = Case(
         baseline=baseline,
         candidates=dict(others),
-        criteria=criteria,
+        policy=policy,
         baseline_name=baseline_name,
         controls=controls,
         shorter=[read_run(file, columns=columns.of_run("", file)) for file in stated.shorter_baseline],
-        noise_runs=noise_runs,
+        short_reruns=short_reruns,
         **picked(stated, "planned_steps", "assume_complete", "layer_policy"),
         layer_snr_db=read_layer_snrs(evidence.layer_snr, names[1:]),
         evaluations={arm: read_accuracy(file) for arm, file in evaluation_files.items()},
-        floors=read_rerun_table(evidence.floors) if families else None,
+        noise_table=read_rerun_table(evidence.noise_table) if families else None,
         families=families,
         multiplicity=multiplicity,
     )
-    return complete_case(case, step_option="--column step=NAME", noise_option=NOISE_RUN)
+    return complete_case(case, step_option="--column step=NAME", noise_option=SHORT_RERUN)
 
 
 def _draw(paths: Sequence[str], documents: Sequence[VerdictDocument], case: Case) -> None:

@@ -11,7 +11,15 @@ from rich.console import Console, Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from parity.cli.inputs import Policy, known_family, load_criteria, pattern_option, refuse_unknown_recipe, stated_columns, stated_lenders
+from parity.cli.inputs import (
+    PolicyOptions,
+    known_family,
+    load_policy,
+    pattern_option,
+    refuse_unknown_recipe,
+    stated_columns,
+    stated_lenders,
+)
 from parity.cli.options import Options, argument, flag, flat, option, refuse, repeatable
 from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, chosen_arm, read_table
 from parity.cli.terminal import EXIT_CODES, EXPERIMENT, NOISE, POLICY, RECIPE_WORDS, STATED_PROFILES, TABLE, UsageError
@@ -21,9 +29,9 @@ from parity.design import plan as sentences
 from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
 from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, MAX_STOP, Design, likeness, parse_budget
 from parity.design.plan import NATS, Plan, plan, plan_document
-from parity.judging.arms import MAX_NOISE_RUNS, MIN_STOP
-from parity.judging.criteria import NVFP4, parse_margin
+from parity.judging.arms import MAX_SHORT_RERUNS, MIN_STOP
 from parity.judging.curve import MAX_STEP
+from parity.judging.policy import NVFP4, parse_margin
 from parity.readers import read_runs
 from parity.structure import canonical_json, json_value
 from parity.version import JUDGE_VERSION
@@ -46,10 +54,12 @@ class Settings(Options):
 
     planned_steps: int | None = option(None, "Set the planned length of a run. [default: the longest run]", min=1)
     margin: list[str] = repeatable("Try this relative margin; repeatable. [default: 1%, 0.5%, 0.25%]", "PERCENT")
-    criteria: str | None = option(None, "Read the policy, except for the margin, from this file's `criteria:` part.", "parity.yaml")
+    policy: str | None = option(None, "Read the policy, except for the margin, from this file's `policy:` part.", "parity.yaml")
     column: list[str] = repeatable("Name the column of step or loss; repeatable. [default: well-known names]", "[FILE:]QUANTITY=NAME")
     pattern: list[str] = pattern_option()
-    recipe: str | None = option(None, f"State the recipe of the runs, which sets the run noise that is assumed: {RECIPE_WORDS}.", "RECIPE")
+    recipe: str | None = option(
+        None, f"State the recipe of the runs, which sets the run-to-run noise that is assumed: {RECIPE_WORDS}.", "RECIPE"
+    )
     rounding: str | None = option(
         None,
         "State how the runs round gradients, stochastic or nearest, if the recipe does not say. [default: stochastic is assumed]",
@@ -68,7 +78,7 @@ def calibrate_runs(
     table: Annotated[Reruns, ("arm_by", "run_by", "arm", "step", "loss")],
     as_json: bool = flag("--json", "Print canonical JSON instead of a table."),
 ) -> int:
-    """Measure how often the judge is wrong, on reruns of one configuration: run noise, false alarms, coverage and power."""
+    """Measure how often the judge is wrong, on reruns of one configuration: run-to-run noise, false alarms, coverage and power."""
     columns = stated_columns(stated.column, stated.pattern)
     columns.refuse_unknown(runs)
     refuse_unknown_recipe(stated.recipe, "--recipe")
@@ -82,9 +92,9 @@ def calibrate_runs(
         reruns = by_arm[chosen_arm(by_arm, "--arm", table.arm)]
     curves = [with_facts(curve, curve.label or "a rerun", facts) for curve in reruns]
     refuse_mixed_recipes([("reruns", curves)])
-    policy = load_criteria(Policy(criteria=stated.criteria)) if stated.criteria else None
+    policy = load_policy(PolicyOptions(policy=stated.policy)) if stated.policy else None
     try:
-        calibration = calibrate(curves, planned_steps=stated.planned_steps, margins=_margins(stated.margin), criteria=policy)
+        calibration = calibrate(curves, planned_steps=stated.planned_steps, margins=_margins(stated.margin), policy=policy)
     except ValueError as error:
         raise UsageError(str(error)) from None
     _print(CALIBRATION_SCHEMA, json_value(calibration), _calibration_text(calibration), as_json=as_json)
@@ -99,8 +109,8 @@ class Experiment(Options, panel=EXPERIMENT):
     )
     baseline_runs: int | None = option(None, "Number of baseline runs. [default: 1]", min=1, max=MAX_REPLICATES)
     candidate_runs: int | None = option(None, "Number of candidate runs. [default: 1]", min=1, max=MAX_REPLICATES)
-    noise_runs: int | None = option(
-        None, "Number of reruns per arm that stop early and only measure run noise. [default: 0]", min=0, max=MAX_NOISE_RUNS
+    short_reruns: int | None = option(
+        None, "Number of reruns per arm that stop early and only measure run-to-run noise. [default: 0]", min=0, max=MAX_SHORT_RERUNS
     )
     stop_at: float | None = option(
         None,
@@ -126,29 +136,31 @@ class Experiment(Options, panel=EXPERIMENT):
 
 
 class Noise(Options, panel=NOISE):
-    """What is known of the run noise of both arms."""
+    """What is known of the run-to-run noise of both arms."""
 
-    baseline_recipe: str | None = option(None, f"Recipe of the baseline, which sets its assumed run noise: {RECIPE_WORDS}.", "RECIPE")
+    baseline_recipe: str | None = option(
+        None, f"Recipe of the baseline, which sets its assumed run-to-run noise: {RECIPE_WORDS}.", "RECIPE"
+    )
     candidate_recipe: str | None = option(None, "Recipe of the candidate, in the same words.", "RECIPE")
     baseline_rounding: str | None = option(None, "State how the baseline rounds gradients: stochastic or nearest.", "HOW")
     candidate_rounding: str | None = option(None, "State how the candidate rounds gradients: stochastic or nearest.", "HOW")
     family: list[str] = repeatable(
-        "Borrow the run noise of both arms, or of baseline or candidate, from this family of reruns (`parity floors list`). Repeatable.",
+        "Borrow the run-to-run noise of both arms, or of baseline or candidate, from this family (`parity noise list`). Repeatable.",
         "[ARM=]NAME",
     )
-    floors: str | None = option(None, "Read the families from this table (CSV). [default: the public reruns shipped here]", "FILE")
+    noise_table: str | None = option(None, "Read the families from this table (CSV). [default: the public reruns shipped here]", "FILE")
     pair_sd: float | None = option(None, "Step-to-step standard deviation of the paired gap. [default: 0.11 % of the loss]", "NATS")
     autocorrelation: float = option(0.0, "Lag-1 correlation of the paired gap, from 0 to below 1.", "R")
 
 
-class PlannedPolicy(Policy, panel=POLICY):
+class PlannedPolicy(PolicyOptions, panel=POLICY):
     """The part of a policy that a plan depends on."""
 
     margin: str | None = option(
         None, 'Set the largest acceptable gap: "1.0%" of the loss, "0.01 nats", or "5% tokens at 0.2 nats" per e-fold of tokens.', "AMOUNT"
     )
     profile: str | None = option(None, f"Set the margin by name: {STATED_PROFILES}. [default without a margin: {NVFP4}]", "NAME")
-    criteria: str | None = option(None, "Read the policy from this file's `criteria:` part.", "parity.yaml")
+    policy: str | None = option(None, "Read the policy from this file's `policy:` part.", "parity.yaml")
     looks: int | None = option(None, "Register N looks, with a run per arm added in between. [default: 1]", "N", rich_help_panel=EXPERIMENT)
 
 
@@ -158,7 +170,7 @@ def plan_design(
     planned_steps: Annotated[int, typer.Option(min=1, rich_help_panel=EXPERIMENT, help="Planned length of a run.")],
     asked: Experiment,
     noise: Noise,
-    policy: Annotated[PlannedPolicy, ("margin", "profile", "criteria", "looks")],
+    policy_options: Annotated[PlannedPolicy, ("margin", "profile", "policy", "looks")],
     candidates: int = option(1, "Compare N candidates, which share the error.", "N", min=1, rich_help_panel=EXPERIMENT),
     as_json: bool = flag("--json", "Print canonical JSON instead of a table."),
 ) -> int:
@@ -169,24 +181,24 @@ def plan_design(
     if planned_steps > MAX_STEP:
         raise UsageError(f"--planned-steps has {len(str(planned_steps)):,} digits; expected a number of steps, at most {MAX_STEP:,}")
     if asked.budget is not None:
-        chosen = asked.given("baseline_runs", "candidate_runs", "noise_runs", "stop_at")
+        chosen = asked.given("baseline_runs", "candidate_runs", "short_reruns", "stop_at")
         refuse(chosen, "is what --budget chooses; give only one of them")
-    if asked.stop_at is not None and not asked.noise_runs:
-        raise UsageError(f"--stop-at is {asked.stop_at:g} without --noise-runs; state how many reruns stop there")
+    if asked.stop_at is not None and not asked.short_reruns:
+        raise UsageError(f"--stop-at is {asked.stop_at:g} without --short-reruns; state how many reruns stop there")
     if asked.like is None:
         refuse(asked.given("column", "pattern"), "is not used without --like; name the run whose column it is")
     if asked.like is not None:
         asked, noise = _like(asked.like, asked, noise)
     of_design = {each.name for each in fields(Design)}
-    lenders = stated_lenders(noise.family, noise.floors, (BASELINE, CANDIDATE))
+    lenders = stated_lenders(noise.family, noise.noise_table, (BASELINE, CANDIDATE))
     try:
-        criteria = load_criteria(policy)
+        policy = load_policy(policy_options)
         known = {name: value for name, value in (asdict(asked) | asdict(noise)).items() if name in of_design and value is not None}
         for arm in (BASELINE, CANDIDATE):
             name = f"{arm}_rounding"
             known[name] = stated_rounding(known.get(name), f"--{arm}-rounding", known.get(f"{arm}_recipe"))
         design = Design(planned_steps=planned_steps, candidates=candidates, **known)
-        outlook = plan(design, criteria, lenders, None if asked.budget is None else parse_budget(asked.budget))
+        outlook = plan(design, policy, lenders, None if asked.budget is None else parse_budget(asked.budget))
     except ValueError as error:
         name, mark, rest = str(error).partition(" is ")
         option_name = f"--{name.replace('_', '-')}" if mark and name.isidentifier() else name
@@ -224,7 +236,7 @@ def _calibration_text(result: Calibration) -> Group:
     ends = f"{tau.lo:.4f} to {tau.hi:.4f}" if math.isfinite(tau.hi) else "unknown"
     head = (
         f"{result.runs} runs, {result.pairs} ordered pairs, loss {result.level:.3f}. "
-        f"Run floor {tau.value:.4f} nats (95 % interval {ends}), {percent(tau.rel)} of the loss. "
+        f"Run-to-run noise {tau.value:.4f} nats (95 % interval {ends}), {percent(tau.rel)} of the loss. "
         f"The interval covers 0 in {percent(result.covers_zero, 3)} of the pairs; "
         f"without the between-run term {percent(result.naive_rejects, 3)} would be called different."
     )

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from parity.cli import gate_report, watching
 from parity.cli.connection import Connection
-from parity.cli.gate_report import FILES, GatePolicy, Outcome, gate_policy_from_mapping, result_of
+from parity.cli.gate_report import FILES, GateRules, Outcome, gate_rules_from_mapping, result_of
 from parity.cli.jobs import UNSENDABLE, baseline_of, job_file
 from parity.cli.options import Follow, Labels, Options, Reuse, argument, flag, flat, option
 from parity.cli.output import print_lines
@@ -29,9 +29,9 @@ from parity.cli.terminal import UsageError, wrong_value
 from parity.cli.watching import print_outlook
 from parity.client.rest import Client, ClientError, Document, Pauses, UnreachableError, is_transient, retry
 from parity.comparing.arms import read_yaml
-from parity.judging.criteria import FAIL_BY_GAP, CriteriaError
 from parity.judging.decision import WORST_FIRST
 from parity.judging.document_types import VerdictDocument
+from parity.judging.policy import FAIL_BY_GAP, PolicyError
 from parity.report.text import markdown_sections
 from parity.report.words import words
 from parity.structure import canonical_json, frozen
@@ -91,7 +91,7 @@ _PAUSES = Pauses(first_seconds=2.0, longest_seconds=2.0, longest_retry_after_sec
 class _Question:
     """What the server is asked: `body` as `Client.gate` takes it, from a job file; the wait ends at `deadline`.
 
-    `elsewhere` says which commits the job file names in place of the pull request's, which no gate with a pinned policy takes.
+    `elsewhere` says which commits the job file names in place of the pull request's, which no gate with pinned rules takes.
     """
 
     file: str
@@ -144,7 +144,7 @@ class Flags(Options, panel=CODES):
 @app.command(epilog="parity gate parity.yaml --junit parity.xml --markdown comment.md")
 @flat
 def gate(
-    file: Annotated[str | None, argument("parity.yaml", "Job file with `job:`, `criteria:` and optionally `gate:`.")] = None,
+    file: Annotated[str | None, argument("parity.yaml", "Job file with `job:`, `policy:` and optionally `gate:`.")] = None,
     *,
     earlier: Earlier,
     labels: Labels,
@@ -170,8 +170,8 @@ def gate(
     if file is not None:
         content = job_file(file) if earlier.verdicts is None else gate_file(file)
     try:
-        policy = gate_policy_from_mapping(content.get("gate"), asdict(flags))
-    except CriteriaError as error:
+        rules = gate_rules_from_mapping(content.get("gate"), asdict(flags))
+    except PolicyError as error:
         raise UsageError(wrong_value(error, flags.given())) from None
     files.prepare()
     revision = revision_of(Path(file or "parity.yaml")) if earlier.revision is None else earlier.revision
@@ -179,51 +179,51 @@ def gate(
     if file is not None and earlier.verdicts is None:
         content, revision = at_commits(file, content, commits, revision if earlier.revision is not None else None) or (content, revision)
     if earlier.verdicts is not None:
-        return _leave(judged_files(earlier.verdicts, revision), policy, files)
+        return _leave(judged_files(earlier.verdicts, revision), rules, files)
     assert file is not None  # noqa: S101 (refused above)
     _check_plain(file, content)
-    if policy.confirm_marginal_fail and content["criteria"].get("looks", 1) == 1:
-        raise UsageError(f"{file}: gate.confirm_marginal_fail takes a second look; expected looks: 2 (or more) under criteria")
-    needed = {"job": content["job"], "criteria": content["criteria"], "revision": revision}
-    needed |= {"max_age_days": policy.max_age_days, "fresh": earlier.fresh}
+    if rules.confirm_marginal_fail and content["policy"].get("looks", 1) == 1:
+        raise UsageError(f"{file}: gate.confirm_marginal_fail takes a second look; expected looks: 2 (or more) under policy")
+    needed = {"job": content["job"], "policy": content["policy"], "revision": revision}
+    needed |= {"max_age_days": rules.max_age_days, "fresh": earlier.fresh}
     stated = {"baseline": baseline_of(content, reuse.reuse), "lookup": earlier.lookup, "group": earlier.supersede}
     question = _Question(
         file=file,
         body=needed | {name: value for name, value in stated.items() if value} | labels_of(file, content, labels),
         lookup=earlier.lookup,
-        deadline=None if policy.timeout_seconds is None else time.monotonic() + policy.timeout_seconds,
+        deadline=None if rules.timeout_seconds is None else time.monotonic() + rules.timeout_seconds,
         elsewhere=elsewhere(content["job"], commits),
     )
     with at.client() as client:
-        outcome = _outcome(client, question, policy, following.progress())
-    return _leave(outcome, policy, files)
+        outcome = _outcome(client, question, rules, following.progress())
+    return _leave(outcome, rules, files)
 
 
-def _leave(outcome: Outcome, policy: GatePolicy, files: gate_report.Files) -> int:
+def _leave(outcome: Outcome, rules: GateRules, files: gate_report.Files) -> int:
     """Print the line, write the reports; the exit code."""
     if files.json == gate_report.STDOUT:
-        sys.stdout.write(canonical_json(gate_report.document(outcome, policy)))
+        sys.stdout.write(canonical_json(gate_report.document(outcome, rules)))
     else:
         print(outcome.line)
-    code, note = gate_report.exit_code_under(outcome, policy)
+    code, note = gate_report.exit_code_under(outcome, rules)
     link = f"{gate_report.origin(outcome)}. {outcome.url or ''}".rstrip() if outcome.job or outcome.source else ""
-    lines = [link, *gate_report.lapsed(outcome), note, *gate_report.write(outcome, policy, files)]
+    lines = [link, *gate_report.lapsed(outcome), note, *gate_report.write(outcome, rules, files)]
     print_lines(filter(None, lines), Console(stderr=True, highlight=False, markup=False))
     return code
 
 
 def _check_plain(file: str, content: Document) -> None:
     try:
-        json.dumps([content["job"], content["criteria"], content.get("baseline")], allow_nan=False)
+        json.dumps([content["job"], content["policy"], content.get("baseline")], allow_nan=False)
     except (TypeError, ValueError):
         raise UsageError(f"{file}: {UNSENDABLE}") from None
 
 
-def _outcome(client: Client, question: _Question, policy: GatePolicy, progress: Console) -> Outcome:
-    """The verdict, after a second look where a fail is narrow and the policy wants one."""
+def _outcome(client: Client, question: _Question, rules: GateRules, progress: Console) -> Outcome:
+    """The verdict, after a second look where a fail is narrow and the file wants one."""
     outcome = _verdict_for(client, question, progress)
     fails = [position for position, verdict in enumerate(outcome.verdicts) if verdict["verdict"] == "fail"]
-    if not policy.confirm_marginal_fail or not fails or not all(is_narrow(outcome.verdicts[position]) for position in fails):
+    if not rules.confirm_marginal_fail or not fails or not all(is_narrow(outcome.verdicts[position]) for position in fails):
         return outcome
     if not question.lookup:
         progress.print(f"{outcome.line}\nThis fail is narrow: one more replicate an arm is trained for a second look.", soft_wrap=True)
@@ -302,7 +302,7 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
 
 
 def _exit_code_asked(client: Client, outcome: Outcome) -> Outcome:
-    """The outcome with the server's exit code, which counts where the operator pinned a policy for the token's repository."""
+    """The outcome with the server's exit code, which counts where the operator pinned rules for the token's repository."""
     if outcome.pinned is None or outcome.job is None:
         return outcome
     return replace(outcome, server_code=client.gate_exit(outcome.job)["exit_code"])

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from parity.cli.options import Options, option
 from parity.cli.terminal import EXIT_CODES, OUTPUT, UsageError
-from parity.judging.criteria import CriteriaError
 from parity.judging.decision import INCONCLUSIVE, PASS, WORST_FIRST, State
 from parity.judging.document_types import VerdictDocument
+from parity.judging.policy import PolicyError
 from parity.judging.sign_offs import SignOffDocument, accepted, why_not_acceptable
 from parity.report.facts import NOT_A_PASS, Accepted, accepted_words, judge_of, lapsed_words
 from parity.report.text import escaped, markdown_sections, render_junit
@@ -27,7 +27,7 @@ MAX_AGE_DAYS = 3650.0
 
 
 @frozen
-class GatePolicy:
+class GateRules:
     """How a gate leaves: every field has a flag of `parity gate` that overrides it.
 
     A verdict of the same question is served again for `max_age_days` (0: never). `on_inconclusive` and `on_infra` say what an open
@@ -43,19 +43,19 @@ class GatePolicy:
     timeout_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        check_between("gate.max_age_days", self.max_age_days, 0.0, MAX_AGE_DAYS, CriteriaError)
+        check_between("gate.max_age_days", self.max_age_days, 0.0, MAX_AGE_DAYS, PolicyError)
         if self.timeout_seconds is not None:
-            check_between("gate.timeout_seconds", self.timeout_seconds, 0.0, 1e9, CriteriaError)
-        check_words(self, "gate", CriteriaError)
+            check_between("gate.timeout_seconds", self.timeout_seconds, 0.0, 1e9, PolicyError)
+        check_words(self, "gate", PolicyError)
         for name in ("advisory", "confirm_marginal_fail"):
-            typed(getattr(self, name), bool, f"gate.{name}", refuse=CriteriaError)
+            typed(getattr(self, name), bool, f"gate.{name}", refuse=PolicyError)
 
 
-def gate_policy_from_mapping(mapping: object, flags: Mapping[str, object] | None = None) -> GatePolicy:
-    """Read a `gate:` part with closed keys, flags (where not None) over it; CriteriaError says path, value and what was expected."""
-    known = known_keys({} if mapping is None else mapping, GatePolicy, "gate", CriteriaError)
+def gate_rules_from_mapping(mapping: object, flags: Mapping[str, object] | None = None) -> GateRules:
+    """Read a `gate:` part with closed keys, flags (where not None) over it; PolicyError says path, value and what was expected."""
+    known = known_keys({} if mapping is None else mapping, GateRules, "gate", PolicyError)
     values = {**known, **{name: value for name, value in (flags or {}).items() if value is not None}}
-    return GatePolicy(**values)
+    return GateRules(**values)
 
 
 # What a gate leaves behind: one line for the log, and files for CI (JSON, JUnit, Markdown, GitHub's summary and outputs).
@@ -68,7 +68,7 @@ FILES, STDOUT = "files", "-"
 SCHEDULE_STATED = "SCHEDULE_STATED"
 STATED_ONLY = (
     "NO PASS OF THE GATE: that the learning rate had decayed is stated, not recorded (SCHEDULE_STATED); record learning_rate in every run, "
-    "or set as_of: accept under criteria"
+    "or set as_of: accept under policy"
 )
 COMMENT_CHARACTERS = 65_000  # some are left for the mark by which a comment is found again
 SUMMARY_BYTES = 1024 * 1024
@@ -179,7 +179,7 @@ def ended(outcome: Outcome, job: Mapping[str, Any]) -> Outcome:
         result=result_of(job["verdicts"]),
         verdicts=job["verdicts"],
         reused=reused_words(job),
-        accepted=accepted(job["verdicts"], job["criteria"], sign_offs) if sign_offs else {},
+        accepted=accepted(job["verdicts"], job["policy"], sign_offs) if sign_offs else {},
         sign_offs=sign_offs,
     )
 
@@ -205,49 +205,49 @@ def _taken(document: VerdictDocument) -> State:
 
 
 def _is_stated_only(document: VerdictDocument) -> bool:
-    criteria = document.get("params", {}).get("criteria", {})
-    return document["verdict"] == PASS and SCHEDULE_STATED in document["codes"] and criteria.get("as_of") != "accept"
+    policy = document.get("params", {}).get("policy", {})
+    return document["verdict"] == PASS and SCHEDULE_STATED in document["codes"] and policy.get("as_of") != "accept"
 
 
-def exit_code_under(outcome: Outcome, policy: GatePolicy) -> tuple[int, str]:
-    """The exit code under a policy, and a sentence where the policy changes it ("" where not); what the server pinned can't be loosened.
+def exit_code_under(outcome: Outcome, rules: GateRules) -> tuple[int, str]:
+    """The exit code under a gate's rules, and a sentence where they change it ("" where not); what the server pinned can't be loosened.
 
     Where the server gave an exit code, this one can only be stricter: a verdict that is no pass there is none here.
     """
     if outcome.server_code:
-        code, note = exit_code_under(replace(outcome, server_code=None), policy)
-        return code or outcome.server_code, note if code else "the exit code is the server's, under the policy that the operator pinned"
-    stricter = tightened(policy, outcome.pinned)
-    if stricter != policy:
+        code, note = exit_code_under(replace(outcome, server_code=None), rules)
+        return code or outcome.server_code, note if code else "the exit code is the server's, under the rules that the operator pinned"
+    stricter = tightened(rules, outcome.pinned)
+    if stricter != rules:
         code, note = exit_code_under(replace(outcome, pinned=None), stricter)
-        loosened = [key for key in ("advisory", *_ON) if getattr(stricter, key) != getattr(policy, key)]
+        loosened = [key for key in ("advisory", *_ON) if getattr(stricter, key) != getattr(rules, key)]
         repository = outcome.pinned["repository"] if outcome.pinned else ""
         return code, f"{', '.join(loosened)} does not count: the operator pinned it stricter for {repository}. {note}".strip()
     code = EXIT_CODES[outcome.result]
     unproven = STATED_ONLY if outcome.result == INCONCLUSIVE and outcome.is_stated_only else ""
-    if code and outcome.is_accepted and not policy.advisory:
+    if code and outcome.is_accepted and not rules.advisory:
         return 0, f"accepted by a person: the exit code is 0; without the sign-off it would be {code} ({outcome.result})"
-    blocked = _not_acceptable(outcome) if policy.on_inconclusive == "pass" and outcome.result == INCONCLUSIVE else None
-    if blocked is not None and not policy.advisory:
+    blocked = _not_acceptable(outcome) if rules.on_inconclusive == "pass" and outcome.result == INCONCLUSIVE else None
+    if blocked is not None and not rules.advisory:
         return code, f"on_inconclusive: pass does not apply: {blocked}"
-    passes = {"inconclusive": policy.on_inconclusive == "pass", "infrastructure": policy.on_infra == "pass"}
-    why = "advisory" if policy.advisory else f"on_{'infra' if outcome.result == 'infrastructure' else outcome.result}: pass"
-    if code and (policy.advisory or passes.get(outcome.result, False)):
+    passes = {"inconclusive": rules.on_inconclusive == "pass", "infrastructure": rules.on_infra == "pass"}
+    why = "advisory" if rules.advisory else f"on_{'infra' if outcome.result == 'infrastructure' else outcome.result}: pass"
+    if code and (rules.advisory or passes.get(outcome.result, False)):
         return 0, f"{why}: the exit code is 0; without that it would be {code} ({outcome.result})"
-    return code, "advisory: the exit code is 0 whatever the verdict" if policy.advisory else unproven
+    return code, "advisory: the exit code is 0 whatever the verdict" if rules.advisory else unproven
 
 
-def tightened(policy: GatePolicy, pinned: Mapping[str, Any] | None) -> GatePolicy:
-    """The policy of file and options where it is as strict as what the server pinned, else that."""
+def tightened(rules: GateRules, pinned: Mapping[str, Any] | None) -> GateRules:
+    """The rules of file and options where they are as strict as what the server pinned, else those."""
     if pinned is None:
-        return policy
-    advisory = policy.advisory and bool(pinned["advisory"])
-    chosen: dict[str, Any] = {name: "pass" if getattr(policy, name) == pinned[name] == "pass" else "fail" for name in _ON}
-    return replace(policy, advisory=advisory, **chosen)
+        return rules
+    advisory = rules.advisory and bool(pinned["advisory"])
+    chosen: dict[str, Any] = {name: "pass" if getattr(rules, name) == pinned[name] == "pass" else "fail" for name in _ON}
+    return replace(rules, advisory=advisory, **chosen)
 
 
 def _not_acceptable(outcome: Outcome) -> str | None:
-    """Why an inconclusive outcome may not count as a pass, whatever the policy says; None if it may."""
+    """Why an inconclusive outcome may not count as a pass, whatever the rules say; None if it may."""
     if not outcome.verdicts:
         return "the job has no verdict"
     reasons = ((one["candidate"]["name"], why_not_acceptable(one)) for one in outcome.verdicts if one["verdict"] != PASS)
@@ -308,9 +308,9 @@ def origin(outcome: Outcome) -> str:
     return sentence
 
 
-def document(outcome: Outcome, policy: GatePolicy) -> dict[str, Any]:
+def document(outcome: Outcome, rules: GateRules) -> dict[str, Any]:
     """The outcome as JSON-able values, with every verdict whole."""
-    code, note = exit_code_under(outcome, policy)
+    code, note = exit_code_under(outcome, rules)
     same = ("result", "trouble", "age_seconds", "expires_at", "reused", "confirms", "unconfirmed", "job", "url", "config_hash", "revision")
     return {
         **picked(outcome, *same),
@@ -328,9 +328,9 @@ def document(outcome: Outcome, policy: GatePolicy) -> dict[str, Any]:
     }
 
 
-def markdown(outcome: Outcome, policy: GatePolicy, fits: Callable[[str], bool]) -> str:
+def markdown(outcome: Outcome, rules: GateRules, fits: Callable[[str], bool]) -> str:
     """A comment or a summary: the result first, then as many whole sections as fit."""
-    note = exit_code_under(outcome, policy)[1]
+    note = exit_code_under(outcome, rules)[1]
     link = f"[the job's page]({outcome.url})" if outcome.url else ""
     facts = [escaped(origin(outcome)), f"revision `{outcome.revision}`" if outcome.revision else "", link, escaped(note)]
     title = NOT_JUDGED if outcome.result == "unrecorded" else outcome.result
@@ -358,44 +358,44 @@ def fits_a_comment(text: str) -> bool:
     return len(text) <= COMMENT_CHARACTERS
 
 
-def write(outcome: Outcome, policy: GatePolicy, files: Files) -> list[str]:
+def write(outcome: Outcome, rules: GateRules, files: Files) -> list[str]:
     """Write the reports that are wanted, and GitHub's where it runs this; returns what could not be written."""
-    troubles, code = [], exit_code_under(outcome, policy)[0]
+    troubles, code = [], exit_code_under(outcome, rules)[0]
     if files.json and files.json != STDOUT:
-        troubles.append(_put(files.json, canonical_json(document(outcome, policy)), "w"))
+        troubles.append(_put(files.json, canonical_json(document(outcome, rules)), "w"))
     if files.junit:
         trouble = outcome.trouble or (STATED_ONLY if code and outcome.is_stated_only else None)
-        troubles.append(_put(files.junit, render_junit(outcome.verdicts, trouble, _facts(outcome, policy), outcome.accepted), "w"))
+        troubles.append(_put(files.junit, render_junit(outcome.verdicts, trouble, _facts(outcome, rules), outcome.accepted), "w"))
     if files.markdown:
-        troubles.append(_put(files.markdown, markdown(outcome, policy, fits_a_comment), "w"))
+        troubles.append(_put(files.markdown, markdown(outcome, rules, fits_a_comment), "w"))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         room = SUMMARY_BYTES - (Path(summary).stat().st_size if Path(summary).exists() else 0)
-        text = markdown(outcome, policy, lambda text: len(text.encode()) < room)
+        text = markdown(outcome, rules, lambda text: len(text.encode()) < room)
         troubles.append(_put(summary, text, "a") if len(text.encode()) < room else f"{summary}: is full")
     if output := os.environ.get("GITHUB_OUTPUT"):
-        troubles.append(_put(output, "".join(f"{name}={value}\n" for name, value in _outputs(outcome, policy).items()), "a"))
+        troubles.append(_put(output, "".join(f"{name}={value}\n" for name, value in _outputs(outcome, rules).items()), "a"))
     return [trouble for trouble in troubles if trouble]
 
 
-def _facts(outcome: Outcome, policy: GatePolicy) -> dict[str, str | None]:
-    """What JUnit says of the whole gate: where the verdict and the baseline come from, with their ages, and what the policy changes."""
+def _facts(outcome: Outcome, rules: GateRules) -> dict[str, str | None]:
+    """What JUnit says of the whole gate: where the verdict and the baseline come from, with their ages, and what the rules change."""
     return {
         "origin": origin(outcome),
         "baseline_reused": outcome.reused,
         "revision": outcome.revision or None,
         "trained": "; ".join(outcome.trained) or None,
         "url": outcome.url,
-        "note": exit_code_under(outcome, policy)[1] or None,
+        "note": exit_code_under(outcome, rules)[1] or None,
     }
 
 
-def _outputs(outcome: Outcome, policy: GatePolicy) -> dict[str, str]:
+def _outputs(outcome: Outcome, rules: GateRules) -> dict[str, str]:
     """One line each, whatever a server or a file put into it: a line break would be another output."""
     worst = outcome.worst
     gap, margin = (worst["gap"], worst["margin"]) if worst else (None, None)
     values = {
         "verdict": outcome.result,
-        "exit_code": exit_code_under(outcome, policy)[0],
+        "exit_code": exit_code_under(outcome, rules)[0],
         "headline": outcome.line,
         "candidate": worst and worst["candidate"]["name"],
         "gap_nats": gap and gap["mean"],

@@ -14,22 +14,22 @@ from parity.comparing.arms import (
     Arm,
     Stated,
     arm_names,
-    check_floors,
-    check_noise_runs,
-    policy,
+    check_noise_table,
+    check_short_reruns,
     read_arm,
-    read_noise_run,
     read_policy,
     read_rerun_table,
+    read_short_rerun,
     refuse_same_file,
+    stated_policy,
     stated_rounding,
 )
 from parity.comparing.compare import check_arm
 from parity.judging.advice import LayerSnr
-from parity.judging.criteria import GATES, NVFP4, Criteria, CriteriaError, has_no_unit
 from parity.judging.curve import Curve, Rounding
-from parity.judging.floors import ANY_DECODER, Floors, public_floors
 from parity.judging.lending import Lenders
+from parity.judging.noise_table import ANY_DECODER, NoiseTable, public_noise_table
+from parity.judging.policy import NVFP4, POLICY_CHECKS, Policy, PolicyError, has_no_unit
 from parity.readers import read_run, run_name, split_name
 from parity.readers.accuracy import read_layer_snr
 from parity.readers.columns import LOSS, QUANTITIES, STDIN, ReadError
@@ -40,20 +40,20 @@ from parity.readers.trackers import is_source
 from parity.recipes import RecipeError, check_recipe
 from parity.wording import count, did_you_mean
 
-NOISE_RUN = "--noise-run"
+SHORT_RERUN = "--short-rerun"
 _FEW = 4  # families that a refusal lists by name
 
 
-class Policy(Options, panel=POLICY):
-    """The policy: a file with `criteria:`, and options over it. `schedule`, `start` and `loss_unit` are options of the arms."""
+class PolicyOptions(Options, panel=POLICY):
+    """The policy: a file with `policy:`, and options over it. `schedule`, `start` and `loss_unit` are options of the arms."""
 
     margin: str | None = option(
         None, 'Set the largest acceptable gap: "1.0%" of the loss, "0.01 nats", or what "5% tokens" would gain.', "AMOUNT"
     )
     profile: str | None = option(None, f"Set the margin by name: {ALL_PROFILES}. [default without a margin: {NVFP4}]", "NAME")
-    criteria: str | None = option(None, "Read the policy from the `criteria:` part of this file; options override it.", "parity.yaml")
-    gates: list[str] = repeatable(
-        f"Let a further check decide, in addition to the loss: {', '.join(GATES[1:])}. Repeatable.", "CHECK", "--gate"
+    policy: str | None = option(None, "Read the policy from the `policy:` part of this file; options override it.", "parity.yaml")
+    checks: list[str] = repeatable(
+        f"Let a further check decide, in addition to the loss: {', '.join(POLICY_CHECKS[1:])}. Repeatable.", "CHECK", "--check"
     )
     accuracy_margin: float | None = option(None, "Set the acceptable loss of accuracy in percentage points. [default: 2.0]", "POINTS")
     looks: int | None = option(
@@ -85,13 +85,13 @@ class Arms(Options, panel=ARMS):
         'Add a finished run of the baseline with 25 to 50 % of its tokens, which a margin such as "5% tokens" is measured by; repeatable.',
         "FILE",
     )
-    noise_run: list[str] = repeatable(
+    short_rerun: list[str] = repeatable(
         "Add a rerun of arm NAME that was stopped early, at 40 to 95 % of the planned steps; it only measures run-to-run noise. "
         "Repeatable.",
         "NAME=FILE",
     )
     recipe: list[str] = repeatable(
-        f"State the recipe of an arm, which sets the run noise that is assumed: {RECIPE_WORDS}. Repeatable.", "NAME=RECIPE"
+        f"State the recipe of an arm, which sets the run-to-run noise that is assumed: {RECIPE_WORDS}. Repeatable.", "NAME=RECIPE"
     )
     rounding: list[str] = repeatable(
         "State how an arm rounds gradients, stochastic or nearest, if its recipe does not say. Repeatable. "
@@ -177,19 +177,19 @@ class ColumnNames:
                 raise UsageError(f"--column: no arm or file is called {place!r}; there are {shown}{did_you_mean(place, places)}")
 
 
-def load_criteria(options: Policy) -> Criteria:
-    """The policy from a file's `criteria:` part, options over it; the nvfp4 profile where nothing states a margin."""
+def load_policy(options: PolicyOptions) -> Policy:
+    """The policy from a file's `policy:` part, options over it; the nvfp4 profile where nothing states a margin."""
     flags = asdict(options)
-    file = flags.pop("criteria")
+    file = flags.pop("policy")
     stated = read_policy(file) if file else {}
     if has_no_unit(text := options.margin):
         raise UsageError(f'--margin is {text!r}, without a unit; type --margin {text}% for a share of the loss, or --margin "{text} nats"')
-    for gate in options.gates:
-        if gate not in GATES:
-            raise UsageError(f"--gate is {gate!r}; expected one of {', '.join(GATES[1:])}{did_you_mean(gate, GATES)}")
+    for check in options.checks:
+        if check not in POLICY_CHECKS:
+            raise UsageError(f"--check is {check!r}; expected one of {', '.join(POLICY_CHECKS[1:])}{did_you_mean(check, POLICY_CHECKS)}")
     try:
-        return policy(stated, **flags)
-    except CriteriaError as error:
+        return stated_policy(stated, **flags)
+    except PolicyError as error:
         given = options.given()
         if "accuracy_margin" in given:
             given["accuracy_margin_points"] = given.pop("accuracy_margin")
@@ -277,7 +277,7 @@ def read_arms(runs: Sequence[str], options: Arms, columns: ColumnNames, facts: F
     for arm in grouped.values():
         refuse_same_file(arm)
     files_given = [*(file for arm in grouped.values() for file in arm), *options.control]
-    files_given += [_pair(item, NOISE_RUN)[1] for item in options.noise_run]
+    files_given += [_pair(item, SHORT_RERUN)[1] for item in options.short_rerun]
     columns.refuse_unknown([*names, *(place for file in files_given for place in _places(file))])
     return [
         (name, read_arm(name, paths, facts.of(name), partial(columns.of_run, name), _seeds(options.seeds, len(paths), name)))
@@ -309,19 +309,19 @@ def _places(file: str) -> tuple[str, str]:
     return split_name(file)[0], file
 
 
-def read_noise_runs(items: Sequence[str], arms: Sequence[Arm], columns: ColumnNames, facts: Facts) -> dict[str, list[Curve]]:
+def read_short_reruns(items: Sequence[str], arms: Sequence[Arm], columns: ColumnNames, facts: Facts) -> dict[str, list[Curve]]:
     """The reruns that were stopped early, by arm, with what is stated of the arm; `baseline` names the baseline whatever its name."""
     names = [name for name, _ in arms]
     given = []
-    for arm, file in (_pair(item, NOISE_RUN) for item in items):
+    for arm, file in (_pair(item, SHORT_RERUN) for item in items):
         name = names[0] if arm == "baseline" and arm not in names else arm
-        check_arm(name, names, NOISE_RUN)
+        check_arm(name, names, SHORT_RERUN)
         given.append((name, file))
     for name, number in Counter(name for name, _ in given).items():
-        check_noise_runs(number, name, NOISE_RUN)
+        check_short_reruns(number, name, SHORT_RERUN)
     by_arm: dict[str, list[Curve]] = {}
     for name, file in given:
-        run = read_noise_run(file, (name, dict(arms)[name]), facts.of(name), columns.of_run(name, file))
+        run = read_short_rerun(file, (name, dict(arms)[name]), facts.of(name), columns.of_run(name, file))
         by_arm.setdefault(name, []).append(run)
     return by_arm
 
@@ -395,7 +395,7 @@ def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str
         else:
             raise UsageError(f"--family: no arm is called {arm!r}; the arms are {', '.join(names)}{did_you_mean(arm, names)}")
         if not family:
-            raise UsageError(f"--family is {item!r}; expected NAME or ARM=NAME with the name of a family (`parity floors list`)")
+            raise UsageError(f"--family is {item!r}; expected NAME or ARM=NAME with the name of a family (`parity noise list`)")
         for one in arms:
             if families.setdefault(one, family) != family:
                 raise UsageError(f"--family names {families[one]!r} and {family!r} for {one}; expected one family per arm")
@@ -404,12 +404,12 @@ def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str
 
 def known_family(name: str | None) -> list[str]:
     """A family that a run's config states, as --family would be given, if the public table has it."""
-    return [name] if name is not None and name in public_floors().families else []
+    return [name] if name is not None and name in public_noise_table().families else []
 
 
 def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str]) -> Lenders:
     """What the arms may borrow in a plan; UsageError for a family that the table does not have, and for a table without a family."""
-    check_floors(file, "--floors", items, "--family")
+    check_noise_table(file, "--noise-table", items, "--family")
     families = stated_families(items, names)
     table = read_rerun_table(file) if families else None
     for name in families.values():
@@ -418,12 +418,12 @@ def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str])
     return Lenders(table, families)
 
 
-def expected_family(name: str, floors: Floors, file: str | None, *, general: bool = True) -> str:
+def expected_family(name: str, noise_table: NoiseTable, file: str | None, *, general: bool = True) -> str:
     """The families of a table (with any-decoder, if `general`); of many only their number, where they are listed, and the nearest three."""
-    known = (*floors.families, *([ANY_DECODER] if general else []))
+    known = (*noise_table.families, *([ANY_DECODER] if general else []))
     if len(known) <= _FEW:
         return f"expected {' or '.join(known)}"
-    listed = " ".join(["parity floors list", *([file] if file else [])])
+    listed = " ".join(["parity noise list", *([file] if file else [])])
     return f"expected one of the {len(known)} that `{listed}` prints{did_you_mean(name, known, most=3)}"
 
 

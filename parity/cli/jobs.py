@@ -15,14 +15,14 @@ from parity.cli.terminal import NOISE, OUTPUT, QUEUE, UsageError, exit_code
 from parity.cli.watching import JobEndedError, print_outlook
 from parity.client.rest import Client, Document
 from parity.comparing.arms import read_yaml
-from parity.judging.arms import MAX_NOISE_RUNS
+from parity.judging.arms import MAX_SHORT_RERUNS
 from parity.judging.sign_offs import accepted
 from parity.report.page import ConcludedJob, job_report
 from parity.wording import count, did_you_mean
 
 # Job files: what `parity.yaml` contains, and the options that replace parts of it.
 
-_JOB_KEYS = ("job", "criteria", "baseline", "gate", "tags", "search")
+_JOB_KEYS = ("job", "policy", "baseline", "gate", "tags", "search")
 UNSENDABLE = "contains a value that JSON cannot hold, such as a date or .inf; quote dates and use finite numbers"
 
 
@@ -30,7 +30,7 @@ def job_file(path: str) -> Document:
     """The content of `parity.yaml`; the server checks the part below `job:`."""
     content = read_yaml(path)
     if not isinstance(content, dict):
-        raise UsageError(f"{path}: is not a job file; expected the keys `job:` and `criteria:`")
+        raise UsageError(f"{path}: is not a job file; expected the keys `job:` and `policy:`")
     unknown = sorted(str(key) for key in content.keys() - set(_JOB_KEYS))
     if unknown:
         raise UsageError(
@@ -38,7 +38,7 @@ def job_file(path: str) -> Document:
         )
     if not isinstance(content.get("baseline") or {}, dict):
         raise UsageError(f"{path}: `baseline:` is {content['baseline']!r}; expected a mapping such as baseline: {{name: fp8}}")
-    for key in ("job", "criteria"):
+    for key in ("job", "policy"):
         if not isinstance(content.get(key), dict):
             raise UsageError(f"{path}: `{key}:` is missing or has no keys below it; compare with examples/demo.yaml")
     return content
@@ -50,18 +50,18 @@ def baseline_of(content: Document, reuse: bool | None) -> Document | None:
     return baseline | ({} if reuse is None else {"reuse": reuse}) or None
 
 
-def with_noise(content: Document, runs: int | None, stop_at: float | None) -> Document:
-    """The job file with the options in place of its `noise:`; the server checks the values."""
+def with_short_reruns(content: Document, runs: int | None, stop_at: float | None) -> Document:
+    """The job file with the options in place of its `short_reruns:`; the server checks the values."""
     if runs is None and stop_at is None:
         return content
     job = dict(content["job"])
-    noise = job.pop("noise", None)
+    noise = job.pop("short_reruns", None)
     if runs == 0 or (runs is None and not isinstance(noise, Mapping)):
         if stop_at is not None:
-            raise UsageError(f"--stop-at is {stop_at:g}, but the job has no reruns that stop early; state their number with --noise-runs")
+            raise UsageError(f"--stop-at is {stop_at:g}, but the job has no reruns that stop early; state their number with --short-reruns")
         return {**content, "job": job}
     stated = {name: value for name, value in (("runs", runs), ("stop_at", stop_at)) if value is not None}
-    return {**content, "job": job | {"noise": (dict(noise) if isinstance(noise, Mapping) else {}) | stated}}
+    return {**content, "job": job | {"short_reruns": (dict(noise) if isinstance(noise, Mapping) else {}) | stated}}
 
 
 # The commands about one job: submit, watch, cancel, report. `application` maps their errors to exit codes.
@@ -77,13 +77,13 @@ class Queue(Options, panel=QUEUE):
 
 
 class EarlyStops(Options, panel=NOISE):
-    """Reruns that stop early and measure run noise, in place of the job file's."""
+    """Reruns that stop early and measure run-to-run noise, in place of the job file's."""
 
-    noise_runs: int | None = option(
+    short_reruns: int | None = option(
         None,
-        "Add reruns to each arm that stop early and measure run noise; 0: none. [default: the job file's `noise:`]",
+        "Add reruns to each arm that stop early and measure run-to-run noise; 0: none. [default: the job file's `short_reruns:`]",
         min=0,
-        max=MAX_NOISE_RUNS,
+        max=MAX_SHORT_RERUNS,
     )
     stop_at: float | None = option(None, "Share of the steps after which they stop. [default: the job file's, or 0.5]", "SHARE")
 
@@ -91,7 +91,7 @@ class EarlyStops(Options, panel=NOISE):
 @app.command(epilog="parity submit parity.yaml --watch")
 @flat
 def submit(
-    file: Annotated[str, argument("parity.yaml", "Job file with `job:` and `criteria:`.")],
+    file: Annotated[str, argument("parity.yaml", "Job file with `job:` and `policy:`.")],
     watch: bool = flag("--watch", "Follow the job and print its verdicts."),
     *,
     following: Follow,
@@ -105,13 +105,13 @@ def submit(
 
     First prints on stderr what the job can decide.
     """
-    content = with_noise(job_file(file), noise.noise_runs, noise.stop_at)
+    content = with_short_reruns(job_file(file), noise.short_reruns, noise.stop_at)
     order = asdict(queue) | {"baseline": baseline_of(content, reuse.reuse)} | labels_of(file, content, labels)
     with at.client() as client:
         progress = following.progress()
         print_outlook(client, file, content, progress)
         try:
-            job = client.submit(content["job"], content["criteria"], order=order)
+            job = client.submit(content["job"], content["policy"], order=order)
         except (TypeError, ValueError):
             raise UsageError(f"{file}: {UNSENDABLE}") from None
         if look := job.get("look"):
@@ -132,7 +132,7 @@ def watch(job: JobId, following: Follow, at: AskedForVerdicts) -> int:
 @flat
 def again(
     job: JobId,
-    patch: str | None = option(None, "YAML file with what changes, below `job:` and `criteria:`; null removes a field.", "FILE"),
+    patch: str | None = option(None, "YAML file with what changes, below `job:` and `policy:`; null removes a field.", "FILE"),
     watch: bool = flag("--watch", "Follow the new job and print its verdicts."),
     *,
     following: Follow,
@@ -217,6 +217,6 @@ def _finish(document: Mapping[str, Any], at: AskedForVerdicts) -> int:
         raise JobEndedError(f"job {document['id']} {document['status']} without a verdict{why}")
     if "why" in document.get("links", {}):
         raise UsageError(f"job {document['id']} is an analysis and has no verdict; print it with `parity why {document['id']}`")
-    holding = accepted(document["verdicts"], document["criteria"], document.get("sign_offs", ()))
+    holding = accepted(document["verdicts"], document["policy"], document.get("sign_offs", ()))
     at.show_verdicts(document["verdicts"], holding)
     return exit_code(document["verdicts"])

@@ -1,4 +1,4 @@
-"""The commands for what a server keeps: named baselines, and tables of reruns from which run floors are borrowed."""
+"""The commands for what a server keeps: named baselines, and noise tables from which run-to-run noise is borrowed."""
 
 import sys
 from collections.abc import Iterator
@@ -15,7 +15,6 @@ from parity.cli.terminal import EXIT_CODES, Group, UsageError
 from parity.client.rest import Document
 from parity.comparing.arms import read_rerun_table, rerun_table
 from parity.judging.curve import ROUNDINGS, Rounding
-from parity.judging.floors import ANY_DECODER, Family, Floors, RerunGroup
 from parity.judging.lending import (
     FamilyRow,
     Lender,
@@ -25,6 +24,7 @@ from parity.judging.lending import (
     find_lender,
     outliers_of,
 )
+from parity.judging.noise_table import ANY_DECODER, Family, NoiseTable, RerunGroup
 from parity.structure import json_value, picked
 from parity.wording import age_in_words, count, percent
 
@@ -64,7 +64,7 @@ def index(
 @baselines.command(epilog="parity baseline show fp8")
 @flat
 def show(which: _Which, at: Asked) -> int:
-    """Show one version: its runs and their age, its run noise, its history, and the workers whose software has changed since."""
+    """Show one version: its runs and their age, its run-to-run noise, its history, and the workers whose software has changed since."""
     name, version = _parsed(which)
     with at.client() as client:
         return _show(client.baseline(name, version), at)
@@ -176,8 +176,8 @@ def _version_lines(document: Document) -> Iterator[str]:
 
 def _noise_words(noise: Document | None) -> str:
     if noise is None:
-        return "run noise: unknown, because its runs have no step in common in the window"
-    tau = f"run noise: {noise['tau_nats']:.4f} nats ({percent(noise['tau_rel'])} of the loss)"
+        return "run-to-run noise: unknown, because its runs have no step in common in the window"
+    tau = f"run-to-run noise: {noise['tau_nats']:.4f} nats ({percent(noise['tau_rel'])} of the loss)"
     if noise["measured"] is None:
         return f"{tau}, assumed: attach controls to measure it"
     reruns = f"its reruns give {noise['measured']:.4f} ({count(noise['measured_df'], 'degree')} of freedom)"
@@ -195,52 +195,54 @@ def _parsed(which: str) -> tuple[str, int | None]:
     return name, int(number) if mark else None
 
 
-# The commands for tables of reruns, from which run floors are borrowed: list, show, export those of a server, import into it.
+# The commands for noise tables, from which run-to-run noise is borrowed: list, show, export those of a server, import into it.
 
-floors = typer.Typer(
-    name="floors",
-    help="Show tables of reruns: how much runs of one recipe differ, by family. `compare --family` borrows from them.",
+noise = typer.Typer(
+    name="noise",
+    help="Show noise tables: how much runs of one recipe differ, by family. `compare --family` borrows from them.",
     cls=Group,
-    epilog="parity floors show modded-nanogpt-124M/track3",
+    epilog="parity noise show modded-nanogpt-124M/track3",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-_HOW = {False: "jobs with `replicates` make them", True: "`parity floors import FILE` imports a table"}
-_File = Annotated[str | None, argument("[FILE]", "Table of reruns (CSV). [default: the public one of this package]")]
-_Family = Annotated[str, argument("FAMILY", "Name of a family, as `parity floors list` prints it.")]
+_HOW = {False: "jobs with `replicates` make them", True: "`parity noise import FILE` imports a table"}
+_File = Annotated[str | None, argument("[FILE]", "Noise table (CSV). [default: the public one of this package]")]
+_Family = Annotated[str, argument("FAMILY", "Name of a family, as `parity noise list` prints it.")]
 
 
-@floors.command("list", epilog="parity floors list")
+@noise.command("list", epilog="parity noise list")
 @flat
-def list_floors(file: _File = None, *, out: Json) -> int:
-    """List the families of a table with their run noise, then any-decoder."""
-    floors = read_rerun_table(file)
-    documents = [*(_family_document(floors, family) for family in floors.families.values()), _general_document(floors)]
-    rows = map(_family_cells, (*family_rows(floors), *any_decoder_rows(floors)))
+def list_families(file: _File = None, *, out: Json) -> int:
+    """List the families of a table with their run-to-run noise, then any-decoder."""
+    noise_table = read_rerun_table(file)
+    documents = [*(_family_document(noise_table, family) for family in noise_table.families.values()), _general_document(noise_table)]
+    rows = map(_family_cells, (*family_rows(noise_table), *any_decoder_rows(noise_table)))
     return out.show_rows(documents, ("family", "rounding", "groups", "runs", "tau, of the loss", "df", "note"), rows)
 
 
-@floors.command("show", epilog="parity floors show modded-nanogpt-124M/track3")
+@noise.command("show", epilog="parity noise show modded-nanogpt-124M/track3")
 @flat
-def show_floors(name: _Family, file: _File = None, *, out: Json) -> int:
-    """Show a family: its pooled run noise, each group's with its 95 % interval, and the outliers."""
-    floors = read_rerun_table(file)
+def show_family(name: _Family, file: _File = None, *, out: Json) -> int:
+    """Show a family: its pooled run-to-run noise, each group's with its 95 % interval, and the outliers."""
+    noise_table = read_rerun_table(file)
     if name == ANY_DECODER:
-        return _show_general(floors, out)
-    family = floors.families.get(name)
+        return _show_general(noise_table, out)
+    family = noise_table.families.get(name)
     if family is None:
-        raise UsageError(f"the table has no family {name!r}; {expected_family(name, floors, file)}")
+        raise UsageError(f"the table has no family {name!r}; {expected_family(name, noise_table, file)}")
     if not out.as_json:
-        _print_floors(floors, name)
+        _print_family(noise_table, name)
         for line in (*family.problems, *(f"group {group!r}: reruns equal bit for bit, not used" for group in family.bit_equal)):
             print(line, file=sys.stderr)
-    outliers = outliers_of(floors, name)
+    outliers = outliers_of(noise_table, name)
     rows = (_group_row(group, outliers) for group in family.groups)
-    return out.show_rows(_family_document(floors, family), ("group", "runs", "loss", "tau, of the loss", "95 % interval", "note"), rows)
+    return out.show_rows(
+        _family_document(noise_table, family), ("group", "runs", "loss", "tau, of the loss", "95 % interval", "note"), rows
+    )
 
 
-@floors.command(epilog="parity floors export --anonymous")
+@noise.command(epilog="parity noise export --anonymous")
 @flat
 def export(
     anonymous: bool = flag("--anonymous", "Number families and groups, and leave out where they are from."),
@@ -250,24 +252,24 @@ def export(
 ) -> int:
     """Print the reruns that a server has on record as a table (CSV)."""
     with at.client() as client:
-        text = client.floors("imported" if imported else "record")
+        text = client.noise_table("imported" if imported else "record")
     if len(text.splitlines()) < 2:
         print(f"no reruns {'imported' if imported else 'on record'} yet; {_HOW[imported]}", file=sys.stderr)
         return 0
-    floors = rerun_table(text, f"the table of {at.server}")
-    print((anonymized(floors) if anonymous else floors).csv(), end="")
+    noise_table = rerun_table(text, f"the table of {at.server}")
+    print((anonymized(noise_table) if anonymous else noise_table).csv(), end="")
     return 0
 
 
-@floors.command("import", epilog="parity floors import floors.csv --family my-700M")
+@noise.command("import", epilog="parity noise import noise.csv --family my-700M")
 @flat
 def import_table(
-    file: Annotated[str, argument("FILE", "Table of reruns (CSV), as `parity floors export` prints it.")],
+    file: Annotated[str, argument("FILE", "Noise table (CSV), as `parity noise export` prints it.")],
     family: str | None = option(None, "Import only this family. [default: all of the table]", "NAME"),
     *,
     at: Asked,
 ) -> int:
-    """Import a table of reruns into a server, for jobs that name one of its families (`family:` in the job file).
+    """Import a noise table into a server, for jobs that name one of its families (`family:` in the job file).
 
     Imports all or nothing; groups that were imported before change nothing.
     """
@@ -275,22 +277,22 @@ def import_table(
     if family is not None and family not in table.families:
         raise UsageError(f"--family is {family!r}, which the table does not have; {expected_family(family, table, file, general=False)}")
     with at.client() as client:
-        done = client.import_floors(table.csv(), family)
+        done = client.import_noise_table(table.csv(), family)
     known = f", {count(done['known_groups'], 'group')} known before" if done["known_groups"] else ""
     return at.show(done, [f"{count(done['new_groups'], 'new group')}{known}: {', '.join(done['families'])}"])
 
 
-def anonymized(floors: Floors) -> Floors:
+def anonymized(noise_table: NoiseTable) -> NoiseTable:
     """The table with numbered families and groups, without the columns that say where they are from."""
-    families = {name: f"family-{number}" for number, name in enumerate(dict.fromkeys(row["family"] for row in floors.rows), 1)}
+    families = {name: f"family-{number}" for number, name in enumerate(dict.fromkeys(row["family"] for row in noise_table.rows), 1)}
     hidden = {"varies": "", "source": "", "licence": ""}
-    rows = ({**row, **hidden, "family": families[row["family"]], "group": f"g{number}"} for number, row in enumerate(floors.rows, 1))
-    return Floors(tuple(rows))
+    rows = ({**row, **hidden, "family": families[row["family"]], "group": f"g{number}"} for number, row in enumerate(noise_table.rows, 1))
+    return NoiseTable(tuple(rows))
 
 
-def _show_general(floors: Floors, out: Json) -> int:
+def _show_general(noise_table: NoiseTable, out: Json) -> int:
     if not out.as_json:
-        _print_floors(floors, ANY_DECODER)
+        _print_family(noise_table, ANY_DECODER)
     rows = [
         (
             family.name,
@@ -299,15 +301,15 @@ def _show_general(floors: Floors, out: Json) -> int:
             percent(family.share),
             _between(family.interval),
         )
-        for family in evidence_families(floors)
+        for family in evidence_families(noise_table)
     ]
-    return out.show_rows(_general_document(floors), ("family", "groups", "runs", "tau, of the loss", "95 % interval"), rows)
+    return out.show_rows(_general_document(noise_table), ("family", "groups", "runs", "tau, of the loss", "95 % interval"), rows)
 
 
-def _lenders(floors: Floors, name: str) -> list[tuple[Rounding, Lender]]:
+def _lenders(noise_table: NoiseTable, name: str) -> list[tuple[Rounding, Lender]]:
     """What a family lends to an arm of each class of rounding that its groups have; any-decoder to one of any class."""
-    have = ROUNDINGS if name == ANY_DECODER else {group.rounding for group in floors.families[name].groups}
-    return [(rounding, find_lender(floors, name, rounding)) for rounding in ROUNDINGS if rounding in have]
+    have = ROUNDINGS if name == ANY_DECODER else {group.rounding for group in noise_table.families[name].groups}
+    return [(rounding, find_lender(noise_table, name, rounding)) for rounding in ROUNDINGS if rounding in have]
 
 
 def _family_cells(row: FamilyRow) -> tuple[str, ...]:
@@ -322,8 +324,8 @@ def _between(interval: tuple[float, float]) -> str:
     return f"{percent(interval[0])} to {percent(interval[1])}"
 
 
-def _print_floors(floors: Floors, name: str) -> None:
-    for rounding, lender in _lenders(floors, name):
+def _print_family(noise_table: NoiseTable, name: str) -> None:
+    for rounding, lender in _lenders(noise_table, name):
         print(f"{name}, rounding {rounding}: {_floor_words(lender)}", file=sys.stderr if not sys.stdout.isatty() else sys.stdout)
 
 
@@ -339,15 +341,15 @@ def _group_row(group: RerunGroup, outliers: set[str]) -> tuple[str, ...]:
     return group.group, str(group.runs), f"{group.mean_loss:.4f}", percent(group.share), _between(group.interval), note
 
 
-def _family_document(floors: Floors, family: Family) -> Any:
-    outliers = outliers_of(floors, family.name)
+def _family_document(noise_table: NoiseTable, family: Family) -> Any:
+    outliers = outliers_of(noise_table, family.name)
     same = ("group", "runs", "mean_loss", "sd", "interval", "rounding", "varies", "source", "licence")
     groups = [{**picked(group, *same), "rel": group.share, "outlier": group.group in outliers} for group in family.groups]
-    document = _lends(floors, family.name) | {"groups": groups}
+    document = _lends(noise_table, family.name) | {"groups": groups}
     return json_value(document | {"bit_equal": family.bit_equal, "problems": family.problems})
 
 
-def _general_document(floors: Floors) -> Any:
+def _general_document(noise_table: NoiseTable) -> Any:
     families = [
         {
             "family": family.name,
@@ -356,14 +358,14 @@ def _general_document(floors: Floors) -> Any:
             "rel": family.share,
             "interval": family.interval,
         }
-        for family in evidence_families(floors)
+        for family in evidence_families(noise_table)
     ]
-    return json_value(_lends(floors, ANY_DECODER) | {"families": families})
+    return json_value(_lends(noise_table, ANY_DECODER) | {"families": families})
 
 
-def _lends(floors: Floors, name: str) -> dict[str, object]:
+def _lends(noise_table: NoiseTable, name: str) -> dict[str, object]:
     """What a family lends, by class of rounding."""
-    lent = _lenders(floors, name)
+    lent = _lenders(noise_table, name)
     return {
         "family": name,
         "lends": [{"rounding": rounding, "refused": lender.refused or None, "floor": lender.floor} for rounding, lender in lent],

@@ -101,7 +101,7 @@ def trend(
     wanted: Series,
     at: Asked,
 ) -> int:
-    """Show how a gap moved over commits or days, and which of them moved it beyond run noise."""
+    """Show how a gap moved over commits or days, and which of them moved it beyond run-to-run noise."""
     if (gate is None) == (wanted.baseline is None):
         raise UsageError("give the name of the jobs, or --baseline NAME; example: parity trend nightly")
     if wanted.by not in ("commit", "day"):

@@ -9,12 +9,12 @@ from parity.cli.options import Options, Printing, flag, option, refuse, repeatab
 from parity.cli.output import paths_by_name, write_file
 from parity.cli.terminal import OUTPUT, SERVER, TABLE, UsageError
 from parity.comparing.arms import Arm, Stated, refuse_mixed_units, stated_multiplicity
-from parity.judging.criteria import LOSS, Criteria
 from parity.judging.curve import Curve
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
 from parity.judging.evaluations.gap import PRINTED_STEP, RunTimes
 from parity.judging.evidence import Case, bundle_bytes
+from parity.judging.policy import LOSS, Policy
 from parity.readers.columns import STDIN, is_held_out
 from parity.readers.run_table import HARDWARE, RunTable, read_run_table, read_run_times, read_sizes
 from parity.readers.table import SHOWN
@@ -207,25 +207,25 @@ def refuse_evaluation_options(options: Table) -> None:
 
 
 def judge_evaluations(
-    arms: Sequence[Arm], options: Table, criteria: Criteria, planned_steps: int | None, look: int, *, paired: bool
+    arms: Sequence[Arm], options: Table, policy: Policy, planned_steps: int | None, look: int, *, paired: bool
 ) -> tuple[EvaluationCase, list[EvaluationDocument]]:
     """Judge arms of held-out losses, baseline first: the case and one document per candidate. Raises UsageError or ReadError."""
-    if gates := [gate for gate in criteria.gates if gate != LOSS]:
-        raise UsageError(f"the policy's gates are {', '.join(gates)}, but these are held-out losses; expected the gate {LOSS} alone")
+    if checks := [check for check in policy.checks if check != LOSS]:
+        raise UsageError(f"the policy's checks are {', '.join(checks)}, but these are held-out losses; expected {LOSS} alone")
     (name, baseline), candidates = arms[0], dict(arms[1:])
     times = read_times(options, dict(arms)) if options.times else []
     try:
         case = EvaluationCase(
             baseline=baseline,
             candidates=candidates,
-            criteria=criteria,
+            policy=policy,
             baseline_name=name,
             paired=paired,
             at=_steps(options.at),
             **picked(options, "cluster", "target", "tokens_per_step"),
             planned_steps=planned_steps,
             times=times,
-            multiplicity=stated_multiplicity(look, "--look", criteria.looks, len(candidates)),
+            multiplicity=stated_multiplicity(look, "--look", policy.looks, len(candidates)),
         )
         return case, case.documents()
     except ValueError as error:

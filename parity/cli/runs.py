@@ -59,8 +59,8 @@ def runs_of_table(file: str, arms: Mapping[str, Sequence[Curve]], job: Document,
 
 
 def _noise_words(job: Document, name: str) -> str:
-    """How to import the noise runs of an arm, "" where it has none."""
-    noise = next(len(arm.get("noise_runs", ())) for arm in job["arms"] if arm["name"] == name)
+    """How to import the short reruns of an arm, "" where it has none."""
+    noise = next(len(arm.get("short_reruns", ())) for arm in job["arms"] if arm["name"] == name)
     return f"; import the {count(noise, 'rerun')} that {'stops' if noise == 1 else 'stop'} early with --as-run" if noise else ""
 
 
@@ -245,7 +245,7 @@ class Facts(Options):
     seeds: list[str] = repeatable("State the seed of each run of an arm, in order. Repeatable.", "ARM=S,S,...")
     planned_steps: int | None = option(None, "State the planned length of a run.", "N")
     tokens_per_step: int | None = option(None, "State the tokens that a step trains on.", "N")
-    family: str | None = option(None, "Name the family of reruns whose run noise all arms borrow (`parity floors list`).", "NAME")
+    family: str | None = option(None, "Name the family of reruns whose run-to-run noise all arms borrow (`parity noise list`).", "NAME")
 
     def request(self) -> dict[str, Any]:
         """The facts that are stated, as the server takes them."""

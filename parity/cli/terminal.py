@@ -6,7 +6,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from parity.judging.criteria import NOISE_FLOOR, PROFILES, CriteriaError
+from parity.judging.policy import NOISE_FLOOR, PROFILES, PolicyError
 from parity.recipes import OTHER, RECIPES
 from parity.wording import did_you_mean
 
@@ -21,7 +21,7 @@ EXPERIMENT, NOISE, SERVER, QUEUE, LABELS = "Experiment", "Noise", "Server", "Que
 # Lists of words in the help of several options.
 RECIPE_WORDS = f"{', '.join(RECIPES)}, or {OTHER}NAME for your own"
 STATED_PROFILES = ", ".join(f"{name} ({str(amount).replace(' %', '%')})" for name, amount in PROFILES.items() if amount is not None)
-ALL_PROFILES = f"{STATED_PROFILES}, {NOISE_FLOOR} (4.2 x the measured run noise of the baseline)"
+ALL_PROFILES = f"{STATED_PROFILES}, {NOISE_FLOOR} (4.2 x the measured run-to-run noise of the baseline)"
 
 _OPTIONS = "Options"
 ALL_OPTIONS = "parity.all_options"  # in a context's `meta`: its help lists every option
@@ -124,7 +124,7 @@ def _panel(item: Any, otherwise: str) -> str:
 CommandLineError: type[Exception] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 
-def wrong_value(error: CriteriaError, options: Mapping[str, str] | None = None) -> str:
+def wrong_value(error: PolicyError, options: Mapping[str, str] | None = None) -> str:
     """The line for a policy's value that cannot be used; `options` names the option by which a key was set, if it was one."""
     key = error.path.rpartition(".")[2]
     named = (options or {}).get(key, error.path)

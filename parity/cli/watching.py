@@ -34,7 +34,7 @@ def print_outlook(client: Client, file: str, content: Document, console: Console
     if console.quiet:
         return
     try:
-        answer = client.plan(content["job"], content["criteria"], baseline=content.get("baseline"))
+        answer = client.plan(content["job"], content["policy"], baseline=content.get("baseline"))
         lines = [_outlook_line(file, one, alone=len(answer["candidates"]) == 1) for one in answer["candidates"]]
     except (ClientError, UnreachableError, TypeError, ValueError, KeyError):
         return
@@ -56,14 +56,14 @@ def _outlook_line(file: str, candidate: Document, *, alone: bool) -> str:
 def command(file: str, plan: Document) -> str:
     """The call of `parity plan` that shows the same design, with the policy of the job file."""
     design = plan["design"]
-    words = ["parity", "plan", "--criteria", file, "--planned-steps", str(design["planned_steps"])]
+    words = ["parity", "plan", "--policy", file, "--planned-steps", str(design["planned_steps"])]
     words += ["--level", f"{design['level']:.4g}"] if plan["unit"] == NATS else []
     for arm in ("baseline", "candidate"):
         runs, recipe, rounding = (design[f"{arm}_{what}"] for what in ("runs", "recipe", "rounding"))
         words += [f"--{arm}-recipe", recipe] if recipe else []
         words += [f"--{arm}-rounding", rounding] if rounding and "+" in (recipe or "") else []
         words += [f"--{arm}-runs", str(runs)] if runs > 1 else []
-    words += ["--noise-runs", str(design["noise_runs"]), "--stop-at", f"{design['stop_at']:g}"] if design["noise_runs"] else []
+    words += ["--short-reruns", str(design["short_reruns"]), "--stop-at", f"{design['stop_at']:g}"] if design["short_reruns"] else []
     if design["step_seconds"]:
         words += ["--step-seconds", f"{design['step_seconds']:.3g}", "--devices", str(design["devices"])]
     return shlex.join(words)
@@ -345,13 +345,13 @@ def _list_runs(document: Document) -> None:
         (
             run["id"],
             arm["name"],
-            f"{run['replicate']}{', stops early' if run['kind'] == 'noise' else ''}",
+            f"{run['replicate']}{', stops early' if run['kind'] == 'short' else ''}",
             "" if run["planned_steps"] is None else f"{run['planned_steps']:,}",
             run["state"].replace("_", " "),
             run["message"] or "",
         )
         for arm in document["arms"]
-        for run in (*arm["runs"], *arm["noise_runs"])
+        for run in (*arm["runs"], *arm["short_reruns"])
     ]
     print_rows(("run", "arm", "replicate", "steps", "state", "why"), rows)
 

@@ -59,7 +59,7 @@ class Client:
         self._http.close()
 
     def submit(
-        self, job: Mapping[str, Any], criteria: Mapping[str, Any], *, order: Document | None = None, key: str | None = None
+        self, job: Mapping[str, Any], policy: Mapping[str, Any], *, order: Document | None = None, key: str | None = None
     ) -> Document:
         """Queue a job; the document of the new job. The job is sent as it stands: the server checks it.
 
@@ -67,7 +67,7 @@ class Client:
         gives the same job.
         Raises TypeError or ValueError for what JSON can't say (a date, an infinity).
         """
-        return self._post("jobs", {"job": job, "criteria": criteria, **(order or {})}, headers=_idempotent(key))
+        return self._post("jobs", {"job": job, "policy": policy, **(order or {})}, headers=_idempotent(key))
 
     def again(self, job_id: str, patch: Mapping[str, Any], key: str | None = None) -> Document:
         """Queue a new job with the specification of one that has ended, changed by a JSON merge patch; the document of the new job.
@@ -80,18 +80,18 @@ class Client:
         """Add a run to each arm of a job without a verdict; refused if it has another number of `runs` than stated."""
         return self._post(f"jobs/{job_id}:add-run", {"runs": runs})
 
-    def plan(self, job: Mapping[str, Any], criteria: Mapping[str, Any], *, baseline: Document | None = None) -> Document:
+    def plan(self, job: Mapping[str, Any], policy: Mapping[str, Any], *, baseline: Document | None = None) -> Document:
         """What a job could decide before it trains: `known` of an equal earlier run, and a line and a plan per candidate.
 
         Raises TypeError or ValueError for what JSON can't say.
         """
-        body = {"job": job, "criteria": criteria} | ({"baseline": baseline} if baseline else {})
+        body = {"job": job, "policy": policy} | ({"baseline": baseline} if baseline else {})
         return self._post("jobs:plan", body, timeout=_PLAN_SECONDS)
 
     def gate(self, question: Document, key: str) -> Document:
         """The job that answers this question, found or queued: `found`, `reason`, `age_seconds`, `expires_at` and `job`.
 
-        A question has `job`, `criteria`, `revision`, `max_age_days` and `fresh`, and may have the `baseline`, `tags` and `branch` of a new
+        A question has `job`, `policy`, `revision`, `max_age_days` and `fresh`, and may have the `baseline`, `tags` and `branch` of a new
         job. With `lookup` nothing is queued: without a recorded verdict `found` is "none" and `job` None. `group` names what asks, such as
         a pull request: the open jobs of its earlier questions are cancelled.
 
@@ -100,7 +100,7 @@ class Client:
         return self._post("jobs:gate", question, headers=_idempotent(key))
 
     def gate_exit(self, job_id: str) -> Document:
-        """How a gate of the token's repository leaves for a job under the pinned policy: `exit_code`, `result` and `note`."""
+        """How a gate of the token's repository leaves for a job under the pinned rules: `exit_code`, `result` and `note`."""
         return self._get(f"jobs/{job_id}/gate")
 
     def job(self, job_id: str) -> Document:
@@ -164,20 +164,20 @@ class Client:
         workers: list[Document] = self._call("GET", f"{_API}workers")
         return workers
 
-    def floors(self, of: Literal["record", "imported"] = "record") -> str:
+    def noise_table(self, of: Literal["record", "imported"] = "record") -> str:
         """The reruns on record, or those that were imported, as a table (CSV)."""
-        return self._send("GET", f"{_API}floors", params={"of": of}).text
+        return self._send("GET", f"{_API}noise-tables", params={"of": of}).text
 
-    def import_floors(self, table: str, family: str | None = None) -> Document:
-        """Import a table of reruns (CSV), or one family of it: `families`, `new_groups` and `known_groups`."""
-        return self._post("floors", {"table": table, "family": family})
+    def import_noise_table(self, table: str, family: str | None = None) -> Document:
+        """Import a noise table (CSV), or one family of it: `families`, `new_groups` and `known_groups`."""
+        return self._post("noise-tables", {"table": table, "family": family})
 
     def baselines(self, name: str | None = None, limit: int = 50) -> Document:
         """A page of baselines' versions, promoted last first: `items` and `next_cursor`."""
         return self._get("baselines", {"limit": limit} | ({"name": name} if name else {}))
 
     def baseline(self, name: str, version: int | None = None) -> Document:
-        """A version of a baseline (the newest where none is given): runs, specification, manifest, run noise, audit trail."""
+        """A version of a baseline (the newest where none is given): runs, specification, manifest, run-to-run noise, audit trail."""
         return self._get(_baseline_path(name, version))
 
     def promote(self, name: str, job_id: str, reason: str, *, arm: str | None = None, days: float | None = None) -> Document:

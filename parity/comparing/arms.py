@@ -10,11 +10,11 @@ from typing import Any, get_args
 import numpy as np
 import yaml
 
-from parity.judging.arms import MAX_NOISE_RUNS
-from parity.judging.criteria import LOSS as LOSS_METRIC
-from parity.judging.criteria import NVFP4, Criteria, Multiplicity, criteria_from_mapping
+from parity.judging.arms import MAX_SHORT_RERUNS
 from parity.judging.curve import MAX_STEP, RECORDED_RECIPE, ROUNDINGS, BoolArray, Curve, FloatArray, Rounding
-from parity.judging.floors import Floors, FloorsError, public_floors, read_floors
+from parity.judging.noise_table import NoiseTable, NoiseTableError, public_noise_table, read_noise_table
+from parity.judging.policy import LOSS as LOSS_METRIC
+from parity.judging.policy import NVFP4, Multiplicity, Policy, policy_from_mapping
 from parity.readers import read_run
 from parity.readers.columns import LOSS, STDIN, STEP, VALIDATION, Columns, curve_of, find_columns, os_words, other_unit, rows_with_loss
 from parity.readers.table import long_layout, run_column
@@ -66,50 +66,50 @@ def stated_rounding(word: str | None, name: str, recipe: str | None = None) -> R
     raise InputError(f"{name} is {word!r}; expected {' or '.join(get_args(Rounding))}{did_you_mean(str(word), ROUNDINGS)}")
 
 
-def check_floors(floors: object, name: str, families: object, other: str) -> None:
-    """Raise InputError where a table of reruns is given and no family of it is named."""
-    if floors is not None and not families:
-        shown = repr(floors) if isinstance(floors, str) else "given"
-        raise InputError(f"{name} is {shown} without {other}; name the family whose run noise the arms borrow (`parity floors list`)")
+def check_noise_table(noise_table: object, name: str, families: object, other: str) -> None:
+    """Raise InputError where a noise table is given and no family of it is named."""
+    if noise_table is not None and not families:
+        shown = repr(noise_table) if isinstance(noise_table, str) else "given"
+        raise InputError(f"{name} is {shown} without {other}; name the family whose run-to-run noise the arms borrow (`parity noise list`)")
 
 
-# The policy of a comparison: the `criteria:` part of a file or what a person states, the latter over the former.
+# The policy of a comparison: the `policy:` part of a file or what a person states, the latter over the former.
 
 _MOST_BYTES, _MOST_VALUES, _LONGEST_NUMBER = 262_144, 50_000, 1000
 
 
-def policy(
+def stated_policy(
     stated: Mapping[str, Any],
     *,
     margin: object = None,
     profile: str | None = None,
-    gates: Sequence[str] = (),
+    checks: Sequence[str] = (),
     accuracy_margin: float | None = None,
     **others: object,
-) -> Criteria:
-    """The policy in `stated`, the keys of a `criteria:` part, with the other arguments over it; `others` are keys such as `looks`.
+) -> Policy:
+    """The policy in `stated`, the keys of a `policy:` part, with the other arguments over it; `others` are keys such as `looks`.
 
-    A margin or a profile replaces both. Without either in any place the profile is nvfp4. Raises CriteriaError.
+    A margin or a profile replaces both. Without either in any place the profile is nvfp4. Raises PolicyError.
     """
     mapping = dict(stated)
-    if gates:
-        mapping["gates"] = list(dict.fromkeys([LOSS_METRIC, *gates]))
+    if checks:
+        mapping["checks"] = list(dict.fromkeys([LOSS_METRIC, *checks]))
     others["accuracy_margin_points"] = accuracy_margin
     mapping |= {key: value for key, value in others.items() if value is not None}
     if margin is not None or profile is not None:
         mapping["margin"], mapping["profile"] = margin, profile
     if not mapping.get("margin") and not mapping.get("profile"):
         mapping["profile"] = NVFP4
-    return criteria_from_mapping(mapping)
+    return policy_from_mapping(mapping)
 
 
 def read_policy(path: str) -> Mapping[str, Any]:
-    """The `criteria:` part of a file; InputError where it has none."""
+    """The `policy:` part of a file; InputError where it has none."""
     document = read_yaml(path)
-    if not isinstance(document, dict) or not isinstance(document.get("criteria"), dict):
-        raise InputError(f"{path}: no `criteria:` with keys below it; expected such as criteria: {{margin: 1.0%}}")
-    criteria: dict[str, Any] = document["criteria"]
-    return criteria
+    if not isinstance(document, dict) or not isinstance(document.get("policy"), dict):
+        raise InputError(f"{path}: no `policy:` with keys below it; expected such as policy: {{margin: 1.0%}}")
+    policy: dict[str, Any] = document["policy"]
+    return policy
 
 
 def read_yaml(path: str) -> object:
@@ -374,16 +374,16 @@ def with_facts(curve: Curve, name: str, stated: Stated) -> Curve:
     return dataclasses.replace(curve, recipe=recipe, rounding=rounding, context={**curve.context, **recorded, **stated.context})
 
 
-def read_noise_run(run: Any, arm: Arm, stated: Stated, columns: Mapping[str, str]) -> Curve:
+def read_short_rerun(run: Any, arm: Arm, stated: Stated, columns: Mapping[str, str]) -> Curve:
     """A rerun of an arm that was stopped early, with what is stated of the arm and its first run's seed."""
-    curve = with_facts(read_one(run, f"{arm[0]}, noise run", columns), arm[0], stated)
+    curve = with_facts(read_one(run, f"{arm[0]}, short rerun", columns), arm[0], stated)
     return dataclasses.replace(curve, seed=arm[1][0].seed)
 
 
-def check_noise_runs(number: int, arm: str, name: str) -> None:
-    """Raise InputError for more noise runs than an arm may have."""
-    if number > MAX_NOISE_RUNS:
-        raise InputError(f"{name}: {arm} has {number:,} noise runs; expected at most {MAX_NOISE_RUNS} per arm; give fewer")
+def check_short_reruns(number: int, arm: str, name: str) -> None:
+    """Raise InputError for more short reruns than an arm may have."""
+    if number > MAX_SHORT_RERUNS:
+        raise InputError(f"{name}: {arm} has {number:,} short reruns; expected at most {MAX_SHORT_RERUNS} per arm; give fewer")
 
 
 def arm_names(stems: Sequence[str], files: Sequence[str], named: Sequence[bool]) -> list[str]:
@@ -426,23 +426,23 @@ def refuse_mixed_units(arms: Sequence[Arm], controls: Sequence[Curve], option: s
                 )
 
 
-# Tables of reruns from files, from which an arm borrows its run noise.
+# Noise tables from files, from which an arm borrows its run-to-run noise.
 
 
-def read_rerun_table(file: str | None) -> Floors:
+def read_rerun_table(file: str | None) -> NoiseTable:
     """The table in a file, or the public one; InputError for a file that cannot be read as a table."""
     if file is None:
-        return public_floors()
+        return public_noise_table()
     try:
         return rerun_table(Path(file).read_text(encoding="utf-8"), file)
     except (OSError, UnicodeDecodeError) as error:
         words = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else os_words(error)
-        raise InputError(f"{file}: cannot be read ({words}); expected a table of reruns (CSV)") from None
+        raise InputError(f"{file}: cannot be read ({words}); expected a noise table (CSV)") from None
 
 
-def rerun_table(text: str, source: str) -> Floors:
-    """The table in a text that came from `source`. Raises InputError if the text is not a table of reruns."""
+def rerun_table(text: str, source: str) -> NoiseTable:
+    """The table in a text that came from `source`. Raises InputError if the text is not a noise table."""
     try:
-        return read_floors(text)
-    except FloorsError as error:
+        return read_noise_table(text)
+    except NoiseTableError as error:
         raise InputError(f"{source}: {error}") from None

@@ -14,27 +14,27 @@ from parity.comparing.arms import (
     InputError,
     Stated,
     arm_names,
-    check_floors,
-    check_noise_runs,
+    check_noise_table,
     check_plan,
-    policy,
+    check_short_reruns,
     read_arm,
-    read_noise_run,
     read_one,
     read_policy,
     read_rerun_table,
+    read_short_rerun,
     refuse_mixed_units,
     refuse_same_file,
     stated_multiplicity,
+    stated_policy,
     stated_rounding,
 )
-from parity.judging.criteria import Criteria, CriteriaError, stated_margin
 from parity.judging.curve import PLANNED_STEPS, Curve
 from parity.judging.decision import State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
-from parity.judging.floors import Floors, public_floors
+from parity.judging.noise_table import NoiseTable, public_noise_table
 from parity.judging.path import with_path
+from parity.judging.policy import Policy, PolicyError, stated_margin
 from parity.judging.sign_offs import why_not_acceptable
 from parity.readers import run_name
 from parity.readers.trackers.run import FAMILY
@@ -140,21 +140,21 @@ def _one_line(text: str) -> str:
 def complete_case(case: Case, *, step_option: str, noise_option: str) -> Case:
     """A case with what its runs state themselves: the planned length, and the families of reruns.
 
-    `step_option` and `noise_option` are what errors call the column of the step and the noise runs. Raises InputError where runs count in
-    different units, where an arm has too many noise runs, or reruns of several recipes.
+    `step_option` and `noise_option` are what errors call the column of the step and the short reruns. Raises InputError where runs count in
+    different units, where an arm has too many short reruns, or reruns of several recipes.
     """
     arms = [(case.baseline_name or "", list(case.baseline)), *((name, list(runs)) for name, runs in case.candidates.items())]
-    early = [(name, list(runs)) for name, runs in case.noise_runs.items()]
+    early = [(name, list(runs)) for name, runs in case.short_reruns.items()]
     refuse_mixed_units([*arms, *early], (*case.controls, *case.shorter), step_option)
     for name, runs in early:
-        check_noise_runs(len(runs), name, noise_option)
+        check_short_reruns(len(runs), name, noise_option)
     refuse_mixed_recipes(arms)
-    families = families_of_configs(arms, case.floors) | dict(case.families)
+    families = families_of_configs(arms, case.noise_table) | dict(case.families)
     is_open = case.planned_steps is None and not case.assume_complete
     return replace(
         case,
         planned_steps=stated_plan(arms) if is_open else case.planned_steps,
-        floors=case.floors or public_floors() if families else None,
+        noise_table=case.noise_table or public_noise_table() if families else None,
         families=families,
     )
 
@@ -175,11 +175,11 @@ def refuse_mixed_recipes(arms: Sequence[Arm]) -> None:
             )
 
 
-def families_of_configs(arms: Sequence[Arm], floors: Floors | None) -> dict[str, str]:
-    """The family by arm that the configs of all its runs state, if the table of reruns has it; any other name borrows nothing."""
+def families_of_configs(arms: Sequence[Arm], noise_table: NoiseTable | None) -> dict[str, str]:
+    """The family by arm that the configs of all its runs state, if the noise table has it; any other name borrows nothing."""
     stated = {name: {run.context.get(FAMILY) for run in runs} for name, runs in arms}
     alone = {name: family for name, (family, *others) in stated.items() if family is not None and not others}
-    known = (floors or public_floors()).families if alone else {}
+    known = (noise_table or public_noise_table()).families if alone else {}
     return {name: family for name, family in alone.items() if family in known}
 
 
@@ -201,8 +201,8 @@ def compare(
     *,
     margin: str | None = None,
     profile: str | None = None,
-    criteria: Criteria | Mapping[str, Any] | str | os.PathLike[str] | None = None,
-    gates: Sequence[str] = (),
+    policy: Policy | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    checks: Sequence[str] = (),
     planned_steps: int | np.integer[Any] | None = None,
     assume_complete: bool = False,
     recipe: str | Mapping[str, str] | None = None,
@@ -212,9 +212,9 @@ def compare(
     columns: Mapping[str, str] | Mapping[str, Mapping[str, str]] | None = None,
     controls: Any = None,
     shorter_baseline: Any = None,
-    noise_runs: Mapping[str, Sequence[Any]] | None = None,
+    short_reruns: Mapping[str, Sequence[Any]] | None = None,
     family: str | Mapping[str, str] | None = None,
-    floors: Floors | str | os.PathLike[str] | None = None,
+    noise_table: NoiseTable | str | os.PathLike[str] | None = None,
     layer_policy: str | None = None,
     names: tuple[str, str] | None = None,
     looks: int | None = None,
@@ -227,26 +227,26 @@ def compare(
 
     `base` and `candidate` are one run each, or a list of runs. A run is a path or source (text that `parity compare` takes), a data
     frame, a dict of arrays such as {"step": ..., "loss": ...}, an array of losses, or a `Curve`. Losses are nats per token. `margin` has
-    a unit: "1%" of the loss, or "0.01 nats". `criteria` is a policy, its keys, or a file with them; margin, profile and gates override
+    a unit: "1%" of the loss, or "0.01 nats". `policy` is a policy, its keys, or a file with them; margin, profile and checks override
     it. `recipe`, `rounding`, `family`, `context` and `columns` hold for both arms, or are mappings by arm ("baseline", "candidate", or
-    its name). `seeds` has the seed of each run of an arm. `controls` are reruns of the baseline, `noise_runs` reruns by arm that were
-    stopped early; both only measure run noise. `shorter_baseline` is a finished run of the baseline's recipe on 25 to 50 % of its tokens
-    (or a list of such runs), by which a gap, and a margin such as "5% tokens", is converted into tokens. `schedule="decayed"` states that
-    the learning rate of all runs had decayed at their end, `start="loaded"` that they began with trained weights. Without `planned_steps`
-    (or `assume_complete`) and recorded rates that decayed, or that statement, a gap is known as of a point only, and nothing passes.
-    `looks` registers how often the question may be judged with runs added in between, `look` is this one; `candidates` is how many are
-    compared with this baseline, each by a call of its own: they share the error. `names` are those of the two arms, `layer_policy`
-    names the layers that are quantized; both are shown in the report. `floors` is a CSV file of families in place of the public ones.
+    its name). `seeds` has the seed of each run of an arm. `controls` are reruns of the baseline, `short_reruns` reruns by arm that were
+    stopped early; both only measure run-to-run noise. `shorter_baseline` is a finished run of the baseline's recipe on 25 to 50 % of its
+    tokens (or a list of such runs), by which a gap, and a margin such as "5% tokens", is converted into tokens. `schedule="decayed"` states
+    that the learning rate of all runs had decayed at their end, `start="loaded"` that they began with trained weights. Without
+    `planned_steps` (or `assume_complete`) and recorded rates that decayed, or that statement, a gap is known as of a point only, and
+    nothing passes. `looks` registers how often the question may be judged with runs added in between, `look` is this one; `candidates` is
+    how many are compared with this baseline, each by a call of its own: they share the error. `names` are those
+    of the two arms, `layer_policy` names the layers that are quantized. `noise_table` is a CSV file in place of the public one.
 
-    Raises TypeError for data of another kind, and ValueError (ReadError, CriteriaError, ...) for what cannot be compared.
+    Raises TypeError for data of another kind, and ValueError (ReadError, PolicyError, ...) for what cannot be compared.
     """
     planned_steps = int(planned_steps) if isinstance(planned_steps, np.integer) else planned_steps  # such as the maximum of a column
     own_seeds = _whole_numbers(seeds)
     check_plan(planned_steps, "planned_steps", assume_complete, "assume_complete")
-    case_criteria = _criteria(criteria, margin, profile, gates, {"looks": looks, "schedule": schedule, "start": start})
+    case_policy = _policy(policy, margin, profile, checks, {"looks": looks, "schedule": schedule, "start": start})
     if isinstance(candidates, bool) or not isinstance(candidates, int) or candidates < 1:
         raise InputError(f"candidates is {candidates!r}; expected a whole number, at least 1")
-    multiplicity = stated_multiplicity(look, "look", case_criteria.looks, candidates)
+    multiplicity = stated_multiplicity(look, "look", case_policy.looks, candidates)
     given = {BASELINE: _runs(base, BASELINE), CANDIDATE: _runs(candidate, CANDIDATE)}
     called = _names(given, names)
     recipes = _by_arm(recipe, "recipe", called)
@@ -261,29 +261,29 @@ def compare(
     for name, runs in zip(called, given.values(), strict=True):
         arms[name] = read_arm(name, runs, stated[name], partial(_same_columns, columns_of.get(name, {})), own_seeds)
     early: dict[str, list[Curve]] = {}
-    for name, reruns in _by_arm(noise_runs, "noise_runs", called).items():
-        for run in _runs(reruns, f"noise_runs of {name}"):
-            early.setdefault(name, []).append(read_noise_run(run, (name, arms[name]), stated[name], columns_of.get(name, {})))
+    for name, reruns in _by_arm(short_reruns, "short_reruns", called).items():
+        for run in _runs(reruns, f"short_reruns of {name}"):
+            early.setdefault(name, []).append(read_short_rerun(run, (name, arms[name]), stated[name], columns_of.get(name, {})))
     reruns = [] if controls is None else _runs(controls, "controls")
     shorter = [] if shorter_baseline is None else _runs(shorter_baseline, "shorter_baseline")
-    check_floors(floors, "floors", family, "family")
+    check_noise_table(noise_table, "noise_table", family, "family")
     (baseline_name, baseline), *others = arms.items()
     case = Case(
         baseline=baseline,
         candidates=dict(others),
-        criteria=case_criteria,
+        policy=case_policy,
         baseline_name=baseline_name,
         controls=[read_one(run, f"control {number}", columns_of.get(called[0], {})) for number, run in enumerate(reruns, 1)],
         shorter=[read_one(run, f"shorter run {number}", columns_of.get(called[0], {})) for number, run in enumerate(shorter, 1)],
-        noise_runs=early,
+        short_reruns=early,
         planned_steps=planned_steps,
         assume_complete=assume_complete,
         layer_policy=layer_policy,
-        floors=_floors(floors),
+        noise_table=_noise_table(noise_table),
         families=_by_arm(family, "family", called),
         multiplicity=multiplicity,
     )
-    case = complete_case(case, step_option=_STEP_OPTION, noise_option="noise_runs")
+    case = complete_case(case, step_option=_STEP_OPTION, noise_option="short_reruns")
     return Comparison(case, case.documents()[0])
 
 
@@ -310,31 +310,31 @@ def refuse_worse(result: Comparison, *, allow_inconclusive: bool) -> None:
         raise AssertionError(f"\n{note}{result.report()}")
 
 
-def _criteria(
-    criteria: Criteria | Mapping[str, Any] | str | os.PathLike[str] | None,
+def _policy(
+    policy: Policy | Mapping[str, Any] | str | os.PathLike[str] | None,
     margin: object,
     profile: str | None,
-    gates: Sequence[str],
+    checks: Sequence[str],
     others: Mapping[str, Any],
-) -> Criteria:
+) -> Policy:
     base: Mapping[str, Any] = {}
-    if criteria is None:
+    if policy is None:
         pass
-    elif isinstance(criteria, Criteria):
-        base = criteria.document()
-    elif isinstance(criteria, Mapping):
-        base = {**criteria, "margin": stated_margin(criteria["margin"])} if criteria.get("margin") is not None else criteria
-    elif isinstance(criteria, (str, os.PathLike)):
-        base = read_policy(os.fspath(criteria))
+    elif isinstance(policy, Policy):
+        base = policy.document()
+    elif isinstance(policy, Mapping):
+        base = {**policy, "margin": stated_margin(policy["margin"])} if policy.get("margin") is not None else policy
+    elif isinstance(policy, (str, os.PathLike)):
+        base = read_policy(os.fspath(policy))
     else:
-        raise TypeError(f"criteria is {type(criteria).__name__}; expected Criteria, a mapping of its keys, or the path of a file with them")
-    if isinstance(gates, str):
-        raise TypeError(f"gates is {gates!r}; expected a list of names")
+        raise TypeError(f"policy is {type(policy).__name__}; expected Policy, a mapping of its keys, or the path of a file with them")
+    if isinstance(checks, str):
+        raise TypeError(f"checks is {checks!r}; expected a list of names")
     try:
         amount = None if margin is None else stated_margin(margin)
-        return policy(base, margin=amount, profile=profile, gates=gates, **others)
-    except CriteriaError as error:
-        raise CriteriaError(error.path.removeprefix("criteria."), error.value, error.expected) from None
+        return stated_policy(base, margin=amount, profile=profile, checks=checks, **others)
+    except PolicyError as error:
+        raise PolicyError(error.path.removeprefix("policy."), error.value, error.expected) from None
 
 
 def _whole_numbers(seeds: object) -> list[int] | None:
@@ -391,7 +391,7 @@ def _by_arm(value: Any, parameter: str, names: Sequence[str]) -> dict[str, Any]:
     """What is stated of each arm: one value for both, or a mapping by arm."""
     if value is None:
         return {}
-    if parameter == "noise_runs":
+    if parameter == "short_reruns":
         kind: type = object
         expected = "a mapping of arms to lists of runs"
     else:
@@ -414,9 +414,9 @@ def _is_text(value: object) -> bool:
     return isinstance(value, Mapping) and all(isinstance(item, str) for item in value.values())
 
 
-def _floors(floors: Floors | str | os.PathLike[str] | None) -> Floors | None:
-    if floors is None or isinstance(floors, Floors):
-        return floors
-    if not isinstance(floors, (str, os.PathLike)):
-        raise TypeError(f"floors is {type(floors).__name__}; expected Floors, or the path of a table of reruns (CSV)")
-    return read_rerun_table(os.fspath(floors))
+def _noise_table(noise_table: NoiseTable | str | os.PathLike[str] | None) -> NoiseTable | None:
+    if noise_table is None or isinstance(noise_table, NoiseTable):
+        return noise_table
+    if not isinstance(noise_table, (str, os.PathLike)):
+        raise TypeError(f"noise_table is {type(noise_table).__name__}; expected NoiseTable, or the path of a noise table (CSV)")
+    return read_rerun_table(os.fspath(noise_table))

@@ -43,7 +43,7 @@ def check_pushable(case: Case) -> None:
     named = (
         ("--control", case.controls),
         ("--shorter-baseline", case.shorter),
-        ("--noise-run", case.noise_runs),
+        ("--short-rerun", case.short_reruns),
         ("--evaluation", case.evaluations),
     )
     for option, given in named:
@@ -65,8 +65,8 @@ def push(client: Client, case: Case) -> Pushed:
     check_pushable(case)
     names = _names([case.baseline_name or "baseline", *case.candidates])
     spec = _job(case, names)
-    criteria = case.criteria.document()
-    job = _submitted(client, spec, criteria, _key(spec, criteria, case))
+    policy = case.policy.document()
+    job = _submitted(client, spec, policy, _key(spec, policy, case))
     runs = _matched(job, case, names)
     sent = sum(state == "finished" for _, state, _, _ in runs)
     try:
@@ -132,9 +132,9 @@ def _manifest(run: Curve) -> dict[str, str]:
     return {("trainer_engine" if key == _ENGINE else key): value for key, value in run.context.items()}
 
 
-def _key(spec: Mapping[str, Any], criteria: Mapping[str, Any], case: Case) -> str:
+def _key(spec: Mapping[str, Any], policy: Mapping[str, Any], case: Case) -> str:
     series = [[run.digest(), _columns(run), _manifest(run), run.rounding] for _, _, runs in case.arms() for run in runs]
-    return f"push-{hashlib.sha256(canonical_json([VERSION, spec, criteria, series]).encode()).hexdigest()}"
+    return f"push-{hashlib.sha256(canonical_json([VERSION, spec, policy, series]).encode()).hexdigest()}"
 
 
 def _columns(run: Curve) -> dict[str, str]:
@@ -142,10 +142,10 @@ def _columns(run: Curve) -> dict[str, str]:
     return {name: series_digest(run.steps, values) for name, values in run.columns.items()}
 
 
-def _submitted(client: Client, spec: Mapping[str, Any], criteria: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _submitted(client: Client, spec: Mapping[str, Any], policy: Mapping[str, Any], key: str) -> dict[str, Any]:
     """The job of this key; another one in place of one that failed or was cancelled."""
     while True:
-        job = client.job(client.submit(spec, criteria, key=key)["id"])
+        job = client.job(client.submit(spec, policy, key=key)["id"])
         if job["status"] not in ("failed", "cancelled"):
             return job
         key = f"push-{hashlib.sha256((key + job['id']).encode()).hexdigest()}"

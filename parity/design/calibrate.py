@@ -1,4 +1,4 @@
-"""How often would the judge be wrong on reruns of one configuration? The run floor with its interval, and every pair judged.
+"""How often would the judge be wrong on reruns of one configuration? The run-to-run noise with its interval, and every pair judged.
 
 tau = sd of the runs' window means; its interval from chi-squared with K - 1 df. Every ordered pair is an A/A comparison: a fail is a
 false alarm, and an interval that misses 0 a wrong interval. Injected constant gaps (multiples of the margin) give the power.
@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from parity.judging import special
-from parity.judging.criteria import Amount, Criteria
 from parity.judging.curve import Curve, FloatArray
 from parity.judging.interval import Interval, t_quantile
 from parity.judging.pairing import align
+from parity.judging.policy import Amount, Policy
 from parity.judging.verdict import Verdict, judge
 from parity.judging.window import plan_window
 from parity.structure import frozen
@@ -29,7 +29,7 @@ MAX_INJECTED_PAIRS = 200
 
 @frozen
 class Tau:
-    """Run floor in nats and as a share of the loss, with the ends of its 95 % interval in nats."""
+    """Run-to-run noise in nats and as a share of the loss, with the ends of its 95 % interval in nats."""
 
     value: float
     lo: float
@@ -57,21 +57,21 @@ def calibrate(
     *,
     planned_steps: int | None = None,
     margins: Sequence[float] = DEFAULT_MARGINS,
-    criteria: Criteria | None = None,
+    policy: Policy | None = None,
 ) -> Calibration:
-    """Judge all ordered pairs of K >= 2 reruns at each relative margin; `criteria` gives everything but the margin.
+    """Judge all ordered pairs of K >= 2 reruns at each relative margin; `policy` gives everything but the margin.
 
     Without `planned_steps` the longest run's length is the plan. Raises ValueError for fewer than 2 runs, no common window, and where
     the gap of no pair could be measured.
     """
     if len(runs) < 2:
         raise ValueError(f"{len(runs)} run was given; expected at least 2 reruns of one configuration")
-    policies = {rel: _policy(criteria, rel) for rel in margins}
+    policies = {rel: _at_margin(policy, rel) for rel in margins}
     plan = _plan(runs, planned_steps)
     means = _run_means(runs, plan, policies[margins[0]])
     level = float(means.mean())
     pairs = list(itertools.permutations(runs, 2))
-    judged = {rel: [_one(base, cand, policy, plan) for base, cand in pairs] for rel, policy in policies.items()}
+    judged = {rel: [_one(base, cand, own, plan) for base, cand in pairs] for rel, own in policies.items()}
     gaps = [verdict.gap for verdict in judged[margins[0]] if verdict.gap is not None]
     if not gaps:
         why = judged[margins[0]][0].decision.deciding.sentence
@@ -89,9 +89,9 @@ def calibrate(
     )
 
 
-def _policy(criteria: Criteria | None, rel: float) -> Criteria:
+def _at_margin(policy: Policy | None, rel: float) -> Policy:
     margin = Amount(value=rel, unit="relative")
-    return dataclasses.replace(criteria, margin=margin, profile=None) if criteria else Criteria(margin=margin)
+    return dataclasses.replace(policy, margin=margin, profile=None) if policy else Policy(margin=margin)
 
 
 def _plan(runs: Sequence[Curve], planned_steps: int | None) -> int:
@@ -103,7 +103,7 @@ def _plan(runs: Sequence[Curve], planned_steps: int | None) -> int:
     return int(longest.steps[-1]) - min(1, int(longest.steps[0])) + 1
 
 
-def _one(base: Curve, cand: Curve, policy: Criteria, plan: int) -> Verdict:
+def _one(base: Curve, cand: Curve, policy: Policy, plan: int) -> Verdict:
     """The verdict on one pair, as for runs that came to the end of their schedule."""
     return judge([base], {"rerun": [cand]}, dataclasses.replace(policy, schedule="decayed"), planned_steps=plan)[0]
 
@@ -126,7 +126,7 @@ def _naive_rejects(gap: Interval) -> bool:
     return abs(gap.mean) > t_quantile(0.95, gap.within.df) * gap.within.value
 
 
-def _run_means(runs: Sequence[Curve], plan: int, policy: Criteria) -> FloatArray:
+def _run_means(runs: Sequence[Curve], plan: int, policy: Policy) -> FloatArray:
     """Window means of the runs on their common steps, (K,)."""
     window = plan_window(runs, plan, False, policy.window_fraction)
     together = align(runs, runs[:1], window.last)
@@ -146,7 +146,7 @@ def _tau(means: FloatArray) -> Tau:
     return Tau(value=value, lo=lo, hi=hi, rel=value / abs(float(means.mean())))
 
 
-def _inject(pairs: Sequence[tuple[Curve, Curve]], policy: Criteria, plan: int, rel: float, factor: float, level: float) -> dict[str, float]:
+def _inject(pairs: Sequence[tuple[Curve, Curve]], policy: Policy, plan: int, rel: float, factor: float, level: float) -> dict[str, float]:
     """Shares of verdicts where a constant gap of `factor` margins is added to the candidate, on at most 200 of the pairs."""
     stride = 1 + len(pairs) // MAX_INJECTED_PAIRS
     gap = factor * rel * level

@@ -11,12 +11,12 @@ import numpy as np
 from parity.design.experiment import BASELINE, CANDIDATE, Design, gpu_hours, hours_of, run_steps
 from parity.judging import special
 from parity.judging.arms import RATIO_SD_LOG, EarlySpread, early_df
-from parity.judging.criteria import Amount, Criteria, Multiplicity
 from parity.judging.curve import FloatArray
 from parity.judging.interval import FEW_POINTS, NOMINAL, interval, lowered, t_quantile
 from parity.judging.lending import Lenders
 from parity.judging.live.prediction import BLOCKS, Progress, correlation, planned_lending, predict, spread
 from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, state_of
+from parity.judging.policy import Amount, Multiplicity, Policy
 from parity.judging.run_floor import Lending, OwnRuns, Prior, RunFloor, RunTerm, borrow, priors_for, run_floor, run_term
 from parity.judging.window import MANY_POINTS, StandardError, mean_ses
 from parity.judging.window_statistics import GapNoise
@@ -58,7 +58,7 @@ class Chances:
     """What the judge will have of a design, in the design's unit.
 
     `expected` is the gap's noise as it will be if the runs spread as assumed. `half_widths` (n,) come with the chances `weights` (n,), and
-    `counts` (n,) is False where the policy would reject the run noise as assumed. `se` is the gap's true standard error.
+    `counts` (n,) is False where the policy would reject the run-to-run noise as assumed. `se` is the gap's true standard error.
     """
 
     expected: GapNoise
@@ -97,20 +97,20 @@ class Chances:
         return special.ndtr((limit - gap) / self.se)
 
 
-def chances(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, *, rough: bool = False) -> Chances:
+def chances(design: Design, policy: Policy, lenders: Lenders = NO_FAMILIES, *, rough: bool = False) -> Chances:
     """The chances of a design whose level is set; `rough` ones, at the expected spreads alone, cost a hundredth and may be 3 points low."""
-    drawn = drawing(design, criteria, lenders)
+    drawn = drawing(design, policy, lenders)
     expected = _noise(drawn.floors_of(*_data_df(design)), drawn.judged)
-    rows = list(_drawn(drawn, criteria, rough=rough))
+    rows = list(_drawn(drawn, policy, rough=rough))
     return Chances(
         expected=expected,
         lending=drawn.lending,
-        half_width=expected.interval.half_width(*first_confidence(design, criteria)),
+        half_width=expected.interval.half_width(*first_confidence(design, policy)),
         half_widths=np.array([half for half, _, _ in rows]),
         weights=np.array([weight for _, weight, _ in rows]),
         counts=np.array([1.0 if known else 0.0 for _, _, known in rows]),
         se=drawn.se,
-        two_sided=criteria.two_sided,
+        two_sided=policy.two_sided,
     )
 
 
@@ -135,59 +135,59 @@ class Drawing:
         return math.sqrt(self.within.value**2 + baseline**2 / self.design.baseline_runs + candidate**2 / self.design.candidate_runs)
 
     def floors(self, squares: tuple[float, float]) -> Floors:
-        """The run floors where the full runs and controls of each arm have these sums of squares about their mean.
+        """The run-to-run noise where the full runs and controls of each arm have these sums of squares about their mean.
 
         Reruns that stop early, which are not drawn, add what is expected of them.
         """
-        worth = early_df(self.design.noise_runs)
+        worth = early_df(self.design.short_reruns)
         return self._floors(squares[0] + self.taus[0] ** 2 * worth, squares[1] + self.taus[1] ** 2 * worth)
 
     def floors_of(self, baseline: float, candidate: float) -> Floors:
-        """The run floors where all that shows an arm's run noise has so many times tau^2 as its sum of squares."""
+        """The run-to-run noise where all that shows an arm's run-to-run noise has so many times tau^2 as its sum of squares."""
         return self._floors(self.taus[0] ** 2 * baseline, self.taus[1] ** 2 * candidate)
 
     def _floors(self, baseline: float, candidate: float) -> Floors:
         design, level = self.design, _level(self.design)
         first, second = _priors(design, self.assumed, self.lending, level, (baseline, candidate))
-        floor = _floor(first, design.baseline_runs, design.controls, design.noise_runs, baseline, level)
-        return floor, _floor(second, design.candidate_runs, 0, design.noise_runs, candidate, level)
+        floor = _floor(first, design.baseline_runs, design.controls, design.short_reruns, baseline, level)
+        return floor, _floor(second, design.candidate_runs, 0, design.short_reruns, candidate, level)
 
 
-def drawing(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES) -> Drawing:
+def drawing(design: Design, policy: Policy, lenders: Lenders = NO_FAMILIES) -> Drawing:
     """What a simulation of a design whose level is set draws from."""
-    lending, assumed = lending_of(design, criteria, lenders), assumed_priors(design, criteria)
+    lending, assumed = lending_of(design, policy, lenders), assumed_priors(design, policy)
     baseline, candidate = _priors(design, assumed, lending, _level(design), (0.0, 0.0), reruns=False)
     taus = baseline.tau, candidate.tau
-    within = within_se(design, criteria)
-    judged = _judged(within, points(design, criteria), design.autocorrelation)
+    within = within_se(design, policy)
+    judged = _judged(within, points(design, policy), design.autocorrelation)
     return Drawing(design=design, assumed=assumed, lending=lending, taus=taus, within=within, judged=judged)
 
 
-def first_confidence(design: Design, criteria: Criteria) -> tuple[float, float]:
+def first_confidence(design: Design, policy: Policy) -> tuple[float, float]:
     """The confidence of a look's interval, which the looks and candidates share, and that of its error within pairs."""
-    return Multiplicity(looks=criteria.looks, candidates=design.candidates).levels(criteria.confidence)
+    return Multiplicity(looks=policy.looks, candidates=design.candidates).levels(policy.confidence)
 
 
-def points(design: Design, criteria: Criteria) -> int:
+def points(design: Design, policy: Policy) -> int:
     """Logged points in the window."""
-    return max(1, round(criteria.window_fraction * design.planned_steps) // design.log_every)
+    return max(1, round(policy.window_fraction * design.planned_steps) // design.log_every)
 
 
-def within_se(design: Design, criteria: Criteria) -> StandardError:
+def within_se(design: Design, policy: Policy) -> StandardError:
     """The within-pair error that the design's steps leave."""
     spread = PAIR_SD.nats(_level(design)) if design.pair_sd is None else design.pair_sd
     rho = design.autocorrelation
-    return StandardError(value=spread * math.sqrt((1.0 + rho) / (1.0 - rho) / points(design, criteria)), df=WITHIN_DF)
+    return StandardError(value=spread * math.sqrt((1.0 + rho) / (1.0 - rho) / points(design, policy)), df=WITHIN_DF)
 
 
-def assumed_priors(design: Design, criteria: Criteria) -> Priors:
+def assumed_priors(design: Design, policy: Policy) -> Priors:
     """The priors of both arms without a family."""
-    return priors_for(design.arms, criteria, _level(design))
+    return priors_for(design.arms, policy, _level(design))
 
 
-def lending_of(design: Design, criteria: Criteria, lenders: Lenders) -> Lending:
+def lending_of(design: Design, policy: Policy, lenders: Lenders) -> Lending:
     """The family of each arm that names one."""
-    return planned_lending((BASELINE, CANDIDATE), design.arms, criteria, lenders)
+    return planned_lending((BASELINE, CANDIDATE), design.arms, policy, lenders)
 
 
 def _level(design: Design) -> float:
@@ -196,18 +196,18 @@ def _level(design: Design) -> float:
     return design.level
 
 
-def _drawn(drawn: Drawing, criteria: Criteria, *, rough: bool) -> Iterator[tuple[float, float, bool]]:
-    """Half-widths at the nodes of the spreads, each with its chance, and whether the policy accepts its run noise."""
+def _drawn(drawn: Drawing, policy: Policy, *, rough: bool) -> Iterator[tuple[float, float, bool]]:
+    """Half-widths at the nodes of the spreads, each with its chance, and whether the policy accepts its run-to-run noise."""
     design, within, judged, se = drawn.design, drawn.within, drawn.judged, drawn.se
-    rejects, levels = criteria.assumed_noise == "reject", first_confidence(design, criteria)
+    rejects, levels = policy.assumed_noise == "reject", first_confidence(design, policy)
     matters = not rough and se > 0.0 and (within.value / se) ** 2 > _NEGLIGIBLE
-    few = _few_points(points(design, criteria), design.autocorrelation) if matters else None
+    few = _few_points(points(design, policy), design.autocorrelation) if matters else None
     errors = chi_squared(WITHIN_DF, _WITHIN_NODES) if matters else ((WITHIN_DF, 1.0),)
     nodes = _NODES if min(_data_df(design)) > 0 else _NODES_ALONE
     if rough:
         nodes = 1
-    for ratio, likelihood in _ratios(1 if rough or not design.noise_runs else _RATIO_NODES):
-        first_arm, second_arm = (_spreads(df, design.noise_runs, ratio, nodes) for df in _rerun_df(design))
+    for ratio, likelihood in _ratios(1 if rough or not design.short_reruns else _RATIO_NODES):
+        first_arm, second_arm = (_spreads(df, design.short_reruns, ratio, nodes) for df in _rerun_df(design))
         for (first, chance), (second, other) in itertools.product(first_arm, second_arm):
             floors = drawn.floors_of(first, second)
             term = run_term(*floors)
@@ -279,17 +279,17 @@ def _rerun_df(design: Design) -> tuple[int, int]:
 
 
 def _data_df(design: Design) -> tuple[float, float]:
-    """Degrees of freedom of everything that shows an arm's run noise."""
+    """Degrees of freedom of everything that shows an arm's run-to-run noise."""
     baseline, candidate = _rerun_df(design)
-    return baseline + early_df(design.noise_runs), candidate + early_df(design.noise_runs)
+    return baseline + early_df(design.short_reruns), candidate + early_df(design.short_reruns)
 
 
-def _spreads(df: int, noise_runs: int, ratio: float, nodes: int) -> tuple[tuple[float, float], ...]:
+def _spreads(df: int, short_reruns: int, ratio: float, nodes: int) -> tuple[tuple[float, float], ...]:
     """The sum of squares of an arm as a multiple of tau^2, with its weights, where reruns that stop early spread by `ratio`."""
-    if not noise_runs:
+    if not short_reruns:
         return chi_squared(df, nodes)
-    worth = early_df(noise_runs) * ratio**2
-    mean, variance = df + worth, 2.0 * (df + worth**2 / noise_runs)
+    worth = early_df(short_reruns) * ratio**2
+    mean, variance = df + worth, 2.0 * (df + worth**2 / short_reruns)
     scale = variance / (2.0 * mean)
     return tuple((scale * value, weight) for value, weight in chi_squared(mean / scale, nodes))
 
@@ -319,14 +319,14 @@ def _priors(
     return borrow(assumed, lending, own, level)
 
 
-def _floor(prior: Prior, runs: int, controls: int, noise_runs: int, squares: float, level: float) -> RunFloor:
+def _floor(prior: Prior, runs: int, controls: int, short_reruns: int, squares: float, level: float) -> RunFloor:
     """The judge's floor where full runs, controls and reruns that stop early have this sum of squares, each its share of it."""
-    if not noise_runs:
+    if not short_reruns:
         means = _means_with(runs + controls, squares)
         return run_floor(prior, means[:runs], [0] * runs, means[runs:])
-    own_df, worth = runs + controls - 1, early_df(noise_runs)
+    own_df, worth = runs + controls - 1, early_df(short_reruns)
     variance = squares / (own_df + worth)
-    early = EarlySpread(squares=noise_runs * variance / level**2, runs=noise_runs, stop=0.5, first=0, last=0)
+    early = EarlySpread(squares=short_reruns * variance / level**2, runs=short_reruns, stop=0.5, first=0, last=0)
     means = level + _means_with(runs + controls, own_df * variance)
     return run_floor(prior, means[:runs], [0] * runs, means[runs:], early)
 
@@ -349,7 +349,8 @@ def _noise(floors: Floors, within: StandardError) -> GapNoise:
 # interval at each look's level from the runs so far. A job ends with the first look that decides. Expected run-steps are those of the
 # looks that are taken; the baseline's further runs are shared by all candidates, each of which is taken to go on as long as this one.
 #
-# Can fail: as `chances`, by a run floor that is not what was assumed. Reruns that stop early are taken to show what is expected of them.
+# Can fail: as `chances`, by run-to-run noise that is not what was assumed. Reruns that stop early are taken to show what is expected of
+# them.
 
 DRAWN = 1000
 
@@ -371,15 +372,15 @@ class LookAhead:
     gpu_hours: float | None
 
 
-def looks_ahead(design: Design, criteria: Criteria, lenders: Lenders, margin: float) -> tuple[LookAhead, ...]:
+def looks_ahead(design: Design, policy: Policy, lenders: Lenders, margin: float) -> tuple[LookAhead, ...]:
     """The registered looks of a design whose level is set, in their order; none where there is only one."""
-    if criteria.looks == 1:
+    if policy.looks == 1:
         return ()
     designs = [
         dataclasses.replace(design, baseline_runs=design.baseline_runs + more, candidate_runs=design.candidate_runs + more)
-        for more in range(criteria.looks)
+        for more in range(policy.looks)
     ]
-    drawings = [drawing(one, criteria, lenders) for one in designs]
+    drawings = [drawing(one, policy, lenders) for one in designs]
     rng = np.random.default_rng(0)
     most = designs[-1]
     left = drawings[0].taus[0] * rng.standard_normal((DRAWN, most.baseline_runs))
@@ -390,9 +391,9 @@ def looks_ahead(design: Design, criteria: Criteria, lenders: Lenders, margin: fl
     spent, before = 0.0, 0
     ahead = []
     for number, (one, drawn) in enumerate(zip(designs, drawings, strict=True), 1):
-        levels = Multiplicity(look=number, looks=criteria.looks, candidates=design.candidates).levels(criteria.confidence)
+        levels = Multiplicity(look=number, looks=policy.looks, candidates=design.candidates).levels(policy.confidence)
         base, cand = left[:, : one.baseline_runs], right[:, : one.candidate_runs]
-        halves, nominal = (_half_widths(drawn, base, cand, own) for own in (levels, (criteria.confidence, criteria.confidence)))
+        halves, nominal = (_half_widths(drawn, base, cand, own) for own in (levels, (policy.confidence, policy.confidence)))
         estimate = cand.mean(axis=1) - base.mean(axis=1) + within
         spent += (run_steps(one) - before) * float(open_at[0.0].mean())
         before = run_steps(one)
@@ -431,7 +432,8 @@ def decisive(ahead: tuple[LookAhead, ...]) -> float:
     return min(ahead[-1].passed, ahead[-1].failed) if ahead else 0.0
 
 
-# What the live rules save: how much of a candidate is trained where the policy stops hopeless and futile ones (`early_stop: stop`).
+# What the live rules save: how much of a candidate is trained where the policy stops those that will fail or are futile (`early_stop:
+# stop`).
 #
 # Jobs are simulated (40, from fixed numbers) with a constant gap of 0, 1 and 2 margins: block means of each pair are the gap, the arms'
 # offsets as `live.offsets` declares them, and step noise; the live rules look at them every 5 % of the plan. All pairs train at once.
@@ -458,14 +460,14 @@ class Stop:
     saved_gpu_hours: float | None
 
 
-def stops(design: Design, criteria: Criteria, lenders: Lenders, margin: float, confidence: float) -> tuple[Stop, ...]:
+def stops(design: Design, policy: Policy, lenders: Lenders, margin: float, confidence: float) -> tuple[Stop, ...]:
     """What is saved at each gap for a design whose level is set; nothing where the policy only advises."""
-    if criteria.early_stop != "stop":
+    if policy.early_stop != "stop":
         return ()
-    drawn = drawing(design, criteria, lenders)
+    drawn = drawing(design, policy, lenders)
     rng = np.random.default_rng(0)
     pairs = design.candidate_runs
-    block_sd = drawn.within.value * np.sqrt(BLOCKS * criteria.window_fraction)
+    block_sd = drawn.within.value * np.sqrt(BLOCKS * policy.window_fraction)
     offsets = drawn.taus[1] * _offsets(rng, DRAWN_PATHS * pairs) - drawn.taus[0] * _offsets(rng, DRAWN_PATHS * pairs)
     noise = (offsets + block_sd * rng.standard_normal(offsets.shape)).reshape(DRAWN_PATHS, pairs, BLOCKS)
     level = design.level or 1.0
@@ -475,7 +477,7 @@ def stops(design: Design, criteria: Criteria, lenders: Lenders, margin: float, c
         whole = [_progress(each, level) for each in path]
         for block in range(FIRST_FORECAST, BLOCKS, EVERY):
             seen = [(pair.until(block), False) for pair in whole]
-            made = predict(seen, pairs, design.arms, criteria, drawn.lending, confidence=confidence)
+            made = predict(seen, pairs, design.arms, policy, drawn.lending, confidence=confidence)
             if made is not None and state_of(made) in ENDED_BY:
                 return block / BLOCKS
         return 1.0

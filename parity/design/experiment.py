@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from parity.judging.arms import MAX_NOISE_RUNS, MIN_STOP
+from parity.judging.arms import MAX_SHORT_RERUNS, MIN_STOP
 from parity.judging.curve import Rounding, usable
 from parity.judging.live.prediction import LiveArm
 from parity.readers import read_with_config
@@ -32,7 +32,7 @@ class Design:
 
     `level` is in nats; None where it is not known, and then everything is a share of the loss. `pair_sd` is in nats; the loss is logged
     every `log_every` steps. Each arm has
-    `noise_runs` reruns that stop after the share `stop_at` of the steps; `controls` are reruns of the baseline that exist already.
+    `short_reruns` reruns that stop after the share `stop_at` of the steps; `controls` are reruns of the baseline that exist already.
     So many `candidates` like this one share the baseline and the error.
     """
 
@@ -40,7 +40,7 @@ class Design:
     level: float | None = None
     baseline_runs: int = 1
     candidate_runs: int = 1
-    noise_runs: int = 0
+    short_reruns: int = 0
     stop_at: float = DEFAULT_STOP
     controls: int = 0
     baseline_recipe: str | None = None
@@ -84,8 +84,8 @@ class Design:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; expected {' or '.join(get_args(Rounding))}")
 
     def _check_reruns(self) -> None:
-        if not 0 <= self.noise_runs <= MAX_NOISE_RUNS:
-            raise ValueError(f"noise_runs is {self.noise_runs}; expected 0 to {MAX_NOISE_RUNS} per arm")
+        if not 0 <= self.short_reruns <= MAX_SHORT_RERUNS:
+            raise ValueError(f"short_reruns is {self.short_reruns}; expected 0 to {MAX_SHORT_RERUNS} per arm")
         if not MIN_STOP <= self.stop_at <= MAX_STOP:
             raise ValueError(f"stop_at is {self.stop_at:g}; expected a share of the steps from {MIN_STOP:g} to {MAX_STOP:g}")
         if self.controls < 0:
@@ -94,7 +94,7 @@ class Design:
 
 def run_steps(design: Design) -> int:
     """Steps of all runs together, without those of controls."""
-    early = (1 + design.candidates) * design.noise_runs * round(design.stop_at * design.planned_steps)
+    early = (1 + design.candidates) * design.short_reruns * round(design.stop_at * design.planned_steps)
     return (design.baseline_runs + design.candidates * design.candidate_runs) * design.planned_steps + early
 
 
@@ -118,14 +118,14 @@ def runs_words(design: Design) -> str:
     each = f" of each of {design.candidates} candidates" if design.candidates > 1 else ""
     own = f"{count(design.candidate_runs, 'run')}{each}" if each else count(design.candidate_runs, "candidate run")
     runs = f"{count(design.baseline_runs, 'baseline run')} and {own}"
-    early = f" with {early_words(design)}" if design.noise_runs else ""
+    early = f" with {early_words(design)}" if design.short_reruns else ""
     return f"{runs}{', each' if each else ''} of {count(design.planned_steps, 'step')}{early}"
 
 
 def early_words(design: Design) -> str:
     """The reruns that stop early, "3 reruns per arm that stop at 50 %"."""
-    verb = "stops" if design.noise_runs == 1 else "stop"
-    return f"{count(design.noise_runs, 'rerun')} per arm that {verb} at {100 * design.stop_at:g} %"
+    verb = "stops" if design.short_reruns == 1 else "stop"
+    return f"{count(design.short_reruns, 'rerun')} per arm that {verb} at {100 * design.stop_at:g} %"
 
 
 def cost_words(design: Design) -> str:

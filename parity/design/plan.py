@@ -35,10 +35,10 @@ from parity.design.experiment import (
     runs_words,
 )
 from parity.judging.arms import MIN_STOP
-from parity.judging.criteria import POINTS_TO_FAIL, PROFILES, SLOPE_EXAMPLE, Criteria
-from parity.judging.floors import ANY_DECODER
 from parity.judging.interval import determine_margin
 from parity.judging.lending import Lender, Lenders
+from parity.judging.noise_table import ANY_DECODER
+from parity.judging.policy import POINTS_TO_FAIL, PROFILES, SLOPE_EXAMPLE, Policy
 from parity.judging.run_floor import RunFloor, run_floor
 from parity.judging.window_statistics import MIN_MEASURED_DF, NoiseBasis
 from parity.structure import frozen, json_value
@@ -71,21 +71,21 @@ STEP_FACTORS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 class Question:
     """What a design must decide: the policy, its margin in the design's unit, and the families that lend."""
 
-    criteria: Criteria
+    policy: Policy
     margin: float
     lenders: Lenders
 
     def outlook(self, design: Design, *, rough: bool = False) -> Chances:
         """The chances of a design under this policy."""
-        return chances(design, self.criteria, self.lenders, rough=rough)
+        return chances(design, self.policy, self.lenders, rough=rough)
 
     def passes(self, design: Design, outlook: Chances, gap: float) -> float:
         """The chance of a pass at a true gap, 0 where the window has too few points for one."""
-        return 0.0 if points(design, self.criteria) < self.criteria.min_points else outlook.passes(gap, self.margin)
+        return 0.0 if points(design, self.policy) < self.policy.min_points else outlook.passes(gap, self.margin)
 
     def fails(self, design: Design, outlook: Chances, gap: float) -> float:
         """The chance of a fail at a true gap, 0 where the window has too few points for one."""
-        return 0.0 if points(design, self.criteria) < POINTS_TO_FAIL else outlook.fails(gap, self.margin)
+        return 0.0 if points(design, self.policy) < POINTS_TO_FAIL else outlook.fails(gap, self.margin)
 
     def power(self, design: Design, outlook: Chances) -> float:
         """The smaller of two chances: of a pass at a gap of 0, and of a fail at 2 margins."""
@@ -94,10 +94,10 @@ class Question:
 
 def cheapest_design(design: Design, question: Question) -> Design | None:
     """The design with the fewest run-steps (then the narrowest interval) that decides; None up to 16 runs per arm."""
-    full = _cheapest_of_full_runs(dataclasses.replace(design, noise_runs=0), question)
+    full = _cheapest_of_full_runs(dataclasses.replace(design, short_reruns=0), question)
     if full is None:
         return None
-    return _first_that_decides(_with_early_stops(design, question.criteria, run_steps(full) - 1), question) or full
+    return _first_that_decides(_with_early_stops(design, question.policy, run_steps(full) - 1), question) or full
 
 
 def replicates_for(design: Design, question: Question) -> Design:
@@ -105,13 +105,13 @@ def replicates_for(design: Design, question: Question) -> Design:
     total = min(run_steps(design) // design.planned_steps, (1 + design.candidates) * MAX_RUNS)
     splits = ((base, (total - base) // design.candidates) for base in range(1, min(MAX_RUNS, total - 1) + 1))
     possible = [(base, cand) for base, cand in splits if 1 <= cand <= MAX_RUNS]
-    tried = [dataclasses.replace(_with(design, base, cand, design.planned_steps), noise_runs=0) for base, cand in possible]
+    tried = [dataclasses.replace(_with(design, base, cand, design.planned_steps), short_reruns=0) for base, cand in possible]
     return min(tried, key=lambda one: question.outlook(one, rough=True).half_width)
 
 
 def _cheapest_of_full_runs(design: Design, question: Question) -> Design | None:
     arms = range(1, MAX_RUNS + 1)
-    lengths = [steps for steps in _lengths(design, question.criteria) if _may_decide(_with(design, MAX_RUNS, MAX_RUNS, steps), question)]
+    lengths = [steps for steps in _lengths(design, question.policy) if _may_decide(_with(design, MAX_RUNS, MAX_RUNS, steps), question)]
     return _first_that_decides([_with(design, base, cand, steps) for base, cand, steps in itertools.product(arms, arms, lengths)], question)
 
 
@@ -128,10 +128,10 @@ def best_within(design: Design, question: Question, most_run_steps: float, cheap
     """The design within this number of run-steps that decides most often; None if they do not pay for one pair."""
     if cheapest is not None and run_steps(cheapest) <= most_run_steps:
         return cheapest
-    full = _affordable(dataclasses.replace(design, noise_runs=0), _lengths(design, question.criteria), most_run_steps)
+    full = _affordable(dataclasses.replace(design, short_reruns=0), _lengths(design, question.policy), most_run_steps)
     by_full_runs = {
         (one.baseline_runs, one.candidate_runs, one.stop_at): one  # the last one has the most reruns, which never decide less
-        for one in _with_early_stops(design, question.criteria, most_run_steps)
+        for one in _with_early_stops(design, question.policy, most_run_steps)
     }
     tried = [(_rough_power(one, question), one) for one in (*full, *by_full_runs.values())]
     most = max((power for power, _ in tried), default=0.0)
@@ -150,12 +150,12 @@ def _affordable(design: Design, lengths: Iterable[int], most_run_steps: float) -
     return tried
 
 
-def _with_early_stops(design: Design, criteria: Criteria, most_run_steps: float) -> Sequence[Design]:
+def _with_early_stops(design: Design, policy: Policy, most_run_steps: float) -> Sequence[Design]:
     """Designs of the shortest length with reruns that stop early, up to a cost in run-steps."""
-    steps = _lengths(design, criteria)[0]
+    steps = _lengths(design, policy)[0]
     runs, reruns = range(1, MOST_BESIDE_EARLY + 1), range(1, MOST_EARLY + 1)
     tried = (
-        dataclasses.replace(_with(design, base, cand, steps), noise_runs=number, stop_at=stop)
+        dataclasses.replace(_with(design, base, cand, steps), short_reruns=number, stop_at=stop)
         for base, cand, stop, number in itertools.product(runs, runs, sorted({MIN_STOP, design.stop_at}), reruns)
     )
     return [one for one in tried if run_steps(one) <= most_run_steps]
@@ -174,9 +174,9 @@ def _rough_power(design: Design, question: Question) -> float:
     return question.power(design, question.outlook(design, rough=True))
 
 
-def _lengths(design: Design, criteria: Criteria) -> list[int]:
+def _lengths(design: Design, policy: Policy) -> list[int]:
     """Steps to try: the planned ones, multiples of them, and the fewest whose window holds enough points; none below the plan."""
-    least = math.ceil(criteria.min_points * design.log_every / criteria.window_fraction)
+    least = math.ceil(policy.min_points * design.log_every / policy.window_fraction)
     multiples = (math.ceil(factor * design.planned_steps) for factor in STEP_FACTORS)
     return sorted({max(least, design.planned_steps), *multiples})
 
@@ -187,7 +187,7 @@ def _lengths(design: Design, criteria: Criteria) -> list[int]:
 # that of the family that lends where only that is known; and as a share of the loss where neither is.
 
 _ONE_RUN = np.zeros(1)
-_USUAL_NOISE_RUNS = 3  # per arm, as in a job that states no number
+_USUAL_SHORT_RERUNS = 3  # per arm, as in a job that states no number
 GAPS_IN_MARGINS = (0.0, 0.25, 0.5, 1.0, 2.0)
 Unit = Literal["nats", "share of the loss"]
 NATS: Unit = "nats"
@@ -207,7 +207,8 @@ class Power:
 
 @frozen
 class RunNoise:
-    """The run noise that is planned with in one arm: a share of the loss worth `df`, its basis, and why a named family is not used."""
+    """The run-to-run noise that is planned with in one arm: a share of the loss worth `df`, its basis, and why a named family is not
+    used."""
 
     arm: str
     share: float
@@ -271,20 +272,20 @@ class Plan:
         return max(self.pass_chance, self.looks[-1].passed) if self.looks and self.pass_chance > 0.0 else self.pass_chance
 
 
-def plan(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, budget: Budget | None = None) -> Plan:
+def plan(design: Design, policy: Policy, lenders: Lenders = NO_FAMILIES, budget: Budget | None = None) -> Plan:
     """Power of a design under a policy and the cheapest one that decides; with a budget, of the most decisive design inside it.
 
     Raises ValueError for a bad design, margin or budget.
     """
-    design, unit = _with_level(design, criteria, lenders)
-    question = Question(criteria=criteria, margin=_margin(design, criteria), lenders=lenders)
+    design, unit = _with_level(design, policy, lenders)
+    question = Question(policy=policy, margin=_margin(design, policy), lenders=lenders)
     most = None if budget is None else budget.run_steps(design)
     cheapest = cheapest_design(design, question)
     if most is not None:
         design = best_within(design, question, most, cheapest) or design
-    outlook = chances(design, criteria, lenders)
-    ahead = looks_ahead(design, criteria, lenders, question.margin)
-    confidence, _ = first_confidence(design, criteria)
+    outlook = chances(design, policy, lenders)
+    ahead = looks_ahead(design, policy, lenders, question.margin)
+    confidence, _ = first_confidence(design, policy)
     gap = outlook.expected.interval
     return Plan(
         design=design,
@@ -295,8 +296,8 @@ def plan(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, bud
         smallest_margin=outlook.smallest_margin(WANTED_POWER),
         power=tuple(_power(factor, design, question, outlook) for factor in GAPS_IN_MARGINS),
         decides=_power_by_the_end(design, question, outlook, ahead) >= WANTED_POWER,
-        no_pass=_why_no_pass(design, criteria, outlook),
-        run_noise=_run_noise(design, criteria, outlook),
+        no_pass=_why_no_pass(design, policy, outlook),
+        run_noise=_run_noise(design, policy, outlook),
         noise_basis=outlook.expected.noise_basis,
         run_steps=run_steps(design),
         gpu_hours=gpu_hours(design),
@@ -306,7 +307,7 @@ def plan(design: Design, criteria: Criteria, lenders: Lenders = NO_FAMILIES, bud
         run_se=math.sqrt(gap.run.variance),
         early_stops=_early_stops(design, question),
         looks=ahead,
-        stops=stops_saved(design, criteria, lenders, question.margin, confidence),
+        stops=stops_saved(design, policy, lenders, question.margin, confidence),
         confidence=confidence,
     )
 
@@ -317,18 +318,18 @@ def _power_by_the_end(design: Design, question: Question, outlook: Chances, ahea
     return max(first, decisive(ahead)) if first > 0.0 else first
 
 
-def _with_level(design: Design, criteria: Criteria, lenders: Lenders) -> tuple[Design, Unit]:
+def _with_level(design: Design, policy: Policy, lenders: Lenders) -> tuple[Design, Unit]:
     """The design with a loss: the stated one, the middle of those of the family's groups, or 1, where everything is a share of it."""
     if design.level is not None:
         return design, NATS
-    for lender in lending_of(dataclasses.replace(design, level=1.0, pair_sd=None), criteria, lenders):
+    for lender in lending_of(dataclasses.replace(design, level=1.0, pair_sd=None), policy, lenders):
         if lender is not None and lender.floor is not None and lender.floor.levels is not None:
             return dataclasses.replace(design, level=sum(lender.floor.levels) / 2.0), NATS
     amounts = (
-        criteria.margin,
-        PROFILES[criteria.profile] if criteria.profile else None,
-        criteria.baseline_run_floor,
-        criteria.candidate_run_floor,
+        policy.margin,
+        PROFILES[policy.profile] if policy.profile else None,
+        policy.baseline_run_noise,
+        policy.candidate_run_noise,
     )
     stated = [f"{amount}" for amount in amounts if amount is not None and amount.unit != "relative"]
     stated += [f"{design.pair_sd:g} nats"] if design.pair_sd is not None else []
@@ -337,19 +338,19 @@ def _with_level(design: Design, criteria: Criteria, lenders: Lenders) -> tuple[D
     return dataclasses.replace(design, level=1.0), SHARE
 
 
-def _margin(design: Design, criteria: Criteria) -> float:
-    prior = assumed_priors(design, criteria)[0]
+def _margin(design: Design, policy: Policy) -> float:
+    prior = assumed_priors(design, policy)[0]
     # One run: a margin that is measured by the runs has no value before them.
-    margin = determine_margin(criteria, design.level or 1.0, run_floor(prior, _ONE_RUN, [0]))
-    if margin is None and criteria.margin is not None and criteria.margin.unit == "tokens":
-        raise ValueError(f"a margin of {criteria.margin} can't be planned with: its slope is not stated; expected {SLOPE_EXAMPLE!r}")
+    margin = determine_margin(policy, design.level or 1.0, run_floor(prior, _ONE_RUN, [0]))
+    if margin is None and policy.margin is not None and policy.margin.unit == "tokens":
+        raise ValueError(f"a margin of {policy.margin} can't be planned with: its slope is not stated; expected {SLOPE_EXAMPLE!r}")
     if margin is None:
         raise ValueError("the noise-floor margin can't be planned with: it is measured by the runs; state a margin in % or nats")
     return margin.nats
 
 
 def _early_stops(design: Design, question: Question) -> EarlyStops:
-    early = design if design.noise_runs else dataclasses.replace(design, noise_runs=_USUAL_NOISE_RUNS)
+    early = design if design.short_reruns else dataclasses.replace(design, short_reruns=_USUAL_SHORT_RERUNS)
     full = replicates_for(early, question)
     halves = [question.outlook(one, rough=True).half_width for one in (early, full)]
     return EarlyStops(design=early, half_width=halves[0], replicates=full, replicates_half_width=halves[1])
@@ -361,19 +362,19 @@ def _power(factor: float, design: Design, question: Question, outlook: Chances) 
     return Power(gap=gap, gap_in_margins=factor, pass_chance=passes, inconclusive_chance=max(0.0, 1.0 - passes - fails), fail_chance=fails)
 
 
-def _why_no_pass(design: Design, criteria: Criteria, outlook: Chances) -> str:
+def _why_no_pass(design: Design, policy: Policy, outlook: Chances) -> str:
     """Why the policy forbids a pass of this design whatever the gap, "" where it does not."""
-    logged = points(design, criteria)
-    if logged < criteria.min_points:
+    logged = points(design, policy)
+    if logged < policy.min_points:
         every = f" (every {design.log_every:,} steps)" if design.log_every > 1 else ""
-        return f"its window holds {count(logged, 'logged step')}{every} and {criteria.min_points:,} are needed"
+        return f"its window holds {count(logged, 'logged step')}{every} and {policy.min_points:,} are needed"
     if not outlook.counts.any():
         full = f"2 runs per arm and {MIN_MEASURED_DF + 2} in all"
-        return f"the policy rejects assumed run noise, and to measure it takes {full}, or fewer with reruns that stop early"
+        return f"the policy rejects assumed run-to-run noise, and to measure it takes {full}, or fewer with reruns that stop early"
     return ""
 
 
-def _run_noise(design: Design, criteria: Criteria, outlook: Chances) -> tuple[RunNoise, RunNoise]:
+def _run_noise(design: Design, policy: Policy, outlook: Chances) -> tuple[RunNoise, RunNoise]:
     level = design.level or 1.0
     floors = outlook.expected.floors
     baseline, candidate = (
@@ -384,7 +385,7 @@ def _run_noise(design: Design, criteria: Criteria, outlook: Chances) -> tuple[Ru
             basis=_basis(floor, declared=amount is not None),
             family_unused="" if lender is None or floor.prior.loan else lender.refused or _far(lender, level),
         )
-        for arm, floor, amount, lender in zip((BASELINE, CANDIDATE), floors, criteria.run_floors, outlook.lending, strict=True)
+        for arm, floor, amount, lender in zip((BASELINE, CANDIDATE), floors, policy.run_floors, outlook.lending, strict=True)
     )
     return baseline, candidate
 
@@ -430,7 +431,7 @@ def headline(plan: Plan) -> str:
 def advice(plan: Plan) -> str:
     """The cheapest design that decides, if it is not the planned one; what to do instead if no design decides."""
     if plan.cheapest is None:
-        return f"No design of up to {MAX_RUNS} runs per arm decides: state a wider margin, or measure and declare the run floors."
+        return f"No design of up to {MAX_RUNS} runs per arm decides: state a wider margin, or measure and declare the run-to-run noise."
     cheapest = f"{runs_words(plan.cheapest)}, {cost_words(plan.cheapest)}"
     if plan.looks:
         return f"The cheapest plan that decides at its first look: {cheapest}."
@@ -445,12 +446,12 @@ def cost(plan: Plan) -> str:
 
 
 def noise(plan: Plan) -> str:
-    """The run noise that is planned with, by arm, and why a family that was named is not used."""
+    """The run-to-run noise that is planned with, by arm, and why a family that was named is not used."""
     baseline, candidate = plan.run_noise
     if len({(arm.share, arm.basis, arm.family_unused) for arm in plan.run_noise}) == 1:
-        words = f"Run noise: {_noise_words(baseline)}, in both arms."
+        words = f"Run-to-run noise: {_noise_words(baseline)}, in both arms."
     else:
-        words = f"Run noise: baseline {_noise_words(baseline)}; candidate {_noise_words(candidate)}."
+        words = f"Run-to-run noise: baseline {_noise_words(baseline)}; candidate {_noise_words(candidate)}."
     unused = [f" The {arm.arm} does not borrow: {arm.family_unused}." for arm in plan.run_noise if arm.family_unused]
     if any(arm.basis.startswith(f"assumed as in {ANY_DECODER}") for arm in plan.run_noise):
         unused.append(f" {ANY_DECODER} holds only for runs that finish their schedule and log the learning rate.")
@@ -493,7 +494,7 @@ def looks(plan: Plan) -> str:
 
 
 def stops(plan: Plan) -> str:
-    """What stopping hopeless and futile candidates saves; "" where the policy only advises."""
+    """What stopping candidates that will fail or are futile saves; "" where the policy only advises."""
     if not plan.stops:
         return ""
     rows = []
@@ -511,8 +512,8 @@ def one_line(plan: Plan) -> str:
     runs = "one run per arm" if one else f"{design.baseline_runs} against {design.candidate_runs} runs"
     noisiest = max(plan.run_noise, key=lambda arm: arm.share)
     basis = noisiest.basis.partition(" ")[0]
-    conditions = f"margin {margin_words(plan)}, {runs}, {basis} run noise {percent(noisiest.share)}"
-    conditions += f", {early_words(design)}" if design.noise_runs else ""
+    conditions = f"margin {margin_words(plan)}, {runs}, {basis} run-to-run noise {percent(noisiest.share)}"
+    conditions += f", {early_words(design)}" if design.short_reruns else ""
     conditions += f", {count(design.controls, 'control')}" if design.controls else ""
     conditions += f", {design.candidates} candidates" if design.candidates > 1 else ""
     if plan.no_pass:

@@ -6,7 +6,7 @@ margin_to_pass = max(|lo|, |hi|),  MDE = margin - h: the largest gap that this d
 Runs or steps that are added make a further look, so h has the t of the next look's level (`multiplicity`); where no look is left,
 that of the first look of a new question.
 
-More steps shrink only the last term. Can fail: the run floor is predicted to stay what it is now.
+More steps shrink only the last term. Can fail: the run-to-run noise is predicted to stay what it is now.
 """
 
 import dataclasses
@@ -103,7 +103,7 @@ def advise(m: Measurements, decision: Decision, layer_policy: str | None, layer_
 
 def _state_rounding(m: Measurements) -> tuple[str, ...]:
     """The option that states how an arm rounds, where that is not on record and its prior counts."""
-    arms = zip(m.arms.both, m.criteria.run_floors, strict=True)
+    arms = zip(m.arms.both, m.policy.run_floors, strict=True)
     unstated = [arm.name for arm, declared in arms if arm.rounding_unstated and declared is None]
     if not unstated:
         return ()
@@ -111,7 +111,7 @@ def _state_rounding(m: Measurements) -> tuple[str, ...]:
     if m.multiplicity.registered:
         options = "rounding: nearest where each run attaches"
     words = f"State how the gradients of {' and '.join(unstated)} were rounded ({options} if to nearest, or state the recipe): "
-    return (words + "without it, the larger run noise of stochastic rounding is assumed.",)
+    return (words + "without it, the larger run-to-run noise of stochastic rounding is assumed.",)
 
 
 def predicted(gap: Interval, floors: tuple[RunFloor, RunFloor], add_baseline: int, add_candidate: int, step_factor: float) -> Interval:
@@ -209,7 +209,7 @@ def _cost(run: Curve, runs: float) -> str:
 
 def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, layer_snr_db: LayerSnr | None) -> tuple[str, ...]:
     job = m.multiplicity.registered
-    if decision.state == FAIL and (step := BY_CODE[decision.deciding.code].next_for(job=job)) is not None:  # a gate failed, not the loss
+    if decision.state == FAIL and (step := BY_CODE[decision.deciding.code].next_for(job=job)) is not None:  # a check failed, not the loss
         return (step,)
     if decision.state == FAIL:
         return (_after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}), *_state_recipe(m))
@@ -232,7 +232,7 @@ def _fitting(m: Measurements, decision: Decision) -> dict[str, str]:
         found[AS_OF.code] = f"{_finish(m)} Until then read the gap as of step {m.schedule.step:,}."
     if m.compares != RECIPE:
         found |= {code: words.format(compares=m.compares) for code, words in _OF_ONE_RECIPE.items() if code in decision.codes}
-    if NO_MARGIN in decision.codes and m.criteria.margin is not None and m.criteria.margin.unit == "tokens":
+    if NO_MARGIN in decision.codes and m.policy.margin is not None and m.policy.margin.unit == "tokens":
         found[NO_MARGIN] = SLOPE_NEEDED
     strides = {run.completeness.stride for run in m.arms.runs if run.completeness.stride}
     if TOO_FEW in decision.codes and len(strides) > 1:
@@ -246,10 +246,10 @@ def _finish(m: Measurements) -> str:
     if m.window.unreached:
         return f"Train every run to its planned last step, {m.window.at_plan.last:,}."
     rates = [recorded_rates(run) is not None for arm in m.arms.both for run in arm.runs]
-    if m.criteria.schedule == "decayed" or (all(rates) and m.window.plan != "unknown"):
+    if m.policy.schedule == "decayed" or (all(rates) and m.window.plan != "unknown"):
         return "Train to the end of the learning-rate schedule."
     if m.multiplicity.registered:
-        words = "If the learning rate had decayed at the end, state it in the criteria (schedule: decayed); else "
+        words = "If the learning rate had decayed at the end, state it in the policy (schedule: decayed); else "
         return f"{words}train to the end of the schedule and log the rate in every run."
     plan = "state the planned length of the runs and " if m.window.plan == "unknown" else ""
     if all(rates):
@@ -316,10 +316,10 @@ def _measure_noise(m: Measurements, statistics: WindowStatistics) -> str:
     """Which arms need further runs before their noise is measured."""
     missing = math.ceil(MIN_MEASURED_DF - statistics.measured_df - statistics.early_df)
     if statistics.interval.run.seeds > 1:
-        return f"Add {count(missing, 'seed')} to both arms to measure the run noise."
+        return f"Add {count(missing, 'seed')} to both arms to measure the run-to-run noise."
     bare = [arm.name for arm, floor in zip(m.arms.both, statistics.floors, strict=True) if not floor.has_reruns]
     if not bare:
-        return f"Add {count(missing, 'replicate')} to either arm to measure the run noise on {MIN_MEASURED_DF} degrees of freedom."
+        return f"Add {count(missing, 'replicate')} to either arm to measure the run-to-run noise on {MIN_MEASURED_DF} degrees of freedom."
     number = count(max(missing, len(bare)), "replicate")
     in_all = "in all, " if len(bare) > 1 else ""
-    return f"Add {number} of {' and '.join(bare)} ({in_all}same seed and data, another replicate number) to measure the run noise."
+    return f"Add {number} of {' and '.join(bare)} ({in_all}same seed and data, another replicate number) to measure the run-to-run noise."

@@ -129,7 +129,7 @@ def same_data_recorded(runs: Sequence[Curve]) -> bool:
 
 
 def without_assumed_floor(runs: Sequence[Curve]) -> str | None:
-    """What the record says of a model whose run noise nobody may assume: a small one, an encoder, or binary weights; None of others.
+    """What the record says of a model whose run-to-run noise nobody may assume: a small one, an encoder, or binary weights; None of others.
 
     No such run is among those on which the assumed floors rest, and those that are on record differ more.
     """

@@ -8,7 +8,6 @@ from weakref import ref
 import numpy as np
 
 from parity.judging.agreement import confounding_keys, same_data_recorded
-from parity.judging.criteria import Criteria
 from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, Rounding, once_per_run, rounding_of
 from parity.judging.independence import LeftOut, dependence, is_mixture, may_be_mixtures, may_be_related, starts_late
 from parity.judging.pairing import (
@@ -24,6 +23,7 @@ from parity.judging.pairing import (
     paired_by_seed,
     seeds_unstated,
 )
+from parity.judging.policy import Policy
 from parity.judging.schedule import differing_rates
 from parity.judging.window import COMPLETE_SHARE, LEARNING_RATE, Window
 from parity.recipes import ALWAYS_STOCHASTIC, rounds_to_nearest
@@ -135,15 +135,15 @@ class Controls:
     offsets: FloatArray
 
 
-def make_arms(names: tuple[str, str], baseline: Sequence[Curve], candidate: Sequence[Curve], criteria: Criteria, window: Window) -> Arms:
+def make_arms(names: tuple[str, str], baseline: Sequence[Curve], candidate: Sequence[Curve], policy: Policy, window: Window) -> Arms:
     """Arms of independent runs with common seeds; where no seed is common all runs stay, and the comparison will say so."""
-    if criteria.pairing == "unpaired":
+    if policy.pairing == "unpaired":
         baseline, candidate = ([dataclasses.replace(run, seed=0) for run in arm] for arm in (baseline, candidate))
     left, left_dependent = independent_runs(baseline)
     right, right_dependent = independent_runs(candidate)
     pairing = BY_SEEDS
     runs = (*baseline, *candidate)
-    if criteria.pairing == "paired" and seeds_unstated(runs) and not same_data_recorded(runs):
+    if policy.pairing == "paired" and seeds_unstated(runs) and not same_data_recorded(runs):
         pairing = pair_by_batches(left, right, window.last)
         if pairing.by == "batches":
             left, baseline = _reseeded(left, baseline, {pair.baseline: seed for seed, pair in enumerate(pairing.pairs)})
@@ -185,7 +185,7 @@ def _stated_rounding(run: Curve) -> Rounding | None:
     return run.rounding or ("stochastic" if run.recipe in ALWAYS_STOCHASTIC else None)
 
 
-def usable_controls(arms: Arms, controls: Sequence[Curve], criteria: Criteria, window: Window) -> Controls:
+def usable_controls(arms: Arms, controls: Sequence[Curve], policy: Policy, window: Window) -> Controls:
     """The controls that are reruns of the baseline's lowest seed: same recipe and rounding where both
     state them, enough common points in the window, same data order, no run of an arm.
     """
@@ -194,7 +194,7 @@ def usable_controls(arms: Arms, controls: Sequence[Curve], criteria: Criteria, w
     for number, control in enumerate(controls):
         reason, offset = _other_arithmetic(control, reference) or _no_rerun(control, (*arms.runs, *controls[:number])), 0.0
         if not reason:
-            reason, offset = _check_control(control, reference, criteria, window)
+            reason, offset = _check_control(control, reference, policy, window)
         if reason:
             left_out.append(f"{control.label or 'control'}: {reason}")
         else:
@@ -204,7 +204,7 @@ def usable_controls(arms: Arms, controls: Sequence[Curve], criteria: Criteria, w
 
 
 def _other_arithmetic(control: Curve, reference: Sequence[Curve]) -> str:
-    """Why a control is no rerun of the baseline by what both state, "" where it may be: another recipe has another run noise."""
+    """Why a control is no rerun of the baseline by what both state, "" where it may be: another recipe has another run-to-run noise."""
     for what in ("recipe", "rounding"):
         own, stated = getattr(control, what), {getattr(run, what) for run in reference} - {None}
         if own is not None and stated and own not in stated:
@@ -217,25 +217,25 @@ def _no_rerun(run: Curve, others: Sequence[Curve]) -> str:
     return next((doubt[1] for other in others if (doubt := dependence(other, run)) is not None), "")
 
 
-def _check_control(control: Curve, reference: Sequence[Curve], criteria: Criteria, window: Window) -> tuple[str, float]:
+def _check_control(control: Curve, reference: Sequence[Curve], policy: Policy, window: Window) -> tuple[str, float]:
     """Why a control can't be used ("" where it can), and its window mean minus the reference's."""
     pair = align(reference, [control], window.last)
     part = window.part(pair.steps)
     points = part.stop - part.start
-    if points < criteria.min_points:
-        return f"{points} points in the window in common with the baseline, {criteria.min_points} needed", 0.0
-    return _other_order(pair, "the baseline", criteria), float((pair.candidate[0, part] - pair.baseline[:, part].mean(axis=0)).mean())
+    if points < policy.min_points:
+        return f"{points} points in the window in common with the baseline, {policy.min_points} needed", 0.0
+    return _other_order(pair, "the baseline", policy), float((pair.candidate[0, part] - pair.baseline[:, part].mean(axis=0)).mean())
 
 
-def _other_order(pair: Aligned, of: str, criteria: Criteria) -> str:
+def _other_order(pair: Aligned, of: str, policy: Policy) -> str:
     """Why the first runs of a pair did not read the same batches, "" where they may have."""
     correlation = pair_correlation(pair.baseline[0], pair.candidate[0])
-    if criteria.pairing == "unpaired" or correlation is None or correlation >= SAME_ORDER:
+    if policy.pairing == "unpaired" or correlation is None or correlation >= SAME_ORDER:
         return ""
     return f"other data order than {of} (second differences correlate {correlation:.2f})"
 
 
-# The run noise that reruns show which were stopped early: trained from step 0 under the full schedule, and never judged as runs.
+# The run-to-run noise that reruns show which were stopped early: trained from step 0 under the full schedule, and never judged as runs.
 #
 # window the last 20 % of the planned steps before the earliest stop of the arm's reruns, but nothing before 30 % x_i mean loss of run i
 # there / the mean of the arm's full runs there: K full runs with their own prefix, N reruns SS SS(x of K + N runs) - SS(x of the K full
@@ -313,7 +313,7 @@ def _squares(values: FloatArray) -> float:
 # last tenth of its common points with its arm (at least 10) more than 3 % above that of the arm's full runs there.
 
 MIN_POINTS = 50  # in the prefix window; fewer only widen the floor, but too few say nothing
-MAX_NOISE_RUNS = 16  # per arm: the run noise of more is not known better, and the time to see copies grows with their square
+MAX_SHORT_RERUNS = 16  # per arm: the run-to-run noise of more is not known better, and the time to see copies grows with their square
 END_SHARE, END_POINTS, MAX_EXCESS = 0.1, 10, 0.03  # a rerun that ends further above its arm diverged
 
 
@@ -328,23 +328,23 @@ class EarlyStops:
 
 
 def usable_early_stops(
-    arms: Arms, controls: Controls, given: tuple[Sequence[Curve], Sequence[Curve]], criteria: Criteria, window: Window
+    arms: Arms, controls: Controls, given: tuple[Sequence[Curve], Sequence[Curve]], policy: Policy, window: Window
 ) -> tuple[EarlyStops, EarlyStops]:
     """The early-stopped reruns of baseline and candidate, `given` in that order."""
     known = (*arms.runs, *controls.used)
-    baseline = _usable(arms.baseline, given[0], known, criteria, window)
-    return baseline, _usable(arms.candidate, given[1], (*known, *baseline.used), criteria, window)
+    baseline = _usable(arms.baseline, given[0], known, policy, window)
+    return baseline, _usable(arms.candidate, given[1], (*known, *baseline.used), policy, window)
 
 
-def _usable(arm: Arm, given: Sequence[Curve], known: Sequence[Curve], criteria: Criteria, window: Window) -> EarlyStops:
+def _usable(arm: Arm, given: Sequence[Curve], known: Sequence[Curve], policy: Policy, window: Window) -> EarlyStops:
     used: list[Curve] = []
     left_out, diverged = [], []
     for number, run in enumerate(given, 1):
-        own = dataclasses.replace(run, seed=0) if criteria.pairing == "unpaired" else run
+        own = dataclasses.replace(run, seed=0) if policy.pairing == "unpaired" else run
         label = f"{run.label or f'rerun {number}'} of {arm.name}"
         bad = nonfinite([own], window.origin, window.last)
         reason = (
-            _not_a_rerun(arm, own, window, criteria)
+            _not_a_rerun(arm, own, window, policy)
             or (f"NaN or infinite loss at step {bad.first_step:,}" if bad.first_step is not None else "")
             or _dependent(own, (*known, *used))
         )
@@ -374,7 +374,7 @@ def _excess(arm: Arm, run: Curve, window: Window) -> float:
     return (own - level) / abs(level) if level != 0.0 else 0.0
 
 
-def _not_a_rerun(arm: Arm, run: Curve, window: Window, criteria: Criteria) -> str:
+def _not_a_rerun(arm: Arm, run: Curve, window: Window, policy: Policy) -> str:
     """Why a run is no rerun of the arm that was stopped in time, "" where it is."""
     if len(run.steps) == 0:
         return "it has no steps"
@@ -389,11 +389,11 @@ def _not_a_rerun(arm: Arm, run: Curve, window: Window, criteria: Criteria) -> st
         return f"its recipe is {run.recipe}, that of {arm.name} is {arm.recipe}"
     if run.rounding is not None and {own.rounding for own in arm.runs} - {None, run.rounding}:
         return f"its gradients were rounded otherwise ({run.rounding})"
-    if keys := confounding_keys([own.context for own in (*arm.runs, run)], criteria.may_differ):
+    if keys := confounding_keys([own.context for own in (*arm.runs, run)], policy.may_differ):
         return f"its record differs from that of {arm.name} in {', '.join(keys[:3])}"
-    if LEARNING_RATE not in criteria.may_differ and (rates := differing_rates((*arm.runs, run))) is not None:
+    if LEARNING_RATE not in policy.may_differ and (rates := differing_rates((*arm.runs, run))) is not None:
         return f"another learning rate at step {rates.step:,}, {rates.rate:.3g} against {rates.reference:.3g}"
-    return _other_order(align([next(own for own in arm.runs if own.seed == run.seed)], [run], window.last), arm.name, criteria)
+    return _other_order(align([next(own for own in arm.runs if own.seed == run.seed)], [run], window.last), arm.name, policy)
 
 
 def _stop(run: Curve, window: Window) -> float:

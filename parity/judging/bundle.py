@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from parity.judging.advice import LayerSnr
 from parity.judging.agreement import COMPARISONS, Comparison
-from parity.judging.arms import MAX_NOISE_RUNS
-from parity.judging.criteria import Multiplicity
+from parity.judging.arms import MAX_SHORT_RERUNS
 from parity.judging.curve import MAX_LOSS, Curve, FloatArray, IntArray, Rounding, curve_from_arrays
+from parity.judging.policy import Multiplicity, Policy, policy_from_mapping
 from parity.judging.secondary import TaskResult
 from parity.recipes import OTHER, RecipeError, check_recipe, check_rounding
 from parity.structure import ManifestError, optional, record, shown, typed
@@ -197,14 +197,15 @@ def unpack_array(data: bytes, name: str) -> IntArray | FloatArray:
 #
 # An array file belongs to one column of one run, so that a small manifest can't ask for a thousand copies of a large file.
 
-# Noise runs have a limit per arm. Every candidate is compared with every other, every run of an arm with every other.
+# Short reruns have a limit per arm. Every candidate is compared with every other, every run of an arm with every other.
 MAX_RUNS, MAX_CANDIDATES = 256, 64
-BASELINE, CANDIDATE, CONTROL, SHORTER, NOISE = "baseline", "candidate", "control", "shorter", "noise"
+BASELINE, CANDIDATE, CONTROL, SHORTER, SHORT_RERUN = "baseline", "candidate", "control", "shorter", "short_rerun"
+_SHORT_RERUNS = (SHORT_RERUN, "noise")  # the second word is that of judges before 0.6.0
 
 
 class Arms:
     """The runs of a manifest's `arms` by role: `baseline_name`, `baseline`, `candidates` by name, `controls`, `shorter`,
-    `noise_runs` by arm.
+    `short_reruns` by arm.
 
     Judge 0.1.0 took any word for a recipe: unless the `same_judge` made the bundle, an unknown one is read as `other:WORD`.
     """
@@ -216,12 +217,13 @@ class Arms:
         self.candidates: dict[str, list[Curve]] = {}
         self.controls: list[Curve] = []
         self.shorter: list[Curve] = []
-        self.noise_runs: dict[str, list[Curve]] = {}
+        self.short_reruns: dict[str, list[Curve]] = {}
         listed = typed(arms, list, "arms", "a list of arms")
         self._check_size(listed)
         for number, arm in enumerate(listed):
             where = f"arms[{number}]"
             role, name = (typed(arm[key], str, f"{where}.{key}") for key in ("role", "name"))
+            role = SHORT_RERUN if role in _SHORT_RERUNS else role
             runs = [_run(entry, remaining, f"{where}.runs[{index}]", same_judge=same_judge) for index, entry in enumerate(arm["runs"])]
             self._add(role, name, runs, where)
 
@@ -229,9 +231,11 @@ class Arms:
     def _check_size(arms: list[Any]) -> None:
         for number, arm in enumerate(arms):
             typed(typed(arm, dict, f"arms[{number}]", "an object").get("runs"), list, f"arms[{number}].runs", "a list of runs")
-            if arm.get("role") == NOISE and len(arm["runs"]) > MAX_NOISE_RUNS:
-                raise ManifestError(f"arms[{number}].runs are {len(arm['runs']):,} noise runs; expected at most {MAX_NOISE_RUNS} per arm")
-        judged = [arm for arm in arms if arm.get("role") != NOISE]
+            if arm.get("role") in _SHORT_RERUNS and len(arm["runs"]) > MAX_SHORT_RERUNS:
+                raise ManifestError(
+                    f"arms[{number}].runs are {len(arm['runs']):,} short reruns; expected at most {MAX_SHORT_RERUNS} per arm"
+                )
+        judged = [arm for arm in arms if arm.get("role") not in _SHORT_RERUNS]
         runs = sum(len(arm["runs"]) for arm in judged)
         if runs > MAX_RUNS or len(judged) > MAX_CANDIDATES + 3 or len(arms) > 2 * (MAX_CANDIDATES + 3):
             raise ManifestError(
@@ -239,9 +243,9 @@ class Arms:
             )
 
     def _add(self, role: str, name: str, runs: list[Curve], where: str) -> None:
-        if (role == BASELINE) == bool(self.baseline) or role not in (BASELINE, CANDIDATE, CONTROL, SHORTER, NOISE):
+        if (role == BASELINE) == bool(self.baseline) or role not in (BASELINE, CANDIDATE, CONTROL, SHORTER, SHORT_RERUN):
             raise ManifestError(
-                f"{where}.role is {shown(role)}; expected role 'baseline' once, first, then candidate, control, shorter and noise"
+                f"{where}.role is {shown(role)}; expected role 'baseline' once, first, then candidate, control, shorter and short_rerun"
             )
         if role == BASELINE:
             self.baseline_name, self.baseline = name or None, runs
@@ -250,10 +254,26 @@ class Arms:
         elif role == SHORTER:
             self.shorter += runs
         else:
-            by_name = self.noise_runs if role == NOISE else self.candidates
+            by_name = self.short_reruns if role == SHORT_RERUN else self.candidates
             if name in by_name:
                 raise ManifestError(f"{where}.name is {shown(name)} again; expected another name for each {role} arm")
             by_name[name] = runs
+
+
+_EARLIER_KEYS = {
+    "gates": "checks",
+    "baseline_run_floor": "baseline_run_noise",
+    "candidate_run_floor": "candidate_run_noise",
+    "run_floor_df": "run_noise_df",
+    "run_floor_evidence": "run_noise_evidence",
+}
+
+
+def policy_of(manifest: Mapping[str, Any]) -> Policy:
+    """The policy of a manifest; judges before 0.6.0 called it `criteria`, and some of its keys otherwise."""
+    if "criteria" not in manifest:
+        return policy_from_mapping(manifest["policy"])
+    return policy_from_mapping({_EARLIER_KEYS.get(key, key): value for key, value in manifest["criteria"].items()})
 
 
 def families_of(value: object) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """What one more pair of runs would make of a verdict: the chances that its interval then lies below the margin, above it, or on both sides.
 
 new mean    gap + d, d ~ N(0, se^2 - se'^2), where every true gap is equally likely beforehand
-se'         SE_run'^2 + SE_within'^2 with the run floors as they are
+se'         SE_run'^2 + SE_within'^2 with the run-to-run noise as it is
             seeds: SE_run'^2 = SE_run^2 S/(S + 1); replicates of one seed: tau_A^2/(K_A + 1) + tau_B^2/(K_B + 1)
             SE_within'^2 = SE_within^2 (1/(K_A + 1) + 1/(K_B + 1)) / (1/K_A + 1/K_B)
 new ends    those of the verdict, their distances from the mean in proportion to the half-width with SE' on df + 1; over seeds the new pair
@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from parity.judging import special
-from parity.judging.criteria import LOSS, POINTS_TO_FAIL, WIDE_MARGIN, Multiplicity
 from parity.judging.curve import FloatArray
 from parity.judging.document_types import ChancesDocument, ErrorPartsDocument, FloorsDocument, GapDocument, VerdictDocument
 from parity.judging.interval import t_quantile
+from parity.judging.policy import LOSS, POINTS_TO_FAIL, WIDE_MARGIN, Multiplicity
 from parity.structure import frozen
 
 # What an interval alone decides, so that another margin would change it; and what keeps back a pass whatever pairs of runs are added.
@@ -56,10 +56,10 @@ def chances_of(document: VerdictDocument) -> ChancesDocument | None:
         return None
     if not _all_finite(gap, margin["nats"], parts) or document["window"]["n"] < POINTS_TO_FAIL:
         return None
-    criteria = document["params"]["criteria"]
+    policy = document["params"]["policy"]
     now = _Error(**parts)
     then = _with_a_pair(now, document, tau)
-    nominal = float(criteria["confidence"])
+    nominal = float(policy["confidence"])
     level, within_level = gap["confidence"], _shared(document).within_confidence(nominal)
     spread = math.sqrt(max(now.run**2 + now.within**2 - then.run**2 - then.within**2, 0.0))
     moves = spread * special.ndtri((np.arange(QUANTILES) + 0.5) / QUANTILES)
@@ -71,9 +71,9 @@ def chances_of(document: VerdictDocument) -> ChancesDocument | None:
     fails = mean - down * nominal_half > margin_nats
     is_better = (mean + up * nominal_half < 0.0) & (mean <= -margin_nats)  # by more than the precision explains
     passes = (mean + up * half < margin_nats) & ~is_better
-    if criteria.get("two_sided"):
+    if policy.get("two_sided"):
         passes &= mean - down * half > -margin_nats
-    if _keeps_a_pass_back(document, criteria):
+    if _keeps_a_pass_back(document, policy):
         passes[:] = False
     passed, failed = float(passes.mean()), float(fails.mean())
     return {"pass": passed, "fail": failed, "undecided": 1.0 - passed - failed, "pairs": PAIRS}
@@ -113,17 +113,17 @@ def _shared(document: VerdictDocument) -> Multiplicity:
     return Multiplicity() if stated is None else Multiplicity(looks=stated["looks"], candidates=stated["candidates"])
 
 
-def _keeps_a_pass_back(document: VerdictDocument, criteria: dict[str, Any]) -> bool:
+def _keeps_a_pass_back(document: VerdictDocument, policy: dict[str, Any]) -> bool:
     """Whether something is known that refuses a pass, whatever the interval says after further runs."""
     codes, margin = document["codes"], document["margin"]
     refused = {
         "TOO_FEW_STEPS": True,
-        "AS_OF": criteria.get("as_of", "refuse") != "accept",
-        "RUN_NOISE_ASSUMED": criteria.get("assumed_noise") == "reject",
+        "AS_OF": policy.get("as_of", "refuse") != "accept",
+        "RUN_NOISE_ASSUMED": policy.get("assumed_noise") == "reject",
     }
-    is_wide = margin is not None and margin["rel"] > WIDE_MARGIN and criteria.get("wide_margin", "refuse") != "accept"
-    gates = [check["state"] for check in document["checks"] if check["role"] == "gate" and check["name"] != LOSS]
-    return is_wide or any(state != "pass" for state in gates) or any(holds and code in codes for code, holds in refused.items())
+    is_wide = margin is not None and margin["rel"] > WIDE_MARGIN and policy.get("wide_margin", "refuse") != "accept"
+    deciding = [check["state"] for check in document["checks"] if check["role"] == "decides" and check["name"] != LOSS]
+    return is_wide or any(state != "pass" for state in deciding) or any(holds and code in codes for code, holds in refused.items())
 
 
 def _all_finite(gap: GapDocument, margin: float, parts: ErrorPartsDocument) -> bool:

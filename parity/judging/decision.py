@@ -1,4 +1,4 @@
-"""What a decision consists of: verdict, reason code with its sentence, warnings; and the codes that only gates and evaluations have."""
+"""What a decision consists of: verdict, reason code with its sentence, warnings; and the codes that only checks and evaluations have."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -28,11 +28,11 @@ CheckName = Literal[
     "stability",
     "plan and window",
     "late phase",
-    "run noise",
+    "run-to-run noise",
     "gap against margin",
-    "gate",
+    "policy check",
 ]
-GATE: CheckName = "gate"
+POLICY_CHECK: CheckName = "policy check"
 
 
 def state_of(*, passes: bool, fails: bool) -> State:
@@ -102,76 +102,76 @@ class Decision:
         return (self.deciding.code, *(reason.code for reason in self.others))
 
 
-# Reason codes of the checks in addition to the loss: gates that a policy names, and the validation veto. `gates` applies them.
+# Reason codes of the checks in addition to the loss: those that a policy names, and the validation veto. `checks` applies them.
 
-# The checks that a policy can let decide in addition to the loss (`gates`): the code if one fails, and if it is open or could not be made.
-GATE_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
+# The checks that a policy can let decide in addition to the loss (`checks`): the code if one fails, and if it is open or could not be made.
+CHECK_CODES: Mapping[str, tuple[ReasonCode, ReasonCode]] = {
     "grad_norm": (
         ReasonCode(
             "GRAD_NORM_FAILS",
-            GATE,
-            means="gate grad_norm: the gradient norms differ by more than 10 %",
+            POLICY_CHECK,
+            means="check grad_norm: the gradient norms differ by more than 10 %",
             next_step="Look at the gradients by layer: the first layers to keep in bf16 are those whose norms differ.",
         ),
         ReasonCode(
             "GRAD_NORM_OPEN",
-            GATE,
-            means="gate grad_norm: undecided, or gradient norms were not recorded",
+            POLICY_CHECK,
+            means="check grad_norm: undecided, or gradient norms were not recorded",
             next_step="Record grad_norm in every run, before clipping; if it is recorded already, add runs.",
         ),
     ),
     "spikes": (
         ReasonCode(
             "SPIKES_FAILS",
-            GATE,
-            means="gate spikes: the candidate spikes more often than by chance",
+            POLICY_CHECK,
+            means="check spikes: the candidate spikes more often than by chance",
             next_step="Look at the candidate's spikes: keep the layers that start them in bf16, or lower the learning rate.",
         ),
         ReasonCode(
             "SPIKES_OPEN",
-            GATE,
-            means="gate spikes: undecided, or too few common steps to count spikes",
+            POLICY_CHECK,
+            means="check spikes: undecided, or too few common steps to count spikes",
             next_step="Look at the candidate's spikes: another run of both arms shows whether they are chance.",
         ),
     ),
     "validation_loss": (
         ReasonCode(
             "VALIDATION_LOSS_FAILS",
-            GATE,
-            means="gate validation_loss: the validation gap is above the margin",
+            POLICY_CHECK,
+            means="check validation_loss: the validation gap is above the margin",
         ),
         ReasonCode(
             "VALIDATION_LOSS_OPEN",
-            GATE,
-            means="gate validation_loss: undecided, or validation losses were not recorded",
+            POLICY_CHECK,
+            means="check validation_loss: undecided, or validation losses were not recorded",
             next_step="Evaluate all runs on the same steps of the window; if they are, add runs.",
         ),
     ),
     "accuracy": (
         ReasonCode(
             "ACCURACY_FAILS",
-            GATE,
-            means="gate accuracy: a downstream task is worse by more than its margin",
-            next_step="Evaluate another run of both arms before you give up the recipe: a single evaluation does not include run noise.",
+            POLICY_CHECK,
+            means="check accuracy: a downstream task is worse by more than its margin",
+            next_step="Evaluate another run of both arms before you give up the recipe: a single one does not include run-to-run noise.",
         ),
         ReasonCode(
             "ACCURACY_OPEN",
-            GATE,
-            means="gate accuracy: undecided, or no downstream accuracy was given",
+            POLICY_CHECK,
+            means="check accuracy: undecided, or no downstream accuracy was given",
             next_step="Give both arms' results by item on the same items, or evaluate more items.",
         ),
     ),
     "net_speedup": (
         ReasonCode(
             "NET_SPEEDUP_FAILS",
-            GATE,
-            means="gate net_speedup: slower to the same loss than the baseline",
+            POLICY_CHECK,
+            means="check net_speedup: slower to the same loss than the baseline",
             next_step="The token tax cancels the speed-up: quantize fewer layers, or look for what slows the step.",
         ),
         ReasonCode(
             "NET_SPEEDUP_OPEN",
-            GATE,
-            means="gate net_speedup: undecided, or step times were not recorded or cannot be compared",
+            POLICY_CHECK,
+            means="check net_speedup: undecided, or step times were not recorded or cannot be compared",
             next_step="Train both arms at the same time on one machine, or in turns with two runs each, and record step_seconds.",
         ),
     ),
@@ -201,12 +201,12 @@ IDENTICAL = ReasonCode(
     "IDENTICAL",
     "gap against margin",
     means="arms of one recipe, which differ in revision or environment, are equal at every logged step",
-    detail="run by run, bit for bit, with digits that show it; then no run noise and no number of points counts",
+    detail="run by run, bit for bit, with digits that show it; then no run-to-run noise and no number of points counts",
 )
 TOO_FEW_RUNS = ReasonCode(
     "TOO_FEW_RUNS",
-    "run noise",
-    means="an arm has a single run, and the loss is of a kind whose run noise cannot be assumed",
+    "run-to-run noise",
+    means="an arm has a single run, and the loss is of a kind whose run-to-run noise cannot be assumed",
     next_step="Add runs, so that each arm has at least two; five or more give a useful interval.",
 )
 RUNS_TRUNCATED = ReasonCode(

@@ -105,8 +105,8 @@ class EarlyStopsDocument(TypedDict):
 
 
 class FloorDocument(TypedDict):
-    """The run floor of one arm, nats, and what it rests on; `borrowed` only where a family lends, `early_stopped` where reruns were stopped
-    early."""
+    """The run-to-run noise of one arm, nats, and what it rests on; `borrowed` only where a family lends, `early_stopped` where reruns were
+    stopped early."""
 
     value: float
     rel: float | None
@@ -122,7 +122,7 @@ class FloorDocument(TypedDict):
 
 
 class FloorsDocument(TypedDict):
-    """The run floors of both arms."""
+    """The run-to-run noise of both arms."""
 
     baseline: FloorDocument
     candidate: FloorDocument
@@ -201,10 +201,10 @@ class AdviceDocument(TypedDict):
 
 
 class CheckDocument(TypedDict):
-    """A check of something other than the training loss; `role` is gate or advice, `state` None where it could not be made."""
+    """A check of something other than the training loss; `role` is decides or advises, `state` None where it could not be made."""
 
     name: str
-    role: Literal["gate", "advice"]
+    role: Literal["decides", "advises"]
     state: State | None
     sentence: str
 
@@ -343,12 +343,13 @@ class RunDocument(TypedDict):
 
 
 class InputsDocument(TypedDict):
-    """The runs of both arms, the controls and noise runs that count (those by side, where there are any), and the digest of the series."""
+    """The runs of both arms, the controls and short reruns that count (those by side, where there are any), and the digest of the
+    series."""
 
     baseline: list[RunDocument]
     candidate: list[RunDocument]
     controls: list[RunDocument]
-    noise_runs: NotRequired[dict[str, list[RunDocument]]]
+    short_reruns: NotRequired[dict[str, list[RunDocument]]]
     common_steps: int
     sha256_aligned: str
 

@@ -22,7 +22,7 @@ from parity.judging.bundle import (
     BASELINE,
     CANDIDATE,
     CONTROL,
-    NOISE,
+    SHORT_RERUN,
     SHORTER,
     UNREADABLE,
     ArchiveError,
@@ -35,15 +35,16 @@ from parity.judging.bundle import (
     multiplicity_of,
     pack_array,
     parse_json,
+    policy_of,
     read_members,
     task_results,
 )
-from parity.judging.criteria import Criteria, Multiplicity, criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.decision import WORST_FIRST, State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import KIND, EvaluationCase, EvaluationDocument, evaluation_case, manifest_of
-from parity.judging.floors import Floors, read_floors
+from parity.judging.noise_table import NoiseTable, read_noise_table
+from parity.judging.policy import Multiplicity, Policy
 from parity.judging.secondary import Evaluations
 from parity.judging.sign_offs import sha256_of, without_shown
 from parity.judging.verdict import Verdict, judge
@@ -53,7 +54,8 @@ from parity.version import JUDGE_VERSION
 AnyDocument = VerdictDocument | EvaluationDocument
 
 BUNDLE_SCHEMA = "parity.bundle/1"
-MANIFEST, VERDICT, EVALUATIONS, FLOORS = "manifest.json", "verdict.json", "evaluations.json", "floors.csv"
+MANIFEST, VERDICT, EVALUATIONS, NOISE_TABLE = "manifest.json", "verdict.json", "evaluations.json", "noise_table.csv"
+_EARLIER_TABLE = "floors.csv"  # of judges before 0.6.0
 SIGN_OFFS = "sign_offs.json"
 RELATIVE_TOLERANCE = 1e-9
 _SIGNED = {"candidate", "who", "state", "expires_at", "reason", "verdict_sha256"}
@@ -73,7 +75,7 @@ class Case:
 
     baseline: Sequence[Curve]
     candidates: Mapping[str, Sequence[Curve]]
-    criteria: Criteria
+    policy: Policy
     controls: Sequence[Curve] = ()
     planned_steps: int | None = None
     assume_complete: bool = False
@@ -81,9 +83,9 @@ class Case:
     baseline_name: str | None = None
     layer_snr_db: Mapping[str, LayerSnr] = field(default_factory=dict)
     evaluations: Evaluations = field(default_factory=dict)
-    floors: Floors | None = None
+    noise_table: NoiseTable | None = None
     families: Mapping[str, str] = field(default_factory=dict)
-    noise_runs: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
+    short_reruns: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
     multiplicity: Multiplicity | None = None
     shorter: Sequence[Curve] = ()
     compares: Mapping[str, Comparison] = field(default_factory=dict)
@@ -102,7 +104,7 @@ class Case:
         return judge(**fields_of(self))
 
     def arms(self) -> Iterator[tuple[str, str, Sequence[Curve]]]:
-        """Role, name and runs of each arm, then controls and shorter runs, then noise runs."""
+        """Role, name and runs of each arm, then controls and shorter runs, then short reruns."""
         yield BASELINE, self.baseline_name or "", self.baseline
         for name, runs in self.candidates.items():
             yield CANDIDATE, name, runs
@@ -110,8 +112,8 @@ class Case:
             yield CONTROL, "", self.controls
         if self.shorter:
             yield SHORTER, "", self.shorter
-        for name, runs in self.noise_runs.items():
-            yield NOISE, name, runs
+        for name, runs in self.short_reruns.items():
+            yield SHORT_RERUN, name, runs
 
 
 def bundle_bytes(case: Case | EvaluationCase, documents: Sequence[AnyDocument], sign_offs: Sequence[Mapping[str, Any]] = ()) -> bytes:
@@ -123,15 +125,15 @@ def bundle_bytes(case: Case | EvaluationCase, documents: Sequence[AnyDocument], 
         arms.append({"role": role, "name": name, "runs": described})
     if isinstance(case, Case) and case.evaluations:
         files[EVALUATIONS] = canonical_json(case.evaluations).encode()
-    if isinstance(case, Case) and case.families and case.floors is not None:
-        files[FLOORS] = case.floors.only(set(case.families.values())).csv().encode()
+    if isinstance(case, Case) and case.families and case.noise_table is not None:
+        files[NOISE_TABLE] = case.noise_table.only(set(case.families.values())).csv().encode()
     files[VERDICT] = canonical_json({"verdicts": [without_shown(document) for document in documents]}).encode()
     if sign_offs:
         files[SIGN_OFFS] = canonical_json({"sign_offs": list(sign_offs)}).encode()
     manifest = {
         "schema": BUNDLE_SCHEMA,
         "engine_version": documents[0]["engine_version"] if documents else JUDGE_VERSION,  # a stored verdict's judge may be an earlier one
-        "criteria": case.criteria.document(),
+        "policy": case.policy.document(),
         "planned_steps": case.planned_steps,
         **(_manifest_of(case) if isinstance(case, Case) else manifest_of(case)),
         "arms": arms,
@@ -310,14 +312,14 @@ def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case | Eva
     if manifest.get("kind") == KIND:
         return evaluation_case(manifest, arms)
     return Case(
-        **picked(arms, "baseline", "candidates", "controls", "shorter", "noise_runs", "baseline_name"),
-        criteria=criteria_from_mapping(manifest["criteria"]),
+        **picked(arms, "baseline", "candidates", "controls", "shorter", "short_reruns", "baseline_name"),
+        policy=policy_of(manifest),
         planned_steps=optional(manifest["planned_steps"], int, "planned_steps"),
         assume_complete=typed(manifest["assume_complete"], bool, "assume_complete"),
         layer_policy=optional(manifest["layer_policy"], str, "layer_policy"),
         layer_snr_db=layer_snrs(manifest.get("layer_snr_db", {})),
         evaluations=task_results(parse_json(files.get(EVALUATIONS, b"{}"))),
-        floors=read_floors(files[FLOORS].decode()) if FLOORS in files else None,
+        noise_table=read_noise_table(table.decode()) if (table := files.get(NOISE_TABLE, files.get(_EARLIER_TABLE))) is not None else None,
         families=families_of(manifest.get("families", {})),
         multiplicity=multiplicity_of(manifest.get("multiplicity")),
         compares=compares_of(manifest.get("compares", {})),

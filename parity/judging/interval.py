@@ -9,8 +9,8 @@ from functools import lru_cache
 import numpy as np
 
 from parity.judging import special
-from parity.judging.criteria import NOISE_FLOOR, NOISE_FLOOR_DF, PROFILES, Amount, Criteria
 from parity.judging.curve import Curve, FloatArray, IntArray, completeness_of, dot, usable
+from parity.judging.policy import NOISE_FLOOR, NOISE_FLOOR_DF, PROFILES, Amount, Policy
 from parity.judging.run_floor import RunFloor, RunTerm
 from parity.judging.schedule import constant_rate, contradicting_rate, not_at_end, recorded_rates
 from parity.judging.window import MANY_POINTS, StandardError, Window, block_average, make_window, mean_se, mean_ses
@@ -25,7 +25,7 @@ from parity.wording import percent
 #                S = (L1 - L2) q / (r^q - 1), for 0.25 <= N1/N <= 0.5. q is what the loss that is left is taken to fall by: L = E + A N^-q
 # constant rate  S = q A of that law, fitted to the last half of the baseline's loss: each of its points is a shorter run. As of the last
 #   step
-# error of S     from run noise: sqrt(2) tau q / (r^q - 1), r = 2 within one run, and of the fit; above 25 % of S nothing is said
+# error of S     from run-to-run noise: sqrt(2) tau q / (r^q - 1), r = 2 within one run, and of the fit; above 25 % of S nothing is said
 #
 # Never within one schedule that decays: most of what its loss falls is the decay, and S would be wrong by -39 to +206 %. Measured on a
 # law of cosine, decay phase and constant rate S is 3 to 8 % too small, so a margin in tokens too strict; q left out makes it 6 to 38 %
@@ -59,27 +59,27 @@ class NoSlope:
 
 
 def token_slope(
-    criteria: Criteria, shorter: Sequence[Curve], baseline: Sequence[Curve], window: Window, level: float, tau: float
+    policy: Policy, shorter: Sequence[Curve], baseline: Sequence[Curve], window: Window, level: float, tau: float
 ) -> TokenSlope | NoSlope:
-    """S at the end of `window`, where the baseline's loss is `level` nats and its run floor `tau`."""
-    stated = criteria.margin.slope if criteria.margin else None
+    """S at the end of `window`, where the baseline's loss is `level` nats and its run-to-run noise `tau`."""
+    stated = policy.margin.slope if policy.margin else None
     if stated is not None:
         return TokenSlope(nats=stated, error=0.0, basis="stated by the policy")
-    found = _of_shorter(criteria, shorter, window, level, tau) if shorter else _at_constant_rate(baseline, window, tau)
+    found = _of_shorter(policy, shorter, window, level, tau) if shorter else _at_constant_rate(baseline, window, tau)
     if isinstance(found, TokenSlope) and not found.error <= MAX_ERROR * found.nats:
         error = f"{found.nats:.3g} nats per e-fold with an error of {found.error:.2g}"
         return NoSlope(why=f"{found.basis} gives {error}; expected at most {percent(MAX_ERROR)} of it")
     return found
 
 
-def _of_shorter(criteria: Criteria, runs: Sequence[Curve], window: Window, level: float, tau: float) -> TokenSlope | NoSlope:
+def _of_shorter(policy: Policy, runs: Sequence[Curve], window: Window, level: float, tau: float) -> TokenSlope | NoSlope:
     lengths = [int(run.steps[-1]) - window.origin + 1 if len(run.steps) else 0 for run in runs]
     if min(lengths) != max(lengths):
         return NoSlope(why=f"the shorter baseline runs have {min(lengths):,} to {max(lengths):,} steps; expected equal lengths")
     share = lengths[0] / (window.last - window.origin + 1)
     if not LEAST_SHARE <= share <= LARGEST_SHARE:
         return NoSlope(why=f"the shorter baseline run has {percent(share)} of the baseline's steps; expected 25 to 50 %")
-    unfinished = _unfinished(runs, stated=criteria.schedule == "decayed")
+    unfinished = _unfinished(runs, stated=policy.schedule == "decayed")
     if unfinished is not None:
         return NoSlope(why=f"the shorter baseline run did not finish its schedule: {unfinished}")
     own = make_window(lengths[0], window.origin, window.fraction, "declared")
@@ -151,26 +151,28 @@ class Margin:
     tokens: float | None = None
 
 
-def determine_margin(criteria: Criteria, level: float, baseline_floor: RunFloor, slope: TokenSlope | None = None) -> Margin | None:
+def determine_margin(policy: Policy, level: float, baseline_floor: RunFloor, slope: TokenSlope | None = None) -> Margin | None:
     """The deciding margin where the baseline's loss is `level` nats; None for an unmeasured noise floor, or tokens without slope."""
     if level == 0.0:
         return None
-    stated = [(_nats(amount, level, slope), source) for amount, source in stated_margins(criteria)]
+    stated = [(_nats(amount, level, slope), source) for amount, source in stated_margins(policy)]
     if any(math.isnan(nats) for nats, _ in stated):
         return None
-    if criteria.profile == NOISE_FLOOR:
+    if policy.profile == NOISE_FLOOR:
         if baseline_floor.measured is None or baseline_floor.measured_df < NOISE_FLOOR_DF or baseline_floor.one_apart:
             return None
-        stated.append((NOISE_FLOOR_MULTIPLE * baseline_floor.measured, f"profile {NOISE_FLOOR}: 3 sqrt(2) x the baseline's run floor"))
+        stated.append(
+            (NOISE_FLOOR_MULTIPLE * baseline_floor.measured, f"profile {NOISE_FLOOR}: 3 sqrt(2) x the baseline's run-to-run noise")
+        )
     nats, source = min(stated)
     return Margin(nats=nats, rel=nats / level, source=source, tokens=None if slope is None else slope.tokens(nats))
 
 
-def stated_margins(criteria: Criteria) -> list[tuple[Amount, str]]:
+def stated_margins(policy: Policy) -> list[tuple[Amount, str]]:
     """The margins that the policy states as amounts, each with its source; a noise floor is not one of them."""
-    stated = [] if criteria.margin is None else [(criteria.margin, str(criteria.margin))]
-    amount = PROFILES[criteria.profile] if criteria.profile is not None else None
-    return stated if amount is None else [*stated, (amount, f"profile {criteria.profile}: {amount}")]
+    stated = [] if policy.margin is None else [(policy.margin, str(policy.margin))]
+    amount = PROFILES[policy.profile] if policy.profile is not None else None
+    return stated if amount is None else [*stated, (amount, f"profile {policy.profile}: {amount}")]
 
 
 def _nats(amount: Amount, level: float, slope: TokenSlope | None) -> float:
@@ -278,7 +280,8 @@ def interval(mean: float, within: StandardError, run: RunTerm, sides: tuple[Side
 
 
 def exact_interval(rounding: float, run: RunTerm) -> Interval:
-    """The gap of runs that are equal one for one: zero, within what rounding hides (nats); no run noise counts, for none was drawn."""
+    """The gap of runs that are equal one for one: zero, within what rounding hides (nats); no run-to-run noise counts, for none was
+    drawn."""
     return Interval(
         mean=0.0,
         se=0.0,
@@ -299,8 +302,9 @@ def exact_interval(rounding: float, run: RunTerm) -> Interval:
 # largest for hi hi* is the mirror image. Without them one point of 5 nats, a ramp or one broken run of three widens the error so far that
 # a fail is undone.
 #
-# Below 30 points a series made better counts for lo* only where run noise leads its half-width: correlated gaps would fail by it too
-# often (11 to 16 % at a lag-1 correlation of 0.8; with run noise in the lead at most 1.1 %). Long series are averaged in blocks first.
+# Below 30 points a series made better counts for lo* only where run-to-run noise leads its half-width: correlated gaps would fail by it too
+# often (11 to 16 % at a lag-1 correlation of 0.8; with run-to-run noise in the lead at most 1.1 %). Long series are averaged in blocks
+# first.
 
 ALL_CAPS, CAPS_OF_MANY, SPLITS = 60, 20, 8
 BLOCKS = 512  # of a longer series: caps and levels move whole stretches, which means of blocks show as well
@@ -385,7 +389,7 @@ class RunNoise:
 
 
 def noise_of(gap: Interval, level: float) -> RunNoise:
-    """The run noise of an interval at a loss of `level` nats."""
+    """The run-to-run noise of an interval at a loss of `level` nats."""
     return RunNoise(level=level, term=gap.run, changed=_both(side.run_terms[1:] if side else () for side in gap.sides))
 
 

@@ -1,4 +1,4 @@
-"""Which run floor an arm may borrow from a family, what its own runs leave of the loan, and the lists that show it."""
+"""Which run-to-run noise an arm may borrow from a family, what its own runs leave of the loan, and the lists that show it."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from parity.judging import special
-from parity.judging.criteria import STOCHASTIC_FACTOR
 from parity.judging.curve import ROUNDINGS, FloatArray, Rounding
-from parity.judging.floors import (
+from parity.judging.noise_table import (
     ANY_DECODER,
     EMULATED,
     MAX_DF,
@@ -17,7 +16,7 @@ from parity.judging.floors import (
     ONE_SIDED,
     Family,
     FamilyFloor,
-    Floors,
+    NoiseTable,
     RerunGroup,
     drawn_in,
     fit_emulated,
@@ -28,10 +27,11 @@ from parity.judging.floors import (
     log_variances,
     moments,
 )
+from parity.judging.policy import STOCHASTIC_FACTOR
 from parity.structure import frozen
 from parity.wording import count, percent
 
-# How much families differ, and so what run floor a model that belongs to none of them starts from: the family `any-decoder`.
+# How much families differ, and so what run-to-run noise a model that belongs to none of them starts from: the family `any-decoder`.
 #
 # per family f, with its groups' e_g, t_g (`model`) and their variance between groups v_f = max(0, v):
 #     e_f = sum w_g e_g, w_g ~ 1/(t_g + v_f), t_f = 1/sum 1/(t_g + v_f)      the family's log variance, and its error's variance
@@ -71,7 +71,7 @@ class FamilyNoise:
 
     @property
     def share(self) -> float:
-        """The family's run noise as a share of the loss."""
+        """The family's run-to-run noise as a share of the loss."""
         return math.exp(self.log_variance / 2.0)
 
     @property
@@ -81,9 +81,9 @@ class FamilyNoise:
         return self.share * math.exp(-reach), self.share * math.exp(reach)
 
 
-def evidence_families(floors: Floors) -> tuple[FamilyNoise, ...]:
+def evidence_families(noise_table: NoiseTable) -> tuple[FamilyNoise, ...]:
     """The families of the table that count here, with their groups that do; a family with an unusable row does not count."""
-    families = [family for family in floors.families.values() if not family.problems]
+    families = [family for family in noise_table.families.values() if not family.problems]
     counted = {
         family.name: tuple(g for g in family.groups if (g.start, g.schedule, g.rounding) == ("scratch", "finished", "nearest"))
         for family in families
@@ -91,9 +91,9 @@ def evidence_families(floors: Floors) -> tuple[FamilyNoise, ...]:
     return tuple(_noise(name, groups) for name, groups in counted.items() if sum(group.df for group in groups) >= MIN_FAMILY_DF)
 
 
-def fit_between(floors: Floors, rounding: Rounding) -> FamilyFloor:
+def fit_between(noise_table: NoiseTable, rounding: Rounding) -> FamilyFloor:
     """Fit the families of the table. Raises ValueError with fewer than 4 that count."""
-    families = evidence_families(floors)
+    families = evidence_families(noise_table)
     if len(families) < MIN_FAMILIES:
         raise ValueError(
             f"{count(len(families), 'family', 'families')} of decoders trained from scratch to the end of their schedule, rounding to "
@@ -135,7 +135,7 @@ def _noise(name: str, groups: tuple[RerunGroup, ...]) -> FamilyNoise:
     return FamilyNoise(name=name, groups=groups, log_variance=float(weights @ logs) / total, error=1.0 / total, within=within)
 
 
-# How far a comparison's own runs contradict the family whose run floor it borrows, and what is left of the loan.
+# How far a comparison's own runs contradict the family whose run-to-run noise it borrows, and what is left of the loan.
 #
 # p = P(F(d, df_lent) >= s_own^2/s0^2) s_own: spread of the own runs on d degrees of freedom; no own reruns: p = 1 weight = min(1, p /
 # 0.2) 1: the family counts in full; the conflict is named below p = 0.05 tau0^2 = weight s0^2 + (1 - weight) wide^2 wide: the largest of
@@ -193,8 +193,8 @@ def agreement(own: Spread, floor: FamilyFloor) -> Agreement:
 # Which floor an arm may borrow: that of the groups in the family it names that round as the arm does, or the reason why it gets none.
 #
 # A family is only ever used for the arm that names it. `any-decoder` names no family: a decoder trained from scratch to the end of its
-# schedule that has none on record (`floors.between`). Jobs of engine emulated borrow without naming a family (`floors.emulated`). An arm
-# whose rounding is not on record counts as stochastic, as everywhere.
+# schedule that has none on record (`noise_table.between`). Jobs of engine emulated borrow without naming a family (`noise_table.emulated`).
+# An arm whose rounding is not on record counts as stochastic, as everywhere.
 
 LEAST_SHARE = 1e-4  # of the loss; the least that a public family lends is 0.028 %
 
@@ -239,40 +239,40 @@ class Loan:
 
 
 def between_families(*lenders: Lender | None) -> bool:
-    """Whether all of them lend the one estimate of `floors.between`; two arms that do are wrong together, however each rounds."""
+    """Whether all of them lend the one estimate of `noise_table.between`; two arms that do are wrong together, however each rounds."""
     return all(lender is not None and lender.floor is not None and lender.floor.families > 0 for lender in lenders)
 
 
 class Lenders:
     """The lenders of a comparison by arm; each family is fitted once. Raises ValueError where a family is named without a table."""
 
-    def __init__(self, floors: Floors | None, families: Mapping[str, str]) -> None:
-        if families and floors is None:
-            raise ValueError(f"families are {dict(families)} without floors; expected a table of floors to borrow from")
-        self._floors = floors
+    def __init__(self, noise_table: NoiseTable | None, families: Mapping[str, str]) -> None:
+        if families and noise_table is None:
+            raise ValueError(f"families are {dict(families)} without noise_table; expected a table of noise_table to borrow from")
+        self._noise_table = noise_table
         self._families = families
         self._fitted: dict[tuple[str, Rounding], Lender] = {}
 
     def of(self, arm: str, rounding: Rounding) -> Lender | None:
         """The lender of an arm that rounds so; None where the arm names no family."""
         family = self._families.get(arm)
-        if family is None or self._floors is None:
+        if family is None or self._noise_table is None:
             return None
         if (family, rounding) not in self._fitted:
-            self._fitted[family, rounding] = find_lender(self._floors, family, rounding)
+            self._fitted[family, rounding] = find_lender(self._noise_table, family, rounding)
         return self._fitted[family, rounding]
 
 
-def find_lender(floors: Floors, name: str, rounding: Rounding) -> Lender:
+def find_lender(noise_table: NoiseTable, name: str, rounding: Rounding) -> Lender:
     """What the family lends to an arm of that rounding; a refusal has its reason."""
     if name == ANY_DECODER:
         try:
-            return Lender(family=name, floor=fit_between(floors, rounding))
+            return Lender(family=name, floor=fit_between(noise_table, rounding))
         except ValueError as error:
             return refused(name, str(error))
-    family = floors.families.get(name)
+    family = noise_table.families.get(name)
     if family is None:
-        return refused(name, "the floors table has no family of this name")
+        return refused(name, "the noise table has no family of this name")
     if family.problems:
         more = f", and {count(len(family.problems) - 1, 'more row')} like it" if len(family.problems) > 1 else ""
         return refused(name, f"a row of it is not usable ({family.problems[0]}{more})")
@@ -302,7 +302,7 @@ def refused(name: str, reason: str) -> Lender:
 
 def _nothing_of(rounding: Rounding, others: set[Rounding | None], bit_equal: int) -> str:
     if not others:
-        return f"all its reruns are equal bit for bit ({count(bit_equal, 'group')}), which shows no run noise"
+        return f"all its reruns are equal bit for bit ({count(bit_equal, 'group')}), which shows no run-to-run noise"
     stated = sorted(word for word in others if word)
     have = f"its groups round {' or '.join(stated)}" if stated else "it is not stated how its groups round"
     return f"it has no group with {rounding} rounding, as the arm has or is taken to have; {have}"
@@ -323,32 +323,32 @@ class FamilyRow:
     refused: str
 
 
-def family_rows(floors: Floors) -> list[FamilyRow]:
+def family_rows(noise_table: NoiseTable) -> list[FamilyRow]:
     """The rows of all families of a table, in order of their names."""
-    return [row for family in floors.families.values() for row in _of_family(floors, family)]
+    return [row for family in noise_table.families.values() for row in _of_family(noise_table, family)]
 
 
-def any_decoder_rows(floors: Floors) -> list[FamilyRow]:
+def any_decoder_rows(noise_table: NoiseTable) -> list[FamilyRow]:
     """What a table says of the level between families (`between`), per class of rounding."""
     rows = []
     for rounding in ROUNDINGS:
-        lender = find_lender(floors, ANY_DECODER, rounding)
+        lender = find_lender(noise_table, ANY_DECODER, rounding)
         groups, runs = (lender.floor.groups, lender.floor.runs) if lender.floor else (0, 0)
         rows.append(FamilyRow(name=ANY_DECODER, rounding=rounding, groups=groups, runs=runs, floor=lender.floor, refused=lender.refused))
     return rows
 
 
-def outliers_of(floors: Floors, name: str) -> set[str]:
+def outliers_of(noise_table: NoiseTable, name: str) -> set[str]:
     """The names of the groups of a family that were drawn in, of any class of rounding."""
-    lent = (find_lender(floors, name, rounding).floor for rounding in ROUNDINGS)
+    lent = (find_lender(noise_table, name, rounding).floor for rounding in ROUNDINGS)
     return {outlier for floor in lent if floor is not None for outlier in floor.outliers}
 
 
-def _of_family(floors: Floors, family: Family) -> Iterator[FamilyRow]:
+def _of_family(noise_table: NoiseTable, family: Family) -> Iterator[FamilyRow]:
     classes: list[Rounding | None] = [one for one in (*ROUNDINGS, None) if any(group.rounding == one for group in family.groups)]
     for rounding in classes or [None]:
         groups = [group for group in family.groups if group.rounding == rounding]
-        lender = find_lender(floors, family.name, rounding) if rounding else None
+        lender = find_lender(noise_table, family.name, rounding) if rounding else None
         yield FamilyRow(
             name=family.name,
             rounding=rounding,

@@ -25,11 +25,11 @@ from parity.judging.agreement import (
     without_assumed_floor,
 )
 from parity.judging.arms import Arm, Arms, Controls, EarlyStops, make_arms, usable_controls, usable_early_stops
-from parity.judging.criteria import ONE_LOOK, POINTS_TO_PASS, Amount, Criteria, Multiplicity
 from parity.judging.curve import FORKED_FROM, LOADED, START, Curve, FloatArray, IntArray, Rounding, all_usable, usable
 from parity.judging.independence import MIN_COMMON, NOISELESS, VISIBLE_STEPS, pairs_to_test, resemblance, rounding_step, shared_start
 from parity.judging.lending import Lender, Lenders, refused
 from parity.judging.pairing import SAME_ORDER, Aligned, align, common_losses, is_proven_somewhere, worst_correlation
+from parity.judging.policy import ONE_LOOK, POINTS_TO_PASS, Amount, Multiplicity, Policy
 from parity.judging.run_floor import Lending
 from parity.judging.schedule import ScheduleState, log_slope, schedule_state
 from parity.judging.window import Window, decay_phase, planned_share, step_noise
@@ -68,7 +68,7 @@ class Measurements:
     """
 
     compares: Comparison
-    criteria: Criteria
+    policy: Policy
     multiplicity: Multiplicity
     arms: Arms
     lending: Lending
@@ -99,12 +99,12 @@ class Measurements:
     @property
     def confidence(self) -> float:
         """The confidence of the interval that is shown and that decides: the policy's, shared by its looks and candidates."""
-        return self.multiplicity.confidence(self.criteria.confidence)
+        return self.multiplicity.confidence(self.policy.confidence)
 
     @property
     def levels(self) -> tuple[float, float]:
         """That confidence, and the one of its error within pairs, which looks do not share."""
-        return self.multiplicity.levels(self.criteria.confidence)
+        return self.multiplicity.levels(self.policy.confidence)
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -117,7 +117,7 @@ class FurtherRuns(NamedTuple):
     baseline's recipe on fewer tokens."""
 
     controls: Sequence[Curve] = ()
-    noise_runs: tuple[Sequence[Curve], Sequence[Curve]] = ((), ())
+    short_reruns: tuple[Sequence[Curve], Sequence[Curve]] = ((), ())
     shorter: Sequence[Curve] = ()
 
 
@@ -128,25 +128,25 @@ def measure(
     compared: Compared,
     baseline: Sequence[Curve],
     candidate: Sequence[Curve],
-    criteria: Criteria,
+    policy: Policy,
     window: Window,
     lenders: Lenders,
     further: FurtherRuns = NO_FURTHER_RUNS,
     multiplicity: Multiplicity = ONE_LOOK,
 ) -> Measurements:
     """Measure two arms of at least one run each in a registered window."""
-    window = decay_phase(window, baseline[0], criteria.min_points)
+    window = decay_phase(window, baseline[0], policy.min_points)
     compares = compared.compares
-    arms = make_arms(compared[:2], baseline, candidate, criteria, window)
+    arms = make_arms(compared[:2], baseline, candidate, policy, window)
     aligned = align(*arms.both_runs, window.last)
-    usable = usable_controls(arms, further.controls, criteria, window)
-    early = usable_early_stops(arms, usable, further.noise_runs, criteria, window)
+    usable = usable_controls(arms, further.controls, policy, window)
+    early = usable_early_stops(arms, usable, further.short_reruns, policy, window)
     resolved = resolution(*arms.both_runs, window)
     r_pair = worst_correlation(aligned, *arms.both_runs)
     proven = r_pair is None or r_pair >= SAME_ORDER or is_proven_somewhere(aligned)
-    schedule = _schedule(arms, window, criteria)
+    schedule = _schedule(arms, window, policy)
     base_lender, cand_lender = (
-        _lender(arm, declared, lenders, schedule) for arm, declared in zip(arms.both, criteria.run_floors, strict=True)
+        _lender(arm, declared, lenders, schedule) for arm, declared in zip(arms.both, policy.run_floors, strict=True)
     )
     lending = base_lender, cand_lender
     pairs = pairs_to_test(*arms.both_runs)
@@ -159,7 +159,7 @@ def measure(
             part=part,
             arms=arms,
             controls=usable,
-            criteria=criteria,
+            policy=policy,
             quantum=resolved.quantum,
             shorter=further.shorter,
             lending=lending,
@@ -173,10 +173,10 @@ def measure(
             statistics = measure_window(dataclasses.replace(pair, exact=identical.rounding), window)
     are_recipes = compares == RECIPE
     alike = not are_recipes and arms.share_seeds and same_first_batch(*arms.both_runs, resolved.quantum)
-    ratio = noise_ratio(aligned, resolved.quantum, same_batches=(proven or alike) and criteria.pairing == "paired")
+    ratio = noise_ratio(aligned, resolved.quantum, same_batches=(proven or alike) and policy.pairing == "paired")
     return Measurements(
         compares=compares,
-        criteria=criteria,
+        policy=policy,
         multiplicity=multiplicity,
         arms=arms,
         lending=lending,
@@ -190,7 +190,7 @@ def measure(
         r_pair=r_pair,
         batches_proven=proven,
         same_data_recorded=same_data_recorded(arms.runs),
-        differing_context=confounding_context(((*baseline, *further.controls), candidate), criteria.may_differ, compares),
+        differing_context=confounding_context(((*baseline, *further.controls), candidate), policy.may_differ, compares),
         resolution=resolved,
         noise_ratio=ratio,
         same_first_batch=alike,
@@ -198,7 +198,7 @@ def measure(
         mismatch=find_mismatch(*arms.both_runs, aligned, r_pair, resolved.quantum),
         equal_start=equal_start(*arms.both_runs, resolved.quantum) if are_recipes else None,
         resemblance=next((why for run, other in pairs if are_recipes and (why := resemblance(run, other)) is not None), None),
-        worst_run=_worst_run(arms, window, criteria, schedule, statistics),
+        worst_run=_worst_run(arms, window, policy, schedule, statistics),
         shared_start=_shared_start(arms, pairs if are_recipes else ()),
         without_assumed_floor=without_assumed_floor(arms.runs),
         identical=identical,
@@ -254,37 +254,35 @@ def _lift(arms: Arms, steps: IntArray, ratio: float | None, window: Window) -> F
     return lift
 
 
-def _worst_run(
-    arms: Arms, window: Window, criteria: Criteria, schedule: ScheduleState, statistics: WindowStatistics | None
-) -> RunGap | None:
+def _worst_run(arms: Arms, window: Window, policy: Policy, schedule: ScheduleState, statistics: WindowStatistics | None) -> RunGap | None:
     if statistics is None or statistics.margin is None or arms.pairing.by == "unknown":
         return None
-    return worst_run(arms, window, criteria, schedule.assumed_slope, statistics.baseline.level, statistics.margin.nats)
+    return worst_run(arms, window, policy, schedule.assumed_slope, statistics.baseline.level, statistics.margin.nats)
 
 
 def lender_for(arm: str, rounding: Rounding, declared: Amount | None, lenders: Lenders) -> Lender | None:
-    """What an arm may borrow by its name and rounding; a run floor that the policy declares counts more."""
+    """What an arm may borrow by its name and rounding; run-to-run noise that the policy declares counts more."""
     lender = lenders.of(arm, rounding)
     if lender is None or lender.floor is None or declared is None:
         return lender
-    return refused(lender.family, f"the policy declares the run floor of {arm} ({declared})")
+    return refused(lender.family, f"the policy declares the run-to-run noise of {arm} ({declared})")
 
 
-def began_loaded(arms: Arms, criteria: Criteria) -> bool:
+def began_loaded(arms: Arms, policy: Policy) -> bool:
     """Whether the policy states that all runs began with trained weights, or the record of every run does."""
-    return criteria.start == LOADED or all(run.context.get(START) == LOADED for run in arms.runs)
+    return policy.start == LOADED or all(run.context.get(START) == LOADED for run in arms.runs)
 
 
-def _schedule(arms: Arms, window: Window, criteria: Criteria) -> ScheduleState:
+def _schedule(arms: Arms, window: Window, policy: Policy) -> ScheduleState:
     """The state of the schedule, with the steepest slope of a run of the baseline: a worse candidate must not change its own noise."""
-    loaded = began_loaded(arms, criteria)
+    loaded = began_loaded(arms, policy)
     slopes = []
     for run in arms.baseline.runs:
         end = int(np.searchsorted(run.steps, window.last, side="right"))
         some = slice(0, end, 1 + end // SLOPE_SAMPLE)
         steps, loss = run.steps[some], run.loss[some]
         slopes.append(log_slope(steps[usable(loss)], loss[usable(loss)], loaded=loaded))
-    return schedule_state(arms.both_runs, window, criteria, max(slopes))
+    return schedule_state(arms.both_runs, window, policy, max(slopes))
 
 
 def _lender(arm: Arm, declared: Amount | None, lenders: Lenders, schedule: ScheduleState) -> Lender | None:

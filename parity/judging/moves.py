@@ -8,16 +8,16 @@ level = 1 - (1 - C) / m for each of m compared neighbours (Bonferroni): a histor
 
 Verdicts on the same series count once: reruns of a deterministic trainer add nothing. Neighbours that answer different questions (model,
 data, policy ...) are not compared. Only neighbours are: means over longer stretches would find smaller moves, but not the commit.
-Can fail: a run floor that was assumed (`run_floor`); a commit that was not judged, which is why a move names both of its sides.
+Can fail: run-to-run noise that was assumed (`run_floor`); a commit that was not judged, which is why a move names both of its sides.
 """
 
 import math
 from collections.abc import Sequence
 from typing import Literal
 
-from parity.judging.criteria import Multiplicity
 from parity.judging.document_types import VerdictDocument
 from parity.judging.interval import Interval, interval
+from parity.judging.policy import Multiplicity
 from parity.judging.run_floor import RunTerm
 from parity.judging.window import StandardError
 from parity.structure import frozen
@@ -28,7 +28,7 @@ CONFIDENCE = 0.95  # of all neighbours of a history together
 
 @frozen
 class Point:
-    """One measured gap, nats: the variances (nats^2) of its two run floors and within the pair, with degrees of freedom.
+    """One measured gap, nats: the variances (nats^2) of the run-to-run noise of both arms and within the pair, with degrees of freedom.
 
     `baseline` names the baseline's curves (equal names: the same curves), `series` all aligned losses, `question` what was compared.
     """
@@ -56,8 +56,8 @@ class Group:
 class Move:
     """The difference between a group and the measured one before it, with its interval at `confidence`, nats.
 
-    `what`: `worse` and `better` where the interval excludes zero, `none` where run noise explains the difference, `not compared` where
-    the groups answer different questions. `skipped`: groups between them without a gap.
+    `what`: `worse` and `better` where the interval excludes zero, `none` where run-to-run noise explains the difference, `not compared`
+    where the groups answer different questions. `skipped`: groups between them without a gap.
     """
 
     before: str

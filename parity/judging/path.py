@@ -2,13 +2,14 @@
 
 at step t   the judge's gap and interval for the runs cut at t, over the window that its rule gives there: the last fraction of the steps
             so far, of a decay phase that part, and at least 8 common points
-run noise   tau_A(t) = tau_A L(t) / L: the verdict's own run floors as shares of the baseline's loss L, with their degrees of freedom, and
+run-to-run noise   tau_A(t) = tau_A L(t) / L: the verdict's own run-to-run noise as shares of the baseline's loss L, with their degrees of
+freedom, and
             what the verdict leaves of them where runs are capped; nothing is estimated or borrowed anew
 as it was   which runs count, their pairs, the state of the schedule, the rounding and the confidence are the verdict's
 
-Assumption that can fail: run noise is the same share of the loss on the way as at the end. Runs of an unfinished schedule differ more (4 to
-20 times as much at 8B), so an early point says where the gap was, not how surely a verdict on the cut runs would have stood there. Points
-hold one by one, not all at once.
+Assumption that can fail: run-to-run noise is the same share of the loss on the way as at the end. Runs of an unfinished schedule differ
+more (4 to 20 times as much at 8B), so an early point says where the gap was, not how surely a verdict on the cut runs would have stood
+there. Points hold one by one, not all at once.
 """
 
 import bisect
@@ -18,7 +19,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from parity.judging.criteria import POINTS_TO_FAIL
 from parity.judging.curve import IntArray
 from parity.judging.document_types import EvaluationPathDocument, PathPointDocument, VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
@@ -27,6 +27,7 @@ from parity.judging.evaluations.measured import Measured, over_clusters
 from parity.judging.evaluations.rules import Question, clustered
 from parity.judging.interval import noise_of
 from parity.judging.measurements import Measurements
+from parity.judging.policy import POINTS_TO_FAIL
 from parity.judging.verdict import Verdict
 from parity.judging.window import Window, decay_phase, make_window
 from parity.judging.window_statistics import PairInWindow, WindowStatistics, gap_with_noise
@@ -53,7 +54,7 @@ def _earlier_points(m: Measurements, statistics: WindowStatistics, steps: IntArr
         part=m.window.part(m.aligned.steps),
         arms=m.arms,
         controls=m.controls,
-        criteria=m.criteria,
+        policy=m.policy,
         quantum=m.resolution.quantum,
         multiplicity=m.multiplicity,
         exact=m.identical.rounding if m.identical else None,
@@ -85,7 +86,7 @@ def _window_at(m: Measurements, step: int) -> Window:
     """The window that the verdict's rule gives for runs which end at this step."""
     own = m.window
     window = make_window(own.planned_steps, own.origin, own.fraction, own.plan, last=step, unreached=own.unreached)
-    return decay_phase(window, m.arms.baseline.given[0], m.criteria.min_points)
+    return decay_phase(window, m.arms.baseline.given[0], m.policy.min_points)
 
 
 def some_of(steps: IntArray) -> IntArray:

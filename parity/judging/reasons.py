@@ -1,4 +1,4 @@
-"""The decision table: pass, fail or inconclusive. The first rule of this file that holds decides; afterwards `gates` may take back a pass.
+"""The decision table: pass, fail or inconclusive. The first rule of this file that holds decides; afterwards `checks` may take back a pass.
 
 Each reason is one entry: its code, what it means, what to do next, and the function that returns its sentence where it holds. The pass is
 non-inferiority: the upper end of the interval is below the margin. A candidate that is better than the baseline by more than the margin
@@ -23,12 +23,11 @@ from parity.judging.agreement import (
     SMOOTHED_WEIGHT,
     contradicted,
 )
-from parity.judging.criteria import POINTS_TO_FAIL, WIDE_MARGIN, Criteria
 from parity.judging.curve import Curve, FloatArray
 from parity.judging.decision import (
     AS_OF,
+    CHECK_CODES,
     FAIL,
-    GATE_CODES,
     IDENTICAL,
     INCONCLUSIVE,
     PASS,
@@ -43,6 +42,7 @@ from parity.judging.decision import (
 from parity.judging.interval import Margin, NoSlope
 from parity.judging.measurements import Measurements, began_loaded
 from parity.judging.pairing import OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER
+from parity.judging.policy import POINTS_TO_FAIL, WIDE_MARGIN, Policy
 from parity.judging.schedule import MAX_BEYOND, beyond_plan, differing_rates
 from parity.judging.secondary import GRAD_NORM, gap_before_window, norm_ratio
 from parity.judging.warnings import (
@@ -167,7 +167,7 @@ def _empty(m: Measurements) -> str | None:
 )
 def _steps_shifted(m: Measurements) -> str | None:
     shift = m.mismatch.shift
-    if shift is None or m.criteria.pairing == "unpaired":
+    if shift is None or m.policy.pairing == "unpaired":
         return None
     ahead = "ahead of" if shift > 0 else "behind"
     return (
@@ -247,7 +247,7 @@ DATA_ORDER_MISMATCH = ReasonCode(
     "DATA_ORDER_MISMATCH",
     "same data order",
     means="the arms read other data, or the same data in another order, or it is not shown that they did not",
-    next_step="Train both arms with the same seed and data order, or declare the arms unpaired in the criteria.",
+    next_step="Train both arms with the same seed and data order, or declare the arms unpaired in the policy.",
 )
 
 
@@ -270,7 +270,7 @@ def _rounding_explains(m: Measurements) -> bool:
 
 
 def _pairing_unseen(m: Measurements) -> bool:
-    return m.criteria.pairing == "paired" and m.r_pair is not None and m.r_pair < SAME_ORDER and not m.same_data_recorded
+    return m.policy.pairing == "paired" and m.r_pair is not None and m.r_pair < SAME_ORDER and not m.same_data_recorded
 
 
 ARM_AVERAGED = ReasonCode(
@@ -323,28 +323,28 @@ def _baseline_invalid(m: Measurements) -> str | None:
     INCONCLUSIVE,
     "LOSS_NOT_NATS",
     "input",
-    means="the loss is not a cross-entropy in nats, so relative margins and run floors mean nothing",
+    means="the loss is not a cross-entropy in nats, so relative margins and run-to-run noise mean nothing",
     next_step="Give the cross-entropy per token in nats, state --loss-unit other for a loss such as a mean squared error, or state the "
-    "margin and both run floors in absolute units.",
+    "margin and the run-to-run noise of both arms in absolute units.",
     next_step_of_job="Report the cross-entropy per token in nats, or write loss_unit: other for a loss such as a mean squared error, "
-    "or the margin and both run floors in absolute units, into the criteria of a new job.",
+    "or the margin and the run-to-run noise of both arms in absolute units, into the policy of a new job.",
 )
 def _not_nats(m: Measurements) -> str | None:
     if m.statistics is None:
         return None
     level = m.statistics.baseline.level
-    absolute = m.statistics.margin is not None and m.criteria.is_absolute
-    words = None if absolute else no_relative_margin(level, m.criteria)
+    absolute = m.statistics.margin is not None and m.policy.is_absolute
+    words = None if absolute else no_relative_margin(level, m.policy)
     return f"The baseline's loss in the window is {level:.4g}; {words}." if words else None
 
 
-def no_relative_margin(level: float, criteria: Criteria) -> str | None:
+def no_relative_margin(level: float, policy: Policy) -> str | None:
     """Why no share of a loss at this level says how good a model is; None where one does."""
-    if criteria.loss_unit == "other":
+    if policy.loss_unit == "other":
         return None if level > 0.0 else "expected a loss above 0, of which a margin can be a share"
     if MIN_LEVEL_NATS <= level <= MAX_LEVEL_NATS:
         return None
-    return f"expected a cross-entropy in nats, {MIN_LEVEL_NATS:g} to {MAX_LEVEL_NATS:g}, of which margin and run noise can be shares"
+    return f"expected a cross-entropy in nats, {MIN_LEVEL_NATS:g} to {MAX_LEVEL_NATS:g}, of which margin and run-to-run noise can be shares"
 
 
 @decides(
@@ -437,8 +437,8 @@ def _candidate_unstable(m: Measurements, s: WindowStatistics, margin: Margin) ->
 @decides(
     INCONCLUSIVE,
     "MARGIN_UNDETERMINED",
-    "run noise",
-    means="the noise-floor margin has no measured run floor, or one baseline run lies apart, or a margin in tokens has no slope",
+    "run-to-run noise",
+    means="the noise-floor margin has no measured run-to-run noise, or one baseline run lies apart, or a margin in tokens has no slope",
     next_step="Add baseline reruns as replicates or with --control, look at a run that lies apart, state the slope of a margin in "
     "tokens, or choose another margin.",
     next_step_of_job="Add replicates or controls of the baseline, look at a run that lies apart, state the slope of a margin in "
@@ -447,35 +447,35 @@ def _candidate_unstable(m: Measurements, s: WindowStatistics, margin: Margin) ->
 def _margin_undetermined(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.margin is not None:
         return None
-    if m.criteria.margin is not None and m.criteria.margin.unit == "tokens" and isinstance(m.statistics.token_slope, NoSlope):
-        return f"A margin of {m.criteria.margin} is no amount in nats yet: {m.statistics.token_slope.why}."
+    if m.policy.margin is not None and m.policy.margin.unit == "tokens" and isinstance(m.statistics.token_slope, NoSlope):
+        return f"A margin of {m.policy.margin} is no amount in nats yet: {m.statistics.token_slope.why}."
     if m.statistics.floors[0].one_apart:
         return (
             "The noise-floor margin has no yardstick: one run of the baseline ends far from the others, further than their spread explains."
         )
-    return "The noise-floor margin needs a measured run floor of the baseline: at least 4 baseline runs or controls of one seed."
+    return "The noise-floor margin needs measured run-to-run noise of the baseline: at least 4 baseline runs or controls of one seed."
 
 
 @decides(
     INCONCLUSIVE,
     "RUN_NOISE_UNKNOWN",
-    "run noise",
-    means="nothing is assumed about the run noise of such a model, and it is neither measured nor borrowed",
+    "run-to-run noise",
+    means="nothing is assumed about the run-to-run noise of such a model, and it is neither measured nor borrowed",
     detail="on record are a model below 10 million parameters, an encoder (BERT, T5), binary weights, or engine emulated",
     next_step="Add replicates to both arms, or controls of the baseline, until 4 degrees of freedom are measured; or name a family of "
-    "reruns that is like these runs (--family, with --floors for a table of your own).",
+    "reruns that is like these runs (--family, with --noise-table for a table of your own).",
     next_step_of_job="Add replicates to both arms, or controls of the baseline, until 4 degrees of freedom are measured; or name a "
     "family of reruns that is like these runs (family in the job file).",
 )
 def _noise_unknown(m: Measurements) -> str | None:
-    declared = None not in m.criteria.run_floors
+    declared = None not in m.policy.run_floors
     if m.without_assumed_floor is None or m.statistics is None or not m.statistics.noise_is_assumed or declared:
         return None
     return noise_unknown(m.without_assumed_floor)
 
 
 def noise_unknown(record: str) -> str:
-    """That nothing is assumed of the run noise of such models, by what the record says of them."""
+    """That nothing is assumed of the run-to-run noise of such models, by what the record says of them."""
     return f"The record says {record}: nothing is assumed about how much such runs differ, and it was not measured."
 
 
@@ -539,7 +539,7 @@ def _unstable(m: Measurements) -> str | None:
 
 @decides_as(INCONCLUSIVE, DATA_ORDER_MISMATCH)
 def _data_order(m: Measurements) -> str | None:
-    if m.criteria.pairing == "unpaired":
+    if m.policy.pairing == "unpaired":
         return None
     if not m.arms.share_seeds:
         return "The arms have no seed in common, so no two runs read the same data in the same order."
@@ -583,14 +583,14 @@ def _data_order(m: Measurements) -> str | None:
 )
 def _too_few(m: Measurements) -> str | None:
     points = m.statistics.n if m.statistics else 0
-    if points >= m.criteria.min_points:
+    if points >= m.policy.min_points:
         return None
     strides = [max(run.completeness.stride or 1 for run in arm.runs) for arm in m.arms.both]
     if strides[0] != strides[1]:
         every = f"the arms are logged every {strides[0]:,} and {strides[1]:,} steps"
         return f"The window has {count(points, 'common step')}: {every}. Log both at the same steps."
-    whole = round(m.criteria.min_points / m.criteria.window_fraction)
-    return f"The window has {count(points, 'common step')}; a pass needs {m.criteria.min_points}, so about {whole:,} logged steps in all."
+    whole = round(m.policy.min_points / m.policy.window_fraction)
+    return f"The window has {count(points, 'common step')}; a pass needs {m.policy.min_points}, so about {whole:,} logged steps in all."
 
 
 @decides(
@@ -615,7 +615,7 @@ def _confounded(m: Measurements) -> str | None:
     next_step="Train all runs with one schedule, or list learning_rate in the policy's may_differ where it is part of the recipe.",
 )
 def _rates_differ(m: Measurements) -> str | None:
-    if LEARNING_RATE in m.criteria.may_differ:
+    if LEARNING_RATE in m.policy.may_differ:
         return None
     worst = differing_rates(m.arms.runs)
     if worst is None:
@@ -739,7 +739,7 @@ def _better(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     next_step="Check that both arms start from the same initialization and batch, and log the same loss.",
 )
 def _start_differs(m: Measurements) -> str | None:
-    if m.mismatch.start is None or m.criteria.pairing == "unpaired" or _costs_precision_at_first(m):
+    if m.mismatch.start is None or m.policy.pairing == "unpaired" or _costs_precision_at_first(m):
         return None
     side = "above" if m.mismatch.start > 0.0 else "below"
     return f"The first loss of {m.arms.candidate.name} is {percent(abs(m.mismatch.start))} {side} that of {m.arms.baseline.name}."
@@ -748,7 +748,7 @@ def _start_differs(m: Measurements) -> str | None:
 def _costs_precision_at_first(m: Measurements) -> bool:
     """Whether a candidate that begins worse only has trained weights rounded: the same batches, and never a lower loss (or other units)."""
     proven = m.r_pair is not None and m.r_pair >= SURELY_SAME_ORDER
-    return m.mismatch.start is not None and m.mismatch.start > 0.0 and proven and began_loaded(m.arms, m.criteria)
+    return m.mismatch.start is not None and m.mismatch.start > 0.0 and proven and began_loaded(m.arms, m.policy)
 
 
 @decides(
@@ -798,7 +798,7 @@ def rolled_back(candidate: str, runs: Sequence[Curve], level: float) -> str | No
     "those of the baseline. List grad_norm in may_differ where the arms log different norms.",
 )
 def _grad_norm_apart(m: Measurements) -> str | None:
-    if GRAD_NORM in m.criteria.may_differ:
+    if GRAD_NORM in m.policy.may_differ:
         return None
     ratio = norm_ratio(*m.arms.both_runs, m.aligned.steps[m.window.part(m.aligned.steps)])
     if ratio is None or 1.0 / NORMS_APART < ratio < NORMS_APART:
@@ -808,15 +808,15 @@ def _grad_norm_apart(m: Measurements) -> str | None:
 
 @decides(
     INCONCLUSIVE,
-    "NOISE_RUN_DIVERGED",
+    "SHORT_RERUN_DIVERGED",
     "finite losses",
     means="a rerun that was stopped early ends more than 3 % above its arm, or has NaN or infinite losses at its end or in more than "
     "1 % of its steps",
     next_step="Find out why that rerun diverged: a recipe that sometimes diverges is not at parity on average.",
 )
-def _noise_run_diverged(m: Measurements) -> str | None:
+def _short_rerun_diverged(m: Measurements) -> str | None:
     diverged = [label for early in m.early for label in early.diverged]
-    return f"{count(len(diverged), 'noise run')} diverged: {'; '.join(diverged)}." if diverged else None
+    return f"{count(len(diverged), 'short rerun')} diverged: {'; '.join(diverged)}." if diverged else None
 
 
 @decides(
@@ -918,10 +918,10 @@ def _spikes_hide(m: Measurements, s: WindowStatistics, margin: Margin) -> str | 
 @decides_as(INCONCLUSIVE, VALIDATION_LOSS_WORSE)
 @with_margin
 def _validation_before(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
-    """The last evaluation before the window, where the window has none in common; `gates` looks at those of the window."""
-    if m.criteria.validation != "veto":
+    """The last evaluation before the window, where the window has none in common; `checks` looks at those of the window."""
+    if m.policy.validation != "veto":
         return None
-    before = gap_before_window(*m.arms.both_runs, m.window, s.interval.run, m.criteria.confidence)
+    before = gap_before_window(*m.arms.both_runs, m.window, s.interval.run, m.policy.confidence)
     if before is None or before[1] <= margin.nats:
         return None
     where = f"At step {before[0]:,}, the last common evaluation,"
@@ -933,7 +933,7 @@ def _validation_before(m: Measurements, s: WindowStatistics, margin: Margin) -> 
 def _margin_of_few_digits(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     """Batch noise wider than a printed step averages the rounding away, so that a long curve shows less than a step."""
     printed = m.resolution.quantum
-    if m.criteria.is_absolute or printed <= s.sigma_step or _within_margin(m) is None:
+    if m.policy.is_absolute or printed <= s.sigma_step or _within_margin(m) is None:
         return None
     return few_digits(margin, printed) if margin.nats < MIN_PRINTED_STEPS * printed else None
 
@@ -942,23 +942,25 @@ def few_digits(margin: Margin, printed: float) -> str:
     """The sentence for a relative margin below 4 steps of the losses as they are printed (nats)."""
     return (
         f"The margin of {margin.nats:.2g} is below {MIN_PRINTED_STEPS} steps of {printed:.2g}, to which the losses are printed: expected "
-        "more digits, or a margin and run floors in absolute units."
+        "more digits, or a margin and run-to-run noise in absolute units."
     )
 
 
 @decides_as(INCONCLUSIVE, decision.TOO_FEW_RUNS)
 def _single_runs_of_another_loss(m: Measurements) -> str | None:
-    if m.criteria.loss_unit != "other" or min(len(m.arms.baseline.runs), len(m.arms.candidate.runs)) > 1 or _within_margin(m) is None:
+    if m.policy.loss_unit != "other" or min(len(m.arms.baseline.runs), len(m.arms.candidate.runs)) > 1 or _within_margin(m) is None:
         return None
     return ANOTHER_LOSS
 
 
-ANOTHER_LOSS = "The loss is no cross-entropy, so its run noise cannot be assumed from cross-entropies: a pass needs two runs per arm."
+ANOTHER_LOSS = (
+    "The loss is no cross-entropy, so its run-to-run noise cannot be assumed from cross-entropies: a pass needs two runs per arm."
+)
 
 
 @decides_as(INCONCLUSIVE, RUN_NOISE_ASSUMED)
 def _noise_rejected(m: Measurements) -> str | None:
-    return noise_assumed(m) if m.criteria.assumed_noise == "reject" else None
+    return noise_assumed(m) if m.policy.assumed_noise == "reject" else None
 
 
 @decides(
@@ -970,7 +972,7 @@ def _noise_rejected(m: Measurements) -> str | None:
 )
 @with_margin
 def _margin_wide(m: Measurements, _s: WindowStatistics, margin: Margin) -> str | None:
-    if margin.rel <= WIDE_MARGIN or m.criteria.wide_margin == "accept" or _within_margin(m) is None:
+    if margin.rel <= WIDE_MARGIN or m.policy.wide_margin == "accept" or _within_margin(m) is None:
         return None
     return f"The margin of {_nats(m, margin)} nats is {percent(margin.rel)} of the loss."
 
@@ -978,7 +980,7 @@ def _margin_wide(m: Measurements, _s: WindowStatistics, margin: Margin) -> str |
 @decides_as(INCONCLUSIVE, AS_OF)
 def _passes_as_of(m: Measurements) -> str | None:
     would_pass = m.identical is not None or _within_margin(m) is not None
-    return as_of(m) if m.criteria.as_of != "accept" and would_pass else None
+    return as_of(m) if m.policy.as_of != "accept" and would_pass else None
 
 
 @decides_as(PASS, IDENTICAL)
@@ -998,7 +1000,7 @@ def _identical(m: Measurements) -> str | None:
 @with_margin
 def _within_margin(m: Measurements, _s: WindowStatistics, margin: Margin) -> str | None:
     lo, hi = _bounds(m)
-    if not hi < margin.nats or (m.criteria.two_sided and not lo > -margin.nats):
+    if not hi < margin.nats or (m.policy.two_sided and not lo > -margin.nats):
         return None
     return f"The upper end of the interval ({_interval(m, margin)}) is below the margin of {_nats(m, margin)} nats."
 
@@ -1024,7 +1026,7 @@ def _bounds(m: Measurements) -> tuple[float, float]:
 
 def _nominal_bounds(m: Measurements) -> tuple[float, float]:
     """The interval of a fail and of a veto: further looks and candidates must not make either harder to reach."""
-    return m.statistics.interval.bounds(m.criteria.confidence) if m.statistics else NOT_KNOWN
+    return m.statistics.interval.bounds(m.policy.confidence) if m.statistics else NOT_KNOWN
 
 
 def _interval(m: Measurements, margin: Margin) -> str:
@@ -1041,9 +1043,10 @@ def _decimals(m: Measurements, margin: Margin) -> int:
 
 
 def table() -> tuple[tuple[State | None, ReasonCode], ...]:
-    """Every reason code once, with the state that it decides: rows in their order, gates, validation, evaluations, then warnings (None)."""
-    gates = [row for fails, opens in GATE_CODES.values() for row in ((FAIL, fails), (INCONCLUSIVE, opens))]
-    rows: list[tuple[State | None, ReasonCode]] = [*((state, entry) for state, entry, _ in _TABLE), *gates]
+    """Every reason code once, with the state that it decides: rows in their order, checks, validation, evaluations, then warnings
+    (None)."""
+    checks = [row for fails, opens in CHECK_CODES.values() for row in ((FAIL, fails), (INCONCLUSIVE, opens))]
+    rows: list[tuple[State | None, ReasonCode]] = [*((state, entry) for state, entry, _ in _TABLE), *checks]
     rows.append((INCONCLUSIVE, VALIDATION_LOSS_WORSE))
     rows += [(INCONCLUSIVE, entry) for entry in decision.DECIDING]
     rows += [(None, entry) for entry in (*WARNING_CODES, *decision.WARNINGS)]

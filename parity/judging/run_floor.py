@@ -9,10 +9,10 @@ import numpy as np
 
 from parity.judging import special
 from parity.judging.arms import SHARED_VARIANCE, EarlySpread
-from parity.judging.criteria import FINISHED_FLOOR, FLOOR_PER_SLOPE, STOCHASTIC_FACTOR, UNFINISHED_FLOOR, Amount, Criteria
 from parity.judging.curve import FloatArray, Rounding
-from parity.judging.floors import FamilyFloor
 from parity.judging.lending import Lender, Loan, Spread, agreement, between_families
+from parity.judging.noise_table import FamilyFloor
+from parity.judging.policy import FINISHED_FLOOR, FLOOR_PER_SLOPE, STOCHASTIC_FACTOR, UNFINISHED_FLOOR, Amount, Policy
 from parity.recipes import rounds_to_nearest
 from parity.structure import frozen
 
@@ -39,7 +39,7 @@ _NUMPY_ADDS_IN_PARTS = 8  # numbers, or more
 
 @frozen
 class Prior:
-    """A run floor before the arm's own runs: `tau` in nats, `df` it is worth, where it comes from, and the loan where it is borrowed.
+    """Run-to-run noise before the arm's own runs: `tau` in nats, `df` it is worth, where it comes from, and the loan where it is borrowed.
 
     All that are `assumed` are one guess, scaled to the rounding of each arm.
     """
@@ -108,14 +108,14 @@ def assume_stochastic(recipe: str | None, rounding: Rounding | None = None) -> b
 
 
 def assumed_share(slope: float | None) -> float:
-    """The run floor that is assumed for rounding to nearest, as a share of the loss, at a slope per e-fold (None: finished)."""
+    """The run-to-run noise that is assumed for rounding to nearest, as a share of the loss, at a slope per e-fold (None: finished)."""
     return FINISHED_FLOOR if slope is None else max(UNFINISHED_FLOOR, FLOOR_PER_SLOPE * abs(slope))
 
 
 def prior_for(
     recipe: str | None,
     declared: Amount | None,
-    criteria: Criteria,
+    policy: Policy,
     level: float,
     rounding: Rounding | None = None,
     *,
@@ -123,9 +123,9 @@ def prior_for(
 ) -> Prior:
     """The prior of one arm: the policy's own, else what is assumed at this slope of an unfinished run (None: a finished one)."""
     if declared is not None:
-        evidence = f" ({criteria.run_floor_evidence})" if criteria.run_floor_evidence else ""
-        return Prior(tau=declared.nats(level), df=criteria.run_floor_df, basis=f"declared by the policy: {declared}{evidence}")
-    other = criteria.loss_unit == "other"
+        evidence = f" ({policy.run_noise_evidence})" if policy.run_noise_evidence else ""
+        return Prior(tau=declared.nats(level), df=policy.run_noise_df, basis=f"declared by the policy: {declared}{evidence}")
+    other = policy.loss_unit == "other"
     share = assumed_share(0.0 if slope is None and other else slope)
     state = "a finished schedule" if slope is None else "an unfinished run"
     if other:
@@ -133,7 +133,7 @@ def prior_for(
     if assume_stochastic(recipe, rounding):
         share *= STOCHASTIC_FACTOR
         state += " with stochastic or unstated rounding"
-    return Prior(tau=share * level, df=criteria.run_floor_df, basis=f"assumed for {state}: {100 * share:.3g} % of the loss", assumed=True)
+    return Prior(tau=share * level, df=policy.run_noise_df, basis=f"assumed for {state}: {100 * share:.3g} % of the loss", assumed=True)
 
 
 class Rounds(Protocol):
@@ -145,11 +145,11 @@ class Rounds(Protocol):
     def rounding(self) -> Rounding | None: ...
 
 
-def priors_for(arms: tuple[Rounds, Rounds], criteria: Criteria, level: float, slope: float | None = None) -> tuple[Prior, Prior]:
+def priors_for(arms: tuple[Rounds, Rounds], policy: Policy, level: float, slope: float | None = None) -> tuple[Prior, Prior]:
     """`prior_for` of baseline and candidate."""
     baseline, candidate = (
-        prior_for(arm.recipe, declared, criteria, level, arm.rounding, slope=slope)
-        for arm, declared in zip(arms, criteria.run_floors, strict=True)
+        prior_for(arm.recipe, declared, policy, level, arm.rounding, slope=slope)
+        for arm, declared in zip(arms, policy.run_floors, strict=True)
     )
     return baseline, candidate
 
@@ -277,12 +277,12 @@ def _prior_weight(floor: RunFloor) -> float:
     return floor.prior.df / floor.df
 
 
-# The priors of a pair of which an arm borrows its run floor from a family (`floors`).
+# The priors of a pair of which an arm borrows its run-to-run noise from a family (`noise_table`).
 #
 # x = sum of squares of own runs / s0^2 on their degrees of freedom: reruns of each arm, and for S > 1 seeds the spread of the S paired
 # gaps over S (tau_A0^2/K_A + tau_B0^2/K_B), the variance that the priors expect. Arms that borrow the same floor share one estimate:
 # their own runs are pooled, and both get the same prior, so that `run_term` counts it once. Sums in nats^2. Can fail: see
-# `floors.conflict`.
+# `noise_table`.
 
 NO_LENDERS = (None, None)
 Lending = tuple[Lender | None, Lender | None]
@@ -290,7 +290,7 @@ Lending = tuple[Lender | None, Lender | None]
 
 @frozen
 class OwnRuns:
-    """What the runs of a pair show of the run noise: squares (nats^2) and df of each arm's reruns, and of the gaps over seeds.
+    """What the runs of a pair show of the run-to-run noise: squares (nats^2) and df of each arm's reruns, and of the gaps over seeds.
 
     `gap_runs` is K_A/S and K_B/S, the runs of each arm per seed.
     """

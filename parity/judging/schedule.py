@@ -6,9 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, dot, once_per_run, usable
 from parity.judging.pairing import align
+from parity.judging.policy import Policy
 from parity.judging.window import CONSTANT_RATE_TOLERANCE, LEARNING_RATE, Window
 from parity.structure import frozen
 
@@ -347,15 +347,15 @@ class ScheduleState:
 
     @property
     def assumed_slope(self) -> float | None:
-        """The slope that the assumed run noise has to follow; None for a finished run."""
+        """The slope that the assumed run-to-run noise has to follow; None for a finished run."""
         return None if self.finished else self.slope
 
 
-def schedule_state(arms: tuple[Sequence[Curve], Sequence[Curve]], window: Window, criteria: Criteria, slope: float) -> ScheduleState:
+def schedule_state(arms: tuple[Sequence[Curve], Sequence[Curve]], window: Window, policy: Policy, slope: float) -> ScheduleState:
     """The state of the schedule of the runs of both arms in their window."""
     runs = (*arms[0], *arms[1])
     recorded = all(any(recorded_rates(run) is not None for run in arm) for arm in arms)
-    stated = criteria.schedule == "decayed"
+    stated = policy.schedule == "decayed"
     if window.unreached and window.plan != "unknown":
         why = window.unreached
     elif stated:

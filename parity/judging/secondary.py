@@ -8,7 +8,6 @@ from dataclasses import field
 import numpy as np
 
 from parity.judging import special
-from parity.judging.criteria import Criteria, pairs_confidence
 from parity.judging.curve import Curve, FloatArray, IntArray, between, median
 from parity.judging.decision import state_of
 from parity.judging.document_types import (
@@ -24,6 +23,7 @@ from parity.judging.interval import TokenSlope, t_quantile
 from parity.judging.lending import Lenders
 from parity.judging.measurements import Compared, Measurements, measure
 from parity.judging.pairing import SAME_ORDER
+from parity.judging.policy import Policy, pairs_confidence
 from parity.judging.run_floor import RunTerm
 from parity.judging.schedule import constant_rate
 from parity.judging.speed import NotComparable, TokenTax, fit_law, net_speedup, tax_of_slope, throughput, token_tax
@@ -102,7 +102,7 @@ def _clipped_share(arm: tuple[Curve, ...], steps: IntArray) -> float | None:
 
 def _between_runs(left: FloatArray, right: FloatArray, within_df: float) -> tuple[float, float, str]:
     if len(left) < 2 or len(right) < 2:
-        return 0.0, within_df, "one run in an arm: run noise is not in the interval"
+        return 0.0, within_df, "one run in an arm: run-to-run noise is not in the interval"
     parts = [float(arm.mean(axis=1).var(ddof=1)) / len(arm) for arm in (left, right)]
     return sum(parts), float(min(len(left), len(right)) - 1), "spread of the runs"
 
@@ -119,7 +119,7 @@ def _log_norm(run: Curve, steps: IntArray) -> FloatArray:
 #
 # gap = mean over the window's evaluations of candidate minus baseline; SE^2 = SE_run^2 (of the training loss) + var(d)/n
 #
-# Can fail: a run floor of validation losses may differ from that of training losses; with one evaluation the second term is 0.
+# Can fail: run-to-run noise of validation losses may differ from that of training losses; with one evaluation the second term is 0.
 
 VALIDATION_LOSS = "validation_loss"
 
@@ -214,27 +214,27 @@ def compare_peers(
     names: tuple[str, str],
     first: Sequence[Curve],
     second: Sequence[Curve],
-    criteria: Criteria,
+    policy: Policy,
     window: Window,
     lenders: Lenders,
     candidates: int = 2,
 ) -> PeerDocument:
-    """Compare the second candidate with the first, with the same window, noises and run floors as a verdict.
+    """Compare the second candidate with the first, with the same window, noises and run-to-run noise as a verdict.
 
     The intervals of all pairs of `candidates` hold together at the policy's confidence, whatever the number of looks.
     """
-    m = measure(Compared(*names), first, second, criteria, window, lenders)
-    measured = throughput(*m.arms.both_runs, criteria.confidence)
+    m = measure(Compared(*names), first, second, policy, window, lenders)
+    measured = throughput(*m.arms.both_runs, policy.confidence)
     ratio = None if measured is None or isinstance(measured, NotComparable) else measured["ratio"]
-    paired = criteria.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or m.same_data_recorded
+    paired = policy.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or m.same_data_recorded
     faster = f", step speed {ratio['value']:.3f} x ({ratio['lo']:.3f} to {ratio['hi']:.3f})" if ratio else ""
     if m.statistics is None or not paired:
         sentence = f"{names[1]} and {names[0]} have no common late window of one data order{faster}"
         return PeerDocument(name=names[0], gap=None, lo=None, hi=None, speed=ratio, sentence=f"{sentence}.")
-    confidence = pairs_confidence(criteria.confidence, candidates)
+    confidence = pairs_confidence(policy.confidence, candidates)
     lo, hi = m.statistics.interval.bounds(confidence)
     words = "differ" if lo > 0.0 or hi < 0.0 else "are indistinguishable"
-    together = "" if confidence == criteria.confidence else f", {level_percent(confidence)} each so that all pairs hold together"
+    together = "" if confidence == policy.confidence else f", {level_percent(confidence)} each so that all pairs hold together"
     gap = f"gap {signed(m.statistics.interval.mean, 4)} nats ({interval_words(lo, hi, 4)}{together})"
     sentence = f"{names[1]} and {names[0]} {words}: {gap}{faster}."
     return PeerDocument(name=names[0], gap=m.statistics.interval.mean, lo=lo, hi=hi, speed=ratio, sentence=sentence)
@@ -245,8 +245,8 @@ def compare_peers(
 # paired: d_i = correct_candidate(i) - correct_baseline(i), mean d -+ z sd(d)/sqrt(n) (the McNemar-type interval of a difference)
 # unpaired: p_c - p_b with Newcombe's hybrid score interval (Wilson limits of each proportion)
 #
-# Can fail: items that share a passage are not independent, and one evaluation of one run says nothing about run noise. Source: Newcombe
-# 1998, methods 10 (unpaired); Agresti and Min 2005 (paired, Wald with 1/2 pseudo-count).
+# Can fail: items that share a passage are not independent, and one evaluation of one run says nothing about run-to-run noise. Source:
+# Newcombe 1998, methods 10 (unpaired); Agresti and Min 2005 (paired, Wald with 1/2 pseudo-count).
 
 MAX_CHOICES = 1000
 
@@ -328,12 +328,12 @@ def _z(confidence: float) -> float:
 
 # Downstream evaluations of two arms, task by task: accuracy, its difference with interval, non-inferior or not (formulas: `evaluations`).
 #
-# Paired items where both arms give results by item, else two proportions. Advice, unless the policy's `gates` names `accuracy`; then
+# Paired items where both arms give results by item, else two proportions. Advice, unless the policy's `checks` names `accuracy`; then
 # every task must be non-inferior for a pass (no correction is needed for that) and one task that is surely worse fails.
 #
-# end = gap -+ hypot(end of the items' interval - gap, t(4) 0.4 sqrt(2) points) run noise of one evaluation of one run an arm, assumed at
-# chance: (p - p0) / (1 - p0) < 0.1 of the baseline, p0 = 1 / choices the accuracy of guessing, 0 for free answers: there models whose
-# losses differ by several percent are apart by nothing but noise, so the task is not judged; where p0 is not known, no task fails
+# end = gap -+ hypot(end of the items' interval - gap, t(4) 0.4 sqrt(2) points) run-to-run noise of one evaluation of one run an arm,
+# assumed at chance: (p - p0) / (1 - p0) < 0.1 of the baseline, p0 = 1 / choices the accuracy of guessing, 0 for free answers: there models
+# whose losses differ by several percent are apart by nothing but noise, so the task is not judged; where p0 is not known, no task fails
 #
 # A public task is known by the first words of its name: "arc_challenge acc_norm, 25 shots" is ARC, "mmlu_pro" is not MMLU. Tasks whose
 # items have different numbers of choices (TruthfulQA mc1, BIG-bench, AGIEval) are left out. Source: the tasks' papers;
@@ -375,12 +375,12 @@ def check_arms(evaluations: Evaluations, baseline: str, candidates: Collection[s
         raise EvaluationError(f"an evaluation was given for {given}; expected {baseline} and at least one of {', '.join(candidates)}")
 
 
-def downstream_gaps(evaluations: Evaluations, baseline: str, candidate: str, criteria: Criteria) -> tuple[TaskDocument, ...]:
+def downstream_gaps(evaluations: Evaluations, baseline: str, candidate: str, policy: Policy) -> tuple[TaskDocument, ...]:
     """Every common task of two arms; nothing where the candidate was not evaluated. Raises EvaluationError that names the arms."""
     if candidate not in evaluations:
         return ()
     try:
-        return compare_tasks(evaluations[baseline], evaluations[candidate], criteria.accuracy_margin_points, criteria.confidence)
+        return compare_tasks(evaluations[baseline], evaluations[candidate], policy.accuracy_margin_points, policy.confidence)
     except ValueError as error:
         raise EvaluationError(f"evaluations of {baseline} and {candidate}: {error}") from None
 
@@ -463,7 +463,7 @@ def chance_level(choices: int | None) -> float | None:
 # What is measured in addition to the loss: gradient norms, validation loss, downstream tasks, token tax, throughput, net speed-up,
 # spikes.
 #
-# All of it advises; `gates` says which of it the policy lets decide.
+# All of it advises; `checks` says which of it the policy lets decide.
 
 
 @frozen
@@ -485,7 +485,7 @@ class Advisory:
 
 def measure_advisory(m: Measurements, downstream: tuple[TaskDocument, ...] = ()) -> Advisory:
     """Everything that the runs' columns allow, with the downstream tasks that were compared already."""
-    measured = throughput(*m.arms.both_runs, m.criteria.confidence)
+    measured = throughput(*m.arms.both_runs, m.policy.confidence)
     speed, reason = (None, measured.reason) if isinstance(measured, NotComparable) else (measured, None)
     statistics = m.statistics
     if statistics is None:
@@ -499,12 +499,12 @@ def measure_advisory(m: Measurements, downstream: tuple[TaskDocument, ...] = ())
     elif (law := fit_law(m.aligned.steps, curves[0])) is not None:
         tax = token_tax(law, window, int(m.aligned.steps[0]), *gap, constant_rate=constant_rate(m.arms.runs))
     return Advisory(
-        grad_norm=gradient_parity(*m.arms.both_runs, window, m.criteria.confidence),
+        grad_norm=gradient_parity(*m.arms.both_runs, window, m.policy.confidence),
         token_tax=tax,
         throughput=speed,
         speed_reason=reason,
         net_speedup=net_speedup(speed["ratio"], tax) if speed is not None and tax is not None else None,
-        validation=validation_gap(*m.arms.both_runs, m.window, statistics.interval.run, m.criteria.confidence),
+        validation=validation_gap(*m.arms.both_runs, m.window, statistics.interval.run, m.policy.confidence),
         run_spikes=spikes_over_run(curves[1] - curves[0], m.aligned.steps, statistics.baseline.level, m.resolution.quantum),
         downstream=downstream,
     )

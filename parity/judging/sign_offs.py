@@ -10,9 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
-from parity.judging.criteria import POINTS_TO_FAIL
 from parity.judging.decision import INCONCLUSIVE, CheckName
 from parity.judging.document_types import SHOWN_ONLY, VerdictDocument
+from parity.judging.policy import POINTS_TO_FAIL
 from parity.judging.reasons import BY_CODE
 from parity.structure import canonical_json
 from parity.wording import count
@@ -73,7 +73,7 @@ def why_not_acceptable(document: VerdictDocument) -> str | None:
 
 
 def accepted(
-    documents: Sequence[VerdictDocument], criteria: Mapping[str, Any], sign_offs: Sequence[SignOffDocument]
+    documents: Sequence[VerdictDocument], policy: Mapping[str, Any], sign_offs: Sequence[SignOffDocument]
 ) -> dict[str, SignOffDocument]:
     """The sign-off that holds for each of these verdicts under this policy, by candidate.
 
@@ -82,10 +82,10 @@ def accepted(
     valid = {each["candidate"]: each for each in sign_offs if each["state"] == "valid"}
     if not valid:
         return {}
-    policy, holding = sha256_of(criteria), {}
+    digest, holding = sha256_of(policy), {}
     for document in documents:
         each = valid.get(document["candidate"]["name"])
-        if each is None or each["policy_sha256"] != policy or each["verdict_sha256"] != sha256_of(document):
+        if each is None or each["policy_sha256"] != digest or each["verdict_sha256"] != sha256_of(document):
             continue
         if why_not_acceptable(document) is None:
             holding[each["candidate"]] = each

@@ -8,17 +8,17 @@ import numpy as np
 
 from parity.judging.advice import Advice, LayerSnr, advise
 from parity.judging.agreement import COMPARISONS, RECIPE, Comparison, compared_keys
-from parity.judging.arms import MAX_NOISE_RUNS, Arm, Arms
-from parity.judging.criteria import POINTS_TO_FAIL, Criteria, Multiplicity, look_weight
+from parity.judging.arms import MAX_SHORT_RERUNS, Arm, Arms
+from parity.judging.checks import apply_checks, checks
 from parity.judging.curve import MAX_STEP, Curve
 from parity.judging.decision import Decision, State
 from parity.judging.document_types import CheckDocument, PeerDocument, VerdictDocument
-from parity.judging.floors import Floors
-from parity.judging.gates import apply_gates, checks
 from parity.judging.interval import Interval, Margin, TokenSlope
 from parity.judging.lending import Lenders, Loan
 from parity.judging.measurements import Compared, FurtherRuns, Measurements, measure
+from parity.judging.noise_table import NoiseTable
 from parity.judging.pairing import NONFINITE_SHARE
+from parity.judging.policy import POINTS_TO_FAIL, Multiplicity, Policy, look_weight
 from parity.judging.reasons import DRIFT_REACH, DRIFT_Z, decide
 from parity.judging.run_floor import RunFloor
 from parity.judging.secondary import Advisory, Evaluations, check_arms, compare_peers, downstream_gaps, measure_advisory
@@ -84,7 +84,7 @@ def _chance(m: Measurements, decision: Decision) -> dict[str, Any]:
     s = m.statistics
     if decision.deciding.code not in CHANCE_SHOWN or s is None or s.margin is None or s.n < POINTS_TO_FAIL:
         return {}
-    below = s.interval.chance_below(-s.margin.nats) if m.criteria.two_sided else 0.0
+    below = s.interval.chance_below(-s.margin.nats) if m.policy.two_sided else 0.0
     return {"chance_of_parity": s.interval.chance_below(s.margin.nats) - below}
 
 
@@ -181,7 +181,7 @@ def _inputs(m: Measurements) -> dict[str, Any]:
         "baseline": [_run(run) for run in m.arms.baseline.runs],
         "candidate": [_run(run) for run in m.arms.candidate.runs],
         "controls": [_run(run) for run in m.controls.used],
-        **({"noise_runs": early} if any(early.values()) else {}),
+        **({"short_reruns": early} if any(early.values()) else {}),
         "common_steps": len(m.aligned.steps),
         "sha256_aligned": m.aligned.digest(),
     }
@@ -251,7 +251,7 @@ class Verdict:
                 "verdict": decision.state,
                 "codes": decision.codes,
                 "reasons": [decision.deciding, *decision.others],
-                "profile": m.criteria.profile_name,
+                "profile": m.policy.profile_name,
                 **({} if m.compares == RECIPE else {"compares": m.compares, "may_differ": compared_keys(m.compares)}),
                 **picked(self, "layer_policy", "advice", "checks"),
                 "multiplicity": _multiplicity(m),
@@ -271,7 +271,7 @@ class Verdict:
                 "other_candidates": self.peers,
                 "inputs": _inputs(m),
                 "params": {
-                    "criteria": m.criteria.document(),
+                    "policy": m.policy.document(),
                     **picked(m.window, "planned_steps", "plan"),
                     "max_nonfinite_share": NONFINITE_SHARE,
                 },
@@ -284,7 +284,7 @@ class Verdict:
 def judge(
     baseline: Sequence[Curve],
     candidates: Mapping[str, Sequence[Curve]],
-    criteria: Criteria,
+    policy: Policy,
     *,
     controls: Sequence[Curve] = (),
     planned_steps: int | None = None,
@@ -293,9 +293,9 @@ def judge(
     baseline_name: str | None = None,
     layer_snr_db: Mapping[str, LayerSnr] | None = None,
     evaluations: Evaluations | None = None,
-    floors: Floors | None = None,
+    noise_table: NoiseTable | None = None,
     families: Mapping[str, str] | None = None,
-    noise_runs: Mapping[str, Sequence[Curve]] | None = None,
+    short_reruns: Mapping[str, Sequence[Curve]] | None = None,
     multiplicity: Multiplicity | None = None,
     shorter: Sequence[Curve] = (),
     compares: Mapping[str, Comparison] | None = None,
@@ -306,16 +306,16 @@ def judge(
     `controls` are reruns of the baseline, `shorter` finished runs of its recipe on 25 to 50 % of its tokens, for margins in tokens;
     `planned_steps` is the registered length of a run, `assume_complete` takes the longest run's. Without either nothing passes.
     `layer_snr_db` holds per candidate the quantization SNR (dB) by (layer, operand), for the advice after a fail; `evaluations`
-    downstream results by arm (the baseline's under `baseline_name`) and task. An arm in `families` (name -> family) borrows its run floor
-    from that family of `floors`. `noise_runs` holds, by arm, reruns that were stopped early: they measure run noise only, and are never
-    judged. `multiplicity` says which of the policy's looks this is and how many candidates share its error: by default the first, and
-    those given. `compares` says in what a candidate differs from the arm that it is judged against: its recipe by default, else the
-    revision of the code or the environment of one recipe; `against` names another candidate as that arm, in place of the baseline,
+    downstream results by arm (the baseline's under `baseline_name`) and task. An arm in `families` (name -> family) borrows its run-to-run
+    noise from that family of `noise_table`. `short_reruns` holds, by arm, reruns that were stopped early: they measure run-to-run noise
+    only, and are never judged. `multiplicity` says which of the policy's looks this is and how many candidates share its error: by default
+    the first, and those given. `compares` says in what a candidate differs from the arm that it is judged against: its recipe by default,
+    else the revision of the code or the environment of one recipe; `against` names another candidate as that arm, in place of the baseline,
     whose `controls` and `shorter` runs then do not count. Losses in nats. Raises ValueError where an arm has no run, a recipe is not
-    known or contradicts the rounding (`parity.recipes`), the plan is not positive, evaluations can't be compared, noise runs or a family
-    are given for an unknown arm, an arm has more than 16 noise runs, a family is given without floors, `multiplicity` has other looks
-    than the policy or fewer candidates than are given, `compares` or `against` name an unknown candidate or go in a circle, or arms that
-    differ in revision or environment have two recipes.
+    known or contradicts the rounding (`parity.recipes`), the plan is not positive, evaluations can't be compared, short reruns or a family
+    are given for an unknown arm, an arm has more than 16 short reruns, a family is given without noise_table, `multiplicity` has other
+    looks than the policy or fewer candidates than are given, `compares` or `against` name an unknown candidate or go in a circle, or arms
+    that differ in revision or environment have two recipes.
     """
     if not baseline:
         raise ValueError("the baseline has no run; expected at least one curve")
@@ -324,12 +324,12 @@ def judge(
     if planned_steps is not None and not (type(planned_steps) is int and 1 <= planned_steps <= MAX_STEP):
         raise ValueError(f"planned_steps is {ascii(planned_steps)[:40]}; expected a whole number from 1 to {MAX_STEP}")
     name = baseline_name or baseline[0].recipe or baseline[0].label or "baseline"
-    early = dict(noise_runs or {})
+    early = dict(short_reruns or {})
     if unknown := [arm for arm in early if arm not in (name, *candidates)]:
-        raise ValueError(f"noise runs are given for {unknown[0]!r}; expected one of the arms {', '.join((name, *candidates))}")
-    if many := [arm for arm, runs in early.items() if len(runs) > MAX_NOISE_RUNS]:
+        raise ValueError(f"short reruns are given for {unknown[0]!r}; expected one of the arms {', '.join((name, *candidates))}")
+    if many := [arm for arm, runs in early.items() if len(runs) > MAX_SHORT_RERUNS]:
         number = len(early[many[0]])
-        raise ValueError(f"noise runs of {many[0]} are {number:,}; expected at most {MAX_NOISE_RUNS} per arm: give fewer")
+        raise ValueError(f"short reruns of {many[0]} are {number:,}; expected at most {MAX_SHORT_RERUNS} per arm: give fewer")
     for arm, runs in [*{name: baseline, **candidates, "controls": controls, "shorter": shorter}.items(), *early.items()]:
         for run in runs:
             check_recipe(run.recipe, f"recipe of {arm}")
@@ -337,22 +337,22 @@ def judge(
     check_arms(evaluations or {}, name, tuple(candidates))
     if strangers := [arm for arm in families or {} if arm not in (name, *candidates)]:
         raise ValueError(f"a family is named for {strangers[0]!r}; expected one of the arms {', '.join((name, *candidates))}")
-    lenders = Lenders(floors, families or {})
-    shared = _shared(multiplicity, criteria, len(candidates))
+    lenders = Lenders(noise_table, families or {})
+    shared = _shared(multiplicity, policy, len(candidates))
     against = against or {}
     pairs = _pairs((name, baseline), candidates, compares or {}, against)
     verdicts = []
     with np.errstate(over="ignore", invalid="ignore"):
         for number, (candidate, runs) in enumerate(candidates.items()):
-            complete = assume_complete or criteria.schedule == "decayed"
+            complete = assume_complete or policy.schedule == "decayed"
             pair, base = pairs[candidate]
-            window = plan_window((*base, *runs), planned_steps, complete, criteria.window_fraction)
+            window = plan_window((*base, *runs), planned_steps, complete, policy.window_fraction)
             own_controls, own_shorter = ((), ()) if candidate in against else (controls, shorter)
             further = FurtherRuns(own_controls, (early.get(pair.baseline, ()), early.get(candidate, ())), own_shorter)
-            measured = measure(pair, base, runs, criteria, window, lenders, further, shared)
-            advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, pair.baseline, candidate, criteria))
-            made = checks(advisory, measured.statistics.margin if measured.statistics else None, criteria)
-            decision = apply_gates(decide(measured), made, criteria)
+            measured = measure(pair, base, runs, policy, window, lenders, further, shared)
+            advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, pair.baseline, candidate, policy))
+            made = checks(advisory, measured.statistics.margin if measured.statistics else None, policy)
+            decision = apply_checks(decide(measured), made, policy)
             earlier = [(other, own) for other, own in list(candidates.items())[:number] if other != against.get(candidate)]
             verdicts.append(
                 Verdict(
@@ -362,7 +362,7 @@ def judge(
                     advisory=advisory,
                     checks=made,
                     peers=tuple(
-                        compare_peers((other, candidate), others, runs, criteria, window, lenders, shared.candidates)
+                        compare_peers((other, candidate), others, runs, policy, window, lenders, shared.candidates)
                         for other, others in earlier
                     ),
                     layer_policy=layer_policy,
@@ -407,10 +407,10 @@ def _check_chain(candidate: str, against: Mapping[str, str]) -> None:
         seen.append(other)
 
 
-def _shared(multiplicity: Multiplicity | None, criteria: Criteria, candidates: int) -> Multiplicity:
-    shared = multiplicity or Multiplicity(looks=criteria.looks, candidates=candidates)
-    if shared.looks != criteria.looks:
-        raise ValueError(f"multiplicity has {shared.looks} looks; expected those of the policy, {criteria.looks}")
+def _shared(multiplicity: Multiplicity | None, policy: Policy, candidates: int) -> Multiplicity:
+    shared = multiplicity or Multiplicity(looks=policy.looks, candidates=candidates)
+    if shared.looks != policy.looks:
+        raise ValueError(f"multiplicity has {shared.looks} looks; expected those of the policy, {policy.looks}")
     if shared.candidates < candidates:
         raise ValueError(f"multiplicity has {shared.candidates} candidates; expected at least the {candidates} that are given")
     return shared

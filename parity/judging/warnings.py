@@ -4,14 +4,14 @@ from collections.abc import Callable
 from functools import partial
 
 from parity.judging.agreement import COARSE_QUANTUM, DEVICE_CLASS, ENGINE, RECIPE, SMOOTHED_WEIGHT
-from parity.judging.criteria import ASSUMED_DF
 from parity.judging.curve import DATA_DIGEST, Curve, completeness_of
 from parity.judging.decision import AS_OF, Reason, ReasonCode, Rule
-from parity.judging.floors import MAX_DF
 from parity.judging.independence import Relation
 from parity.judging.lending import Lender, Loan
 from parity.judging.measurements import Measurements
+from parity.judging.noise_table import MAX_DF
 from parity.judging.pairing import SAME_ORDER, SURELY_SAME_ORDER
+from parity.judging.policy import ASSUMED_DF
 from parity.judging.schedule import beyond_plan, late_start, recorded_rates
 from parity.judging.secondary import evaluated_apart, is_evaluated
 from parity.judging.window_statistics import MIN_MEASURED_DF
@@ -53,8 +53,8 @@ def warnings_of(m: Measurements) -> list[Reason]:
 
 RUN_NOISE_ASSUMED = ReasonCode(
     "RUN_NOISE_ASSUMED",
-    "run noise",
-    means="the run noise is assumed, or rests on fewer than 4 degrees of freedom of data",
+    "run-to-run noise",
+    means="the run-to-run noise is assumed, or rests on fewer than 4 degrees of freedom of data",
     detail="blocks a pass where the policy rejects that",
 )
 
@@ -74,7 +74,7 @@ def noise_assumed(m: Measurements) -> str | None:
     ]
     if not prior:
         of_data = "measured or borrowed" if m.statistics.borrowed_df else "measured"
-        return f"Run noise rests mostly on an assumption: {count(df, 'degree')} of freedom {of_data}, {MIN_MEASURED_DF} needed."
+        return f"Run-to-run noise rests mostly on an assumption: {count(df, 'degree')} of freedom {of_data}, {MIN_MEASURED_DF} needed."
     shares = {percent(share) for _, share in prior}
     which = (
         f"{shares.pop()} of the loss for each arm"
@@ -82,7 +82,7 @@ def noise_assumed(m: Measurements) -> str | None:
         else " and ".join(f"{percent(share)} of the loss for {name}" for name, share in prior)
     )
     others = {loan.lender.name for _, loan in _loans(m) if not loan.is_data}
-    return f"Run noise was assumed ({which}{f', as in {others.pop()}' if others else ''}), not measured."
+    return f"Run-to-run noise was assumed ({which}{f', as in {others.pop()}' if others else ''}), not measured."
 
 
 def _loans(m: Measurements) -> list[tuple[str, Loan]]:
@@ -95,7 +95,7 @@ def _loans(m: Measurements) -> list[tuple[str, Loan]]:
 
 @warns(
     "RUN_NOISE_BORROWED",
-    means="the run noise is that of a named family of reruns",
+    means="the run-to-run noise is that of a named family of reruns",
     detail="it counts as data, unless the comparison's own runs contradict it",
 )
 def _noise_borrowed(m: Measurements) -> str | None:
@@ -109,12 +109,12 @@ def _noise_borrowed(m: Measurements) -> str | None:
         where = f"{loan.lender.family} ({percent(floor.share)} of the loss, {seen})"
         lent.setdefault(where, []).append(name)
     which = " and ".join(where if len(names) == 2 else f"{where} for {names[0]}" for where, names in lent.items())
-    return f"Run noise was borrowed from {which}, not measured here."
+    return f"Run-to-run noise was borrowed from {which}, not measured here."
 
 
 @warns(
     "RUN_NOISE_CONTRADICTED",
-    means="the comparison's own runs differ more than the family whose run noise is borrowed",
+    means="the comparison's own runs differ more than the family whose run-to-run noise is borrowed",
     detail="the family then counts less",
     next_step="Do not borrow from this family: these runs are noisier than its groups. Add replicates to both arms instead.",
 )
@@ -131,8 +131,8 @@ def _noise_contradicted(m: Measurements) -> str | None:
 @warns(
     "FAMILY_UNUSED",
     means="a family of reruns was named, and nothing could be borrowed from it",
-    detail="the sentence has the reason; the run noise is what it would be without the family",
-    next_step="Correct the family's name or its table (`parity floors list`), or name no family.",
+    detail="the sentence has the reason; the run-to-run noise is what it would be without the family",
+    next_step="Correct the family's name or its table (`parity noise list`), or name no family.",
 )
 def _family_unused(m: Measurements) -> str | None:
     unused: dict[tuple[str, str], list[str]] = {}
@@ -168,7 +168,7 @@ def _identical(m: Measurements) -> str | None:
 @warns(
     "REPLICATES_EQUAL",
     means="runs are equal as printed and count once",
-    detail="a deterministic rerun and a coarsely printed log can be so: no error, but equal runs show no run noise",
+    detail="a deterministic rerun and a coarsely printed log can be so: no error, but equal runs show no run-to-run noise",
     next_step="Log more digits. Where runs are equal bit for bit, train replicates with another seed for what may differ between runs.",
 )
 def _equal(m: Measurements) -> str | None:
@@ -260,7 +260,7 @@ def _has_recorded(key: str, run: Curve) -> bool:
     next_step_of_job="Record the same facts in the manifests of both arms.",
 )
 def _context_in_one_arm(m: Measurements) -> str | None:
-    keys = [key for key in (ENGINE, DEVICE_CLASS, DATA_DIGEST) if key not in m.criteria.may_differ]
+    keys = [key for key in (ENGINE, DEVICE_CLASS, DATA_DIGEST) if key not in m.policy.may_differ]
     parts = [f"{key} of {only}" for key in keys if (only := _only_arm(m, partial(_has_recorded, key)))]
     return f"On record for one arm only: {', '.join(parts)}." if parts else None
 
@@ -281,20 +281,20 @@ def _steps_missing(m: Measurements) -> str | None:
 @warns(
     "POLICY_UNUSUAL",
     means="the policy makes passing easier than usual",
-    detail="a confidence below 95 %, a window below 10 % of the plan, a run floor below 0.03 % of the loss, or run_floor_df above "
-    "30 (above 4 where no run floor is stated)",
+    detail="a confidence below 95 %, a window below 10 % of the plan, run-to-run noise below 0.03 % of the loss, or run_noise_df above "
+    "30 (above 4 where no run-to-run noise is stated)",
     next_step="Check the policy: with these values a pass says less than it seems to.",
 )
 def _policy_unusual(m: Measurements) -> str | None:
-    c = m.criteria
+    c = m.policy
     parts = [f"confidence {percent(c.confidence)}"] if c.confidence < USUAL_CONFIDENCE else []
     usual_df = ASSUMED_DF if None in c.run_floors else MAX_DF
-    parts += [f"run floors on {c.run_floor_df:,.6g} degrees of freedom"] if c.run_floor_df > usual_df else []
+    parts += [f"run-to-run noise on {c.run_noise_df:,.6g} degrees of freedom"] if c.run_noise_df > usual_df else []
     parts += [f"window {percent(c.window_fraction)} of the plan"] if c.window_fraction < 0.1 else []
     if m.statistics is not None:
         level = abs(m.statistics.baseline.level)
         parts += [
-            f"run floor {percent(f.prior.tau / level)} of the loss"
+            f"run-to-run noise {percent(f.prior.tau / level)} of the loss"
             for f in m.statistics.floors
             if level and f.prior.tau < LEAST_FLOOR * level and f.prior.loan is None
         ]
@@ -321,7 +321,7 @@ def _better_than_noise(m: Measurements) -> str | None:
     means="the data digests agree, but the batch noise does not",
 )
 def _pairing_unproven(m: Measurements) -> str | None:
-    if m.criteria.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or not m.same_data_recorded:
+    if m.policy.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or not m.same_data_recorded:
         return None
     return f"The data digests agree, but the batch noise of the arms correlates only {m.r_pair:.2f}."
 
@@ -331,7 +331,7 @@ def _pairing_unproven(m: Measurements) -> str | None:
     means="the batch noise of the arms agrees less than usual",
 )
 def _pairing_weak(m: Measurements) -> str | None:
-    if m.criteria.pairing == "unpaired" or m.r_pair is None or not SAME_ORDER <= m.r_pair < SURELY_SAME_ORDER:
+    if m.policy.pairing == "unpaired" or m.r_pair is None or not SAME_ORDER <= m.r_pair < SURELY_SAME_ORDER:
         return None
     return f"The batch noise of the arms correlates {m.r_pair:.2f}; the same data order usually gives above 0.9."
 
@@ -406,13 +406,13 @@ def _controls_left_out(m: Measurements) -> str | None:
 
 
 @warns(
-    "NOISE_RUNS_LEFT_OUT",
+    "SHORT_RERUNS_LEFT_OUT",
     means="early-stopped reruns were left out, because they are no reruns of their arm, or depend on another run",
-    next_step="Train noise runs from step 0 as the arm's runs, under the full schedule, to between 40 and 95 % of the planned steps.",
+    next_step="Train short reruns from step 0 as the arm's runs, under the full schedule, to between 40 and 95 % of the planned steps.",
 )
-def _noise_runs_left_out(m: Measurements) -> str | None:
+def _short_reruns_left_out(m: Measurements) -> str | None:
     left_out = [why for early in m.early for why in early.left_out]
-    return f"Noise runs not used: {first_few(left_out, RUNS_SHOWN, '; ')}." if left_out else None
+    return f"Short reruns not used: {first_few(left_out, RUNS_SHOWN, '; ')}." if left_out else None
 
 
 BEYOND_PLAN = ReasonCode(

@@ -25,7 +25,7 @@ from parity.wording import percent
 #   NW:  AR(1) prewhitening, Bartlett kernel with Andrews' bandwidth, recoloured by 1 / (1 - rho)^2
 #
 # Coverage of few points (benchmarks/calibration.py P1): 93 % and more from 12 points on to a correlation of 0.8, from 20 points on to
-# 0.9. Can fail: long memory. A run's constant offset is invisible to any of these: that is the run floor's business (`run_floor`).
+# 0.9. Can fail: long memory. A run's constant offset is invisible to any of these: that is the run-to-run noise's business (`run_floor`).
 # Sources: Lazarus, Lewis, Stock, Watson 2018 (EWC); Andrews and Monahan 1992 (prewhitening); Andrews 1991 (bandwidth).
 
 MAD_TO_SD = 1.482602218505602

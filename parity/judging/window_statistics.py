@@ -9,7 +9,6 @@ import numpy as np
 
 from parity.judging import special
 from parity.judging.arms import Arms, Controls, EarlySpread, early_df
-from parity.judging.criteria import ONE_LOOK, POINTS_TO_FAIL, Criteria, Multiplicity
 from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray
 from parity.judging.document_types import SensitivityDocument
 from parity.judging.interval import (
@@ -31,6 +30,7 @@ from parity.judging.interval import (
     token_slope,
 )
 from parity.judging.pairing import Aligned, align
+from parity.judging.policy import ONE_LOOK, POINTS_TO_FAIL, Multiplicity, Policy
 from parity.judging.run_floor import (
     NO_LENDERS,
     Lending,
@@ -71,7 +71,8 @@ from parity.structure import frozen
 #            from 200 points on   t(df, 1 - 0.01 / (2 m)) sqrt(Omega / k), Omega = n SE^2 of the three quarters without their spikes
 #            below                t(n0 - 1, 1 - 0.01 / (2 m)) s sqrt(1/k + 1/n0), s the standard deviation of the n0 points before;
 #                                 and the same with these points capped at their upper order statistics: one that shows the rise is enough
-# differs    rise_k > limit_k for some k, and with the run noise the tail's gap reaches the margin: e_k + h > M; or -rise_k > max(limit_k,
+# differs    rise_k > limit_k for some k, and with the run-to-run noise the tail's gap reaches the margin: e_k + h > M; or -rise_k >
+# max(limit_k,
 #   M);
 #            or the mean gap of the last tenth or twentieth (at least 16 points of 200) is M or more, though the window's interval is
 #   below
@@ -228,7 +229,7 @@ class ArmStatistics:
 
 @frozen(eq=False)
 class GapNoise:
-    """The gap's interval, and the run floors of baseline and candidate on which it rests."""
+    """The gap's interval, and the run-to-run noise of baseline and candidate on which it rests."""
 
     interval: Interval
     floors: tuple[RunFloor, RunFloor]
@@ -319,7 +320,7 @@ class PairInWindow:
     part: slice
     arms: Arms
     controls: Controls
-    criteria: Criteria
+    policy: Policy
     quantum: float
     shorter: Sequence[Curve] = ()
     lending: Lending = NO_LENDERS
@@ -331,7 +332,7 @@ class PairInWindow:
     @property
     def levels(self) -> tuple[float, float]:
         """The confidence of the interval that decides, and that of its error within pairs."""
-        return self.multiplicity.levels(self.criteria.confidence)
+        return self.multiplicity.levels(self.policy.confidence)
 
     @property
     def steps(self) -> IntArray:
@@ -360,7 +361,8 @@ class PairInWindow:
 
 @frozen(eq=False)
 class WindowGap:
-    """The gap's interval over one window, with what it rests on: spikes, the points that count (n,), and the run floor of each arm."""
+    """The gap's interval over one window, with what it rests on: spikes, the points that count (n,), and the run-to-run noise of each
+    arm."""
 
     spikes: Spikes
     keep: BoolArray
@@ -382,7 +384,8 @@ def window_gap(pair: PairInWindow, window: Window) -> WindowGap:
 
 
 def gap_with_noise(pair: PairInWindow, window: Window, noise: RunNoise) -> Interval:
-    """The same interval where the run noise is known already, as a share of the baseline's loss: nothing is estimated or borrowed anew."""
+    """The same interval where the run-to-run noise is known already, as a share of the baseline's loss: nothing is estimated or borrowed
+    anew."""
     if pair.exact is not None:
         return exact_interval(pair.exact, noise.term)
     spikes, keep, base, cand = _run_means(pair)
@@ -421,11 +424,11 @@ def _seed_gaps(pair: PairInWindow, base: FloatArray, cand: FloatArray) -> FloatA
 def _gap_interval(
     pair: PairInWindow, window: Window, gap: FloatArray, run: RunTerm, runs: tuple[Sequence[RunChange], Sequence[RunChange]]
 ) -> Interval:
-    """The interval of a gap series (n,) without spikes, with the run noise and what changes of runs leave of it."""
+    """The interval of a gap series (n,) without spikes, with the run-to-run noise and what changes of runs leave of it."""
     if pair.exact is not None:
         return exact_interval(pair.exact, run)
     plain = interval(float(gap.mean()), _within_se(pair, gap), run)
-    if pair.criteria.pairing == "paired":
+    if pair.policy.pairing == "paired":
         return capped_interval(gap, plain, missing_points(pair.steps, window), runs)
     return run_interval(plain, runs)
 
@@ -437,11 +440,11 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
     change, change_se = drift(gap, pair.steps)
     baseline, candidate = (_arm_statistics(curve, pair, measured.keep) for curve in pair.means)
     floor = measured.floors[0]
-    slope = token_slope(pair.criteria, pair.shorter, pair.arms.baseline.runs, window, baseline.level, floor.tau)
-    margin = determine_margin(pair.criteria, baseline.level, floor, slope if isinstance(slope, TokenSlope) else None)
+    slope = token_slope(pair.policy, pair.shorter, pair.arms.baseline.runs, window, baseline.level, floor.tau)
+    margin = determine_margin(pair.policy, baseline.level, floor, slope if isinstance(slope, TokenSlope) else None)
     end = None
     if margin is not None:
-        nominal = pair.criteria.confidence
+        nominal = pair.policy.confidence
         end = measure_end(gap, measured.interval, margin.nats, pair.levels, nominal, baseline.level, pair.quantum)
     return WindowStatistics(
         n=len(pair.steps),
@@ -466,7 +469,7 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
 
 def _within_se(pair: PairInWindow, gap: FloatArray) -> StandardError:
     """SE_within of the mean gap (n,); arms declared unpaired give the sum of their own detrended variances instead."""
-    if pair.criteria.pairing == "paired":
+    if pair.policy.pairing == "paired":
         return mean_se(gap)
     arms = [mean_se(detrended(arm, pair.steps)) for arm in (pair.baseline, pair.candidate)]
     return StandardError(value=float(np.hypot(arms[0].value, arms[1].value)), df=min(arm.df for arm in arms))
@@ -482,14 +485,14 @@ def _arm_statistics(curve: FloatArray, pair: PairInWindow, keep: BoolArray) -> A
 def _between_runs(
     pair: PairInWindow, base_means: FloatArray, cand_means: FloatArray
 ) -> tuple[tuple[RunFloor, RunFloor], RunTerm, FloatArray]:
-    """Run floor of each arm, the between-run part of the gap's variance, and the gap of each seed (S,), of run means (K,)."""
+    """Run-to-run noise of each arm, the between-run part of the gap's variance, and the gap of each seed (S,), of run means (K,)."""
     aligned = pair.aligned
     base_seeds, cand_seeds = aligned.baseline_seeds, aligned.candidate_seeds
     base_of = {seed: _mean_of_seed(base_means, base_seeds, seed) for seed in aligned.seeds}
     gaps = _seed_gaps(pair, base_means, cand_means)
     size = abs(float(np.mean(list(base_of.values()))))
     control_means = pair.controls.offsets + base_of[aligned.seeds[0]] if len(pair.controls.used) else None
-    priors = priors_for(pair.arms.both, pair.criteria, size, pair.slope)
+    priors = priors_for(pair.arms.both, pair.policy, size, pair.slope)
     if pair.lending != NO_LENDERS:
         spreads = own_spread(base_means, base_seeds, control_means), own_spread(cand_means, cand_seeds)
         early = early_spread(pair.early[0], base_means), early_spread(pair.early[1], cand_means)
@@ -561,7 +564,7 @@ class RunGap:
         return self.gap > self.limit
 
 
-def worst_run(arms: Arms, window: Window, criteria: Criteria, slope: float | None, level: float, margin: float) -> RunGap | None:
+def worst_run(arms: Arms, window: Window, policy: Policy, slope: float | None, level: float, margin: float) -> RunGap | None:
     """The worst of all given runs of the candidate; None for a single run, which the interval judges.
 
     `slope` is that of an unfinished run (`schedule.state`), `level` the baseline's loss in the window, `margin` the deciding one in nats.
@@ -569,13 +572,13 @@ def worst_run(arms: Arms, window: Window, criteria: Criteria, slope: float | Non
     given = arms.candidate.given
     if len(given) < 2:
         return None
-    floors = priors_for(arms.both, criteria, level, slope)
-    term = RunTerm(variance=floors[0].tau ** 2 + floors[1].tau ** 2, df=criteria.run_floor_df, seeds=1)
+    floors = priors_for(arms.both, policy, level, slope)
+    term = RunTerm(variance=floors[0].tau ** 2 + floors[1].tau ** 2, df=policy.run_noise_df, seeds=1)
     gaps = []
     for number, run in enumerate(given, 1):
-        for part in _parts(run, arms.baseline.runs, window, paired=criteria.pairing == "paired"):
+        for part in _parts(run, arms.baseline.runs, window, paired=policy.pairing == "paired"):
             plain = interval(float(part.mean()), mean_se(part), term)
-            lo = capped_interval(part, plain, 0, NO_CHANGES).bounds(criteria.confidence)[0]
+            lo = capped_interval(part, plain, 0, NO_CHANGES).bounds(policy.confidence)[0]
             gaps.append((lo, plain.mean, run.label or f"run {number}"))
     if not gaps:
         return None

@@ -78,7 +78,7 @@ def details(documents: Sequence[VerdictDocument]) -> list[list[Detail]]:
 
 
 def facts(document: VerdictDocument) -> list[tuple[str, str]]:
-    """What the table has no room for: window, noises, run floors, convergence."""
+    """What the table has no room for: window, noises, run-to-run noise, convergence."""
     window = document["window"]
     facts = [("window", f"steps {window['first']:,} to {window['last']:,}, {count(window['n'], 'common step')}, {window['rule']}")]
     inputs = document["inputs"]
@@ -90,11 +90,11 @@ def facts(document: VerdictDocument) -> list[tuple[str, str]]:
         facts.append(("compares", f"{compares}, so that {', '.join(document['may_differ'])} may differ"))
     if document["gap"]:
         if not is_identical(document):
-            facts += [("noise", _noise_words(document)), ("run floor", _floor_words(document))]
+            facts += [("noise", _noise_words(document)), ("run-to-run noise", _floor_words(document))]
             facts += _early_stops(document)
         facts.append(("margin", _margin_fact(document)))
         if chance := chance_words(document):
-            basis = "if every gap is equally likely beforehand and the run noise is as above"
+            basis = "if every gap is equally likely beforehand and the run-to-run noise is as above"
             facts.append(("chance of parity", f"{chance} that the true gap is within the margin, {basis}"))
         if looks := looks_words(document):
             facts.append(("looks", looks))
@@ -106,7 +106,7 @@ def looks_words(document: VerdictDocument) -> str:
     shared = document.get("multiplicity")
     if shared is None:
         return ""
-    nominal = level_percent(document["params"]["criteria"]["confidence"])
+    nominal = level_percent(document["params"]["policy"]["confidence"])
     number = f"look {shared['look']} of {shared['looks']}"
     level = ""
     if shared["looks"] > 1 or shared["candidates"] > 1:
@@ -119,7 +119,7 @@ def looks_words(document: VerdictDocument) -> str:
 def read_notes(document: VerdictDocument) -> list[str]:
     """What a reader noted of the files, such as the columns it took; each note once, with its runs where it is not of all of them."""
     inputs = document["inputs"]
-    early = inputs.get("noise_runs", {}).values()
+    early = inputs.get("short_reruns", {}).values()
     runs = [run for arm in (inputs["baseline"], inputs["candidate"], inputs["controls"], *early) for run in arm]
     labels: dict[str, list[str]] = {}
     for run in runs:
@@ -136,9 +136,10 @@ def reused_notes(document: VerdictDocument) -> list[str]:
 
 
 def _advisory_facts(document: VerdictDocument) -> list[tuple[str, str]]:
-    """The measures in addition to the loss: gates first, then token tax, speed, net speed-up, gradient norms and the rest that advises."""
-    gates = [check for check in document.get("checks", ()) if check["role"] == "gate"]
-    facts = [(f"gate {check['name']}", f"{check['state'] or 'not measured'}: {check['sentence']}") for check in gates]
+    """The measures in addition to the loss: the policy's checks first, then token tax, speed, net speed-up, gradient norms and the rest
+    that advises."""
+    deciding = [check for check in document.get("checks", ()) if check["role"] == "decides"]
+    facts = [(f"check {check['name']}", f"{check['state'] or 'not measured'}: {check['sentence']}") for check in deciding]
     if tax := document.get("token_tax"):
         ends = tax["estimate"], tax["lo"], tax["hi"]  # the string "inf" for an unbounded one
         estimate, lo, hi = (f"{signed(100 * share, 1)} %" if isinstance(share, float) else "unbounded" for share in ends)
@@ -225,13 +226,13 @@ def _floors(document: VerdictDocument) -> list[tuple[str, FloorDocument]]:
 
 
 def _early_stops(document: VerdictDocument) -> list[tuple[str, str]]:
-    """How many early-stopped reruns of which arm measured the run noise; nothing without any."""
+    """How many early-stopped reruns of which arm measured the run-to-run noise; nothing without any."""
     arms = [
         f"{count(early['runs'], 'rerun')} of {name} stopped at {percent(early['stop'])} (df {early['df']:.3g})"
         for name, floor in _floors(document)
         if (early := floor.get("early_stopped"))
     ]
-    return [("run noise", f"from {' and '.join(arms)}")] if arms else []
+    return [("run-to-run noise", f"from {' and '.join(arms)}")] if arms else []
 
 
 def _margin_fact(document: VerdictDocument) -> str:

@@ -105,7 +105,7 @@ def verdict_gap(document: VerdictDocument, case: Case, wanted: Range = WHOLE) ->
     return binned_gap(
         case.judged_against(document["candidate"]["name"]),
         case.candidates[document["candidate"]["name"]],
-        case.criteria,
+        case.policy,
         wanted,
         planned_steps=case.planned_steps,
         priors=verdict_priors(document),
@@ -160,7 +160,8 @@ def spike_steps(document: VerdictDocument) -> Sequence[Sequence[int]]:
 
 
 def verdict_priors(document: VerdictDocument) -> tuple[Prior, Prior] | None:
-    """The priors of a verdict's run floors, so that the chart's bands and the verdict's interval agree; None where it has no floors."""
+    """The priors of a verdict's run-to-run noise, so that the chart's bands and the verdict's interval agree; None where it has no
+    floors."""
     floors = document["tau"]
     if floors is None:
         return None

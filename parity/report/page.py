@@ -65,13 +65,13 @@ class ConcludedJob(TypedDict):
     finished_at: str
     verdicts: Sequence[VerdictDocument]
     sign_offs: NotRequired[Sequence[SignOffDocument]]
-    criteria: Mapping[str, Any]
+    policy: Mapping[str, Any]
     spec: Mapping[str, Any]
 
 
 def case_report(case: Case, documents: Sequence[VerdictDocument]) -> str:
     """The report of a judged case, its documents with paths, with the script: `parity compare --html` and `--open`."""
-    rows = [_code_row("p", "Policy", "margin, confidence and checks of this comparison", case.criteria.document())]
+    rows = [_code_row("p", "Policy", "margin, confidence and checks of this comparison", case.policy.document())]
     context = [*_context(documents), *([f"{case.planned_steps:,} steps planned"] if case.planned_steps else [])]
     return report_page(documents, case_scene(case, documents), ["parity compare", *context], rows, with_script=True)
 
@@ -79,17 +79,17 @@ def case_report(case: Case, documents: Sequence[VerdictDocument]) -> str:
 def evaluation_report(case: EvaluationCase, documents: Sequence[EvaluationDocument]) -> str:
     """The report of a comparison of evaluations, with the script."""
     drawn: list[EvaluationDocument] = [{**each, "path": evaluation_path_of(case, candidate_name(each))} for each in documents]
-    rows = [_code_row("p", "Policy", "margin, confidence and checks of this comparison", case.criteria.document())]
+    rows = [_code_row("p", "Policy", "margin, confidence and checks of this comparison", case.policy.document())]
     return report_page(drawn, scene_of(drawn), ["parity compare", *_context(drawn)], rows, with_script=True)
 
 
 def job_report(job: ConcludedJob, url: str) -> str:
     """The report of a concluded job, without a script; `url` is where the job's own page is."""
     documents = job["verdicts"]
-    holding = accepted(documents, job["criteria"], job.get("sign_offs", ()))
+    holding = accepted(documents, job["policy"], job.get("sign_offs", ()))
     signed = "; ".join(f"{NOT_A_PASS}: {accepted_words(each)}" for each in holding.values())
     rows = [
-        _code_row("p", "Policy", "margin, confidence and checks of this job", job["criteria"]),
+        _code_row("p", "Policy", "margin, confidence and checks of this job", job["policy"]),
         _code_row("s", "Specification", "what was trained", job["spec"]),
         Row("j", "Job", escape(job["id"]), f'<p>The job’s page: <a href="{escape(url)}">{escape(url)}</a></p>', is_open=True),
     ]

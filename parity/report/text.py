@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from parity.judging.decision import FAIL, GATE, PASS, CheckName, State
+from parity.judging.decision import FAIL, PASS, POLICY_CHECK, CheckName, State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationDocument
 from parity.judging.reasons import BY_CODE, table
@@ -57,12 +57,12 @@ from parity.wording import cut, minus, signed
 # Verdicts as JUnit XML for CI systems: a suite a candidate, a case a check, numbers as properties.
 #
 # A check that fails the verdict is a <failure>, one that leaves it open an <error>, one that could not be made <skipped>. What stands
-# beside the loss is a case of its own: a gate can fail it, advice is only told in <system-out>. A baseline that was not trained, because
-# an equal one had been, is told with its age in the case "same ground".
+# beside the loss is a case of its own: one that decides can fail it, advice is only told in <system-out>. A baseline that was not trained,
+# because an equal one had been, is told with its age in the case "same ground".
 
 _GROUND: CheckName = "same ground"
-CHECKS: tuple[CheckName, ...] = tuple(name for name in get_args(CheckName) if name != GATE)
-UNCHECKED: CheckName = "run noise"  # the check of a warning that decides a comparison of evaluations, such as RUNS_UNPAIRED
+CHECKS: tuple[CheckName, ...] = tuple(name for name in get_args(CheckName) if name != POLICY_CHECK)
+UNCHECKED: CheckName = "run-to-run noise"  # the check of a warning that decides a comparison of evaluations, such as RUNS_UNPAIRED
 NOT_OF_EVALUATIONS: tuple[CheckName, ...] = ("same data order", "stability", "late phase")  # they need the training curve
 _DECIDED_BY: Mapping[str, State | None] = {entry.code: state for state, entry in table()}
 _PASSING = {code for code, state in _DECIDED_BY.items() if state == PASS}
@@ -129,9 +129,9 @@ def _case(suite: ElementTree.Element, document: AnyDocument, check: str, outcome
 
 
 def _beside(check: Mapping[str, Any]) -> tuple[str, str]:
-    """Outcome and text of a check in addition to the loss: only a gate can be a failure or an error."""
+    """Outcome and text of a check in addition to the loss: only one that decides can be a failure or an error."""
     state = check["state"]
-    if check["role"] == "gate" and state != "pass":
+    if check["role"] == "decides" and state != "pass":
         return ("failure" if state == "fail" else "error"), str(check["sentence"])
     if state is None:
         return "skipped", str(check["sentence"])

@@ -219,7 +219,7 @@ def _zero_gap(document: VerdictDocument) -> str:
     """The interval of equal runs: zero, but for what the printed digits hide."""
     printed = number(document["gap"]["hi"]) if document["gap"] else 0.0
     digits = f", within the {printed:.2g} nats to which losses are printed" if printed else ""
-    return f"The gap is zero{digits}: no run noise is in it."
+    return f"The gap is zero{digits}: no run-to-run noise is in it."
 
 
 def _ends_and_side(document: AnyDocument, gap: GapDocument | IntervalDocument | None, over: str = "") -> str:
@@ -236,7 +236,7 @@ def _side(document: AnyDocument, gap: GapDocument | IntervalDocument) -> str:
         return "no margin is known"
     where = against(gap, margin["nats"])
     if document["codes"][0] == "GAP_EXCEEDS_MARGIN" and where == "across" and not is_evaluation(document):
-        nominal = level_percent(cast("VerdictDocument", document)["params"]["criteria"]["confidence"])
+        nominal = level_percent(cast("VerdictDocument", document)["params"]["policy"]["confidence"])
         return f"across the margin {margin['nats']:.{decimals(document)}f}; the {nominal} interval, which a fail takes, is above it"
     nats = f"{margin['nats']:.{decimals(document)}f}"
     worth = margin["source"]
@@ -461,7 +461,7 @@ def _pairing(document: AnyDocument) -> str:
     if is_evaluation(document):
         return "unpaired" if document["gap"]["pairs"] is None else "paired by seed"
     verdict = cast("VerdictDocument", document)
-    if verdict["params"]["criteria"].get("pairing") == "unpaired":
+    if verdict["params"]["policy"].get("pairing") == "unpaired":
         return "unpaired"
     r_pair = verdict["noise"]["r_pair"]
     return f"paired, r {r_pair:.3f}" if isinstance(r_pair, float) else "paired"
@@ -472,7 +472,7 @@ def _shared_error(document: VerdictDocument) -> str:
     shared = document.get("multiplicity")
     if shared is None or (shared["candidates"] == 1 and shared["looks"] == 1):
         return ""
-    nominal = level_percent(document["params"]["criteria"]["confidence"])
+    nominal = level_percent(document["params"]["policy"]["confidence"])
     number_of = shared["candidates"]
     all_of = f" for all {number_of}" if number_of > 1 else ""
     looks = f", look {shared['look']} of {shared['looks']}" if shared["looks"] > 1 else ""
@@ -480,7 +480,8 @@ def _shared_error(document: VerdictDocument) -> str:
 
 
 def noise_basis(document: AnyDocument) -> str:
-    """What the weakest arm's run noise is: measured, borrowed or assumed; "" where no interval rests on it, and of logs that do not fit."""
+    """What the weakest arm's run-to-run noise is: measured, borrowed or assumed; "" where no interval rests on it, and of logs that do not
+    fit."""
     if told_gap(document) is None or is_identical(document):
         return ""
     return next((word for code, word in NOISE_BASES.items() if code in document["codes"]), "measured")
@@ -489,17 +490,17 @@ def noise_basis(document: AnyDocument) -> str:
 def _run_noise(document: AnyDocument) -> Fact:
     basis = noise_basis(document)
     if not basis:
-        return Fact("Run noise", "Not used", "equal runs have none" if is_identical(document) else "no gap is judged")
+        return Fact("Run-to-run noise", "Not used", "equal runs have none" if is_identical(document) else "no gap is judged")
     shares = _floor_shares(document)
     texts = [f"{short_percent(share)} {name}" for name, share in shares]
     alike = len({short_percent(share) for _, share in shares}) == 1
     of_loss = f"{short_percent(shares[0][1])} of the loss per run" if shares and alike else ", ".join(texts)
     left = {"assumed": ", not measured", "borrowed": ", from a family of reruns"}.get(basis, "")
-    return Fact("Run noise", basis.capitalize(), f"{of_loss}{left}".lstrip(", "))
+    return Fact("Run-to-run noise", basis.capitalize(), f"{of_loss}{left}".lstrip(", "))
 
 
 def _floor_shares(document: AnyDocument) -> list[tuple[str, float]]:
-    """The run noise of each arm as a share of the loss, where it is known."""
+    """The run-to-run noise of each arm as a share of the loss, where it is known."""
     names = baseline_name(document), candidate_name(document)
     if is_evaluation(document):
         spreads = document["baseline"]["spread"], document["candidate"]["spread"]

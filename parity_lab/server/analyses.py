@@ -11,9 +11,9 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.document_types import FloorDocument, GapDocument
 from parity.judging.interval import Interval
+from parity.judging.policy import policy_from_mapping
 from parity.structure import frozen, picked
 from parity_lab.analysis import Origin, Setup, make_setup, setup_from
 from parity_lab.answer import CONFIDENCE, Answer, answer, nats_words
@@ -40,7 +40,7 @@ from training.spec import JobSpec
 def late_loss(session: Session, run: Run) -> float:
     """The mean loss (nats) of a run in the last part of its steps, which the policy of its job names."""
     curve = loading.losses(session, run)
-    first = run.length * (1.0 - criteria_from_mapping(run.job.criteria).window_fraction)
+    first = run.length * (1.0 - policy_from_mapping(run.job.policy).window_fraction)
     value = float(curve.loss[curve.steps >= first].mean())
     if not math.isfinite(value):
         raise ConflictError(f"the loss of run {run.id} is not finite at its end")
@@ -49,7 +49,7 @@ def late_loss(session: Session, run: Run) -> float:
 
 # The row of a job that trains something more for another job, on the same devices: forks, an analysis, a step of a search.
 
-_OF_THE_ORIGIN = ("engine", "capability", "devices", "criteria", "revision", "branch", "model", "device_class", "threads")
+_OF_THE_ORIGIN = ("engine", "capability", "devices", "policy", "revision", "branch", "model", "device_class", "threads")
 
 
 def derived_job(session: Session, origin: Job, spec: JobSpec, submitted_by: str | None, order: Order, **run: object) -> Job:
@@ -87,7 +87,7 @@ def derived_job(session: Session, origin: Job, spec: JobSpec, submitted_by: str 
 # Submits an analysis: a job of its own that explains the gap of a candidate of a job that has ended, from the checkpoints its runs kept.
 #
 # It has one run of kind `why`, which a worker of the same device class claims, and which is fenced, cancelled and resumed like any other.
-# It ends without a verdict: no judge, baseline, run floor, forecast or reuse ever sees it.
+# It ends without a verdict: no judge, baseline, run-to-run noise, forecast or reuse ever sees it.
 
 DEFAULT_SHARE = 0.6  # of the steps: the checkpoint from which to fork
 MOST_PARENTS = 3
@@ -98,7 +98,7 @@ FORKS_OVER_RERUNS = 1 / 8
 
 @frozen
 class WhyRequest(Body):
-    """Which candidate to explain (null: the job's only one), what a unit takes that is off, and whose checkpoints are forked.
+    """Which candidate to explain (null: the job's only one), what a GEMM takes that is off, and whose checkpoints are forked.
 
     `step`: a kept checkpoint (null: the one nearest to 60 % of the steps). `fork_steps` and `budget`, the largest cost in steps of
     training, have defaults. `anyway`: also explain a gap that passed, or one that forks probably cannot see.
@@ -174,7 +174,7 @@ def submit_analysis(
         name=f"why: {own.name} of {job.name}"[:200],
         baseline=replace(whole.baseline, replicates=1),
         candidates=(replace(own, replicates=1),),
-        noise=None,
+        short_reruns=None,
         family=None,
         keep_checkpoints=(),
     )
@@ -305,12 +305,12 @@ def _check_worth(verdict: Verdict, setup: Setup, *, anyway: bool) -> None:
     if setup.most_steps < setup.least_steps:
         raise InvalidError(
             f"budget is {setup.most_steps:,.0f} steps, expected at least {setup.least_steps:,.0f} (the splits and "
-            f"the unchanged forks alone); about {setup.steps_for_one:,.0f} find one unit to which the gradient points"
+            f"the unchanged forks alone); about {setup.steps_for_one:,.0f} find one GEMM to which the gradient points"
         )
     smallest = _smallest_effect(verdict, setup)
     if verdict.gap is not None and smallest is not None and smallest > abs(verdict.gap) and not anyway:
         raise ConflictError(
-            f"the gap is {gap_words(verdict) or 'not measured'}, and forks would probably see effects from {smallest:.4f} nats per unit "
+            f"the gap is {gap_words(verdict) or 'not measured'}, and forks would probably see effects from {smallest:.4f} nats per GEMM "
             "on; keep checkpoints of more runs, or use --anyway (in a request: anyway: true)"
         )
 
@@ -332,8 +332,8 @@ class ExplainedGap:
 class AnalysisPlan:
     """What an analysis measures and costs. Costs are in steps of training; a pair of full runs has `pair_steps`.
 
-    `least_steps` if no unit has an effect, `steps_for_one` if one has to which the gradient points, `most_steps` is where the search
-    stops, by default enough for one unit to which nothing points. `smallest_effect`: nats that the test of one unit sees with 80 % power
+    `least_steps` if no GEMM has an effect, `steps_for_one` if one has to which the gradient points, `most_steps` is where the search
+    stops, by default enough for one GEMM to which nothing points. `smallest_effect`: nats that the test of one GEMM sees with 80 % power
     if forks vary an eighth as much as reruns. `seconds`: about how long `steps_for_one` take; null while that is unknown.
     """
 
@@ -343,7 +343,7 @@ class AnalysisPlan:
     against: Against
     origin: Origin
     gap: ExplainedGap
-    units: Sequence[str]
+    gemms: Sequence[str]
     ingredients: Sequence[str]
     parents: Sequence[str]
     fork_step: int
@@ -378,6 +378,7 @@ def plan_document(session: Session, analysis: Analysis) -> AnalysisPlan:
     return of(
         AnalysisPlan,
         setup,
+        gemms=setup.units,
         explains=job.id,
         explains_name=job.name,
         candidate=analysis.candidate,
@@ -438,7 +439,7 @@ class AblationsDocument:
     """The gap of `candidate` in parts. `whole` is its gap over the `pairs` (seeds and replicates) that all arms have; the parts, their sum
     `total` and what is `unexplained` are of the same runs. `gap` is that of its verdict.
 
-    `left_out` are runs that are not used, each with why; `assumed` names the arms without reruns, whose run noise is an assumption.
+    `left_out` are runs that are not used, each with why; `assumed` names the arms without reruns, whose run-to-run noise is an assumption.
     """
 
     job: str

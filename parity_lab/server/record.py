@@ -110,11 +110,11 @@ def advance(database: Database, search_id: str, may_queue: Callable[[Session, st
                 if job is not None:
                     may_queue(session, search.submitted_by or "")
                 return job
-        except LookError as error:  # another job has judged this policy; the next best one is tried
+        except LookError as error:  # another job has judged this assignment; the next best one is tried
             if decided is None or isinstance(decided, SearchOutcome):
                 raise
-            barred.append(decided[0].policy)
-            refusal = refusal or f"policy {decided[0].policy} cannot be confirmed: {error}"
+            barred.append(decided[0].assignment)
+            refusal = refusal or f"assignment {decided[0].assignment} cannot be confirmed: {error}"
 
 
 def waiting(session: Session) -> Sequence[str]:
@@ -158,9 +158,9 @@ def resume_search(session: Session, search_id: str) -> Search:
     return search
 
 
-def _end(search: Search, state: SearchState, message: str, policy: str | None = None) -> None:
+def _end(search: Search, state: SearchState, message: str, assignment: str | None = None) -> None:
     """End a search."""
-    search.state, search.message, search.policy, search.finished_at = state, message, policy, time.time()
+    search.state, search.message, search.assignment, search.finished_at = state, message, assignment, time.time()
 
 
 def _spent(search: Search) -> float:
@@ -201,13 +201,13 @@ def _why_given_up(step: SearchStep) -> str:
 def _write_next(
     session: Session, search: Search, setup: SearchSetup, decided: tuple[Evaluation, ...] | SearchOutcome, refusal: str = ""
 ) -> Job | None:
-    """Queue the next step, or end the search; the job. `refusal`: why a faster policy could not be confirmed."""
+    """Queue the next step, or end the search; the job. `refusal`: why a faster assignment could not be confirmed."""
     if isinstance(decided, SearchOutcome):
-        if decided.policy is None:
+        if decided.assignment is None:
             _end(search, "none", "; ".join(filter(None, [decided.reason, refusal])))
         else:
-            _check_confirmed(search, decided.policy)
-            _end(search, "found", decided.reason, decided.policy)
+            _check_confirmed(search, decided.assignment)
+            _end(search, "found", decided.reason, decided.assignment)
         return None
     cost = setup.cost(decided)
     if setup.budget is not None and _spent(search) + cost > setup.budget:
@@ -229,13 +229,14 @@ def _used(search: Search) -> int:
     return sum(step.evaluations[0]["kind"] == "confirmation" for step in search.steps)
 
 
-def _check_confirmed(search: Search, policy: str) -> None:
-    """The last line before a policy is returned: that the judge's own verdict on record passed it, in a confirmation of this search."""
+def _check_confirmed(search: Search, assignment: str) -> None:
+    """The last line before an assignment is returned: that the judge's own verdict on record passed it, in a confirmation of this
+    search."""
     for step in search.steps:
         own = step.evaluations[0]
-        if own["kind"] == "confirmation" and own["policy"] == policy and any(each.outcome == "pass" for each in step.job.verdicts):
+        if own["kind"] == "confirmation" and own["assignment"] == assignment and any(each.outcome == "pass" for each in step.job.verdicts):
             return
-    raise RuntimeError(f"search {search.id} would return policy {policy}, which no confirmation on record passed")
+    raise RuntimeError(f"search {search.id} would return assignment {assignment}, which no confirmation on record passed")
 
 
 def _check_new(session: Session, question: str, but: str = "") -> None:
@@ -246,7 +247,7 @@ def _check_new(session: Session, question: str, but: str = "") -> None:
         if _used(other):
             raise ConflictError(
                 f"search {other.id} has used {_used(other)} of its {other.setup['confirmations']} confirmations on this question; those "
-                "that one search declares share the error. Judge the job again under a new name (criteria.question), or resume it"
+                "that one search declares share the error. Judge the job again under a new name (policy.question), or resume it"
             )
 
 
@@ -285,10 +286,10 @@ def _advance_all(settings: Settings, database: Database, ring: Callable[[str], N
 
 # A search as the API and the pages show it: what it costs, what each step gave, where it is, and what it guarantees.
 
-_SHOWN = 200  # policies of a document, the fastest first
+_SHOWN = 200  # assignments of a document, the fastest first
 _TWO_SIGMA = 1.96
 StepKind = Literal["forks", "pilot", "confirmation"]
-PolicyState = Literal["confirmed", "not confirmed", "tried", "estimated"]
+AssignmentState = Literal["confirmed", "not confirmed", "tried", "estimated"]
 
 
 @frozen
@@ -340,41 +341,41 @@ class SearchStepDocument:
     kind: StepKind
     job: str
     status: JobStatus
-    policies: list[str]
+    assignments: list[str]
     cost: float
     outcome: str
 
 
 @frozen
-class PolicyDocument:
-    """A policy: the switches that it takes back, its speed as a multiple of the baseline's, and its gap (nats) with a 95 % interval after
-    the results so far. `state`: confirmed by the judge, not confirmed, tried in forks or runs, or only estimated from others."""
+class AssignmentDocument:
+    """An assignment: the switches that it takes back, its speed as a multiple of the baseline's, and its gap (nats) with a 95 % interval
+    after the results so far. `state`: confirmed by the judge, not confirmed, tried in forks or runs, or only estimated from others."""
 
-    policy: str
+    assignment: str
     takes_back: list[str]
     speed: float
     gap: float
     low: float
     high: float
     passes: float
-    state: PolicyState
+    state: AssignmentState
 
 
 @frozen
 class SearchDocument:
-    """A search: its state, plan, steps and policies. `policy` is the one that the judge confirmed, with the job that trains it as `job`;
-    null unless the state is `found`."""
+    """A search: its state, plan, steps and assignments. `assignment` is the one that the judge confirmed, with the job that trains it as
+    `job`; null unless the state is `found`."""
 
     id: str
     state: SearchState
     message: str | None
     plan: SearchPlan
     steps: list[SearchStepDocument]
-    policies: list[PolicyDocument]
-    policy: str | None
+    assignments: list[AssignmentDocument]
+    assignment: str | None
     speed: float | None
     job: Mapping[str, Any] | None
-    criteria: Mapping[str, Any]
+    policy: Mapping[str, Any]
     steps_spent: float
     created_at: str | None
     finished_at: str | None
@@ -389,17 +390,17 @@ def search_document(search: Search) -> SearchDocument:
     """A search on record."""
     setup = setup_from(search.setup)
     job = None
-    if search.policy is not None:
-        job = job_of(search, setup, [search.policy], setup.pairs).document()
+    if search.assignment is not None:
+        job = job_of(search, setup, [search.assignment], setup.pairs).document()
     return of(
         SearchDocument,
         search,
         plan=_plan(setup, search.base, search.candidate, None),
         steps=[_step(each) for each in search.steps],
-        policies=_policies(search, setup),
-        speed=None if search.policy is None else 1.0 / setup.times[int(search.policy, 2)],
+        assignments=_assignments(search, setup),
+        speed=None if search.assignment is None else 1.0 / setup.times[int(search.assignment, 2)],
         job=job,
-        criteria=search.base.criteria,
+        policy=search.base.policy,
         steps_spent=_spent(search),
     )
 
@@ -430,7 +431,7 @@ def _step(step: SearchStep) -> SearchStepDocument:
         kind=kinds[own[0].kind],
         job=step.job_id,
         status=step.job.status,
-        policies=list(dict.fromkeys(each.policy for each in own)),
+        assignments=list(dict.fromkeys(each.assignment for each in own)),
         outcome=_outcome(step, _results_of(step)),
     )
 
@@ -454,8 +455,8 @@ def _outcome(step: SearchStep, results: Sequence[Result]) -> str:
     return ": ".join(words)
 
 
-def _policies(search: Search, setup: SearchSetup) -> list[PolicyDocument]:
-    """The policies after the results on record: those that were tried, and the fastest others."""
+def _assignments(search: Search, setup: SearchSetup) -> list[AssignmentDocument]:
+    """The assignments after the results on record: those that were tried, and the fastest others."""
     batches = [results for step in search.steps if (results := _results_of(step))]
     if not batches:
         return []
@@ -464,18 +465,18 @@ def _policies(search: Search, setup: SearchSetup) -> list[PolicyDocument]:
     except (ValueError, ZeroDivisionError):  # forks that tell nothing: the search says so
         return []
     done = [result.evaluation for batch in batches for result in batch]
-    states: dict[str, PolicyState] = dict.fromkeys([*setup.given, *(each.policy for each in done)], "tried")
-    states |= {each.policy: "not confirmed" for each in done if each.kind == "confirmation"}
-    if search.policy is not None:
-        states[search.policy] = "confirmed"
-    ranked = sorted(range(len(rating.policies)), key=lambda at: (rating.policies[at] not in states, setup.times[at], at))
-    return [_policy(setup, rating, at, states.get(rating.policies[at], "estimated")) for at in ranked[:_SHOWN]]
+    states: dict[str, AssignmentState] = dict.fromkeys([*setup.given, *(each.assignment for each in done)], "tried")
+    states |= {each.assignment: "not confirmed" for each in done if each.kind == "confirmation"}
+    if search.assignment is not None:
+        states[search.assignment] = "confirmed"
+    ranked = sorted(range(len(rating.assignments)), key=lambda at: (rating.assignments[at] not in states, setup.times[at], at))
+    return [_assignment(setup, rating, at, states.get(rating.assignments[at], "estimated")) for at in ranked[:_SHOWN]]
 
 
-def _policy(setup: SearchSetup, rating: Rating, at: int, state: PolicyState) -> PolicyDocument:
-    own, gap, sd = rating.policies[at], float(rating.belief.mean[at]), float(rating.belief.sd[at])
-    return PolicyDocument(
-        policy=own,
+def _assignment(setup: SearchSetup, rating: Rating, at: int, state: AssignmentState) -> AssignmentDocument:
+    own, gap, sd = rating.assignments[at], float(rating.belief.mean[at]), float(rating.belief.sd[at])
+    return AssignmentDocument(
+        assignment=own,
         takes_back=[each.name for each in setup.space.taken_back(own)],
         speed=1.0 / setup.times[at],
         gap=gap,
@@ -490,9 +491,9 @@ def _policy(setup: SearchSetup, rating: Rating, at: int, state: PolicyState) -> 
 
 
 def _request(session: Session, run: Run) -> MeasureRequest:
-    """What a run of kind why measures: an analysis, or the forks of a step of a search, whose job has an arm for each policy."""
+    """What a run of kind why measures: an analysis, or the forks of a step of a search, whose job has an arm for each assignment."""
     own, results = session.get(Analysis, run.job_id), results_of(session, run.job_id)
-    baseline = policies = None
+    baseline = assignments = None
     if own is not None:
         setup = own.setup
         spent = steps_spent(analysis_setup_from(setup), results)
@@ -504,12 +505,12 @@ def _request(session: Session, run: Run) -> MeasureRequest:
         forks = forks_of(setup_from(step.search.setup), evaluations_from(step.evaluations))
         setup = asdict(forks)
         spent = float(forks.fork_steps * len(results))
-        policies = {arm.name: spec.run_of(arm, run.replicate).document() for arm in spec.candidates}
+        assignments = {arm.name: spec.run_of(arm, run.replicate).document() for arm in spec.candidates}
     return {
         "setup": setup,
         "parents": {parent: run_spec(session.get_one(Run, parent)).document() for parent in setup["parents"]},
         "baseline": baseline,
-        "policies": policies,
+        "assignments": assignments,
         "results": results,
         "spent": spent,
     }

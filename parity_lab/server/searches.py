@@ -11,17 +11,16 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.criteria import Criteria, criteria_from_mapping
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.structure import frozen
-from parity_lab.belief import WANTED, Evaluation, evaluations_from
-from parity_lab.policies import (
+from parity_lab.assignments import (
     END_TO_END,
     GEMMS,
     GROUPS,
     MOST_SWITCHES,
+    Assignment,
     Box,
     Cell,
-    Policy,
     Shape,
     Space,
     Switch,
@@ -32,6 +31,7 @@ from parity_lab.policies import (
     ranges_of,
     without,
 )
+from parity_lab.belief import WANTED, Evaluation, evaluations_from
 from parity_lab.search import GIVEN, SearchSetup, SwitchSource, arm_name, key_of
 from parity_lab.server.analyses import (
     MOST_PARENTS,
@@ -45,12 +45,12 @@ from parity_lab.server.analyses import (
     seconds_of,
 )
 from parity_lab.server.tables import Analysis, Search, SearchStep
-from parity_lab.training.menu import arithmetic, policies, subject, uncovered
+from parity_lab.training.menu import arithmetic, assignments, subject, uncovered
 from server.database.sessions import find_job
 from server.database.tables import Arm, Job, Run, Verdict
 from server.errors import ConflictError, InvalidError
 from server.jobs.fingerprint import unsound
-from server.jobs.floors import family_in, lent_floors, named_floors, newest_family
+from server.jobs.noise_tables import family_in, lent_noise_table, named_noise_table, newest_family
 from server.jobs.submit import Order, Submission, submit_registered
 from server.records import Body, of
 from training.gemm_time import GB300, weights
@@ -80,7 +80,7 @@ def propose(session: Session, arm: Arm, spec: JobSpec, step: int, fork_steps: in
     changed: set[Cell] = {(unit.block, unit.projection, unit.gemm) for unit in units}
     analysis = _newest_that_names(session, arm, {unit.name for unit in units})
     if analysis is not None:
-        named = [[_cell(name) for name in cluster["units"]] for cluster in (analysis.answer or {})["named"]]
+        named = [[_cell(name) for name in cluster["gemms"]] for cluster in (analysis.answer or {})["named"]]
         parts = proposals(changed, named)
         if parts:
             return Proposal(switches=_switches(baseline, parts), source="analysis", analysis=analysis.job_id)
@@ -88,10 +88,10 @@ def propose(session: Session, arm: Arm, spec: JobSpec, step: int, fork_steps: in
 
 
 def _newest_that_names(session: Session, arm: Arm, units: set[str]) -> Analysis | None:
-    """The newest analysis of this candidate that names some of its units, and not all of them as one cluster."""
+    """The newest analysis of this candidate that names some of its GEMMs, and not all of them as one cluster."""
     newest = select(Analysis).join(Job, Job.id == Analysis.job_id).where(Job.status == "concluded").order_by(Analysis.job_id.desc())
     for analysis in session.scalars(newest.where(Analysis.explains == arm.job_id, Analysis.candidate == arm.name)):
-        named = {unit for cluster in (analysis.answer or {}).get("named", ()) for unit in cluster["units"]}
+        named = {unit for cluster in (analysis.answer or {}).get("named", ()) for unit in cluster["gemms"]}
         if named & units and not units <= named:
             return analysis
     return None
@@ -204,11 +204,11 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
     space = _space(spec, own, proposal, step, fork_steps)
     losses = _losses(session, baseline)
     level = sum(losses) / len(losses)
-    criteria = replace(criteria_from_mapping(job.criteria), looks=1)
+    policy = replace(policy_from_mapping(job.policy), looks=1)
     pairs = wish.pairs or max(spec.baseline.replicates, own.replicates, 2)
     if pairs > MOST_PAIRS:
         raise InvalidError(f"search.pairs is {pairs}, expected 1 to {MOST_PAIRS}")
-    table, family = _floors(session, spec)
+    table, family = _noise_table(session, spec)
     setup = SearchSetup(
         switches=space.switches,
         times=_times(spec, own, space, wish.speed),
@@ -220,10 +220,10 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
         pairs=pairs,
         pilots=wish.pilots,
         confirmations=wish.confirmations,
-        margin=_margin(verdict, criteria, level),
+        margin=_margin(verdict, policy, level),
         design=_design(spec, own, level, pairs),
-        criteria=criteria.document(),
-        floors=table,
+        policy=policy.document(),
+        noise_table=table,
         family=family,
         budget=wish.budget,
         switches_from=proposal.source,
@@ -233,17 +233,17 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
     return PlannedSearch(arm=arm, setup=setup, seconds=seconds_of(parents, setup.most_steps))
 
 
-def policy_arm(candidate: SpecArm, space: Space, policy: Policy, replicates: int = 1) -> SpecArm:
-    """The arm of a job that trains a policy."""
-    changes = tuple(map(from_document, space.overrides(policy)))
-    return replace(candidate, name=arm_name(policy), replicates=replicates, overrides=(*candidate.overrides, *changes))
+def assignment_arm(candidate: SpecArm, space: Space, assignment: Assignment, replicates: int = 1) -> SpecArm:
+    """The arm of a job that trains an assignment."""
+    changes = tuple(map(from_document, space.overrides(assignment)))
+    return replace(candidate, name=arm_name(assignment), replicates=replicates, overrides=(*candidate.overrides, *changes))
 
 
 def _check_engine(spec: JobSpec) -> None:
     reasons = {
-        "external": "its trainer is yours: train each policy as an arm of a job of yours, and judge it with `parity compare`",
+        "external": "its trainer is yours: train each assignment as an arm of a job of yours, and judge it with `parity compare`",
         "maxtext": "MaxText quantizes every layer alike and its checkpoints are its own: search on engine emulated, and confirm there",
-        "transformer_engine": "its GEMMs cannot be chosen while it runs: search on engine emulated, and confirm the policy as a job here",
+        "transformer_engine": "its GEMMs cannot be chosen while it runs: search on engine emulated, and confirm its result as a job here",
     }
     if spec.engine != "emulated":
         raise InvalidError(f"engine is {spec.engine}, expected emulated; {reasons.get(spec.engine, 'it has no forks')}")
@@ -264,22 +264,22 @@ def _proposal(session: Session, arm: Arm, spec: JobSpec, wish: Wish, step: int, 
 
 
 def _space(spec: JobSpec, own: SpecArm, proposal: Proposal, step: int, fork_steps: int) -> Space:
-    """The switches, checked: that every policy is a run that a fork can compute, and that all of them together reach all of the gap."""
+    """The switches, checked: that every assignment is a run that a fork can compute, and that all of them together reach all of the gap."""
     try:
         space = Space(switches=tuple(proposal.switches))
         ends = ["0" * space.size, space.candidate]
         tried = dict.fromkeys([*ends, *(without(space.size, at) for at in range(space.size))])
-        runs = {policy: spec.run_of(policy_arm(own, space, policy), 0) for policy in tried}
-        policies(runs, step, fork_steps)
+        runs = {assignment: spec.run_of(assignment_arm(own, space, assignment), 0) for assignment in tried}
+        assignments(runs, step, fork_steps)
         before = arithmetic(spec.run_of(spec.baseline, 0), step, fork_steps, "baseline")
-        restored, everything = (arithmetic(runs[policy], step, fork_steps, "policy") for policy in ends)
+        restored, everything = (arithmetic(runs[assignment], step, fork_steps, "assignment") for assignment in ends)
     except (SpecError, ValueError, TypeError) as error:
         raise InvalidError(f"the space of the search is not one: {error}") from error
     left = uncovered(everything, restored, before)
     if left is not None:
         raise InvalidError(
             f"no switch takes {left.gemm} of {left.projection} in block {left.block} back to the baseline's arithmetic or bf16, so the gap "
-            "of no policy is known to be 0; add a switch for it, or leave search.switches out for the default space"
+            "of no assignment is known to be 0; add a switch for it, or leave search.switches out for the default space"
         )
     return space
 
@@ -292,23 +292,23 @@ def _losses(session: Session, arm: Arm) -> list[float]:
     return losses
 
 
-def _floors(session: Session, spec: JobSpec) -> tuple[str | None, str | None]:
-    """The table of reruns from which a confirmation of this job would borrow, as CSV, and the name of the family."""
+def _noise_table(session: Session, spec: JobSpec) -> tuple[str | None, str | None]:
+    """The noise table from which a confirmation of this job would borrow, as CSV, and the name of the family."""
     if spec.family:
-        return named_floors(session, spec.family).csv(), spec.family
+        return named_noise_table(session, spec.family).csv(), spec.family
     unsaved = Job(id="", engine=spec.engine, spec=spec.document())
-    floors = lent_floors(session, unsaved, newest_family(session, unsaved))
-    return (floors.csv(), family_in(floors)) if floors else (None, None)
+    noise_table = lent_noise_table(session, unsaved, newest_family(session, unsaved))
+    return (noise_table.csv(), family_in(noise_table)) if noise_table else (None, None)
 
 
-def _margin(verdict: Verdict, criteria: Criteria, level: float) -> float:
+def _margin(verdict: Verdict, policy: Policy, level: float) -> float:
     """The margin in nats: the one that decided, else that of the policy at the baseline's loss."""
     margin: Mapping[str, Any] | None = json.loads(verdict.document).get("margin")
     if margin is not None and math.isfinite(margin["nats"]):
         return float(margin["nats"])
-    if criteria.margin is None:
-        raise ConflictError("the verdict has no margin, expected one; state criteria.margin and judge the job again")
-    return criteria.margin.nats(level)
+    if policy.margin is None:
+        raise ConflictError("the verdict has no margin, expected one; state policy.margin and judge the job again")
+    return policy.margin.nats(level)
 
 
 def _design(spec: JobSpec, own: SpecArm, level: float, pairs: int) -> dict[str, Any]:
@@ -326,7 +326,7 @@ def _design(spec: JobSpec, own: SpecArm, level: float, pairs: int) -> dict[str, 
 
 
 def _times(spec: JobSpec, own: SpecArm, space: Space, speed: Speed) -> tuple[float, ...]:
-    """The time of a step of each policy, as a share of the baseline's."""
+    """The time of a step of each assignment, as a share of the baseline's."""
     try:
         if speed.gains is not None or speed.seconds is not None:
             if speed.gains is None or speed.seconds is None or not 0.0 < speed.seconds < math.inf:
@@ -346,7 +346,7 @@ def _times(spec: JobSpec, own: SpecArm, space: Space, speed: Speed) -> tuple[flo
             )
             times = modelled_times(space, shape)
     except ValueError as error:
-        raise InvalidError(f"the speed of the policies is not known: {error}") from error
+        raise InvalidError(f"the speed of the assignments is not known: {error}") from error
     return tuple(float(each) for each in times / times[0])
 
 
@@ -354,9 +354,11 @@ def _check_worth(setup: SearchSetup) -> None:
     """Refuse confirmations that nothing would pass, and a budget that is too small."""
     if setup.target is None:
         enough = next((pairs for pairs in range(setup.pairs + 1, MOST_PAIRS + 1) if _with_pairs(setup, pairs).target is not None), None)
-        remedy = f"set search.pairs: {enough}" if enough else "widen the margin, or measure the run noise with reruns (`noise:`)"
+        remedy = (
+            f"set search.pairs: {enough}" if enough else "widen the margin, or measure the run-to-run noise with reruns (`short_reruns:`)"
+        )
         raise InvalidError(
-            f"search.pairs is {setup.pairs}: even a policy without a gap would be confirmed with "
+            f"search.pairs is {setup.pairs}: even an assignment without a gap would be confirmed with "
             f"{100 * setup.confirmation.passes(0.0):.0f} % only, expected at least {100 * WANTED:.0f} %; {remedy}"
         )
     least = setup.least_steps + 2 * setup.pairs * setup.run_steps
@@ -370,9 +372,9 @@ def _with_pairs(setup: SearchSetup, pairs: int) -> SearchSetup:
 
 # A step of a search as a job: forks in one run of kind `why`, a pilot in one of kind `pilot`, a confirmation as an ordinary job.
 #
-# Forks and pilots end without a verdict, and no judge, baseline, run floor or reuse ever sees them. A confirmation trains both arms again
-# from step 0 with a seed that no run on record has, reuses nothing, and is judged like any job, at the confidence of one of the search's
-# confirmations. It counts as a look at its policy's question (`server.jobs.ledger`).
+# Forks and pilots end without a verdict, and no judge, baseline, run-to-run noise or reuse ever sees them. A confirmation trains both arms
+# again from step 0 with a seed that no run on record has, reuses nothing, and is judged like any job, at the confidence of one of the
+# search's confirmations. It counts as a look at its policy's question (`server.jobs.ledger`).
 
 UNKNOWN = 1e6
 """The standard error (nats) of a gap that a confirmation without a verdict did not measure."""
@@ -382,26 +384,26 @@ def queue_step(session: Session, search: Search, setup: SearchSetup, step: Seque
     """Write the job of a step. Raises LookError for a confirmation whose question has been judged before."""
     if step[0].kind == "confirmation":
         return _confirmation(session, search, setup, step[0])
-    tried, parent = list(dict.fromkeys(each.policy for each in step)), session.get_one(Run, setup.parents[0])
+    tried, parent = list(dict.fromkeys(each.assignment for each in step)), session.get_one(Run, setup.parents[0])
     if step[0].kind == "run":  # replicates of the base job count from 0: a pilot is one that no run of it has
         what, own = f"pilot of {tried[0]}", {"kind": "pilot", "replicate": GIVEN + step[0].number}
     else:
-        what, own = f"forks of {len(tried)} policies", {"kind": "why", "replicate": parent.replicate, "forked_from": parent.id}
+        what, own = f"forks of {len(tried)} assignments", {"kind": "why", "replicate": parent.replicate, "forked_from": parent.id}
     spec = replace(job_of(search, setup, tried, 1), name=f"search: {what} of {search.base.name}"[:200], family=None)
     steps = int(setup.cost(tuple(step)))
     return derived_job(session, search.base, spec, search.submitted_by, _order(search), seed=spec.seed, planned_steps=steps, **own)
 
 
-def job_of(search: Search, setup: SearchSetup, tried: Sequence[Policy], replicates: int) -> JobSpec:
-    """The job that compares these policies with the baseline."""
+def job_of(search: Search, setup: SearchSetup, tried: Sequence[Assignment], replicates: int) -> JobSpec:
+    """The job that compares these assignments with the baseline."""
     whole = readable_spec(search.base)
     own = next(arm for arm in whole.candidates if arm.name == search.candidate)
     return replace(
         whole,
         name=f"{tried[0]} of {search.base.name}"[:200],
         baseline=replace(whole.baseline, replicates=replicates),
-        candidates=tuple(policy_arm(own, setup.space, policy, replicates) for policy in tried),
-        noise=None,
+        candidates=tuple(assignment_arm(own, setup.space, assignment, replicates) for assignment in tried),
+        short_reruns=None,
         keep_checkpoints=(),
     )
 
@@ -431,10 +433,10 @@ def _verdict(job: Job) -> list[dict[str, Any]] | None:
 
 
 def _confirmation(session: Session, search: Search, setup: SearchSetup, own: Evaluation) -> Job:
-    spec = replace(job_of(search, setup, [own.policy], setup.pairs), seed=_fresh_seed(session, search, own))
+    spec = replace(job_of(search, setup, [own.assignment], setup.pairs), seed=_fresh_seed(session, search, own))
     spec = replace(spec, name=f"confirm: {spec.name}"[:200])
-    criteria = replace(setup.policy_of_the_job, confidence=setup.confirmation.confidence, looks=1)
-    wanted = Submission(spec=spec, criteria=criteria, order=_order(search), revision=search.base.revision or "")
+    policy = replace(setup.policy_of_the_job, confidence=setup.confirmation.confidence, looks=1)
+    wanted = Submission(spec=spec, policy=policy, order=_order(search), revision=search.base.revision or "")
     job = submit_registered(session, wanted, search.submitted_by or "")
     job.device_class, job.threads = search.base.device_class, search.base.threads
     return job
@@ -445,7 +447,7 @@ def _order(search: Search) -> Order:
 
 
 def _fresh_seed(session: Session, search: Search, own: Evaluation) -> int:
-    """A seed that no run on record has: a confirmation shares no initialization and no data order with what chose its policy."""
+    """A seed that no run on record has: a confirmation shares no initialization and no data order with what chose its assignment."""
     for attempt in range(1000):
         digest = hashlib.sha256(f"{search.id} {own.number} {len(search.steps)} {attempt}".encode()).digest()
         seed = int.from_bytes(digest[:4]) >> 2

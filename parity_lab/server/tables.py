@@ -46,10 +46,10 @@ class AnalysisResult(Base):
 
 
 class Search(Base):
-    """A search for the fastest policy inside the margin: the job that it starts from, its candidate, and its plan.
+    """A search for the fastest assignment inside the margin: the job that it starts from, its candidate, and its plan.
 
     `setup` is `parity_lab.search.SearchSetup` as a document. `question` is that of the candidate, by which further searches are refused
-    once one has used a confirmation. `policy` is the confirmed one, set with the state `found`.
+    once one has used a confirmation. `assignment` is the confirmed one, set with the state `found`.
     """
 
     __tablename__ = "searches"
@@ -60,7 +60,7 @@ class Search(Base):
     question: Mapped[str] = mapped_column(index=True)
     setup: Mapped[dict[str, Any]]
     state: Mapped[SearchState] = mapped_column(String(32), index=True)
-    policy: Mapped[str | None]
+    assignment: Mapped[str | None]
     message: Mapped[str | None] = mapped_column(Text)
     priority: Mapped[int] = mapped_column(default=0)
     max_run_seconds: Mapped[float | None]
@@ -73,8 +73,8 @@ class Search(Base):
 
 
 class SearchStep(Base):
-    """A step of a search: a job that evaluates policies. `results` are set when the job has ended and the step has its losses or verdict;
-    a step without them whose job has ended was given up. Rows are only added."""
+    """A step of a search: a job that evaluates assignments. `results` are set when the job has ended and the step has its losses or
+    verdict; a step without them whose job has ended was given up. Rows are only added."""
 
     __tablename__ = "search_steps"
 

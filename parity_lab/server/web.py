@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 from parity.structure import frozen
 from parity_lab.analysis import label
 from parity_lab.answer import IF_NONE_IS_NAMED, assumed_words
+from parity_lab.assignments import GEMMS
 from parity_lab.belief import MOST_CONFIRMATIONS
-from parity_lab.policies import GEMMS
 from parity_lab.server.analyses import (
     AblationsDocument,
     AnalysisDocument,
@@ -27,7 +27,7 @@ from parity_lab.server.analyses import (
 )
 from parity_lab.server.analyses import plan_document as document_of_plan
 from parity_lab.server.record import (
-    PolicyDocument,
+    AssignmentDocument,
     SearchDocument,
     SearchPlan,
     cancel_search,
@@ -52,20 +52,20 @@ from server.pages.rendering import templates, visitor
 from server.web.auth import Additions, Context, InContext, Principal, Sender
 from server.web.requests import BodyRoute, StrictBody
 
-# Where the marks of a search's chart stand: policies by speed against gap, in units of the SVG's view box.
+# Where the marks of a search's chart stand: assignments by speed against gap, in units of the SVG's view box.
 
 WIDTH, HEIGHT = 560.0, 300.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72.0, 16.0, 28.0, 48.0
-_INSET = 8.0  # between the axis and the slowest policy
+_INSET = 8.0  # between the axis and the slowest assignment
 _DRAWN = 60
 _BEYOND = 0.3  # intervals are cut this share of the gaps' range above and below it
 
 
 @frozen
 class Mark:
-    """A policy in the chart: where it lies, and where its interval begins and ends."""
+    """An assignment in the chart: where it lies, and where its interval begins and ends."""
 
-    policy: PolicyDocument
+    assignment: AssignmentDocument
     x: float
     y: float
     low: float
@@ -73,7 +73,7 @@ class Mark:
 
 
 @frozen
-class PolicyChart:
+class AssignmentChart:
     """Marks, the heights of the margin and of the largest gap that passes with 95 % power, and ticks (place, value): speeds as multiples
     of the baseline's to the right, gaps in nats upwards."""
 
@@ -89,9 +89,9 @@ class PolicyChart:
     gaps: list[tuple[float, float]]
 
 
-def chart(document: SearchDocument) -> PolicyChart | None:
+def chart(document: SearchDocument) -> AssignmentChart | None:
     """The chart of a search; None before the first forks have ended."""
-    shown = document.policies[:_DRAWN]
+    shown = document.assignments[:_DRAWN]
     if not shown:
         return None
     plan = document.plan
@@ -109,8 +109,8 @@ def chart(document: SearchDocument) -> PolicyChart | None:
     def y(gap: float) -> float:
         return place(gap, heights[0], heights[-1], HEIGHT - _BOTTOM, _TOP)
 
-    return PolicyChart(
-        marks=[Mark(policy=each, x=x(each.speed), y=y(each.gap), low=y(each.low), high=y(each.high)) for each in reversed(shown)],
+    return AssignmentChart(
+        marks=[Mark(assignment=each, x=x(each.speed), y=y(each.gap), low=y(each.low), high=y(each.high)) for each in reversed(shown)],
         margin=y(plan.margin),
         target=y(plan.target),
         speeds=[(x(speed), speed) for speed in speeds],
@@ -180,9 +180,9 @@ _UNITS_SHOWN = 6
 
 @frozen
 class Cell:
-    """One GEMM of a layer: the error of the gradient that it causes alone, and its part of the forward loss; None if it is no unit.
+    """One GEMM of a layer: the error of the gradient that it causes alone, and its part of the forward loss; None if it is no GEMM.
 
-    The levels are 0 to LEVELS, from none to the largest of the map; the forward level is negative for a unit that helps.
+    The levels are 0 to LEVELS, from none to the largest of the map; the forward level is negative for a GEMM that helps.
     """
 
     unit: str
@@ -250,7 +250,7 @@ def fork_bars(document: AnalysisDocument) -> list[Bar]:
         rows.append(("gap of the full runs", "whole", {"value": gap.gap, "low": gap.low, "high": gap.high}))
     rows.append((f"effect at step {document.plan.fork_step:,}", "whole", answer["effect"]))
     if answer["named"]:
-        rows += [(label(each["units"]), "part", each["without"]) for each in answer["named"]]
+        rows += [(label(each["gemms"]), "part", each["without"]) for each in answer["named"]]
         for name in ("interaction", "unexplained"):  # an answer of an earlier version has no interaction
             if answer.get(name):
                 rows.append((name, "rest", answer[name]))
@@ -258,28 +258,28 @@ def fork_bars(document: AnalysisDocument) -> list[Bar]:
 
 
 def forward_bars(answer: Mapping[str, Any]) -> list[Bar]:
-    """The forward loss, its largest parts, the other units together, and what single units leave unexplained."""
+    """The forward loss, its largest parts, the other GEMMs together, and what single GEMMs leave unexplained."""
     instant = answer.get("instant")
     if instant is None:
         return []
-    units = sorted(instant["units"], key=lambda part: -abs(part["without"]["value"]))
+    units = sorted(instant["gemms"], key=lambda part: -abs(part["without"]["value"]))
     shown = [part for part in units[:_UNITS_SHOWN] if part["without"]["value"]]
     rest = sum(part["without"]["value"] for part in units[_UNITS_SHOWN:])
     rows = [("forward loss", "whole", instant["whole"]), *((part["name"], "part", part["without"]) for part in shown)]
     if rest:
-        rows.append((f"{len(units) - _UNITS_SHOWN} other units", "part", {"value": rest, "low": rest, "high": rest}))
+        rows.append((f"{len(units) - _UNITS_SHOWN} other GEMMs", "part", {"value": rest, "low": rest, "high": rest}))
     return bars([*rows, ("unexplained", "rest", instant["unexplained_without"])])
 
 
 def layers(document: AnalysisDocument) -> list[tuple[str, list[Cell | None]]]:
-    """The rows of the heat map: a layer (`block.projection`) and a cell for each GEMM, None where it is no unit."""
+    """The rows of the heat map: a layer (`block.projection`) and a cell for each GEMM, None where it is no GEMM."""
     answer = document.answer or {}
     errors = {each["name"]: each["error"] for each in answer.get("gradients") or ()}
-    forward = {part["name"]: part["without"] for part in (answer.get("instant") or {"units": ()})["units"]}
+    forward = {part["name"]: part["without"] for part in (answer.get("instant") or {"gemms": ()})["gemms"]}
     if not errors and not forward:
         return []
-    named = {unit for each in answer.get("named", ()) for unit in each["units"]}
-    units = set(document.plan.units)
+    named = {unit for each in answer.get("named", ()) for unit in each["gemms"]}
+    units = set(document.plan.gemms)
     most_error = max((errors[unit]["value"] for unit in units if unit in errors), default=0.0)
     most_forward = max((abs(each["value"]) for each in forward.values()), default=0.0)
 
@@ -309,7 +309,7 @@ def _place(layer: str) -> tuple[int, str]:
     return int(block), projection
 
 
-# The page of a search: the policies by speed against gap, the path of its steps, and what it guarantees.
+# The page of a search: the assignments by speed against gap, the path of its steps, and what it guarantees.
 
 
 @pages.get("/searches/{search_id}")
@@ -402,7 +402,7 @@ def plan_of_search(job_id: str, request: StrictBody[SearchRequest], context: InC
 
 @searches_router.post("/jobs/{job_id}/searches", status_code=202)
 def begin_search(job_id: str, request: StrictBody[SearchRequest], response: Response, context: InContext, sender: Sender) -> SearchDocument:
-    """Begin a search for the fastest policy inside the margin. Its steps are jobs; each queues the next one when it has ended.
+    """Begin a search for the fastest assignment inside the margin. Its steps are jobs; each queues the next one when it has ended.
 
     409 if another search is at the same question, or has used a confirmation on it.
     """
@@ -413,7 +413,7 @@ def begin_search(job_id: str, request: StrictBody[SearchRequest], response: Resp
 
 @searches_router.get("/searches/{search_id}")
 def show_search(search_id: str, context: InContext) -> SearchDocument:
-    """A search: its plan, its steps so far, what they say of the policies, and the one that the judge confirmed."""
+    """A search: its plan, its steps so far, what they say of the assignments, and the one that the judge confirmed."""
     with context.database.read() as session:
         return search_document(find_search(session, search_id))
 

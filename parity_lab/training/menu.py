@@ -1,4 +1,4 @@
-"""What an analysis or a search takes apart: the units of a recipe, and the menu of arithmetics from which every GEMM takes one by number.
+"""What an analysis or a search takes apart: the GEMMs of a recipe, and the menu of arithmetics from which every GEMM takes one by number.
 
 Standard library and numpy only, so that a server, which has no jax, can refuse before anything is queued.
 """
@@ -17,13 +17,13 @@ from training.switches import GEMMS, Gemm, Switches, features
 
 # Units: the parts of a recipe whose share of a gap is measured, as rows of numbers that a menu understands.
 #
-# What it answers: which recipes stand on the menu for this run, and which number does every GEMM take if one unit is off, or on alone?
+# What it answers: which recipes stand on the menu for this run, and which number does every GEMM take if one GEMM is off, or on alone?
 #
 #     unit         GEMM `gemm` of `projection` in `block` whose arithmetic differs between this run and what it is compared with
 #     ingredient   a part of the recipe in all quantized GEMMs: rotation (rht), stochastic rounding (sr), 2D weight scales (2d),
 #                  the format of the block scales (e4m3 with a scale of the tensor, against e8m0 in blocks of the same size)
 #
-# A unit that is off has the arithmetic of what the run is compared with: bf16 everywhere, or its baseline's. Number 0 is bf16. A choice
+# A GEMM that is off has the arithmetic of what the run is compared with: bf16 everywhere, or its baseline's. Number 0 is bf16. A choice
 # is int32 (blocks, projections, GEMMs).
 
 Choice = npt.NDArray[np.int32]
@@ -56,8 +56,8 @@ class Unit(NamedTuple):
 
 @frozen
 class Measured:
-    """What stands on the menu (`arithmetics`, number 0 is bf16), what the run itself takes (`own`), what a unit takes that is off (`off`),
-    and the units: the GEMMs in which the two differ.
+    """What stands on the menu (`arithmetics`, number 0 is bf16), what the run itself takes (`own`), what a GEMM takes that is off (`off`),
+    and the GEMMs in which the two differ.
 
     `ingredients` are the choices of the whole run without each ingredient that it has.
     """
@@ -69,7 +69,7 @@ class Measured:
     ingredients: Mapping[str, Choice]
 
     def without(self, units: Sequence[Unit]) -> Choice:
-        """The run's own choice, but with these units off."""
+        """The run's own choice, but with these GEMMs off."""
         return changed(self.own, units, self.off)
 
     def alone(self, units: Sequence[Unit]) -> Choice:
@@ -78,7 +78,7 @@ class Measured:
 
 
 def changed(choice: Choice, units: Sequence[Unit], to: Choice) -> Choice:
-    """A choice with what `to` has in these units."""
+    """A choice with what `to` has in these GEMMs."""
     result = choice.copy()
     for unit in units:
         result[unit.place] = to[unit.place]
@@ -177,7 +177,7 @@ def _without_ingredient(arithmetic: Arithmetic, name: str) -> Arithmetic | None:
     return Arithmetic(arithmetic.recipe, Switches(**{**without, **INGREDIENTS[name]}))
 
 
-# What an analysis takes apart: the arithmetic of a candidate at a kept checkpoint, and what takes its place where a unit is off.
+# What an analysis takes apart: the arithmetic of a candidate at a kept checkpoint, and what takes its place where a GEMM is off.
 #
 # Raises SpecError with the way out for what cannot be analysed.
 
@@ -202,7 +202,7 @@ def subject(candidate: RunSpec, baseline: RunSpec | None, step: int, steps: int)
         raise SpecError("why.candidate", candidate.label, "an arithmetic that differs", str(error)) from error
 
 
-def policies(runs: Mapping[str, RunSpec], step: int, steps: int) -> tuple[tuple[Arithmetic, ...], Mapping[str, Choice]]:
+def assignments(runs: Mapping[str, RunSpec], step: int, steps: int) -> tuple[tuple[Arithmetic, ...], Mapping[str, Choice]]:
     """The menu and the choices of forks that take the arithmetic of these runs for `steps` steps after step `step`.
 
     Raises SpecError for a run whose arithmetic a fork cannot take.
@@ -212,9 +212,9 @@ def policies(runs: Mapping[str, RunSpec], step: int, steps: int) -> tuple[tuple[
     if not 1 <= steps <= first.schedule.steps - step:
         raise SpecError("search.fork_steps", steps, f"1 to {first.schedule.steps - step}: the run ends at step {first.schedule.steps}")
     try:
-        return menu_of({name: arithmetic(run, step, steps, f"policy {name}") for name, run in runs.items()}, first.model.n_layers)
+        return menu_of({name: arithmetic(run, step, steps, f"assignment {name}") for name, run in runs.items()}, first.model.n_layers)
     except ValueError as error:
-        raise SpecError("search.switches", ", ".join(runs), "policies that one program can compute", str(error)) from error
+        raise SpecError("search.switches", ", ".join(runs), "assignments that one program can compute", str(error)) from error
 
 
 def arithmetic(spec: RunSpec, step: int, steps: int, whose: str) -> Segment:

@@ -15,7 +15,7 @@ from parity.structure import frozen
 from parity_lab.analysis import Measurement, MeasureRequest, Setup, Way, next_measurement, setup_from
 from parity_lab.effects import SUMS
 from parity_lab.search import Forks
-from parity_lab.training.menu import Choice, changed, policies, subject
+from parity_lab.training.menu import Choice, assignments, changed, subject
 from training.arithmetic import formats
 from training.arithmetic.linear import DGRAD, PANEL, WGRAD, finished, operand_of, product, transposed
 from training.arithmetic.quantize import Operand, Quantizer
@@ -33,7 +33,7 @@ from training.trainer.model import Decoder, Parameters, loss_and_lm_loss
 from training.trainer.step import Inputs, State
 from workers.protocol import Message, TrainRequest
 
-# A linear layer whose arithmetic is chosen while the program runs: one compilation measures every unit.
+# A linear layer whose arithmetic is chosen while the program runs: one compilation measures every GEMM.
 #
 # What it answers: what are y, dx and dw if fprop, dgrad and wgrad of this layer each take the recipe of this number of a menu?
 #
@@ -142,9 +142,9 @@ def _branch(
 
 # Measurements on fixed weights: the held-out loss, and the weight's gradients, under any choice of arithmetic for every GEMM.
 #
-# What it answers: how much of the forward loss does each unit cost at once, and how far does each move the gradient?
+# What it answers: how much of the forward loss does each GEMM cost at once, and how far does each move the gradient?
 #
-#     losses      loss[u, b]  of choice u on batch b                                 the same weights and tokens: no run noise
+#     losses      loss[u, b]  of choice u on batch b                                 the same weights and tokens: no run-to-run noise
 #     gradients   sums over seeds of g = dL/dW under choice u and r, its bf16 twin, on batch b:
 #
 #         reference   <r, r>              dot        mean <g, r>          own    mean <g, g>
@@ -311,10 +311,10 @@ def _dots(left: Weights, right: Weights) -> jax.Array:
 
 # Takes a candidate apart at its kept checkpoints: one process and a few programs measure everything that an analysis needs.
 #
-# What it answers: what is the held-out loss, the gradient, or the end of a fork, with these units on and the others off?
+# What it answers: what is the held-out loss, the gradient, or the end of a fork, with these GEMMs on and the others off?
 #
 #     losses      (batches,) nats, of the first parent's weights on the first held-out batches
-#     gradients   for one held-out batch the sums above, of all units and of each alone, against bf16
+#     gradients   for one held-out batch the sums above, of all GEMMs and of each alone, against bf16
 #     fork        the mean loss of the second half of a fork's steps, nats; draws as in `training.spec`
 #
 # The assumption that can fail: a fork's steps are few next to the schedule's, so that its loss is that of the state it started from.
@@ -376,7 +376,7 @@ class Checkpoints:
 
 
 class Program(Checkpoints):
-    """What the units of a candidate do at these checkpoints: held-out losses and gradients besides forks."""
+    """What the GEMMs of a candidate do at these checkpoints: held-out losses and gradients besides forks."""
 
     def __init__(
         self,
@@ -410,7 +410,7 @@ class Program(Checkpoints):
         )
 
     def choice(self, way: Way, units: Sequence[str], ingredient: str | None = None) -> Choice:
-        """The candidate's arithmetic without these units, everything off but these (`alone`), or without an ingredient."""
+        """The candidate's arithmetic without these GEMMs, everything off but these (`alone`), or without an ingredient."""
         if ingredient is not None:
             return self._measured.ingredients[ingredient]
         take = self._measured.without if way == "without" else self._measured.alone
@@ -460,8 +460,8 @@ def measure(request: TrainRequest, candidate: RunSpec, read: Read, send: Callabl
 def analyse(request: MeasureRequest, candidate: RunSpec, folders: Path, read: Read, send: Callable[[Message], None]) -> None:
     """Measure everything that `request.results` lacks, from checkpoints of the parents in `folders`, by id."""
     parents = [(read(spec), folders / parent) for parent, spec in request["parents"].items()]
-    if request["policies"] is not None:
-        _train_forks(request, parents, {name: read(spec) for name, spec in request["policies"].items()}, send)
+    if request["assignments"] is not None:
+        _train_forks(request, parents, {name: read(spec) for name, spec in request["assignments"].items()}, send)
         return
     setup, results = setup_from(request["setup"]), dict(request["results"])
     baseline = None if request["baseline"] is None else read(request["baseline"])
@@ -478,13 +478,13 @@ def _train_forks(
 ) -> None:
     """Train the forks of a search that the record lacks: one program computes them all."""
     forks = Forks.read(request["setup"])
-    menu, choices = policies(runs, forks.fork_step, forks.fork_steps)
+    menu, choices = assignments(runs, forks.fork_step, forks.fork_steps)
     program = Checkpoints(parents, menu, [*choices.values()], forks.fork_step, forks.fork_steps)
     spec = parents[0][0]
     send({"kind": "manifest", "manifest": manifest(spec, program.corpus), "rounding": spec.rounding})
     for each in forks.forks:
         if each.key not in request["results"]:
-            value = program.fork(choices[each.policy], forks.parents.index(each.parent), each.draw, lambda: send({"kind": "alive"}))
+            value = program.fork(choices[each.assignment], forks.parents.index(each.parent), each.draw, lambda: send({"kind": "alive"}))
             send({"kind": "result", "key": each.key, "value": value, "steps": forks.fork_steps})
 
 

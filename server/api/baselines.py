@@ -10,10 +10,10 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session, selectinload
 
 from parity.judging.arms import independent_runs
-from parity.judging.criteria import NVFP4, Criteria
 from parity.judging.curve import rounding_of
-from parity.judging.floors import MAX_BYTES, MAX_NAME
+from parity.judging.noise_table import MAX_BYTES, MAX_NAME
 from parity.judging.pairing import align
+from parity.judging.policy import NVFP4, Policy
 from parity.judging.run_floor import prior_for, run_floor
 from parity.judging.window import plan_window
 from parity.structure import frozen
@@ -25,7 +25,7 @@ from server.database.tables import Baseline, BaselineEventKind, BaselineRole, Ba
 from server.errors import InvalidError
 from server.jobs import baselines
 from server.jobs.fingerprint import Difference, manifest_differences, run_spec, spec_differences, spec_facts
-from server.jobs.floors import Import, floors_on_record, import_floors, imported_floors
+from server.jobs.noise_tables import Import, import_noise_table, imported_noise_tables, noise_table_on_record
 from server.jobs.workers import changed, live_workers
 from server.records import Body, of
 from server.web.auth import InContext, Sender
@@ -134,7 +134,7 @@ def summaries(session: Session, rows: Sequence[Baseline]) -> list[BaselineSummar
 
 
 def baseline_document(session: Session, row: Baseline, lease_seconds: float) -> BaselineDocument:
-    """Everything about a version; reads its curves for the run noise."""
+    """Everything about a version; reads its curves for the run-to-run noise."""
     names, members = principal_names(session, {event.who for event in row.events}), baselines.members(row)
     first = members[0]
     alike = [worker for worker in live_workers(session, lease_seconds) if worker.capability == first.capability != "external"]
@@ -201,8 +201,8 @@ def _run(link: BaselineRun) -> BaselineRunDocument:
 
 
 def _noise(session: Session, row: Baseline) -> RunNoise | None:
-    """The judge's run floor for one run of the version, with all other runs as its controls."""
-    policy = Criteria(profile=NVFP4)
+    """The judge's run-to-run noise for one run of the version, with all other runs as its controls."""
+    policy = Policy(profile=NVFP4)
     runs, _ = independent_runs([loading.losses(session, link.run) for link in row.runs])
     window = plan_window(runs, row.runs[0].run.planned_steps, False, policy.window_fraction)
     together = align(runs, runs[:1], window.last)
@@ -313,7 +313,7 @@ def newest(name: _Name, context: InContext) -> BaselineDocument:
 
 @router.get("/baselines/{name}/versions/{version:int}")  # an int here, or it would also match VERSION:expire
 def show(name: _Name, version: _Version, context: InContext) -> BaselineDocument:
-    """One version: runs, specification, manifest, run noise, audit trail."""
+    """One version: runs, specification, manifest, run-to-run noise, audit trail."""
     return _document(context, name, version)
 
 
@@ -321,7 +321,7 @@ def show(name: _Name, version: _Version, context: InContext) -> BaselineDocument
 def attach_controls(
     name: _Name, version: _Version, request: StrictBody[ControlsRequest], context: InContext, who: Sender
 ) -> BaselineDocument:
-    """Attach reruns. In later jobs that name the version, the run noise is measured with them. 409 if none is a rerun."""
+    """Attach reruns. In later jobs that name the version, the run-to-run noise is measured with them. 409 if none is a rerun."""
     with context.database.write() as session:
         row = baselines.find(session, name, version)
         baselines.attach_controls(session, row, request.runs_of, request.reason, who.id, overrules=who.may("approve"))
@@ -354,35 +354,37 @@ def _document(context: InContext, name: str, version: int | None) -> BaselineDoc
         return baseline_document(session, baselines.find(session, name, version), context.settings.lease_seconds)
 
 
-# Reruns as tables: those on record, by family, and those that were imported; both as `parity compare --floors` reads them.
+# Reruns as tables: those on record, by family, and those that were imported; both as `parity compare --noise-table` reads them.
 
-floors_router = APIRouter(prefix="/api/v1", tags=["floors"], route_class=BodyRoute)
+noise_tables_router = APIRouter(prefix="/api/v1", tags=["noise tables"], route_class=BodyRoute)
 
 
 @frozen
 class ImportRequest(Body):
-    """A table of reruns (CSV), and the one family of it that is imported; null: all."""
+    """A noise table (CSV), and the one family of it that is imported; null: all."""
 
     table: Annotated[str, Field(max_length=MAX_BYTES)]
     family: Annotated[str, Field(min_length=1, max_length=MAX_NAME)] | None = None
 
 
-@floors_router.get("/floors", response_class=Response, responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}})
+@noise_tables_router.get(
+    "/noise-tables", response_class=Response, responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
+)
 def table(
     context: InContext,
     of: Annotated[Literal["record", "imported"], Query(description="reruns of this server's jobs, or those that were imported")] = "record",
 ) -> Response:
     """The groups of reruns on record, or those imported (CSV): family, runs, mean loss and its standard deviation over runs, rounding."""
     with context.database.read() as session:
-        text = (floors_on_record(session) if of == "record" else imported_floors(session)).csv()
+        text = (noise_table_on_record(session) if of == "record" else imported_noise_tables(session)).csv()
     return Response(text, media_type="text/csv")
 
 
-@floors_router.post("/floors", status_code=201)
+@noise_tables_router.post("/noise-tables", status_code=201)
 def import_table(request: StrictBody[ImportRequest], context: InContext, who: Sender) -> Import:
-    """Import a table of reruns, for jobs that name one of its families. All or nothing; the same groups twice change nothing.
+    """Import a noise table, for jobs that name one of its families. All or nothing; the same groups twice change nothing.
 
     422 or 409 if a row is not usable, a family would lend nothing, or a name belongs to a public family or to one on record.
     """
     with context.database.write() as session:
-        return import_floors(session, request.table, request.family, who.id)
+        return import_noise_table(session, request.table, request.family, who.id)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import Field
 from sqlalchemy.orm import Session, selectinload
 
-from parity.cli.gate_report import GatePolicy, Outcome, Result, ended, exit_code_under
+from parity.cli.gate_report import GateRules, Outcome, Result, ended, exit_code_under
 from parity.design.plan import one_line, plan_document
 from parity.judging.evidence import bundle_bytes
 from parity.judging.live.rules import State, sentence
@@ -18,7 +18,7 @@ from parity.structure import frozen, json_value
 from server.api.lists import JobPage, Sort, Wanted, job_list, principal_names
 from server.api.remarks import NoteDocument, SignOffEntry, StatementEntry, remarks_of
 from server.api.runs import AttemptDocument, RunDocument, attempt_documents, run_document, seconds_since
-from server.api.verdicts import criteria_of
+from server.api.verdicts import policy_of
 from server.concurrency import Turns
 from server.curves.loading import multiplicity_of
 from server.database.sessions import find_job, time_text
@@ -33,7 +33,7 @@ from server.jobs.conclude import case_of, judge_again, kind_of, shown_documents,
 from server.jobs.cost import CostDocument, Price, cost_of, price_of
 from server.jobs.fingerprint import job_spec
 from server.jobs.forecasts import Known, known_before, latest, lenders_for, planned
-from server.jobs.gate_policies import PinnedDocument, pinned
+from server.jobs.gate_rules import PinnedDocument, pinned
 from server.jobs.lifecycle import cancel_job, requesters_of
 from server.jobs.remarks import MOST_TAGS, add_note
 from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
@@ -131,12 +131,12 @@ class LiveState:
 
 @frozen
 class ArmDocument:
-    """The baseline or a candidate, with totals over its runs; `live` is the last forecast of a candidate, `hopeless` its sentence
+    """The baseline or a candidate, with totals over its runs; `live` is the last forecast of a candidate, `will_fail` its sentence
     if the final gap is surely above the margin; either may be null.
 
     `judged_against` is the arm that a candidate is judged against, which under engine command may be another candidate. `overrides` are the
-    arm's rules for single blocks, projections and GEMMs, as phrases. `noise_runs` are reruns that stop early and
-    measure run noise; they are not in the totals.
+    arm's rules for single blocks, projections and GEMMs, as phrases. `short_reruns` are reruns that stop early and
+    measure run-to-run noise; they are not in the totals.
     """
 
     name: str
@@ -149,10 +149,10 @@ class ArmDocument:
     steps_per_second: float | None
     eta_seconds: float | None
     judged_against: str | None
-    hopeless: str | None
+    will_fail: str | None
     live: LiveState | None
     runs: list[RunDocument]
-    noise_runs: list[RunDocument]
+    short_reruns: list[RunDocument]
 
 
 @frozen
@@ -200,7 +200,7 @@ class JobDocument:
     finished_at: str | None
     last_event: int
     spec: Mapping[str, Any]
-    criteria: Mapping[str, Any]
+    policy: Mapping[str, Any]
     arms: list[ArmDocument]
     verdicts: list[Mapping[str, Any]]
     cost: CostDocument
@@ -252,8 +252,8 @@ def job_document(session: Session, job: Job, lease_seconds: float, price: Price 
 
 
 def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[str, list[AttemptDocument]]) -> ArmDocument:
-    runs, noise_runs = (
-        [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in each] for each in (arm.runs, arm.noise_runs)
+    runs, short_reruns = (
+        [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in each] for each in (arm.runs, arm.short_reruns)
     )
     live = live_state(arm)
     begun = [run for run in runs if run.loss is not None]
@@ -269,10 +269,10 @@ def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[
         steps_per_second=sum(speeds) if speeds else None,
         eta_seconds=last_end([run.eta_seconds for run in runs]),
         judged_against=arm.judged_against.name if arm.role == "candidate" else None,
-        hopeless=live.sentence if live and live.state == "harmful" else None,
+        will_fail=live.sentence if live and live.state == "will_fail" else None,
         live=live,
         runs=runs,
-        noise_runs=noise_runs,
+        short_reruns=short_reruns,
     )
 
 
@@ -307,7 +307,7 @@ class JobRequest(Sent):
     """
 
     job: JobSpec
-    criteria: Mapping[str, Any]
+    policy: Mapping[str, Any]
     baseline: BaselineChoice | None = None
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     max_run_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -374,7 +374,7 @@ def _submitted(context: Context, wanted: Submission, submitter: Principal, key: 
 
 @frozen
 class AgainRequest(Body):
-    """A JSON merge patch (RFC 7396) of what a job was submitted with: `job`, `criteria`, `baseline`, `max_run_seconds`, `tags`, `branch`.
+    """A JSON merge patch (RFC 7396) of what a job was submitted with: `job`, `policy`, `baseline`, `max_run_seconds`, `tags`, `branch`.
 
     Null removes a field, which then has its default; a list replaces the whole list, so `candidates` are stated in full.
     """
@@ -417,13 +417,13 @@ def plan(request: StrictBody[JobRequest], context: InContext) -> JobPlan:
 
     409 if the job cannot use the baseline that it names.
     """
-    criteria = criteria_of(request.criteria)
+    policy = policy_of(request.policy)
     with context.database.read() as session:
         named = resolve(session, request.baseline, request.job, context.settings.lease_seconds)
-        known, lenders = known_before(session, request.job, criteria, named), lenders_for(session, request.job)
+        known, lenders = known_before(session, request.job, policy, named), lenders_for(session, request.job)
         controls = len(named.controls) if named else 0
     candidates = []
-    for one in planned(request.job, criteria, known, lenders, controls):
+    for one in planned(request.job, policy, known, lenders, controls):
         line = f"No chances before the runs: {one.why_not}" if one.plan is None else one_line(one.plan)
         candidates.append(CandidatePlan(name=one.candidate, line=line, plan=None if one.plan is None else plan_document(one.plan)))
     return JobPlan(known=known, candidates=candidates)
@@ -440,7 +440,7 @@ def _wanted_of(request: JobRequest, submitter: Principal, *, fresh: bool = False
     return {
         "spec": request.job,
         "sent": request.sent["job"],
-        "criteria": criteria_of(request.criteria),
+        "policy": policy_of(request.policy),
         "order": Order(priority=request.priority, max_run_seconds=request.max_run_seconds, reuse=reuse),
         "choice": request.baseline,
         "labels": Labels(tags=request.tags, branch=request.branch),
@@ -475,8 +475,8 @@ def show(job_id: str, context: InContext) -> JobDocument:
 
 @router.get("/jobs/{job_id}/runs")
 def runs(job_id: str, context: InContext) -> list[RunDocument]:
-    """Every run of a job, arm by arm, with its attempts; an arm's noise runs follow its full runs."""
-    return [run for arm in _document(context, job_id).arms for run in (*arm.runs, *arm.noise_runs)]
+    """Every run of a job, arm by arm, with its attempts; an arm's short reruns follow its full runs."""
+    return [run for arm in _document(context, job_id).arms for run in (*arm.runs, *arm.short_reruns)]
 
 
 @router.post("/jobs/{job_id}:cancel")
@@ -604,21 +604,21 @@ def gate(
     lease_seconds = context.settings.lease_seconds
     question = of(Question, request, **_wanted_of(request, submitter, fresh=request.fresh))
     check_size(context.settings, request.job)
-    policy = None
+    rules = None
     if submitter.repository is not None:
-        policy = pinned(context.settings.gate_policies, submitter.repository, question.spec, question.criteria)
+        rules = pinned(context.settings.gate_rules, submitter.repository, question.spec, question.policy)
     if request.lookup:
         response.status_code = 200
         with context.database.read() as session:
             recorded = look_up(session, question, lease_seconds)
             if isinstance(recorded, str):
-                return GateDocument(found="none", reason=recorded, age_seconds=None, expires_at=None, job=None, pinned=policy)
+                return GateDocument(found="none", reason=recorded, age_seconds=None, expires_at=None, job=None, pinned=rules)
             document = _gated_document(session, recorded, request, response, context.settings)
             is_known = submitter.id in requesters_of(recorded.job)
         if not is_known:
             with context.database.write() as session:
                 note_lookup(session, recorded.job.id, submitter.id)
-        return replace(document, pinned=policy)
+        return replace(document, pinned=rules)
     with context.database.write() as session:
         reply = answer(session, question, submitter.id, idempotency_key, lease_seconds)
         if reply.found == "new":
@@ -628,14 +628,14 @@ def gate(
         ring(context, reply.job)
     else:
         response.status_code = 200
-    return replace(document, pinned=policy)
+    return replace(document, pinned=rules)
 
 
 @frozen
 class GateExitDocument:
     """How a gate of the token's repository leaves for a job: None for both while the job has not ended.
 
-    `note` says what the pinned policy makes of the result, or of the job that has none.
+    `note` says what the pinned rules make of the result, or of the job that has none.
     """
 
     repository: str
@@ -646,7 +646,7 @@ class GateExitDocument:
 
 @router.get("/jobs/{job_id}/gate")
 def gate_exit(job_id: str, context: InContext, asker: Sender) -> GateExitDocument:
-    """The exit code of a gate under the policy that the operator pinned for the token's repository; 422 for a job that asks for less.
+    """The exit code of a gate under the rules that the operator pinned for the token's repository; 422 for a job that asks for less.
 
     403 for a token that names no repository.
     """
@@ -654,15 +654,15 @@ def gate_exit(job_id: str, context: InContext, asker: Sender) -> GateExitDocumen
         raise ForbiddenError(f"token {asker.name!r} names no repository, so nothing is pinned for it; expected a token of a repository")
     with context.database.read() as session:
         job = find_job(session, job_id)
-        policy = pinned(context.settings.gate_policies, asker.repository, job_spec(job), criteria_of(job.criteria))
+        rules = pinned(context.settings.gate_rules, asker.repository, job_spec(job), policy_of(job.policy))
         document = json_value(job_document(session, job, context.settings.lease_seconds))
     if document["status"] not in JOB_ENDED:
-        return GateExitDocument(repository=policy.repository, result=None, exit_code=None, note=f"job {job_id} is {document['status']}")
+        return GateExitDocument(repository=rules.repository, result=None, exit_code=None, note=f"job {job_id} is {document['status']}")
     outcome = ended(Outcome(result="infrastructure", revision=""), document)
     code, note = exit_code_under(
-        outcome, GatePolicy(on_inconclusive=policy.on_inconclusive, on_infra=policy.on_infra, advisory=policy.advisory)
+        outcome, GateRules(on_inconclusive=rules.on_inconclusive, on_infra=rules.on_infra, advisory=rules.advisory)
     )
-    return GateExitDocument(repository=policy.repository, result=outcome.result, exit_code=code, note=note or outcome.trouble or "")
+    return GateExitDocument(repository=rules.repository, result=outcome.result, exit_code=code, note=note or outcome.trouble or "")
 
 
 def _gated_document(session: Session, reply: Answer, request: GateRequest, response: Response, settings: Settings) -> GateDocument:

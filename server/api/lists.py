@@ -38,7 +38,7 @@ def principal_names(session: Session, ids: Collection[str | None]) -> Mapping[st
 _jobs, _arms, _tags, _verdicts, _runs = (table_of(each).c for each in (Job, Arm, JobTag, Verdict, Run))
 _IDS: BindParameter[Sequence[str]] = bindparam("ids", expanding=True)
 _OF_A_JOB = ("id", "name", "status", "engine", "model", "revision", "branch", "submitted_by", "created_at", "finished_at")
-_OF_A_QUESTION = ("code", "baseline_id", "criteria")
+_OF_A_QUESTION = ("code", "baseline_id", "policy")
 _OF_A_VERDICT = ("id", "job_id", "candidate", "outcome", "lead", "code", "gap", "ci_low", "ci_high", "gap_rel", "margin")
 _JOBS = select(*_jobs[_OF_A_JOB + _OF_A_QUESTION]).where(_jobs.id.in_(_IDS))
 _ARMS = select(*_arms["job_id", "name", "recipe", "question"]).where(_arms.job_id.in_(_IDS)).order_by(_arms.job_id, _arms.position)
@@ -128,7 +128,7 @@ def job_summaries(session: Session, ids: Sequence[str]) -> list[JobSummary]:
 def _group(job: Row[*tuple[Any, ...]], arms: Sequence[Row[*tuple[Any, ...]]], steps: int | None) -> str:
     """What all repeats of a question have in common. `Arm.question` begins with what the ledger knows of it: model, data, schedule."""
     asked = [(arm.name, arm.recipe, (arm.question or "")[:QUESTION_DIGITS]) for arm in arms]
-    return digest([job.name, job.engine, job.model, job.baseline_id, job.criteria, steps, asked])
+    return digest([job.name, job.engine, job.model, job.baseline_id, job.policy, steps, asked])
 
 
 # Jobs that belong to another: the analyses of its gap, and the steps of searches that start from it. The lab has them, if any.

@@ -72,7 +72,7 @@ async def follow(
         int | None, Header(ge=0, le=2**53, description="number of the last event that the client has received")
     ] = None,
 ) -> Response:
-    """Events after `Last-Event-ID`: `status`, `run`, `verdict`, `forecast`, `futile`, `hopeless`. Without an id, and not repeated:
+    """Events after `Last-Event-ID`: `status`, `run`, `verdict`, `forecast`, `futile`, `will_fail`. Without an id, and not repeated:
     `metric`, the newest recorded step of a run, and `alive`, at the start and after 15 s of silence. If events after `Last-Event-ID` are no
     longer kept (`PARITY_RETENTION_EVENT_DAYS`), `reload` comes first: read the job again; the stream continues with the events that are
     left. It closes when the job has ended, and within a minute after the token has expired. 429 and 503: too many are open."""

@@ -45,8 +45,8 @@ def facts(job: Job, judge: str | None) -> dict[str, Any]:
         "schedule": spec.get("schedule"),
         "layers": [spec.get(key) for key in _LAYERS],
         "baseline": _arithmetic(spec["baseline"]),
-        "policy": {key: value for key, value in job.criteria.items() if key not in _NOT_OF_THE_POLICY},
-        "margin": (job.criteria.get("margin"), job.criteria.get("profile")),
+        "policy": {key: value for key, value in job.policy.items() if key not in _NOT_OF_THE_POLICY},
+        "margin": (job.policy.get("margin"), job.policy.get("profile")),
         **{name: value for name, value in known.items() if value is not None},
     }
 
@@ -142,7 +142,7 @@ def _judge(job: Job) -> str | None:
 # How the gap of one candidate moved over the commits or days of a gate (jobs of one name) or of a promoted baseline.
 #
 # A failed job, and a verdict without a gap, are points without a gap: they are shown, and never bridged without saying so. Which commit
-# moved the gap is decided by `parity.judging.moves`, against run noise.
+# moved the gap is decided by `parity.judging.moves`, against run-to-run noise.
 
 By = Literal["commit", "day"]
 MOST_POINTS = 200
@@ -174,7 +174,7 @@ class TrendPoint:
 class TrendMove(Move):
     """The difference between a commit (or day) and the measured one before it, nats, with its interval at `confidence`.
 
-    `what`: `worse` or `better` where run noise does not explain it, else `none`, or `not compared`. `skipped` have no gap.
+    `what`: `worse` or `better` where run-to-run noise does not explain it, else `none`, or `not compared`. `skipped` have no gap.
     """
 
     sentence: str
@@ -297,7 +297,7 @@ def _sentence(move: Any, by: By) -> str:
         return f"{pair}: not compared, because the jobs answer different questions."
     numbers = f"{signed(move.difference, 4)} nats ({level_percent(move.confidence)} CI {interval_words(move.lo, move.hi, 4)})"
     if move.what == "none":
-        return f"{pair}: {numbers}, no more than run noise explains."
+        return f"{pair}: {numbers}, no more than run-to-run noise explains."
     between = f"; {count(len(move.skipped), by)} between them without a gap" if move.skipped else ""
     return f"{short(move.after)} is {move.what} than {short(move.before)} by {numbers}{between}."
 
@@ -310,7 +310,7 @@ def _answer(pairs: Sequence[TrendMove], by: By) -> str:
     moved = [move for move in compared if move.what != "none"]
     if not moved:
         return (
-            f"No {by} is to blame: none of the {count(len(compared), 'difference')} between neighbouring {by}s exceeds run noise "
+            f"No {by} is to blame: none of the {count(len(compared), 'difference')} between neighbouring {by}s exceeds run-to-run noise "
             f"({level_percent(compared[0].confidence)} intervals)."
         )
     words = []
@@ -363,7 +363,7 @@ History = Annotated[Trend, Depends(_history)]
 
 @router.get("/trend")
 def show(history: History) -> Trend:
-    """The gap of one candidate over the commits or days of a gate or a baseline, and which of them moved it beyond run noise."""
+    """The gap of one candidate over the commits or days of a gate or a baseline, and which of them moved it beyond run-to-run noise."""
     return history
 
 

@@ -64,7 +64,7 @@ class ReusedDocument:
 class RunDocument:
     """One training run. `loss` is the last judged loss in nats; a code and message say why a run ended early.
 
-    A run of `kind` noise trains only its `planned_steps`, a share of the schedule; it measures run noise and is never judged.
+    A run of `kind` short trains only its `planned_steps`, a share of the schedule; it measures run-to-run noise and is never judged.
     `kept_checkpoints` are the numbers of steps after which a checkpoint of the run is kept, from which an analysis can start.
 
     `rounding` is how its trainer rounded gradients, if recorded. `reused` is set if the run was not trained because an equal

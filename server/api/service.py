@@ -10,9 +10,9 @@ from pydantic import Field, TypeAdapter
 from sqlalchemy import ColumnElement, Select, case, func, select, text
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from parity.cli.gate_report import MAX_AGE_DAYS, GatePolicy
+from parity.cli.gate_report import MAX_AGE_DAYS, GateRules
 from parity.extensions import lab
-from parity.judging.criteria import Criteria
+from parity.judging.policy import Policy
 from parity.structure import frozen
 from server.database import sessions
 from server.database.states import ATTEMPT_MOVES, JOB_MOVES, RUN_MOVES
@@ -55,7 +55,7 @@ def worker_documents(session: Session, lease_seconds: float, limit: int) -> list
     return [of(WorkerDocument, row, live=row.id in live, stopped=row.heartbeat_at == 0.0) for row in rows]
 
 
-# The JSON Schema of `parity.yaml`. It is built in the server, the only package that imports both the job and the criteria.
+# The JSON Schema of `parity.yaml`. It is built in the server, the only package that imports both the job and the policy.
 
 
 @frozen
@@ -66,9 +66,9 @@ class JobFile:
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "title": "parity.yaml"}
 
     job: JobSpec
-    criteria: Criteria
+    policy: Policy
     baseline: BaselineChoice | None = None
-    gate: GatePolicy | None = None
+    gate: GateRules | None = None
     search: dict[str, Any] | None = None
     tags: Annotated[list[Annotated[str, Field(pattern=TAG)]], Field(max_length=MOST_TAGS)] | None = None
 
@@ -88,9 +88,9 @@ def job_file_schema() -> dict[str, Any]:
         schema["$defs"] = dict(sorted((schema["$defs"] | own.pop("$defs")).items()))
         schema["properties"]["search"] = own | {"default": None}
     schema["$defs"]["Amount"] = _AMOUNT
-    for policy in ("Criteria", "GatePolicy"):
-        schema["$defs"][policy]["additionalProperties"] = False
-    schema["$defs"]["GatePolicy"]["properties"]["max_age_days"] |= {"minimum": 0, "maximum": MAX_AGE_DAYS}
+    for part in ("Policy", "GateRules"):
+        schema["$defs"][part]["additionalProperties"] = False
+    schema["$defs"]["GateRules"]["properties"]["max_age_days"] |= {"minimum": 0, "maximum": MAX_AGE_DAYS}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
@@ -253,7 +253,7 @@ class TokenRequest(Body):
     """A new token; without `days` it does not expire, without `max_running` its runs may use every slot.
 
     `principal`: a further token for the jobs of that principal, such as one of scope `worker` for its trainers; default: a new principal.
-    `repository`: gates with this token have the policy that the operator pinned for it.
+    `repository`: gates with this token have the rules that the operator pinned for it.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=100)]

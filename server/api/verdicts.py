@@ -14,11 +14,11 @@ from pydantic import BeforeValidator, FailFast, Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.criteria import Criteria, CriteriaError, criteria_from_mapping
 from parity.judging.curve import MAX_STEP, Curve, CurveError, Rounding, curve_from_arrays
 from parity.judging.decision import worst
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evidence import Case
+from parity.judging.policy import Policy, PolicyError, policy_from_mapping
 from parity.readers.columns import other_unit
 from parity.recipes import RecipeError, check_recipe
 from parity.report.figures import draw_figure
@@ -51,7 +51,7 @@ class RunBody(Body):
     """One finished run: `steps`, `loss` and other `columns` of equal length. Non-finite values are the strings nan, inf and -inf.
 
     `recipe` is a known one or `other:NAME`; `rounding` states how the gradients were rounded, and without it and a recipe that always
-    rounds to nearest the run noise of stochastic rounding is assumed.
+    rounds to nearest the run-to-run noise of stochastic rounding is assumed.
     `context` has the facts that must agree between the arms (engine, device class, data digest); a difference is `CONFOUNDED`.
     Without `replicate`, the runs of an arm with the same seed are numbered in their order. `notes` are what the reader of its file
     noted, for the report.
@@ -85,7 +85,7 @@ class EvaluationRequest(Body):
 
     baseline: _Runs
     candidates: Annotated[dict[str, _Runs], Field(max_length=MOST_KEYS)]
-    criteria: Mapping[str, Any]
+    policy: Mapping[str, Any]
     controls: _Runs = field(default_factory=list)
     planned_steps: Annotated[int, Field(ge=1, le=MAX_STEP)] | None = None
     baseline_name: str | None = None
@@ -94,9 +94,9 @@ class EvaluationRequest(Body):
 
 @frozen
 class RejudgeRequest(Body):
-    """Another policy for the curves of a job; without `criteria` its own."""
+    """Another policy for the curves of a job; without `policy` its own."""
 
-    criteria: Mapping[str, Any] | None = None
+    policy: Mapping[str, Any] | None = None
 
 
 @frozen
@@ -112,7 +112,7 @@ def evaluate(request: StrictBody[EvaluationRequest]) -> Evaluation:
     """Judge curves that the caller sends as columns, with the same judge as for jobs; nothing is stored."""
     if not request.candidates:
         raise InvalidError.at("/candidates", "name an arm", "candidates is empty, expected at least one arm")
-    criteria = criteria_of(request.criteria)
+    policy = policy_of(request.policy)
     arms = {"/baseline": request.baseline, **{_candidate(name): runs for name, runs in request.candidates.items()}}
     arms["/controls"] = request.controls
     curves = {arm: [_curve(runs, number, arm) for number in range(len(runs))] for arm, runs in arms.items()}
@@ -120,7 +120,7 @@ def evaluate(request: StrictBody[EvaluationRequest]) -> Evaluation:
     case = Case(
         baseline=curves["/baseline"],
         candidates={name: curves[_candidate(name)] for name in request.candidates},
-        criteria=criteria,
+        policy=policy,
         controls=curves["/controls"],
         planned_steps=request.planned_steps,
         layer_policy=request.layer_policy,
@@ -136,7 +136,7 @@ def rejudge(job_id: str, request: StrictBody[RejudgeRequest], context: InContext
     The job's recorded verdict does not change. An open project is judged by its owner alone, because each set of finished runs and
     statements that is judged is a look at its question.
     """
-    criteria = None if request.criteria is None else criteria_of(request.criteria)
+    policy = None if request.policy is None else policy_of(request.policy)
     with context.database.read() as session:
         is_open = find_job(session, job_id).is_open
     if is_open:
@@ -145,20 +145,20 @@ def rejudge(job_id: str, request: StrictBody[RejudgeRequest], context: InContext
             projects.look(session, job_id)
     with context.database.read() as session:
         job = find_job(session, job_id)
-        case, times = case_now(session, job, criteria), gemm_times(job)
+        case, times = case_now(session, job, policy), gemm_times(job)
     if not case.baseline or not case.candidates or not all(case.candidates.values()):
         raise InvalidError(f"job {job_id} is {job.status} and has an arm without a finished run, so it cannot be judged")
     judged: list[Mapping[str, Any]] = [shown(each.document(), path_or_none(each), times.get(each.candidate)) for each in case.verdicts()]
     return Evaluation(gating=False, verdicts=judged)
 
 
-def criteria_of(mapping: Mapping[str, Any]) -> Criteria:
-    """The policy in a request's `criteria`; InvalidError with JSON Pointers into it."""
+def policy_of(mapping: Mapping[str, Any]) -> Policy:
+    """The policy in a request's `policy`; InvalidError with JSON Pointers into it."""
     try:
-        return criteria_from_mapping(mapping)
-    except CriteriaError as error:
-        place = error.path.removeprefix("criteria").strip(".")
-        pointer = "/criteria" + "".join(f"/{part}" for part in place.split(".") if part)
+        return policy_from_mapping(mapping)
+    except PolicyError as error:
+        place = error.path.removeprefix("policy").strip(".")
+        pointer = "/policy" + "".join(f"/{part}" for part in place.split(".") if part)
         raise InvalidError.at(pointer, str(error)) from error
 
 

@@ -12,9 +12,9 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from parity.judging.agreement import HOST
-from parity.judging.criteria import MAX_LOOKS, Multiplicity, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.document_types import ADDED, REUSED, STOPPED
+from parity.judging.policy import MAX_LOOKS, Multiplicity, policy_from_mapping
 from parity.judging.speed import UNIX_SECONDS
 from parity.structure import frozen
 from server.database import store
@@ -184,7 +184,7 @@ def reused_note(run: Run) -> str:
 
 def label(run: Run) -> str:
     """What the judge calls a run."""
-    return f"{run.arm.name} {'noise run' if run.kind == 'noise' else 'replicate'} {run.replicate}"
+    return f"{run.arm.name} {'short rerun' if run.kind == 'short' else 'replicate'} {run.replicate}"
 
 
 def begun_runs(arm: Arm) -> list[Run]:
@@ -243,7 +243,7 @@ def multiplicity_of(job: Job) -> Multiplicity | None:
     """Which look of how many a job is, and how many candidates share the error; None if its looks are not counted."""
     if job.look is None or job.look_candidates is None:
         return None
-    looks = criteria_from_mapping(job.criteria).looks
+    looks = policy_from_mapping(job.policy).looks
     if job.looked_at is not None:  # a project, whose looks nobody registers before they are taken
         looks = min(MAX_LOOKS, max(job.look, looks))
         return Multiplicity(look=min(job.look, looks), looks=looks, candidates=job.look_candidates, registered=True)

@@ -24,7 +24,7 @@ JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
 RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "cancelled"]
 AttemptState = Literal["running", "finished", "failed", "cancelled", "crashed", "lost", "released"]
 Role = Literal["baseline", "candidate"]
-RunKind = Literal["full", "noise", "why", "pilot"]
+RunKind = Literal["full", "short", "why", "pilot"]
 Fact = Literal["recipe", "rounding", "seeds", "planned_steps", "tokens_per_step", "family"]
 BaselineRole = Literal["member", "control"]
 BaselineEventKind = Literal["promoted", "control", "expired"]
@@ -106,7 +106,7 @@ class Job(Base):
     spec_version: Mapped[int] = mapped_column(default=SPEC_VERSION, server_default="1")
     # Devices that each of its runs trains on together.
     devices: Mapped[int] = mapped_column(default=1, server_default="1")
-    criteria: Mapped[dict[str, Any]]
+    policy: Mapped[dict[str, Any]]
     # Of all that decides its verdict and is known before training (`server.jobs.submit.config_hash`): equal hashes, the same comparison.
     config_hash: Mapped[Sha256 | None] = mapped_column(index=True)
     revision: Mapped[str | None]
@@ -132,8 +132,9 @@ class Job(Base):
     # The promoted baseline that the job names, and the ids of its reruns that the judge gets; fixed at submission.
     baseline_id: Mapped[str | None] = mapped_column(ForeignKey("baselines.id"), index=True)
     controls: Mapped[list[str] | None]
-    # The groups of reruns (CSV) from which its verdicts borrow their run floor; set at submission if it names a family, else when judged.
-    floors: Mapped[LongText | None]
+    # The groups of reruns (CSV) from which its verdicts borrow their run-to-run noise; set at submission if it names a family, else when
+    # judged.
+    noise_table: Mapped[LongText | None]
     # The groups of its own reruns (CSV), from which later jobs borrow, and the family of all of them; set when it is judged.
     reruns: Mapped[LongText | None]
     reruns_family: Mapped[str | None]
@@ -180,7 +181,8 @@ class Job(Base):
 
 
 class Arm(Base):
-    """The baseline of a job, or one of its candidates. `runs` are those that the judge compares; `noise_runs` only measure run noise."""
+    """The baseline of a job, or one of its candidates. `runs` are those that the judge compares; `short_reruns` only measure run-to-run
+    noise."""
 
     __tablename__ = "arms"
     __table_args__ = (UniqueConstraint("job_id", "name"), Index("arms_by_recipe", "recipe", "role", "job_id"))
@@ -198,8 +200,8 @@ class Arm(Base):
     runs: Mapped[list[Run]] = relationship(
         order_by="Run.position", back_populates="arm", primaryjoin="and_(Run.arm_id == Arm.id, Run.kind == 'full')"
     )
-    noise_runs: Mapped[list[Run]] = relationship(
-        order_by="Run.position", viewonly=True, primaryjoin="and_(Run.arm_id == Arm.id, Run.kind == 'noise')"
+    short_reruns: Mapped[list[Run]] = relationship(
+        order_by="Run.position", viewonly=True, primaryjoin="and_(Run.arm_id == Arm.id, Run.kind == 'short')"
     )
 
     @property
@@ -235,7 +237,7 @@ class Arm(Base):
 class Run(Base):
     """One training run. `epoch` counts its attempts and fences the writers of earlier ones; `crashes` counts failed attempts.
 
-    A run of `kind` noise stops after `planned_steps`, before the end of its schedule: it measures run noise and is never judged.
+    A run of `kind` short stops after `planned_steps`, before the end of its schedule: it measures run-to-run noise and is never judged.
     A run of `kind` why, which has no curve, measures what starts from the run `forked_from`; its steps are the cost of its measurements.
     A run of `kind` pilot is a full run that is never judged (`server.jobs.conclude`).
     """
@@ -601,7 +603,7 @@ class Token(Base):
     scopes: Mapped[list[str]]
     # Largest number of runs submitted under this token that train at once; None: no limit.
     max_running: Mapped[int | None]
-    # The repository whose gates it asks, for which the operator has pinned a policy (`server.jobs.gate_policies`).
+    # The repository whose gates it asks, for which the operator has pinned rules (`server.jobs.gate_rules`).
     repository: Mapped[str | None]
     created_at: Mapped[float]
     expires_at: Mapped[float | None]

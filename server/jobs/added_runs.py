@@ -86,7 +86,7 @@ def add_runs(session: Session, job_id: str, request: AddedRunRequest, who: str) 
         ledger.take_another(session, job)
     spec = job.spec
     job.spec = {**spec, "baseline": _with_one_more(spec["baseline"]), "candidates": [_with_one_more(each) for each in spec["candidates"]]}
-    replicate = 1 + max(run.replicate for run in runs)  # above that of each noise run, too
+    replicate = 1 + max(run.replicate for run in runs)  # above that of each short rerun, too
     waiting: RunState = "awaiting_data" if job.capability == "external" else "queued"
     like = job.runs[0]
     for position, arm in enumerate(job.arms, len(runs)):

@@ -43,7 +43,7 @@ def request_of(job: Job) -> dict[str, Any]:
     named = {} if job.named is None else {"name": job.named.name, "version": job.named.version}
     request = {
         "job": job.spec,
-        "criteria": job.criteria,
+        "policy": job.policy,
         "baseline": {**named, "reuse": job.reuse or bool(named)},
         "max_run_seconds": job.max_run_seconds,
         "tags": [each.tag for each in job.tags],

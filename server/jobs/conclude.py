@@ -20,12 +20,12 @@ from sqlalchemy.orm import Session
 
 from parity.extensions import lab
 from parity.judging.chances import chances_of
-from parity.judging.criteria import Criteria, Multiplicity
 from parity.judging.curve import Curve
 from parity.judging.document_types import PathPointDocument, VerdictDocument
 from parity.judging.evidence import Case
-from parity.judging.floors import Floors, read_floors
+from parity.judging.noise_table import NoiseTable, read_noise_table
 from parity.judging.path import path_of
+from parity.judging.policy import Multiplicity, Policy
 from parity.judging.verdict import Verdict as Judged
 from parity.report.words import BEST_FIRST, lead_of, with_words
 from parity.structure import frozen
@@ -49,7 +49,7 @@ from server.database.tables import Arm, Job, Run, Verdict, new_id
 from server.errors import ConflictError, DamagedError
 from server.jobs import forecasts, lifecycle, statements
 from server.jobs.fingerprint import job_spec
-from server.jobs.floors import family_in, family_of, keep_reruns, lent_floors, named_floors, reruns_of
+from server.jobs.noise_tables import family_in, family_of, keep_reruns, lent_noise_table, named_noise_table, reruns_of
 from server.logs import without_secrets
 from server.records import of
 from training.command import ENGINE as COMMAND
@@ -157,14 +157,14 @@ def _lead_or_none(document: Mapping[str, Any]) -> str | None:
 class Outcome:
     """How a job ends: its verdicts (each the judge's document and its canonical text), or the reason why it has none.
 
-    `paths` are those of its verdicts, as JSON by candidate. `floors` are the groups of reruns from which the verdicts borrow, `reruns`
+    `paths` are those of its verdicts, as JSON by candidate. `noise_table` are the groups of reruns from which the verdicts borrow, `reruns`
     those of the job itself. A job that is not judged may be `complete` without a verdict; `write` writes what it has instead.
     """
 
     verdicts: Sequence[tuple[Mapping[str, Any], str]] = ()
     paths: Mapping[str, str] = field(default_factory=dict)
-    floors: Floors | None = None
-    reruns: Floors | None = None
+    noise_table: NoiseTable | None = None
+    reruns: NoiseTable | None = None
     code: str | None = None
     message: str | None = None
     complete: bool = False
@@ -370,15 +370,15 @@ def decide(session: Session, job_id: str) -> Outcome:
             failed = next((run for run in arm.runs if run.state == "failed"), None)
             why = f"{failed.code}: {failed.message}" if failed else "it was cancelled"
             return Outcome(code=(failed and failed.code) or "CANCELLED", message=f"no run of arm {arm.name} finished: {why}")
-    floors = _floors_of(session, job)
-    verdicts = case_of(session, job, floors=floors).verdicts()
+    noise_table = _noise_table_of(session, job)
+    verdicts = case_of(session, job, noise_table=noise_table).verdicts()
     documents = [verdict.document() for verdict in verdicts]
     paths = {verdict.candidate: path for verdict in verdicts if (path := path_or_none(verdict)) is not None}
     stopped = next((run for run in job.runs if run.code == EARLY_STOP), None)
     return Outcome(
         verdicts=[(document, json.dumps(document, sort_keys=True, allow_nan=False)) for document in documents],
         paths={candidate: json.dumps(path, allow_nan=False) for candidate, path in paths.items()},
-        floors=floors,
+        noise_table=noise_table,
         reruns=reruns_of(session, job),
         code=stopped.code if stopped else None,
         message=stopped.message if stopped else None,
@@ -399,54 +399,54 @@ def settled(session: Session, job_id: str, known: Collection[str] = ()) -> list[
         return []
     if any(arm.judged_against is not baseline for arm in candidates):
         return []
-    whole = case_of(session, job, floors=_floors_of(session, job))
+    whole = case_of(session, job, noise_table=_noise_table_of(session, job))
     part = replace(
         whole,
         candidates={arm.name: whole.candidates[arm.name] for arm in ended},
-        noise_runs={arm.name: whole.noise_runs[arm.name] for arm in (baseline, *ended) if arm.name in whole.noise_runs},
+        short_reruns={arm.name: whole.short_reruns[arm.name] for arm in (baseline, *ended) if arm.name in whole.short_reruns},
         families={arm.name: whole.families[arm.name] for arm in (baseline, *ended) if arm.name in whole.families},
-        multiplicity=whole.multiplicity or Multiplicity(looks=whole.criteria.looks, candidates=len(candidates)),
+        multiplicity=whole.multiplicity or Multiplicity(looks=whole.policy.looks, candidates=len(candidates)),
     )
     return part.documents()
 
 
 def _has_ended(arm: Arm) -> bool:
     """Whether no run of the arm is still to come, and the judge can read at least one."""
-    return all(run.state in RUN_ENDED for run in (*arm.runs, *arm.noise_runs)) and any(run.state == "finished" for run in arm.runs)
+    return all(run.state in RUN_ENDED for run in (*arm.runs, *arm.short_reruns)) and any(run.state == "finished" for run in arm.runs)
 
 
-def _floors_of(session: Session, job: Job) -> Floors | None:
+def _noise_table_of(session: Session, job: Job) -> NoiseTable | None:
     family = statements.family(job)  # only a job without one can have stated it later
-    if job.floors and family == statements.family(job, late=False):
-        return read_floors(job.floors)
-    return named_floors(session, family) if family else lent_floors(session, job, family_of(job))
+    if job.noise_table and family == statements.family(job, late=False):
+        return read_noise_table(job.noise_table)
+    return named_noise_table(session, family) if family else lent_noise_table(session, job, family_of(job))
 
 
-def case_now(session: Session, job: Job, criteria: Criteria | None = None) -> Case:
+def case_now(session: Session, job: Job, policy: Policy | None = None) -> Case:
     """The judge's input for a job as it would be judged now, with all that its owner has stated (`server.jobs.statements`)."""
-    return case_of(session, job, criteria, _floors_of(session, job) if job.statements else None, late=True)
+    return case_of(session, job, policy, _noise_table_of(session, job) if job.statements else None, late=True)
 
 
-def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors: Floors | None = None, *, late: bool = False) -> Case:
+def case_of(session: Session, job: Job, policy: Policy | None = None, noise_table: NoiseTable | None = None, *, late: bool = False) -> Case:
     """The judge's input for a job: the curves of its finished runs, the policy (its own by default) and the plan.
 
-    Its arms borrow from `floors`, by default from those of its verdicts: fixed at submission if the job names a family, else when it is
-    judged. What its owner stated after its end counts if `late`; the recorded verdict is without it.
+    Its arms borrow from `noise_table`, by default from those of its verdicts: fixed at submission if the job names a family, else when it
+    is judged. What its owner stated after its end counts if `late`; the recorded verdict is without it.
     """
-    policy, look = statements.looks(job, criteria, late=late)
+    policy, look = statements.looks(job, policy, late=late)
     baseline, *candidates = job.arms
 
     def finished(runs: Sequence[Run]) -> list[Curve]:
         ended = [run for run in runs if run.state == "finished"]
         return statements.applied(loading.curves(session, ended), ended, late=late)
 
-    if floors is None and job.floors:
-        floors = read_floors(job.floors)
-    family = (statements.family(job, late=late) or family_in(floors)) if floors else None
+    if noise_table is None and job.noise_table:
+        noise_table = read_noise_table(job.noise_table)
+    family = (statements.family(job, late=late) or family_in(noise_table)) if noise_table else None
     return Case(
         baseline=finished(baseline.runs),
         candidates={arm.name: finished(arm.runs) for arm in candidates},
-        criteria=policy,
+        policy=policy,
         controls=[loading.curve(session, session.get_one(Run, run_id)) for run_id in job.controls or ()],
         planned_steps=statements.planned_steps(job, late=late),
         layer_policy=job.spec.get("layer_policy"),
@@ -454,8 +454,8 @@ def case_of(session: Session, job: Job, criteria: Criteria | None = None, floors
         compares=compared_of(job),
         against={arm.name: arm.judged_against.name for arm in candidates if arm.judged_against is not baseline},
         layer_snr_db={arm.name: loading.snr_db(session, arm) for arm in candidates},
-        noise_runs={arm.name: reruns for arm in job.arms if (reruns := finished(arm.noise_runs))},
-        floors=floors,
+        short_reruns={arm.name: reruns for arm in job.arms if (reruns := finished(arm.short_reruns))},
+        noise_table=noise_table,
         families={arm.name: family for arm in job.arms} if family else {},
         multiplicity=look,
     )
@@ -483,8 +483,8 @@ def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
     job.judging_by = job.judging_until = None
     job.worst_gap = max((row.gap_rel for row in rows if row.gap_rel is not None), default=None)
     job.answer = min((row.outcome for row in rows), key=BEST_FIRST.index, default=None)
-    if outcome.floors is not None:
-        job.floors = outcome.floors.csv()
+    if outcome.noise_table is not None:
+        job.noise_table = outcome.noise_table.csv()
     keep_reruns(job, outcome.reruns)
     if outcome.write is not None:
         outcome.write(session)

@@ -56,7 +56,7 @@ def price_of(settings: Settings) -> Price | None:
 
 
 def cost_of(session: Session, job: Job, price: Price | None) -> CostDocument:
-    """The cost of a job so far, noise runs and failed runs included."""
+    """The cost of a job so far, short reruns and failed runs included."""
     reused = [run for run in job.runs if run.reused_from is not None]
     trained = [run for run in job.runs if run.reused_from is None and (run.epoch or run.steps_done)]
     own, of_others = _device_seconds(session, trained), _device_seconds(session, reused)

@@ -114,7 +114,7 @@ def unsound(session: Session, run: Run) -> str | None:
     if run.state != "finished":
         return f"run {run.id} is {run.state}, not finished"
     if run.kind != "full":
-        did = {"noise": "was stopped early to measure run noise", **lab().kinds}
+        did = {"short": "was stopped early to measure run-to-run noise", **lab().kinds}
         return f"run {run.id} {did.get(run.kind, 'is never judged')}"
     if run.code is not None:
         return f"run {run.id} ended with {run.code}"
@@ -163,7 +163,7 @@ def named_baseline_mismatch(job: Job, manifest: Mapping[str, str]) -> str | None
     if job.named is None:
         return None
     baseline = job.arms[0].runs[0].manifest or {}
-    keys = confounding_keys([baseline, manifest], job.criteria.get("may_differ", ()))  # the judge's rule
+    keys = confounding_keys([baseline, manifest], job.policy.get("may_differ", ()))  # the judge's rule
     differences = _differing(keys, baseline, manifest)
     if not differences:
         return None

@@ -1,4 +1,4 @@
-"""What a job can decide before it trains, and live forecasts while it does: a hopeless or futile candidate is stopped."""
+"""What a job can decide before it trains, and live forecasts while it does: a candidate that will fail or is futile is stopped."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ from sqlalchemy.orm import Session
 from parity.design.chances import NO_FAMILIES
 from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, Design
 from parity.design.plan import Plan, plan
-from parity.judging.criteria import Criteria, Multiplicity, criteria_from_mapping
 from parity.judging.curve import rounding_of
-from parity.judging.floors import read_floors
 from parity.judging.lending import Lenders
 from parity.judging.live.prediction import LiveArm, Progress, begin, observe, planned_lending, predict, progress_from_mapping
 from parity.judging.live.rules import ENDED_BY, Forecast, State, due_forecasts, forecast_at, forecast_from_mapping, sentence
+from parity.judging.noise_table import read_noise_table
+from parity.judging.policy import Multiplicity, Policy, policy_from_mapping
 from parity.judging.run_floor import NO_LENDERS, Lending
 from parity.judging.window import COMPLETE_SHARE
 from parity.structure import frozen
@@ -28,7 +28,7 @@ from server.database.tables import Arm, Job, JobStatus, Run
 from server.jobs import lifecycle
 from server.jobs.baselines import NamedBaseline
 from server.jobs.fingerprint import run_spec, spec_differences, trained_runs, unsound
-from server.jobs.floors import family_in, lent_floors, named_floors, newest_family
+from server.jobs.noise_tables import family_in, lent_noise_table, named_noise_table, newest_family
 from server.jobs.statements import family
 from server.settings import WebhookEvent
 from training.rules import OTHERS_TRAINERS
@@ -37,10 +37,10 @@ from training.spec import JobSpec
 
 # What a job can decide before it trains: its design, with what the record knows.
 #
-# Run noise is borrowed from reruns on record as the job's verdicts would (`floors`). The loss and the step time are those of the newest
-# sound run of a baseline arm that trained the same specification (any seed and replicate), or of the baseline that the job names; with
-# neither the chances are shares of the loss. Jobs of engine external know only the latter, because their specification does not determine
-# what is trained. The runs of a named baseline count like new ones; all its controls count, though the judge may leave one out.
+# Run-to-run noise is borrowed from reruns on record as the job's verdicts would (`noise_table`). The loss and the step time are those of
+# the newest sound run of a baseline arm that trained the same specification (any seed and replicate), or of the baseline that the job
+# names; with neither the chances are shares of the loss. Jobs of engine external know only the latter, because their specification does not
+# determine what is trained. The runs of a named baseline count like new ones; all its controls count, though the judge may leave one out.
 
 MOST_CANDIDATES = 8  # each takes a second at worst
 _LOOKED_AT = 20
@@ -64,7 +64,7 @@ class Planned:
     why_not: str
 
 
-def planned(spec: JobSpec, criteria: Criteria, known: Known | None, lenders: Lenders = NO_FAMILIES, controls: int = 0) -> Sequence[Planned]:
+def planned(spec: JobSpec, policy: Policy, known: Known | None, lenders: Lenders = NO_FAMILIES, controls: int = 0) -> Sequence[Planned]:
     """The plan of each of the first 8 candidates; candidates with one design share it. `controls` are those of the named baseline."""
     made: dict[Design, tuple[Plan | None, str]] = {}
     rows = []
@@ -72,7 +72,7 @@ def planned(spec: JobSpec, criteria: Criteria, known: Known | None, lenders: Len
         design = _design(spec, candidate, known, controls)
         if design not in made:
             try:
-                made[design] = plan(design, criteria, lenders), ""
+                made[design] = plan(design, policy, lenders), ""
             except ValueError as error:
                 made[design] = None, str(error)
         own, why_not = made[design]
@@ -86,22 +86,22 @@ def lenders_for(session: Session, spec: JobSpec) -> Lenders:
     InvalidError if it names an unknown family.
     """
     if spec.family:
-        floors = named_floors(session, spec.family)
+        noise_table = named_noise_table(session, spec.family)
     else:
         unsaved = Job(id="", engine=spec.engine, spec=spec.document())
-        lent = lent_floors(session, unsaved, newest_family(session, unsaved))
+        lent = lent_noise_table(session, unsaved, newest_family(session, unsaved))
         if lent is None:
             return NO_FAMILIES
-        floors = lent
-    return Lenders(floors, dict.fromkeys((BASELINE, CANDIDATE), spec.family or family_in(floors)))
+        noise_table = lent
+    return Lenders(noise_table, dict.fromkeys((BASELINE, CANDIDATE), spec.family or family_in(noise_table)))
 
 
-def known_before(session: Session, spec: JobSpec, criteria: Criteria, named: NamedBaseline | None) -> Known | None:
+def known_before(session: Session, spec: JobSpec, policy: Policy, named: NamedBaseline | None) -> Known | None:
     """What is known of the job's baseline: from the promoted one that it names, else from an equal earlier run."""
-    return _known(session, next(iter(named.runs.values())), criteria) if named else equal_earlier_run(session, spec, criteria)
+    return _known(session, next(iter(named.runs.values())), policy) if named else equal_earlier_run(session, spec, policy)
 
 
-def equal_earlier_run(session: Session, spec: JobSpec, criteria: Criteria) -> Known | None:
+def equal_earlier_run(session: Session, spec: JobSpec, policy: Policy) -> Known | None:
     """What the newest sound run with the specification of the job's baseline shows, or None."""
     if spec.engine in OTHERS_TRAINERS:
         return None
@@ -110,12 +110,12 @@ def equal_earlier_run(session: Session, spec: JobSpec, criteria: Criteria) -> Kn
     like_it = trained_runs(*its_arm).join(Job, Job.id == Run.job_id).where(Job.engine == spec.engine).limit(_LOOKED_AT)
     for run in session.scalars(like_it):
         if not spec_differences(wanted, run_spec(run), but=("seed", "replicate")) and unsound(session, run) is None:
-            return _known(session, run, criteria)
+            return _known(session, run, policy)
     return None
 
 
-def _known(session: Session, run: Run, criteria: Criteria) -> Known:
-    first = int(run.length * (1.0 - criteria.window_fraction))
+def _known(session: Session, run: Run, policy: Policy) -> Known:
+    first = int(run.length * (1.0 - policy.window_fraction))
     _, columns = store.read_range(session, run.id, "train", first, names=["lm_loss", "step_seconds"])
     level, seconds = (values[np.isfinite(values) & (values > 0.0)] for values in (columns["lm_loss"], columns["step_seconds"]))
     return Known(
@@ -132,8 +132,8 @@ def _design(spec: JobSpec, candidate: SpecArm, known: Known | None, controls: in
         level=known.level if known else None,
         baseline_runs=baseline.replicates,
         candidate_runs=candidate.replicates,
-        noise_runs=spec.noise.runs if spec.noise else 0,
-        stop_at=spec.noise.stop_at if spec.noise else DEFAULT_STOP,
+        short_reruns=spec.short_reruns.runs if spec.short_reruns else 0,
+        stop_at=spec.short_reruns.stop_at if spec.short_reruns else DEFAULT_STOP,
         controls=controls,
         baseline_recipe=baseline.label,
         candidate_recipe=candidate.label,
@@ -145,13 +145,13 @@ def _design(spec: JobSpec, candidate: SpecArm, known: Known | None, controls: in
     )
 
 
-# Live forecasts of a job in training: each candidate's final gap is predicted, and a hopeless or futile one is named or stopped.
+# Live forecasts of a job in training: each candidate's final gap is predicted, and one that will fail or is futile is named or stopped.
 #
 # The state of each pair of runs and the forecasts of each candidate are stored with the job, so a call continues where the last one
 # stopped, reads only new steps, and costs the same at any step. A pair is a candidate's run and the baseline's run with its seed and
-# replicate; if the baseline has fewer runs, they are used in turn. States change with an event: `hopeless` and `futile` (also for
-# webhooks), else `forecast`. With `early_stop: stop` in the policy, the runs of a hopeless or futile candidate end, unless its recipe
-# still changes by plan (`bf16_from_step`). None passes early, and a stopped one does not fail either, because its window was never
+# replicate; if the baseline has fewer runs, they are used in turn. States change with an event: `will_fail` and `futile` (also for
+# webhooks), else `forecast`. With `early_stop: stop` in the policy, the runs of a candidate that will fail or is futile end, unless its
+# recipe still changes by plan (`bf16_from_step`). None passes early, and a stopped one does not fail either, because its window was never
 # trained. Steps that an external trainer sends late are left out.
 #
 # Steps are read and forecasts made without any lock, since both take seconds for a long job. Only what was found is written under the
@@ -159,7 +159,7 @@ def _design(spec: JobSpec, candidate: SpecArm, known: Known | None, controls: in
 
 _STEPS_A_CALL = 200_000  # keeps a look short: the elected worker has other duties, too
 _LOOKS = 3  # at a job that changes meanwhile
-_KINDS: Mapping[State, tuple[str, WebhookEvent]] = {"harmful": ("hopeless", "job.hopeless"), "futile": ("futile", "job.futile")}
+_KINDS: Mapping[State, tuple[str, WebhookEvent]] = {"will_fail": ("will_fail", "job.will_fail"), "futile": ("futile", "job.futile")}
 
 
 _Change = tuple[str, list[State], Forecast]
@@ -201,7 +201,7 @@ class _Look:
 
 
 def watch(database: Database, job_id: str, *, at_the_end: bool = False) -> list[str]:
-    """Look at the new steps of a running job; returns the names of the candidates that became hopeless or futile.
+    """Look at the new steps of a running job; returns the names of the candidates that became futile or will fail.
 
     `at_the_end`: at all steps that nobody has looked at, without events, of a job whose last runs ended together.
     """
@@ -224,11 +224,11 @@ def _look(session: Session, job_id: str, *, to_the_end: bool) -> _Look | None:
     job = session.get_one(Job, job_id)
     if job.status in JOB_ENDED or (job.status != "running" and not to_the_end) or not job.is_judged:
         return None
-    criteria, before = criteria_from_mapping(job.criteria), job.early_stop
+    policy, before = policy_from_mapping(job.policy), job.early_stop
     epochs = {run.id: run.epoch for arm in job.arms for run in arm.runs}
-    changes, left = _advance(session, job, criteria)
+    changes, left = _advance(session, job, policy)
     while to_the_end and left:
-        left = _advance(session, job, criteria)[1]
+        left = _advance(session, job, policy)[1]
     return _Look(job_id=job_id, status=job.status, before=before, after=job.early_stop, epochs=epochs, changes=changes)
 
 
@@ -243,8 +243,8 @@ def _unchanged(session: Session, look: _Look) -> Job | None:
 
 
 def _tell(session: Session, job: Job, look: _Look) -> list[str]:
-    """Emit what has changed, and stop what the policy stops; returns the names of the candidates that became hopeless or futile."""
-    arms, criteria = {arm.name: arm for arm in job.arms}, criteria_from_mapping(job.criteria)
+    """Emit what has changed, and stop what the policy stops; returns the names of the candidates that became futile or will fail."""
+    arms, policy = {arm.name: arm for arm in job.arms}, policy_from_mapping(job.policy)
     ended = []
     for name, before, forecast in look.changes:
         message = sentence(forecast)
@@ -254,7 +254,7 @@ def _tell(session: Session, job: Job, look: _Look) -> list[str]:
             announce(session, job.id, webhook)
         if forecast.state in ENDED_BY and not set(before) & set(ENDED_BY):
             ended.append(name)
-            if _may_stop(arms[name], forecast, criteria):
+            if _may_stop(arms[name], forecast, policy):
                 _stop(session, job, arms[name], message)
     return ended
 
@@ -282,7 +282,7 @@ def _arms(job: Job) -> Mapping[str, dict[str, list[Any]]]:
     return arms
 
 
-def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[_Change], bool]:
+def _advance(session: Session, job: Job, policy: Policy) -> tuple[list[_Change], bool]:
     """Feed new steps and put the forecasts into the job; returns each change of state, and whether steps are left.
 
     `announced` has the share of the plan up to which changes have events, and the states, so that no change has two.
@@ -302,14 +302,14 @@ def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[_Chan
         left = left or any(not pair.all_fed for pair in pairs)
         columns = arms.setdefault(arm.name, {"step": []})
         until, states = announced.get(arm.name, (0.0, []))
-        for forecast in _new_forecasts(job, arm, pairs, criteria):
+        for forecast in _new_forecasts(job, arm, pairs, policy):
             for key, value in forecast.document().items():
                 columns.setdefault(key, []).append(float(f"{value:.7g}") if isinstance(value, float) else value)
             if forecast.share > until and states[-1:] != [forecast.state]:
                 changes.append((arm.name, states, forecast))
                 until, states = forecast.share, [*states, forecast.state]
             until = max(until, forecast.share)
-            if _may_stop(arm, forecast, criteria) and states[-1:] == [forecast.state] and forecast.state in ENDED_BY:
+            if _may_stop(arm, forecast, policy) and states[-1:] == [forecast.state] and forecast.state in ENDED_BY:
                 break
         announced[arm.name] = (until, states)
         for pair in pairs:
@@ -318,11 +318,11 @@ def _advance(session: Session, job: Job, criteria: Criteria) -> tuple[list[_Chan
     return changes, left
 
 
-def _may_stop(arm: Arm, forecast: Forecast, criteria: Criteria) -> bool:
+def _may_stop(arm: Arm, forecast: Forecast, policy: Policy) -> bool:
     """Whether the policy stops candidates, this one's arithmetic will not change any more (a switch to bf16 may end its gap), and no other
     one is judged against it."""
     is_needed = any(other.judged_against is arm for other in arm.job.arms[1:])
-    return criteria.early_stop == "stop" and forecast.step >= arm.last_change and not is_needed
+    return policy.early_stop == "stop" and forecast.step >= arm.last_change and not is_needed
 
 
 def _partners(baseline: Arm, candidate: Arm) -> list[tuple[Run, Run]]:
@@ -370,14 +370,14 @@ def _recorded(session: Session, run: Run) -> list[int]:
     return sorted(store.superseded_from(session, store.curve_of(session, run.id), "train"))
 
 
-def _new_forecasts(job: Job, arm: Arm, pairs: Sequence[_Pair], criteria: Criteria) -> list[Forecast]:
+def _new_forecasts(job: Job, arm: Arm, pairs: Sequence[_Pair], policy: Policy) -> list[Forecast]:
     """The forecasts that have become due, in order."""
     baseline = arm.judged_against
-    shared = multiplicity_of(job) or Multiplicity(looks=criteria.looks, candidates=len(job.arms) - 1)
+    shared = multiplicity_of(job) or Multiplicity(looks=policy.looks, candidates=len(job.arms) - 1)
     planned = sum(run.state not in ("failed", "cancelled") for run in arm.runs)
     seeds = len({run.seed for run in baseline.runs} & {run.seed for run in arm.runs})
     sides = _live_arm(baseline, pairs, is_baseline=True), _live_arm(arm, pairs, is_baseline=False)
-    lending = _lending(job, arm, sides, criteria)
+    lending = _lending(job, arm, sides, policy)
     made = []
     done = [pair.state.blocks_done(ended=pair.ended) for pair in pairs]
     nothing_follows = len(pairs) == planned and all(pair.ended for pair in pairs)
@@ -386,14 +386,14 @@ def _new_forecasts(job: Job, arm: Arm, pairs: Sequence[_Pair], criteria: Criteri
         seen = [
             (pair.state.until(block), pair.ended and block == most) for pair, block, most in zip(pairs, blocks, done, strict=True) if block
         ]
-        prediction = predict(seen, planned, sides, criteria, lending, max(1, seeds), shared.confidence(criteria.confidence))
+        prediction = predict(seen, planned, sides, policy, lending, max(1, seeds), shared.confidence(policy.confidence))
         if prediction is not None:
             made.append(forecast_at(prediction, shared.left))
     return made
 
 
 def _live_arm(arm: Arm, pairs: Sequence[_Pair], *, is_baseline: bool) -> LiveArm:
-    """What is known of an arm's run noise: rounding and recipe, and the late means of runs that reached the end."""
+    """What is known of an arm's run-to-run noise: rounding and recipe, and the late means of runs that reached the end."""
     means: dict[str, tuple[float, int]] = {}
     for pair in pairs:
         if pair.ended and pair.state.share >= COMPLETE_SHARE:
@@ -409,23 +409,23 @@ def _live_arm(arm: Arm, pairs: Sequence[_Pair], *, is_baseline: bool) -> LiveArm
     )
 
 
-def _lending(job: Job, candidate: Arm, sides: tuple[LiveArm, LiveArm], criteria: Criteria) -> Lending:
+def _lending(job: Job, candidate: Arm, sides: tuple[LiveArm, LiveArm], policy: Policy) -> Lending:
     """The family that the job named when it was submitted; one on record is only known once runs have ended, and the judge's alone."""
-    if job.floors is None:
+    if job.noise_table is None:
         return NO_LENDERS
-    floors = read_floors(job.floors)
+    noise_table = read_noise_table(job.noise_table)
     names = (candidate.judged_against.name, candidate.name)
-    lenders = Lenders(floors, dict.fromkeys(names, family(job) or family_in(floors)))
-    return planned_lending(names, sides, criteria, lenders)
+    lenders = Lenders(noise_table, dict.fromkeys(names, family(job) or family_in(noise_table)))
+    return planned_lending(names, sides, policy, lenders)
 
 
 def _stop(session: Session, job: Job, arm: Arm, message: str) -> None:
     """End the open runs of an arm, and those of the baseline when no other candidate needs them: one that has finished does, too."""
     baseline, *candidates = job.arms
-    runs = [run for other in candidates if other is not arm for run in (*other.runs, *other.noise_runs)]
+    runs = [run for other in candidates if other is not arm for run in (*other.runs, *other.short_reruns)]
     needed = any(run.state not in ("failed", "cancelled") and run.code != EARLY_STOP for run in runs)
     for stopped in [arm] if needed else [arm, baseline]:
-        for run in (*stopped.runs, *stopped.noise_runs):
+        for run in (*stopped.runs, *stopped.short_reruns):
             # One that trains has a curve so far.
             end = lifecycle.finish if run.state == "running" else lifecycle.cancel
             end(session, run, code=EARLY_STOP, message=f"arm {arm.name} was stopped: {message}")

@@ -6,7 +6,7 @@ runs the same question is judged again. The word for a code revision is no part 
 another trainer on the record (`_may_be_other_code`). What else the policy says is registered by the first job, with its candidates; a
 later one that says something else is refused.
 A look is used by every job that has a verdict or may still get one; a failed or a cancelled job gives it back. Engine external has no
-model or data on record, so only a question with a name (`criteria.question`) has a ledger there.
+model or data on record, so only a question with a name (`policy.question`) has a ledger there.
 
 A question has a new ledger once its newest answer is out of date. `Arm.question` has two halves: the question, and the job whose answer
 the ledger renews. So the newest job of all ledgers of a question is found, whatever its name and replicates are.
@@ -22,7 +22,7 @@ from typing import Any
 from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
-from parity.judging.criteria import FAIL_BY_GAP, criteria_from_mapping
+from parity.judging.policy import FAIL_BY_GAP, policy_from_mapping
 from server.database.sessions import hold_lock
 from server.database.tables import Arm, Job, Verdict
 from server.errors import LookError
@@ -42,7 +42,7 @@ _OF_THE_QUESTION = (
 )
 _NOT_OF_AN_ARM = ("name", "replicates")
 _MARGIN = ("margin", "profile")
-_NEW_NAME = "give the question a new name if the reason for judging again is not the verdict (criteria.question)"
+_NEW_NAME = "give the question a new name if the reason for judging again is not the verdict (policy.question)"
 _RECORDED = {"validation_every": 0, "statistics_every": 0}  # what a run records besides changes no loss
 _MAY_CHANGE = (*_MARGIN, "question", "early_stop")
 QUESTION_DIGITS = 32  # hexadecimal digits: 128 bits of SHA-256
@@ -54,7 +54,7 @@ def register(session: Session, job: Job, outdated: Callable[[Job], bool] = lambd
 
     Raises LookError for a look that was not registered, a look after a pass, another registration, and a candidate that was added.
     """
-    if job.engine == "external" and not _as_read(job.criteria.get("question")):
+    if job.engine == "external" and not _as_read(job.policy.get("question")):
         return
     candidates = job.arms[1:]
     digests = {arm.id: digest(_question(job, arm)) for arm in candidates}
@@ -74,36 +74,36 @@ def register(session: Session, job: Job, outdated: Callable[[Job], bool] = lambd
     _check_open(session, [other for other in earlier if not _passed_at_another_margin(other, job)], by_question)
     job.look = 1 + max(other.look or 1 for other in earlier)
     job.look_candidates = max(first.look_candidates or 1, len(candidates))
-    looks = criteria_from_mapping(job.criteria).looks
+    looks = policy_from_mapping(job.policy).looks
     if job.look > looks:
         used = ", ".join(f"job {other.id} ({_outcome(other, by_question)})" for other in earlier)
         raise LookError(
             f"this question registered {'one look' if looks == 1 else f'{looks} looks'}, used by {used}. Judging again until it is decided "
-            f"raises false passes. Register more looks before the first one (criteria.looks), or {_NEW_NAME}"
+            f"raises false passes. Register more looks before the first one (policy.looks), or {_NEW_NAME}"
         )
 
 
 def looks_left(job: Job) -> int:
     """How many of the registered looks come after that of a job; 0 where nobody counts them."""
-    return 0 if job.look is None else max(0, criteria_from_mapping(job.criteria).looks - job.look)
+    return 0 if job.look is None else max(0, policy_from_mapping(job.policy).looks - job.look)
 
 
 def take_another(session: Session, job: Job) -> None:
     """Count a further look of an open job, to which runs are added when something could be seen. LookError where none is left."""
     by_question = {arm.question: arm.name for arm in job.arms[1:] if arm.question}
     _hold(session, by_question)
-    before, looks = job.look, criteria_from_mapping(job.criteria).looks
+    before, looks = job.look, policy_from_mapping(job.policy).looks
     if before is None or not by_question:
         raise LookError(
             f"candidates of job {job.id} have trained, so that adding a run is a further look, and nobody counts its looks. Add "
-            "runs before that, or name the question and register looks beforehand (criteria.question, criteria.looks)"
+            "runs before that, or name the question and register looks beforehand (policy.question, policy.looks)"
         )
     number = 1 + max([before, *(other.look or 1 for other in _earlier(session, job, by_question))])
     if number > looks:
         raise LookError(
             f"candidates of job {job.id} have trained, so that adding a run is a further look, and this question registered "
             f"{'one look' if looks == 1 else f'{looks} looks'}. Judging with more runs because of what was seen raises false passes. "
-            "Add runs before a candidate trains, or register more looks before the first one (criteria.looks)"
+            "Add runs before a candidate trains, or register more looks before the first one (policy.looks)"
         )
     job.look = number
 
@@ -168,7 +168,7 @@ def _question(job: Job, arm: Arm) -> dict[str, Any]:
         "revision": job.revision if job.engine == "external" else None,  # a user's own trainer is known by it alone
         "renews": None,  # as in the digests of earlier versions
         **dict.fromkeys(_MARGIN),
-        "question": _as_read(job.criteria.get("question")),
+        "question": _as_read(job.policy.get("question")),
     }
 
 
@@ -198,7 +198,7 @@ def _check_candidates(first: Job, by_question: dict[str, str]) -> None:
 
 
 def _check_policy(first: Job, job: Job) -> None:
-    then, now = ({**of.criteria, "family": of.spec.get("family")} for of in (first, job))
+    then, now = ({**of.policy, "family": of.spec.get("family")} for of in (first, job))
     for key in sorted({*then, *now} - {*_MAY_CHANGE}):
         if then.get(key) != now.get(key):
             raise LookError(
@@ -224,7 +224,7 @@ def _check_open(session: Session, earlier: Sequence[Job], by_question: dict[str,
 
 def _passed_at_another_margin(earlier: Job, job: Job) -> bool:
     """Whether a job has passed by another margin, so that a look at this one is no look that can only take a pass back."""
-    other = any(earlier.criteria.get(key) != job.criteria.get(key) for key in _MARGIN)
+    other = any(earlier.policy.get(key) != job.policy.get(key) for key in _MARGIN)
     return other and all(verdict.outcome == "pass" for verdict in earlier.verdicts)
 
 

@@ -15,8 +15,8 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.criteria import NVFP4, Criteria
 from parity.judging.curve import MAX_STEP
+from parity.judging.policy import NVFP4, Policy
 from parity.recipes import OTHER, UNSTATED, RecipeError, check_recipe
 from parity.structure import frozen
 from parity.wording import count
@@ -102,7 +102,7 @@ def _new_job(request: RunRequest, who: str) -> Job:
         capability="external",
         spec={"name": request.project, "engine": "external", "baseline": _described(first), "candidates": []},
         devices=1,
-        criteria=Criteria(profile=NVFP4).document(),
+        policy=Policy(profile=NVFP4).document(),
         submitted_by=who,
         reuse=False,
         is_open=True,

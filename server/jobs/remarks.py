@@ -74,7 +74,7 @@ def sign_off(session: Session, job_id: str, candidate: str, who: str, reason: st
             job_id=job_id,
             candidate=candidate,
             verdict_sha256=sha256_of(document),
-            policy_sha256=sha256_of(job.criteria),
+            policy_sha256=sha256_of(job.policy),
             who=who,
             reason=stated,
             created_at=now,
@@ -115,7 +115,7 @@ def validity(held: SignOff, job: Job, now: float) -> Validity:
         return "expired"
     verdict = next((row for row in job.verdicts if row.candidate == held.candidate), None)
     same = verdict is not None and sha256_of(json.loads(verdict.document)) == held.verdict_sha256
-    return "valid" if same and sha256_of(job.criteria) == held.policy_sha256 else "void"
+    return "valid" if same and sha256_of(job.policy) == held.policy_sha256 else "void"
 
 
 # Tags of a job: words that it is found by. Set when it is submitted, changed by its owner.

@@ -14,7 +14,7 @@ from typing import Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.floors import read_floors
+from parity.judging.noise_table import read_noise_table
 from parity.structure import frozen
 from server.database.sessions import find_job, hold_lock
 from server.database.tables import Job, Worker
@@ -22,9 +22,9 @@ from server.errors import LookError
 from server.jobs import lifecycle, statements
 from server.jobs.baselines import NamedBaseline, controls_now, resolve
 from server.jobs.fingerprint import knows_data_by_name
-from server.jobs.floors import family_of, lent_floors, named_floors
 from server.jobs.ledger import has_passed
-from server.jobs.submit import Submission, as_sent, config_hash, family_floors, submit_job_once, submit_registered
+from server.jobs.noise_tables import family_of, lent_noise_table, named_noise_table
+from server.jobs.submit import Submission, as_sent, config_hash, family_noise_table, submit_job_once, submit_registered
 from server.jobs.workers import changed, changed_since, other_machine, would_train
 
 RENEWED_AFTER_DAYS = 0.5  # a gate that asks for a newer verdict than this asks the same question again, which is a further look
@@ -104,7 +104,7 @@ def _answer(session: Session, question: Question, principal: str, key: str | Non
         why = trained_otherwise or judged_otherwise
         if why is None:
             return Answer(job=job, found=_progress(job), reason=_unchanged(job))
-        if why == judged_otherwise and not has_passed(job) and (job.look or 0) >= question.criteria.looks:
+        if why == judged_otherwise and not has_passed(job) and (job.look or 0) >= question.policy.looks:
             return Answer(job=job, found=_progress(job), reason=f"{why}; it did not pass, and judging it again is no registered look")
         newest_outdated = newest_outdated or f"job {job.id} cannot be reused: {why}"
     if newest_outdated is None and (earlier := _at_another_revision(session, question, named, lease_seconds)) is not None:
@@ -118,16 +118,16 @@ def _answer(session: Session, question: Question, principal: str, key: str | Non
 
 def _at_another_revision(session: Session, question: Question, named: NamedBaseline | None, lease_seconds: float) -> Job | None:
     """A recent job that is the same but for the word of its revision, did not pass, and leaves no look: what is asked is its question."""
-    spec, criteria = question.spec, question.criteria
+    spec, policy = question.spec, question.policy
     if spec.engine == "external":
         return None
     since = time.time() - RENEWED_AFTER_DAYS * _DAY
     recent = select(Job).where(Job.status == "concluded", Job.engine == spec.engine, Job.finished_at > since).order_by(Job.id.desc())
-    floors = family_floors(session, spec)
+    noise_table = family_noise_table(session, spec)
     for job in session.scalars(recent.limit(_JOBS_LOOKED_AT)):
-        if job.revision == question.revision or job.config_hash != config_hash(spec, criteria, job.revision or "", named, floors):
+        if job.revision == question.revision or job.config_hash != config_hash(spec, policy, job.revision or "", named, noise_table):
             continue
-        if not has_passed(job) and (job.look or 0) >= criteria.looks and not _is_new_question(session, job, lease_seconds):
+        if not has_passed(job) and (job.look or 0) >= policy.looks and not _is_new_question(session, job, lease_seconds):
             return job
     return None
 
@@ -137,7 +137,7 @@ def _same_question(
 ) -> Iterator[tuple[Job, str | None, str | None]]:
     """Jobs of this comparison that have a verdict or may get one, newest first, each with the reasons why it would be trained or judged
     otherwise now, or None. Once reruns have arrived since one was judged, they have since every earlier one."""
-    config = config_hash(question.spec, question.criteria, question.revision, named, family_floors(session, question.spec))
+    config = config_hash(question.spec, question.policy, question.revision, named, family_noise_table(session, question.spec))
     digest = as_sent(question, config)
     same = select(Job).where(Job.config_hash == digest, Job.status.in_(("queued", "running", "concluded")))
     jobs = session.scalars(same.order_by(Job.id.desc()).limit(_JOBS_LOOKED_AT)).all()
@@ -226,8 +226,8 @@ def _judged_with_other_reruns(session: Session, job: Job) -> str | None:
     if job.named is not None and sorted(job.controls or ()) != (controls := controls_now(job, job.named)):
         return f"it was judged with {len(job.controls or ())} controls of its baseline, which has {len(controls)} now, not all the same"
     family = statements.family(job, late=False)
-    now = named_floors(session, family) if family else lent_floors(session, job, family_of(job))
-    if (now.csv() if now else None) == job.floors:
+    now = named_noise_table(session, family) if family else lent_noise_table(session, job, family_of(job))
+    if (now.csv() if now else None) == job.noise_table:
         return None
-    then = len(read_floors(job.floors).rows) if job.floors else 0
+    then = len(read_noise_table(job.noise_table).rows) if job.noise_table else 0
     return f"it was judged with {then} groups of reruns on record, and there are {len(now.rows) if now else 0} now, not all the same"

@@ -15,8 +15,8 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.criteria import MAX_LOOKS, Criteria, Multiplicity, criteria_from_mapping
 from parity.judging.curve import MAX_STEP, Curve, Rounding
+from parity.judging.policy import MAX_LOOKS, Multiplicity, Policy, policy_from_mapping
 from parity.judging.speed import TOKENS
 from parity.recipes import ALWAYS_STOCHASTIC, UNSTATED, RecipeError, check_recipe, check_rounding, rounds_to_nearest
 from parity.structure import frozen
@@ -27,7 +27,7 @@ from server.database.sessions import find_job
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Fact, Job, Run, Statement, new_id
 from server.errors import ConflictError, InvalidError
-from server.jobs.floors import named_floors
+from server.jobs.noise_tables import named_noise_table
 from server.records import Body
 
 _Seeds = Annotated[list[Annotated[int, Field(ge=0, le=2**53)]], Field(min_length=1, max_length=64)]
@@ -39,7 +39,7 @@ _STATED = "stated later: "
 @frozen
 class StatementRequest(Body):
     """Facts of external runs that are on no record: by arm `recipe`, `rounding` and the `seeds` of its runs in their order; of the job
-    `planned_steps`, `tokens_per_step`, and the `family` of reruns whose run noise all arms borrow.
+    `planned_steps`, `tokens_per_step`, and the `family` of reruns whose run-to-run noise all arms borrow.
     """
 
     recipe: Annotated[Mapping[str, str], Field(max_length=65)] = field(default_factory=dict)
@@ -77,7 +77,7 @@ def state(session: Session, job_id: str, request: StatementRequest, who: str) ->
         job.statements.append(Statement(id=new_id("f"), job_id=job.id, **own))
         _check_together(job, arm)
     if request.planned_steps is not None:
-        stop_at = job.spec.get("noise", {}).get("stop_at", 1.0)
+        stop_at = job.spec.get("short_reruns", {}).get("stop_at", 1.0)
         for run in runs:
             run.planned_steps = request.planned_steps if run.kind == "full" else round(stop_at * request.planned_steps)
     session.flush()
@@ -108,7 +108,7 @@ def _check(session: Session, job: Job, fact: Fact, name: str, value: Any) -> Non
     if fact == "planned_steps" and value < (longest := max((run.steps_done for run in job.runs), default=0)) - 1:
         raise InvalidError(f"planned_steps is {value}, but a run has recorded step {longest - 1}; expected the length of the whole run")
     if fact == "family":
-        named_floors(session, value)
+        named_noise_table(session, value)
 
 
 def _check_together(job: Job, name: str) -> None:
@@ -147,7 +147,7 @@ def _recorded(job: Job, fact: Fact, arm: Arm | None) -> object:
     if fact == "recipe":
         return None if arm.recipe == UNSTATED else arm.recipe
     if fact == "rounding":
-        told = next((run.rounding for run in (*arm.runs, *arm.noise_runs) if run.rounding is not None), None)
+        told = next((run.rounding for run in (*arm.runs, *arm.short_reruns) if run.rounding is not None), None)
         recipe = of_arm(arm).recipe
         by_definition = "stochastic" if recipe in ALWAYS_STOCHASTIC else None
         return told or ("nearest" if rounds_to_nearest(recipe) else by_definition)
@@ -253,18 +253,18 @@ def tokens_per_step(job: Job) -> int | None:
     return next((each.value for each in job.statements if each.fact == "tokens_per_step"), None)
 
 
-def looks(job: Job, criteria: Criteria | None, *, late: bool) -> tuple[Criteria, Multiplicity | None]:
+def looks(job: Job, policy: Policy | None, *, late: bool) -> tuple[Policy, Multiplicity | None]:
     """The policy by which a job is judged (another one, or its own), and which look at its question that is.
 
     A project's looks are counted as they are taken (`server.jobs.projects`). Of what was stated when the job could be judged already, one
     statement of each fact is free, and each later request about the same fact is a look more.
     """
-    policy = criteria or criteria_from_mapping(job.criteria)
-    shared = multiplicity_of(job) if criteria is None or job.looked_at is not None else None
+    own = policy or policy_from_mapping(job.policy)
+    shared = multiplicity_of(job) if policy is None or job.looked_at is not None else None
     requests = {(each.fact, each.created_at) for each in job.statements if each.is_informed and (late or not each.is_late)}
     further = len(requests) - len({fact for fact, _ in requests})
     if further:
-        before = shared or Multiplicity(looks=policy.looks, candidates=len(job.arms) - 1)
+        before = shared or Multiplicity(looks=own.looks, candidates=len(job.arms) - 1)
         many = min(MAX_LOOKS, before.looks + further)
         shared = replace(before, look=min(many, before.look + further), looks=many)
-    return policy if shared is None else replace(policy, looks=shared.looks), shared
+    return own if shared is None else replace(own, looks=shared.looks), shared

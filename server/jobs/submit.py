@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from parity.judging.criteria import SLOPE_EXAMPLE, Criteria
-from parity.judging.floors import Floors
+from parity.judging.noise_table import NoiseTable
+from parity.judging.policy import SLOPE_EXAMPLE, Policy
 from parity.structure import frozen
 from parity.version import JUDGE_VERSION
 from server.database import tables
@@ -21,7 +21,7 @@ from server.errors import InvalidError, TooManyError
 from server.jobs import ledger
 from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
 from server.jobs.fingerprint import columns_of_reused
-from server.jobs.floors import named_floors
+from server.jobs.noise_tables import named_noise_table
 from server.jobs.remarks import checked_branch, checked_tags
 from server.jobs.workers import place_of
 from server.records import digest
@@ -35,7 +35,7 @@ from training.spec import OF_OUR_TRAINERS, JobSpec, capability
 
 def check_size(settings: Settings, spec: JobSpec) -> None:
     """InvalidError for a job with more runs or steps than the settings allow."""
-    runs = sum(arm.replicates for arm in spec.arms) + len(spec.arms) * (spec.noise.runs if spec.noise else 0)
+    runs = sum(arm.replicates for arm in spec.arms) + len(spec.arms) * (spec.short_reruns.runs if spec.short_reruns else 0)
     if runs > settings.max_runs_per_job:
         raise InvalidError(
             f"the job has {runs} runs; expected at most {settings.max_runs_per_job} (PARITY_MAX_RUNS_PER_JOB): "
@@ -101,7 +101,7 @@ class Submission:
     """A job as somebody submits it. `choice` is the baseline that it is judged against, `sent` its specification without defaults."""
 
     spec: JobSpec
-    criteria: Criteria
+    policy: Policy
     order: Order = Order()
     revision: str = ""
     choice: BaselineChoice | None = None
@@ -146,7 +146,7 @@ def submit_registered(
 ) -> Job:
     """`submit_job`, counted as a look at its question. Raises LookError for a look that is not registered."""
     _check_command(wanted)
-    job = submit_job(session, wanted.spec, wanted.criteria, principal, wanted.order, wanted.revision, named, wanted.labels)
+    job = submit_job(session, wanted.spec, wanted.policy, principal, wanted.order, wanted.revision, named, wanted.labels)
     ledger.register(session, job, outdated)  # before what nobody stated is left out: a default that is written out asks the same question
     if wanted.sent is not None and job.engine == "external":
         job.spec = stated_of(job.spec, wanted.sent)
@@ -186,31 +186,31 @@ def stated_of(spec: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any
 
 def _body_digest(wanted: Submission) -> str:
     """SHA-256 of the submitted request; stored with the key, so what it covers must not change."""
-    asked = as_sent(wanted, config_hash(wanted.spec, wanted.criteria, wanted.revision))
+    asked = as_sent(wanted, config_hash(wanted.spec, wanted.policy, wanted.revision))
     body: dict[str, Any] = {"asked": asked, "order": dataclasses.asdict(wanted.order)}
     if wanted.choice is not None and wanted.choice.name is not None:
         body["baseline"] = [wanted.choice.name, wanted.choice.version]
     return digest(body)
 
 
-def config_hash(spec: JobSpec, criteria: Criteria, revision: str, named: NamedBaseline | None = None, lent: Floors | None = None) -> str:
+def config_hash(spec: JobSpec, policy: Policy, revision: str, named: NamedBaseline | None = None, lent: NoiseTable | None = None) -> str:
     """SHA-256 of what decides a job's verdict and is known before it trains; equal hashes mean the same comparison.
 
     Specification, policy, judge version and code revision, the named baseline with its controls as of now, and the groups that the named
     family lends as of now (`lent`). What later decides as well is compared when the verdict is asked for again (`server.jobs.reuse`).
     """
-    inputs: dict[str, Any] = {"spec": spec.document(), "criteria": criteria.document(), "judge": JUDGE_VERSION, "revision": revision}
+    inputs: dict[str, Any] = {"spec": spec.document(), "policy": policy.document(), "judge": JUDGE_VERSION, "revision": revision}
     if named is not None:
         inputs["baseline"], inputs["controls"] = named.baseline.id, list(named.controls)
     if lent is not None:
-        inputs["floors"] = lent.csv()
+        inputs["noise_table"] = lent.csv()
     return digest(inputs)
 
 
 def submit_job(
     session: Session,
     spec: JobSpec,
-    criteria: Criteria,
+    policy: Policy,
     submitted_by: str | None = None,
     order: Order | None = None,
     revision: str = "",
@@ -223,12 +223,10 @@ def submit_job(
     ordered by replicate before arm, so that the first trained runs already form pairs. InvalidError if the job names an unknown family, or
     has a margin in tokens without their slope.
     """
-    if criteria.margin is not None and criteria.margin.unit == "tokens" and criteria.margin.slope is None:
+    if policy.margin is not None and policy.margin.unit == "tokens" and policy.margin.slope is None:
         expected = f"{SLOPE_EXAMPLE!r}: the nats that finished runs gain per e-fold of tokens, or a margin in % or nats"
-        raise InvalidError(
-            f"criteria.margin is {str(criteria.margin)!r}, and no run of a job shows what tokens are worth; expected {expected}"
-        )
-    now, order, lent = time.time(), order or Order(), family_floors(session, spec)
+        raise InvalidError(f"policy.margin is {str(policy.margin)!r}, and no run of a job shows what tokens are worth; expected {expected}")
+    now, order, lent = time.time(), order or Order(), family_noise_table(session, spec)
     job = Job(
         id=tables.new_id("j"),
         name=spec.name,
@@ -237,8 +235,8 @@ def submit_job(
         capability=capability(spec)[0],
         spec=spec.document(),
         devices=spec.devices,
-        criteria=criteria.document(),
-        config_hash=config_hash(spec, criteria, revision, named, lent),
+        policy=policy.document(),
+        config_hash=config_hash(spec, policy, revision, named, lent),
         revision=revision or None,
         data_place=place_of(spec),
         branch=labels.branch,
@@ -246,7 +244,7 @@ def submit_job(
         submitted_by=submitted_by,
         max_run_seconds=order.max_run_seconds,
         reuse=order.reuse,
-        floors=lent.csv() if lent else None,
+        noise_table=lent.csv() if lent else None,
         created_at=now,
     )
     if named is not None:
@@ -266,16 +264,16 @@ def submit_job(
     job.tags.extend(JobTag(tag=tag) for tag in labels.tags)
     session.add(job)
     session.flush()
-    for position, (arm, run) in enumerate(spec.noise_runs(), len(runs)):  # they are trained after the full runs, and stop early
-        own = {"arm_id": arms[arm.name].id, "position": position, "planned_steps": spec.noise_steps, "kind": "noise"}
+    for position, (arm, run) in enumerate(spec.early_runs(), len(runs)):  # they are trained after the full runs, and stop early
+        own = {"arm_id": arms[arm.name].id, "position": position, "planned_steps": spec.short_steps, "kind": "short"}
         job.runs.append(Run(id=tables.new_id("r"), seed=run.seed, replicate=run.replicate, **shared | own))
     announce_new(session, job)
     return job
 
 
-def family_floors(session: Session, spec: JobSpec) -> Floors | None:
+def family_noise_table(session: Session, spec: JobSpec) -> NoiseTable | None:
     """The groups of the family that a job names, as of now; None if it names none. InvalidError for an unknown one."""
-    return named_floors(session, spec.family) if spec.family else None
+    return named_noise_table(session, spec.family) if spec.family else None
 
 
 def announce_new(session: Session, job: Job) -> None:

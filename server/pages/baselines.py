@@ -1,4 +1,4 @@
-"""The pages of named baselines, of run floors and of public verdicts."""
+"""The pages of named baselines, of run-to-run noise and of public verdicts."""
 
 import functools
 import json
@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 
 from parity.judging.curve import ROUNDINGS
 from parity.judging.document_types import VerdictDocument
-from parity.judging.floors import ANY_DECODER, Floors, emulated_floors, public_floors
 from parity.judging.lending import any_decoder_rows, evidence_families, family_rows, find_lender, outliers_of
+from parity.judging.noise_table import ANY_DECODER, NoiseTable, emulated_noise_table, public_noise_table
 from parity.report.svg import Axis as MarginAxis
 from parity.report.svg import Estimate, row_svg
 from parity.structure import frozen
@@ -26,7 +26,7 @@ from server.database.tables import Baseline, Job, is_id
 from server.errors import InvalidError, NotFoundError
 from server.jobs import baselines
 from server.jobs.conclude import verdict_documents
-from server.jobs.floors import floors_on_record, imported_floors, imported_groups
+from server.jobs.noise_tables import imported_groups, imported_noise_tables, noise_table_on_record
 from server.pages.rendering import pages_router, templates
 from server.web.auth import InContext
 
@@ -86,7 +86,7 @@ def judged(session: Session, baseline: Baseline) -> list[Judged]:
     return [Judged(job=job, finished_at=time_text(job.finished_at), verdict=verdict) for job in jobs for verdict in verdict_documents(job)]
 
 
-# The page of run floors: families of reruns, on record, imported, shipped and public, and one family's groups as a plot.
+# The page of run-to-run noise: families of reruns, on record, imported, shipped and public, and one family's groups as a plot.
 
 Where = Literal["record", "imported", "shipped", "public"]
 PLOT_WIDTH = 400.0
@@ -101,7 +101,7 @@ _TICKS = tuple(digit * 10.0**power for power in range(-6, 0) for digit in (1.0, 
 
 @frozen
 class GroupRow:
-    """A group (or, for `any-decoder`, a family) in the plot: its run noise as a share of the loss with its 95 % interval.
+    """A group (or, for `any-decoder`, a family) in the plot: its run-to-run noise as a share of the loss with its 95 % interval.
 
     `origin` is where an imported one is from: its importer, source and licence.
     """
@@ -134,7 +134,7 @@ class Axis:
         return [tick for tick in _TICKS if self.low <= tick <= self.high]
 
 
-@router.get("/floors")
+@router.get("/noise-tables")
 def page(
     request: Request,
     context: InContext,
@@ -143,25 +143,30 @@ def page(
 ) -> Response:
     """The list of families, or one of them with its groups: that on record, else the imported, the shipped or the public one."""
     with context.database.read() as session:
-        record, imported = floors_on_record(session), imported_floors(session)
+        record, imported = noise_table_on_record(session), imported_noise_tables(session)
         origins = _origins(session, family) if family in imported.families else {}
-    tables: Mapping[Where, Floors] = {"record": record, "imported": imported, "shipped": emulated_floors(), "public": public_floors()}
+    tables: Mapping[Where, NoiseTable] = {
+        "record": record,
+        "imported": imported,
+        "shipped": emulated_noise_table(),
+        "public": public_noise_table(),
+    }
     if not family:
         listed = [(row, place) for place in ("record", "imported", "shipped") for row in family_rows(tables[place])]
-        listed += [(row, "public") for row in (*any_decoder_rows(public_floors()), *family_rows(public_floors()))]
-        return templates.TemplateResponse(request, "floors.html", {"rows": listed, "places": _PLACES})
+        listed += [(row, "public") for row in (*any_decoder_rows(public_noise_table()), *family_rows(public_noise_table()))]
+        return templates.TemplateResponse(request, "noise_tables.html", {"rows": listed, "places": _PLACES})
     having: list[Where] = [name for name in tables if family in tables[name].families]
     place: Where = where or (having or ["public"])[0]
-    floors = tables[place]
-    rows = _rows_between(floors) if family == ANY_DECODER else _rows(floors, family, origins if place == "imported" else {})
+    noise_table = tables[place]
+    rows = _rows_between(noise_table) if family == ANY_DECODER else _rows(noise_table, family, origins if place == "imported" else {})
     recorded = {row.rounding for row in rows}
-    lent = [(rounding, find_lender(floors, family, rounding)) for rounding in ROUNDINGS]
+    lent = [(rounding, find_lender(noise_table, family, rounding)) for rounding in ROUNDINGS]
     pooled = [(rounding, lender.floor) for rounding, lender in lent if lender.floor and (family == ANY_DECODER or rounding in recorded)]
     shares = [share for row in rows for share in (row.low, row.high)] + [floor.share for _, floor in pooled]
     axis = Axis(low=min(shares, default=1e-4) / 1.3, high=max(shares, default=1e-2) * 1.3)
-    problems = floors.families[family].problems if family in floors.families else ()
+    problems = noise_table.families[family].problems if family in noise_table.families else ()
     values = {"family": family, "rows": rows, "pooled": pooled, "axis": axis, "width": PLOT_WIDTH, "problems": problems, "lent": lent}
-    return templates.TemplateResponse(request, "floors.html", {**values, "place": place})
+    return templates.TemplateResponse(request, "noise_tables.html", {**values, "place": place})
 
 
 def _origins(session: Session, family: str) -> dict[str, str]:
@@ -175,12 +180,12 @@ def _origins(session: Session, family: str) -> dict[str, str]:
     }
 
 
-def _rows(floors: Floors, name: str, origins: Mapping[str, str]) -> list[GroupRow]:
-    if name not in floors.families:
+def _rows(noise_table: NoiseTable, name: str, origins: Mapping[str, str]) -> list[GroupRow]:
+    if name not in noise_table.families:
         raise NotFoundError(f"no family {name!r} on record, imported, shipped or public; the page without `family` lists them")
-    outliers = outliers_of(floors, name)
+    outliers = outliers_of(noise_table, name)
     rows = []
-    for group in sorted(floors.families[name].groups, key=lambda group: (group.rounding or "", group.share)):
+    for group in sorted(noise_table.families[name].groups, key=lambda group: (group.rounding or "", group.share)):
         low, high = group.interval
         rows.append(
             GroupRow(
@@ -197,9 +202,9 @@ def _rows(floors: Floors, name: str, origins: Mapping[str, str]) -> list[GroupRo
     return rows
 
 
-def _rows_between(floors: Floors) -> list[GroupRow]:
+def _rows_between(noise_table: NoiseTable) -> list[GroupRow]:
     rows = []
-    for family in sorted(evidence_families(floors), key=lambda family: family.share):
+    for family in sorted(evidence_families(noise_table), key=lambda family: family.share):
         low, high = family.interval
         runs = sum(group.runs for group in family.groups)
         rows.append(GroupRow(name=family.name, runs=runs, rounding="nearest", share=family.share, low=low, high=high, outlier=False))

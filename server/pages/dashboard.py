@@ -333,9 +333,9 @@ def show(
         "forecast_count": count(len(past), "forecast"),
         "there": {kind: set(names) for kind, names in recorded.items()},
         "ended": document.status in JOB_ENDED,
-        "runs": [(arm, run) for arm in document.arms for run in (*arm.runs, *arm.noise_runs)],
+        "runs": [(arm, run) for arm in document.arms for run in (*arm.runs, *arm.short_reruns)],
         "pairs": list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs)),
-        "ground": compare(document.arms, document.criteria.get("may_differ", ()), compared),
+        "ground": compare(document.arms, document.policy.get("may_differ", ()), compared),
         **remarks,
         "requested_arms": [document.spec["baseline"], *document.spec["candidates"]],
     }

@@ -162,7 +162,7 @@ def _window(job: JobDocument) -> tuple[int, int] | None:
     """The steps that will be judged, where the plan is known."""
     if not job.planned_steps:
         return None
-    fraction = float(job.criteria.get("window_fraction") or 0.2)
+    fraction = float(job.policy.get("window_fraction") or 0.2)
     return round(job.planned_steps * (1.0 - fraction)), job.planned_steps - 1
 
 
@@ -207,7 +207,7 @@ def _next_of(arm: ArmDocument) -> str:
     """What a forecast advises."""
     if arm.live is None:
         return ""
-    if arm.live.state == "harmful":
+    if arm.live.state == "will_fail":
         return "Its final gap is surely above the margin: cancel the job, or let it train on for the record."
     if arm.live.state == "futile":
         return "It can hardly pass any more: cancel the job, or let it train on for the size of the gap."
@@ -245,13 +245,17 @@ def _strip(job: JobDocument) -> list[Fact]:
     each = f"{count(runs[0], 'run')} per arm" if len(set(runs)) == 1 else f"{runs[0]} + {sum(runs[1:])} runs"
     left = f"{duration(job.eta_seconds)} left" if job.eta_seconds and job.eta_seconds >= 1 and job.status not in JOB_ENDED else ""
     loss = f"loss {base.loss:.3f} of {base.name}" if base.loss is not None else ""
-    noise_runs = sum(len(arm.noise_runs) for arm in job.arms)
+    short_reruns = sum(len(arm.short_reruns) for arm in job.arms)
     return [
         Fact("Progress", f"{100.0 * job.share_done:.0f} % of the steps", "; ".join(part for part in (left, loss) if part)),
         cost_fact(job.cost),
         Fact("Evidence", each, count(len(arms), "candidate")),
-        Fact("Run noise", count(noise_runs, "noise run") if noise_runs else "No noise runs", "used in the verdict, not in a forecast"),
-        Fact("Early stop", str(job.criteria.get("early_stop", "advise")), "what a hopeless forecast does to the runs"),
+        Fact(
+            "Run-to-run noise",
+            count(short_reruns, "short rerun") if short_reruns else "No short reruns",
+            "used in the verdict, not in a forecast",
+        ),
+        Fact("Early stop", str(job.policy.get("early_stop", "advise")), "what a forecast of a fail does to the runs"),
     ]
 
 

@@ -152,7 +152,7 @@ RULES: Mapping[str, Rule] = {
     "GET /api/v1/runs/{run_id}/layers": _READ,
     "GET /api/v1/runs/{run_id}/log": _READ,
     "GET /api/v1/runs/{run_id}/artifacts/{attempt}/{name}": _READ,
-    # What a team shares: baselines and tables of reruns. Each change keeps who made it and why.
+    # What a team shares: baselines and noise tables. Each change keeps who made it and why.
     "GET /api/v1/baselines": _READ,
     "POST /api/v1/baselines": _OWN_NAME,
     "GET /api/v1/baselines/{name}": _READ,
@@ -160,8 +160,8 @@ RULES: Mapping[str, Rule] = {
     "GET /api/v1/baselines/{name}/versions/{version}/diff": _READ,
     "POST /api/v1/baselines/{name}/versions/{version}/controls": _OWN_NAME,
     "POST /api/v1/baselines/{name}/versions/{version}:expire": _OWN_NAME,
-    "GET /api/v1/floors": _READ,
-    "POST /api/v1/floors": _SUBMIT,
+    "GET /api/v1/noise-tables": _READ,
+    "POST /api/v1/noise-tables": _SUBMIT,
     # Tokens.
     "GET /api/v1/tokens": _ADMIN,
     "POST /api/v1/tokens": _ADMIN,
@@ -285,7 +285,7 @@ def create_token(
     """A new token and its text, which cannot be retrieved again.
 
     `max_running` limits how many runs of its jobs train at once. `principal_id`: a further token of that principal, for its jobs; by
-    default the token is a principal of its own. `repository`: its gates have the policy that the operator pinned for this one.
+    default the token is a principal of its own. `repository`: its gates have the rules that the operator pinned for this one.
     """
     wanted = sorted(set(scopes))
     unknown = [scope for scope in wanted if scope not in SCOPES]

@@ -1,4 +1,4 @@
-"""The table of the run floor from records that are known."""
+"""The table of the run-to-run noise from records that are known."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,14 +1,14 @@
-"""The policies of the experiment are what they say, worlds are fixed by their number, and tables count what is on record."""
+"""The assignments of the experiment are what they say, worlds are fixed by their number, and tables count what is on record."""
 
 import json
 
 import numpy as np
 import pytest
 
-from experiments import policies, search, search_world
+from experiments import assignments, search, search_world
 from experiments.search_methods import greedy, ranking
+from parity_lab.assignments import Space, all_assignments
 from parity_lab.belief import Evaluation, Result
-from parity_lab.policies import Space, all_policies
 from training.rules import PROJECTIONS
 from training.segments import Plan, resolve
 from training.switches import GEMMS, NO_SWITCHES, from_document
@@ -24,34 +24,34 @@ FIT = search_world.Fit(
 )
 
 
-@pytest.mark.parametrize("policy", ["00000000", "10000000", "00010000", "01100110", "11111110"])
-def test_the_choice_of_a_policy_is_what_its_overrides_give(policy):
+@pytest.mark.parametrize("assignment", ["00000000", "10000000", "00010000", "01100110", "11111110"])
+def test_the_choice_of_an_assignment_is_what_its_overrides_give(assignment):
     space = Space(switches=search.switches())
     plan = Plan(
         recipe="nvfp4",
         switches=NO_SWITCHES,
-        overrides=tuple(map(from_document, space.overrides(policy))),
+        overrides=tuple(map(from_document, space.overrides(assignment))),
         bf16_from_step=None,
         bf16_scope="all",
         quantized=frozenset(PROJECTIONS),
         keep_first=0,
         keep_last=0,
-        n_layers=policies.MODEL.n_layers,
-        steps=policies.STEPS,
+        n_layers=assignments.MODEL.n_layers,
+        steps=assignments.STEPS,
     )
     (part,) = resolve(plan)
     ends = {span.first: span.last for span in part.spans}
-    own = policies.choice(policy)
+    own = assignments.choice(assignment)
     for first, projection, gemm, arithmetic in part.cells():
         for block in range(first, ends[first] + 1):
             assert own[block, PROJECTIONS.index(projection), GEMMS.index(gemm)] == (arithmetic.recipe == "nvfp4")
 
 
 def test_the_grid_treats_blocks_alike_and_the_ends_differ_in_one_switch():
-    assert len(set(policies.grid())) == 16
-    assert all(policy[:4] == policy[4:] for policy in policies.grid())
-    assert len(set(policies.ends())) == 16
-    assert {policy.count("1") for policy in policies.ends()} == {1, 7}
+    assert len(set(assignments.grid())) == 16
+    assert all(assignment[:4] == assignment[4:] for assignment in assignments.grid())
+    assert len(set(assignments.ends())) == 16
+    assert {assignment.count("1") for assignment in assignments.ends()} == {1, 7}
 
 
 def test_modelled_times_fall_with_every_switch():
@@ -70,21 +70,21 @@ def test_a_world_is_fixed_by_its_number_and_its_target_has_the_power():
     assert first.gaps[0] == 0.0
     own = first.setting
     assert own.confirmation.passes(own.target) == pytest.approx(0.95, abs=0.01)
-    assert first.criteria.confidence == own.confirmation.confidence
+    assert first.policy.confidence == own.confirmation.confidence
 
 
 def test_the_judges_interval_decides_a_confirmation():
-    setting, criteria = search_world.truth(FIT, 3).setting, search_world.truth(FIT, 3).criteria
-    evaluation = Evaluation(kind="confirmation", policy="00000001", number=0)
+    setting, policy = search_world.truth(FIT, 3).setting, search_world.truth(FIT, 3).policy
+    evaluation = Evaluation(kind="confirmation", assignment="00000001", number=0)
     baseline = np.array([2.0, 2.003, 1.998, 2.001])
     for gap, passed in ((0.0, True), (setting.confirmation.margin, False), (0.2, False)):
-        own = search_world.judged(evaluation, baseline, baseline + gap, criteria, setting.confirmation.margin)
+        own = search_world.judged(evaluation, baseline, baseline + gap, policy, setting.confirmation.margin)
         assert own.passed is passed
         assert own.value == pytest.approx(gap)
 
 
-@pytest.mark.parametrize("method", [greedy, ranking(np.linspace(0.1, 1.0, 8), 3 * policies.STEPS)])
-def test_other_methods_find_a_policy_where_nothing_is_noisy(method):
+@pytest.mark.parametrize("method", [greedy, ranking(np.linspace(0.1, 1.0, 8), 3 * assignments.STEPS)])
+def test_other_methods_find_an_assignment_where_nothing_is_noisy(method):
     truth = search_world.truth(FIT, 5)
 
     class Exact:
@@ -92,20 +92,20 @@ def test_other_methods_find_a_policy_where_nothing_is_noisy(method):
 
         def __call__(self, evaluation):
             self.steps += 1
-            gap = float(truth.gaps[int(evaluation.policy, 2)])
+            gap = float(truth.gaps[int(evaluation.assignment, 2)])
             if evaluation.kind == "confirmation":
                 return Result(evaluation=evaluation, value=gap, passed=gap <= truth.setting.target)
             return Result(evaluation=evaluation, value=1.83 + gap)
 
     own = method(truth.setting, Exact())
-    assert own.policy in all_policies(8)
+    assert own.assignment in all_assignments(8)
     assert 0 < own.steps <= 36
 
 
 def test_the_table_counts_passes_and_speeds(tmp_path, monkeypatch):
     row = {"kind": "simulated", "method": "search", "confirmations": 1, "steps": 600}
-    rows = [{**row, "world": at, "policy": "00000001", "speed": 1.0, "gap_in_margins": 0.5} for at in range(3)]
-    rows.append({**row, "world": 3, "policy": None, "confirmations": 2, "speed": None, "gap_in_margins": None})
+    rows = [{**row, "world": at, "assignment": "00000001", "speed": 1.0, "gap_in_margins": 0.5} for at in range(3)]
+    rows.append({**row, "world": 3, "assignment": None, "confirmations": 2, "speed": None, "gap_in_margins": None})
     record = tmp_path / "search.jsonl"
     record.write_text("".join(json.dumps(each) + "\n" for each in rows))
     monkeypatch.setattr(search, "RECORD", record)

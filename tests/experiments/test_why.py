@@ -88,9 +88,9 @@ def lines():
     """Two faults with three pairs each: one of +0.1 nats, one without an effect."""
     for replicate, noise in enumerate((-0.01, 0.0, 0.01)):
         about = {"settings": "0.1M", "kind": "run", "seed": 0, "replicate": replicate}
-        yield {**about, "fault": "healthy", "units": [], "late_mean": 2.0}
-        yield {**about, "fault": "stale amax", "units": ["a"], "late_mean": 2.1 + noise}
-        yield {**about, "fault": "mxfp4", "units": ["b", "c"], "late_mean": 2.0 + noise}
+        yield {**about, "fault": "healthy", "gemms": [], "late_mean": 2.0}
+        yield {**about, "fault": "stale amax", "gemms": ["a"], "late_mean": 2.1 + noise}
+        yield {**about, "fault": "mxfp4", "gemms": ["b", "c"], "late_mean": 2.0 + noise}
 
 
 def answered(fault, units, named, value=0.0):
@@ -99,7 +99,7 @@ def answered(fault, units, named, value=0.0):
         "kind": "answer",
         "case": f"{fault} {named}",
         "fault": fault,
-        "units": units,
+        "gemms": units,
         "named": named,
         "seed": 0,
         "step": 220,
@@ -118,7 +118,7 @@ def test_only_faults_that_the_judge_fails_are_counted():
     assert "| stale amax | 1 | 1 | 1 | 0 | +0.100 (+0.100 to +0.100) |" in rows
     assert any(row.startswith("| not failed, gap can be 0 | 2 | 1 of 2 ") for row in rows)
     assert any(row.startswith("| healthy cases in which a unit is named | 0 of 1 ") for row in rows)
-    fault = {"fault": "stale amax", "units": ["a"], "seed": 0}
+    fault = {"fault": "stale amax", "gemms": ["a"], "seed": 0}
     verdict = {"settings": "0.1M", "kind": "verdict", **fault, "verdict": "fail", "gap": [0.1, 0.09, 0.11]}
     rows = [*why_table.table([*lines(), verdict, *answers], [])]
     assert "| stale amax | 1 | 1 | 1 | 1 | +0.100 (+0.100 to +0.100) |" in rows

@@ -37,7 +37,7 @@ from sqlalchemy import create_engine, func, make_url, select, text
 from sqlalchemy.exc import OperationalError
 
 from parity.client.rest import Client, ClientError, UnreachableError
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server.database import store
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED, RUN_ENDED
@@ -60,7 +60,7 @@ JOB = {
     "baseline": {"recipe": "bf16"},
     "candidates": [{"recipe": "nvfp4"}],
 }
-CRITERIA = {"margin": "5%"}
+POLICY = {"margin": "5%"}
 
 
 class Postgres:
@@ -250,9 +250,7 @@ class Matrix:
     def submit_in_silence(self) -> None:
         """What an API leaves that is killed between its commit and its message."""
         with contextlib.suppress(Exception), self.database.write() as session:
-            job = submit_job(
-                session, TypeAdapter(JobSpec).validate_python(self.job), criteria_from_mapping(CRITERIA), order=Order(reuse=False)
-            )
+            job = submit_job(session, TypeAdapter(JobSpec).validate_python(self.job), policy_from_mapping(POLICY), order=Order(reuse=False))
             self.submitted[f"silent-{job.id}"] = job.id
 
     def submit_twice(self) -> None:
@@ -318,13 +316,13 @@ class Matrix:
     def submit(self, times: int = 1) -> str:
         """Submit a job as a patient client does: the same key until there is an answer."""
         key = f"key-{len(self.submitted)}-{self.random.random()}"
-        criteria = {**CRITERIA, "question": key}  # otherwise the server refuses to judge the same question again
+        policy = {**POLICY, "question": key}  # otherwise the server refuses to judge the same question again
         answers = set()
         deadline = time.monotonic() + 60
         while times:
             try:
                 with Client(self.stack.url) as client:
-                    answers.add(client.submit(self.job, criteria, order={"baseline": {"reuse": False}}, key=key)["id"])
+                    answers.add(client.submit(self.job, policy, order={"baseline": {"reuse": False}}, key=key)["id"])
                 times -= 1
             except (ClientError, UnreachableError) as error:
                 if time.monotonic() > deadline or (isinstance(error, ClientError) and error.status < 500):

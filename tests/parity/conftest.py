@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict import Verdict, judge
 from parity.readers import read_runs
 
@@ -63,19 +63,19 @@ def make_run() -> Callable[..., Curve]:
 
 
 @pytest.fixture(scope="session")
-def one_percent() -> Criteria:
-    return criteria_from_mapping({"schedule": "decayed", "margin": "1.0%"})
+def one_percent() -> Policy:
+    return policy_from_mapping({"schedule": "decayed", "margin": "1.0%"})
 
 
 @pytest.fixture(scope="session")
-def judge_pair(one_percent: Criteria) -> Callable[..., Verdict]:
+def judge_pair(one_percent: Policy) -> Callable[..., Verdict]:
     """Judge single runs at 1 %, as planned to the baseline's last step unless told otherwise."""
 
-    def judged(base: Curve | list[Curve], cand: Curve | list[Curve], criteria: Criteria | None = None, **options: object) -> Verdict:
+    def judged(base: Curve | list[Curve], cand: Curve | list[Curve], policy: Policy | None = None, **options: object) -> Verdict:
         base, cand = ([arm] if isinstance(arm, Curve) else list(arm) for arm in (base, cand))
         if "planned_steps" not in options and "assume_complete" not in options:
             options["planned_steps"] = int(max(run.steps[-1] for run in base)) + (0 if base[0].steps[0] else 1)
-        (verdict,) = judge(base, {"cand": cand}, criteria or one_percent, **options)  # type: ignore[arg-type]
+        (verdict,) = judge(base, {"cand": cand}, policy or one_percent, **options)  # type: ignore[arg-type]
         return verdict
 
     return judged

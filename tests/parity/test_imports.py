@@ -10,7 +10,7 @@ import pytest
 
 HEAVY = ("numpy", "scipy", "httpx2", "rich", "typer", "yaml", "matplotlib", "pandas")
 IMPORTS = {
-    "import parity; parity.Criteria(margin='1%'); import parity.pytest_plugin": (),
+    "import parity; parity.Policy(margin='1%'); import parity.pytest_plugin": (),
     "import parity; parity.Run": ("numpy", "httpx2"),
     "from parity.cli.application import run; run(['--help'])": ("typer",),
     "import parity.cli.compare; import parity; parity.compare": ("numpy", "rich", "typer", "yaml"),

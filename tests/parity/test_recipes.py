@@ -1,4 +1,4 @@
-"""Words for recipes: those of the trainer are known, others are refused, and only a few give the smaller run noise."""
+"""Words for recipes: those of the trainer are known, others are refused, and only a few give the smaller run-to-run noise."""
 
 import dataclasses
 from collections.abc import Callable
@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from parity.comparing.compare import compare
-from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict import judge
 from parity.recipes import ALWAYS_STOCHASTIC, NEAREST, RECIPES, RecipeError, check_recipe, check_rounding
 from training import rules, switches
@@ -46,7 +46,7 @@ def test_the_judge_refuses_an_unknown_recipe_wherever_it_stands(place: str) -> N
         judge(
             [runs["baseline"]],
             {"c": [runs["candidate"]]},
-            criteria_from_mapping({"schedule": "decayed", "margin": "1%"}),
+            policy_from_mapping({"schedule": "decayed", "margin": "1%"}),
             controls=[runs["control"]],
         )
 
@@ -56,7 +56,7 @@ def test_the_judge_refuses_an_unknown_recipe_wherever_it_stands(place: str) -> N
     [
         lambda: check_rounding("nvfp4", "nearest"),
         lambda: curve_from_arrays([1, 2], [3.0, 2.0], recipe="nvfp4", rounding="nearest"),
-        lambda: judge([contradicting()], {"b": [contradicting()]}, Criteria(margin="1%")),
+        lambda: judge([contradicting()], {"b": [contradicting()]}, Policy(margin="1%")),
         lambda: compare(contradicting(), contradicting(), margin="1%"),
         lambda: compare({"step": [1, 2], "loss": [3.0, 2.0]}, {"step": [1, 2], "loss": [3.0, 2.1]}, recipe="nvfp4", rounding="nearest"),
     ],

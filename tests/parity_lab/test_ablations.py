@@ -131,7 +131,7 @@ def test_what_has_no_parts_is_refused():
 
 
 def test_the_intervals_cover_what_is_true():
-    """800 jobs whose run noise is that of the floors: each interval covers at least about 95 %."""
+    """800 jobs whose run-to-run noise is that of the floors: each interval covers at least about 95 %."""
     levels, taus, repeats = (2.0, 2.05, 2.01, 2.035), (0.001, 0.004, 0.002, 0.004), 800
     truths = {"whole": 0.05, "part": 0.04, "unexplained": -0.005}
     covered = dict.fromkeys(truths, 0)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from parity_lab.policies import Shape, Space, Switch, measured_times, modelled_times
+from parity_lab.assignments import Shape, Space, Switch, measured_times, modelled_times
 from training.gemm_time import GB300
 
 MLP = ["up", "down"]
@@ -18,9 +18,9 @@ SPACE = Space(
 SHAPE = Shape(weights={"up": 6, "down": 10}, n_layers=3, steps=100, recipe="nvfp4", end_to_end=1.5)
 
 
-def slow(policy):
-    """GEMM time of a policy, place by place and step by step."""
-    wgrad, last, late, _ = (bit == "0" for bit in policy)
+def slow(assignment):
+    """GEMM time of an assignment, place by place and step by step."""
+    wgrad, last, late, _ = (bit == "0" for bit in assignment)
     total = 0.0
     for step in range(100):
         for block in range(3):
@@ -38,8 +38,8 @@ def test_modelled_times_are_the_sum_over_places_and_steps():
     times = modelled_times(SPACE, SHAPE)
     everything = 3 * 3 * 16
     other = (everything / 2 - 1.5 * everything / 6) / 0.5
-    for policy in ("1111", "0111", "1011", "1101", "1110", "0000"):
-        assert times[int(policy, 2)] == pytest.approx((slow(policy) + other) / (everything / 2 + other))
+    for assignment in ("1111", "0111", "1011", "1101", "1110", "0000"):
+        assert times[int(assignment, 2)] == pytest.approx((slow(assignment) + other) / (everything / 2 + other))
     assert 1.0 / times[-1] == pytest.approx(1.5)
 
 

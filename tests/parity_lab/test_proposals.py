@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from parity_lab.policies import GEMMS, GROUPS, MOST_SWITCHES, Box, boxes, proposals
+from parity_lab.assignments import GEMMS, GROUPS, MOST_SWITCHES, Box, boxes, proposals
 
 MLP = [(block, name, gemm) for block in range(2) for name in GROUPS["mlp"] for gemm in GEMMS]
 PROJECTIONS = (*GROUPS["attention"], *GROUPS["mlp"])

@@ -33,27 +33,27 @@ def confirmations(steps):
     return sum(step[0].kind == "confirmation" for step in steps)
 
 
-def test_it_returns_a_policy_that_fits_and_is_the_fastest(world):
+def test_it_returns_an_assignment_that_fits_and_is_the_fastest(world):
     setting = world.setting()
     steps, results, outcome = run(world, setting)
-    fits = [policy for policy in rate(setting, [results[: len(steps[0])]]).policies if world.gap(policy) <= setting.target]
-    best = min(setting.times[int(policy, 2)] for policy in fits)
-    assert outcome.policy is not None
-    assert world.gap(outcome.policy) < setting.confirmation.margin
-    assert best / setting.times[int(outcome.policy, 2)] > 0.97
+    fits = [assignment for assignment in rate(setting, [results[: len(steps[0])]]).assignments if world.gap(assignment) <= setting.target]
+    best = min(setting.times[int(assignment, 2)] for assignment in fits)
+    assert outcome.assignment is not None
+    assert world.gap(outcome.assignment) < setting.confirmation.margin
+    assert best / setting.times[int(outcome.assignment, 2)] > 0.97
     assert steps[0] == first_step(setting)
     assert steps[-1][0].kind == "confirmation"
     assert 1 <= confirmations(steps) <= setting.confirmation.most
 
 
-def test_a_barred_policy_is_neither_piloted_nor_confirmed_and_the_next_one_is(world):
+def test_a_barred_assignment_is_neither_piloted_nor_confirmed_and_the_next_one_is(world):
     setting = world.setting()
     _, _, outcome = run(world, setting)
-    barred, results = [outcome.policy], []
+    barred, results = [outcome.assignment], []
     while not isinstance(step := ask(setting, results, barred), Outcome):
-        assert all(evaluation.kind == "fork" or evaluation.policy not in barred for evaluation in step)
+        assert all(evaluation.kind == "fork" or evaluation.assignment not in barred for evaluation in step)
         results += [world(evaluation) for evaluation in step]
-    assert step.policy not in (None, *barred)
+    assert step.assignment not in (None, *barred)
 
 
 def test_equal_results_give_equal_steps_whatever_their_order(world):
@@ -82,23 +82,23 @@ def test_without_a_gap_and_with_blind_forks_it_ends_at_once(world):
     none = World(own=(-0.001, -0.02, 0.0, 0.0))
     outcome = ask(none.setting(), [])
     assert isinstance(outcome, Outcome)
-    assert outcome.policy is None
+    assert outcome.assignment is None
     blind = World(own=world.own, blind=True)
     setting = blind.setting()
     outcome = ask(setting, [blind(evaluation) for evaluation in first_step(setting)])
     assert isinstance(outcome, Outcome)
-    assert outcome.policy is None
+    assert outcome.assignment is None
     assert shares(setting, [blind(evaluation) for evaluation in first_step(setting)])[0].bounds(0.9)[0] <= 0.0
 
 
 def test_where_even_one_switch_is_too_much_nothing_is_confirmed():
     world = World(own=(0.1, 0.1, 0.12))
     steps, _, outcome = run(world, world.setting())
-    assert outcome.policy is None
+    assert outcome.assignment is None
     assert confirmations(steps) == 0
 
 
-def test_a_second_confirmation_is_of_another_policy_and_the_last(world):
+def test_a_second_confirmation_is_of_another_assignment_and_the_last(world):
     setting = world.setting()
 
     def refused(evaluation):
@@ -106,8 +106,8 @@ def test_a_second_confirmation_is_of_another_policy_and_the_last(world):
         return replace(own, value=own.value + 0.02, passed=False) if evaluation.kind == "confirmation" else own
 
     steps, _, outcome = run(refused, setting)
-    confirmed = [step[0].policy for step in steps if step[0].kind == "confirmation"]
-    assert outcome.policy is None
+    confirmed = [step[0].assignment for step in steps if step[0].kind == "confirmation"]
+    assert outcome.assignment is None
     assert 1 <= len(confirmed) <= setting.confirmation.most
     assert len(set(confirmed)) == len(confirmed)
 
@@ -125,7 +125,7 @@ def test_the_fastest_has_the_chance_that_is_wanted(world):
     at = fastest(setting, rating)
     slower = [other for other in range(16) if rating.passes[other] >= 0.95]
     assert setting.times[at] == min(setting.times[other] for other in slower)
-    assert fastest(setting, rating, tried=[rating.policies[at]]) != at
+    assert fastest(setting, rating, tried=[rating.assignments[at]]) != at
     assert candidate_gap(setting) == pytest.approx(world.gap("1111"), abs=0.01)
 
 
@@ -136,11 +136,11 @@ def test_a_search_ends_within_its_confirmations(own, seed):
     steps, _, outcome = run(world, world.setting())
     assert confirmations(steps) <= 2
     assert len(steps) <= 1 + 4 + 2
-    assert outcome.policy is None or world.gap(outcome.policy) < 0.03 + 0.01
+    assert outcome.assignment is None or world.gap(outcome.assignment) < 0.03 + 0.01
 
 
 class Hidden(World):
-    """The gap of every policy is the margin, and only confirmations see it."""
+    """The gap of every assignment is the margin, and only confirmations see it."""
 
     def __call__(self, evaluation):
         own = super().__call__(evaluation)
@@ -159,7 +159,7 @@ def test_wrong_passes_are_no_more_than_the_guarantee_allows():
         setting = world.setting(pilots=0)
         steps, _, outcome = run(world, setting)
         confirmed += confirmations(steps)
-        wrong += outcome.policy is not None
+        wrong += outcome.assignment is not None
     assert confirmed > searches / 2
     assert wrong <= stats.binom.ppf(0.999, searches, setting.confirmation.error)
 

@@ -26,7 +26,7 @@ def test_a_guilty_unit_is_named_with_its_cost_and_nothing_is_left():
     setup = setup_of()
     whole = answer(setup, results_of(setup, COSTS))
     assert whole["complete"]
-    assert [each["units"] for each in whole["named"]] == [[GUILTY]]
+    assert [each["gemms"] for each in whole["named"]] == [[GUILTY]]
     part = whole["named"][0]
     for way in ("without", "alone"):
         assert part[way]["low"] > 0
@@ -43,7 +43,7 @@ def test_a_guilty_unit_is_named_with_its_cost_and_nothing_is_left():
 def test_the_forward_part_of_a_unit():
     setup = setup_of()
     instant = answer(setup, results_of(setup, {"0.gate.fprop": 0.02}))["instant"]
-    parts = {part["name"]: part["without"]["value"] for part in instant["units"]}
+    parts = {part["name"]: part["without"]["value"] for part in instant["gemms"]}
     assert max(parts, key=parts.get) == "0.gate.fprop"
     assert parts["0.gate.fprop"] == pytest.approx(instant["whole"]["value"], abs=1e-3)
     assert [part["name"] for part in instant["ingredients"]] == ["rht"]
@@ -52,7 +52,7 @@ def test_the_forward_part_of_a_unit():
 def test_an_effect_is_named_whatever_its_sign():
     setup = setup_of()
     whole = answer(setup, results_of(setup, {GUILTY: -0.02}))
-    assert [each["units"] for each in whole["named"]] == [[GUILTY]]
+    assert [each["gemms"] for each in whole["named"]] == [[GUILTY]]
     assert whole["named"][0]["without"]["high"] < 0
 
 
@@ -68,7 +68,7 @@ def test_opposite_effects_that_cancel_together_are_named():
     """Both are found only where their clusters part: the root must show something, here a third unit."""
     setup = setup_of()
     costs = {"0.gate.fprop": 0.03, "0.down.fprop": -0.03, "1.down.wgrad": 0.02}
-    named = {unit for each in answer(setup, results_of(setup, costs))["named"] for unit in each["units"]}
+    named = {unit for each in answer(setup, results_of(setup, costs))["named"] for unit in each["gemms"]}
     assert "1.down.wgrad" in named
 
 
@@ -90,7 +90,7 @@ def test_named_units_that_overlap_have_an_interaction_and_leave_nothing():
         setup = setup_of(most_steps=100_000.0)
         results = forks_of(setup, OVERLAP, seed)
         whole = answer(setup, results)
-        assert {tuple(each["units"]) for each in whole["named"]} == {("0.gate.fprop",), ("1.down.wgrad",)}
+        assert {tuple(each["gemms"]) for each in whole["named"]} == {("0.gate.fprop",), ("1.down.wgrad",)}
         parts = sum(each["without"]["value"] for each in whole["named"])
         total = parts + whole["interaction"]["value"] + whole["unexplained"]["value"]
         assert total == pytest.approx(whole["effect"]["value"], abs=1e-12)
@@ -112,7 +112,7 @@ def test_the_forks_with_all_named_units_off_are_within_the_largest_cost():
         assert whole["steps_spent"] <= own.most_steps
     one = replace(setup, most_steps=setup.steps_for_one)
     halves = answer(one, results_of(one, OVERLAP))
-    assert [len(each["units"]) > 1 for each in halves["named"]] == [True, True]
+    assert [len(each["gemms"]) > 1 for each in halves["named"]] == [True, True]
     assert halves["unexplained"] == {"value": 0.0, "low": 0.0, "high": 0.0}
     assert halves["steps_spent"] <= setup.steps_for_one
 
@@ -124,7 +124,7 @@ def test_the_default_cost_finds_any_one_unit_whatever_the_last_bit_of_the_sum(co
         setup = setup_of(units=units)
         even = {each.key: {name: [1.0, 0.9, 1.0, 0.1, 0.01] for name in ("all", *units)} for each in gradient_batches(setup)}
         whole = answer(setup, results_of(setup, {guilty: 0.02}, given=even))
-        assert [each["units"] for each in whole["named"]] == [[guilty]]
+        assert [each["gemms"] for each in whole["named"]] == [[guilty]]
         assert not whole["stopped"]
 
 
@@ -148,8 +148,8 @@ def test_the_search_stops_at_its_largest_cost_and_names_the_smallest_cluster_so_
     assert whole["stopped"]
     assert whole["complete"]
     assert steps_spent(setup, results) <= setup.most_steps
-    assert GUILTY in whole["named"][0]["units"]
-    assert 1 < len(whole["named"][0]["units"]) < len(UNITS)
+    assert GUILTY in whole["named"][0]["gemms"]
+    assert 1 < len(whole["named"][0]["gemms"]) < len(UNITS)
     assert whole["untested"]
 
 
@@ -163,12 +163,12 @@ def test_a_unit_that_the_gradient_split_points_to_costs_a_third_and_is_found_whe
     setup = setup_of()
     results = results_of(setup, {GUILTY: 0.02}, given=pointing_to(GUILTY, setup))
     whole = answer(setup, results)
-    assert [each["units"] for each in whole["named"]] == [[GUILTY]]
+    assert [each["gemms"] for each in whole["named"]] == [[GUILTY]]
     assert whole["steps_spent"] == setup.steps_for_one
     assert whole["steps_spent"] - setup.least_steps < (setup.steps_for_any - setup.least_steps) / 3
     weak = {GUILTY: 1.3 * SD}
     named = [
-        [each["units"] for each in answer(setup, forks_of(setup, weak, seed, pointing_to(unit, setup)))["named"]]
+        [each["gemms"] for each in answer(setup, forks_of(setup, weak, seed, pointing_to(unit, setup)))["named"]]
         for unit in (GUILTY, UNITS[0])
         for seed in range(20)
     ]
@@ -194,7 +194,7 @@ def test_a_second_look_beyond_the_largest_cost_is_not_taken_and_the_answer_says_
     setup = replace(setup, most_steps=setup.least_steps + 2 * 3 * setup.fork_steps)
     whole = answer(setup, results_of(setup, {GUILTY: 1.3 * SD}, given=pointing_to(GUILTY, setup)))
     assert whole["complete"]
-    assert [len(each["units"]) for each in whole["named"]] == [len(UNITS)]
+    assert [len(each["gemms"]) for each in whole["named"]] == [len(UNITS)]
     assert (whole["stopped"], whole["untested"]) == (True, [])
     assert any(line.startswith("stopped: ") for line in answer_lines(plan_of(setup), whole))
     assert any(line.startswith("  units: ") for line in answer_lines(plan_of(setup), whole))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Rounding
+from parity.judging.policy import policy_from_mapping
 from parity.recipes import ALWAYS_STOCHASTIC
 from parity_lab.analysis import next_measurement, setup_from
 from parity_lab.server.tables import Analysis, AnalysisResult
@@ -41,7 +41,7 @@ def make_explained(
     kept: tuple[int, ...] = (KEPT,),
     overrides: tuple[Override, ...] = (FAULT,),
     name: str = "planted",
-    criteria: Mapping[str, Any] = {"margin": "1.0%"},
+    policy: Mapping[str, Any] = {"margin": "1.0%"},
     **changes: Any,
 ) -> str:
     """A concluded job whose candidate is worse by a gap in nats; its id."""
@@ -54,7 +54,7 @@ def make_explained(
     )
     generator, at = np.random.default_rng(3), np.arange(STEPS)
     with database.write() as session:
-        job = submit_job(session, spec, criteria_from_mapping(criteria))
+        job = submit_job(session, spec, policy_from_mapping(policy))
         job.status, job.device_class, job.threads = "running", "cpu:test", 1
         for run in job.runs:
             level = 1.4 + (gap if run.arm.position else 0) + generator.normal(0, 0.001)
@@ -89,7 +89,7 @@ def make_ablated(
     )
     common, at = np.random.default_rng(5).normal(0, 0.05, STEPS), np.arange(STEPS)
     with database.write() as session:
-        job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%"}))
+        job = submit_job(session, spec, policy_from_mapping({"margin": "1.0%"}))
         job.status, job.device_class, job.threads = "running", "cpu:test", 1
         for run in job.runs:
             generator = np.random.default_rng([run.arm.position, run.replicate])

@@ -19,7 +19,7 @@ from server.app import context_of, create_app
 from server.database.sessions import Database
 from server.database.tables import Job, Worker, new_id
 from server.jobs.conclude import conclude
-from server.jobs.floors import family_of, keep_reruns, reruns_of
+from server.jobs.noise_tables import family_of, keep_reruns, reruns_of
 from server.settings import Settings
 from server.web import auth
 from server.web.auth import Scope
@@ -109,7 +109,7 @@ def request_body() -> dict:
     """A job that the schema accepts."""
     return {
         "job": {"name": "mine", "baseline": {"recipe": "fp8_current"}, "candidates": [{"recipe": "nvfp4", "replicates": 2}]},
-        "criteria": {"margin": "1.0%"},
+        "policy": {"margin": "1.0%"},
     }
 
 
@@ -149,13 +149,14 @@ def people_of(database: Database, scopes: Mapping[str, Sequence[Scope]]) -> dict
 
 @pytest.fixture(autouse=True)
 def nothing_ships(monkeypatch):
-    """Jobs of these tests are small models of engine emulated; they borrow only from what a test records (but see jobs/test_floors.py).
+    """Jobs of these tests are small models of engine emulated; they borrow only from what a test records (but see
+    jobs/test_noise_tables.py).
 
     Their verdicts have short paths, which take three quarters of the time of a verdict; tests/parity/judging/test_path.py has whole ones.
     """
     monkeypatch.setattr("parity.judging.path.POINTS", 8)
     monkeypatch.setattr("parity.judging.path.FEWEST", 5)
-    monkeypatch.setattr("server.jobs.floors.emulated_family", lambda _spec: None)
+    monkeypatch.setattr("server.jobs.noise_tables.emulated_family", lambda _spec: None)
 
 
 @pytest.fixture
@@ -191,6 +192,6 @@ def judged(database, recorded) -> Callable[[dict[str, float]], tuple[str, dict[s
             conclude(database, job_id)
         with database.read() as session:
             job = session.get_one(Job, job_id)
-            return job_id, {"job": copy.deepcopy(job.spec), "criteria": job.criteria}
+            return job_id, {"job": copy.deepcopy(job.spec), "policy": job.policy}
 
     return make

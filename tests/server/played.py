@@ -26,9 +26,9 @@ def make_base(database: Database, **changes: object) -> str:
     return make_explained(database, **given)  # type: ignore[arg-type]
 
 
-def gap(policy: str, gaps: Sequence[float] = GAPS) -> float:
-    """The gap of a policy in nats."""
-    return sum(own for own, bit in zip(gaps, policy, strict=True) if bit == "1")
+def gap(assignment: str, gaps: Sequence[float] = GAPS) -> float:
+    """The gap of an assignment in nats."""
+    return sum(own for own, bit in zip(gaps, assignment, strict=True) if bit == "1")
 
 
 def play_step(database: Database, search_id: str, gaps: Sequence[float] = GAPS, confirmed: Sequence[float] | None = None) -> str:
@@ -41,24 +41,27 @@ def play_step(database: Database, search_id: str, gaps: Sequence[float] = GAPS, 
         job.status = "running"
         if kind == "fork":
             for each in evaluations:
-                noise = np.random.default_rng([int(each.policy, 2), each.number, search.setup["parents"].index(each.parent)]).normal(
+                noise = np.random.default_rng([int(each.assignment, 2), each.number, search.setup["parents"].index(each.parent)]).normal(
                     0, NOISE / 8
                 )
-                value = LEVEL + 0.4 * gap(each.policy, gaps) + noise
+                value = LEVEL + 0.4 * gap(each.assignment, gaps) + noise
                 session.add(AnalysisResult(run_id=job.runs[0].id, key=key_of(each), value=value))
         else:
             world = gaps if kind == "run" or confirmed is None else confirmed
             for run in job.runs:
-                own = gap(evaluations[0].policy, world) if run.arm.position else 0.0
-                _record(session, run, evaluations[0].policy, own)
+                own = gap(evaluations[0].assignment, world) if run.arm.position else 0.0
+                _record(session, run, evaluations[0].assignment, own)
         for run in job.runs:
             run.state, run.epoch = "finished", 1
     conclude(database, job_id)
     return kind
 
 
-def _record(session, run, policy, own: float) -> None:  # type: ignore[no-untyped-def]
-    generator, at = np.random.default_rng([run.replicate, run.arm.position, int(policy, 2) if run.arm.position else 0]), np.arange(STEPS)
+def _record(session, run, assignment, own: float) -> None:  # type: ignore[no-untyped-def]
+    generator, at = (
+        np.random.default_rng([run.replicate, run.arm.position, int(assignment, 2) if run.arm.position else 0]),
+        np.arange(STEPS),
+    )
     loss = LEVEL + own + generator.normal(0, NOISE) + np.exp(-at / 40) + generator.normal(0, 0.01, STEPS)
     store.append(
         session, run.id, "train", 1, at, {"lm_loss": loss, "loss": loss, "learning_rate": 1e-3 * (0.55 + 0.45 * np.cos(np.pi * at / STEPS))}

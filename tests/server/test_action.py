@@ -17,7 +17,7 @@ import yaml
 from sqlalchemy import select
 
 from parity.cli import gate_report
-from parity.cli.gate_report import GatePolicy
+from parity.cli.gate_report import GateRules
 from parity.client.rest import Client
 from server.database.tables import Job
 from server.settings import CHECKOUT
@@ -191,7 +191,7 @@ def test_ages_alone_are_nothing_new():
     script = importlib.util.module_from_spec(module_spec)
     module_spec.loader.exec_module(script)
     gate = gate_report.document(
-        gate_report.Outcome(result="infrastructure", revision="r", trouble="", job="j1", reused="trained 2 days ago"), GatePolicy()
+        gate_report.Outcome(result="infrastructure", revision="r", trouble="", job="j1", reused="trained 2 days ago"), GateRules()
     )
     older = {"age_seconds": 9e5, "origin": "cached: job j1 concluded 10.4 days ago", "reused": "trained 12 days ago"}
     assert script.digest(gate | older) == script.digest(gate)

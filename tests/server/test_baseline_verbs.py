@@ -99,7 +99,7 @@ def test_a_baseline_from_its_promotion_to_its_end(parity, judged, register, tmp_
     for which in ("nobody", "@1", "fp8@x"):
         assert parity("baseline", "show", which)[0] == 2
 
-    request["criteria"]["looks"] = 3  # one for each of these submissions
+    request["policy"]["looks"] = 3  # one for each of these submissions
     job_file.write_text(yaml.safe_dump(request))
     with Client(served) as client:
         assert client.job(parity("submit", str(job_file), "--no-reuse")[1].split()[0])["reuse"] is False
@@ -115,7 +115,7 @@ def test_a_narrow_fail_against_a_named_baseline_asks_for_candidates_alone(parity
     first, request = judged({"mxfp8": 0.0}, verdict=False)
     parity("baseline", "promote", "fp8", first, "--reason", "release 1")
     job_file = tmp_path / "parity.yaml"
-    request["criteria"]["looks"] = 2
+    request["policy"]["looks"] = 2
     content = request | {"baseline": {"name": "fp8"}, "gate": {"confirm_marginal_fail": True, "timeout_seconds": 0.1}}
     job_file.write_text(yaml.safe_dump(content))
     assert parity("gate", str(job_file), "--revision", "")[0] == 5

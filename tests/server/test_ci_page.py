@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from parity.cli.gate_report import gate_policy_from_mapping
+from parity.cli.gate_report import gate_rules_from_mapping
 from parity.cli.terminal import EXIT_CODES
 from server.api.service import job_file_schema
 from server.settings import CHECKOUT
@@ -69,10 +69,10 @@ def test_the_table_of_codes_is_the_commands_own():
     assert sorted(map(int, rows)) == sorted(EXIT_CODES.values())
 
 
-def test_the_policy_of_the_page_is_read_and_fits_the_schema():
+def test_the_gate_of_the_page_is_read_and_fits_the_schema():
     (block,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     content = yaml.safe_load(block)
-    assert gate_policy_from_mapping(content["gate"]).confirm_marginal_fail
+    assert gate_rules_from_mapping(content["gate"]).confirm_marginal_fail
     schema = job_file_schema()
     demo = yaml.safe_load((CHECKOUT / "examples" / "demo.yaml").read_text())
     jsonschema.validate(demo | content, schema)

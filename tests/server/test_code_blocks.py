@@ -71,7 +71,7 @@ def files(tmp_path_factory):
     for name in ("fp8", "nvfp4"):
         steps = np.loadtxt(CURVES / f"{name}.csv", delimiter=",", skiprows=1, usecols=(0, 1)).tolist()
         (folder / f"{name}.log").write_text("".join(f"it={step:.0f} L={loss}\n" for step, loss in steps) + "held out 2.5\n")
-    (folder / "floors.csv").write_text("\n".join([*re.findall(r"^family,group,.*$|^my-700M,.*$", method, re.MULTILINE), ""]))
+    (folder / "noise.csv").write_text("\n".join([*re.findall(r"^family,group,.*$|^my-700M,.*$", method, re.MULTILINE), ""]))
     return folder
 
 
@@ -142,7 +142,7 @@ def test_yaml_is_part_of_a_job_file():
     for block in RUN_HERE:
         if block.language == "yaml":
             content = yaml.safe_load(block.text)
-            rest = {"job": {"name": "page", **arms}, "criteria": {"margin": "1 %"}}
+            rest = {"job": {"name": "page", **arms}, "policy": {"margin": "1 %"}}
             whole = _merged(rest, content if content.keys() <= schema["properties"].keys() else {"job": content})
             jsonschema.validate(whole, schema)
             TypeAdapter(JobSpec).validate_python(whole["job"])

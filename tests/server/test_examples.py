@@ -47,7 +47,7 @@ def test_every_job_file_can_reach_a_pass(served):
     for file in sorted((CHECKOUT / "examples").glob("*.yaml")):
         asked = yaml.safe_load(file.read_text())
         with Client(served) as client:
-            plan = client.plan(asked["job"], asked["criteria"])
+            plan = client.plan(asked["job"], asked["policy"])
         for candidate in plan["candidates"]:
             assert candidate["plan"] is not None, (file.name, candidate["line"])
             assert candidate["plan"]["power"][0]["pass_chance"] > 0.2, (file.name, candidate["name"], candidate["line"])

@@ -35,9 +35,9 @@ def no_ci(monkeypatch):
 def asks(tmp_path):
     """A function that writes parity.yaml and returns its path."""
 
-    def write(request, **policy):
+    def write(request, **gate):
         path = tmp_path / "parity.yaml"
-        path.write_text(yaml.safe_dump({**request, **({"gate": policy} if policy else {})}))
+        path.write_text(yaml.safe_dump({**request, **({"gate": gate} if gate else {})}))
         return str(path)
 
     return write
@@ -69,7 +69,7 @@ def test_a_concluded_job_is_served_with_its_age(served, judged, register, asks, 
     assert _gate(capsys, asks(request), "--revision", "", "--server", served, "--advisory")[0] == 0
 
 
-def test_the_policy_of_the_file_and_the_flags_over_it(served, judged, register, asks, capsys):
+def test_the_rules_of_the_file_and_the_flags_over_it(served, judged, register, asks, capsys):
     register()
     _, request = judged({"mxfp8": 0.013})
     common = ("--revision", "", "--server", served)
@@ -189,13 +189,13 @@ def test_verdicts_from_files_need_no_server(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(CHECKOUT / "examples" / "curves")
     with pytest.raises(SystemExit):
         cli.main(["compare", "fp8.csv", "nvfp4.csv", "--planned-steps", "1500", "--json"])
-    verdicts, policy = tmp_path / "verdicts.json", tmp_path / "policy.yaml"
+    verdicts, file = tmp_path / "verdicts.json", tmp_path / "gate.yaml"
     verdicts.write_text(capsys.readouterr().out)
-    policy.write_text("gate: {advisory: true}")
+    file.write_text("gate: {advisory: true}")
     code, out, err = _gate(capsys, "--verdicts", str(verdicts), "--junit", str(tmp_path / "gate.xml"))
     assert (code, out.startswith("FAIL: Do not switch to nvfp4.")) == (1, True), err
     assert _xml(tmp_path / "gate.xml").find("testsuite").get("failures") == "1"
-    assert _gate(capsys, str(policy), "--verdicts", str(verdicts))[0] == 0
+    assert _gate(capsys, str(file), "--verdicts", str(verdicts))[0] == 0
     document = json.loads(verdicts.read_text())
     for content in (
         "",
@@ -221,7 +221,7 @@ def test_a_newer_commit_of_a_pull_request_cancels_the_older_ones_job(served, ask
 
 
 @pytest.mark.parametrize(
-    ("policy", "words"),
+    ("gate", "words"),
     [
         ({"max_age": 3}, "gate.max_age: unknown key; expected one of max_age_days"),
         ({"max_age_days": -1}, "gate.max_age_days is -1"),
@@ -230,8 +230,8 @@ def test_a_newer_commit_of_a_pull_request_cancels_the_older_ones_job(served, ask
         ({"timeout_seconds": True}, "gate.timeout_seconds is True"),
     ],
 )
-def test_a_wrong_policy_is_told_with_its_path(asks, request_body, capsys, policy, words):
-    code, _, err = _gate(capsys, asks(request_body, **policy))
+def test_a_wrong_gate_is_told_with_its_path(asks, request_body, capsys, gate, words):
+    code, _, err = _gate(capsys, asks(request_body, **gate))
     assert (code, words in err) == (2, True), err
 
 
@@ -242,7 +242,7 @@ def test_a_report_that_cant_be_written_is_told_before_the_wait(asks, request_bod
 
 def test_a_job_that_no_worker_takes_runs_into_the_timeout_and_goes_on(served, asks, request_body, capsys, database):
     words = ("--revision", "r1", "--server", served, "--timeout", "0.5")
-    request_body["criteria"]["looks"] = 2
+    request_body["policy"]["looks"] = 2
     code, out, err = _gate(capsys, asks(request_body), *words)
     assert code == 5
     assert out.startswith("NO VERDICT (timeout): job j")
@@ -263,10 +263,10 @@ def test_a_job_that_no_worker_takes_runs_into_the_timeout_and_goes_on(served, as
 
 def test_a_new_job_has_the_line_of_what_it_can_decide_and_a_cached_one_has_not(served, judged, register, asks, request_body, capsys):
     words = ("--revision", "", "--server", served, "--timeout", "0.5")
-    path = asks({**request_body, "criteria": {"margin": "0.4%"}})
+    path = asks({**request_body, "policy": {"margin": "0.4%"}})
     _, out, err = _gate(capsys, path, *words)
     assert ("can pass" in out, err.count("can pass")) == (False, 1)
-    assert f"parity plan --criteria {path}" in err
+    assert f"parity plan --policy {path}" in err
     assert "can pass" not in _gate(capsys, path, *words)[2], "the job is queued already"
     assert "can pass" not in _gate(capsys, path, "--fresh", "--quiet", *words)[2]
     register()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from parity import cli
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from parity.readers import trackers
 from parity.readers.table import GrowingTable
 from parity.readers.trackers.run import TrackerRun
@@ -15,7 +15,7 @@ from server.database import store
 from server.database.tables import Run
 from server.jobs.submit import submit_job
 from server.settings import CHECKOUT
-from training.spec import Arm, Noise
+from training.spec import Arm, ShortReruns
 
 SAMPLE = CHECKOUT / "tests" / "data" / "events.out.tfevents.sample"
 
@@ -24,7 +24,7 @@ SAMPLE = CHECKOUT / "tests" / "data" / "events.out.tfevents.sample"
 def runs(database, make_job):
     spec = make_job(80, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
     with database.write() as session:
-        return [run.id for run in submit_job(session, spec, criteria_from_mapping({"margin": "1%"})).runs]
+        return [run.id for run in submit_job(session, spec, policy_from_mapping({"margin": "1%"})).runs]
 
 
 def _import(served, capsys, *words):
@@ -97,7 +97,7 @@ def test_a_table_of_many_runs_is_imported_by_arm(served, database, make_job, tmp
         80, engine="external", baseline=Arm(recipe="fp8_current", replicates=2), candidates=(Arm(recipe="nvfp4", replicates=2),)
     )
     with database.write() as session:
-        job = submit_job(session, spec, criteria_from_mapping({"margin": "1%"}))
+        job = submit_job(session, spec, policy_from_mapping({"margin": "1%"}))
         job_id, runs = job.id, {(run.arm.name, run.replicate): run.id for run in job.runs}
     rows = [
         f"{arm},{number},s{number},{step},{3 - step / 100 + number + worse}"
@@ -120,18 +120,18 @@ def test_a_table_of_many_runs_is_imported_by_arm(served, database, make_job, tmp
     assert (code, "nvfp4 has 1 run, but job" in output) == (2, True)
 
 
-def test_a_noise_run_is_imported_like_a_run_of_its_own_length(served, ended, database, make_job, tmp_path, capsys):
-    spec = make_job(400, engine="external", candidates=(Arm(recipe="mxfp8"),), noise=Noise(runs=1, stop_at=0.5))
+def test_a_short_rerun_is_imported_like_a_run_of_its_own_length(served, ended, database, make_job, tmp_path, capsys):
+    spec = make_job(400, engine="external", candidates=(Arm(recipe="mxfp8"),), short_reruns=ShortReruns(runs=1, stop_at=0.5))
     rng = np.random.default_rng(1)
     batch = rng.normal(0, 0.1, 400)
     with database.write() as session:
-        job = submit_job(session, spec, criteria_from_mapping({"margin": "1%"}))
+        job = submit_job(session, spec, policy_from_mapping({"margin": "1%"}))
         job_id, runs = job.id, [(run.id, run.kind, run.planned_steps) for run in job.runs]
     for number, (run, kind, steps) in enumerate(runs):
         loss = 2 + np.exp(-np.arange(steps) / 40) + batch[:steps] + rng.normal(0, 0.01, steps) + rng.normal(0, 0.002)
         file = tmp_path / f"{number}.csv"
         file.write_text("step,loss\n" + "\n".join(f"{step},{value:.6f}" for step, value in enumerate(loss)) + "\n")
-        if kind == "noise":
+        if kind == "short":
             short = tmp_path / "short.csv"
             short.write_text("".join(file.read_text().splitlines(keepends=True)[:150]))
             code, output = _import(served, capsys, str(short), "--as-run", run)

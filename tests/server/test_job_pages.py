@@ -68,7 +68,7 @@ def test_every_line_of_the_page_runs(run, page):
 
 def test_the_job_file_of_the_page_is_one():
     block, change = (each.text for each in run_by("docs/jobs.md", __file__, "yaml"))
-    jobs = {"job": {"name": "a", "baseline": {"recipe": "bf16"}, "candidates": [{"recipe": "nvfp4"}]}, "criteria": {"margin": "1 %"}}
+    jobs = {"job": {"name": "a", "baseline": {"recipe": "bf16"}, "candidates": [{"recipe": "nvfp4"}]}, "policy": {"margin": "1 %"}}
     jsonschema.validate(jobs | yaml.safe_load(block), job_file_schema())
     whole = yaml.safe_load(change)
     jsonschema.validate(jobs | whole | {"job": jobs["job"] | whole["job"]}, job_file_schema())

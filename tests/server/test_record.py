@@ -1,4 +1,4 @@
-"""Searches on the record: what is planned and refused, what each step queues, and that only the judge's pass returns a policy."""
+"""Searches on the record: what is planned and refused, what each step queues, and that only the judge's pass returns an assignment."""
 
 import json
 from dataclasses import asdict
@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 from sqlalchemy import select
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from parity_lab.search import setup_from
 from parity_lab.server.analyses import WhyRequest, readable_spec, submit_analysis
 from parity_lab.server.record import advance, cancel_search, find_search, resume_search, search_document, submit_search, waiting
@@ -15,7 +15,7 @@ from parity_lab.server.tables import Search
 from server import retention
 from server.database.tables import Job, Run
 from server.errors import ConflictError, InvalidError, LookError, NotFoundError, TooManyError
-from server.jobs import baselines, floors
+from server.jobs import baselines, noise_tables
 from server.jobs.conclude import conclude
 from server.jobs.fingerprint import equal_run, unsound
 from server.jobs.lifecycle import cancel_job
@@ -33,7 +33,7 @@ def begun(database, base, wish=WISH):
         return submit_search(session, base, wish, "me", Order(priority=-3, max_run_seconds=60.0)).id
 
 
-def test_a_search_returns_the_policy_that_the_judge_passed_on_fresh_runs(database, worker_database):
+def test_a_search_returns_the_assignment_that_the_judge_passed_on_fresh_runs(database, worker_database):
     base = make_base(database)
     own = begun(database, base)
     kinds = play(database, own)
@@ -42,17 +42,17 @@ def test_a_search_returns_the_policy_that_the_judge_passed_on_fresh_runs(databas
     assert set(kinds) == {"fork", "run", "confirmation"}
     with worker_database.read() as session:
         search = session.get_one(Search, own)
-        assert (search.state, search.policy, search.finished_at is None) == ("found", "110", False)
+        assert (search.state, search.assignment, search.finished_at is None) == ("found", "110", False)
         job = search.steps[-1].job
         (verdict,) = job.verdicts
-        assert (verdict.outcome, verdict.candidate) == ("pass", "policy-110")
+        assert (verdict.outcome, verdict.candidate) == ("pass", "assignment-110")
         # Fresh: a seed that no other run has, both arms trained, nothing reused, at the confidence of one of two confirmations.
         seeds = {run.seed for run in job.runs}
         assert len(seeds) == 1
         assert session.scalars(select(Run.job_id).where(Run.seed.in_(seeds))).all() == [job.id] * 8
         assert [len(arm.runs) for arm in job.arms] == [4, 4]
         assert (job.reuse, all(run.reused_from is None for run in job.runs)) == (False, True)
-        assert (job.criteria["confidence"], job.criteria["looks"], job.look) == (0.975, 1, 1)
+        assert (job.policy["confidence"], job.policy["looks"], job.look) == (0.975, 1, 1)
         assert (job.device_class, job.max_run_seconds, job.submitted_by) == ("cpu:test", 60.0, "me")
         overrides = readable_spec(job).candidates[0].overrides
         assert [each.gemms for each in overrides] == [("wgrad",)]
@@ -68,7 +68,7 @@ def test_forks_and_pilots_are_no_runs_of_their_own_anywhere(database):
             assert (job.status, job.verdicts, job.is_judged) == ("concluded", [], False)
             assert len(job.runs) == 1
             assert why in unsound(session, job.runs[0])
-            assert [*floors._groups(session, job, "family")] == []
+            assert [*noise_tables._groups(session, job, "family")] == []
             assert baselines._offered(session, job.id) == []
             assert equal_run(session, "f") is None
     with database.read() as session:
@@ -77,14 +77,14 @@ def test_forks_and_pilots_are_no_runs_of_their_own_anywhere(database):
         assert not {(run.seed, run.replicate) for run in pilots} & taken
 
 
-def test_no_policy_is_returned_without_a_pass(database):
-    """The confirmations see another world than the forks and pilots: every policy fails there."""
+def test_no_assignment_is_returned_without_a_pass(database):
+    """The confirmations see another world than the forks and pilots: every assignment fails there."""
     own = begun(database, make_base(database))
     kinds = play(database, own, confirmed=(0.03, 0.03, 0.03))
     assert 1 <= kinds.count("confirmation") <= 2
     with database.read() as session:
         search = session.get_one(Search, own)
-        assert (search.state, search.policy) == ("none", None)
+        assert (search.state, search.assignment) == ("none", None)
         assert {verdict.outcome for job in jobs_of(database, own, "confirmation") for verdict in session.get_one(Job, job).verdicts} == {
             "fail"
         }
@@ -113,10 +113,12 @@ def test_a_confirmation_that_was_cancelled_is_used(database):
         advance(database, own)
     assert state_of(database, own) == "none"
     with database.read() as session:
-        policies = [
-            step.evaluations[0]["policy"] for step in session.get_one(Search, own).steps if step.evaluations[0]["kind"] == "confirmation"
+        assignments = [
+            step.evaluations[0]["assignment"]
+            for step in session.get_one(Search, own).steps
+            if step.evaluations[0]["kind"] == "confirmation"
         ]
-        assert len(set(policies)) == 2
+        assert len(set(assignments)) == 2
 
 
 def test_a_job_cancelled_behind_the_search_fails_it_and_counts(database):
@@ -148,10 +150,10 @@ def test_another_margin_or_job_is_no_way_to_draw_again_and_a_new_name_is(databas
     own = begun(database, make_base(database))
     play(database, own, confirmed=(0.03, 0.03, 0.03))
     for again in ({"margin": "1.0%"}, {"margin": "1.001%"}, {"margin": "0.0141 nats"}, {"margin": "1.0%", "confidence": 0.9}):
-        base = make_base(database, criteria=again)
+        base = make_base(database, policy=again)
         with pytest.raises(ConflictError, match=r"has used . of its 2 confirmations"):
             begun(database, base)
-    named = begun(database, make_base(database, criteria={"margin": "1.001%", "question": "after the new kernel"}))
+    named = begun(database, make_base(database, policy={"margin": "1.001%", "question": "after the new kernel"}))
     assert state_of(database, named) == "running"
 
 
@@ -168,39 +170,39 @@ def test_a_confirmation_is_a_look_at_its_policy(database):
     play(database, own, confirmed=(0.03, 0.03, 0.03))
     with database.write() as session:
         job = session.get_one(Job, jobs_of(database, own, "confirmation")[0])
-        spec, criteria = readable_spec(job), criteria_from_mapping(job.criteria)
+        spec, policy = readable_spec(job), policy_from_mapping(job.policy)
         with pytest.raises(LookError, match="registered one look"):
-            submit_registered(session, Submission(spec=spec, criteria=criteria, revision=job.revision or ""), "me")
+            submit_registered(session, Submission(spec=spec, policy=policy, revision=job.revision or ""), "me")
         session.rollback()
 
 
-def judged_elsewhere(database, own, *policies):
-    """Another job for each of these policies, which uses the look at its question."""
-    for policy in policies:
+def judged_elsewhere(database, own, *assignments):
+    """Another job for each of these assignments, which uses the look at its question."""
+    for assignment in assignments:
         with database.write() as session:
             search = session.get_one(Search, own)
-            spec = job_of(search, setup_from(search.setup), [policy], 4)
-            criteria = criteria_from_mapping(search.base.criteria)
-            submit_registered(session, Submission(spec=spec, criteria=criteria, revision=search.base.revision or ""), "another")
+            spec = job_of(search, setup_from(search.setup), [assignment], 4)
+            policy = policy_from_mapping(search.base.policy)
+            submit_registered(session, Submission(spec=spec, policy=policy, revision=search.base.revision or ""), "another")
 
 
-def test_a_policy_that_was_judged_before_is_not_confirmed_again_and_the_next_one_is(database):
+def test_an_assignment_that_was_judged_before_is_not_confirmed_again_and_the_next_one_is(database):
     own = begun(database, make_base(database))
     judged_elsewhere(database, own, "110")
     play(database, own)
     with database.read() as session:
         search = session.get_one(Search, own)
-        assert (search.state, search.policy != "110") == ("found", True)
+        assert (search.state, search.assignment != "110") == ("found", True)
         assert len(jobs_of(database, own, "confirmation")) <= 2
 
 
-def test_a_search_whose_policies_were_all_judged_before_ends_with_the_reason(database):
+def test_a_search_whose_assignments_were_all_judged_before_ends_with_the_reason(database):
     own = begun(database, make_base(database))
     judged_elsewhere(database, own, "001", "010", "011", "100", "101", "110")
     play(database, own)
     with database.read() as session:
         search = session.get_one(Search, own)
-        assert (search.state, search.policy, jobs_of(database, own, "confirmation")) == ("none", None, [])
+        assert (search.state, search.assignment, jobs_of(database, own, "confirmation")) == ("none", None, [])
         assert "cannot be confirmed" in search.message
         assert search.steps[-1].results is not None
 
@@ -213,7 +215,7 @@ def test_the_candidate_itself_is_not_tried_again(database):
     with database.read() as session:
         search = session.get_one(Search, own)
         assert search.base.verdicts[0].outcome == "inconclusive"
-        later = {policy for step in search.steps[1:] for policy in (each["policy"] for each in step.evaluations)}
+        later = {assignment for step in search.steps[1:] for assignment in (each["assignment"] for each in step.evaluations)}
         assert later
         assert "111" not in later
 

@@ -37,7 +37,7 @@ def run(database, make_job):
     """The id of a run that awaits its trainer."""
     spec = make_job(1000, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
     with database.write() as session:
-        return submit_job(session, spec, parity.criteria_from_mapping({"margin": "1%"})).runs[0].id
+        return submit_job(session, spec, parity.policy_from_mapping({"margin": "1%"})).runs[0].id
 
 
 def _read(database, run, kind="train"):

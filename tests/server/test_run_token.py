@@ -34,7 +34,7 @@ def test_what_was_logged_with_a_wrong_token_is_sent_with_the_right_one(served, d
     spec = make_job(100, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
     with database.write() as session:
         owner, _ = auth.create_token(session, "owns", ["submit"], None)
-        run = submit_job(session, spec, parity.criteria_from_mapping({"margin": "1%"}), owner.id).runs[0].id
+        run = submit_job(session, spec, parity.policy_from_mapping({"margin": "1%"}), owner.id).runs[0].id
         _, viewing = auth.create_token(session, "reads", ["view"], None)
         _, right = auth.create_token(session, "trains", ["worker"], None, principal_id=owner.id)
     with parity.Run(run, server=served, token=viewing, folder=tmp_path, flush_seconds=0.05, finish_seconds=60) as logger:
@@ -71,7 +71,7 @@ def spooled(served, database, make_job, tmp_path):
     spec = make_job(100, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
     with database.write() as session:
         owner, _ = auth.create_token(session, "owns", ["submit"], None)
-        run = submit_job(session, spec, parity.criteria_from_mapping({"margin": "1%"}), owner.id).runs[0].id
+        run = submit_job(session, spec, parity.policy_from_mapping({"margin": "1%"}), owner.id).runs[0].id
         _, trainer = auth.create_token(session, "trains", ["worker"], None, principal_id=owner.id)
     writer = Spool(tmp_path / run, {"run": run, "server": served, "recipe": None, "manifest": {}})
     writer.write([{"step": step, "loss": 1.0} for step in range(10)])

@@ -1,4 +1,4 @@
-"""`parity search` against a real server: cost and guarantee first, then the confirmed policy as a job file; errors are one line."""
+"""`parity search` against a real server: cost and guarantee first, then the confirmed assignment as a job file; errors are one line."""
 
 import json
 import threading
@@ -61,11 +61,11 @@ def worked_on(database, confirmed=None):
     return thread
 
 
-def test_the_plan_comes_first_and_the_confirmed_policy_last(parity, database, file, tmp_path):
+def test_the_plan_comes_first_and_the_confirmed_assignment_last(parity, database, file, tmp_path):
     path = file(base=make_base(database), pairs=4)
     code, out, _ = parity("search", path, "--plan")
     assert code == 0
-    assert "space: 8 policies of 3 switches: 0.mlp.fprop, 0.mlp.dgrad, 0.mlp.wgrad" in out
+    assert "space: 8 assignments of 3 switches: 0.mlp.fprop, 0.mlp.dgrad, 0.mlp.wgrad" in out
     assert "cost: 2,520 to 24,520 steps" in out
     assert "is at most 2.5 %" in out
     code, out, err = parity("search", path)  # nobody to ask
@@ -73,11 +73,11 @@ def test_the_plan_comes_first_and_the_confirmed_policy_last(parity, database, fi
     assert "add --yes" in err
 
     thread = worked_on(database)
-    made = tmp_path / "policy.yaml"
+    made = tmp_path / "assignment.yaml"
     code, out, err = parity("search", path, "--yes", "--output", str(made))
     thread.join()
     assert code == 0, err
-    assert "confirmed: policy 110, 1.39 times" in out
+    assert "confirmed: assignment 110, 1.39 times" in out
     assert "pass: gap" in out
     assert "MaxText: cannot express" in out
     assert "cost: 2,520" in err
@@ -88,7 +88,7 @@ def test_the_plan_comes_first_and_the_confirmed_policy_last(parity, database, fi
         own = session.query(Search).one().id
     code, out, _ = parity("search", own, "--json")
     assert code == 0
-    assert json.loads(out)["policy"] == "110"
+    assert json.loads(out)["assignment"] == "110"
     code, out, _ = parity("search", own, "--cancel")  # it has ended
     assert (code, out.split()) == (0, [own, "found"])
     code, _, err = parity("search", str(made))
@@ -96,12 +96,12 @@ def test_the_plan_comes_first_and_the_confirmed_policy_last(parity, database, fi
     assert "`search:` is missing" in err
 
 
-def test_a_search_without_a_policy_exits_as_inconclusive(parity, database, file):
+def test_a_search_without_an_assignment_exits_as_inconclusive(parity, database, file):
     thread = worked_on(database, confirmed=(0.03, 0.03, 0.03))
     code, out, _ = parity("search", file(base=make_base(database), pairs=4), "--yes")
     thread.join()
     assert code == 3
-    assert "no policy: " in out
+    assert "no assignment: " in out
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_the_plan_comes_first_and_the_answer_last(parity, database):
     job_id = make_explained(database)
     code, out, _ = parity("why", job_id, "--plan")
     assert code == 0
-    assert "cost: about 4,257 steps to find one unit" in out
+    assert "cost: about 4,257 steps to find one GEMM" in out
     code, out, err = parity("why", job_id)  # nobody to ask
     assert (code, out) == (2, "")
     assert "add --yes" in err
@@ -76,7 +76,7 @@ def test_the_plan_comes_first_and_the_answer_last(parity, database):
     code, out, _ = parity("why", analysis, "--json")
     assert code == 0
     part = json.loads(out)["answer"]["named"][0]
-    assert (part["units"], part["alone"]["value"]) == ([NAMED], pytest.approx(0.02, abs=0.002))
+    assert (part["gemms"], part["alone"]["value"]) == ([NAMED], pytest.approx(0.02, abs=0.002))
     code, _, err = parity("report", analysis)
     assert code == 2
     assert f"parity why {analysis}" in err

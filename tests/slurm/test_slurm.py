@@ -10,7 +10,7 @@ import sys
 import pytest
 from sqlalchemy import select
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server.database import store
 from server.database.tables import Attempt, Run, Worker
 from server.jobs.submit import Order, submit_job
@@ -40,7 +40,7 @@ def submit(database, make_job):
             baseline=Arm(recipe="bf16"),
         )
         with database.write() as session:
-            runs = submit_job(session, job, criteria_from_mapping({"margin": "1.0%"}), order=Order(reuse=False)).runs
+            runs = submit_job(session, job, policy_from_mapping({"margin": "1.0%"}), order=Order(reuse=False)).runs
             return runs[0].id
 
     return submit_small

@@ -2,8 +2,8 @@ import re
 
 import pytest
 
-from parity.judging.criteria import GATES
-from parity.judging.decision import GATE_CODES
+from parity.judging.decision import CHECK_CODES
+from parity.judging.policy import POLICY_CHECKS
 from parity.judging.reasons import BY_CODE, table
 from tools.reason_table import BEGIN, END, PAGE, REMEDIES, reason_codes, rewritten
 
@@ -28,7 +28,7 @@ def test_a_remedy_stands_here_only_where_the_judge_has_none() -> None:
 
 
 def test_every_gate_of_a_policy_has_its_two_codes() -> None:
-    assert set(GATE_CODES) == set(GATES) - {"loss"}
+    assert set(CHECK_CODES) == set(POLICY_CHECKS) - {"loss"}
 
 
 def test_a_page_without_marks_is_refused() -> None:

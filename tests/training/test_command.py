@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from training.command import Command
 from training.rules import SpecError
-from training.spec import Arm, JobSpec, Model, Noise, Schedule
+from training.spec import Arm, JobSpec, Model, Schedule, ShortReruns
 
 BASE, HEAD, OTHER = ("a" * 40, "b" * 40, "c" * 64)
 
@@ -72,7 +72,7 @@ def test_a_revision_is_a_whole_id(revision):
         ({"layer_policy": "mlp_only"}, "layer_policy"),
         ({"devices": 8}, "devices"),
         ({"schedule": Schedule(steps=300, learning_rate=1.0)}, "schedule.learning_rate"),
-        ({"noise": Noise()}, "noise"),
+        ({"short_reruns": ShortReruns()}, "short_reruns"),
         ({"keep_checkpoints": (10,)}, "keep_checkpoints"),
         ({"command": None}, "command"),
         ({"engine": "emulated"}, "command"),

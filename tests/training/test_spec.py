@@ -10,7 +10,7 @@ import pytest
 from parity import recipes
 from training import rules
 from training.rules import PRESETS, SpecError
-from training.spec import SPEC_VERSION, Arm, Data, JobSpec, Model, Noise, Projections, RunSpec, Schedule, capability
+from training.spec import SPEC_VERSION, Arm, Data, JobSpec, Model, Projections, RunSpec, Schedule, ShortReruns, capability
 from training.switches import Switches
 
 JOB = JobSpec(name="job", baseline=Arm(recipe="fp8_current", replicates=2), candidates=(Arm(recipe="nvfp4", replicates=3),))
@@ -36,10 +36,10 @@ def model(**changes):
         ),
         (changed(engine="maxtext", data=Data(source="grain", path="x"), layer_policy="mlp_only"), "leaves attention projections out"),
         (changed(candidates=()), "at least one candidate arm"),
-        (lambda: Noise(runs=0), r"noise\.runs is 0, expected a whole number from 1 to 16"),
-        (lambda: Noise(stop_at=0.39), r"noise\.stop_at is 0\.39, expected a share of the steps from 0\.4 to 0\.9"),
-        (lambda: Noise(stop_at=float("nan")), r"noise\.stop_at is nan"),
-        (changed(schedule=Schedule(steps=1, warmup_steps=0), noise=Noise()), r"schedule\.steps is 1, expected enough steps"),
+        (lambda: ShortReruns(runs=0), r"short_reruns\.runs is 0, expected a whole number from 1 to 16"),
+        (lambda: ShortReruns(stop_at=0.39), r"short_reruns\.stop_at is 0\.39, expected a share of the steps from 0\.4 to 0\.9"),
+        (lambda: ShortReruns(stop_at=float("nan")), r"short_reruns\.stop_at is nan"),
+        (changed(schedule=Schedule(steps=1, warmup_steps=0), short_reruns=ShortReruns()), r"schedule\.steps is 1, expected enough steps"),
         (changed(candidates=(Arm(recipe="fp8_current"),)), "a different name for each arm"),
         (changed(seed=-1), "seed is -1"),
         (changed(keep_first=1, keep_last=2), r"keep_first \+ keep_last is 3, expected fewer than model\.n_layers = 3"),
@@ -144,19 +144,19 @@ def test_projections_depart_from_the_layer_policy():
         Projections(up="fp8")
 
 
-def test_noise_runs_have_the_full_schedule_and_replicate_numbers_of_their_own():
-    job = replace(JOB, noise=Noise(runs=2, stop_at=0.4))
-    runs = [(arm.recipe, run.replicate, run.schedule.steps) for arm, run in job.noise_runs()]
+def test_short_reruns_have_the_full_schedule_and_replicate_numbers_of_their_own():
+    job = replace(JOB, short_reruns=ShortReruns(runs=2, stop_at=0.4))
+    runs = [(arm.recipe, run.replicate, run.schedule.steps) for arm, run in job.early_runs()]
     assert runs == [("fp8_current", 3, 1500), ("nvfp4", 3, 1500), ("fp8_current", 4, 1500), ("nvfp4", 4, 1500)]
-    assert job.noise_steps == 600
+    assert job.short_steps == 600
     assert [run for _, run in job.runs()] == [run for _, run in JOB.runs()]
-    assert [*JOB.noise_runs()] == []
-    assert JOB.noise_steps == 1500
+    assert [*JOB.early_runs()] == []
+    assert JOB.short_steps == 1500
 
 
 def test_a_job_without_noise_has_the_document_of_earlier_versions():
-    assert "noise" not in JOB.document()
-    assert replace(JOB, noise=Noise()).document()["noise"] == {"runs": 3, "stop_at": 0.5}
+    assert "short_reruns" not in JOB.document()
+    assert replace(JOB, short_reruns=ShortReruns()).document()["short_reruns"] == {"runs": 3, "stop_at": 0.5}
 
 
 @pytest.mark.parametrize(("statistics", "gradients"), [(0, 100), (25, 30), (25, -1)])

@@ -37,11 +37,11 @@ def make_worker(database):
 @pytest.fixture
 def submit(owner_database, make_job):
     """A function that queues a small job, which trains its baseline whatever was trained before, and returns its id."""
-    from parity.judging.criteria import criteria_from_mapping
+    from parity.judging.policy import policy_from_mapping
     from server.jobs.submit import Order, submit_job
 
     def submit_small(**changes) -> str:
         with owner_database.write() as session:
-            return submit_job(session, make_job(**changes), criteria_from_mapping({"margin": "1.0%"}), order=Order(reuse=False)).id
+            return submit_job(session, make_job(**changes), policy_from_mapping({"margin": "1.0%"}), order=Order(reuse=False)).id
 
     return submit_small

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import event, select, text
 from sqlalchemy.exc import OperationalError
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from parity_lab.server.analyses import WhyRequest, submit_analysis
 from parity_lab.server.tables import Analysis
 from server.database import states
@@ -71,7 +71,7 @@ def test_priority_goes_before_age(database, submit, make_worker, make_job):
     job_ids = {}
     for priority in (-1, 5, 5):
         with database.write() as session:
-            job = submit_job(session, make_job(), criteria_from_mapping({"margin": "1.0%"}), order=Order(priority=priority))
+            job = submit_job(session, make_job(), policy_from_mapping({"margin": "1.0%"}), order=Order(priority=priority))
             job_ids.setdefault(priority, job.id)
     worker = make_worker()
     claimed = [_claim(database, worker).job_id for _ in range(8)]

@@ -17,7 +17,7 @@ from server.database import store
 from server.database.tables import Job, Run
 from server.jobs.lifecycle import cancel_job
 from training.environment.maxtext import MaxTextOptions
-from training.spec import Arm, Data, Model, Noise, Schedule
+from training.spec import Arm, Data, Model, Schedule, ShortReruns
 from workers import lease, supervisor, training_process
 from workers.protocol import TrainRequest
 from workers.training_process import Slot, environment
@@ -29,7 +29,7 @@ PLAYER = Path(__file__).parents[1] / "training" / "engines" / "play_maxtext.py"
 def playing(tmp_path, monkeypatch, submit):
     """A function that queues a job for a worker whose MaxText plays the recorded session with a fault."""
 
-    def queue(fault: str = "", validation_every: int = 0, noise: Noise | None = None, **options) -> str:
+    def queue(fault: str = "", validation_every: int = 0, noise: ShortReruns | None = None, **options) -> str:
         python = tmp_path / "python-with-maxtext"
         python.write_text(f'#!/bin/sh\nPLAY_FAULT={fault} exec {sys.executable} {PLAYER} "$@"\n')
         python.chmod(python.stat().st_mode | stat.S_IXUSR)
@@ -43,7 +43,7 @@ def playing(tmp_path, monkeypatch, submit):
             schedule=Schedule(steps=85, warmup_steps=5, validation_every=validation_every),
             baseline=Arm(recipe="fp8_delayed"),
             candidates=(Arm(recipe="bf16"),),
-            noise=noise,
+            short_reruns=noise,
             maxtext=MaxTextOptions(
                 hardware="cpu", implementation="xla", grain_file_type="parquet", eval_path=str(tmp_path / "train.parquet"), **options
             ),
@@ -102,11 +102,11 @@ def test_a_maxtext_run_is_recorded_like_our_own(playing, train, database):
     assert memory["host_peak_memory_bytes"][0] > 1 << 20
 
 
-def test_a_noise_run_of_maxtext_stops_early_in_full(playing, train, database):
-    playing(noise=Noise(runs=1, stop_at=0.4), validation_every=20)
+def test_a_short_rerun_of_maxtext_stops_early_in_full(playing, train, database):
+    playing(short_reruns=ShortReruns(runs=1, stop_at=0.4), validation_every=20)
     train(), train()
     run = train()
-    assert (run.kind, run.state, run.code, run.steps_done, run.planned_steps) == ("noise", "finished", None, 34, 34)
+    assert (run.kind, run.state, run.code, run.steps_done, run.planned_steps) == ("short", "finished", None, 34, 34)
     with database.read() as session:
         assert store.read(session, run.id, "train", [])[0].tolist() == list(range(34))
         assert len(store.read(session, run.id, "validation", [])[0]) == 0

@@ -82,7 +82,7 @@ def test_one_job_that_can_not_be_concluded_holds_up_no_other(database, recorded,
 def test_a_judge_that_breaks_ends_the_job_with_the_reason(database, owner_database, recorded):
     job_id = recorded({"nvfp4": 0.0})
     with owner_database.write() as session:
-        session.get_one(Job, job_id).criteria = {"margin": "nonsense"}
+        session.get_one(Job, job_id).policy = {"margin": "nonsense"}
     conclude(database, job_id)
     with database.read() as session:
         job = session.get_one(Job, job_id)

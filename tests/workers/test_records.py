@@ -16,14 +16,14 @@ from workers import leftovers, watcher
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 SECONDS = 0.3
 
-# A worker: it starts a training process under a launcher and stops it, so that it cannot react; prints its id, and waits.
+# A worker: it starts a training process under a wrapper and stops it, so that it cannot react; prints its id, and waits.
 WORKER = """
 import os, pathlib, signal, sys, time
 from server.settings import Settings
 from workers import training_process
 state, script = pathlib.Path(sys.argv[1]), sys.argv[2]
 training_process._TERMINATE_SECONDS = 0.3
-settings = Settings(state_dir=state, launcher=(sys.executable, "-c", script))
+settings = Settings(state_dir=state, wrapper=(sys.executable, "-c", script))
 with training_process.started(settings, {}, os.environ, state / "r-one-2.log") as trainer:
     next(trainer.messages(20.0))
     os.killpg(trainer._process.pid, signal.SIGSTOP)

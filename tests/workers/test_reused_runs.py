@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import delete, select
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server.database import store
 from server.database.tables import Attempt, Chunk, DataRead, Event, Job, Run
 from server.jobs import baselines
@@ -53,7 +53,7 @@ def _submit(database, spec, order=None, named=None):
     with database.write() as session:
         choice = BaselineChoice(name=named) if named else None
         baseline = baselines.resolve(session, choice, spec, 5.0)
-        return submit_job(session, spec, criteria_from_mapping({"margin": "1.0%"}), "local", order, named=baseline).id
+        return submit_job(session, spec, policy_from_mapping({"margin": "1.0%"}), "local", order, named=baseline).id
 
 
 def test_an_equal_baseline_is_trained_once_and_an_unlike_candidate_not_at_all(

@@ -1,10 +1,10 @@
-"""The forks of a search by a real worker: the loss of every policy is on record."""
+"""The forks of a search by a real worker: the loss of every assignment is on record."""
 
 import threading
 
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from parity_lab.server import searches
 from parity_lab.server.analyses import results_of
 from parity_lab.server.record import submit_search
@@ -34,7 +34,7 @@ def test_the_forks_of_a_search_are_trained_from_the_baselines_checkpoints(settin
     arms = {"baseline": Arm(recipe="fp8_current", replicates=2), "candidates": (Arm(recipe="nvfp4", replicates=2),)}
     spec = make_job(steps=STEPS, keep_checkpoints=(STEP,), **arms)
     with database.write() as session:  # too few steps for a verdict, in a margin that confirmations could pass
-        base = submit_job(session, spec, criteria_from_mapping({"margin": "40%"})).id
+        base = submit_job(session, spec, policy_from_mapping({"margin": "40%"})).id
     with database.read() as session:
         runs = len(session.get_one(Job, base).runs)
     for _ in range(runs):
@@ -54,4 +54,4 @@ def test_the_forks_of_a_search_are_trained_from_the_baselines_checkpoints(settin
         results = results_of(session, job.id)
         assert len(results) == len(step.evaluations)
         assert all(0.0 < value < 20.0 for value in results.values())
-        assert len(set(results.values())) > len(results) // 2  # policies and draws differ
+        assert len(set(results.values())) > len(results) // 2  # assignments and draws differ

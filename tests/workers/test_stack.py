@@ -148,7 +148,7 @@ def test_a_gpu_that_the_worker_leaves_alone_is_named(tmp_path):
 def test_a_job_from_the_command_line_to_its_verdict(stack, tmp_path):
     _, port = stack
     job_file = tmp_path / "parity.yaml"
-    job_file.write_text(yaml.safe_dump({"job": JOB, "criteria": {"margin": "20 %"}}))
+    job_file.write_text(yaml.safe_dump({"job": JOB, "policy": {"margin": "20 %"}}))
     submitted = _parity("submit", str(job_file), "--watch", port=port)
     assert submitted.returncode in (0, 1, 3), submitted.stderr
     assert "mxfp8" in submitted.stdout
@@ -166,7 +166,7 @@ def test_a_job_from_the_command_line_to_its_verdict(stack, tmp_path):
 def test_cancel_while_it_trains(stack, tmp_path):
     _, port = stack
     job_file = tmp_path / "parity.yaml"
-    job_file.write_text(yaml.safe_dump({"job": JOB | {"schedule": {"steps": 500_000}}, "criteria": {"margin": "1 %"}}))
+    job_file.write_text(yaml.safe_dump({"job": JOB | {"schedule": {"steps": 500_000}}, "policy": {"margin": "1 %"}}))
     submitted = _parity("submit", str(job_file), port=port)
     assert submitted.returncode == 0, submitted.stderr
     job_id = submitted.stdout.split()[0]
@@ -182,7 +182,7 @@ def test_cancel_while_it_trains(stack, tmp_path):
 def test_bad_input_is_refused_before_anything_happens(stack, tmp_path):
     _, port = stack
     job_file = tmp_path / "parity.yaml"
-    job_file.write_text(yaml.safe_dump({"job": JOB | {"stepz": 1}, "criteria": {"margin": "1 %"}}))
+    job_file.write_text(yaml.safe_dump({"job": JOB | {"stepz": 1}, "policy": {"margin": "1 %"}}))
     refused = _parity("submit", str(job_file), port=port)
     assert refused.returncode == 2
     assert "stepz" in refused.stderr
@@ -224,7 +224,7 @@ def test_a_demo_whose_data_is_missing_says_so(stack, tmp_path, capsys):
     _, port = stack
     data = {"source": "text", "path": "/no/such/corpus", "sequence_length": 32, "batch_size": 2}
     job_file = tmp_path / "demo.yaml"
-    job_file.write_text(yaml.safe_dump({"job": JOB | {"data": data}, "criteria": {"margin": "20 %"}}))
+    job_file.write_text(yaml.safe_dump({"job": JOB | {"data": data}, "policy": {"margin": "20 %"}}))
     assert not standalone.run(f"http://127.0.0.1:{port}", Console(stderr=True, width=80), lambda: None, lambda _job, _known: (), job_file)
     assert "/no/such/corpus" in capsys.readouterr().err
 
@@ -247,7 +247,7 @@ def test_a_demo_goes_on_after_its_worker_was_killed(tmp_path):
 def test_a_killed_worker_is_started_again_and_resumes_its_run(stack, tmp_path):
     state, port = stack
     job_file = tmp_path / "parity.yaml"
-    job_file.write_text(yaml.safe_dump({"job": JOB | {"schedule": {"steps": 500_000}}, "criteria": {"margin": "1 %"}}))
+    job_file.write_text(yaml.safe_dump({"job": JOB | {"schedule": {"steps": 500_000}}, "policy": {"margin": "1 %"}}))
     job_id = _parity("submit", str(job_file), port=port).stdout.split()[0]
     with closing(Database(Settings(state_dir=state).database)) as database, _client(port) as client:
 

@@ -18,7 +18,7 @@ from server.database import sessions, store
 from server.database.tables import Attempt, Job, Run
 from server.jobs.conclude import decide
 from server.jobs.lifecycle import cancel_job
-from training.spec import Arm, Data, Model, Noise, Schedule
+from training.spec import Arm, Data, Model, Schedule, ShortReruns
 from workers import child, lease, runtime, supervisor
 from workers.recorder import Recorder
 from workers.training_process import Slot
@@ -89,12 +89,12 @@ def test_both_arms_agree_in_everything_but_the_recipe(database, submit, train):
     assert one.manifest == other.manifest
 
 
-def test_a_noise_run_trains_the_full_schedule_and_stops_early(database, submit, train):
-    submit(steps=40, baseline=Arm(recipe="bf16"), candidates=(Arm(recipe="fp8_current"),), noise=Noise(runs=1, stop_at=0.5))
+def test_a_short_rerun_trains_the_full_schedule_and_stops_early(database, submit, train):
+    submit(steps=40, baseline=Arm(recipe="bf16"), candidates=(Arm(recipe="fp8_current"),), short_reruns=ShortReruns(runs=1, stop_at=0.5))
     full, _, noise = train(), train(), train()
     with database.read() as session:
         rates = [store.read(session, held.run_id, "train", ["learning_rate", "lm_loss"]) for held in (full, noise)]
-    assert (_run(database, noise).kind, _run(database, noise).state, _run(database, noise).steps_done) == ("noise", "finished", 20)
+    assert (_run(database, noise).kind, _run(database, noise).state, _run(database, noise).steps_done) == ("short", "finished", 20)
     assert noise.steps == 20
     assert not noise.reuses
     assert rates[1][0].tolist() == list(range(20))

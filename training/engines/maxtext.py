@@ -40,7 +40,7 @@ from training.environment.maxtext import (
     installed,
     steps_in_words,
 )
-from training.environment.processes import ALONE, LauncherError, Processes
+from training.environment.processes import ALONE, Processes, WrapperError
 from training.rules import NAMED_DATA, DivergedError, StepStats
 from training.spec import RunSpec
 
@@ -176,7 +176,7 @@ def train(
     MaxText's newest checkpoint that holds no step beyond `place.resume_at_most`.
 
     Raises a MaxTextError with a code and a sentence; MetricsGapError after the last step of a run that lost steps; DivergedError after
-    the first step whose loss is not finite; LauncherError if several processes were started for hardware that takes one.
+    the first step whose loss is not finite; WrapperError if several processes were started for hardware that takes one.
     """
     launch = Launch(
         spec=spec,
@@ -187,9 +187,8 @@ def train(
     )
     steps = spec.schedule.steps if place.stop_after is None else place.stop_after
     if place.processes.count > 1 and spec.maxtext.hardware != "gpu_multiprocess":
-        raise LauncherError(
-            f"maxtext.hardware is {spec.maxtext.hardware}, expected gpu_multiprocess: "
-            f"the launcher started {place.processes.count} processes"
+        raise WrapperError(
+            f"maxtext.hardware is {spec.maxtext.hardware}, expected gpu_multiprocess: the wrapper started {place.processes.count} processes"
         )
     launch.folder.mkdir(parents=True, exist_ok=True)
     lacks_parameters = maxtext_process.loads_parameters(spec) and not launch.first_parameters.exists()
@@ -248,7 +247,7 @@ def data_digest(spec: RunSpec) -> str:
 
 
 def _take_part(launch: Launch, commands: Sequence[Sequence[str]]) -> None:
-    """Run the same commands as the reporting process, which follows them for all; if one fails, the launcher ends all."""
+    """Run the same commands as the reporting process, which follows them for all; if one fails, the wrapper ends all."""
     for command in commands:
         with running(command, launch.folder, launch.log, launch.environment) as process:
             process.wait()

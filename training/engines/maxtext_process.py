@@ -27,7 +27,7 @@ from training.environment.maxtext import (
     mesh,
     quantization,
 )
-from training.environment.processes import COORDINATOR, LauncherError, Processes, ends_with_parent
+from training.environment.processes import COORDINATOR, Processes, WrapperError, ends_with_parent
 from training.rules import StepStats
 from training.spec import RunSpec
 
@@ -331,13 +331,13 @@ def process_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def meeting_place(environment: Mapping[str, str], own: Processes) -> dict[str, str]:
     """Returns the environment in which MaxText's processes find each other (hardware: gpu_multiprocess).
 
-    Raises LauncherError if the coordinator's address is missing.
+    Raises WrapperError if the coordinator's address is missing.
     """
     if own.count == 1:
         return dict(environment)
     host, _, port = own.coordinator.rpartition(":")
     if not host or not port.isdecimal():
-        raise LauncherError(f"{COORDINATOR} is {own.coordinator!r}, expected host:port of the first of {own.count} processes of MaxText")
+        raise WrapperError(f"{COORDINATOR} is {own.coordinator!r}, expected host:port of the first of {own.count} processes of MaxText")
     variables = {"JAX_COORDINATOR_IP": host, "JAX_COORDINATOR_PORT": port, "NNODES": str(own.count), "NODE_RANK": str(own.number)}
     return {**environment, **variables}
 

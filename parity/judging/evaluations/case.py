@@ -7,8 +7,7 @@ from typing import Any, NotRequired, TypedDict
 import numpy as np
 
 from parity.judging.agreement import HOST, values_of
-from parity.judging.bundle import Arms, multiplicity_of
-from parity.judging.criteria import LOSS, NOISE_FLOOR, Criteria, Multiplicity, criteria_from_mapping
+from parity.judging.bundle import Arms, multiplicity_of, policy_of
 from parity.judging.curve import Curve
 from parity.judging.decision import AS_OF, NUMBERS_ALONE, Decision, State
 from parity.judging.document_types import EvaluationPathDocument, MarginDocument, ReasonDocument, ScheduleDocument
@@ -16,6 +15,7 @@ from parity.judging.evaluations.gap import Reached, RunTimes, arm_time, samples_
 from parity.judging.evaluations.measured import MIN_RUNS, Measured, measure
 from parity.judging.evaluations.rules import Ground, Question, clustered, decide, judged, side
 from parity.judging.interval import Interval, determine_margin
+from parity.judging.policy import LOSS, NOISE_FLOOR, Multiplicity, Policy
 from parity.judging.reasons import BY_CODE
 from parity.judging.run_floor import run_floor
 from parity.recipes import check_recipe
@@ -157,7 +157,7 @@ class EvaluationDocument(TypedDict):
     reasons: list[ReasonDocument]
     advice: dict[str, list[str]]
     profile: str
-    criteria: dict[str, Any]
+    policy: dict[str, Any]
     margin: MarginDocument | None
     baseline: EvaluatedArmDocument
     candidate: EvaluatedArmDocument
@@ -203,8 +203,8 @@ def evaluation_document(
             "codes": decision.codes,
             "reasons": [decision.deciding, *decision.others],
             "advice": {"sentences": _advice(decision)},
-            "profile": question.criteria.profile_name,
-            "criteria": question.criteria.document(),
+            "profile": question.policy.profile_name,
+            "policy": question.policy.document(),
             "margin": question.margin,
             "baseline": arms[0],
             "candidate": arms[1],
@@ -215,7 +215,7 @@ def evaluation_document(
             "curve": {"steps": m.steps, **fields_of(m.bands)} if m.bands else None,
             "grounds": [{**fields_of(ground), "confounded": ground.confounded} for ground in grounds],
             "target": _target(reached, target, question),
-            "speed": speeds(*times, question.criteria.confidence),
+            "speed": speeds(*times, question.policy.confidence),
             "planned_steps": question.planned_steps,
             "notes": _notes([run for arm in m.runs for run in arm]),
         }
@@ -242,7 +242,7 @@ def _arm(
     """The baseline (number 0) or the candidate (1)."""
     runs, values = m.runs[number], (m.baseline, m.candidate)[number]
     mean = float(values.mean()) if len(values) and np.isfinite(values).all() else None
-    between = spread(values, question.criteria.confidence) if len(values) >= MIN_RUNS and mean else None
+    between = spread(values, question.policy.confidence) if len(values) >= MIN_RUNS and mean else None
     by_label = {own.run: own for own in times}
     described = []
     for place, run in enumerate(runs):
@@ -312,7 +312,7 @@ def _target(reached: Sequence[Sequence[Reached]] | None, target: float | None, q
     if reached is None:
         return None
     times = [arm_time(arm) for arm in reached]
-    tax = token_tax(times[0], times[1], question.criteria.confidence) if times[0] and times[1] else None
+    tax = token_tax(times[0], times[1], question.policy.confidence) if times[0] and times[1] else None
     return {
         "nats": target,
         "baseline_samples": tax.geometric[0] if tax else None,
@@ -337,13 +337,13 @@ class EvaluationCase:
     cost in samples is compared, `tokens_per_step` names points in tokens, `times` holds each run's times,
     `multiplicity` says which look this is (by default the first).
 
-    Raises ValueError for a gate other than the loss, an arm without a run, an unknown recipe, a cluster that a run lacks, a point that not
+    Raises ValueError for a check other than the loss, an arm without a run, an unknown recipe, a cluster that a run lacks, a point that not
     every run has, and a target, a plan or a number of tokens that is not positive.
     """
 
     baseline: Sequence[Curve]
     candidates: Mapping[str, Sequence[Curve]]
-    criteria: Criteria
+    policy: Policy
     baseline_name: str
     paired: bool = False
     cluster: str | None = None
@@ -355,9 +355,9 @@ class EvaluationCase:
     multiplicity: Multiplicity | None = None
 
     def __post_init__(self) -> None:
-        if others := [gate for gate in self.criteria.gates if gate != LOSS]:
+        if others := [check for check in self.policy.checks if check != LOSS]:
             raise ValueError(
-                f"the policy's gates are {', '.join(others)} in addition to the loss; a comparison of evaluations judges the loss alone"
+                f"the policy's checks are {', '.join(others)} in addition to the loss; a comparison of evaluations judges the loss alone"
             )
         for name, runs in {self.baseline_name: self.baseline, **self.candidates}.items():
             if not runs:
@@ -384,23 +384,23 @@ class EvaluationCase:
     def measured(self, candidate: str) -> tuple[Measured, Question]:
         """What is measured on one candidate, and what is asked. Raises ValueError as `documents`."""
         arms = self.baseline, self.candidates[candidate]
-        shared = self.multiplicity or Multiplicity(looks=self.criteria.looks, candidates=len(self.candidates))
-        confidence = shared.confidence(self.criteria.confidence)
+        shared = self.multiplicity or Multiplicity(looks=self.policy.looks, candidates=len(self.candidates))
+        confidence = shared.confidence(self.policy.confidence)
         measured = measure(
             *arms,
-            self.criteria,
+            self.policy,
             confidence=confidence,
             **picked(self, "planned_steps", "paired", "cluster", "at"),
         )
         first = self.baseline[0]
         level = float(measured.baseline.mean()) if measured.points else 0.0
-        margin = determine_margin(self.criteria, level, run_floor(measured.priors[0], measured.baseline, [0] * len(measured.baseline)))
-        if margin and self.criteria.profile == NOISE_FLOOR and margin.rel > WIDEST_NOISE_FLOOR:
+        margin = determine_margin(self.policy, level, run_floor(measured.priors[0], measured.baseline, [0] * len(measured.baseline)))
+        if margin and self.policy.profile == NOISE_FLOOR and margin.rel > WIDEST_NOISE_FLOOR:
             margin = None
         question = Question(
             arms=(self.baseline_name, candidate),
             names=_names((self.baseline_name, first.recipe), (candidate, arms[1][0].recipe)),
-            **picked(self, "criteria", "planned_steps", "cluster", "tokens_per_step"),
+            **picked(self, "policy", "planned_steps", "cluster", "tokens_per_step"),
             confidence=confidence,
             margin=margin,
             typed=measured.typed,
@@ -410,7 +410,7 @@ class EvaluationCase:
     def _document(self, candidate: str) -> EvaluationDocument:
         measured, question = self.measured(candidate)
         arms = self.baseline, self.candidates[candidate]
-        grounds = _grounds(arms, self.criteria.may_differ)
+        grounds = _grounds(arms, self.policy.may_differ)
         base_times, cand_times = ([run for run in self.times if run.arm == name] for name in (self.baseline_name, candidate))
         return evaluation_document(
             measured,
@@ -461,7 +461,7 @@ def evaluation_case(manifest: Mapping[str, Any], arms: Arms) -> EvaluationCase:
     return EvaluationCase(
         baseline=arms.baseline,
         candidates=arms.candidates,
-        criteria=criteria_from_mapping(manifest["criteria"]),
+        policy=policy_of(manifest),
         baseline_name=arms.baseline_name or "",
         paired=typed(manifest["paired"], bool, "paired"),
         cluster=optional(manifest["cluster"], str, "cluster"),

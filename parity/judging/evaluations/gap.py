@@ -9,10 +9,10 @@ import numpy as np
 
 from parity.judging import special
 from parity.judging.agreement import quantum
-from parity.judging.criteria import POINTS_TO_PASS
 from parity.judging.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import EstimateDocument
 from parity.judging.interval import Interval, RunChange, RunNoise, capped_interval, interval, run_changes, run_interval, t_quantile
+from parity.judging.policy import POINTS_TO_PASS
 from parity.judging.run_floor import Prior, RunTerm, run_floor, run_term, run_term_over_seeds
 from parity.judging.speed import from_logs
 from parity.judging.window import StandardError, mean_se
@@ -128,11 +128,12 @@ def _runs_alone(arm: ByCluster) -> float:
     return spread * sum(1.0 / len(values) for values in arm.values()) / len(arm) ** 2
 
 
-# The gap of two arms in their held-out losses, with its error: run noise measured or assumed, and the noise of the evaluations
+# The gap of two arms in their held-out losses, with its error: run-to-run noise measured or assumed, and the noise of the evaluations
 # themselves.
 #
 # x_k: run k's mean loss over the n points that are compared; d_i: the difference of the arms' means at point i
-# run noise   tau^2 = (4 tau0^2 + SS) / (3 + K) an arm, SE_run^2 = tau_A^2/K_A + tau_B^2/K_B; pairs of one seed: the spread of their gaps
+# run-to-run noise   tau^2 = (4 tau0^2 + SS) / (3 + K) an arm, SE_run^2 = tau_A^2/K_A + tau_B^2/K_B; pairs of one seed: the spread of their
+# gaps
 #             (`run_floor`); tau0 comes from single evaluations and has their noise in it
 # within      both arms have two runs or more (paired: two pairs): nothing, the spread of the runs has it
 #             else n < 12:  SE_w^2 = c (4 s0^2 + SS_d) / (n + 3) / n, df n + 3, s0 = 0.05 % of the loss, SS_d = sum (d_i - mean d)^2,

@@ -1,10 +1,10 @@
 """What is measured on two arms of held-out losses, before anything is decided.
 
 points: the common evaluations in the window of any training curve, the last 20 % of the steps (at least the last one), or those declared
-gap over runs: the arms' difference of means with run noise measured or assumed (`gap`); over clusters, where asked for, their own spread
-bands: the gap at every common point at confidence 1 - (1 - c)/m for m points (Bonferroni), so that all m hold at once
+gap over runs: the arms' difference of means with run-to-run noise measured or assumed (`gap`); over clusters, where asked for, their own
+spread bands: the gap at every common point at confidence 1 - (1 - c)/m for m points (Bonferroni), so that all m hold at once
 
-Can fail: runs that are not independent (`clusters`), and what the assumed run noise rests on (`run_floor`).
+Can fail: runs that are not independent (`clusters`), and what the assumed run-to-run noise rests on (`run_floor`).
 """
 
 import dataclasses
@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from parity.judging.agreement import quantum
-from parity.judging.criteria import Criteria
 from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, IntArray, median, usable
 from parity.judging.evaluations.gap import (
     PRINTED_STEP,
@@ -28,6 +27,7 @@ from parity.judging.evaluations.gap import (
 from parity.judging.independence import same_series
 from parity.judging.interval import Interval
 from parity.judging.pairing import common_losses
+from parity.judging.policy import Policy
 from parity.judging.run_floor import Prior, priors_for
 from parity.judging.schedule import UNKNOWN_SLOPE, ScheduleState, log_slope, schedule_state
 from parity.judging.window import Window, plan_window
@@ -60,8 +60,8 @@ class Measured:
     `steps` (m,) are the common points, `points` those that are compared; `baseline` and `candidate` (K,) each run's loss there, in the
     order of `runs`, which leaves out `copies` and `forks` of other runs (labels); `losses` (K, m) are theirs at every common point, `seeds`
     those by which they are paired. `window` is that of a training curve. `arms_alike` and `arms_share_start` name two runs, one of
-    each arm. `over_runs` is None without a common point, and without a common seed where runs are paired. `priors` are the run floors of
-    the arms that would be assumed, `steps_printed` the steps to which their losses are printed (nats).
+    each arm. `over_runs` is None without a common point, and without a common seed where runs are paired. `priors` are the run-to-run noise
+    of the arms that would be assumed, `steps_printed` the steps to which their losses are printed (nats).
     """
 
     steps: IntArray
@@ -97,14 +97,14 @@ class Measured:
 
     @property
     def single(self) -> bool:
-        """Whether an arm has one run, so that its run noise is assumed."""
+        """Whether an arm has one run, so that its run-to-run noise is assumed."""
         return min(map(len, self.runs)) < MIN_RUNS
 
 
 def measure(
     baseline: Sequence[Curve],
     candidate: Sequence[Curve],
-    criteria: Criteria,
+    policy: Policy,
     *,
     confidence: float,
     planned_steps: int | None,
@@ -125,9 +125,9 @@ def measure(
     finite = usable(rows).all(axis=0)
     steps, rows = steps[finite], rows[:, finite]
     arms = rows[: len(kept[0])], rows[len(kept[0]) :]
-    window = plan_window((*kept[0], *kept[1]), planned_steps, criteria.schedule == "decayed", criteria.window_fraction)
-    slope = log_slope(steps, arms[0].mean(axis=0), loaded=criteria.start == "loaded") if len(steps) else UNKNOWN_SLOPE
-    schedule = schedule_state((kept[0], kept[1]), window, criteria, slope)
+    window = plan_window((*kept[0], *kept[1]), planned_steps, policy.schedule == "decayed", policy.window_fraction)
+    slope = log_slope(steps, arms[0].mean(axis=0), loaded=policy.start == "loaded") if len(steps) else UNKNOWN_SLOPE
+    schedule = schedule_state((kept[0], kept[1]), window, policy, slope)
     points = _points(steps, at) or tuple(steps[steps >= window.first].tolist()) or tuple(steps[-1:].tolist())
     compared = np.isin(steps, points)
     values = rows[:, compared].mean(axis=1) if points else np.full(len(rows), np.nan)
@@ -139,7 +139,7 @@ def measure(
     measured = bool(points) and pairs > 0
 
     def priors(level: float) -> tuple[Prior, Prior]:
-        return priors_for((kept[0][0], kept[1][0]), criteria, abs(level), schedule.assumed_slope)
+        return priors_for((kept[0][0], kept[1][0]), policy, abs(level), schedule.assumed_slope)
 
     def gap(chosen: BoolArray) -> Interval:
         own = arms[0][:, chosen], arms[1][:, chosen]
@@ -240,11 +240,17 @@ def _share_start(left: Curve, right: Curve) -> bool:
     steps, (x, y) = common_losses((left, right))
     finite = usable(x) & usable(y) & (steps > 0)
     x, y = x[finite], y[finite]
-    if len(x) < START_POINTS or max(quantum(x), quantum(y)) > ALIKE_NATS:
+    if len(x) < START_POINTS:
         return False
-    rounding = max(quantum(x), quantum(y), 4.0 * float(np.spacing(np.abs(x[: START_POINTS + 1]).astype(np.float32)).max()))
     gap = (y - x)[: START_POINTS + 1]
-    return float(np.abs(gap[:START_POINTS]).max()) <= rounding or (len(gap) > START_POINTS and float(np.ptp(gap)) <= rounding)
+    stored = 4.0 * float(np.spacing(np.abs(x[: START_POINTS + 1]).astype(np.float32)).max())
+    apart = float(np.abs(gap[:START_POINTS]).max())
+    if len(gap) > START_POINTS:
+        apart = min(apart, float(np.ptp(gap)))
+    if apart > max(ALIKE_NATS, stored):  # most pairs: finding the rounding of two runs takes a hundred times as long
+        return False
+    printed = max(quantum(x), quantum(y))
+    return printed <= ALIKE_NATS and apart <= max(printed, stored)
 
 
 def _alike(left: Curve, right: Curve) -> bool:
@@ -257,13 +263,14 @@ def _alike(left: Curve, right: Curve) -> bool:
     _, (x, y) = common_losses((left, right))
     finite = usable(x) & usable(y)
     gap = (y - x)[finite]
-    if len(gap) < MIN_POINTS_ALIKE:
+    apart = np.abs(gap - median(gap)) if len(gap) else gap
+    if len(gap) < MIN_POINTS_ALIKE or np.count_nonzero(apart > 1.001 * MAX_HALF_NATS) > APART:  # no rule below allows more
         return False
     quanta = quantum(x[finite]), quantum(y[finite])
     if max(quanta) > ALIKE_NATS:
         half = 0.501 * max(quanta)
         if quanta[0] != quanta[1] and half < MAX_HALF_NATS:
-            return bool((np.abs(gap - median(gap)) <= half).all())
+            return bool((apart <= half).all())
         return float(np.ptp(gap)) <= ALIKE_NATS
     printed = max(*quanta, LEAST_STEP)
-    return int(np.count_nonzero(np.abs(gap - median(gap)) > 1.001 * printed)) <= APART
+    return int(np.count_nonzero(apart > 1.001 * printed)) <= APART

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.judging.agreement import BITS, without_assumed_floor
-from parity.judging.criteria import WIDE_MARGIN, Criteria
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision, Reason, State
 from parity.judging.evaluations.gap import ClusteredGap
 from parity.judging.evaluations.measured import LATE_SHARE, Measured
 from parity.judging.interval import Interval, Margin, interval
+from parity.judging.policy import WIDE_MARGIN, Policy
 from parity.judging.reasons import (
     ANOTHER_LOSS,
     MIN_PRINTED_STEPS,
@@ -107,7 +107,7 @@ def _without_partner(m: Measured) -> int:
 Row = tuple[State | None, str, str]  # the verdict where it decides, a reason code, its sentence
 VALUES_SHOWN = 3
 NOT_KNOWN = (
-    "As these numbers stand, with assumed run noise. Not known: whether the runs read the same batches, whether their software and "
+    "As these numbers stand, with assumed run-to-run noise. Not known: whether the runs read the same batches, whether their software and "
     "evaluation agree, and where their schedules stood."
 )
 BITS_WITHIN = 0.02  # of 1 / ln 2
@@ -137,7 +137,7 @@ class Question:
 
     arms: tuple[str, str]
     names: tuple[str, str]
-    criteria: Criteria
+    policy: Policy
     confidence: float
     margin: Margin | None
     planned_steps: int | None
@@ -192,7 +192,7 @@ def _rows(m: Measured, question: Question, grounds: tuple[Ground, ...]) -> Itera
     code = side(gap, margin.nats, question)[1] if gap and margin else None
     why = _unfinished(m, question) if m.points else None
     as_of = f"{_as_of(m, question)}; {why}, so this is no verdict on a finished training." if why else ""
-    if unknown := _noise_unknown(m, question.criteria):
+    if unknown := _noise_unknown(m, question.policy):
         yield INCONCLUSIVE, "RUN_NOISE_UNKNOWN", unknown
     if gap and margin and code == "GAP_EXCEEDS_MARGIN":
         yield _against_margin(gap, margin, question)
@@ -207,7 +207,7 @@ def _rows(m: Measured, question: Question, grounds: tuple[Ground, ...]) -> Itera
     if m.typed:
         yield (INCONCLUSIVE if code == "WITHIN_MARGIN" else None), "NUMBERS_ALONE", NOT_KNOWN
     if why:
-        decides = gap is None or (code == "WITHIN_MARGIN" and question.criteria.as_of != "accept")
+        decides = gap is None or (code == "WITHIN_MARGIN" and question.policy.as_of != "accept")
         yield (INCONCLUSIVE if decides else None), "AS_OF", as_of
     if gap and margin and code != "GAP_EXCEEDS_MARGIN":
         yield _against_margin(gap, margin, question)
@@ -241,25 +241,26 @@ def _nothing_common(m: Measured, question: Question) -> Iterator[Row]:
 
 
 def _no_evidence_for_a_pass(m: Measured, margin: Margin, question: Question) -> Iterator[Row]:
-    criteria = question.criteria
+    policy = question.policy
     if contradiction := recipe_contradicted(*zip(question.arms, m.runs, strict=True)):
         yield INCONCLUSIVE, "RECIPE_CONTRADICTED", contradiction
     if overwrote := rolled_back(question.names[1], m.runs[1], float(m.baseline.mean())):
         yield INCONCLUSIVE, "ROLLED_BACK", overwrote
     printed = max(m.steps_printed)
-    if not criteria.is_absolute and margin.nats < MIN_PRINTED_STEPS * printed:
+    if not policy.is_absolute and margin.nats < MIN_PRINTED_STEPS * printed:
         yield INCONCLUSIVE, "ROUNDED", few_digits(margin, printed)
-    if margin.rel > WIDE_MARGIN and criteria.wide_margin != "accept":
+    if margin.rel > WIDE_MARGIN and policy.wide_margin != "accept":
         yield INCONCLUSIVE, "MARGIN_WIDE", f"The margin of {margin.nats:.4f} is {percent(margin.rel)} of the loss."
-    if m.single and criteria.loss_unit == "other":
+    if m.single and policy.loss_unit == "other":
         yield INCONCLUSIVE, "TOO_FEW_RUNS", ANOTHER_LOSS
-    if m.single and criteria.assumed_noise == "reject":
+    if m.single and policy.assumed_noise == "reject":
         yield INCONCLUSIVE, "RUN_NOISE_ASSUMED", _noise_assumed(m, question)
 
 
-def _noise_unknown(m: Measured, criteria: Criteria) -> str | None:
-    """What the record says of models whose run noise nobody may assume, where the policy declares none and the runs do not show it."""
-    declared = None not in criteria.run_floors
+def _noise_unknown(m: Measured, policy: Policy) -> str | None:
+    """What the record says of models whose run-to-run noise nobody may assume, where the policy declares none and the runs do not show
+    it."""
+    declared = None not in policy.run_floors
     record = without_assumed_floor([run for arm in m.runs for run in arm])
     shown = sum(len(arm) - 1 for arm in m.runs) >= MIN_MEASURED_DF and not m.single
     return None if record is None or declared or shown or not m.points else noise_unknown(record)
@@ -272,11 +273,11 @@ def _noise_assumed(m: Measured, question: Question) -> str:
         for name, prior, runs in zip(question.names, m.priors, m.runs, strict=True)
         if level and len(runs) == 1
     ]
-    return f"Run noise was assumed ({' and '.join(own)}), not measured."
+    return f"Run-to-run noise was assumed ({' and '.join(own)}), not measured."
 
 
 def _warnings(m: Measured, question: Question) -> Iterator[Row]:
-    if m.single and m.points and question.criteria.assumed_noise != "reject":
+    if m.single and m.points and question.policy.assumed_noise != "reject":
         yield None, "RUN_NOISE_ASSUMED", _noise_assumed(m, question)
     if m.schedule.stated:
         yield None, "SCHEDULE_STATED", "That the runs came to the end of their schedule is stated, not recorded."
@@ -296,7 +297,7 @@ def _warnings(m: Measured, question: Question) -> Iterator[Row]:
 def _not_nats(m: Measured, question: Question) -> Iterator[Row]:
     base, cand = question.names
     levels = float(m.baseline.mean()), float(m.candidate.mean())
-    if not question.criteria.is_absolute and (why := no_relative_margin(levels[0], question.criteria)):
+    if not question.policy.is_absolute and (why := no_relative_margin(levels[0], question.policy)):
         yield INCONCLUSIVE, "LOSS_NOT_NATS", f"{base} is at {levels[0]:.4g} and {cand} at {levels[1]:.4g}; {why}."
     elif levels[0] and any(_has_ratio(m, ratio) for ratio in (BITS, 1.0 / BITS)):
         words = f"The losses of {cand} are {levels[1] / levels[0]:.3f} times those of {base}, which is the ratio of bits and nats."
@@ -381,11 +382,11 @@ _LIES = {
 def side(gap: Interval, margin: float, question: Question) -> tuple[State, str]:
     """The verdict and the reason code that an interval alone gives against a margin in nats."""
     lo, hi = gap.bounds(question.confidence)
-    nominal = gap.bounds(question.criteria.confidence)  # of a fail and a veto: further looks and candidates must not make them harder
+    nominal = gap.bounds(question.policy.confidence)  # of a fail and a veto: further looks and candidates must not make them harder
     if nominal[0] > margin:
         return FAIL, "GAP_EXCEEDS_MARGIN"
     if nominal[1] < -margin:
         return INCONCLUSIVE, "BETTER_THAN_BASELINE"
-    if hi < margin and (lo > -margin or not question.criteria.two_sided):
+    if hi < margin and (lo > -margin or not question.policy.two_sided):
         return PASS, "WITHIN_MARGIN"
     return INCONCLUSIVE, "CI_STRADDLES_MARGIN"

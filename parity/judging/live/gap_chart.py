@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.judging.arms import independent_runs
-from parity.judging.criteria import Criteria
 from parity.judging.curve import MAX_STEP, Curve, FloatArray, IntArray, all_usable, between, dot, rounding_of, usable
 from parity.judging.interval import determine_margin, t_quantile
 from parity.judging.live.prediction import level_at_end
+from parity.judging.policy import Policy
 from parity.judging.run_floor import Prior, RunFloor, prior_for, run_floor
 from parity.judging.window import SPIKE_SCALE_SAMPLE, Window, lag1, mad_sd, plan_window
 from parity.judging.window import THRESHOLD_SDS as SPIKE_SDS
@@ -56,7 +56,7 @@ class BinnedGap(_Bins):
 
 @frozen
 class GapBasis:
-    """Level, run floors, margin and window from the whole curves, which bins of any range need.
+    """Level, run-to-run noise, margin and window from the whole curves, which bins of any range need.
 
     `counted` are the indices of the runs that count in each arm.
     Keep it for a pair that has ended: a range of bins then reads only its own steps.
@@ -100,34 +100,34 @@ WHOLE = Range()
 def gap_basis(
     baseline: Sequence[Curve],
     candidate: Sequence[Curve],
-    criteria: Criteria,
+    policy: Policy,
     planned_steps: int | None = None,
     priors: Priors | None = None,
     *,
     independent: Sequence[Curve] | None = None,
 ) -> GapBasis:
-    """Level, run floors, margin and window of a pair, finished or not.
+    """Level, run-to-run noise, margin and window of a pair, finished or not.
 
     `independent` are the baseline's runs that count, for a caller that compares many candidates with the same baseline.
     """
     base_runs = independent_runs(baseline)[0] if independent is None else independent
     cand_runs = independent_runs(candidate)[0]
-    return _basis((baseline, candidate), (base_runs, cand_runs), _mean_arms(base_runs, cand_runs), criteria, planned_steps, priors)
+    return _basis((baseline, candidate), (base_runs, cand_runs), _mean_arms(base_runs, cand_runs), policy, planned_steps, priors)
 
 
 def _basis(
     given: tuple[Sequence[Curve], Sequence[Curve]],
     counted: tuple[Sequence[Curve], Sequence[Curve]],
     means: tuple[IntArray, FloatArray, FloatArray, IntArray],
-    criteria: Criteria,
+    policy: Policy,
     planned_steps: int | None,
     priors: Priors | None = None,
 ) -> GapBasis:
-    window = plan_window((*counted[0], *counted[1]), planned_steps, True, criteria.window_fraction).at_plan
+    window = plan_window((*counted[0], *counted[1]), planned_steps, True, policy.window_fraction).at_plan
     steps, base, _, _ = means
     level, provisional = _level(steps, base, window)
-    floors = _floors(*counted, steps, criteria, level, priors)
-    margin = None if level is None or floors is None else determine_margin(criteria, level, floors[0])
+    floors = _floors(*counted, steps, policy, level, priors)
+    margin = None if level is None or floors is None else determine_margin(policy, level, floors[0])
     left, right = (
         tuple(i for i, run in enumerate(arm) if any(run is other for other in used)) for arm, used in zip(given, counted, strict=True)
     )
@@ -144,7 +144,7 @@ def _basis(
 def binned_gap(
     baseline: Sequence[Curve],
     candidate: Sequence[Curve],
-    criteria: Criteria,
+    policy: Policy,
     wanted: Range = WHOLE,
     *,
     planned_steps: int | None = None,
@@ -156,21 +156,21 @@ def binned_gap(
 
     At each step the gap is the mean of the candidate's runs there minus the mean of the baseline's, so that a run that has just
     started does not shorten the chart; empty bins are left out. With a `basis` from the whole curves, the runs given are those that
-    count, and need only have the steps of the range. `priors` are the run floors that the verdict started from; by default those that are
-    assumed of a finished run. `confidence` is the interval's level where looks or candidates share the policy's
-    (`parity.judging.criteria`).
+    count, and need only have the steps of the range. `priors` are the run-to-run noise that the verdict started from; by default those that
+    are assumed of a finished run. `confidence` is the interval's level where looks or candidates share the policy's
+    (`parity.judging.policy`).
     """
     if wanted.bins < 1:
         raise ValueError(f"bins is {wanted.bins}; expected 1 or more")
     base_runs, cand_runs = (baseline, candidate) if basis else (independent_runs(baseline)[0], independent_runs(candidate)[0])
     means = _mean_arms(base_runs, cand_runs)
-    basis = basis or _basis((baseline, candidate), (base_runs, cand_runs), means, criteria, planned_steps, priors)
+    basis = basis or _basis((baseline, candidate), (base_runs, cand_runs), means, policy, planned_steps, priors)
     steps, base, cand, runs_2T = means
     inside = wanted.part(steps)
     edges = wanted.edges
     if edges is None and inside.start < inside.stop:
         edges = step_edges(int(steps[inside][0]), int(steps[inside][-1]), wanted.bins, log=wanted.log)
-    level = criteria.confidence if confidence is None else confidence
+    level = policy.confidence if confidence is None else confidence
     bins = _bins(steps[inside], (cand - base)[inside], runs_2T[:, inside], basis.floors, level, edges)
     return BinnedGap(
         **fields_of(bins),
@@ -225,22 +225,22 @@ def _floors(
     baseline: Sequence[Curve],
     candidate: Sequence[Curve],
     steps: IntArray,
-    criteria: Criteria,
+    policy: Policy,
     level: float | None,
     priors: Priors | None,
 ) -> tuple[RunFloor, RunFloor] | None:
-    """Run floors of both arms from the last fifth of the steps that all runs have."""
+    """Run-to-run noise of both arms from the last fifth of the steps that all runs have."""
     if level is None:
         return None
     shared = min(int(run.steps[-1]) for run in (*baseline, *candidate) if len(run.steps))
     late = steps[: int(np.searchsorted(steps, shared, side="right"))]
     late = late[-max(1, len(late) // 5) :] if len(late) else steps[-1:]
     floors = []
-    for number, (arm, declared) in enumerate(zip((baseline, candidate), criteria.run_floors, strict=True)):
+    for number, (arm, declared) in enumerate(zip((baseline, candidate), policy.run_floors, strict=True)):
         means = [(_late_mean(run, late), run.seed) for run in arm]
         known = [(mean, seed) for mean, seed in means if math.isfinite(mean)]
         rounding = rounding_of(run.rounding for run in arm)
-        prior = priors[number] if priors else prior_for(arm[0].recipe, declared, criteria, abs(level), rounding)
+        prior = priors[number] if priors else prior_for(arm[0].recipe, declared, policy, abs(level), rounding)
         floors.append(run_floor(prior, np.array([mean for mean, _ in known]), [seed for _, seed in known]))
     return floors[0], floors[1]
 

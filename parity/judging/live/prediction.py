@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from parity.judging import special
-from parity.judging.criteria import Criteria
 from parity.judging.curve import FloatArray, IntArray, Rounding, dot, median, usable
 from parity.judging.interval import Interval, Margin, determine_margin, interval
 from parity.judging.lending import Lenders
 from parity.judging.measurements import lender_for
+from parity.judging.policy import Policy
 from parity.judging.run_floor import (
     NO_LENDERS,
     Lending,
@@ -30,7 +30,8 @@ from parity.judging.run_floor import (
 from parity.judging.window import StandardError
 from parity.structure import frozen
 
-# Run noise of a comparison in training, by the judge's own rules: assumed, declared or borrowed, and measured on runs that have ended.
+# Run-to-run noise of a comparison in training, by the judge's own rules: assumed, declared or borrowed, and measured on runs that have
+# ended.
 #
 # Runs in training count for the plan (K) but measure nothing yet; nor do controls and early-stopped reruns. The verdict's floor may
 # differ. There are two degrees of freedom: those of tau today, and those that the judge's interval will have at the end.
@@ -49,7 +50,8 @@ class LiveArm:
 
 @frozen
 class RunNoise:
-    """Between-run noise of the final gap: variance of one pair (nats^2), its df today, the judge's term at the end, and the margin."""
+    """Run-to-run noise of the final gap: variance of one pair (nats^2), its df today, the judge's term at the end, and the
+    margin."""
 
     pair_variance: float
     df: float
@@ -57,18 +59,18 @@ class RunNoise:
     margin: Margin | None
 
 
-def planned_lending(names: tuple[str, str], arms: tuple[LiveArm, LiveArm], criteria: Criteria, lenders: Lenders) -> Lending:
+def planned_lending(names: tuple[str, str], arms: tuple[LiveArm, LiveArm], policy: Policy, lenders: Lenders) -> Lending:
     """What two arms (baseline, candidate) of these names may borrow before their runs say how they round."""
     baseline, candidate = (
         lender_for(name, "stochastic" if assume_stochastic(arm.recipe, arm.rounding) else "nearest", declared, lenders)
-        for name, arm, declared in zip(names, arms, criteria.run_floors, strict=True)
+        for name, arm, declared in zip(names, arms, policy.run_floors, strict=True)
     )
     return baseline, candidate
 
 
-def run_noise(arms: tuple[LiveArm, LiveArm], criteria: Criteria, level: float, lending: Lending = NO_LENDERS, seeds: int = 1) -> RunNoise:
+def run_noise(arms: tuple[LiveArm, LiveArm], policy: Policy, level: float, lending: Lending = NO_LENDERS, seeds: int = 1) -> RunNoise:
     """The noise of a pair of arms (baseline, candidate) whose baseline has a loss of `level` nats; `seeds` are those that both have."""
-    priors = priors_for(arms, criteria, level)
+    priors = priors_for(arms, policy, level)
     if lending != NO_LENDERS:
         spreads = [own_spread(np.array(arm.means), arm.seeds) for arm in arms]
         own = OwnRuns(
@@ -88,7 +90,7 @@ def run_noise(arms: tuple[LiveArm, LiveArm], criteria: Criteria, level: float, l
         pair_variance=max(today[0].tau ** 2 + today[1].tau ** 2, arms[1].runs * end.variance),
         df=known.df,
         end=end,
-        margin=determine_margin(criteria, level, today[0]),
+        margin=determine_margin(policy, level, today[0]),
     )
 
 
@@ -214,11 +216,11 @@ def _added(sums: Sequence[float], filled: int, block: IntArray, values: FloatArr
     return total
 
 
-# How a run's offset moves: how far the gap of a pair in training is from its final gap, by run noise alone.
+# How a run's offset moves: how far the gap of a pair in training is from its final gap, by run-to-run noise alone.
 #
 # o(f) offset of a pair at the share f of the plan: sd q(f), final sd 1, correlation r(f) with the final offset D(f) = Var(o(1) - o(f)) =
-# 1 + q^2 - 2 r q what run noise still adds, as a share of one pair's final variance C(f) = Var(o(f) - o(f/2)) how much the gap changes by
-# run noise alone between two trailing windows
+# 1 + q^2 - 2 r q what run-to-run noise still adds, as a share of one pair's final variance C(f) = Var(o(f) - o(f/2)) how much the gap
+# changes by run-to-run noise alone between two trailing windows
 #
 # P pairs are planned, some have come to f_j, and m have not begun. The recipes' gap has a flat prior. With a_j = 1/q_j^2, b_j = r_j/q_j:
 # final gap = sum_j c_j g_j, c_j = a_j/sum a (1 - sum b/P) + b_j/P best linear prediction; one pair: its own gap, not shrunk E = sum_j
@@ -239,7 +241,8 @@ CHANGE: Curve = ((0.0, 1.5), (0.70, 1.5), (1.0, 0.5))
 
 @frozen
 class Weights:
-    """The prediction from pairs: `weights` c_j of their gaps, and `error` E, the variance that run noise adds, as a share of one pair's."""
+    """The prediction from pairs: `weights` c_j of their gaps, and `error` E, the variance that run-to-run noise adds, as a share of one
+    pair's."""
 
     weights: tuple[float, ...]
     error: float
@@ -278,7 +281,7 @@ def _at(share: float, curve: Curve) -> float:
     return float(np.interp(share, [at for at, _ in curve], [value for _, value in curve]))
 
 
-# What will the baseline's loss be at the planned end? Margins and run floors in percent follow it, and today's loss still falls.
+# What will the baseline's loss be at the planned end? Margins and run-to-run noise in percent follow it, and today's loss still falls.
 #
 # so far   mean loss of the trailing window
 # at end   so far + s (ln(1 - w/2) - mean of ln(share) over the trailing window), s the least-squares slope of the loss on ln(share of the
@@ -324,7 +327,7 @@ def level_at_end(so_far: float, shares: FloatArray, losses: FloatArray, trailing
 # expected at the end (`level`).
 #
 # Can fail: a gap that comes or goes late. A recipe that loses more than these 25 % in the decay phase, or switches precision near the
-# end, is not expected here; nor is run noise that the family, the policy or the assumption understates.
+# end, is not expected here; nor is run-to-run noise that the family, the policy or the assumption understates.
 
 MIN_BLOCKS, MIN_FILLED = 5, 3
 BLOCK_NOISE = 1.5  # what correlation between blocks adds to a variance
@@ -436,7 +439,7 @@ def predict(
     pairs: Sequence[tuple[Progress, bool]],
     planned_pairs: int,
     arms: tuple[LiveArm, LiveArm],
-    criteria: Criteria,
+    policy: Policy,
     lending: Lending = NO_LENDERS,
     seeds: int = 1,
     confidence: float | None = None,
@@ -446,13 +449,13 @@ def predict(
     `confidence` is that of the verdict's interval, by default the policy's; looks and candidates that share its error have a higher one.
     None also where the policy has no margin yet (a noise floor that is not measured), or the loss is not above 0.
     """
-    seen = [each for state, ended in pairs if (each := _seen(state, criteria.window_fraction, ended=ended)) is not None]
+    seen = [each for state, ended in pairs if (each := _seen(state, policy.window_fraction, ended=ended)) is not None]
     if not seen:
         return None
     level = float(np.mean([each.level for each in seen]))
     if level <= 0.0:
         return None
-    noise = run_noise(arms, criteria, level, lending, seeds)
+    noise = run_noise(arms, policy, level, lending, seeds)
     if noise.margin is None:
         return None
     planned = max(planned_pairs, len(seen))
@@ -461,10 +464,10 @@ def predict(
     gap = sum(c * each.gap for c, each in zip(weights, seen, strict=True))
     share = sum(each.share for each in seen) / planned
     run = noise.pair_variance * combined.error
-    final_blocks = max(1.0, criteria.window_fraction * BLOCKS)
+    final_blocks = max(1.0, policy.window_fraction * BLOCKS)
     block = float(np.mean([each.block_variance for each in seen]))
     steps = sum(c**2 * each.gap_variance for c, each in zip(weights, seen, strict=True))
-    ahead = sum(_ahead(each.share, criteria.window_fraction) for each in seen) + (planned - len(seen))
+    ahead = sum(_ahead(each.share, policy.window_fraction) for each in seen) + (planned - len(seen))
     steps += BLOCK_NOISE * block / final_blocks * ahead / planned**2
     steps += (LATE_CHANGE * (1.0 - share) * gap) ** 2
     drift = _drift(seen, weights, noise.pair_variance, noise.margin.nats)
@@ -478,8 +481,8 @@ def predict(
         gap=gap,
         level=level,
         margin=noise.margin.nats,
-        half_width=verdict.half_width(confidence or criteria.confidence),
-        two_sided=criteria.two_sided,
+        half_width=verdict.half_width(confidence or policy.confidence),
+        two_sided=policy.two_sided,
         stays=Scenario(mean=gap, variances=spread, weights=chances),
         drifts=Scenario(mean=gap + drift.mean, variances=spread + drift.variance, weights=chances),
         drift_weight=drift.weight,

@@ -12,7 +12,7 @@ from parity.wording import interval_words, likely, nats_decimals, percent, signe
 #
 # harm        P(the judge fails it) > 99 %             its whole interval at the planned end would be above the margin
 # futility    P(the judge passes it) < 1 %             by its gap, with the registered runs; and
-#             P(gap < min(margin, 2 h)) < 1 %          h: the verdict's half-width; run noise alone explains no such gap
+#             P(gap < min(margin, 2 h)) < 1 %          h: the verdict's half-width; run-to-run noise alone explains no such gap
 # both        P(the judge passes it | drifts) < 1.5 %  even if the gap goes on as it has changed so far
 # on course   P(the judge passes it) > 90 %            a forecast, never a pass
 # applied     every 2.5 % of the plan from 10 % on
@@ -21,12 +21,12 @@ from parity.wording import interval_words, likely, nats_decimals, percent, signe
 # less than 1 % would have passed, however often the rules are applied. benchmarks/live.py simulates it, also with offsets that move in
 # other ways. After a stop the final gap is only forecast, because its window was never trained. Can fail: see `prediction`.
 
-State = Literal["open", "on_course", "futile", "harmful"]
+State = Literal["open", "on_course", "futile", "will_fail"]
 
 HARM_ERROR, FUTILITY_ERROR, DRIFT_ERROR, ON_COURSE = 0.01, 0.01, 0.015, 0.90
 FIRST_FORECAST, FORECAST_EVERY = BLOCKS // 10, BLOCKS // 40  # blocks
 FORECAST = 0.90
-ENDED_BY: tuple[State, ...] = ("futile", "harmful")
+ENDED_BY: tuple[State, ...] = ("futile", "will_fail")
 
 
 @frozen
@@ -94,7 +94,7 @@ def state_of(prediction: Prediction, looks_left: int = 0) -> State:
     passes = prediction.passes
     if passes < FUTILITY_ERROR and prediction.passes_if(prediction.drifts) < DRIFT_ERROR:
         if prediction.fails > 1.0 - HARM_ERROR:
-            return "harmful"
+            return "will_fail"
         if not looks_left and prediction.below(min(prediction.margin, 2.0 * prediction.half_width)) < FUTILITY_ERROR:
             return "futile"
     return "on_course" if passes > ON_COURSE else "open"
@@ -106,7 +106,7 @@ _LEADS: Mapping[State, str] = {
     "open": "Still open",
     "on_course": "On course to pass, which is a forecast and no verdict",
     "futile": "Futile: it can hardly pass any more",
-    "harmful": "Hopeless: the final gap is surely above the margin",
+    "will_fail": "Will fail: the final gap is surely above the margin",
 }
 NOTHING_YET = "No forecast yet: the first one comes once both arms have trained a tenth of the planned steps."
 

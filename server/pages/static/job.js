@@ -125,7 +125,7 @@ function follow() {
     }
   });
   source.addEventListener("alive", () => { heardAt = Date.now(); });
-  for (const kind of ["metric", "run", "verdict", "status", "forecast", "futile", "hopeless", "reload"]) {
+  for (const kind of ["metric", "run", "verdict", "status", "forecast", "futile", "will_fail", "reload"]) {
     source.addEventListener(kind, (event) => {
       heardAt = Date.now();
       lastEvent = event.lastEventId || lastEvent;

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import Verdict, judge
 
 Runs = Sequence[Curve]
@@ -28,7 +28,7 @@ class Case:
 
     def judged(self) -> Verdict:
         """The verdict."""
-        policy = criteria_from_mapping({"schedule": "decayed", **self.policy})
+        policy = policy_from_mapping({"schedule": "decayed", **self.policy})
         named = {"baseline_name": self.names[0]} if self.names else {}
         name = self.names[1] if self.names else "candidate"
         return judge(list(self.base), {name: list(self.cand)}, policy, **named, **self.options)[0]

@@ -1,4 +1,4 @@
-"""Copies and forks given as runs of their own: they must not measure the run noise."""
+"""Copies and forks given as runs of their own: they must not measure the run-to-run noise."""
 
 from collections.abc import Callable
 
@@ -39,7 +39,7 @@ def forked(run: Curve, other: Curve, share: float) -> Curve:
 
 
 def replicates(copy: Copy) -> Build:
-    """Both arms with two copies of their only run, under a policy that wants the run noise measured."""
+    """Both arms with two copies of their only run, under a policy that wants the run-to-run noise measured."""
 
     def build(runs: Runs) -> Case:
         arms = [[run, *(copy(run, number, runs[2:]) for number in (1, 2))] for run in runs[:2]]

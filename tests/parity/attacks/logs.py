@@ -88,7 +88,7 @@ def other_context(runs: Runs) -> Case:
 
 
 def stated(rounding: str | None) -> Build:
-    """An arm whose rounding is as given: where it is not, the run noise that is assumed is wider than 0.3 % of the loss."""
+    """An arm whose rounding is as given: where it is not, the run-to-run noise that is assumed is wider than 0.3 % of the loss."""
 
     def build(runs: Runs) -> Case:
         cand = curve_from_arrays(runs[1].steps, runs[1].loss, rounding=rounding)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import numpy as np
 from parity.judging.curve import Curve, curve_from_arrays
 from tests.parity.attacks.case import Runs
 
-RUN_SD, PAIR_SD, LEVEL, BATCH_SD = 0.0004, 0.0011, 3.28, 0.08  # shares of the loss as in run floors of the 124 M family
+RUN_SD, PAIR_SD, LEVEL, BATCH_SD = 0.0004, 0.0011, 3.28, 0.08  # shares of the loss as in run-to-run noise of the 124 M family
 
 
 def groups(reruns: Sequence[Curve]) -> list[Runs]:

@@ -238,8 +238,8 @@ ATTACKS = (
         honest=plain,
     ),
     Attack(
-        what="a policy with run floors of nearly nothing",
-        build=loose({"baseline_run_floor": "0.000001%", "candidate_run_floor": "0.000001%"}),
+        what="a policy with run-to-run noise of nearly nothing",
+        build=loose({"baseline_run_noise": "0.000001%", "candidate_run_noise": "0.000001%"}),
         codes=("POLICY_UNUSUAL",),
         may_pass=True,
     ),

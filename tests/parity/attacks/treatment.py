@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.floors import read_floors
+from parity.judging.noise_table import read_noise_table
 from tests.parity.attacks.case import Attack, Build, Case, Runs, kept, margin_of, raised, with_loss
 
 FIRST = 11.0712  # not ln V of a vocabulary that is a multiple of 64
@@ -89,7 +89,8 @@ def evaluated(worse: float, until: float = 1.0) -> dict[str, object]:
 
 
 def broken_yardstick(margins: float) -> Build:
-    """A margin of three run floors of five baseline runs, of which one is so many margins off; the candidates are worse by 1.5 margins."""
+    """A margin of three run-to-run noise of five baseline runs, of which one is so many margins off; the candidates are worse by 1.5
+    margins."""
 
     def build(runs: Runs) -> Case:
         base = [*runs[:4], raised(runs[4], 0.0, margins)]
@@ -100,13 +101,13 @@ def broken_yardstick(margins: float) -> Build:
 
 
 def table_of(share: float) -> Build:
-    """A table of reruns with this run floor, where assumed noise is rejected."""
+    """A noise table with this run-to-run noise, where assumed noise is rejected."""
 
     def build(runs: Runs) -> Case:
         level = float(runs[0].loss[-350:].mean())
         rows = [f"mine,g{n},9,{level},{share * level * (1 + n / 100)},nearest" for n in range(4)]
-        floors = read_floors("\n".join(["family,group,runs,mean_loss,sd,rounding", *rows]))
-        options = {"assume_complete": True, "floors": floors, "families": {"baseline": "mine", "candidate": "mine"}}
+        noise_table = read_noise_table("\n".join(["family,group,runs,mean_loss,sd,rounding", *rows]))
+        options = {"assume_complete": True, "noise_table": noise_table, "families": {"baseline": "mine", "candidate": "mine"}}
         policy = {"margin": "1%", "assumed_noise": "reject"}
         return Case(base=[runs[0]], cand=[runs[1]], policy=policy, options=options)
 
@@ -187,20 +188,20 @@ ATTACKS = (
         codes=("MARGIN_UNDETERMINED",),
     ),
     Attack(
-        what="a table of reruns with floors of 0.001 %, assumed noise rejected",
+        what="a noise table with noise_table of 0.001 %, assumed noise rejected",
         build=table_of(1e-5),
         codes=("RUN_NOISE_ASSUMED",),
-        twin="a table of reruns with floors of 0.04 %",
+        twin="a noise table with noise_table of 0.04 %",
         honest=table_of(4e-4),
     ),
     Attack(
-        what="floors of 0.02 % on 1,000,000 degrees of freedom and a confidence of 90 %",
-        build=policy_of(baseline_run_floor="0.02%", candidate_run_floor="0.02%", run_floor_df=1e6, confidence=0.9),
+        what="noise_table of 0.02 % on 1,000,000 degrees of freedom and a confidence of 90 %",
+        build=policy_of(baseline_run_noise="0.02%", candidate_run_noise="0.02%", run_noise_df=1e6, confidence=0.9),
         codes=("POLICY_UNUSUAL",),
         may_pass=True,
     ),
     Attack(
-        what="an assumed floor on 1,000 degrees of freedom", build=policy_of(run_floor_df=1000), codes=("POLICY_UNUSUAL",), may_pass=True
+        what="an assumed floor on 1,000 degrees of freedom", build=policy_of(run_noise_df=1000), codes=("POLICY_UNUSUAL",), may_pass=True
     ),
     *(
         Attack(

@@ -96,8 +96,8 @@ def test_a_pass_as_of_a_point_exits_3_unless_the_policy_accepts_it(tmp_path: Pat
     code, out, _ = run(*common, "--margin", "3%")
     assert (code, out.startswith("◇ INCONCLUSIVE  No loss beyond the margin as of step 1,499; "), "AS_OF" in out) == (3, True, True)
     policy = tmp_path / "parity.yaml"
-    policy.write_text("criteria: {margin: 3%, as_of: accept}\n")
-    code, out, _ = run(*common, "--criteria", str(policy))
+    policy.write_text("policy: {margin: 3%, as_of: accept}\n")
+    code, out, _ = run(*common, "--policy", str(policy))
     assert (code, out.startswith("● PASS  You may switch to mxfp8, as of step 1,499."), "AS_OF" in out) == (0, True, True)
     code, out, _ = run("compare", files["fp8"], files["nvfp4"], "--planned-steps", "3000", "--margin", "0.1%", *nearest("fp8", "nvfp4"))
     assert (code, "As of step 1,499 it is" in out) == (1, True)
@@ -127,7 +127,7 @@ def stopped(files: dict[str, str], folder: Path, name: str, number: int, share: 
     return str(path)
 
 
-def test_noise_runs_measure_run_noise_and_are_in_the_bundle(tmp_path: Path, files: dict[str, str], run: Run) -> None:
+def test_short_reruns_measure_run_noise_and_are_in_the_bundle(tmp_path: Path, files: dict[str, str], run: Run) -> None:
     bundle = tmp_path / "case.zip"
     noise = [f"baseline={stopped(files, tmp_path, 'fp8', 1)}", f"mxfp8={stopped(files, tmp_path, 'mxfp8', 2)}"]
     common = (
@@ -143,7 +143,7 @@ def test_noise_runs_measure_run_noise_and_are_in_the_bundle(tmp_path: Path, file
         "--recipe",
         "mxfp8=mxfp8",
     )
-    options = [word for one in noise for word in ("--noise-run", one)]
+    options = [word for one in noise for word in ("--short-rerun", one)]
     code, out, _ = run(*common, *options, "--bundle", str(bundle), "--json")
     (entry,) = json.loads(out)["verdicts"]
     assert code == 0
@@ -152,14 +152,14 @@ def test_noise_runs_measure_run_noise_and_are_in_the_bundle(tmp_path: Path, file
         assert entry["tau"][arm]["early_stopped"]["runs"] == 1
         assert entry["tau"][arm]["early_stopped"]["stop"] == pytest.approx(0.5)
         assert entry[arm]["runs"] == 1
-    assert [noted["recipe"] for noted in entry["inputs"]["noise_runs"]["candidate"]] == ["mxfp8"]
+    assert [noted["recipe"] for noted in entry["inputs"]["short_reruns"]["candidate"]] == ["mxfp8"]
     assert run("verify", str(bundle))[0] == 0
     for form in (("-v",), ("--markdown",)):
         words = " ".join(run(*common, *options, *form)[1].split())
         assert "from 1 rerun of fp8 stopped at 50 % (df 0.847) and 1 rerun of mxfp8 stopped at 50 %" in words
 
 
-def test_a_noise_run_that_is_a_copy_or_complete_is_named(tmp_path: Path, files: dict[str, str], run: Run) -> None:
+def test_a_short_rerun_that_is_a_copy_or_complete_is_named(tmp_path: Path, files: dict[str, str], run: Run) -> None:
     half = Path(files["fp8"]).read_text().splitlines()[:751]
     (tmp_path / "half.csv").write_text("\n".join(half) + "\n")
     common = (
@@ -175,26 +175,30 @@ def test_a_noise_run_that_is_a_copy_or_complete_is_named(tmp_path: Path, files: 
     )
     (plain,) = json.loads(run(*common)[1])["verdicts"]
     for noise, word in ((str(tmp_path / "half.csv"), "equal as printed"), (files["fp8_again"], "a further run of fp8")):
-        (entry,) = json.loads(run(*common, "--noise-run", f"fp8={noise}")[1])["verdicts"]
-        assert word in next(reason["sentence"] for reason in entry["reasons"] if reason["code"] == "NOISE_RUNS_LEFT_OUT")
+        (entry,) = json.loads(run(*common, "--short-rerun", f"fp8={noise}")[1])["verdicts"]
+        assert word in next(reason["sentence"] for reason in entry["reasons"] if reason["code"] == "SHORT_RERUNS_LEFT_OUT")
         assert entry["tau"] == plain["tau"]
 
 
 @pytest.mark.parametrize(
     ("value", "word"),
-    [("x.csv", "--noise-run is 'x.csv'; expected NAME=FILE"), ("fp9=x.csv", "no arm is called 'fp9'"), ("fp8=nofile.csv", "no such file")],
+    [
+        ("x.csv", "--short-rerun is 'x.csv'; expected NAME=FILE"),
+        ("fp9=x.csv", "no arm is called 'fp9'"),
+        ("fp8=nofile.csv", "no such file"),
+    ],
 )
-def test_a_noise_run_of_no_arm_is_refused(value: str, word: str, files: dict[str, str], run: Run) -> None:
-    code, out, err = run("compare", files["fp8"], files["mxfp8"], "--noise-run", value)
+def test_a_short_rerun_of_no_arm_is_refused(value: str, word: str, files: dict[str, str], run: Run) -> None:
+    code, out, err = run("compare", files["fp8"], files["mxfp8"], "--short-rerun", value)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert word in err
 
 
-def test_more_than_16_noise_runs_of_an_arm_are_refused_before_they_are_read(files: dict[str, str], run: Run) -> None:
-    many = [word for number in range(17) for word in ("--noise-run", f"baseline=none{number}.csv")]
+def test_more_than_16_short_reruns_of_an_arm_are_refused_before_they_are_read(files: dict[str, str], run: Run) -> None:
+    many = [word for number in range(17) for word in ("--short-rerun", f"baseline=none{number}.csv")]
     code, out, err = run("compare", files["fp8"], files["mxfp8"], *many)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "--noise-run: fp8 has 17 noise runs; expected at most 16 per arm" in err
+    assert "--short-rerun: fp8 has 17 short reruns; expected at most 16 per arm" in err
 
 
 def test_equal_file_names_get_their_folders(tmp_path: Path, files: dict[str, str], run: Run) -> None:
@@ -211,8 +215,8 @@ def test_equal_file_names_get_their_folders(tmp_path: Path, files: dict[str, str
 
 def test_a_policy_file_and_flags_over_it(tmp_path: Path, files: dict[str, str], run: Run) -> None:
     policy = tmp_path / "parity.yaml"
-    policy.write_text("job: {anything: 1}\ncriteria: {profile: fp8-grade, confidence: 0.9}\n")
-    common = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--schedule", "decayed", "--json", "--criteria", str(policy))
+    policy.write_text("job: {anything: 1}\npolicy: {profile: fp8-grade, confidence: 0.9}\n")
+    common = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--schedule", "decayed", "--json", "--policy", str(policy))
     entry = json.loads(run("compare", *common)[1])["verdicts"][0]
     assert (entry["profile"], entry["gap"]["confidence"]) == ("fp8-grade", 0.9)
     entry = json.loads(run("compare", *common, "--margin", "2%")[1])["verdicts"][0]
@@ -247,15 +251,15 @@ BAD = {
     "context of no arm": (("{fp8}", "{mxfp8}", "--context", "x:engine=y"), "no arm is called 'x'"),
     "stdin twice": (("-", "-"), "stdin can be read only once"),
     "both forms": (("{fp8}", "{mxfp8}", "--json", "--markdown"), "exclude each other"),
-    "policy missing": (("{fp8}", "{mxfp8}", "--criteria", "none.yaml"), "none.yaml: cannot be read"),
-    "policy broken": (("{fp8}", "{mxfp8}", "--criteria", "{broken}"), "not valid YAML"),
-    "policy empty": (("{fp8}", "{mxfp8}", "--criteria", "{empty}"), "no `criteria:` with keys"),
+    "policy missing": (("{fp8}", "{mxfp8}", "--policy", "none.yaml"), "none.yaml: cannot be read"),
+    "policy broken": (("{fp8}", "{mxfp8}", "--policy", "{broken}"), "not valid YAML"),
+    "policy empty": (("{fp8}", "{mxfp8}", "--policy", "{empty}"), "no `policy:` with keys"),
 }
 
 
 @pytest.mark.parametrize("case", list(BAD))
 def test_bad_usage_is_one_line_and_exit_code_2(case: str, tmp_path: Path, files: dict[str, str], run: Run) -> None:
-    (tmp_path / "broken.yaml").write_text("criteria: {margin: [")
+    (tmp_path / "broken.yaml").write_text("policy: {margin: [")
     (tmp_path / "empty.yaml").write_text("job: 1\n")
     places = {**files, "folder": str(tmp_path), "broken": str(tmp_path / "broken.yaml"), "empty": str(tmp_path / "empty.yaml")}
     arguments, message = BAD[case]

@@ -50,10 +50,10 @@ def test_calibrate(data: Path, run: Run) -> None:
         (("plan", "--level", "0", "--planned-steps", "100"), "level is 0.0"),
         (("plan", "--level", "3", "--planned-steps", "100", "--profile", "noise-floor"), "noise-floor margin"),
         (("plan", "--level", "3"), "is missing"),
-        (("plan", "--planned-steps", "1000", "--stop-at", "0.4"), "--stop-at is 0.4 without --noise-runs"),
-        (("plan", "--planned-steps", "1000", "--noise-runs", "3", "--stop-at", "0.3"), "--stop-at is 0.3; expected a share"),
-        (("plan", "--planned-steps", "1000", "--noise-runs", "17"), "--noise-runs is '17'; expected a whole number from 0 to 16"),
-        (("plan", "--planned-steps", "1000", "--noise-runs", "3", "--budget", "9000 steps"), "is what --budget chooses"),
+        (("plan", "--planned-steps", "1000", "--stop-at", "0.4"), "--stop-at is 0.4 without --short-reruns"),
+        (("plan", "--planned-steps", "1000", "--short-reruns", "3", "--stop-at", "0.3"), "--stop-at is 0.3; expected a share"),
+        (("plan", "--planned-steps", "1000", "--short-reruns", "17"), "--short-reruns is '17'; expected a whole number from 0 to 16"),
+        (("plan", "--planned-steps", "1000", "--short-reruns", "3", "--budget", "9000 steps"), "is what --budget chooses"),
         (
             ("plan", "--level", "3", "--planned-steps", "100", "--candidate-recipe", "fp4"),
             "--candidate-recipe is 'fp4'; expected one of f32",
@@ -68,9 +68,9 @@ def test_calibrate(data: Path, run: Run) -> None:
         (("plan", "--planned-steps", "1000", "--family", "any-decodr"), "did you mean any-decoder?"),
         (("plan", "--planned-steps", "1000", "--family", "third=modded"), "no arm is called 'third'; the arms are baseline, candidate"),
         (("plan", "--planned-steps", "1000", "--family", "baseline="), "--family is 'baseline='; expected NAME or ARM=NAME"),
-        (("plan", "--planned-steps", "1000", "--floors", "{data}/x.csv"), "without --family"),
-        (("plan", "--planned-steps", "1000", "--family", "a", "--floors", "{data}/nowhere.csv"), "nowhere.csv: cannot be read"),
-        (("plan", "--planned-steps", "1000", "--family", "a", "--floors", "{data}/nanogpt_reruns.npz"), "cannot be read (not UTF-8"),
+        (("plan", "--planned-steps", "1000", "--noise-table", "{data}/x.csv"), "without --family"),
+        (("plan", "--planned-steps", "1000", "--family", "a", "--noise-table", "{data}/nowhere.csv"), "nowhere.csv: cannot be read"),
+        (("plan", "--planned-steps", "1000", "--family", "a", "--noise-table", "{data}/nanogpt_reruns.npz"), "cannot be read (not UTF-8"),
         (("plan", "--planned-steps", "1000", "--budget", "200"), "--budget is '200'; expected device hours"),
         (("plan", "--planned-steps", "1000", "--budget", "0 hours"), "--budget is '0 hours', which is not a number above 0"),
         (("plan", "--planned-steps", "1000", "--budget=-5 steps"), "--budget is '-5 steps', which is not a whole number of steps from 1"),
@@ -134,26 +134,26 @@ def test_plan_with_a_budget_answers_for_the_budget(run: Run) -> None:
 
 
 def test_plan_borrows_from_a_family_of_a_table(run: Run, tmp_path: Path) -> None:
-    table = tmp_path / "floors.csv"
+    table = tmp_path / "noise.csv"
     rows = [f"ours,g{number},4,2.40,{0.0007 + 0.0001 * number},nats,nearest" for number in range(5)]
     table.write_text("family,group,runs,mean_loss,sd,unit,rounding\n" + "\n".join(rows) + "\n")
     arguments = ("plan", "--planned-steps", "5000", "--margin", "0.25%", "--baseline-recipe", "fp8", "--candidate-recipe", "mxfp8")
     assert run(*arguments)[0] == EXIT_CODES["inconclusive"]
-    code, out, _ = run(*arguments, "--family", "ours", "--floors", str(table), "--json")
+    code, out, _ = run(*arguments, "--family", "ours", "--noise-table", str(table), "--json")
     document = json.loads(out)
     assert (code, document["unit"], document["noise_basis"]) == (0, "nats", "borrowed")
-    code, out, _ = run(*arguments, "--family", "candidate=ours", "--floors", str(table), "--json")
+    code, out, _ = run(*arguments, "--family", "candidate=ours", "--noise-table", str(table), "--json")
     assert [arm["basis"] for arm in json.loads(out)["run_noise"]] == ["assumed", "borrowed from ours"]
 
 
 def test_a_plan_with_reruns_that_stop_early_has_their_cost_and_both_half_widths(run: Run) -> None:
     pair = ("plan", "--planned-steps", "10000", "--margin", "0.5%", "--baseline-recipe", "fp8", "--candidate-recipe", "nvfp4")
-    code, out, _ = run(*pair, "--noise-runs", "3", "--stop-at", "0.4", "--json")
+    code, out, _ = run(*pair, "--short-reruns", "3", "--stop-at", "0.4", "--json")
     document = json.loads(out)
-    assert (code, document["run_steps"], document["design"]["noise_runs"]) == (3, 44_000, 3)
+    assert (code, document["run_steps"], document["design"]["short_reruns"]) == (3, 44_000, 3)
     both = document["early_stops"]
     assert document["half_width"] == both["half_width"] > both["replicates_half_width"]
-    text = " ".join(run(*pair, "--noise-runs", "3", "--stop-at", "0.4")[1].split())
+    text = " ".join(run(*pair, "--short-reruns", "3", "--stop-at", "0.4")[1].split())
     assert "with 3 reruns per arm that stop at 40 %" in text
     assert "do not pay here" in text
 

@@ -38,7 +38,7 @@ def typed(files: dict[str, str], *names: str) -> tuple[str, ...]:
 
 
 def test_a_kept_comparison_is_the_typed_one(kept: Callable[..., str], files: dict[str, str], run: Run) -> None:
-    file = kept(of("fp8", "mxfp8", "nvfp4"), criteria={"margin": "1 %"})
+    file = kept(of("fp8", "mxfp8", "nvfp4"), policy={"margin": "1 %"})
     code, out, _ = run("compare", file, "--json")
     assert (code, json.loads(out)) == (1, json.loads(run("compare", *typed(files, "fp8", "mxfp8", "nvfp4"), "--margin", "1 %")[1]))
 
@@ -51,8 +51,8 @@ def test_what_is_typed_counts_more(kept: Callable[..., str], files: dict[str, st
 
 
 def test_a_policy_of_its_own_counts_more_than_that_of_the_file(kept: Callable[..., str], tmp_path: Path, run: Run) -> None:
-    (tmp_path / "strict.yaml").write_text('criteria: {margin: "0.25%"}')
-    file = kept({"own": of("fp8", "mxfp8") | {"criteria": "strict.yaml"}, "shared": of("fp8", "mxfp8")}, criteria={"margin": "1%"})
+    (tmp_path / "strict.yaml").write_text('policy: {margin: "0.25%"}')
+    file = kept({"own": of("fp8", "mxfp8") | {"policy": "strict.yaml"}, "shared": of("fp8", "mxfp8")}, policy={"margin": "1%"})
     margins = {}
     for name in ("own", "shared"):
         (verdict,) = json.loads(run("compare", f"{file}:{name}", "--json")[1])["verdicts"]
@@ -61,7 +61,7 @@ def test_a_policy_of_its_own_counts_more_than_that_of_the_file(kept: Callable[..
 
 
 def test_several_are_judged_one_by_one(kept: Callable[..., str], run: Run) -> None:
-    file = kept({"a": of("fp8", "mxfp8"), "b": of("fp8", "nvfp4")}, criteria={"margin": "1 %"})
+    file = kept({"a": of("fp8", "mxfp8"), "b": of("fp8", "nvfp4")}, policy={"margin": "1 %"})
     code, out, _ = run("compare", file, "--json")
     both = json.loads(out)["verdicts"]
     assert (code, [each["verdict"] for each in both]) == (1, ["pass", "fail"])

@@ -11,7 +11,7 @@ import typer
 
 from parity.cli.application import app
 from parity.cli.terminal import EXIT_CODES, Group
-from parity.judging.criteria import PROFILES
+from parity.judging.policy import PROFILES
 from parity.recipes import RECIPES
 from parity.version import VERSION
 

@@ -35,12 +35,12 @@ FILES = {
     "bad.zip": "PK",
     "broken.yaml": "x: [\n",
     "list.yaml": "- 1\n",
-    "nocriteria.yaml": "job: {}\n",
-    "typo.yaml": "job: {a: 1}\ncriteria: {margn: 1%}\n",
-    "key.yaml": "job: {a: 1}\ncriteria: {margin: 1%}\nbaselin: {name: x}\n",
-    "gate.yaml": "job: {a: 1}\ncriteria: {margin: 1%}\ngate: {on_infra: maybe}\n",
-    "date.yaml": "job: {a: 2026-01-01}\ncriteria: {margin: 1%}\n",
-    "job.yaml": "job: {a: 1}\ncriteria: {margin: 1%}\n",
+    "nopolicy.yaml": "job: {}\n",
+    "typo.yaml": "job: {a: 1}\npolicy: {margn: 1%}\n",
+    "key.yaml": "job: {a: 1}\npolicy: {margin: 1%}\nbaselin: {name: x}\n",
+    "gate.yaml": "job: {a: 1}\npolicy: {margin: 1%}\ngate: {on_infra: maybe}\n",
+    "date.yaml": "job: {a: 2026-01-01}\npolicy: {margin: 1%}\n",
+    "job.yaml": "job: {a: 1}\npolicy: {margin: 1%}\n",
 }
 
 # What is typed, the exit code, and the line after "parity: ".
@@ -247,31 +247,31 @@ MISTAKES = [
     ("compare fp8.csv mxfp8.csv --figure out.txt", 2, "out.txt: expected a name ending in .png, .svg, .pdf"),
     ("compare fp8.csv mxfp8.csv --junit nowhere/out.xml", 2, "nowhere/out.xml: cannot be written (no such file or folder)"),
     ("compare fp8.csv mxfp8.csv --bundle folder", 2, "folder: cannot be written (it is a directory)"),
-    ("compare fp8.csv mxfp8.csv --criteria nofile.yaml", 2, "nofile.yaml: cannot be read (no such file or folder); expected a YAML file"),
+    ("compare fp8.csv mxfp8.csv --policy nofile.yaml", 2, "nofile.yaml: cannot be read (no such file or folder); expected a YAML file"),
     (
-        "compare fp8.csv mxfp8.csv --criteria broken.yaml",
+        "compare fp8.csv mxfp8.csv --policy broken.yaml",
         2,
         "broken.yaml, line 2: not valid YAML; check brackets, quotes and indentation there",
     ),
     (
-        "compare fp8.csv mxfp8.csv --criteria list.yaml",
+        "compare fp8.csv mxfp8.csv --policy list.yaml",
         2,
-        "list.yaml: no `criteria:` with keys below it; expected such as criteria: {margin: 1.0%}",
+        "list.yaml: no `policy:` with keys below it; expected such as policy: {margin: 1.0%}",
     ),
     (
-        "compare fp8.csv mxfp8.csv --criteria typo.yaml",
+        "compare fp8.csv mxfp8.csv --policy typo.yaml",
         2,
         (
-            "criteria.margn: unknown key; expected one of profile, margin, confidence, window_fraction, min_points, "
-            "assumed_noise, two_sided, pairing, baseline_run_floor, candidate_run_floor, run_floor_df, run_floor_evidence, "
-            "may_differ, gates, accuracy_margin_points, early_stop, validation, looks, question, "
+            "policy.margn: unknown key; expected one of profile, margin, confidence, window_fraction, min_points, "
+            "assumed_noise, two_sided, pairing, baseline_run_noise, candidate_run_noise, run_noise_df, run_noise_evidence, "
+            "may_differ, checks, accuracy_margin_points, early_stop, validation, looks, question, "
             "schedule, start, as_of, wide_margin, loss_unit; did you mean margin?"
         ),
     ),
     (
-        "compare fp8.csv mxfp8.csv --gate acuracy",
+        "compare fp8.csv mxfp8.csv --check acuracy",
         2,
-        "--gate is 'acuracy'; expected one of grad_norm, spikes, validation_loss, accuracy, net_speedup; did you mean accuracy?",
+        "--check is 'acuracy'; expected one of grad_norm, spikes, validation_loss, accuracy, net_speedup; did you mean accuracy?",
     ),
     (
         "compare fp8.csv mxfp8.csv --evaluation mxpf8=acc.csv",
@@ -311,12 +311,12 @@ MISTAKES = [
     ("plan --level 2.7 --planned-steps 1000 --autocorrelation 1", 2, "--autocorrelation is 1.0; expected 0 to below 1"),
     ("plan --level nan --planned-steps 1000", 2, "--level is nan; expected more than 0"),
     ("submit nofile.yaml", 2, "nofile.yaml: cannot be read (no such file or folder); expected a YAML file"),
-    ("submit list.yaml", 2, "list.yaml: is not a job file; expected the keys `job:` and `criteria:`"),
-    ("submit nocriteria.yaml", 2, "nocriteria.yaml: `criteria:` is missing or has no keys below it; compare with examples/demo.yaml"),
+    ("submit list.yaml", 2, "list.yaml: is not a job file; expected the keys `job:` and `policy:`"),
+    ("submit nopolicy.yaml", 2, "nopolicy.yaml: `policy:` is missing or has no keys below it; compare with examples/demo.yaml"),
     (
         "submit key.yaml",
         2,
-        "key.yaml: unknown key 'baselin'; expected job, criteria, baseline, gate, tags or search; did you mean baseline?",
+        "key.yaml: unknown key 'baselin'; expected job, policy, baseline, gate, tags or search; did you mean baseline?",
     ),
     ("submit broken.yaml", 2, "broken.yaml, line 2: not valid YAML; check brackets, quotes and indentation there"),
     (
@@ -380,7 +380,7 @@ MISTAKES = [
         2,
         (
             "--profile is 'step-noise'; expected one of nvfp4, nvfp4-decay, fp8-grade, bf16-bar, noise-floor; step noise "
-            "is reported in every headline but never a gate"
+            "is reported in every headline but never decides"
         ),
     ),
     ("compare fp8.csv mxfp8.csv --evaluation mxfp8=nofile.csv", 2, "nofile.csv: no such file; check the path"),

@@ -93,7 +93,7 @@ def test_the_printed_step(text: str, step: float) -> None:
         ("a=2.2 a=2.3", "a was given twice"),
         ("a=2.2 b=2.3 --seeds 1", "--seeds needs runs in files"),
         ("a=2.2 b=2.3 --planned-steps 100", "--planned-steps needs runs in files"),
-        ("a=2.2 b=2.3 --gate accuracy", "--gate needs training curves"),
+        ("a=2.2 b=2.3 --check accuracy", "--check needs training curves"),
         ("a=2.2 b=2.3 --tokens 0", "--tokens is 0; expected the tokens"),
         ("a=2.2 b=2.3 --tokens nan", "--tokens is nan; expected the tokens"),
         ("a=2.2 b=2.3 --recipe c=fp8", "--recipe: no arm is called 'c'"),

@@ -13,10 +13,10 @@ from parity.cli.watching import command, print_outlook
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.design.experiment import Design
 from parity.design.plan import one_line, plan, plan_document
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 
 Run = Callable[..., tuple[int, str, str]]
-NARROW, WIDE = criteria_from_mapping({"margin": "0.5%"}), criteria_from_mapping({"margin": "2%"})
+NARROW, WIDE = policy_from_mapping({"margin": "0.5%"}), policy_from_mapping({"margin": "2%"})
 
 
 def answer(*policies: Any, **changes: Any) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def answer(*policies: Any, **changes: Any) -> dict[str, Any]:
 
 
 def printed(monkeypatch: pytest.MonkeyPatch, reply: object, *, quiet: bool = False) -> list[str]:
-    def respond(_client: Client, _job: object, _criteria: object, *, baseline: object) -> object:
+    def respond(_client: Client, _job: object, _policy: object, *, baseline: object) -> object:
         assert baseline == {"name": "fp8"}
         if isinstance(reply, Exception):
             raise reply
@@ -40,7 +40,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, reply: object, *, quiet: bool = Fal
     file = io.StringIO()
     with Client("http://127.0.0.1:9") as client:
         print_outlook(
-            client, "parity.yaml", {"job": {}, "criteria": {}, "baseline": {"name": "fp8"}}, Console(file=file, quiet=quiet, width=80)
+            client, "parity.yaml", {"job": {}, "policy": {}, "baseline": {"name": "fp8"}}, Console(file=file, quiet=quiet, width=80)
         )
     return file.getvalue().splitlines()
 
@@ -48,7 +48,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, reply: object, *, quiet: bool = Fal
 def test_the_line_has_the_call_that_shows_what_would_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     (line,) = printed(monkeypatch, answer(NARROW))
     assert "margin 0.5 %, one run per arm" in line
-    assert "`parity plan --criteria parity.yaml --planned-steps 5000 --baseline-recipe fp8 --candidate-recipe nvfp4`" in line
+    assert "`parity plan --policy parity.yaml --planned-steps 5000 --baseline-recipe fp8 --candidate-recipe nvfp4`" in line
 
 
 def test_a_job_that_decides_has_no_advice_and_several_candidates_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,10 +68,10 @@ def test_noise_from_the_record_has_the_advice_instead_of_a_call_without_it(monke
 
 
 def test_the_call_gives_the_same_chances(run: Run, tmp_path: Path) -> None:
-    reruns = {"baseline_runs": 2, "noise_runs": 2, "stop_at": 0.4}
+    reruns = {"baseline_runs": 2, "short_reruns": 2, "stop_at": 0.4}
     document = answer(NARROW, level=2.5, **reruns, step_seconds=0.5, devices=8)["candidates"][0]["plan"]
     policy = tmp_path / "parity.yaml"
-    policy.write_text("criteria: {margin: 0.5%}\n")
+    policy.write_text("policy: {margin: 0.5%}\n")
     code, out, _ = run(*shlex.split(command(str(policy), document))[1:])
     assert code == 3
     text = " ".join(out.split())
@@ -92,7 +92,7 @@ def test_submit_prints_it_on_stderr(options: tuple[str, ...], monkeypatch: pytes
     reply = answer(NARROW)
     monkeypatch.setattr(Client, "plan", lambda *_words, **_options: reply)
     monkeypatch.setattr(Client, "submit", lambda *_words, **_options: {"id": "j3"})
-    (tmp_path / "parity.yaml").write_text("job: {a: 1}\ncriteria: {margin: 0.5%}\n")
+    (tmp_path / "parity.yaml").write_text("job: {a: 1}\npolicy: {margin: 0.5%}\n")
     _, out, err = run("submit", str(tmp_path / "parity.yaml"), "--server", "http://host", *options)
     assert ("j3" in out, "can pass" in out, "can pass" in err) == (True, False, True)
     assert run("submit", str(tmp_path / "parity.yaml"), "--server", "http://host", "--quiet")[2] == ""
@@ -104,19 +104,19 @@ def test_controls_are_not_in_a_call_so_the_advice_is_given(monkeypatch: pytest.M
     assert "`parity plan" not in line
 
 
-NOISY = "job: {a: 1, noise: {runs: 3, stop_at: 0.6}}\ncriteria: {margin: 0.5%}\n"
-PLAIN = "job: {a: 1}\ncriteria: {margin: 0.5%}\n"
+NOISY = "job: {a: 1, noise: {runs: 3, stop_at: 0.6}}\npolicy: {margin: 0.5%}\n"
+PLAIN = "job: {a: 1}\npolicy: {margin: 0.5%}\n"
 
 
 @pytest.mark.parametrize(
     ("file", "options", "noise"),
     [
         (NOISY, (), {"runs": 3, "stop_at": 0.6}),
-        (NOISY, ("--noise-runs", "2"), {"runs": 2, "stop_at": 0.6}),
+        (NOISY, ("--short-reruns", "2"), {"runs": 2, "stop_at": 0.6}),
         (NOISY, ("--stop-at", "0.4"), {"runs": 3, "stop_at": 0.4}),
-        (NOISY, ("--noise-runs", "0"), None),
-        (PLAIN, ("--noise-runs", "2", "--stop-at", "0.4"), {"runs": 2, "stop_at": 0.4}),
-        (PLAIN, ("--noise-runs", "2"), {"runs": 2}),
+        (NOISY, ("--short-reruns", "0"), None),
+        (PLAIN, ("--short-reruns", "2", "--stop-at", "0.4"), {"runs": 2, "stop_at": 0.4}),
+        (PLAIN, ("--short-reruns", "2"), {"runs": 2}),
         (PLAIN, (), None),
     ],
 )
@@ -128,12 +128,12 @@ def test_options_of_submit_override_the_reruns_of_the_file(
     monkeypatch.setattr(Client, "submit", lambda *_words, **_options: sent.append(_words[1]) or {"id": "j3"})
     (tmp_path / "parity.yaml").write_text(file)
     assert run("submit", str(tmp_path / "parity.yaml"), "--server", "http://host", *options)[0] == 0
-    assert [job.get("noise") for job in sent] == [noise, noise]
+    assert [job.get("short_reruns") for job in sent] == [noise, noise]
 
 
-@pytest.mark.parametrize(("file", "options"), [(PLAIN, ("--stop-at", "0.4")), (NOISY, ("--noise-runs", "0", "--stop-at", "0.4"))])
+@pytest.mark.parametrize(("file", "options"), [(PLAIN, ("--stop-at", "0.4")), (NOISY, ("--short-reruns", "0", "--stop-at", "0.4"))])
 def test_a_stop_without_reruns_is_refused(file: str, options: tuple[str, ...], tmp_path: Path, run: Run) -> None:
     (tmp_path / "parity.yaml").write_text(file)
     code, out, err = run("submit", str(tmp_path / "parity.yaml"), "--server", "http://host", *options)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "--noise-runs" in err
+    assert "--short-reruns" in err

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from parity.cli.gate import is_narrow, revision_of, with_one_more_replicate
-from parity.cli.gate_report import SUMMARY_BYTES, Files, GatePolicy, Outcome, exit_code_under, fits_a_comment, markdown, result_of, write
+from parity.cli.gate_report import SUMMARY_BYTES, Files, GateRules, Outcome, exit_code_under, fits_a_comment, markdown, result_of, write
 from parity.wording import age_in_words
 
 OUTCOME = Outcome(result="infrastructure", revision="r", trouble="no worker", job="j1", source="new", reason="new", url="http://x/jobs/j1")
@@ -17,7 +17,7 @@ OUTCOME = Outcome(result="infrastructure", revision="r", trouble="no worker", jo
 def test_whole_sections_are_left_out(monkeypatch):
     sections = ["head", "<details>" + "a" * 40_000 + "</details>", "<details>" + "b" * 40_000 + "</details>", "tail"]
     monkeypatch.setattr("parity.cli.gate_report.markdown_sections", lambda *_: sections)
-    text = markdown(dataclasses.replace(OUTCOME, result="fail", trouble=None), GatePolicy(), fits_a_comment)
+    text = markdown(dataclasses.replace(OUTCOME, result="fail", trouble=None), GateRules(), fits_a_comment)
     assert fits_a_comment(text)
     assert len(text) > 40_000
     assert (text.count("<details>"), text.count("</details>"), text.count("a" * 40_000)) == (1, 1, 1)
@@ -30,7 +30,7 @@ def test_a_summary_that_is_full_is_reported_and_not_cut(tmp_path, monkeypatch):
     full.write_bytes(b"x" * SUMMARY_BYTES)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(full))
     monkeypatch.delenv("GITHUB_OUTPUT", raising=False)
-    assert write(OUTCOME, GatePolicy(), Files()) == [f"{full}: is full"]
+    assert write(OUTCOME, GateRules(), Files()) == [f"{full}: is full"]
     assert full.stat().st_size == SUMMARY_BYTES
 
 
@@ -38,13 +38,13 @@ def test_an_output_is_one_line_whatever_a_server_says(tmp_path, monkeypatch):
     output = tmp_path / "output"
     monkeypatch.setenv("GITHUB_OUTPUT", str(output))
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
-    write(dataclasses.replace(OUTCOME, trouble="bad\nverdict=pass\r\nx"), GatePolicy(), Files())
+    write(dataclasses.replace(OUTCOME, trouble="bad\nverdict=pass\r\nx"), GateRules(), Files())
     assert output.read_text().count("\n") == 12
     assert "\nverdict=infrastructure\n" in "\n" + output.read_text()
 
 
 @pytest.mark.parametrize(
-    ("result", "policy", "code"),
+    ("result", "rules", "code"),
     [
         ("infrastructure", {}, 4),
         ("infrastructure", {"on_infra": "pass"}, 0),
@@ -57,14 +57,14 @@ def test_an_output_is_one_line_whatever_a_server_says(tmp_path, monkeypatch):
         ("pass", {}, 0),
     ],
 )
-def test_the_exit_code_under_a_policy(result, policy, code):
-    left_with, note = exit_code_under(dataclasses.replace(OUTCOME, result=result), GatePolicy(**policy))
+def test_the_exit_code_under_rules(result, rules, code):
+    left_with, note = exit_code_under(dataclasses.replace(OUTCOME, result=result), GateRules(**rules))
     assert left_with == code
     assert bool(note) == (code == 0 and result != "pass")
 
 
 @pytest.mark.parametrize(
-    ("result", "policy", "pinned", "code"),
+    ("result", "rules", "pinned", "code"),
     [
         ("fail", {"advisory": True}, {}, 1),
         ("fail", {"advisory": True}, {"advisory": True}, 0),
@@ -75,16 +75,16 @@ def test_the_exit_code_under_a_policy(result, policy, code):
         ("pass", {"advisory": True}, {}, 0),
     ],
 )
-def test_what_the_server_pinned_is_not_loosened(result, policy, pinned, code):
+def test_what_the_server_pinned_is_not_loosened(result, rules, pinned, code):
     told = {"repository": "team/model", "on_inconclusive": "fail", "on_infra": "fail", "advisory": False} | pinned
-    left_with, note = exit_code_under(dataclasses.replace(OUTCOME, result=result, pinned=told), GatePolicy(**policy))
-    loosened = [key for key, value in policy.items() if pinned.get(key) != value]
+    left_with, note = exit_code_under(dataclasses.replace(OUTCOME, result=result, pinned=told), GateRules(**rules))
+    loosened = [key for key, value in rules.items() if pinned.get(key) != value]
     assert left_with == code
     assert ("team/model" in note) is bool(loosened)
 
 
 @pytest.mark.parametrize(
-    ("result", "policy", "server", "code"),
+    ("result", "rules", "server", "code"),
     [
         ("pass", {}, 1, 1),
         ("fail", {"advisory": True}, 1, 1),
@@ -93,10 +93,10 @@ def test_what_the_server_pinned_is_not_loosened(result, policy, pinned, code):
         ("inconclusive", {}, 3, 3),
     ],
 )
-def test_the_servers_exit_code_is_not_loosened(result, policy, server, code):
+def test_the_servers_exit_code_is_not_loosened(result, rules, server, code):
     told = {"repository": "team/model", "on_inconclusive": "fail", "on_infra": "fail", "advisory": False}
     outcome = dataclasses.replace(OUTCOME, result=result, trouble=None, pinned=told, server_code=server)
-    assert exit_code_under(outcome, GatePolicy(**policy))[0] == code
+    assert exit_code_under(outcome, GateRules(**rules))[0] == code
 
 
 def _verdict(code, gap=None, verdict="inconclusive"):
@@ -122,7 +122,7 @@ def _verdict(code, gap=None, verdict="inconclusive"):
 )
 def test_on_inconclusive_pass_accepts_a_measured_gap_only(verdicts, code):
     outcome = Outcome(result="inconclusive", revision="r", verdicts=verdicts)
-    left_with, note = exit_code_under(outcome, GatePolicy(on_inconclusive="pass"))
+    left_with, note = exit_code_under(outcome, GateRules(on_inconclusive="pass"))
     assert (left_with, "does not apply" in note) == (code, code == 3)
 
 
@@ -142,7 +142,7 @@ def test_a_sign_off_is_needed_for_every_open_candidate_and_never_helps_a_fail():
     ):
         outcome = Outcome(result=result, revision="r", verdicts=verdicts, accepted=signed)
         assert outcome.is_accepted is is_accepted
-        assert (exit_code_under(outcome, GatePolicy())[0] == 0) is (is_accepted or result == "pass")
+        assert (exit_code_under(outcome, GateRules())[0] == 0) is (is_accepted or result == "pass")
     troubled = Outcome(result="inconclusive", revision="r", verdicts=[straddles], accepted=signed, trouble="x")
     assert not troubled.is_accepted
 
@@ -199,12 +199,12 @@ def test_ages_in_words():
 def _passed(as_of="refuse", code="SCHEDULE_STATED"):
     return _verdict("WITHIN_MARGIN", {"lo": -0.01, "hi": 0.01}, "pass") | {
         "codes": ["WITHIN_MARGIN", code],
-        "params": {"criteria": {"as_of": as_of}},
+        "params": {"policy": {"as_of": as_of}},
     }
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "policy", "result", "code"),
+    ("verdicts", "rules", "result", "code"),
     [
         ([_passed()], {}, "inconclusive", 3),
         ([_passed("accept")], {}, "pass", 0),
@@ -214,10 +214,10 @@ def _passed(as_of="refuse", code="SCHEDULE_STATED"):
         ([_passed(), _verdict("GAP_EXCEEDS_MARGIN", verdict="fail")], {}, "fail", 1),
     ],
 )
-def test_the_end_of_a_schedule_that_is_only_stated_passes_no_gate(verdicts, policy, result, code):
+def test_the_end_of_a_schedule_that_is_only_stated_passes_no_gate(verdicts, rules, result, code):
     assert result_of(verdicts) == result
     outcome = dataclasses.replace(OUTCOME, result=result, trouble=None, verdicts=verdicts)
-    left_with, note = exit_code_under(outcome, GatePolicy(**policy))
+    left_with, note = exit_code_under(outcome, GateRules(**rules))
     assert left_with == code
     assert ("SCHEDULE_STATED" in note) == (code == 3)
 

@@ -269,7 +269,7 @@ BAD = {
     "baseline run": ("{evaluated} --baseline-run x.csv", "--baseline-run names a file, but with --arm-by"),
     "candidate run": ("{evaluated} --candidate-run NVFP4=x.csv", "--candidate-run names a file"),
     "control": ("{evaluated} --control x.csv", "--control names a file"),
-    "noise run": ("{evaluated} --noise-run a=x.csv", "--noise-run names a file"),
+    "short rerun": ("{evaluated} --short-rerun a=x.csv", "--short-rerun names a file"),
     "column": ("{evaluated} --column loss=x", "--column is not used with --arm-by"),
     "seeds": ("{evaluated} --seeds 1,2", "--seeds is not used with --arm-by; name the column of the seed with --pair-by"),
     "recipe": ("{evaluated} --recipe NVFP=nvfp4", "--recipe: no arm is called 'NVFP'; the arms are FP8, NVFP4"),
@@ -286,13 +286,13 @@ BAD = {
     "at no evaluation": ("{evaluated} --at 5", "not every run has an evaluation at 5"),
     "target": ("{evaluated} --target nan", "--target is nan; expected a positive number"),
     "tokens": ("{evaluated} --tokens-per-step 0", "--tokens-per-step is 0.0; expected a positive number"),
-    "gate": ("{evaluated} --gate spikes", "--gate needs training curves"),
+    "check": ("{evaluated} --check spikes", "--check needs training curves"),
     "accuracy": ("{evaluated} --accuracy-margin 0.5", "--accuracy-margin needs training curves"),
     "snr": ("{evaluated} --layer-snr x.csv", "--layer-snr needs training curves"),
     "family": ("{evaluated} --family f", "--family needs training curves"),
-    "floors": ("{evaluated} --floors x.csv", "--floors needs training curves"),
+    "noise_table": ("{evaluated} --noise-table x.csv", "--noise-table needs training curves"),
     "worth": ("{evaluated} --full-run-hours 10", "--full-run-hours needs training curves"),
-    "policy": ("{evaluated} --criteria {policy}", "the policy's gates are spikes"),
+    "policy": ("{evaluated} --policy {policy}", "the policy's checks are spikes"),
     "no times": ("{evaluated} --times {evaluations}", "no column of times"),
     "times of fewer runs": ("{evaluated} --times {short_times}", "no row for a run of the curves: s4/2 of NVFP4 and 1 more"),
     "times of other runs": ("{evaluated} --times {other_times}", "a run that the curves do not have: s9/0 of FP8"),
@@ -305,7 +305,7 @@ BAD = {
 
 @pytest.mark.parametrize("case", list(BAD))
 def test_bad_usage_is_one_line_and_exit_code_2(case: str, tables: dict[str, str], tmp_path: Path, run: Run) -> None:
-    (tmp_path / "policy.yaml").write_text("criteria: {margin: 1%, gates: [loss, spikes]}\n")
+    (tmp_path / "policy.yaml").write_text("policy: {margin: 1%, checks: [loss, spikes]}\n")
     (tmp_path / "other.csv").write_text(Path(tables["times"]).read_text() + "s9,FP8,0,90,30\n")
     evaluated = " ".join((tables["evaluations"], *EVALUATED))
     words, message = BAD[case]
@@ -360,6 +360,6 @@ def test_runs_of_a_table_are_those_of_a_job_in_order() -> None:
     with pytest.raises(UsageError, match="fp8 has 2 runs, but job j1 has 3"):
         runs_of_table("t.csv", {"fp8": curves}, job_of(fp8=3), {})
     noisy = job_of(fp8=3)
-    noisy["arms"][0]["noise_runs"] = [{"id": "n"}]
+    noisy["arms"][0]["short_reruns"] = [{"id": "n"}]
     with pytest.raises(UsageError, match="import the 1 rerun that stops early with --as-run"):
         runs_of_table("t.csv", {"fp8": curves}, noisy, {})

@@ -106,7 +106,7 @@ def test_a_cancelled_and_a_submitted_job_as_json(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(Client, "cancel", lambda _client, job: {"id": job, "status": "cancelled"})
     monkeypatch.setattr(Client, "submit", lambda *_words, **_options: {"id": "j3"})
     monkeypatch.delenv("PARITY_URL", raising=False)
-    (tmp_path / "parity.yaml").write_text("job: {a: 1}\ncriteria: {margin: 1%}\n")
+    (tmp_path / "parity.yaml").write_text("job: {a: 1}\npolicy: {margin: 1%}\n")
     assert json.loads(run("cancel", "j1", "--json")[1]) == {"id": "j1", "status": "cancelled"}
     document = json.loads(run("submit", str(tmp_path / "parity.yaml"), "--json", "--server", "http://host")[1])
     assert document == {"id": "j3", "url": "http://host/jobs/j3"}
@@ -126,7 +126,7 @@ def test_a_gate_prints_its_json_instead_of_the_headline(tmp_path: Path, monkeypa
     for name in ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-    Path("parity.yaml").write_text("job: {a: 1}\ncriteria: {margin: 1%}\n")
+    Path("parity.yaml").write_text("job: {a: 1}\npolicy: {margin: 1%}\n")
     code, out, _ = run("gate", "parity.yaml", "--json", "-")
     assert (code, json.loads(out)["result"], json.loads(out)["exit_code"]) == (5, "timeout", 5)
     assert run("gate", "parity.yaml", "--json", "out.json")[1] == f"{outcome.line}\n"

@@ -9,7 +9,7 @@ import pytest
 
 import parity
 from parity.cli import main
-from parity.judging.criteria import CriteriaError
+from parity.judging.policy import PolicyError
 
 POLICY: dict[str, Any] = {"schedule": "decayed", "margin": "1%", "planned_steps": 1500, "rounding": "nearest"}
 
@@ -62,34 +62,34 @@ def test_numbers_of_numpy_are_whole_numbers_too(frames):
 
 
 def test_a_policy_may_be_an_object_keys_or_a_file(frames, tmp_path):
-    (tmp_path / "parity.yaml").write_text("criteria: {margin: 2 %, min_points: 250}\n")
+    (tmp_path / "parity.yaml").write_text("policy: {margin: 2 %, min_points: 250}\n")
     arms = frames["fp8"], frames["mxfp8"]
-    for criteria in (parity.Criteria(margin="2%", min_points=250), {"margin": "2%", "min_points": 250}, tmp_path / "parity.yaml"):
-        result = parity.compare(*arms, criteria=criteria, planned_steps=1500)
-        assert result.case.criteria == parity.Criteria(margin="2%", min_points=250)
-        over = parity.compare(*arms, criteria=criteria, margin="1%", planned_steps=1500)
-        assert over.case.criteria == parity.Criteria(margin="1%", min_points=250)
-    assert parity.compare(*arms, planned_steps=1500).case.criteria.profile == "nvfp4"
+    for policy in (parity.Policy(margin="2%", min_points=250), {"margin": "2%", "min_points": 250}, tmp_path / "parity.yaml"):
+        result = parity.compare(*arms, policy=policy, planned_steps=1500)
+        assert result.case.policy == parity.Policy(margin="2%", min_points=250)
+        over = parity.compare(*arms, policy=policy, margin="1%", planned_steps=1500)
+        assert over.case.policy == parity.Policy(margin="1%", min_points=250)
+    assert parity.compare(*arms, planned_steps=1500).case.policy.profile == "nvfp4"
 
 
 @pytest.mark.parametrize("margin", ["1", 1, 0.01, "0.01"])
 def test_a_margin_without_a_unit_is_refused_everywhere(margin, frames):
     arms = frames["fp8"], frames["nvfp4"]
     for call in (
-        lambda: parity.Criteria(margin=margin),
+        lambda: parity.Policy(margin=margin),
         lambda: parity.compare(*arms, margin=margin),
-        lambda: parity.compare(*arms, criteria={"margin": margin}),
+        lambda: parity.compare(*arms, policy={"margin": margin}),
     ):
-        with pytest.raises(CriteriaError, match="unit"):
+        with pytest.raises(PolicyError, match="unit"):
             call()
 
 
-def test_controls_and_noise_runs_measure_the_noise_of_an_arm(frames):
+def test_controls_and_short_reruns_measure_the_noise_of_an_arm(frames):
     arms = frames["fp8"], frames["edge"]
     control = parity.compare(*arms, **POLICY, controls=frames["again"])
     assert [len(control.document["inputs"][side]) for side in ("controls", "baseline")] == [1, 1]
-    noise = parity.compare(*arms, **POLICY, noise_runs={"baseline": [frames["again"].head(900)]})
-    assert len(noise.document["inputs"]["noise_runs"]["baseline"]) == 1
+    noise = parity.compare(*arms, **POLICY, short_reruns={"baseline": [frames["again"].head(900)]})
+    assert len(noise.document["inputs"]["short_reruns"]["baseline"]) == 1
 
 
 REFUSED = [
@@ -100,12 +100,12 @@ REFUSED = [
     ({"planned_steps": None, "assume_complete": "no"}, ValueError, "True or False"),
     ({"seeds": "0"}, TypeError, "list of whole numbers"),
     ({"seeds": [0.5]}, TypeError, "list of whole numbers"),
-    ({"margin": "2 percent"}, CriteriaError, "positive amount"),
-    ({"margin": None, "profile": "nvpf4"}, CriteriaError, "one of"),
-    ({"criteria": 3}, TypeError, "criteria"),
-    ({"criteria": "/nowhere.yaml"}, ValueError, "no such file"),
-    ({"gates": "spikes"}, TypeError, "list of names"),
-    ({"gates": ["spike"]}, CriteriaError, "gates"),
+    ({"margin": "2 percent"}, PolicyError, "positive amount"),
+    ({"margin": None, "profile": "nvpf4"}, PolicyError, "one of"),
+    ({"policy": 3}, TypeError, "policy"),
+    ({"policy": "/nowhere.yaml"}, ValueError, "no such file"),
+    ({"checks": "spikes"}, TypeError, "list of names"),
+    ({"checks": ["spike"]}, PolicyError, "checks"),
     ({"recipe": "nvpf4"}, ValueError, "did you mean nvfp4"),
     ({"recipe": 4}, TypeError, "recipe"),
     ({"recipe": {"candidat": "nvfp4"}}, ValueError, "did you mean candidate"),
@@ -114,11 +114,11 @@ REFUSED = [
     ({"rounding": {"candidate": 1}}, TypeError, "rounding"),
     ({"context": {"candidate": 1}}, TypeError, "context"),
     ({"seeds": [0, 1]}, ValueError, "2 seeds for 1 run"),
-    ({"floors": "floors.csv"}, ValueError, "without family"),
-    ({"floors": "/nowhere.csv", "family": "any-decoder"}, ValueError, "cannot be read"),
-    ({"floors": 3, "family": "any-decoder"}, TypeError, "floors"),
+    ({"noise_table": "noise.csv"}, ValueError, "without family"),
+    ({"noise_table": "/nowhere.csv", "family": "any-decoder"}, ValueError, "cannot be read"),
+    ({"noise_table": 3, "family": "any-decoder"}, TypeError, "noise_table"),
     ({"names": ("a", "a")}, ValueError, "different names"),
-    ({"noise_runs": []}, TypeError, "noise_runs"),
+    ({"short_reruns": []}, TypeError, "short_reruns"),
     ({"columns": {"loss": "los"}}, ValueError, "no column 'los'"),
 ]
 

@@ -23,7 +23,7 @@ def written(tmp_path):
 @pytest.mark.parametrize("text", [NESTED, MERGED, "a: &a [*a]\n", "a: &a {b: *a}\n"], ids=["lists", "merges", "itself", "its-own-value"])
 def test_aliases_that_stand_for_more_than_fits_are_refused(written, text):
     with pytest.raises(InputError, match=r"parity\.yaml: its aliases .* 50,000 values"):
-        read_yaml(written(text + "criteria: {margin: 1%, may_differ: *a9}\n" if "a9" in text else text))
+        read_yaml(written(text + "policy: {margin: 1%, may_differ: *a9}\n" if "a9" in text else text))
 
 
 def test_a_few_aliases_are_an_honest_file(written):
@@ -33,7 +33,7 @@ job:
   baseline: {recipe: fp8_current, overrides: [*late]}
   candidates:
     - {recipe: nvfp4, overrides: [*late, {<<: *late, blocks: [0]}]}
-criteria: {margin: 1%}
+policy: {margin: 1%}
 """
     late = {"recipe": "bf16", "blocks": ["last 2"], "from_step": 900}
     content = cast("dict[str, Any]", read_yaml(written(text)))
@@ -62,8 +62,8 @@ def test_small_files_are_read_as_they_are(written, text, content):
     ("text", "line"),
     [
         ("compare:\n  one: {runs: a.csv}\n  one: {runs: b.csv}\n", 3),
-        ("criteria: {margin: 1%, margin: 50%}\n", 1),
-        ("criteria: {margin: 1%}\ncriteria: {margin: 50%}\n", 2),
+        ("policy: {margin: 1%, margin: 50%}\n", 1),
+        ("policy: {margin: 1%}\npolicy: {margin: 50%}\n", 2),
         ("compare:\n  1: {runs: a.csv}\n  '1': {runs: b.csv}\n", 3),
     ],
 )

@@ -6,7 +6,7 @@ import json
 import pytest
 
 import parity
-from parity.judging.criteria import Amount
+from parity.judging.policy import Amount
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_the_figure_is_a_matplotlib_figure_with_the_panels_of_the_file(result):
 
 
 def test_amounts_of_a_policy_may_be_text():
-    criteria = parity.Criteria(margin="1%", candidate_run_floor="0.3 %", baseline_run_floor=Amount(value=0.001, unit="relative"))
-    assert criteria.margin == Amount(value=0.01, unit="relative")
-    assert criteria.candidate_run_floor == Amount(value=0.003, unit="relative")
-    assert parity.criteria_from_mapping(criteria.document()) == criteria
+    policy = parity.Policy(margin="1%", candidate_run_noise="0.3 %", baseline_run_noise=Amount(value=0.001, unit="relative"))
+    assert policy.margin == Amount(value=0.01, unit="relative")
+    assert policy.candidate_run_noise == Amount(value=0.003, unit="relative")
+    assert parity.policy_from_mapping(policy.document()) == policy

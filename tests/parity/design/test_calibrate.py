@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import chi2
 
 from parity.design.calibrate import calibrate
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import judge
 
 
@@ -30,7 +30,7 @@ def test_public_reruns(reruns: tuple[Curve, ...]) -> None:
 
 
 def test_shares_are_those_of_the_judge(reruns: tuple[Curve, ...]) -> None:
-    policy = criteria_from_mapping({"schedule": "decayed", "margin": "0.25%"})
+    policy = policy_from_mapping({"schedule": "decayed", "margin": "0.25%"})
     states = [judge([a], {"c": [b]}, policy, planned_steps=1750)[0].verdict for a, b in itertools.permutations(reruns[:4], 2)]
     calibration = calibrate(reruns[:4], planned_steps=1750, margins=(0.0025,))
     assert calibration.margins[0]["pass"] == states.count("pass") / 12

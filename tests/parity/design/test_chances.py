@@ -9,17 +9,17 @@ import pytest
 from parity.design.chances import NO_FAMILIES, assumed_priors, chances, chi_squared, drawing, lending_of, within_se
 from parity.design.experiment import Design
 from parity.judging.arms import RATIO_SD_LOG, EarlySpread, helmert_squares
-from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import FloatArray, Rounding
-from parity.judging.floors import public_floors
 from parity.judging.interval import capped_interval, interval
 from parity.judging.lending import Lenders
+from parity.judging.noise_table import public_noise_table
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.run_floor import OwnRuns, Prior, borrow, early_spread, own_spread, run_floor, run_term
 from parity.judging.window import StandardError, mean_se
 from tests.conftest import some, some_pairs
 
 TRACK3 = "modded-nanogpt-124M/track3"
-BOTH = Lenders(public_floors(), {"baseline": TRACK3, "candidate": TRACK3})
+BOTH = Lenders(public_noise_table(), {"baseline": TRACK3, "candidate": TRACK3})
 GAPS = (0.0, 0.25, 0.5, 1.0, 2.0)
 JOBS = 2000
 NEAREST: dict[str, Rounding] = {"baseline_rounding": "nearest", "candidate_rounding": "nearest"}
@@ -27,19 +27,19 @@ NEAREST: dict[str, Rounding] = {"baseline_rounding": "nearest", "candidate_round
 
 def reruns(design: Design, taus: list[float], offsets: list[FloatArray], rng: np.random.Generator) -> list[EarlySpread | None]:
     """What reruns of both arms show at their stop, where a full run's offset correlates 0.66 with its last one (docs/method.md)."""
-    if not design.noise_runs:
+    if not design.short_reruns:
         return [None, None]
     level, ratio, spreads = design.level or 1.0, math.exp(RATIO_SD_LOG * rng.normal()), []
     for tau, final in zip(taus, offsets, strict=True):
         full = 0.66 * final + math.sqrt(1.0 - 0.66**2) * tau * rng.normal(size=len(final))
-        stopped = tau * rng.normal(size=design.noise_runs)
+        stopped = tau * rng.normal(size=design.short_reruns)
         shares = [1.0 + ratio * own / level for own in (full, stopped)]
         squares = helmert_squares(shares[0], [0] * len(full), shares[1], [0] * len(stopped))
-        spreads.append(EarlySpread(squares=squares, runs=design.noise_runs, stop=0.5, first=0, last=0))
+        spreads.append(EarlySpread(squares=squares, runs=design.short_reruns, stop=0.5, first=0, last=0))
     return spreads
 
 
-def simulated(design: Design, policy: Criteria, margin: float, lenders: Lenders) -> list[tuple[float, float]]:
+def simulated(design: Design, policy: Policy, margin: float, lenders: Lenders) -> list[tuple[float, float]]:
     """Shares of passes and fails among simulated jobs at each true gap; the runs spread as assumed or borrowed."""
     rng, level = np.random.default_rng(17), design.level or 1.0
     lending, assumed = lending_of(design, policy, lenders), assumed_priors(design, policy)
@@ -101,7 +101,7 @@ def test_chances_are_those_of_simulated_jobs(case: tuple[float, Lenders, str, fl
         candidate_runs=runs[1],
         pair_sd=pair_sd,
     )
-    policy = criteria_from_mapping({"margin": f"{100 * share}%", "two_sided": two_sided})
+    policy = policy_from_mapping({"margin": f"{100 * share}%", "two_sided": two_sided})
     outlook, margin = chances(design, policy, lenders), 3.3 * share
     for factor, (passes, fails) in zip(GAPS, simulated(design, policy, margin, lenders), strict=True):
         for chance, counted in ((outlook.passes(factor * margin, margin), passes), (outlook.fails(factor * margin, margin), fails)):
@@ -119,7 +119,7 @@ def test_chances_with_controls_and_reruns_that_stop_early(
     counts: tuple[tuple[int, int], int, int], case: tuple[float, Lenders, str]
 ) -> None:
     """Within 4 standard errors, and 3 points because a full run that is far off also spreads its reruns, which is left out."""
-    (runs, noise_runs, controls), (share, lenders, recipe) = counts, case
+    (runs, short_reruns, controls), (share, lenders, recipe) = counts, case
     design = Design(
         level=3.3,
         planned_steps=5000,
@@ -127,10 +127,10 @@ def test_chances_with_controls_and_reruns_that_stop_early(
         candidate_recipe=recipe,
         baseline_runs=runs[0],
         candidate_runs=runs[1],
-        noise_runs=noise_runs,
+        short_reruns=short_reruns,
         controls=controls,
     )
-    policy = criteria_from_mapping({"margin": f"{100 * share}%"})
+    policy = policy_from_mapping({"margin": f"{100 * share}%"})
     outlook, margin = chances(design, policy, lenders), 3.3 * share
     for factor, (passes, fails) in zip(GAPS, simulated(design, policy, margin, lenders), strict=True):
         for chance, counted in ((outlook.passes(factor * margin, margin), passes), (outlook.fails(factor * margin, margin), fails)):
@@ -140,7 +140,7 @@ def test_chances_with_controls_and_reruns_that_stop_early(
 def test_the_expected_half_width_alone_would_promise_too_much_with_a_borrowed_floor() -> None:
     """By chance reruns contradict their family, and the interval widens: that is in the chances."""
     design = Design(level=3.3, planned_steps=5000, baseline_recipe="fp8", candidate_recipe="mxfp8", baseline_runs=2, candidate_runs=2)
-    outlook = chances(design, criteria_from_mapping({"margin": "0.1%"}), BOTH)
+    outlook = chances(design, policy_from_mapping({"margin": "0.1%"}), BOTH)
     at_expected = 0.5 * math.erfc(-(0.0033 - outlook.half_width) / outlook.se / math.sqrt(2.0))
     assert outlook.passes(0.0, 0.0033) < at_expected - 0.05
 
@@ -154,7 +154,7 @@ def test_nodes_have_the_moments_of_chi_squared(df: int) -> None:
 
 
 def test_one_run_per_arm_has_one_half_width() -> None:
-    outlook = chances(Design(level=3.3, planned_steps=5000), criteria_from_mapping({"margin": "1%"}))
+    outlook = chances(Design(level=3.3, planned_steps=5000), policy_from_mapping({"margin": "1%"}))
     assert outlook.half_widths.tolist() == [outlook.half_width]
 
 
@@ -164,7 +164,7 @@ def test_rough_chances_are_near_enough_to_choose_what_to_look_at(runs: tuple[int
     """What `search` relies on: at most 0.10 too low, at most 0.20 too high."""
     design = Design(level=3.3, planned_steps=5000, baseline_recipe="fp8", candidate_recipe="mxfp8")
     design = dataclasses.replace(design, baseline_runs=runs[0], candidate_runs=runs[1])
-    policy, margin = criteria_from_mapping({"margin": f"{100 * share}%"}), 3.3 * share
+    policy, margin = policy_from_mapping({"margin": f"{100 * share}%"}), 3.3 * share
     exact, rough = (chances(design, policy, lenders, rough=rough).passes(0.0, margin) for rough in (False, True))
     assert -0.10 < rough - exact < 0.20
 
@@ -175,7 +175,7 @@ def test_rough_chances_are_near_enough_to_choose_what_to_look_at(runs: tuple[int
 def test_chances_of_few_points_are_those_of_the_judge(n: int, rho: float, share: float) -> None:
     """Within 5 points: one run per arm, logged every 10 steps, gap series judged by `noise.mean_se` and `capped`."""
     design = Design(planned_steps=50 * n, log_every=10, level=1.0, pair_sd=share, autocorrelation=rho, **NEAREST)
-    policy = criteria_from_mapping({"margin": "0.45%"})
+    policy = policy_from_mapping({"margin": "0.45%"})
     outlook, margin, drawn = chances(design, policy), 0.0045, drawing(design, policy)
     term = run_term(*drawn.floors((0.0, 0.0)))
     rng = np.random.default_rng(4)

@@ -9,20 +9,20 @@ from parity.design import plan as sentences
 from parity.design.chances import NO_FAMILIES, chances, looks_ahead
 from parity.design.experiment import Design, run_steps
 from parity.design.plan import plan
-from parity.judging.criteria import Criteria, Multiplicity
+from parity.judging.policy import Multiplicity, Policy
 
 PAIR = Design(planned_steps=10_000, level=2.4, baseline_recipe="fp8_current", candidate_recipe="nvfp4")
 
 
 def test_one_look_has_none_ahead_and_todays_chances() -> None:
-    outlook = plan(PAIR, Criteria(margin="1%"))
+    outlook = plan(PAIR, Policy(margin="1%"))
     assert outlook.looks == ()
     assert outlook.confidence == 0.95
     assert sentences.looks(outlook) == ""
 
 
 def test_the_first_look_of_several_agrees_with_the_exact_chances() -> None:
-    policy = Criteria(margin="1%", looks=3)
+    policy = Policy(margin="1%", looks=3)
     ahead = looks_ahead(PAIR, policy, NO_FAMILIES, 0.024)
     exact = chances(PAIR, policy)
     assert ahead[0].passed == pytest.approx(exact.passes(0.0, 0.024), abs=0.05)  # 1,000 draws: 3 standard errors
@@ -31,7 +31,7 @@ def test_the_first_look_of_several_agrees_with_the_exact_chances() -> None:
 
 
 def test_looks_only_add_decisions_and_cost() -> None:
-    ahead = looks_ahead(PAIR, Criteria(margin="1%", looks=3), NO_FAMILIES, 0.024)
+    ahead = looks_ahead(PAIR, Policy(margin="1%", looks=3), NO_FAMILIES, 0.024)
     for before, after in itertools.pairwise(ahead):
         assert before.passed <= after.passed <= 1.0
         assert before.failed <= after.failed <= 1.0
@@ -43,7 +43,7 @@ def test_looks_only_add_decisions_and_cost() -> None:
 def test_candidates_share_the_error_and_the_baseline() -> None:
     three = dataclasses.replace(PAIR, candidates=3)
     assert run_steps(three) == 40_000
-    alone, shared = (plan(design, Criteria(margin="1%")) for design in (PAIR, three))
+    alone, shared = (plan(design, Policy(margin="1%")) for design in (PAIR, three))
     assert shared.confidence == pytest.approx(1.0 - 0.05 / 3)
     assert shared.half_width > alone.half_width
     assert shared.pass_chance < alone.pass_chance
@@ -52,7 +52,7 @@ def test_candidates_share_the_error_and_the_baseline() -> None:
 
 
 def test_the_same_plan_twice() -> None:
-    policy = Criteria(margin="1%", looks=2)
+    policy = Policy(margin="1%", looks=2)
     assert looks_ahead(PAIR, policy, NO_FAMILIES, 0.024) == looks_ahead(PAIR, policy, NO_FAMILIES, 0.024)
 
 

@@ -10,17 +10,17 @@ import parity
 from parity.design import plan as sentences
 from parity.design.experiment import Design, parse_budget, run_steps
 from parity.design.plan import NATS, SHARE, plan
-from parity.judging.criteria import criteria_from_mapping
-from parity.judging.floors import ANY_DECODER, public_floors
 from parity.judging.lending import Lenders
+from parity.judging.noise_table import ANY_DECODER, public_noise_table
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import judge
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
-ONE = criteria_from_mapping({"margin": "1%"})
+ONE = policy_from_mapping({"margin": "1%"})
 NEAREST = {"baseline_rounding": "nearest", "candidate_rounding": "nearest"}
 TRACK3 = "modded-nanogpt-124M/track3"
-BOTH = Lenders(public_floors(), {"baseline": TRACK3, "candidate": TRACK3})
+BOTH = Lenders(public_noise_table(), {"baseline": TRACK3, "candidate": TRACK3})
 
 
 def test_where_the_policy_forbids_a_pass_its_chance_is_0() -> None:
@@ -31,12 +31,12 @@ def test_where_the_policy_forbids_a_pass_its_chance_is_0() -> None:
     assert few.no_pass in sentences.headline(few)
     very_few = plan(Design(level=3.34, planned_steps=30, baseline_runs=8, candidate_runs=8, **NEAREST), ONE)
     assert [power.inconclusive_chance for power in very_few.power] == [1.0] * 5
-    reject = criteria_from_mapping({"margin": "1%", "assumed_noise": "reject"})
+    reject = policy_from_mapping({"margin": "1%", "assumed_noise": "reject"})
     outlook = plan(Design(level=3.34, planned_steps=2000, baseline_runs=5, **NEAREST), reject)
     assert (outlook.power[0].pass_chance, outlook.decides, bool(outlook.no_pass)) == (0.0, False, True)
     assert outlook.cheapest is not None
     best = outlook.cheapest
-    assert (best.baseline_runs, best.candidate_runs, best.noise_runs, best.stop_at) == (2, 2, 2, 0.4)
+    assert (best.baseline_runs, best.candidate_runs, best.short_reruns, best.stop_at) == (2, 2, 2, 0.4)
     assert plan(best, reject).decides
     assert run_steps(best) < 6 * 2000
     six = plan(dataclasses.replace(outlook.design, baseline_runs=3, candidate_runs=3), reject)
@@ -45,10 +45,10 @@ def test_where_the_policy_forbids_a_pass_its_chance_is_0() -> None:
 
 @pytest.mark.parametrize("recipe", ["mxfp8", "nvfp4"])
 def test_full_runs_beat_reruns_that_stop_early_at_equal_cost_and_the_plan_says_so(recipe: str) -> None:
-    design = Design(planned_steps=10_000, baseline_recipe="fp8", candidate_recipe=recipe, noise_runs=3)
-    for outlook in (plan(design, ONE), plan(dataclasses.replace(design, noise_runs=0), ONE)):
+    design = Design(planned_steps=10_000, baseline_recipe="fp8", candidate_recipe=recipe, short_reruns=3)
+    for outlook in (plan(design, ONE), plan(dataclasses.replace(design, short_reruns=0), ONE)):
         both = outlook.early_stops
-        assert (both.design.noise_runs, both.replicates.noise_runs) == (3, 0)
+        assert (both.design.short_reruns, both.replicates.short_reruns) == (3, 0)
         assert run_steps(both.replicates) <= run_steps(both.design) == 50_000
         assert both.replicates_half_width < both.half_width
         assert "do not pay" in sentences.early_stops(outlook)
@@ -60,26 +60,26 @@ def test_full_runs_beat_reruns_that_stop_early_at_equal_cost_and_the_plan_says_s
 
 def test_reruns_that_stop_early_are_offered_where_they_cost_less_than_full_runs_that_decide() -> None:
     """Below a whole further run per pair, for a floor that is known on few degrees of freedom."""
-    general = Lenders(public_floors(), {"baseline": ANY_DECODER, "candidate": ANY_DECODER})
+    general = Lenders(public_noise_table(), {"baseline": ANY_DECODER, "candidate": ANY_DECODER})
     pair = Design(planned_steps=10_000, **NEAREST)
-    policy = criteria_from_mapping({"margin": "0.22%"})
+    policy = policy_from_mapping({"margin": "0.22%"})
     (outlook, more) = (plan(pair, policy, general), plan(dataclasses.replace(pair, candidate_runs=2), policy, general))
     assert (outlook.decides, more.decides) == (False, True)
     assert outlook.cheapest is not None
-    assert (outlook.cheapest.noise_runs, run_steps(outlook.cheapest)) == (1, 28_000)
+    assert (outlook.cheapest.short_reruns, run_steps(outlook.cheapest)) == (1, 28_000)
     assert plan(outlook.cheapest, policy, general).decides
     inside = plan(pair, policy, general, parse_budget("29000 steps"))
     assert (inside.decides, inside.design) == (True, outlook.cheapest)
 
 
 def test_a_family_counts_as_data_where_assumed_noise_is_rejected() -> None:
-    reject = criteria_from_mapping({"margin": "1%", "assumed_noise": "reject"})
+    reject = policy_from_mapping({"margin": "1%", "assumed_noise": "reject"})
     outlook = plan(Design(level=3.28, planned_steps=2000, **NEAREST), reject, BOTH)
     assert (outlook.decides, outlook.noise_basis, outlook.no_pass) == (True, "borrowed", "")
 
 
 def test_one_nvfp4_run_with_the_assumed_floor_is_not_blessed_at_half_a_percent() -> None:
-    half = criteria_from_mapping({"margin": "0.5%"})
+    half = policy_from_mapping({"margin": "0.5%"})
     outlook = plan(Design(level=3.9, planned_steps=10_000, baseline_recipe="fp8_current", candidate_recipe="nvfp4"), half)
     assert not outlook.decides
     assert outlook.largest_gap_that_passes / 3.9 == pytest.approx(0.0005, abs=1e-4)
@@ -96,7 +96,7 @@ def test_deterministic_recipes_decide_at_one_percent_with_one_run() -> None:
 
 
 def test_a_borrowed_floor_decides_what_the_assumed_one_cannot() -> None:
-    design, quarter = Design(level=3.28, planned_steps=5000, **NEAREST), criteria_from_mapping({"margin": "0.25%"})
+    design, quarter = Design(level=3.28, planned_steps=5000, **NEAREST), policy_from_mapping({"margin": "0.25%"})
     assert plan(design, quarter).power[0].pass_chance < 0.35
     borrowed = plan(design, quarter, BOTH)
     assert borrowed.power[0].pass_chance > 0.95
@@ -115,7 +115,7 @@ def test_a_family_that_does_not_lend_leaves_the_assumed_floor_and_its_reason() -
 
 
 def test_a_model_of_no_family_is_planned_as_the_judge_would_take_it() -> None:
-    any_decoder = Lenders(public_floors(), {"baseline": ANY_DECODER, "candidate": ANY_DECODER})
+    any_decoder = Lenders(public_noise_table(), {"baseline": ANY_DECODER, "candidate": ANY_DECODER})
     outlook = plan(Design(planned_steps=5000, baseline_recipe="fp8", candidate_recipe="nvfp4"), ONE, any_decoder)
     assert (outlook.unit, outlook.noise_basis) == (SHARE, "assumed")
     baseline, candidate = outlook.run_noise
@@ -126,7 +126,7 @@ def test_a_model_of_no_family_is_planned_as_the_judge_would_take_it() -> None:
 
 
 def test_a_floor_that_the_policy_declares_counts_more_than_a_family() -> None:
-    declared = criteria_from_mapping({"margin": "1%", "baseline_run_floor": "0.2%", "run_floor_evidence": "6 reruns"})
+    declared = policy_from_mapping({"margin": "1%", "baseline_run_noise": "0.2%", "run_noise_evidence": "6 reruns"})
     baseline, candidate = plan(Design(level=3.28, planned_steps=5000, **NEAREST), declared, BOTH).run_noise
     assert (baseline.basis, candidate.basis) == ("declared by the policy", f"borrowed from {TRACK3}")
     assert baseline.share == pytest.approx(0.002)
@@ -152,11 +152,11 @@ def test_without_a_loss_that_of_the_family_is_taken() -> None:
 )
 def test_nats_without_a_loss_are_refused(design: dict[str, float], policy: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="level is missing; expected"):
-        plan(Design(planned_steps=5000, **design), criteria_from_mapping(policy))  # type: ignore[arg-type]
+        plan(Design(planned_steps=5000, **design), policy_from_mapping(policy))  # type: ignore[arg-type]
 
 
 def test_an_impossible_margin_is_refused_with_what_would_help() -> None:
-    outlook = plan(Design(level=3.0, planned_steps=5000, candidate_recipe="nvfp4"), criteria_from_mapping({"margin": "0.05%"}))
+    outlook = plan(Design(level=3.0, planned_steps=5000, candidate_recipe="nvfp4"), policy_from_mapping({"margin": "0.05%"}))
     assert not outlook.decides
     assert outlook.cheapest is None
     assert 0.0 < outlook.power[0].pass_chance < 0.5
@@ -169,18 +169,18 @@ def test_the_smallest_margin_is_the_one_that_is_decided() -> None:
     outlook = plan(Design(planned_steps=5000, candidate_recipe="nvfp4"), ONE)
     assert outlook.smallest_margin is not None
     for factor, decides in ((1.01, True), (0.99, False)):
-        policy = criteria_from_mapping({"margin": f"{100 * factor * outlook.smallest_margin}%"})
+        policy = policy_from_mapping({"margin": f"{100 * factor * outlook.smallest_margin}%"})
         assert plan(Design(planned_steps=5000, candidate_recipe="nvfp4"), policy).decides is decides
 
 
 def test_chances_agree_with_the_judge_on_simulated_reruns() -> None:
-    """Half a margin at K = 1: the plan's chance of a pass against 150 judged pairs with the assumed run floor."""
+    """Half a margin at K = 1: the plan's chance of a pass against 150 judged pairs with the assumed run-to-run noise."""
     expected = (
-        plan(Design(level=3.34, planned_steps=1000, pair_sd=0.0038, **NEAREST), criteria_from_mapping({"margin": "0.6%"}))
+        plan(Design(level=3.34, planned_steps=1000, pair_sd=0.0038, **NEAREST), policy_from_mapping({"margin": "0.6%"}))
         .power[2]
         .pass_chance
     )
-    rng, policy, passes = np.random.default_rng(0), criteria_from_mapping({"schedule": "decayed", "margin": "0.6%"}), 0
+    rng, policy, passes = np.random.default_rng(0), policy_from_mapping({"schedule": "decayed", "margin": "0.6%"}), 0
     law = 3.34 - 8 / np.sqrt(1000) + 8 / np.sqrt(np.arange(1, 1001))
     for _ in range(150):
         batch = rng.normal(0, 0.08, 1000)
@@ -192,7 +192,7 @@ def test_chances_agree_with_the_judge_on_simulated_reruns() -> None:
 
 def test_a_margin_that_the_runs_measure_cannot_be_planned_with() -> None:
     with pytest.raises(ValueError, match="noise-floor margin"):
-        plan(Design(level=3.0, planned_steps=1000), criteria_from_mapping({"profile": "noise-floor"}))
+        plan(Design(level=3.0, planned_steps=1000), policy_from_mapping({"profile": "noise-floor"}))
 
 
 def test_chances_add_up() -> None:
@@ -244,7 +244,7 @@ def test_a_budget_that_is_enough_gives_the_cheapest_design() -> None:
 
 
 def test_a_budget_that_is_too_small_gives_the_best_inside_and_what_is_missing() -> None:
-    half = criteria_from_mapping({"margin": "0.5%"})
+    half = policy_from_mapping({"margin": "0.5%"})
     design = Design(planned_steps=10_000, baseline_recipe="fp8", candidate_recipe="nvfp4")
     outlook = plan(design, half, budget=parse_budget("20000 steps"))
     assert (outlook.decides, outlook.run_steps) == (False, 20_000)
@@ -255,10 +255,10 @@ def test_a_budget_that_is_too_small_gives_the_best_inside_and_what_is_missing() 
 
 
 def test_the_line_before_a_job_has_its_condition() -> None:
-    outlook = plan(Design(planned_steps=10_000, baseline_recipe="fp8", candidate_recipe="nvfp4"), criteria_from_mapping({"margin": "0.5%"}))
+    outlook = plan(Design(planned_steps=10_000, baseline_recipe="fp8", candidate_recipe="nvfp4"), policy_from_mapping({"margin": "0.5%"}))
     line = sentences.one_line(outlook)
     assert f" {100 * outlook.pass_chance:.0f} %" in line
-    assert "margin 0.5 %, one run per arm, assumed run noise 0.14 %" in line
+    assert "margin 0.5 %, one run per arm, assumed run-to-run noise 0.14 %" in line
     few = sentences.one_line(plan(Design(planned_steps=50), ONE))
     assert "cannot pass" in few
     assert "12 are needed" in few
@@ -266,8 +266,8 @@ def test_the_line_before_a_job_has_its_condition() -> None:
 
 def test_the_margin_that_is_decided_never_reads_like_the_one_that_is_not() -> None:
     outlook = plan(
-        Design(planned_steps=10_000, baseline_recipe="fp8", candidate_recipe="nvfp4", noise_runs=3),
-        criteria_from_mapping({"margin": "0.54%"}),
+        Design(planned_steps=10_000, baseline_recipe="fp8", candidate_recipe="nvfp4", short_reruns=3),
+        policy_from_mapping({"margin": "0.54%"}),
     )
     assert outlook.smallest_margin is not None
     assert sentences.share_words(outlook, outlook.smallest_margin) == sentences.margin_words(outlook)

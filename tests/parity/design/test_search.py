@@ -5,13 +5,13 @@ import pytest
 from parity.design.chances import NO_FAMILIES, chances
 from parity.design.experiment import Design, run_steps
 from parity.design.plan import WANTED_POWER, Question, best_within, cheapest_design
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 
-POLICY = criteria_from_mapping({"margin": "1%"})
+POLICY = policy_from_mapping({"margin": "1%"})
 
 
 def question(margin: float) -> Question:
-    return Question(criteria=POLICY, margin=margin, lenders=NO_FAMILIES)
+    return Question(policy=POLICY, margin=margin, lenders=NO_FAMILIES)
 
 
 def power(design: Design, margin: float) -> float:

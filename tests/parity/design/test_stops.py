@@ -1,4 +1,4 @@
-"""What stopping hopeless and futile candidates saves, as a plan says it."""
+"""What stopping candidates that will fail or are futile saves, as a plan says it."""
 
 import pytest
 
@@ -6,19 +6,19 @@ from parity.design import plan as sentences
 from parity.design.chances import NO_FAMILIES, stops
 from parity.design.experiment import Design
 from parity.design.plan import plan
-from parity.judging.criteria import Criteria
+from parity.judging.policy import Policy
 
 PAIR = Design(planned_steps=10_000, level=2.4, baseline_recipe="fp8_current", candidate_recipe="mxfp8", step_seconds=2.0)
 
 
 def test_a_policy_that_advises_saves_nothing() -> None:
-    outlook = plan(PAIR, Criteria(margin="1%"))
+    outlook = plan(PAIR, Policy(margin="1%"))
     assert outlook.stops == ()
     assert sentences.stops(outlook) == ""
 
 
 def test_a_larger_gap_is_stopped_earlier_and_none_is_not() -> None:
-    rows = stops(PAIR, Criteria(margin="1%", early_stop="stop"), NO_FAMILIES, 0.024, 0.95)
+    rows = stops(PAIR, Policy(margin="1%", early_stop="stop"), NO_FAMILIES, 0.024, 0.95)
     assert [row.gap_in_margins for row in rows] == [0.0, 1.0, 2.0]
     assert rows[0].stopped <= 0.05
     assert rows[2].stopped == 1.0

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from parity.judging.floors import COLUMNS, Floors, RerunGroup, read_floors
+from parity.judging.noise_table import COLUMNS, NoiseTable, RerunGroup, read_noise_table
 
 MakeGroup = Callable[..., RerunGroup]
-MakeTable = Callable[..., Floors]
+MakeTable = Callable[..., NoiseTable]
 
 
 @pytest.fixture
@@ -32,12 +32,12 @@ def make_group() -> MakeGroup:
 def make_table() -> MakeTable:
     """A table of one family; each row is (group, runs, sd), with further columns by name."""
 
-    def make(rows: Sequence[tuple[object, ...]], **columns: str) -> Floors:
+    def make(rows: Sequence[tuple[object, ...]], **columns: str) -> NoiseTable:
         lines = [",".join(COLUMNS)]
         for group, runs, sd in rows:
             cells = {"family": "f", "group": group, "runs": runs, "mean_loss": "2.0", "sd": sd, "unit": "nats", "rounding": "nearest"}
             cells |= columns
             lines.append(",".join(str(cells.get(column, "")) for column in COLUMNS))
-        return read_floors("\n".join(lines) + "\n")
+        return read_noise_table("\n".join(lines) + "\n")
 
     return make

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, CurveError, curve_from_arrays
+from parity.judging.policy import Policy
 from parity.judging.verdict import Verdict, judge
 
 N = 2000
@@ -94,7 +94,7 @@ def test_a_constant_loss_is_no_training(losses: tuple[np.ndarray, np.ndarray], j
 
 
 @pytest.mark.parametrize("planned", [0, -1, 2**53 + 1, 10**400, 1500.5, float("nan"), True, "1500"])
-def test_a_plan_that_is_no_length(planned: object, losses: tuple[np.ndarray, np.ndarray], one_percent: Criteria) -> None:
+def test_a_plan_that_is_no_length(planned: object, losses: tuple[np.ndarray, np.ndarray], one_percent: Policy) -> None:
     base, cand = (curve_from_arrays(STEPS, loss) for loss in losses)
     with pytest.raises(ValueError, match="planned_steps") as error:
         judge([base], {"cand": [cand]}, one_percent, planned_steps=planned)  # type: ignore[arg-type]

@@ -9,10 +9,10 @@ import pytest
 
 import parity
 from parity.judging.advice import NO_LOOK_LEFT, SLOPE_NEEDED, predicted, runs_that_decide, steps_that_decide, worst_layers
-from parity.judging.criteria import Criteria, Multiplicity, criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.decision import ReasonCode
 from parity.judging.evidence import Case, bundle_bytes, verify
+from parity.judging.policy import Multiplicity, Policy, policy_from_mapping
 from parity.judging.reasons import BY_CODE
 from parity.judging.verdict import Verdict, judge
 
@@ -22,7 +22,7 @@ MakeRun = Callable[..., Curve]
 JudgePair = Callable[..., Verdict]
 
 
-def test_after_a_fail_an_arms_name_says_nothing_about_its_recipe(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_after_a_fail_an_arms_name_says_nothing_about_its_recipe(make_run: MakeRun, one_percent: Policy) -> None:
     """Named nvfp4_no_rht and without a recipe: general advice, which says so. Named mxfp8 and stated as nvfp4: advice for nvfp4."""
     bad, nvfp4 = make_run(seed=2, gap=0.3), make_run(seed=2, gap=0.3, recipe="nvfp4")
     first, second = parity.judge([make_run()], {"nvfp4_no_rht": [bad], "mxfp8": [nvfp4]}, one_percent, planned_steps=2000)
@@ -112,7 +112,7 @@ def test_the_cheapest_way_to_decide_stands_first_with_its_device_hours(make_run:
     assert f"runs that are {advice['add_steps']:,} steps longer (about {again:.3g} device hours)" in advice["sentences"][0]
     added = advice["add_baseline_runs"]
     assert added is None or (2 * added * 16 <= again) == advice["sentences"][0].startswith("Ask a new question that has " + str(added))
-    unfinished = judge_pair(*runs, criteria_from_mapping({"margin": "1 %", "as_of": "accept"})).document()["advice"]
+    unfinished = judge_pair(*runs, policy_from_mapping({"margin": "1 %", "as_of": "accept"})).document()["advice"]
     assert unfinished["add_steps"] is None or "longer" not in unfinished["sentences"][0]
 
 
@@ -122,8 +122,8 @@ def test_a_job_is_advised_in_its_own_words(make_run: MakeRun) -> None:
     def sentences(registered: bool, **about: object) -> str:
         base, cand = make_run(), dataclasses.replace(make_run(seed=2), rounding=None, recipe="other:mine", **about)
         looks = Multiplicity(registered=registered)
-        criteria = criteria_from_mapping({"margin": "1 %", "assumed_noise": "reject"})
-        (verdict,) = judge([base], {"cand": [cand]}, criteria, planned_steps=2000, multiplicity=looks)
+        policy = policy_from_mapping({"margin": "1 %", "assumed_noise": "reject"})
+        (verdict,) = judge([base], {"cand": [cand]}, policy, planned_steps=2000, multiplicity=looks)
         return " ".join(verdict.advice.sentences)
 
     assert "--rounding cand=nearest" in sentences(False)
@@ -143,10 +143,10 @@ def test_every_step_that_names_an_option_has_words_for_jobs(reason: ReasonCode) 
 
 def test_a_margin_in_tokens_without_a_slope_asks_for_one_and_for_nothing_else(make_run: MakeRun, judge_pair: JudgePair) -> None:
     policy = {"margin": "5% tokens", "schedule": "decayed"}
-    verdict = judge_pair(make_run(), make_run(seed=2), criteria_from_mapping(policy))
+    verdict = judge_pair(make_run(), make_run(seed=2), policy_from_mapping(policy))
     assert verdict.codes[0] == "MARGIN_UNDETERMINED"
     assert verdict.advice.sentences[0] == SLOPE_NEEDED
-    assert SLOPE_NEEDED not in judge_pair(make_run(), make_run(seed=2), criteria_from_mapping({**policy, "margin": "1 %"})).advice.sentences
+    assert SLOPE_NEEDED not in judge_pair(make_run(), make_run(seed=2), policy_from_mapping({**policy, "margin": "1 %"})).advice.sentences
 
 
 SNR = {
@@ -176,7 +176,7 @@ def test_worst_layers_stand_after_a_fail_only_and_survive_the_bundle(make_run: M
     case = Case(
         baseline=[make_run()],
         candidates={"cand": [make_run(seed=2, gap=0.1)]},
-        criteria=criteria_from_mapping({"schedule": "decayed", "margin": "1%"}),
+        policy=policy_from_mapping({"schedule": "decayed", "margin": "1%"}),
         planned_steps=2000,
         layer_snr_db={"cand": SNR},
     )
@@ -190,7 +190,7 @@ def test_added_runs_are_judged_at_the_next_look(make_run: MakeRun) -> None:
     base, candidate = [make_run()], {"c": [make_run(seed=2, gap=0.0205)]}
     runs = {}
     for looks, look in ((1, 1), (2, 1), (2, 2), (4, 1)):
-        policy, shared = Criteria(schedule="decayed", margin="1%", looks=looks), Multiplicity(look=look, looks=looks)
+        policy, shared = Policy(schedule="decayed", margin="1%", looks=looks), Multiplicity(look=look, looks=looks)
         (verdict,) = parity.judge(base, candidate, policy, planned_steps=2000, multiplicity=shared)
         assert verdict.codes[0] == "CI_STRADDLES_MARGIN"
         runs[looks, look] = (verdict.advice.add_baseline_runs or 0) + (verdict.advice.add_candidate_runs or 0)
@@ -200,7 +200,7 @@ def test_added_runs_are_judged_at_the_next_look(make_run: MakeRun) -> None:
 
 
 def test_what_was_stated_already_is_not_asked_for(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    unstated = criteria_from_mapping({"margin": "1%"})
+    unstated = policy_from_mapping({"margin": "1%"})
     planned, unplanned = (judge_pair(make_run(), make_run(seed=2), unstated, planned_steps=steps) for steps in (2000, None))
     short = judge_pair(make_run(), make_run(seed=2), unstated, planned_steps=4000)
     said = [" ".join(verdict.advice.sentences) for verdict in (planned, unplanned, short)]

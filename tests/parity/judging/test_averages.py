@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.judging.agreement import averaging_lift, same_first_batch
-from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.decision import FAIL, INCONCLUSIVE
 from parity.judging.lending import Lenders
 from parity.judging.measurements import Compared, measure
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict import Verdict, judge
 from parity.judging.window import Window, step_noise
 
 MakeRun = Callable[..., Curve]
 STEPS = 600
 LAST_FIFTH = Window(first=480, last=599, fraction=0.2, origin=0, planned_steps=STEPS, plan="declared")
-HALF_PERCENT = criteria_from_mapping({"schedule": "decayed", "margin": "0.5%"})
+HALF_PERCENT = policy_from_mapping({"schedule": "decayed", "margin": "0.5%"})
 
 
 def exponential(loss: np.ndarray, weight: float) -> np.ndarray:
@@ -61,8 +61,8 @@ def arm(run: Curve, loss: np.ndarray, every: int = 1, **options: Any) -> list[Cu
     return [curve_from_arrays(run.steps[every - 1 :: every], loss, seed=0, rounding="nearest", context={"device_class": "h100"}, **options)]
 
 
-def judged(base: list[Curve], head: list[Curve], criteria: Criteria = HALF_PERCENT, compares: Any = "revision") -> Verdict:
-    (verdict,) = judge(base, {"head": head}, criteria, baseline_name="base", planned_steps=STEPS, compares={"head": compares})
+def judged(base: list[Curve], head: list[Curve], policy: Policy = HALF_PERCENT, compares: Any = "revision") -> Verdict:
+    (verdict,) = judge(base, {"head": head}, policy, baseline_name="base", planned_steps=STEPS, compares={"head": compares})
     return verdict
 
 
@@ -211,8 +211,8 @@ def test_a_head_that_ends_above_the_margin_fails_whatever_its_noise_is_by_chance
     base = curve + batches
     head[0] = base[0]
     runs = [curve_from_arrays(np.arange(500), loss, recipe="bf16", rounding="nearest") for loss in (base, head)]
-    criteria = criteria_from_mapping({"schedule": "decayed", "margin": "1%"})
-    (verdict,) = judge(runs[:1], {"head": runs[1:]}, criteria, planned_steps=500, compares={"head": "revision"})
+    policy = policy_from_mapping({"schedule": "decayed", "margin": "1%"})
+    (verdict,) = judge(runs[:1], {"head": runs[1:]}, policy, planned_steps=500, compares={"head": "revision"})
     assert (verdict.verdict, verdict.codes[0]) == (FAIL, "ENDS_ABOVE_MARGIN")
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.special import digamma, polygamma
 from scipy.stats import t as student
 
-from parity.judging.criteria import STOCHASTIC_FACTOR
-from parity.judging.floors import COLUMNS, MAX_DF, Floors, FloorsError, public_floors, read_floors
 from parity.judging.lending import between_families, evidence_families, find_lender, fit_between
+from parity.judging.noise_table import COLUMNS, MAX_DF, NoiseTable, NoiseTableError, public_noise_table, read_noise_table
+from parity.judging.policy import STOCHASTIC_FACTOR
 from tests.conftest import some
 
 Table = dict[str, list[tuple[float, int]]]
@@ -29,7 +29,7 @@ tables = st.dictionaries(
 )
 
 
-def floors_of(table: Table, scale: float = 1.0, **columns: str) -> Floors:
+def floors_of(table: Table, scale: float = 1.0, **columns: str) -> NoiseTable:
     lines = [",".join(COLUMNS)]
     for family, groups in table.items():
         for number, (share, runs) in enumerate(groups):
@@ -43,7 +43,7 @@ def floors_of(table: Table, scale: float = 1.0, **columns: str) -> Floors:
             }
             cells |= {"rounding": "nearest", "start": "scratch", "schedule": "finished"} | columns
             lines.append(",".join(str(cells.get(column, "")) for column in COLUMNS))
-    return read_floors("\n".join(lines))
+    return read_noise_table("\n".join(lines))
 
 
 def slow_fit(table: Table) -> tuple[float, float]:
@@ -122,7 +122,7 @@ def test_stochastic_rounding_widens_and_the_number_of_families_is_said() -> None
 )
 def test_groups_of_another_class_do_not_count(columns: dict[str, str]) -> None:
     other = floors_of({"z": [(0.02, 30)] * 3}, **columns)
-    both = Floors(floors_of(QUIET).rows + other.rows)
+    both = NoiseTable(floors_of(QUIET).rows + other.rows)
     assert [family.name for family in evidence_families(both)] == list(QUIET)
     assert fit_between(both, "nearest") == fit_between(floors_of(QUIET), "nearest")
 
@@ -145,7 +145,7 @@ def test_too_few_families_lend_nothing() -> None:
 
 
 def test_no_family_may_have_its_name() -> None:
-    with pytest.raises(FloorsError, match="any-decoder"):
+    with pytest.raises(NoiseTableError, match="any-decoder"):
         floors_of({"any-decoder": [(1e-3, 9)]})
 
 
@@ -156,23 +156,23 @@ def test_an_unknown_word_makes_the_family_unusable(column: str, word: str) -> No
 
 
 def test_of_the_public_table_seven_families_count() -> None:
-    families = evidence_families(public_floors())
+    families = evidence_families(public_noise_table())
     assert [round(100 * family.share, 3) for family in families] == [0.070, 0.053, 0.061, 0.086, 0.040, 0.034, 0.028]
     assert all(low < family.share < high for family in families for low, high in [family.interval])
 
 
 @pytest.mark.parametrize("sd", [3e-4, 1e-4, 3e-5, 1e-5, 1e-6, 1e-8])
 def test_a_family_of_nearly_equal_reruns_does_not_narrow_the_level(sd: float) -> None:
-    usual = fit_between(public_floors(), "nearest")
+    usual = fit_between(public_noise_table(), "nearest")
     quiet = floors_of({"quiet": [(sd, 10), (1.1 * sd, 10), (0.9 * sd, 10)]})
-    lender = find_lender(Floors(public_floors().rows + quiet.rows), "any-decoder", "nearest")
+    lender = find_lender(NoiseTable(public_noise_table().rows + quiet.rows), "any-decoder", "nearest")
     reach = student.ppf(0.975, lender.floor.df) * lender.floor.share if lender.floor else math.inf
     assert reach >= 0.9 * student.ppf(0.975, usual.df) * usual.share
 
 
 def test_families_that_differ_by_orders_of_magnitude_lend_nothing() -> None:
     shares = (1e-3, 1e-5, 1e-7, 1e-8)
-    floors = floors_of({name: [(share, 30)] for name, share in zip("abcd", shares, strict=True)})
-    lender = find_lender(floors, "any-decoder", "nearest")
+    noise_table = floors_of({name: [(share, 30)] for name, share in zip("abcd", shares, strict=True)})
+    lender = find_lender(noise_table, "any-decoder", "nearest")
     assert lender.floor is None
     assert "differ too much" in lender.refused

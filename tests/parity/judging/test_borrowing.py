@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from parity.judging.floors import FamilyFloor
 from parity.judging.interval import Interval, interval
 from parity.judging.lending import Lender
+from parity.judging.noise_table import FamilyFloor
 from parity.judging.run_floor import Lending, OwnRuns, Prior, RunFloor, borrow, own_spread, run_floor, run_term
 from parity.judging.window import StandardError
 

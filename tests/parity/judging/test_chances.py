@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.judging.chances import DECIDED_BY_GAP, KEPT_BACK, chances_of
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.interval import interval, t_quantile
+from parity.judging.policy import policy_from_mapping
 from parity.judging.reasons import BY_CODE
 from parity.judging.run_floor import Prior, run_floor, run_term, run_term_over_seeds
 from parity.judging.verdict import judge
@@ -63,7 +63,7 @@ def document_of(gaps: np.ndarray, within: float = 0.0) -> Any:
         "tau": {"baseline": own, "candidate": own},
         "codes": ["CI_STRADDLES_MARGIN"],
         "window": {"n": 100},
-        "params": {"criteria": {"confidence": 0.95}},
+        "params": {"policy": {"confidence": 0.95}},
         "checks": [],
         "baseline": {"runs": len(gaps)},
         "candidate": {"runs": len(gaps)},
@@ -72,7 +72,7 @@ def document_of(gaps: np.ndarray, within: float = 0.0) -> Any:
 
 @pytest.mark.parametrize(("pairs", "within"), [(1, 0.0), (1, 0.001), (3, 0.0007)])
 def test_what_is_stated_comes_true_after_the_next_pair(pairs: int, within: float) -> None:
-    """Run noise as the judge assumes it; gaps spread evenly around the margin; within 7 percentage points in every bin."""
+    """Run-to-run noise as the judge assumes it; gaps spread evenly around the margin; within 7 percentage points in every bin."""
     rng = np.random.default_rng(4)
     told, came = np.zeros((4000, 3)), np.zeros((4000, 3), dtype=bool)
     for job in range(len(told)):
@@ -121,7 +121,7 @@ def test_the_next_interval_is_the_judges_own(pairs: int) -> None:
 def straddling(make_run: MakeRun) -> Any:
     """A real verdict, undecided for want of evidence alone."""
     base, cand = make_run(1500), make_run(1500, seed=2, gap=0.02)
-    (verdict,) = judge([base], {"c": [cand]}, criteria_from_mapping(POLICY), planned_steps=1500)
+    (verdict,) = judge([base], {"c": [cand]}, policy_from_mapping(POLICY), planned_steps=1500)
     document = verdict.document()
     assert document["codes"][0] == "CI_STRADDLES_MARGIN"
     return document
@@ -148,15 +148,15 @@ def test_only_what_evidence_changes_has_chances(straddling: Any, code: str) -> N
         ({"assumed_noise": "reject", "codes": []}, True),
         ({"as_of": "accept", "codes": ["AS_OF"]}, True),
         ({"codes": ["AS_OF"]}, False),
-        ({"checks": [{"name": "grad_norm", "role": "gate", "state": "inconclusive", "sentence": ""}]}, False),
-        ({"checks": [{"name": "grad_norm", "role": "advice", "state": "fail", "sentence": ""}]}, True),
+        ({"checks": [{"name": "grad_norm", "role": "decides", "state": "inconclusive", "sentence": ""}]}, False),
+        ({"checks": [{"name": "grad_norm", "role": "advises", "state": "fail", "sentence": ""}]}, True),
     ],
 )
 def test_what_is_known_to_keep_a_pass_back_leaves_none(straddling: Any, change: dict[str, Any], can_pass: bool) -> None:
     document = copy.deepcopy(straddling)
     document["codes"] = ["CI_STRADDLES_MARGIN", *change.get("codes", ["RUN_NOISE_ASSUMED"])]
     document["checks"] = change.get("checks", [])
-    document["params"]["criteria"] |= {key: value for key, value in change.items() if key not in ("codes", "checks")}
+    document["params"]["policy"] |= {key: value for key, value in change.items() if key not in ("codes", "checks")}
     chances = chances_of(document)
     assert chances is not None
     assert (chances["pass"] > 0.0) == can_pass
@@ -167,7 +167,7 @@ def test_a_gap_further_below_the_margin_passes_more_often(make_run: MakeRun) -> 
     shares = []
     for gap in (0.0, 0.01, 0.02, 0.03, 0.06):
         runs = [make_run(800), make_run(800, seed=2, gap=gap)]
-        document = judge([runs[0]], {"c": [runs[1]]}, criteria_from_mapping(POLICY), planned_steps=800)[0].document()
+        document = judge([runs[0]], {"c": [runs[1]]}, policy_from_mapping(POLICY), planned_steps=800)[0].document()
         chances = chances_of(document)
         assert chances is not None
         shares.append((chances["pass"], chances["fail"]))
@@ -181,7 +181,7 @@ def test_a_candidate_that_is_better_by_the_margin_passes_in_neither_policy(make_
     runs = [make_run(800), make_run(800, seed=2, gap=-0.024)]
     shares = []
     for policy in (POLICY, {**POLICY, "two_sided": True}):
-        document = judge([runs[0]], {"c": [runs[1]]}, criteria_from_mapping(policy), planned_steps=800)[0].document()
+        document = judge([runs[0]], {"c": [runs[1]]}, policy_from_mapping(policy), planned_steps=800)[0].document()
         chances = chances_of(document)
         shares.append(None if chances is None else chances["pass"])
     assert shares[1] is not None
@@ -192,6 +192,7 @@ def test_a_candidate_that_is_better_by_the_margin_passes_in_neither_policy(make_
 def test_documents_of_earlier_judges_are_read(data: Path, version: str) -> None:
     with zipfile.ZipFile(data / f"judge-{version}.zip") as bundle:
         for document in json.loads(bundle.read("verdict.json"))["verdicts"]:
+            document["params"]["policy"] = document["params"].pop("criteria")  # as migration 0031 renames it on record
             chances = chances_of(document)
             assert chances is None or 0.0 <= chances["pass"] <= 1.0
 
@@ -201,7 +202,7 @@ series = st.lists(st.tuples(st.integers(0, 300), losses), max_size=300)
 
 
 def stated(arms: Sequence[Sequence[Curve]], policy: dict[str, Any], planned: int | None) -> None:
-    (verdict,) = judge(arms[0], {"c": arms[1]}, criteria_from_mapping(policy), planned_steps=planned)
+    (verdict,) = judge(arms[0], {"c": arms[1]}, policy_from_mapping(policy), planned_steps=planned)
     chances = chances_of(verdict.document())
     if chances is not None:
         assert all(0.0 <= chances[each] <= 1.0 for each in OUTCOMES)  # type: ignore[literal-required]

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from parity.cli import main
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.document_types import TaskDocument
 from parity.judging.evidence import verify
+from parity.judging.policy import policy_from_mapping
 from parity.judging.secondary import AccuracyGap, EvaluationError, TaskResult, accuracy_gap, compare_tasks, paired_accuracy, public_choices
 from parity.judging.verdict import Verdict, judge
 from parity.readers.accuracy import read_accuracy
@@ -160,7 +160,7 @@ def test_a_task_at_chance_leaves_the_gate_open(arms: list[str], tmp_path: Path, 
     files = [written(tmp_path, f"{name}.csv", f"task,accuracy,n\nmmlu,{share},14042\n") for name, share in (("b", 0.286), ("c", 0.237))]
     options = ("--evaluation", f"fp8={files[0]}", "--evaluation", f"nvfp4={files[1]}")
     assert compare(capsys, *arms, *options)[0] == 0
-    code, out, _ = compare(capsys, *arms, *options, "--gate", "accuracy", "--json")
+    code, out, _ = compare(capsys, *arms, *options, "--check", "accuracy", "--json")
     assert (code, json.loads(out)["verdicts"][0]["codes"][0]) == (3, "ACCURACY_OPEN")
 
 
@@ -230,7 +230,7 @@ def test_as_advice_it_is_reported_and_the_verdict_does_not_change(evaluated: lis
     document = json.loads(out)["verdicts"][0]
     assert (code, document["verdict"]) == (0, "pass")
     assert (document["downstream"][0]["state"], document["downstream"][0]["margin_points"]) == ("fail", 2.0)
-    assert [check["role"] for check in document["checks"] if check["name"] == "accuracy"] == ["advice"]
+    assert [check["role"] for check in document["checks"] if check["name"] == "accuracy"] == ["advises"]
     assert "arc 60.0 % against 70.0 %: −10.0 points" in " ".join(compare(capsys, *evaluated, "-v")[1].split())
 
 
@@ -242,16 +242,16 @@ def test_as_a_gate_it_decides_and_the_bundle_proves_it(
     points: str, code: int, first: str, evaluated: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bundle = str(tmp_path / "out.zip")
-    exit_code, out, _ = compare(capsys, *evaluated, "--gate", "accuracy", "--accuracy-margin", points, "--json", "--bundle", bundle)
+    exit_code, out, _ = compare(capsys, *evaluated, "--check", "accuracy", "--accuracy-margin", points, "--json", "--bundle", bundle)
     assert (exit_code, json.loads(out)["verdicts"][0]["codes"][0]) == (code, first)
     with pytest.raises(SystemExit) as left:
         main(["verify", bundle])
     assert left.value.code == 0
     policy = written(
-        tmp_path, "parity.yaml", f"criteria: {{margin: 1.0%, schedule: decayed, gates: [loss, accuracy], accuracy_margin_points: {points}}}"
+        tmp_path, "parity.yaml", f"policy: {{margin: 1.0%, schedule: decayed, checks: [loss, accuracy], accuracy_margin_points: {points}}}"
     )
-    markdown = compare(capsys, *evaluated, "--criteria", policy, "--markdown")
-    assert (markdown[0], "gate accuracy" in markdown[1]) == (code, True)
+    markdown = compare(capsys, *evaluated, "--policy", policy, "--markdown")
+    assert (markdown[0], "check accuracy" in markdown[1]) == (code, True)
 
 
 def test_a_changed_result_in_the_bundle_is_caught(evaluated: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -270,12 +270,12 @@ def test_a_changed_result_in_the_bundle_is_caught(evaluated: list[str], tmp_path
 
 
 def test_a_gate_without_evaluations_leaves_the_verdict_open(arms: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = compare(capsys, *arms, "--gate", "accuracy", "--json")
+    code, out, _ = compare(capsys, *arms, "--check", "accuracy", "--json")
     assert (code, json.loads(out)["verdicts"][0]["codes"][0]) == (3, "ACCURACY_OPEN")
 
 
 def test_judge_takes_results_by_arm_and_refuses_what_it_cannot_compare(make_run: Callable[..., Curve]) -> None:
-    policy = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "gates": ["loss", "accuracy"]})
+    policy = policy_from_mapping({"schedule": "decayed", "margin": "1%", "checks": ["loss", "accuracy"]})
     arc, worse = ({"arc": TaskResult(correct=correct, items=10_000)} for correct in (7000, 6000))
 
     def judged(results: Mapping[str, Mapping[str, TaskResult]], names: tuple[str, str] = ("b", "c")) -> Verdict:
@@ -306,7 +306,7 @@ def test_judge_takes_results_by_arm_and_refuses_what_it_cannot_compare(make_run:
         (["nvfp4"], [], "expected fp8 and at least one of nvfp4"),
         (["fp8", "other"], [], "no arm is called 'other'; the arms are fp8, nvfp4"),
         (["fp8", "nvfp4"], ["--accuracy-margin", "0"], "--accuracy-margin is 0.0"),
-        ([], ["--gate", "speed"], "--gate is 'speed'"),
+        ([], ["--check", "speed"], "--check is 'speed'"),
     ],
 )
 def test_usage_errors(

@@ -7,23 +7,23 @@ import numpy as np
 import pytest
 
 from parity.judging import special
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import curve_from_arrays
 from parity.judging.evidence import Case, bundle_bytes, verify
-from parity.judging.floors import (
+from parity.judging.lending import find_lender
+from parity.judging.noise_table import (
     DEMO,
     EMULATED,
     MAX_DF,
     SMALL,
     TABLE,
-    Floors,
+    NoiseTable,
     RerunGroup,
-    emulated_floors,
+    emulated_noise_table,
     fit_emulated,
     fit_family,
-    public_floors,
+    public_noise_table,
 )
-from parity.judging.lending import find_lender
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import judge
 
 
@@ -42,13 +42,13 @@ def group(runs, sd, level=1.4, number=0):
 
 
 def test_the_shipped_table_lends_to_both_classes_of_rounding_and_is_its_own_csv():
-    floors = emulated_floors()
-    assert set(floors.families) == EMULATED
-    assert not EMULATED & set(public_floors().families)
-    assert floors.csv() == TABLE.read_text(encoding="utf-8")
-    assert all(not family.problems and not family.bit_equal for family in floors.families.values())
+    noise_table = emulated_noise_table()
+    assert set(noise_table.families) == EMULATED
+    assert not EMULATED & set(public_noise_table().families)
+    assert noise_table.csv() == TABLE.read_text(encoding="utf-8")
+    assert all(not family.problems and not family.bit_equal for family in noise_table.families.values())
     for name in EMULATED:
-        near, stochastic = (find_lender(floors, name, rounding).floor for rounding in ("nearest", "stochastic"))
+        near, stochastic = (find_lender(noise_table, name, rounding).floor for rounding in ("nearest", "stochastic"))
         assert 0.001 < near.share < 0.0025
         assert 0.001 < stochastic.share < 0.004
         assert near.families == stochastic.families == 0
@@ -75,12 +75,12 @@ def test_the_demo_lends_from_eight_degrees_of_freedom_and_no_more_than_any_famil
 
 
 def test_the_demo_lends_at_its_own_loss_and_other_sizes_at_any():
-    floors = emulated_floors()
-    own = find_lender(floors, DEMO, "nearest").floor
+    noise_table = emulated_noise_table()
+    own = find_lender(noise_table, DEMO, "nearest").floor
     level = sum(own.levels) / 2.0
     assert own.is_near(level)
     assert not own.is_near(1.25 * level)
-    assert find_lender(floors, SMALL, "nearest").floor.is_near(5.0)
+    assert find_lender(noise_table, SMALL, "nearest").floor.is_near(5.0)
 
 
 def test_other_sizes_are_a_family_whose_losses_may_differ():
@@ -96,10 +96,10 @@ def test_other_sizes_are_a_family_whose_losses_may_differ():
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
 def test_a_set_up_that_is_left_out_is_covered_by_the_others(rounding):
     """Each group of other sizes, judged by a floor from the rest: pairs of its runs differ by no more in at least 95 % on average."""
-    rows = emulated_floors().only({SMALL}).rows
+    rows = emulated_noise_table().only({SMALL}).rows
     covered = {}
     for left_out in (row for row in rows if row["rounding"] == rounding):
-        lent = find_lender(Floors(tuple(row for row in rows if row is not left_out)), SMALL, rounding).floor
+        lent = find_lender(NoiseTable(tuple(row for row in rows if row is not left_out)), SMALL, rounding).floor
         own = float(left_out["sd"]) / float(left_out["mean_loss"])
         covered[left_out["group"]] = math.erf(float(special.stdtrit(lent.df, 0.975)) * lent.share / own / math.sqrt(2.0))
     assert len(covered) == 10
@@ -132,16 +132,16 @@ def borrowing(name, runs):
     return Case(
         baseline=[base],
         candidates={"mxfp8": [cand]},
-        criteria=criteria_from_mapping({"margin": "1 %"}),
+        policy=policy_from_mapping({"margin": "1 %"}),
         planned_steps=STEPS,
         baseline_name="fp8",
-        floors=emulated_floors().only({name}),
+        noise_table=emulated_noise_table().only({name}),
         families=dict.fromkeys(("fp8", "mxfp8"), name),
     )
 
 
 def test_a_pair_passes_on_the_demos_noise_and_says_whose_it_is(tmp_path):
-    level = find_lender(emulated_floors(), DEMO, "nearest").floor.levels[0]
+    level = find_lender(emulated_noise_table(), DEMO, "nearest").floor.levels[0]
     case = borrowing(DEMO, pair(level, 0.1))
     (document,) = case.documents()
     (sentence,) = [reason["sentence"] for reason in document["reasons"] if reason["code"] == "RUN_NOISE_BORROWED"]
@@ -158,7 +158,7 @@ def test_a_pair_passes_on_the_demos_noise_and_says_whose_it_is(tmp_path):
     [(DEMO, 1.0, 0.5, "finished their schedule"), (SMALL, 1.0, 0.5, "finished their schedule"), (DEMO, 1.5, 0.1, "another model")],
 )
 def test_unfinished_runs_and_another_loss_borrow_nothing(name, level, final_fraction, reason):
-    runs = pair(level * find_lender(emulated_floors(), DEMO, "nearest").floor.levels[0], final_fraction)
+    runs = pair(level * find_lender(emulated_noise_table(), DEMO, "nearest").floor.levels[0], final_fraction)
     (document,) = borrowing(name, runs).documents()
     (sentence,) = [one["sentence"] for one in document["reasons"] if one["code"] == "FAMILY_UNUSED"]
     assert reason in sentence
@@ -166,7 +166,7 @@ def test_unfinished_runs_and_another_loss_borrow_nothing(name, level, final_frac
 
 
 def test_runs_that_are_noisier_than_the_demos_contradict_it():
-    level = find_lender(emulated_floors(), DEMO, "nearest").floor.levels[0]
+    level = find_lender(emulated_noise_table(), DEMO, "nearest").floor.levels[0]
     base, cand = pair(level, 0.1)
     rng = np.random.default_rng(3)
     reruns = [
@@ -176,10 +176,10 @@ def test_runs_that_are_noisier_than_the_demos_contradict_it():
     (verdict,) = judge(
         [base],
         {"mxfp8": [cand, *reruns]},
-        criteria_from_mapping({"margin": "1 %"}),
+        policy_from_mapping({"margin": "1 %"}),
         planned_steps=STEPS,
         baseline_name="fp8",
-        floors=emulated_floors().only({DEMO}),
+        noise_table=emulated_noise_table().only({DEMO}),
         families=dict.fromkeys(("fp8", "mxfp8"), DEMO),
     )
     assert verdict.verdict != "pass"

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.evidence import Case, EvidenceError, bundle_bytes, compare_documents, verify
+from parity.judging.policy import Policy
 from parity.judging.sign_offs import sha256_of
 from parity.version import JUDGE_VERSION
 
 
 @pytest.fixture
-def case(make_run: Callable[..., Curve], one_percent: Criteria) -> Case:
+def case(make_run: Callable[..., Curve], one_percent: Policy) -> Case:
     noisy = make_run(seed=4)
     steps = np.append(noisy.steps, range(1996, 2000))  # duplicates after a restart: the proof of completeness must survive
     loss = np.append(noisy.loss, noisy.loss[-4:] - 0.01)
@@ -25,7 +25,7 @@ def case(make_run: Callable[..., Curve], one_percent: Criteria) -> Case:
     return Case(
         baseline=[make_run(seed=1, recipe="fp8", context={"engine": "e"}, columns={"grad_norm": np.ones(2000)}), make_run(seed=2)],
         candidates={"good": [make_run(seed=3, recipe="nvfp4"), curve_from_arrays(steps, loss)], "bad": [make_run(seed=5, gap=0.1)]},
-        criteria=one_percent,
+        policy=one_percent,
         controls=[make_run(seed=6)],
         planned_steps=2000,
         layer_policy="mlp_only",
@@ -79,7 +79,7 @@ def test_a_changed_series_with_its_digest_is_caught_by_recomputation(bundle: Pat
     assert any("gap.mean" in line for line in verify(rewritten(bundle, tamper)).differences)
 
 
-@pytest.mark.parametrize(("key", "value"), [("criteria", {"margin": "9%"}), ("planned_steps", 1000), ("layer_policy", "all_linears")])
+@pytest.mark.parametrize(("key", "value"), [("policy", {"margin": "9%"}), ("planned_steps", 1000), ("layer_policy", "all_linears")])
 def test_a_changed_policy_is_caught(key: str, value: object, bundle: Path) -> None:
     def tamper(files: dict[str, bytes]) -> None:
         manifest = json.loads(files["manifest.json"])

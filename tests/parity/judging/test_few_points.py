@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 
 import parity
-from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve
 from parity.judging.interval import t_quantile
+from parity.judging.policy import Policy
 from parity.judging.verdict import Verdict, judge
 from parity.judging.window import mean_se
 from tests.conftest import some
@@ -26,13 +26,13 @@ def sparse(run: Curve, stride: int) -> Curve:
     return curve_from_arrays(run.steps[stride - 1 :: stride], run.loss[stride - 1 :: stride], label=run.label)
 
 
-def judged(base: Curve, cand: Curve, criteria: Criteria) -> Verdict:
-    return judge([base], {"c": [cand]}, criteria, planned_steps=2000)[0]
+def judged(base: Curve, cand: Curve, policy: Policy) -> Verdict:
+    return judge([base], {"c": [cand]}, policy, planned_steps=2000)[0]
 
 
 @pytest.mark.parametrize("stride", [1, 5, 10, 20, 25, 33])
 def test_an_honest_pair_passes_and_a_broken_one_fails_at_every_logging_interval(
-    stride: int, make_run: MakeRun, one_percent: Criteria
+    stride: int, make_run: MakeRun, one_percent: Policy
 ) -> None:
     base = sparse(make_run(), stride)
     assert judged(base, sparse(make_run(seed=2), stride), one_percent).verdict == "pass"
@@ -41,7 +41,7 @@ def test_an_honest_pair_passes_and_a_broken_one_fails_at_every_logging_interval(
 
 
 @pytest.mark.parametrize(("stride", "passes", "fails"), [(33, True, True), (40, False, True), (50, False, True), (57, False, False)])
-def test_the_least_points(stride: int, passes: bool, fails: bool, make_run: MakeRun, one_percent: Criteria) -> None:
+def test_the_least_points(stride: int, passes: bool, fails: bool, make_run: MakeRun, one_percent: Policy) -> None:
     """Every 33rd of 2,000 steps leaves 12 in the window, every 50th 8."""
     base = sparse(make_run(), stride)
     honest, broken = (
@@ -55,7 +55,7 @@ def test_the_least_points(stride: int, passes: bool, fails: bool, make_run: Make
 @settings(max_examples=some(60))
 @given(st.integers(8, 35), st.floats(0.0, 0.06), st.integers(2, 60), st.integers(1, 60), st.floats(0.0, 5.0))
 def test_a_worse_point_undoes_no_fail_and_gains_no_pass(
-    make_run: MakeRun, one_percent: Criteria, stride: int, gap: float, seed: int, point: int, by: float
+    make_run: MakeRun, one_percent: Policy, stride: int, gap: float, seed: int, point: int, by: float
 ) -> None:
     base, cand = sparse(make_run(), stride), sparse(make_run(seed=seed, gap=gap), stride)
     loss = cand.loss.copy()
@@ -65,7 +65,7 @@ def test_a_worse_point_undoes_no_fail_and_gains_no_pass(
     assert after != "pass" or before == "pass"
 
 
-def test_a_missing_point_counts_as_the_worst_one(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_a_missing_point_counts_as_the_worst_one(make_run: MakeRun, one_percent: Policy) -> None:
     base, cand = sparse(make_run(), 20), sparse(make_run(seed=2), 20)
     keep = np.delete(np.arange(len(cand.steps)), [88, 93])
     whole = judged(base, cand, one_percent).document()["gap"]

@@ -2,10 +2,10 @@ from collections.abc import Callable
 
 import pytest
 
-from parity.judging.floors import COLUMNS, MAX_GROUPS, Floors, FloorsError, public_floors, read_floors
 from parity.judging.lending import find_lender
+from parity.judging.noise_table import COLUMNS, MAX_GROUPS, NoiseTable, NoiseTableError, public_noise_table, read_noise_table
 
-MakeTable = Callable[..., Floors]
+MakeTable = Callable[..., NoiseTable]
 GOOD = [("a", 5, 0.001), ("b", 5, 0.0012), ("c", 6, 0.0009)]
 
 
@@ -41,17 +41,17 @@ def test_a_good_table(make_table: MakeTable) -> None:
 def test_one_bad_row_makes_its_family_unusable_and_is_one_line(
     make_table: MakeTable, row: tuple[object, ...], columns: dict[str, str], words: tuple[str, ...]
 ) -> None:
-    floors = Floors((*make_table(GOOD).rows, *make_table([row], **columns).rows))
-    (problem,) = floors.families["f"].problems
+    noise_table = NoiseTable((*make_table(GOOD).rows, *make_table([row], **columns).rows))
+    (problem,) = noise_table.families["f"].problems
     assert all(word in problem for word in words)
     assert "\n" not in problem
-    lender = find_lender(floors, "f", "nearest")
+    lender = find_lender(noise_table, "f", "nearest")
     assert lender.floor is None
     assert problem in lender.refused
 
 
 def test_a_row_that_is_repeated_counts_once(make_table: MakeTable) -> None:
-    twice = Floors(make_table(GOOD).rows * 2)
+    twice = NoiseTable(make_table(GOOD).rows * 2)
     assert twice.families["f"] == make_table(GOOD).families["f"]
 
 
@@ -87,16 +87,16 @@ def test_what_lends_nothing_says_why(make_table: MakeTable, name: str, rounding:
 
 
 def test_a_group_whose_rounding_is_not_stated_lends_to_nobody(make_table: MakeTable) -> None:
-    floors = make_table(GOOD, rounding="")
-    assert not floors.families["f"].problems
-    assert {find_lender(floors, "f", rounding).floor for rounding in ("nearest", "stochastic")} == {None}
+    noise_table = make_table(GOOD, rounding="")
+    assert not noise_table.families["f"].problems
+    assert {find_lender(noise_table, "f", rounding).floor for rounding in ("nearest", "stochastic")} == {None}
 
 
 def test_both_published_shapes_are_read() -> None:
     old = "family,group,runs,steps,mean_loss_nats,sd_nats,corr_with_final_at_25,corr_50,corr_75,corr_90\nf,a,5,10,2.0,0.001,,,,\n"
     new = "family,params_millions,tokens_millions,precision,varies,group,runs,mean_loss,sd,unit,source,licence\n"
     new += "f,1,2,BF16,seed,a,5,2.0,0.001,nats,s,MIT\n"
-    assert read_floors(old).families["f"].groups[0].sd == read_floors(new).families["f"].groups[0].sd == 0.001
+    assert read_noise_table(old).families["f"].groups[0].sd == read_noise_table(new).families["f"].groups[0].sd == 0.001
 
 
 @pytest.mark.parametrize(
@@ -114,27 +114,27 @@ def test_both_published_shapes_are_read() -> None:
     ],
 )
 def test_what_is_no_table_is_refused_in_one_line(text: str, word: str) -> None:
-    with pytest.raises(FloorsError) as error:
-        read_floors(text)
+    with pytest.raises(NoiseTableError) as error:
+        read_noise_table(text)
     assert word in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_too_many_groups_are_refused(make_table: MakeTable) -> None:
-    floors = make_table([(f"g{number}", 5, 0.001) for number in range(MAX_GROUPS + 1)])
-    assert find_lender(floors, "f", "nearest").floor is None
+    noise_table = make_table([(f"g{number}", 5, 0.001) for number in range(MAX_GROUPS + 1)])
+    assert find_lender(noise_table, "f", "nearest").floor is None
 
 
 def test_a_table_survives_its_csv_and_a_selection(make_table: MakeTable) -> None:
-    floors = make_table([*GOOD, ("comma and \u00e9", 5, 0.001)], varies='"a, b"')
-    assert read_floors(floors.csv()) == floors
-    assert floors.only({"f"}) == floors
-    assert floors.only({"g"}).rows == ()
-    assert floors.csv().splitlines()[0] == ",".join(COLUMNS)
+    noise_table = make_table([*GOOD, ("comma and \u00e9", 5, 0.001)], varies='"a, b"')
+    assert read_noise_table(noise_table.csv()) == noise_table
+    assert noise_table.only({"f"}) == noise_table
+    assert noise_table.only({"g"}).rows == ()
+    assert noise_table.csv().splitlines()[0] == ",".join(COLUMNS)
 
 
 def test_the_public_table_is_usable_and_every_row_has_source_and_licence() -> None:
-    families = public_floors().families
+    families = public_noise_table().families
     groups = [group for family in families.values() for group in family.groups]
     assert (len(families), len(groups), sum(group.runs for group in groups)) == (24, 339, 3873)
     assert all(group.source and group.licence and group.start for group in groups)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.policy import policy_from_mapping
 from parity.judging.schedule import cut_schedule, differing_rates
 from parity.judging.verdict import Verdict
 
@@ -140,10 +140,10 @@ def judged(judge_pair: JudgePair, make_run: MakeRun, base: Rates | None, cand: R
 def test_honest_runs_of_a_complete_schedule_pass(name: str, make_run: MakeRun, judge_pair: JudgePair) -> None:
     """Without a statement, where the rate decayed to 20 % of its peak; else the gap is known as of a point."""
     rates = SCHEDULES[name]
-    unstated = criteria_from_mapping({"margin": "1%"})
+    unstated = policy_from_mapping({"margin": "1%"})
     code = "AS_OF" if name in ("constant", "cosine to 30 %", "inverse square root") else "WITHIN_MARGIN"
     for options in ({"planned_steps": N}, {"assume_complete": True}):
-        assert judged(judge_pair, make_run, rates, rates, criteria=unstated, **options).codes[0] == code
+        assert judged(judge_pair, make_run, rates, rates, policy=unstated, **options).codes[0] == code
 
 
 def test_a_cut_cosine_does_not_pass_whatever_is_stated(make_run: MakeRun, judge_pair: JudgePair) -> None:
@@ -158,8 +158,8 @@ def test_other_rates_are_another_experiment(make_run: MakeRun, judge_pair: Judge
     base, cand = SCHEDULES["cosine to 10 %"], SCHEDULES["cosine to 0"]
     verdict = judged(judge_pair, make_run, base, cand)
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "LEARNING_RATES_DIFFER")
-    allowed = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "may_differ": ["learning_rate"]})
-    assert judged(judge_pair, make_run, base, cand, criteria=allowed).verdict == "pass"
+    allowed = policy_from_mapping({"schedule": "decayed", "margin": "1%", "may_differ": ["learning_rate"]})
+    assert judged(judge_pair, make_run, base, cand, policy=allowed).verdict == "pass"
 
 
 def test_a_replicate_with_other_rates_counts_too(make_run: MakeRun, judge_pair: JudgePair) -> None:

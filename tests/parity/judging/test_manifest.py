@@ -10,25 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve
 from parity.judging.evidence import Case, EvidenceError, bundle_bytes, verify
+from parity.judging.policy import Policy
 from parity.judging.secondary import TaskResult
 
 Manifest = dict[str, Any]
 
 
 @pytest.fixture
-def forged(tmp_path: Path, make_run: Callable[..., Curve], one_percent: Criteria) -> Callable[[Callable[[Manifest], object]], str]:
+def forged(tmp_path: Path, make_run: Callable[..., Curve], one_percent: Policy) -> Callable[[Callable[[Manifest], object]], str]:
     """A bundle whose manifest was changed."""
     case = Case(
         baseline=[make_run(n=400, seed=1, context={"engine": "e"}), make_run(n=400, seed=2)],
         candidates={"one": [make_run(n=400, seed=3)], "two": [make_run(n=400, seed=4)]},
-        criteria=one_percent,
+        policy=one_percent,
         planned_steps=400,
         baseline_name="base",
         layer_snr_db={"one": {("layers.0", "weight"): 20.0}},
-        noise_runs={"one": [make_run(n=200, seed=5)]},
+        short_reruns={"one": [make_run(n=200, seed=5)]},
         evaluations={name: {"t": TaskResult(correct=1, items=2, by_item={"a": True, "b": False})} for name in ("base", "one")},
     )
 
@@ -66,14 +66,14 @@ def test_an_untouched_bundle_is_identical(forged: Callable[..., str]) -> None:
     assert verify(forged(lambda _: None)).differences == ()
 
 
-def test_as_many_noise_runs_as_the_judge_takes_verify(tmp_path: Path, make_run: Callable[..., Curve], one_percent: Criteria) -> None:
+def test_as_many_short_reruns_as_the_judge_takes_verify(tmp_path: Path, make_run: Callable[..., Curve], one_percent: Policy) -> None:
     case = Case(
         baseline=[make_run(n=400, seed=1)],
         candidates={"one": [make_run(n=400, seed=3)]},
-        criteria=one_percent,
+        policy=one_percent,
         planned_steps=400,
         baseline_name="base",
-        noise_runs={name: [make_run(n=200, seed=first + number) for number in range(16)] for name, first in (("base", 10), ("one", 30))},
+        short_reruns={name: [make_run(n=200, seed=first + number) for number in range(16)] for name, first in (("base", 10), ("one", 30))},
     )
     path = tmp_path / "x.zip"
     path.write_bytes(bundle_bytes(case, case.documents()))
@@ -93,9 +93,9 @@ def first_run(manifest: Manifest) -> Manifest:
         (lambda m: m.update(arms=[{"role": "baseline", "name": "x", "runs": "abc"}]), "arms[0].runs is 'abc'"),
         (lambda m: m["arms"].insert(0, m["arms"].pop(1)), "arms[0].role is 'candidate'"),
         (lambda m: m["arms"].append(m["arms"][-1] | {"runs": []}), "expected another name for each noise arm"),
-        (lambda m: m["arms"][-1].update(name="three"), "noise runs are given for 'three'"),
-        (lambda m: m["arms"][-1].update(runs=17 * m["arms"][-1]["runs"]), "17 noise runs; expected at most 16 per arm"),
-        (lambda m: m["arms"].extend([{"role": "noise", "name": str(i), "runs": []} for i in range(200)]), "at most 64 candidates"),
+        (lambda m: m["arms"][-1].update(name="three"), "short reruns are given for 'three'"),
+        (lambda m: m["arms"][-1].update(runs=17 * m["arms"][-1]["runs"]), "17 short reruns; expected at most 16 per arm"),
+        (lambda m: m["arms"].extend([{"role": "short_rerun", "name": str(i), "runs": []} for i in range(200)]), "at most 64 candidates"),
         (lambda m: m["arms"][1].update(role="baseline"), "arms[1].role is 'baseline'"),
         (lambda m: m["arms"][1].update(role="referee"), "arms[1].role is 'referee'"),
         (lambda m: m["arms"][2].update(name="one"), "arms[2].name is 'one' again"),
@@ -134,12 +134,12 @@ def first_run(manifest: Manifest) -> Manifest:
         (lambda m: m.update(layer_snr_db=[]), "layer_snr_db is []"),
         (lambda m: m["layer_snr_db"].update(one=[["a", "b", "loud"]]), "loud"),
         (lambda m: m["layer_snr_db"].update(one=[["a"]]), "unpack"),
-        (lambda m: m.update(criteria=None), "criteria"),
-        (lambda m: m["criteria"].update(confidence=-1.0), "confidence"),
-        (lambda m: m["criteria"].update(run_floor_df=-4.0), "run_floor_df"),
-        (lambda m: m["criteria"].update(baseline_run_floor=-0.001), "baseline_run_floor"),
-        (lambda m: m["criteria"].update(margin="x" * 100_000), "margin"),
-        (lambda m: m["criteria"].update(window_fraction=1e300), "window_fraction"),
+        (lambda m: m.update(policy=None), "policy"),
+        (lambda m: m["policy"].update(confidence=-1.0), "confidence"),
+        (lambda m: m["policy"].update(run_noise_df=-4.0), "run_noise_df"),
+        (lambda m: m["policy"].update(baseline_run_noise=-0.001), "baseline_run_noise"),
+        (lambda m: m["policy"].update(margin="x" * 100_000), "margin"),
+        (lambda m: m["policy"].update(window_fraction=1e300), "window_fraction"),
         (lambda m: m.pop("planned_steps"), "planned_steps"),
     ],
 )

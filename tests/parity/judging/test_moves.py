@@ -1,4 +1,4 @@
-"""Which commit moved the gap: what run noise explains names nobody, and shared curves count as what they are."""
+"""Which commit moved the gap: what run-to-run noise explains names nobody, and shared curves count as what they are."""
 
 import dataclasses
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.criteria import LOOK_QUANTILES, MAX_LOOKS, Criteria, Multiplicity, look_weight, pairs_confidence
 from parity.judging.curve import curve_from_arrays
 from parity.judging.interval import t_quantile
+from parity.judging.policy import LOOK_QUANTILES, MAX_LOOKS, Multiplicity, Policy, look_weight, pairs_confidence
 from parity.judging.verdict import judge
 
 STEPS = 1500
@@ -69,7 +69,7 @@ def test_what_is_shown_is_what_decides():
     """The interval in the document has the level of the look, and the verdict is its side of the margin."""
     base = [curve(seed=2)]
     for looks, look in ((1, 1), (2, 1), (3, 2)):
-        policy = Criteria(schedule="decayed", margin="1%", looks=looks)
+        policy = Policy(schedule="decayed", margin="1%", looks=looks)
         for gap in np.linspace(0.0, 0.02, 9):
             verdict = judge(
                 base,
@@ -89,11 +89,11 @@ def test_what_is_shown_is_what_decides():
 
 def test_further_looks_and_candidates_only_widen():
     base, candidate = [curve(seed=2)], [curve(0.004, seed=3)]
-    single = judge(base, {"c": candidate}, Criteria(schedule="decayed", margin="1%"), planned_steps=STEPS)[0].document()
-    both = judge(base, {"c": candidate, "d": [curve(0.004, seed=4)]}, Criteria(schedule="decayed", margin="1%"), planned_steps=STEPS)[
+    single = judge(base, {"c": candidate}, Policy(schedule="decayed", margin="1%"), planned_steps=STEPS)[0].document()
+    both = judge(base, {"c": candidate, "d": [curve(0.004, seed=4)]}, Policy(schedule="decayed", margin="1%"), planned_steps=STEPS)[
         0
     ].document()
-    first = judge(base, {"c": candidate}, Criteria(schedule="decayed", margin="1%", looks=2), planned_steps=STEPS)[0].document()
+    first = judge(base, {"c": candidate}, Policy(schedule="decayed", margin="1%", looks=2), planned_steps=STEPS)[0].document()
     assert single["gap"]["mean"] == both["gap"]["mean"] == first["gap"]["mean"]
     widths = [document["gap"]["hi"] - document["gap"]["lo"] for document in (single, both, first)]
     assert widths[0] < widths[1]
@@ -106,23 +106,23 @@ def test_a_veto_is_no_harder_to_reach_with_more_candidates():
     base, better = [curve(seed=2)], [curve(-0.02, seed=3)]
     for candidates in (1, 30, 64):
         shared = Multiplicity(candidates=candidates)
-        verdict = judge(base, {"c": better}, Criteria(schedule="decayed", margin="1%"), planned_steps=STEPS, multiplicity=shared)[0]
+        verdict = judge(base, {"c": better}, Policy(schedule="decayed", margin="1%"), planned_steps=STEPS, multiplicity=shared)[0]
         assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "BETTER_THAN_BASELINE")
 
 
 def test_other_looks_than_the_policy_registers_are_refused():
     base, candidate = [curve(seed=2)], [curve(0.004, seed=3)]
     with pytest.raises(ValueError, match="looks"):
-        judge(base, {"c": candidate}, Criteria(schedule="decayed", margin="1%"), multiplicity=Multiplicity(looks=2))
+        judge(base, {"c": candidate}, Policy(schedule="decayed", margin="1%"), multiplicity=Multiplicity(looks=2))
     with pytest.raises(ValueError, match="candidates"):
-        judge(base, {"c": candidate, "d": candidate}, Criteria(schedule="decayed", margin="1%"), multiplicity=Multiplicity(candidates=1))
+        judge(base, {"c": candidate, "d": candidate}, Policy(schedule="decayed", margin="1%"), multiplicity=Multiplicity(candidates=1))
 
 
 def test_peers_hold_together():
     base = [curve(seed=2)]
     candidates = {name: [curve(0.004, seed=number)] for number, name in enumerate("cdef", 3)}
-    four = judge(base, candidates, Criteria(schedule="decayed", margin="1%"), planned_steps=STEPS)[-1].peers
-    two = judge(base, dict(list(candidates.items())[::3]), Criteria(schedule="decayed", margin="1%"), planned_steps=STEPS)[-1].peers
+    four = judge(base, candidates, Policy(schedule="decayed", margin="1%"), planned_steps=STEPS)[-1].peers
+    two = judge(base, dict(list(candidates.items())[::3]), Policy(schedule="decayed", margin="1%"), planned_steps=STEPS)[-1].peers
     same = next(peer for peer in four if peer["name"] == two[0]["name"])
     assert same["gap"] == two[0]["gap"]
     assert same["hi"] - same["lo"] > two[0]["hi"] - two[0]["lo"]

@@ -15,14 +15,14 @@ import pytest
 import parity
 from parity.cli import main
 from parity.judging import interval
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import judge
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
 PLAN = 1750
-POLICY = criteria_from_mapping({"schedule": "decayed", "margin": "1%"})
+POLICY = policy_from_mapping({"schedule": "decayed", "margin": "1%"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ def by_judge(pair: Pair) -> tuple[str, str, list[float] | None]:
         [curve_from_arrays(run.steps, run.loss, replicate=number, context={"engine": engine}) for number, run in enumerate(runs)]
         for runs, engine in zip((pair.base, pair.cand), pair.engines, strict=True)
     ]
-    policy = POLICY if pair.stated else criteria_from_mapping({"margin": "1%"})
+    policy = POLICY if pair.stated else policy_from_mapping({"margin": "1%"})
     (verdict,) = judge(arms[0], {"cand": arms[1]}, policy, planned_steps=pair.planned, controls=pair.controls)
     document = verdict.document()
     return verdict.verdict, verdict.codes[0], document["gap"]["ci95"] if document["gap"] else None

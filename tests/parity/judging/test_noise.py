@@ -90,7 +90,7 @@ def test_mean_ses_are_those_of_the_rows() -> None:
 @pytest.mark.parametrize("rho", [0.0, 0.3, 0.6])
 @pytest.mark.parametrize("n", [99, 100, 101, 150, 199, 200])
 def test_one_point_more_changes_no_half_width_much(n: int, rho: float) -> None:
-    """Next to the run noise of a usual pair (0.35 % of the loss against 0.11 % a point)."""
+    """Next to the run-to-run noise of a usual pair (0.35 % of the loss against 0.11 % a point)."""
     for seed in range(20):
         series = ar1(np.random.default_rng((seed, n)), n + 1, rho)
         halves = [math.hypot(3.2, t_quantile(0.95, found.df) * found.value) for found in (mean_se(series[:-1]), mean_se(series))]

@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.pairing import align, is_proven_somewhere, pair_correlation, worst_correlation
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import judge
 from parity.readers import read_runs
 
@@ -95,7 +95,7 @@ def worse_late(rng_seed: int, *, own_batches: bool, n: int = 400) -> tuple[Curve
 @pytest.mark.parametrize("every", [1, 5])
 def test_a_candidate_that_breaks_late_is_recognised_and_other_batches_never_are(every: int) -> None:
     """Rule 9: a pass needs r >= 0.5 in the worst part, a fail in some half or quarter."""
-    policy = criteria_from_mapping({"margin": "1%", "schedule": "decayed"})
+    policy = policy_from_mapping({"margin": "1%", "schedule": "decayed"})
     for rng_seed in range(10):
         for own_batches in (False, True):
             base, cand = worse_late(rng_seed, own_batches=own_batches, n=400 * every)

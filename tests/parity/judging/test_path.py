@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.judging.criteria import POINTS_TO_FAIL, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.document_types import PathPointDocument, VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evidence import Case, bundle_bytes
 from parity.judging.path import FEWEST, POINTS, evaluation_path_of, path_of, some_of
+from parity.judging.policy import POINTS_TO_FAIL, policy_from_mapping
 from parity.judging.sign_offs import sha256_of
 from parity.judging.verdict import Verdict, judge
 from parity.structure import canonical_json
@@ -48,10 +48,10 @@ def check(verdict: Verdict, document: VerdictDocument) -> list[PathPointDocument
 @pytest.mark.parametrize("points", [300, 1500])
 def test_a_point_is_the_verdict_on_the_cut_runs_with_the_floors_of_the_whole(make_run: MakeRun, gap: float, points: int) -> None:
     base, cand = make_run(points), make_run(points, seed=2, gap=gap)
-    (verdict,) = judge([base], {"c": [cand]}, criteria_from_mapping(POLICY), planned_steps=points)
+    (verdict,) = judge([base], {"c": [cand]}, policy_from_mapping(POLICY), planned_steps=points)
     document = verdict.document()
     share = document["tau"]["baseline"]["rel"]  # type: ignore[index]
-    stated = criteria_from_mapping({**POLICY, **dict.fromkeys(("baseline_run_floor", "candidate_run_floor"), f"{100 * share:.17g}%")})
+    stated = policy_from_mapping({**POLICY, **dict.fromkeys(("baseline_run_noise", "candidate_run_noise"), f"{100 * share:.17g}%")})
     path = check(verdict, document)
     assert len(path) == POINTS
     for point in path[::6]:
@@ -65,7 +65,7 @@ def test_a_point_is_the_verdict_on_the_cut_runs_with_the_floors_of_the_whole(mak
 def test_the_window_is_the_decay_phase_where_the_rate_decays_inside_it(make_run: MakeRun) -> None:
     rate = np.minimum(1.0, np.linspace(10.0, 0.0, 2000))
     runs = [curve_from_arrays(run.steps, run.loss, columns={"learning_rate": rate}) for run in (make_run(), make_run(seed=2, gap=0.01))]
-    (verdict,) = judge([runs[0]], {"c": [runs[1]]}, criteria_from_mapping({"margin": "1%"}), planned_steps=2000)
+    (verdict,) = judge([runs[0]], {"c": [runs[1]]}, policy_from_mapping({"margin": "1%"}), planned_steps=2000)
     document = verdict.document()
     assert "decay phase" in document["window"]["rule"]
     path = check(verdict, document)
@@ -85,8 +85,8 @@ def of_seeds(make_run: MakeRun, number: int, gap: float, first: int, points: int
 @pytest.mark.parametrize("pairing", ["paired", "unpaired"])
 @pytest.mark.parametrize("number", [2, 5])
 def test_the_run_noise_is_that_of_the_verdict_at_every_point(make_run: MakeRun, number: int, pairing: str) -> None:
-    criteria = criteria_from_mapping({**POLICY, "pairing": pairing})
-    (verdict,) = judge(of_seeds(make_run, number, 0.0, 10), {"c": of_seeds(make_run, number, 0.01, 30)}, criteria, planned_steps=1500)
+    policy = policy_from_mapping({**POLICY, "pairing": pairing})
+    (verdict,) = judge(of_seeds(make_run, number, 0.0, 10), {"c": of_seeds(make_run, number, 0.01, 30)}, policy, planned_steps=1500)
     document = verdict.document()
     path = check(verdict, document)
     run = document["se_parts"]["run"] * 2.0  # type: ignore[index]
@@ -100,7 +100,7 @@ def test_one_broken_run_makes_no_jump_at_the_end(make_run: MakeRun) -> None:
     """The ends that capping runs gives, too, are on the way what they are at the end."""
     cand = of_seeds(make_run, 4, 0.0, 30)
     cand[0] = dataclasses.replace(cand[0], loss=cand[0].loss + 0.2)
-    (verdict,) = judge(of_seeds(make_run, 4, 0.0, 10), {"c": cand}, criteria_from_mapping(POLICY), planned_steps=1500)
+    (verdict,) = judge(of_seeds(make_run, 4, 0.0, 10), {"c": cand}, policy_from_mapping(POLICY), planned_steps=1500)
     path = check(verdict, verdict.document())
     assert ends(path[-2]) == pytest.approx(ends(path[-1]), abs=0.004)
     document = verdict.document()
@@ -111,12 +111,12 @@ def test_one_broken_run_makes_no_jump_at_the_end(make_run: MakeRun) -> None:
 def test_a_verdict_without_a_gap_or_with_a_handful_of_points_has_none(make_run: MakeRun) -> None:
     for points in (0, 1, 7, 30):
         short = [curve_from_arrays(run.steps[:points], run.loss[:points]) for run in (make_run(), make_run(seed=2))]
-        (verdict,) = judge([short[0]], {"c": [short[1]]}, criteria_from_mapping(POLICY), assume_complete=True)
+        (verdict,) = judge([short[0]], {"c": [short[1]]}, policy_from_mapping(POLICY), assume_complete=True)
         assert check(verdict, verdict.document()) == []
 
 
 def test_as_many_points_as_there_are(make_run: MakeRun) -> None:
-    (verdict,) = judge([make_run(60)], {"c": [make_run(60, seed=2)]}, criteria_from_mapping(POLICY), planned_steps=60)
+    (verdict,) = judge([make_run(60)], {"c": [make_run(60, seed=2)]}, policy_from_mapping(POLICY), planned_steps=60)
     assert [point["step"] for point in check(verdict, verdict.document())] == list(range(37, 60))
 
 
@@ -147,9 +147,9 @@ def test_no_verdict_makes_its_path_fail(base, cand, planned: int | None, pairing
         [curve_from_arrays([step for step, _ in rows], [loss for _, loss in rows], seed=seed, rounding="nearest") for rows, seed in arm]
         for arm in (base, cand)
     ]
-    policy = criteria_from_mapping({**POLICY, "pairing": pairing})
+    policy = policy_from_mapping({**POLICY, "pairing": pairing})
     for controls, noise in (((), None), (arms[0][:1], {"c": arms[1][:2]})):
-        (verdict,) = judge(arms[0], {"c": arms[1]}, policy, planned_steps=planned, controls=controls, noise_runs=noise)
+        (verdict,) = judge(arms[0], {"c": arms[1]}, policy, planned_steps=planned, controls=controls, short_reruns=noise)
         check(verdict, verdict.document())
 
 
@@ -171,7 +171,7 @@ def test_no_plausible_verdict_makes_its_path_fail(make_run: MakeRun, data: st.Da
         return curve_from_arrays(steps, loss, seed=data.draw(st.sampled_from([None, seed])), rounding="nearest")
 
     arms = [[run(seed, arm) for seed in range(data.draw(st.integers(1, 3)))] for arm in (0, 1)]
-    policy = criteria_from_mapping({**POLICY, "pairing": data.draw(st.sampled_from(["paired", "unpaired"]))})
+    policy = policy_from_mapping({**POLICY, "pairing": data.draw(st.sampled_from(["paired", "unpaired"]))})
     (verdict,) = judge(arms[0], {"c": arms[1]}, policy, planned_steps=points)
     check(verdict, verdict.document())
 
@@ -180,7 +180,7 @@ def test_a_digest_and_a_bundle_are_the_same_with_and_without_a_path(make_run: Ma
     case = Case(
         baseline=[make_run(500)],
         candidates={"c": [make_run(500, seed=2)]},
-        criteria=criteria_from_mapping(POLICY),
+        policy=policy_from_mapping(POLICY),
         planned_steps=500,
         baseline_name="b",
     )
@@ -217,7 +217,7 @@ def comparison(base: list[Curve], cand: list[Curve], **asked: object) -> Evaluat
     return EvaluationCase(
         baseline=base,
         candidates={"c": cand},
-        criteria=criteria_from_mapping(POLICY),
+        policy=policy_from_mapping(POLICY),
         baseline_name="b",
         planned_steps=3000,
         **asked,  # type: ignore[arg-type]
@@ -273,7 +273,7 @@ def test_no_comparison_of_evaluations_makes_its_path_fail(base, cand, paired: bo
     case = EvaluationCase(
         baseline=arms[0],
         candidates={"c": arms[1]},
-        criteria=criteria_from_mapping({"margin": margin}),
+        policy=policy_from_mapping({"margin": margin}),
         baseline_name="b",
         paired=paired,
         cluster=cluster,

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import parity
-from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve
+from parity.judging.policy import Policy
 from parity.judging.verdict import judge
 from parity.report.text import render_markdown
 
@@ -21,7 +21,7 @@ def timed(run: Curve, seconds: float) -> Curve:
     return curve_from_arrays(run.steps, run.loss, columns=columns, recipe=run.recipe, context={"device_class": "h100"})
 
 
-def test_later_candidates_are_compared_with_earlier_ones(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_later_candidates_are_compared_with_earlier_ones(make_run: MakeRun, one_percent: Policy) -> None:
     candidates = {
         "nvfp4": [timed(make_run(seed=2, gap=0.002), 1.1)],
         "nvfp4_no_rht": [timed(make_run(seed=3, gap=0.022), 1.0)],
@@ -37,7 +37,7 @@ def test_later_candidates_are_compared_with_earlier_ones(make_run: MakeRun, one_
     assert peer["sentence"] in render_markdown([verdict.document() for verdict in verdicts])
 
 
-def test_candidates_of_other_data_are_not_compared(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_candidates_of_other_data_are_not_compared(make_run: MakeRun, one_percent: Policy) -> None:
     verdicts = judge([make_run()], {"a": [make_run(seed=2)], "b": [make_run(seed=3, batch_seed=9)]}, one_percent, planned_steps=2000)
     assert verdicts[1].peers[0]["gap"] is None
     assert "no common late window of one data order" in verdicts[1].peers[0]["sentence"]

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import parity
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import Verdict, judge
 from parity.structure import canonical_json
 from tests.conftest import some
@@ -18,8 +18,8 @@ from tests.conftest import some
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
 MakeRun = Callable[..., Curve]
-ABSOLUTE = criteria_from_mapping(
-    {"schedule": "decayed", "margin": "0.03 nats", "baseline_run_floor": "0.002 nats", "candidate_run_floor": "0.002 nats"}
+ABSOLUTE = policy_from_mapping(
+    {"schedule": "decayed", "margin": "0.03 nats", "baseline_run_noise": "0.002 nats", "candidate_run_noise": "0.002 nats"}
 )
 LAWS = settings(max_examples=25)
 
@@ -96,7 +96,7 @@ series = st.lists(st.tuples(st.integers(0, 300), losses), max_size=300)
 @given(series, series, st.one_of(st.none(), st.integers(1, 400)), st.sampled_from(["1%", "0.01 nats"]))
 def test_no_input_crashes_or_gives_an_unsafe_document(base, cand, planned: int | None, margin: str) -> None:
     curves = [curve_from_arrays([step for step, _ in rows], [loss for _, loss in rows]) for rows in (base, cand)]
-    policy = criteria_from_mapping({"schedule": "decayed", "margin": margin, "min_points": 20})
+    policy = policy_from_mapping({"schedule": "decayed", "margin": margin, "min_points": 20})
     (verdict,) = judge([curves[0]], {"c": [curves[1]]}, policy, planned_steps=planned)
     canonical_json(verdict.document())
     assert verdict.verdict in ("pass", "fail", "inconclusive")

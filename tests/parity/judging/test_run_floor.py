@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.criteria import Amount, criteria_from_mapping
 from parity.judging.interval import interval, t_quantile
+from parity.judging.policy import Amount, policy_from_mapping
 from parity.judging.run_floor import Prior, RunFloor, assume_stochastic, one_apart, prior_for, run_floor, run_term, run_term_over_seeds
 from parity.judging.window import StandardError
 
@@ -45,7 +45,7 @@ def test_only_a_recipe_that_always_rounds_to_nearest_narrows(recipe: str | None,
 
 @pytest.mark.parametrize("recipe", ["nvfp4", "nvfp4_no_sr", "fp8_current", None])
 def test_what_is_on_record_counts_more_than_a_name(recipe: str | None) -> None:
-    policy = criteria_from_mapping({"margin": "1%"})
+    policy = policy_from_mapping({"margin": "1%"})
     assert assume_stochastic(recipe, "stochastic")
     assert not assume_stochastic(recipe, "nearest")
     assert prior_for(recipe, None, policy, 2.0, "stochastic").tau == pytest.approx(0.0027)
@@ -53,14 +53,14 @@ def test_what_is_on_record_counts_more_than_a_name(recipe: str | None) -> None:
 
 
 def test_priors_by_recipe_and_by_policy() -> None:
-    policy = criteria_from_mapping({"margin": "1%"})
+    policy = policy_from_mapping({"margin": "1%"})
     assert prior_for("fp8_current", None, policy, 2.0).tau == pytest.approx(0.0018)
     assert prior_for(None, None, policy, 2.0).tau == pytest.approx(0.0027)
     assert prior_for("nvfp4", None, policy, 2.0).tau == pytest.approx(0.0027)
     assert prior_for("fp8", None, policy, 2.0, slope=0.0).tau == pytest.approx(0.0030)
     assert prior_for("fp8", None, policy, 2.0, slope=0.25).tau == pytest.approx(0.0060)
     assert prior_for(None, None, policy, 2.0, slope=0.25).tau == pytest.approx(0.0090)
-    declared = criteria_from_mapping({"margin": "1%", "run_floor_evidence": "8 reruns at 1 B"})
+    declared = policy_from_mapping({"margin": "1%", "run_noise_evidence": "8 reruns at 1 B"})
     prior = prior_for("nvfp4", Amount(value=0.001, unit="relative"), declared, 2.0)
     assert prior.tau == pytest.approx(0.002)
     assert "8 reruns at 1 B" in prior.basis
@@ -147,10 +147,10 @@ def test_arms_without_any_noise_give_a_point() -> None:
 
 def test_the_degrees_of_freedom_do_not_depend_on_the_unit() -> None:
     """Also where the squares of the variances are below the smallest float."""
-    criteria = criteria_from_mapping({"margin": "1%"})
+    policy = policy_from_mapping({"margin": "1%"})
     terms = []
     for level in (1.0, 1e-134):
-        floors = [run_floor(prior_for(None, None, criteria, level), np.array([level]), [0]) for _ in range(2)]
+        floors = [run_floor(prior_for(None, None, policy, level), np.array([level]), [0]) for _ in range(2)]
         terms.append(run_term(*floors))
     assert terms[1].df == pytest.approx(terms[0].df)
     assert terms[1].df > 0
@@ -158,7 +158,7 @@ def test_the_degrees_of_freedom_do_not_depend_on_the_unit() -> None:
 
 def test_what_is_assumed_of_both_arms_is_one_guess() -> None:
     """Also where one of them rounds stochastically: the term has the guess's 4 degrees of freedom, not 8 or what Welch would give it."""
-    policy = criteria_from_mapping({"margin": "1%"})
+    policy = policy_from_mapping({"margin": "1%"})
     floors = [run_floor(prior_for(recipe, None, policy, 3.0), np.array([3.0]), [0]) for recipe in ("fp8", "nvfp4")]
     assert run_term(*floors).df == pytest.approx(4.0)
 

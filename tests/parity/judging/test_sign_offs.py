@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve
 from parity.judging.document_types import VerdictDocument
+from parity.judging.policy import Policy
 from parity.judging.sign_offs import SignOffDocument, accepted, sha256_of, why_not_acceptable
 from parity.judging.verdict import judge
 
@@ -85,7 +85,7 @@ def test_a_sign_off_of_a_fail_never_holds() -> None:
     assert accepted([empty], POLICY, [_signed(empty)]) == {}
 
 
-def test_a_copy_of_the_baseline_cannot_be_accepted(make_run: Callable[..., Curve], one_percent: Criteria) -> None:
+def test_a_copy_of_the_baseline_cannot_be_accepted(make_run: Callable[..., Curve], one_percent: Policy) -> None:
     same = make_run(seed=1)
     copied = judge([same], {"c": [same]}, one_percent, planned_steps=2000)[0].document()
     assert copied["verdict"] == "inconclusive"

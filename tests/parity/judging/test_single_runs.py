@@ -3,14 +3,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.interval import t_quantile
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import Verdict, judge
 from parity.judging.window import mean_se
 
 LEVEL, STEPS, MARGIN = 2.0, 1000, 0.02
-POLICY = criteria_from_mapping({"margin": "1%", "schedule": "decayed"})
+POLICY = policy_from_mapping({"margin": "1%", "schedule": "decayed"})
 
 
 def seeds(worse: float = 0.0, *, stated: bool = True, rng_seed: int = 0, every: int = 1) -> tuple[list[Curve], list[Curve]]:

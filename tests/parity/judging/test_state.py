@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.policy import policy_from_mapping
 from parity.judging.schedule import UNKNOWN_SLOPE, log_slope
 from parity.judging.verdict import Verdict, judge
 
@@ -19,8 +19,8 @@ RATES = {
     "cut": 1e-3 * (1 + np.cos(0.8 * np.pi * PROGRESS)) / 2,
     "high": 1e-3 * (0.3 + 0.7 * (1 + np.cos(np.pi * PROGRESS)) / 2),
 }
-UNSTATED = criteria_from_mapping({"margin": "1%"})
-STATED = criteria_from_mapping({"margin": "1%", "schedule": "decayed"})
+UNSTATED = policy_from_mapping({"margin": "1%"})
+STATED = policy_from_mapping({"margin": "1%", "schedule": "decayed"})
 
 
 def judged(make_run: MakeRun, rates: str | None, policy=UNSTATED, gap: float = 0.0, end: int = N, **options: object) -> Verdict:
@@ -55,7 +55,7 @@ def test_the_owner_may_state_it_unless_a_recorded_rate_contradicts(make_run: Mak
 
 
 def test_an_unfinished_run_can_fail_and_passes_only_where_the_policy_accepts_it(make_run: MakeRun) -> None:
-    accepts = criteria_from_mapping({"margin": "1%", "as_of": "accept"})
+    accepts = policy_from_mapping({"margin": "1%", "as_of": "accept"})
     for end in (1000, 1500):
         assert judged(make_run, None, gap=0.2, end=end).verdict == "fail"
         assert judged(make_run, None, gap=0.2, end=end, policy=accepts).verdict == "fail"

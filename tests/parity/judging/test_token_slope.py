@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from parity.judging.criteria import Criteria
 from parity.judging.curve import curve_from_arrays
 from parity.judging.evidence import Case, bundle_bytes, case_of, verify
 from parity.judging.interval import NoSlope, TokenSlope
+from parity.judging.policy import Policy
 from parity.judging.verdict import judge
 
 FLOOR, SCALE, POWER = 2.0, 3.0, 0.5
@@ -33,9 +33,9 @@ def run(steps, rate=cosine, gap=0.0, seed=0, first=1):
     return curve_from_arrays(t - 1 + first, loss, recipe="fp8_current", columns=columns)
 
 
-def judged(margin, shorter=(), rate=cosine, gap=0.0, steps=2000, **policy):
-    criteria = Criteria(margin=margin, **policy)
-    return judge([run(steps, rate)], {"c": [run(steps, rate, gap, seed=1)]}, criteria, planned_steps=steps, shorter=shorter)[0]
+def judged(margin, shorter=(), rate=cosine, gap=0.0, steps=2000, **keys):
+    policy = Policy(margin=margin, **keys)
+    return judge([run(steps, rate)], {"c": [run(steps, rate, gap, seed=1)]}, policy, planned_steps=steps, shorter=shorter)[0]
 
 
 def slope_of(verdict):
@@ -103,7 +103,7 @@ def test_no_slope_no_margin_in_tokens(shorter, rate):
 
 
 def test_a_slope_that_run_noise_leaves_open_by_more_than_a_quarter_is_refused():
-    verdict = judged("5% tokens", [run(800)], baseline_run_floor="0.02 nats")
+    verdict = judged("5% tokens", [run(800)], baseline_run_noise="0.02 nats")
     assert isinstance(slope_of(verdict), NoSlope)
 
 
@@ -128,7 +128,7 @@ def test_the_document_holds_the_slope_and_the_bundle_the_runs(tmp_path):
     case = Case(
         baseline=[run(2000)],
         candidates={"c": [run(2000, seed=1)]},
-        criteria=Criteria(margin="20% tokens"),
+        policy=Policy(margin="20% tokens"),
         planned_steps=2000,
         shorter=[run(800)],
     )

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import Verdict, judge
 
 MakeRun = Callable[..., Curve]
@@ -23,8 +23,8 @@ def cut(run: Curve, share: float, **changes: object) -> Curve:
 
 
 def judged(base: list[Curve], cand: list[Curve], noise: dict[str, list[Curve]], policy: dict[str, object] | None = None) -> Verdict:
-    criteria = criteria_from_mapping({"schedule": "decayed", "margin": "1%"} | (policy or {}))
-    return judge(base, {"cand": cand}, criteria, planned_steps=STEPS, baseline_name="base", noise_runs=noise)[0]
+    whole = policy_from_mapping({"schedule": "decayed", "margin": "1%"} | (policy or {}))
+    return judge(base, {"cand": cand}, whole, planned_steps=STEPS, baseline_name="base", short_reruns=noise)[0]
 
 
 @pytest.fixture
@@ -50,14 +50,14 @@ def test_reruns_that_were_stopped_early_measure_run_noise_and_are_not_judged(
     assert 0.0003 < floor["early_stopped"]["rel"] < 0.004
     assert (floor["measured"], floor["measured_df"], document["candidate"]["runs"]) == (None, 0, 1)
     assert document["gap"]["mean"] == without.document()["gap"]["mean"]
-    assert [run["label"] for run in document["inputs"]["noise_runs"]["candidate"]] == ["run11", "run12", "run13"]
+    assert [run["label"] for run in document["inputs"]["short_reruns"]["candidate"]] == ["run11", "run12", "run13"]
     assert "early_stopped" not in document["tau"]["baseline"]
-    assert "NOISE_RUNS_LEFT_OUT" not in verdict.codes
+    assert "SHORT_RERUNS_LEFT_OUT" not in verdict.codes
 
 
-def test_a_document_without_noise_runs_has_none_of_their_keys(pair: tuple[list[Curve], list[Curve]]) -> None:
+def test_a_document_without_short_reruns_has_none_of_their_keys(pair: tuple[list[Curve], list[Curve]]) -> None:
     document = judged(*pair, {}).document()
-    assert "noise_runs" not in document["inputs"]
+    assert "short_reruns" not in document["inputs"]
     assert "early_stopped" not in document["tau"]["candidate"]
 
 
@@ -105,7 +105,7 @@ def test_a_rerun_that_is_none_is_left_out_and_named(name: str, pair: tuple[list[
     build, word = REFUSED[name]
     verdict, without = judged(base, [cand], {"cand": [build(make_run, cand)]}), judged(base, [cand], {})
     reasons = {reason.code: reason.sentence for reason in (verdict.decision.deciding, *verdict.decision.others)}
-    assert word in reasons["NOISE_RUNS_LEFT_OUT"], reasons["NOISE_RUNS_LEFT_OUT"]
+    assert word in reasons["SHORT_RERUNS_LEFT_OUT"], reasons["SHORT_RERUNS_LEFT_OUT"]
     assert verdict.gap == without.gap
     assert verdict.document()["tau"] == without.document()["tau"]
 
@@ -116,9 +116,9 @@ def test_another_learning_rate_is_refused_unless_the_policy_lets_it_differ(make_
     short = 0.5 * (1 + np.cos(np.pi * np.minimum(steps / 1000, 1.0)))
     base, cand, rerun = (with_rate(make_run(seed=seed), cosine) for seed in (1, 2, 3))
     honest, other = cut(rerun, 0.5), cut(with_rate(make_run(seed=3), short), 0.5)
-    assert "NOISE_RUNS_LEFT_OUT" not in judged([base], [cand], {"cand": [honest]}).codes
-    assert "NOISE_RUNS_LEFT_OUT" in judged([base], [cand], {"cand": [other]}).codes
-    assert "NOISE_RUNS_LEFT_OUT" not in judged([base], [cand], {"cand": [other]}, {"may_differ": ["learning_rate"]}).codes
+    assert "SHORT_RERUNS_LEFT_OUT" not in judged([base], [cand], {"cand": [honest]}).codes
+    assert "SHORT_RERUNS_LEFT_OUT" in judged([base], [cand], {"cand": [other]}).codes
+    assert "SHORT_RERUNS_LEFT_OUT" not in judged([base], [cand], {"cand": [other]}, {"may_differ": ["learning_rate"]}).codes
 
 
 def with_rate(run: Curve, rate: np.ndarray) -> Curve:
@@ -145,7 +145,7 @@ def test_a_log_of_every_tenth_step_may_stop_at_40_percent(make_run: MakeRun) -> 
     assert document["tau"]["candidate"]["early_stopped"]["stop"] == pytest.approx(0.4)
 
 
-def test_noise_runs_too_many_for_their_points_to_see_mixtures_are_left_out(make_run: MakeRun) -> None:
+def test_short_reruns_too_many_for_their_points_to_see_mixtures_are_left_out(make_run: MakeRun) -> None:
     """Every 8th step: 125 points before the stop, of which the last half are enough for 6 runs, not for the 12 that there are."""
 
     def thinned(run: Curve) -> Curve:
@@ -156,12 +156,12 @@ def test_noise_runs_too_many_for_their_points_to_see_mixtures_are_left_out(make_
     verdict = judged([base], [cand], {"cand": halves})
     reasons = {reason.code: reason.sentence for reason in (verdict.decision.deciding, *verdict.decision.others)}
     assert "too few points in common with 6 other runs to see whether it is a mixture" in " ".join(verdict.measurements.early[1].left_out)
-    assert "NOISE_RUNS_LEFT_OUT" in reasons
+    assert "SHORT_RERUNS_LEFT_OUT" in reasons
 
 
-def test_at_most_16_noise_runs_per_arm(pair: tuple[list[Curve], list[Curve]], make_run: MakeRun) -> None:
+def test_at_most_16_short_reruns_per_arm(pair: tuple[list[Curve], list[Curve]], make_run: MakeRun) -> None:
     rerun = cut(make_run(seed=31), 0.5)
-    with pytest.raises(ValueError, match="noise runs of cand are 17; expected at most 16 per arm"):
+    with pytest.raises(ValueError, match="short reruns of cand are 17; expected at most 16 per arm"):
         judged(*pair, {"cand": [rerun] * 17})
 
 
@@ -172,7 +172,7 @@ def test_a_rerun_that_diverged_blocks_a_pass(arm: str, pair: tuple[list[Curve], 
     policy = {"margin": "5%"}
     assert judged(*pair, {}, policy).verdict == "pass"
     verdict = judged(*pair, {arm: [cut(with_loss(pair[0][0], loss), 0.5)]}, policy)
-    assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "NOISE_RUN_DIVERGED")
+    assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "SHORT_RERUN_DIVERGED")
 
 
 FINITE: dict[str, tuple[Callable[[np.ndarray], np.ndarray], str]] = {
@@ -189,17 +189,17 @@ def test_a_rerun_that_diverged_to_a_finite_loss_blocks_a_pass(name: str, pair: t
     rerun = make_run(seed=51)
     bad = cut(dataclasses.replace(with_loss(rerun, change(rerun.loss)), label="run51"), 0.5)
     verdict = judged(*pair, {"cand": [bad]}, {"margin": "5%"})
-    assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "NOISE_RUN_DIVERGED")
+    assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "SHORT_RERUN_DIVERGED")
     assert word in verdict.decision.deciding.sentence
 
 
 def test_a_rerun_that_ends_2_percent_above_its_arm_did_not_diverge(pair: tuple[list[Curve], list[Curve]], make_run: MakeRun) -> None:
     rerun = make_run(seed=51)
     near = cut(with_loss(rerun, 1.02 * rerun.loss), 0.5)
-    assert "NOISE_RUN_DIVERGED" not in judged(*pair, {"cand": [near]}, {"margin": "5%"}).codes
+    assert "SHORT_RERUN_DIVERGED" not in judged(*pair, {"cand": [near]}, {"margin": "5%"}).codes
 
 
-def test_noise_runs_do_not_make_a_yardstick(pair: tuple[list[Curve], list[Curve]], make_run: MakeRun) -> None:
+def test_short_reruns_do_not_make_a_yardstick(pair: tuple[list[Curve], list[Curve]], make_run: MakeRun) -> None:
     """The noise-floor margin rests on full reruns alone: noisy early stops must not widen it."""
     reruns = [cut(make_run(seed=60 + number, gap=0.05 * number), 0.5) for number in range(5)]
     verdict = judged(*pair, {"base": reruns}, {"margin": None, "profile": "noise-floor"})

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import parity
-from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve
+from parity.judging.policy import Policy
 from parity.judging.verdict import judge
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
@@ -19,7 +19,7 @@ def evaluated(run: Curve, offset: float, every: int = 50) -> Curve:
     return curve_from_arrays(run.steps, run.loss, columns={"validation_loss": values}, recipe=run.recipe)
 
 
-def test_validation_gap_is_the_mean_over_common_evaluations(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_validation_gap_is_the_mean_over_common_evaluations(make_run: MakeRun, one_percent: Policy) -> None:
     base, cand = evaluated(make_run(), 0.5), evaluated(make_run(seed=2), 0.52, every=100)
     (verdict,) = judge([base], {"c": [cand]}, one_percent, planned_steps=2000)
     gap = verdict.document()["validation"]
@@ -30,7 +30,7 @@ def test_validation_gap_is_the_mean_over_common_evaluations(make_run: MakeRun, o
     assert gap["hi"] - gap["lo"] > 2 * 2.7 * verdict.document()["se_parts"]["run"]
 
 
-def test_without_evaluations_there_is_nothing(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_without_evaluations_there_is_nothing(make_run: MakeRun, one_percent: Policy) -> None:
     (verdict,) = judge([make_run()], {"c": [evaluated(make_run(seed=2), 0.0)]}, one_percent, planned_steps=2000)
     assert verdict.document()["validation"] is None
     apart = [evaluated(make_run(seed=seed), 0.0, every) for seed, every in ((1, 3001), (2, 3002))]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import parity
-from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict import Verdict, judge
 from parity.readers import read_runs
 from tests.conftest import some
@@ -29,7 +29,7 @@ def changed(run: Curve, loss: np.ndarray, steps: np.ndarray | None = None) -> Cu
 # What the interface promises
 
 
-def test_an_arm_without_a_run_is_refused(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_an_arm_without_a_run_is_refused(make_run: MakeRun, one_percent: Policy) -> None:
     with pytest.raises(ValueError, match="the baseline has no run"):
         judge([], {"c": [make_run()]}, one_percent)
     for candidates in ({}, {"c": []}):
@@ -39,7 +39,7 @@ def test_an_arm_without_a_run_is_refused(make_run: MakeRun, one_percent: Criteri
         judge([make_run()], {"c": [make_run()]}, one_percent, planned_steps=0)
 
 
-def test_one_verdict_a_candidate_in_order(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_one_verdict_a_candidate_in_order(make_run: MakeRun, one_percent: Policy) -> None:
     candidates = {"good": [make_run(seed=2)], "bad": [make_run(seed=3, gap=0.1)]}
     verdicts = judge([make_run()], candidates, one_percent, planned_steps=2000)
     assert [(verdict.candidate, verdict.verdict) for verdict in verdicts] == [("good", "pass"), ("bad", "fail")]
@@ -149,15 +149,15 @@ def test_a_share_of_a_loss_near_zero_means_nothing(make_run: MakeRun, judge_pair
         arms = [changed(run, run.loss - run.loss[-400:].mean() + 0.2 + own) for run, own in ((make_run(), 0.0), (make_run(seed=2), gap))]
         verdict = judge_pair(arms[0], arms[1])
         assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "LOSS_NOT_NATS")
-        amounts = {"margin": "0.02 nats", "wide_margin": "accept", "baseline_run_floor": "0.002 nats", "candidate_run_floor": "0.002 nats"}
-        absolute = criteria_from_mapping({"schedule": "decayed", **amounts})
+        amounts = {"margin": "0.02 nats", "wide_margin": "accept", "baseline_run_noise": "0.002 nats", "candidate_run_noise": "0.002 nats"}
+        absolute = policy_from_mapping({"schedule": "decayed", **amounts})
         assert judge_pair(arms[0], arms[1], absolute).verdict == ("fail" if gap else "pass")
     arms = [changed(run, run.loss - run.loss[-400:].mean() + 0.4) for run in (make_run(), make_run(seed=2))]
     assert "LOSS_NOT_NATS" not in judge_pair(arms[0], arms[1]).codes
 
 
 def test_a_loss_that_is_no_cross_entropy_needs_two_runs_an_arm_to_pass(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    mse = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "loss_unit": "other"})
+    mse = policy_from_mapping({"schedule": "decayed", "margin": "1%", "loss_unit": "other"})
     base, cand = make_run(), make_run(seed=2)
     verdict = judge_pair(base, cand, mse)
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "TOO_FEW_RUNS")
@@ -202,7 +202,7 @@ def test_a_candidate_that_stopped_early_does_not_pass(make_run: MakeRun, judge_p
 @pytest.mark.parametrize("share", [0.10, 0.25, 0.5, 0.75, 0.94])
 def test_both_arms_cut_at_the_same_step_do_not_pass(share: float, reruns: tuple[Curve, ...]) -> None:
     """A7, prefix honesty: neither with the plan nor without one, where nobody says that they are finished."""
-    unstated = criteria_from_mapping({"margin": "1%"})
+    unstated = policy_from_mapping({"margin": "1%"})
     cut = [curve_from_arrays(run.steps[: int(1750 * share)], run.loss[: int(1750 * share)]) for run in reruns]
     for base, cand in itertools.permutations(cut, 2):
         for planned in (1750, None):
@@ -241,7 +241,7 @@ def test_the_same_recorded_data_turns_a_low_correlation_into_a_warning(make_run:
 
 
 def test_arms_declared_unpaired_pay_with_their_own_noise(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    policy = criteria_from_mapping({"schedule": "decayed", "margin": "3%", "pairing": "unpaired"})
+    policy = policy_from_mapping({"schedule": "decayed", "margin": "3%", "pairing": "unpaired"})
     verdict = judge_pair(make_run(), make_run(seed=2, batch_seed=99), policy)
     paired = judge_pair(make_run(), make_run(seed=2))
     assert verdict.verdict == "pass"
@@ -254,7 +254,7 @@ def test_arms_on_different_grounds_do_not_pass(key: str, make_run: MakeRun, judg
     verdict = judge_pair(base, cand)
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "CONFOUNDED")
     assert verdict.document()["context_differs"] == [f"{key}: a | b"]
-    allowed = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "may_differ": [key]})
+    allowed = policy_from_mapping({"schedule": "decayed", "margin": "1%", "may_differ": [key]})
     assert judge_pair(base, cand, allowed).verdict == "pass"
     assert judge_pair(base, make_run(seed=2, context={key: "a"})).verdict == "pass"
 
@@ -318,7 +318,7 @@ def test_a_growing_gap_does_not_pass(make_run: MakeRun, judge_pair: JudgePair) -
 def test_an_unfinished_schedule_does_not_pass(judge_pair: JudgePair) -> None:
     steep = 4.0 - np.arange(2000) * 0.001
     base = curve_from_arrays(np.arange(2000), steep)
-    verdict = judge_pair(base, changed(base, steep + 0.001), criteria_from_mapping({"margin": "1%"}))
+    verdict = judge_pair(base, changed(base, steep + 0.001), policy_from_mapping({"margin": "1%"}))
     assert (verdict.verdict, "AS_OF" in verdict.codes) == ("inconclusive", True)
     assert judge_pair(base, changed(base, steep + 0.001)).codes[0] == "WITHIN_MARGIN"
 
@@ -348,9 +348,9 @@ def test_a_gap_that_only_masking_hides_does_not_pass(make_run: MakeRun, judge_pa
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "SPIKES_HIDE_GAP")
 
 
-def test_one_run_listed_eight_times_changes_nothing(reruns: tuple[Curve, ...], one_percent: Criteria) -> None:
+def test_one_run_listed_eight_times_changes_nothing(reruns: tuple[Curve, ...], one_percent: Policy) -> None:
     """A13: neither the verdict nor the interval; only the warning is new."""
-    policy = criteria_from_mapping({"schedule": "decayed", "margin": "0.25%"})
+    policy = policy_from_mapping({"schedule": "decayed", "margin": "0.25%"})
     for base, cand in itertools.permutations(reruns, 2):
         once = judge([base], {"c": [cand]}, policy, planned_steps=1750)[0]
         often = judge([base] * 8, {"c": [cand] * 8}, policy, planned_steps=1750, controls=[base] * 3)[0]
@@ -360,7 +360,7 @@ def test_one_run_listed_eight_times_changes_nothing(reruns: tuple[Curve, ...], o
 
 def test_assumed_noise_is_said_and_can_be_rejected(make_run: MakeRun, judge_pair: JudgePair) -> None:
     assert "RUN_NOISE_ASSUMED" in judge_pair(make_run(), make_run(seed=2)).codes
-    strict = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "assumed_noise": "reject"})
+    strict = policy_from_mapping({"schedule": "decayed", "margin": "1%", "assumed_noise": "reject"})
     verdict = judge_pair(make_run(), make_run(seed=2), strict)
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "RUN_NOISE_ASSUMED")
     runs = [make_run(seed=seed, offset_sd=0.003) for seed in range(1, 7)]
@@ -375,7 +375,7 @@ def test_assumed_noise_is_said_and_can_be_rejected(make_run: MakeRun, judge_pair
 # Noise, margins, controls
 
 
-def test_a5_without_the_between_run_term_reruns_look_different(reruns: tuple[Curve, ...], one_percent: Criteria) -> None:
+def test_a5_without_the_between_run_term_reruns_look_different(reruns: tuple[Curve, ...], one_percent: Policy) -> None:
     """The mutation test of finding 1: with the term no rerun is called different, without it most are."""
     with_term = without = 0
     for base, cand in itertools.permutations(reruns, 2):
@@ -391,7 +391,7 @@ def test_a5_without_the_between_run_term_reruns_look_different(reruns: tuple[Cur
 
 @pytest.mark.parametrize("margin", ["1.0%", "0.5%", "0.25%"])
 def test_a2_real_reruns(margin: str, reruns: tuple[Curve, ...]) -> None:
-    policy = criteria_from_mapping({"schedule": "decayed", "margin": margin})
+    policy = policy_from_mapping({"schedule": "decayed", "margin": margin})
     states: Counter[str] = Counter()
     covered = 0
     for base, cand in itertools.permutations(reruns, 2):
@@ -405,7 +405,7 @@ def test_a2_real_reruns(margin: str, reruns: tuple[Curve, ...]) -> None:
         assert states["pass"] == 42
 
 
-def test_real_versions(data, one_percent: Criteria) -> None:
+def test_real_versions(data, one_percent: Policy) -> None:
     """Megatron 0.10.0 and 0.11.0 read the same data in the same order; 0.8.0 read another."""
     runs = {run.label: dataclasses.replace(run, rounding="nearest") for run in read_runs(str(data / "megatron_15b_every_25th.npz"))}
     for base, cand in itertools.permutations(runs, 2):
@@ -416,7 +416,7 @@ def test_real_versions(data, one_percent: Criteria) -> None:
             assert verdict.verdict == "pass"
 
 
-def test_a4_a_gap_of_exactly_the_margin_is_seldom_decided(reruns: tuple[Curve, ...], one_percent: Criteria) -> None:
+def test_a4_a_gap_of_exactly_the_margin_is_seldom_decided(reruns: tuple[Curve, ...], one_percent: Policy) -> None:
     states: Counter[str] = Counter()
     double: Counter[str] = Counter()
     for base, cand in itertools.permutations(reruns, 2):
@@ -478,7 +478,7 @@ def test_controls_of_another_arithmetic_are_left_out(make_run: MakeRun, judge_pa
 
 
 def test_the_noise_floor_margin_needs_a_measured_baseline(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    policy = criteria_from_mapping({"schedule": "decayed", "profile": "noise-floor"})
+    policy = policy_from_mapping({"schedule": "decayed", "profile": "noise-floor"})
     assert judge_pair(make_run(), make_run(seed=2), policy).codes[0] == "MARGIN_UNDETERMINED"
     controls = [make_run(seed=seed, offset_sd=0.004) for seed in range(5, 12)]
     verdict = judge_pair(make_run(offset_sd=0.004), make_run(seed=2), policy, controls=controls)
@@ -488,7 +488,7 @@ def test_the_noise_floor_margin_needs_a_measured_baseline(make_run: MakeRun, jud
 
 def test_the_smallest_margin_decides(make_run: MakeRun, judge_pair: JudgePair) -> None:
     both = judge_pair(
-        make_run(), make_run(seed=2), criteria_from_mapping({"schedule": "decayed", "profile": "nvfp4", "margin": "0.012 nats"})
+        make_run(), make_run(seed=2), policy_from_mapping({"schedule": "decayed", "profile": "nvfp4", "margin": "0.012 nats"})
     )
     assert both.margin.nats == 0.012
     assert both.document()["profile"] == "nvfp4"
@@ -497,18 +497,18 @@ def test_the_smallest_margin_decides(make_run: MakeRun, judge_pair: JudgePair) -
 def test_two_sided_is_stricter(make_run: MakeRun, judge_pair: JudgePair) -> None:
     cand = make_run(seed=2, gap=-0.022)
     assert judge_pair(make_run(), cand).verdict == "pass"
-    two_sided = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "two_sided": True})
+    two_sided = policy_from_mapping({"schedule": "decayed", "margin": "1%", "two_sided": True})
     assert judge_pair(make_run(), cand, two_sided).codes[0] == "CI_STRADDLES_MARGIN"
     assert judge_pair(make_run(), make_run(seed=2), two_sided).verdict == "pass"
 
 
 def test_the_chance_of_parity_is_that_of_one_look_and_of_both_margins(make_run: MakeRun, judge_pair: JudgePair) -> None:
     policy = {"schedule": "decayed", "margin": "1%"}
-    verdict = judge_pair(make_run(), make_run(seed=2, gap=-0.022), criteria_from_mapping({**policy, "two_sided": True}))
+    verdict = judge_pair(make_run(), make_run(seed=2, gap=-0.022), policy_from_mapping({**policy, "two_sided": True}))
     margin, gap = verdict.margin.nats, verdict.gap
     assert verdict.document()["chance_of_parity"] == pytest.approx(gap.chance_below(margin) - gap.chance_below(-margin))
     near = make_run(), make_run(seed=2, gap=0.0195)
-    once, often = (judge_pair(*near, criteria_from_mapping({**policy, "looks": looks})).document() for looks in (1, 5))
+    once, often = (judge_pair(*near, policy_from_mapping({**policy, "looks": looks})).document() for looks in (1, 5))
     assert once["chance_of_parity"] == often["chance_of_parity"]
 
 
@@ -543,7 +543,7 @@ def test_advice_adds_the_runs_that_decide(make_run: MakeRun, judge_pair: JudgePa
 
 @pytest.mark.parametrize("runs", [1, 2, 3])
 def test_a12_a_stochastic_candidate_is_covered(runs: int, make_run: MakeRun, judge_pair: JudgePair) -> None:
-    """A12 in short: run floor 0.07 % in the baseline, 0.12 % in the candidate, gap 0 and 2 margins; the benchmark runs 400 each."""
+    """A12 in short: run-to-run noise 0.07 % in the baseline, 0.12 % in the candidate, gap 0 and 2 margins; the benchmark runs 400 each."""
     covered = wrong = 0
     level = 2.68
     for trial in range(some(60)):
@@ -559,7 +559,7 @@ def test_a12_a_stochastic_candidate_is_covered(runs: int, make_run: MakeRun, jud
     assert wrong == 0
 
 
-def test_a9_a_million_steps_are_judged_as_few_are(one_percent: Criteria) -> None:
+def test_a9_a_million_steps_are_judged_as_few_are(one_percent: Policy) -> None:
     """How long that takes is measured in benchmarks/judge.py."""
     n, rng = 1_000_000, np.random.default_rng(0)
     base = curve_from_arrays(np.arange(n), 2.0 + 6.0 * (np.arange(n) + 1.0) ** -0.3 + rng.normal(0, 0.08, n))

@@ -8,18 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.evidence import Case, bundle_bytes, verify
-from parity.judging.floors import ANY_DECODER, Floors, public_floors, read_floors
 from parity.judging.lending import find_lender
+from parity.judging.noise_table import ANY_DECODER, NoiseTable, public_noise_table, read_noise_table
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict import Verdict, judge
 from parity.report.words import noise_basis
 
 MakeRun = Callable[..., Curve]
-POLICY = criteria_from_mapping({"margin": "0.5%"})
-STATED = criteria_from_mapping({"schedule": "decayed", "margin": "0.5%"})
-REJECT = criteria_from_mapping({"margin": "0.5%", "assumed_noise": "reject"})
+POLICY = policy_from_mapping({"margin": "0.5%"})
+STATED = policy_from_mapping({"schedule": "decayed", "margin": "0.5%"})
+REJECT = policy_from_mapping({"margin": "0.5%", "assumed_noise": "reject"})
 NAMED = {"base": ANY_DECODER, "cand": ANY_DECODER}
 STEPS = 2000
 P = np.arange(STEPS) / (STEPS - 1)
@@ -39,11 +39,13 @@ def arm(make_run: MakeRun) -> Callable[..., list[Curve]]:
 
 
 def verdict_of(
-    base: list[Curve], cand: list[Curve], policy: Criteria = POLICY, *, complete: bool = False, named: dict[str, str] = NAMED
+    base: list[Curve], cand: list[Curve], policy: Policy = POLICY, *, complete: bool = False, named: dict[str, str] = NAMED
 ) -> Verdict:
-    floors = public_floors() if named else None
+    noise_table = public_noise_table() if named else None
     plan = {} if complete else {"planned_steps": STEPS}
-    (verdict,) = judge(base, {"cand": cand}, policy, assume_complete=complete, baseline_name="base", floors=floors, families=named, **plan)
+    (verdict,) = judge(
+        base, {"cand": cand}, policy, assume_complete=complete, baseline_name="base", noise_table=noise_table, families=named, **plan
+    )
     return verdict
 
 
@@ -66,7 +68,7 @@ def test_a_finished_pair_of_no_family_has_a_narrower_interval_where_it_is_named(
 def test_both_arms_rest_on_one_estimate(arm: Callable[..., list[Curve]]) -> None:
     for recipe in ("fp8", "nvfp4"):
         run = verdict_of(arm(10), arm(20, recipe=recipe)).gap.run
-        assert run.df == pytest.approx(find_lender(public_floors(), ANY_DECODER, "nearest").floor.df)
+        assert run.df == pytest.approx(find_lender(public_noise_table(), ANY_DECODER, "nearest").floor.df)
 
 
 def test_what_other_families_have_is_not_data(arm: Callable[..., list[Curve]]) -> None:
@@ -120,16 +122,16 @@ def test_the_bundle_has_the_families_that_count_and_verifies(arm: Callable[..., 
     case = Case(
         baseline=arm(10),
         candidates={"cand": arm(20, recipe="nvfp4")},
-        criteria=POLICY,
+        policy=POLICY,
         planned_steps=STEPS,
         baseline_name="base",
-        floors=public_floors(),
+        noise_table=public_noise_table(),
         families=NAMED,
     )
     path = tmp_path / "out.zip"
     path.write_bytes(bundle_bytes(case, case.documents()))
     assert verify(str(path)).differences == ()
     with zipfile.ZipFile(path) as archive:
-        kept: Floors = read_floors(archive.read("floors.csv").decode())
+        kept: NoiseTable = read_noise_table(archive.read("noise.csv").decode())
     assert "modded-nanogpt-124M/track3" in kept.families
     assert "Llama2-70B-LoRA-GovReport" not in kept.families

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import judge
 from tests.conftest import some
 from tests.parity.attacks.pairs import synthetic
@@ -20,7 +20,7 @@ def worse(run: Curve, by: np.ndarray | float) -> Curve:
 
 
 def codes(base: Curve, cand: Curve, margin: str) -> tuple[str, ...]:
-    return judge([base], {"c": [cand]}, criteria_from_mapping({"schedule": "decayed", "margin": margin}), assume_complete=True)[0].codes
+    return judge([base], {"c": [cand]}, policy_from_mapping({"schedule": "decayed", "margin": margin}), assume_complete=True)[0].codes
 
 
 @settings(max_examples=some(150))
@@ -57,7 +57,7 @@ def test_a_worse_candidate_never_passes_where_the_better_one_did_not(
     st.integers(1, 870),
     st.sampled_from([0.4, 0.5]),
 )
-def test_a_candidate_that_gets_worse_after_its_noise_runs_stopped_does_not_pass_for_it(
+def test_a_candidate_that_gets_worse_after_its_short_reruns_stopped_does_not_pass_for_it(
     number: int, margin: str, start: float, more: float, last: int, stop: float
 ) -> None:
     base, cand, *reruns = synthetic(number)
@@ -67,8 +67,8 @@ def test_a_candidate_that_gets_worse_after_its_noise_runs_stopped_does_not_pass_
     after = worse(before, np.where(np.arange(len(cand.loss)) >= len(cand.loss) - last, more * unit, 0.0))
 
     def verdict_of(run: Curve) -> str:
-        policy = criteria_from_mapping({"schedule": "decayed", "margin": margin})
-        return judge([base], {"c": [run]}, policy, assume_complete=True, baseline_name="b", noise_runs=noise)[0].codes[0]
+        policy = policy_from_mapping({"schedule": "decayed", "margin": margin})
+        return judge([base], {"c": [run]}, policy, assume_complete=True, baseline_name="b", short_reruns=noise)[0].codes[0]
 
     earlier = verdict_of(before)
     if earlier not in ("WITHIN_MARGIN", "ARMS_IDENTICAL"):

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
 from parity.judging.evaluations.gap import RunTimes
+from parity.judging.policy import policy_from_mapping
 
 STEPS = np.arange(1, 14) * 12_288
 
@@ -56,7 +56,7 @@ def compared() -> Callable[..., EvaluationDocument]:
         case = EvaluationCase(
             baseline=arms[0],
             candidates={names[1]: [change(run) for run in arms[1]]},
-            criteria=criteria_from_mapping({"schedule": "decayed", "margin": margin}),
+            policy=policy_from_mapping({"schedule": "decayed", "margin": margin}),
             baseline_name=names[0],
             times=times if timed else (),
             **options,  # type: ignore[arg-type]

@@ -6,10 +6,10 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from parity.judging.criteria import GATES, Criteria, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.decision import CheckName
 from parity.judging.document_types import REUSED
+from parity.judging.policy import POLICY_CHECKS, Policy, policy_from_mapping
 from parity.judging.reasons import table
 from parity.judging.secondary import TaskResult
 from parity.judging.verdict import judge
@@ -27,7 +27,7 @@ MakeRun = Callable[..., Curve]
         ("edge", 0, 1, 0, "gap against margin"),
     ],
 )
-def test_cases(name: str, failures: int, errors: int, skipped: int, check: str | None, make_run: MakeRun, one_percent: Criteria) -> None:
+def test_cases(name: str, failures: int, errors: int, skipped: int, check: str | None, make_run: MakeRun, one_percent: Policy) -> None:
     runs = {
         "good": make_run(seed=2),
         "worse": make_run(seed=2, gap=0.1),
@@ -38,7 +38,7 @@ def test_cases(name: str, failures: int, errors: int, skipped: int, check: str |
     root = ElementTree.fromstring(render_junit([verdict.document()]).split("\n", 1)[1])  # noqa: S314  (our own text)
     suite = root.find("testsuite")
     assert suite is not None
-    beside = len(GATES) - 1  # not recorded here: spikes alone are counted, where there is a window
+    beside = len(POLICY_CHECKS) - 1  # not recorded here: spikes alone are counted, where there is a window
     unmeasured = beside if name == "nan" else beside - 1
     expected = [len(CHECKS) + beside, failures, errors, skipped + unmeasured]
     assert [int(suite.get(key)) for key in ("tests", "failures", "errors", "skipped")] == expected
@@ -49,7 +49,7 @@ def test_cases(name: str, failures: int, errors: int, skipped: int, check: str |
     assert {item.get("name"): item.get("value") for item in suite.iter("property")}["verdict"] == verdict.verdict
 
 
-def test_equal_runs_of_two_revisions_are_no_error(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_equal_runs_of_two_revisions_are_no_error(make_run: MakeRun, one_percent: Policy) -> None:
     runs = {"head": [make_run()], "copy": [make_run()]}
     verdicts = judge([make_run()], runs, one_percent, planned_steps=2000, compares={"head": "revision"})
     head, copy = (ElementTree.fromstring(render_junit([each.document()]).split("\n", 1)[1]) for each in verdicts)  # noqa: S314
@@ -62,13 +62,13 @@ def test_equal_runs_of_two_revisions_are_no_error(make_run: MakeRun, one_percent
 def test_every_code_that_decides_belongs_to_a_check() -> None:
     assert {entry.code for state, entry in table() if entry.check is None} == {entry.code for state, entry in table() if state is None}
     assert {entry.check for _, entry in table()} - {None} == set(get_args(CheckName))
-    assert "gate" not in CHECKS
+    assert "policy check" not in CHECKS
 
 
-@pytest.mark.parametrize(("gates", "tag"), [(["loss", "accuracy"], "failure"), (["loss"], "system-out")])
-def test_a_gate_fails_its_case_and_advice_is_told(gates: list[str], tag: str, make_run: MakeRun) -> None:
+@pytest.mark.parametrize(("checks", "tag"), [(["loss", "accuracy"], "failure"), (["loss"], "system-out")])
+def test_a_check_fails_its_case_and_advice_is_told(checks: list[str], tag: str, make_run: MakeRun) -> None:
     results = {"base": {"arc": TaskResult(correct=700, items=1000)}, "cand": {"arc": TaskResult(correct=500, items=1000)}}
-    policy = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "gates": gates})
+    policy = policy_from_mapping({"schedule": "decayed", "margin": "1%", "checks": checks})
     options = {"planned_steps": 2000, "baseline_name": "base", "evaluations": results}
     (verdict,) = judge([make_run()], {"cand": [make_run(seed=2)]}, policy, **options)
     suite = ElementTree.fromstring(render_junit([verdict.document()]).split("\n", 1)[1]).find("testsuite")  # noqa: S314
@@ -80,7 +80,7 @@ def test_a_gate_fails_its_case_and_advice_is_told(gates: list[str], tag: str, ma
     assert any(item.get("name") == "downstream.arc" for item in suite.iter("property"))
 
 
-def test_a_reused_baseline_and_where_the_verdict_comes_from_are_told(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_a_reused_baseline_and_where_the_verdict_comes_from_are_told(make_run: MakeRun, one_percent: Policy) -> None:
     note = f"{REUSED}trained as run r1 of job j1, ended 2026-11-01 10:00 UTC, 3.0 days before"
     (verdict,) = judge([dataclasses.replace(make_run(), notes=(note,))], {"cand": [make_run(seed=2)]}, one_percent, planned_steps=2000)
     facts = {"origin": "cached: job j2 concluded 3.2 hours ago", "url": None}

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evidence import Case
 from parity.judging.path import evaluation_path_of, with_path
+from parity.judging.policy import policy_from_mapping
 from parity.report.picture import picture, spread, steady_limits, ticks
 from parity.report.scene import Judged, Losses, Marks, Scene, Trace, case_scene, live_trace, scene_of
 from parity.report.words import ends_words, mean_words, safest_first
@@ -27,12 +27,12 @@ from tests.parity.report.conftest import evaluated
 
 STEPS = 400
 GAPS = {"mxfp8": 0.0, "nvfp4-wgrad16": 0.024, "nvfp4": 0.06}
-ONE_PERCENT = criteria_from_mapping({"schedule": "decayed", "margin": "1.0%"})
+ONE_PERCENT = policy_from_mapping({"schedule": "decayed", "margin": "1.0%"})
 
 
 def case_of(gaps: dict[str, float], **changes: object) -> Case:
     runs = {name: [synthetic(STEPS, seed=10 + place, gap=gap)] for place, (name, gap) in enumerate(gaps.items())}
-    given = {"baseline": [synthetic(STEPS)], "candidates": runs, "criteria": ONE_PERCENT, "baseline_name": "fp8", "planned_steps": STEPS}
+    given = {"baseline": [synthetic(STEPS)], "candidates": runs, "policy": ONE_PERCENT, "baseline_name": "fp8", "planned_steps": STEPS}
     return Case(**(given | changes))  # type: ignore[arg-type]
 
 
@@ -147,7 +147,7 @@ def test_of_many_candidates_one_whisker_and_all_at_the_edge():
 def test_comparisons_of_evaluations_have_two_bands_and_two_whiskers():
     arms = [[evaluated(name, place, gap, many) for place in range(6)] for name, gap, many in (("fp8_current", 0.0, 2), ("nvfp4", 0.03, 3))]
     case = EvaluationCase(
-        baseline=arms[0], candidates={"NVFP4": arms[1]}, criteria=ONE_PERCENT, baseline_name="FP8", cluster="system", tokens_per_step=8192.0
+        baseline=arms[0], candidates={"NVFP4": arms[1]}, policy=ONE_PERCENT, baseline_name="FP8", cluster="system", tokens_per_step=8192.0
     )
     document: Any = {**case.documents()[0], "path": evaluation_path_of(case, "NVFP4")}
     drawn = Drawn(picture(scene_of([document]), with_points=False))

@@ -11,9 +11,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.evidence import Case
 from parity.judging.path import with_path
+from parity.judging.policy import policy_from_mapping
 from parity.report.page import case_report, job_report, notebook_html, report_page
 from parity.report.picture import picture
 from parity.report.scene import case_scene, scene_of
@@ -29,8 +29,8 @@ WRITES = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
 
 def case_of(gaps: dict[str, float]) -> Case:
     runs = {name: [synthetic(STEPS, seed=10 + place, gap=gap)] for place, (name, gap) in enumerate(gaps.items())}
-    criteria = criteria_from_mapping({"schedule": "decayed", "margin": "1.0%"})
-    return Case(baseline=[synthetic(STEPS)], candidates=runs, criteria=criteria, baseline_name="fp8", planned_steps=STEPS)
+    policy = policy_from_mapping({"schedule": "decayed", "margin": "1.0%"})
+    return Case(baseline=[synthetic(STEPS)], candidates=runs, policy=policy, baseline_name="fp8", planned_steps=STEPS)
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def test_the_answer_of_a_forecast_has_its_words_and_chances():
 def test_names_write_nothing_load_nothing_and_style_nothing():
     case = case_of({WRITES: 0.05, "=1+1": 0.0})
     documents = with_path(case.verdicts())
-    job = {"id": "j1", "name": WRITES, "finished_at": "2026-11-24T03:49:00", "verdicts": documents, "criteria": {}, "spec": {"a": WRITES}}
+    job = {"id": "j1", "name": WRITES, "finished_at": "2026-11-24T03:49:00", "verdicts": documents, "policy": {}, "spec": {"a": WRITES}}
     alone = with_path(case_of({WRITES: 0.05}).verdicts())
     notebook = notebook_html(alone[0], scene_of(alone))
     for html, scripts in ((report_of(case), 2), (job_report(job, "https://host/jobs/j1"), 0), (notebook, 0)):

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.criteria import Criteria
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationDocument
+from parity.judging.policy import Policy
 from parity.judging.sign_offs import sha256_of
 from parity.judging.verdict import Verdict, judge
 from parity.report.facts import facts
@@ -105,12 +105,10 @@ def test_two_revisions_of_one_recipe_are_not_switched(gap: float, lead: str, mak
 
 
 @pytest.fixture
-def revisions(make_run: MakeRun, one_percent: Criteria) -> Callable[..., Any]:
+def revisions(make_run: MakeRun, one_percent: Policy) -> Callable[..., Any]:
     """Words of a head against its base, two runs each of one recipe that nobody stated."""
 
-    def told(
-        criteria: Criteria = one_percent, digits: int = 9, gap: float | None = None, compares: Any = "revision", **context: str
-    ) -> Any:
+    def told(policy: Policy = one_percent, digits: int = 9, gap: float | None = None, compares: Any = "revision", **context: str) -> Any:
         base = [
             curve_from_arrays(run.steps, run.loss.round(digits), seed=seed)
             for seed, run in enumerate([make_run(), make_run(seed=2, batch_seed=1)])
@@ -119,7 +117,7 @@ def revisions(make_run: MakeRun, one_percent: Criteria) -> Callable[..., Any]:
         losses = [run.loss for run in base] if gap is None else [run.loss + gap for run in own]
         head = [curve_from_arrays(range(2000), loss, seed=seed, context=context) for seed, loss in enumerate(losses)]
         base = [replace(run, context=dict.fromkeys(context, "other")) for run in base]
-        (verdict,) = judge(base, {"head": head}, criteria, planned_steps=2000, baseline_name="base", compares={"head": compares})
+        (verdict,) = judge(base, {"head": head}, policy, planned_steps=2000, baseline_name="base", compares={"head": compares})
         return words(verdict.document())
 
     return told
@@ -130,7 +128,7 @@ def test_equal_runs_have_sentences_of_their_own(compares: str, revisions: Callab
     told = revisions(compares=compares)
     assert (told.verdict, told.lead) == ("pass", "head trains as base does.")
     assert told.measure == "Its 2 runs are equal to base's at every one of 2,000 steps."
-    assert told.interval == "The gap is zero: no run noise is in it."
+    assert told.interval == "The gap is zero: no run-to-run noise is in it."
     assert "0.0001 nats" in revisions(digits=4, compares=compares).interval
     assert [fact.value for fact in told.strip[3:]] == ["Not used", "Nothing likely"]
     assert (told.why, told.next) == ("", "")
@@ -152,9 +150,9 @@ def test_a_revision_is_not_switched_to(gap: float, lead: str, revisions: Callabl
 
 
 def test_equal_runs_that_do_not_pass_say_why(revisions: Callable[..., Any]) -> None:
-    as_of = revisions(Criteria(margin="1%"))
+    as_of = revisions(Policy(margin="1%"))
     assert as_of.lead == "No loss beyond the margin as of step 1,999; too early to say that head trains as base does."
-    accepted = revisions(Criteria(margin="1%", as_of="accept"))
+    accepted = revisions(Policy(margin="1%", as_of="accept"))
     assert accepted.lead == "head trains as base does, as of step 1,999."
     confounded = revisions(device_class="h100")
     assert (confounded.verdict, confounded.lead) == ("inconclusive", "It is open whether head trains as base does.")
@@ -162,7 +160,7 @@ def test_equal_runs_that_do_not_pass_say_why(revisions: Callable[..., Any]) -> N
     assert "device_class: h100 | other" in confounded.interval
 
 
-def test_a_candidate_with_a_baseline_of_its_own_is_named_with_it(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_a_candidate_with_a_baseline_of_its_own_is_named_with_it(make_run: MakeRun, one_percent: Policy) -> None:
     arms = {"head": [make_run(seed=2)], "head-nvfp4": [make_run(seed=3, gap=0.1)]}
     verdicts = judge([make_run()], arms, one_percent, planned_steps=2000, baseline_name="base", against={"head-nvfp4": "head"})
     documents = [verdict.document() for verdict in verdicts]
@@ -171,7 +169,7 @@ def test_a_candidate_with_a_baseline_of_its_own_is_named_with_it(make_run: MakeR
     assert plain_text(documents).count("head-nvfp4 against head fails.") == 1
 
 
-def test_a_fail_of_a_shared_error_says_which_interval_it_takes(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_a_fail_of_a_shared_error_says_which_interval_it_takes(make_run: MakeRun, one_percent: Policy) -> None:
     for gap in [0.040 + 0.0005 * number for number in range(20)]:
         runs = {name: [make_run(seed=2, gap=gap, recipe="fp8_current")] for name in "abcdefgh"}
         document = judge([make_run(recipe="fp8_current")], runs, one_percent, planned_steps=2000)[0].document()

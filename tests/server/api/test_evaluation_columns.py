@@ -27,7 +27,7 @@ def test_columns_and_compare_give_the_same_bytes(api, tmp_path, capsys):
         name: about | {"loss": ["nan" if math.isnan(loss) else loss for loss in losses], "label": name} for name, losses in runs.items()
     }
     request = {"baseline": [columns["a"], columns["b"]], "candidates": {"nvfp4": [columns["c"], columns["d"]]}, "baseline_name": "fp8"}
-    answer = api.post("/api/v1/evaluations", json=request | {"criteria": {"margin": "1.0%"}, "planned_steps": 1500})
+    answer = api.post("/api/v1/evaluations", json=request | {"policy": {"margin": "1.0%"}, "planned_steps": 1500})
     assert answer.status_code == 200, answer.text
     verdicts = answer.json()["verdicts"]
     a, b, c, d = (str(tmp_path / f"{name}.csv") for name in runs)

@@ -24,7 +24,7 @@ def _request(gap, **more):
     return {
         "baseline": [_run(2), _run(3)],
         "candidates": {"nvfp4": [_run(4, gap), _run(5, gap)]},
-        "criteria": {"margin": "1.0%", "schedule": "decayed"},
+        "policy": {"margin": "1.0%", "schedule": "decayed"},
         "planned_steps": 1500,
     } | more
 
@@ -51,7 +51,7 @@ def test_a_rounding_that_is_not_stated_has_the_larger_run_noise(api):
 
 
 def test_without_a_plan_there_is_no_pass(api):
-    request = _request(0.0, planned_steps=None, criteria={"margin": "1.0%"})
+    request = _request(0.0, planned_steps=None, policy={"margin": "1.0%"})
     (document,) = api.post("/api/v1/evaluations", json=request).json()["verdicts"]
     assert document["verdict"] == "inconclusive"
     assert "AS_OF" in document["codes"]
@@ -69,7 +69,7 @@ def test_nan_is_spelled_and_fails(api):
     ("change", "pointer"),
     [
         ({"candidates": {}}, "/candidates"),
-        ({"criteria": {"margin": "x"}}, "/criteria/margin"),
+        ({"policy": {"margin": "x"}}, "/policy/margin"),
         ({"baseline": [{"steps": [0, 1], "loss": [1.0]}]}, "/baseline/0"),
         ({"baseline": [{"steps": [2**70], "loss": [1.0]}]}, "/baseline/0"),
         ({"baseline": [{"steps": [-1], "loss": [1.0]}]}, "/baseline/0"),
@@ -105,7 +105,7 @@ def test_rejudging_leaves_the_verdict_alone(api, database, recorded):
         outcome = decide(session, job_id)
     with database.write() as session:
         write_outcome(session, job_id, outcome)
-    answer = api.post(f"/api/v1/jobs/{job_id}:rejudge", json={"criteria": {"margin": "20%", "wide_margin": "accept"}})
+    answer = api.post(f"/api/v1/jobs/{job_id}:rejudge", json={"policy": {"margin": "20%", "wide_margin": "accept"}})
     assert [document["verdict"] for document in answer.json()["verdicts"]] == ["pass"]
     with database.read() as session:
         assert [row.outcome for row in session.get_one(Job, job_id).verdicts] == ["fail"]
@@ -132,7 +132,7 @@ def test_a_job_shows_the_path_of_its_verdict_and_what_a_pair_would_change(api, d
 
 def test_a_job_without_finished_runs_has_nothing_to_judge(api, recorded):
     job_id = recorded({"nvfp4": 0.0}, state="running")
-    answer = api.post(f"/api/v1/jobs/{job_id}:rejudge", json={"criteria": {"margin": "20%", "wide_margin": "accept"}})
+    answer = api.post(f"/api/v1/jobs/{job_id}:rejudge", json={"policy": {"margin": "20%", "wide_margin": "accept"}})
     assert answer.status_code == 422
     assert "without a finished run" in answer.json()["detail"]
 
@@ -143,7 +143,7 @@ def test_a_job_without_finished_runs_has_nothing_to_judge(api, recorded):
         (b"[" * 100_000, 400),
         (b'{"baseline":' * 50_000, 400),
         (b'{"planned_steps":' + b"9" * 5000 + b"}", 400),
-        (b'{"planned_steps":' + b"9" * 400 + b',"baseline":[],"candidates":{"a":[]},"criteria":{}}', 422),
+        (b'{"planned_steps":' + b"9" * 400 + b',"baseline":[],"candidates":{"a":[]},"policy":{}}', 422),
         (b'{"baseline": NaN}', 422),
         (b"\xff\xfe", 422),
     ],

@@ -56,9 +56,9 @@ def overrides(**rule):
         ({"job": {"name": "x"}}, "/job/baseline", "missing"),
         ({"job": {"nmae": "x"}}, "/job/nmae", "unknown key"),
         ({"gate": {}}, "/gate", "unknown key"),
-        ({"criteria": {"margn": "1%"}}, "/criteria/margn", "margin"),
-        ({"criteria": {"margin": "-1%"}}, "/criteria/margin", "-1%"),
-        ({"criteria": {}}, "/criteria/margin", "margin"),
+        ({"policy": {"margn": "1%"}}, "/policy/margn", "margin"),
+        ({"policy": {"margin": "-1%"}}, "/policy/margin", "-1%"),
+        ({"policy": {}}, "/policy/margin", "margin"),
         ({"job": {"schedule": {"steps": "many"}}}, "/job/schedule/steps", "many"),
         ({"job": {"schedule": {"steps": 1.5}}}, "/job/schedule/steps", "1.5"),
         ({"job": {"model": {"n_heads": 5}}}, "/job/model/n_heads", "divisor of d_model"),
@@ -133,11 +133,11 @@ def test_priority_and_limit_are_those_of_the_runs(api, request_body):
 
 
 def test_a_margin_in_tokens_needs_their_slope_in_a_job(api, request_body):
-    refused = api.post("/api/v1/jobs", json=request_body | {"criteria": {"margin": "5% tokens"}})
+    refused = api.post("/api/v1/jobs", json=request_body | {"policy": {"margin": "5% tokens"}})
     assert refused.status_code == 422, refused.text
     assert "5% tokens at 0.2 nats" in refused.json()["detail"]
-    accepted = api.post("/api/v1/jobs", json=request_body | {"criteria": {"margin": "5% tokens at 0.2 nats"}})
-    assert accepted.json()["criteria"]["margin"] == "5 % tokens at 0.2 nats"
+    accepted = api.post("/api/v1/jobs", json=request_body | {"policy": {"margin": "5% tokens at 0.2 nats"}})
+    assert accepted.json()["policy"]["margin"] == "5 % tokens at 0.2 nats"
 
 
 def test_a_body_that_is_no_json_is_a_422(api):
@@ -172,9 +172,7 @@ def test_cancel_is_idempotent(api, request_body):
 
 
 def test_pages_of_jobs(api, request_body):
-    ids = [
-        api.post("/api/v1/jobs", json=request_body | {"criteria": {"margin": "1%", "question": f"{n}"}}).json()["id"] for n in range(1, 6)
-    ]
+    ids = [api.post("/api/v1/jobs", json=request_body | {"policy": {"margin": "1%", "question": f"{n}"}}).json()["id"] for n in range(1, 6)]
     seen, cursor = [], None
     while True:
         page = api.get("/api/v1/jobs", params={"limit": 2} | ({"cursor": cursor} if cursor else {})).json()
@@ -241,7 +239,7 @@ def test_what_no_database_can_hold_is_a_422(api, request_body, change):
     body = json.dumps(request_body | {"job": request_body["job"] | change})
     answer = api.post("/api/v1/jobs", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 422
-    assert api.post("/api/v1/jobs", json=request_body | {"criteria": {"margin": 10**400}}).status_code == 422
+    assert api.post("/api/v1/jobs", json=request_body | {"policy": {"margin": 10**400}}).status_code == 422
 
 
 @pytest.mark.parametrize(
@@ -288,10 +286,10 @@ def test_a_plan_knows_the_loss_and_the_step_time_of_an_equal_run(api, recorded, 
     earlier = recorded({"nvfp4": 0.0})
     with database.read() as session:
         spec = session.get_one(Job, earlier).spec
-    document = api.post("/api/v1/jobs:plan", json={"job": spec, "criteria": {"margin": "0.014 nats"}}).json()
+    document = api.post("/api/v1/jobs:plan", json={"job": spec, "policy": {"margin": "0.014 nats"}}).json()
     assert document["known"]["step_seconds"] == pytest.approx(0.04)
     assert document["candidates"][0]["plan"]["gpu_hours"] > 0
-    assert api.post("/api/v1/jobs:plan", json={"job": spec, "criteria": {"margin": "-1%"}}).status_code == 422
+    assert api.post("/api/v1/jobs:plan", json={"job": spec, "policy": {"margin": "-1%"}}).status_code == 422
 
 
 def test_a_job_that_is_too_large_is_refused_and_leaves_nothing(settings, database, request_body, application):
@@ -309,7 +307,7 @@ def test_a_job_that_is_too_large_is_refused_and_leaves_nothing(settings, databas
                 assert (answer.status_code, what in answer.json()["detail"]) == (422, True), answer.text
         assert client.post("/api/v1/jobs", json=request_body).status_code == 202  # 3 runs
         for route in ("jobs", "jobs:gate"):
-            answer = client.post(f"/api/v1/{route}", json=request_body | {"criteria": {"margin": "1%", "question": "another"}})
+            answer = client.post(f"/api/v1/{route}", json=request_body | {"policy": {"margin": "1%", "question": "another"}})
             assert (answer.status_code, "6 of your runs" in answer.json()["detail"]) == (429, True), answer.text
         assert len(client.get("/api/v1/jobs").json()["items"]) == 1
 

@@ -14,19 +14,19 @@ def test_a_running_job_has_its_gap_and_a_forecast_of_the_rest(api, database, rec
     assert (empty["state"], empty["forecast"], empty["step"]) == (None, None, [])
     assert "No forecast yet" in empty["sentence"]
     assert forecasts.watch(database, job) == ["nvfp4"]
-    hopeless = api.get(url, params={"candidate": "nvfp4"}).json()
-    assert hopeless["state"] == hopeless["past_state"][-1] == "harmful"
-    assert hopeless["past_step"][-1] == 599
-    assert len(hopeless["step"]) == len(hopeless["gap"]) == 32
-    assert hopeless["gap"][-1] == pytest.approx(0.3, abs=0.02)
-    forecast = hopeless["forecast"]
+    failing = api.get(url, params={"candidate": "nvfp4"}).json()
+    assert failing["state"] == failing["past_state"][-1] == "will_fail"
+    assert failing["past_step"][-1] == 599
+    assert len(failing["step"]) == len(failing["gap"]) == 32
+    assert failing["gap"][-1] == pytest.approx(0.3, abs=0.02)
+    forecast = failing["forecast"]
     assert forecast["end"] == 1499
     assert forecast["low"] < forecast["low_half"] < forecast["gap"] < forecast["high_half"] < forecast["high"]
-    assert hopeless["past_fails"][-1] > 0.99
+    assert failing["past_fails"][-1] > 0.99
     assert api.get(url, params={"candidate": "mxfp8"}).json()["state"] in ("open", "on_course")
     arms = {arm["name"]: arm for arm in api.get(f"/api/v1/jobs/{job}").json()["arms"]}
-    assert arms["nvfp4"]["hopeless"] == arms["nvfp4"]["live"]["sentence"]
-    assert arms["mxfp8"]["hopeless"] is None
+    assert arms["nvfp4"]["will_fail"] == arms["nvfp4"]["live"]["sentence"]
+    assert arms["mxfp8"]["will_fail"] is None
     assert arms["fp8_current"]["live"] is None
 
 

@@ -35,8 +35,8 @@ def test_a_row_per_job_and_a_column_per_recipe(api, jobs):
 
 
 CHANGES: list[tuple[dict[str, Any], str | None]] = [
-    ({"criteria": {"margin": "2.0 %"}}, "margin"),
-    ({"criteria": {"window_fraction": 0.3}}, "policy"),
+    ({"policy": {"margin": "2.0 %"}}, "margin"),
+    ({"policy": {"window_fraction": 0.3}}, "policy"),
     ({"spec": {"schedule": {"steps": 7}}}, "schedule"),
     ({"spec": {"layer_policy": "all_linears"}}, "layers"),
     ({"spec": {"seed": 7}}, None),

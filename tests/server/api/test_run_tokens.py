@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import select
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server import logs
 from server.database import store
 from server.database.tables import Attempt, Run, Token
@@ -64,7 +64,7 @@ def runs(database, make_job, owner):
     """The runs of both arms of a job of the owner."""
     spec = make_job(40, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
     with database.write() as session:
-        return [run.id for run in submit_job(session, spec, criteria_from_mapping({"margin": "1%"}), owner.principal).runs]
+        return [run.id for run in submit_job(session, spec, policy_from_mapping({"margin": "1%"}), owner.principal).runs]
 
 
 def _state(database, run_id):
@@ -150,7 +150,7 @@ def test_an_attach_whose_response_was_lost_gives_the_same_attempt_another_token(
 
 def test_a_run_that_a_worker_trains_is_written_by_nobody_over_rest(api, database, make_job, owner):
     with database.write() as session:
-        job = submit_job(session, make_job(), criteria_from_mapping({"margin": "1%"}), owner.principal)
+        job = submit_job(session, make_job(), policy_from_mapping({"margin": "1%"}), owner.principal)
         run = job.runs[0]
         run.state, run.epoch, job.status = "running", 1, "running"
         session.add(Attempt(run_id=run.id, epoch=1, state="running", started_at=1.0))

@@ -27,7 +27,7 @@ def _submit(api, steps=STEPS):
         "candidates": [{"recipe": "nvfp4", "replicates": 2}],
         "schedule": {"steps": steps, "warmup_steps": 2},
     }
-    answer = api.post("/api/v1/jobs", json={"job": job, "criteria": {"margin": "1.0%"}})
+    answer = api.post("/api/v1/jobs", json={"job": job, "policy": {"margin": "1.0%"}})
     assert answer.status_code == 202, answer.text
     return answer.json()
 

@@ -277,15 +277,15 @@ def test_a_default_that_is_written_out_asks_the_same_question(client):
         assert caught.value.status == 409, changes
 
 
-def test_noise_runs_keep_their_length(client):
-    spec = _spec(noise={"runs": 2, "stop_at": 0.5})
-    assert [run["planned_steps"] for run in client.submit(spec, {"margin": "1%"})["arms"][0]["noise_runs"]] == [STEPS // 2] * 2
+def test_short_reruns_keep_their_length(client):
+    spec = _spec(short_reruns={"runs": 2, "stop_at": 0.5})
+    assert [run["planned_steps"] for run in client.submit(spec, {"margin": "1%"})["arms"][0]["short_reruns"]] == [STEPS // 2] * 2
     del spec["schedule"]
     job = client.submit(spec, {"margin": "1%"})
-    assert [run["planned_steps"] for run in job["arms"][0]["noise_runs"]] == [None] * 2
+    assert [run["planned_steps"] for run in job["arms"][0]["short_reruns"]] == [None] * 2
     client.state(job["id"], {"planned_steps": 400})
     arm = client.job(job["id"])["arms"][0]
-    assert [[run["planned_steps"] for run in arm[kind]] for kind in ("runs", "noise_runs")] == [[400] * 2, [200] * 2]
+    assert [[run["planned_steps"] for run in arm[kind]] for kind in ("runs", "short_reruns")] == [[400] * 2, [200] * 2]
 
 
 def test_a_trainer_and_a_statement_agree_or_the_later_one_is_refused(client):
@@ -299,7 +299,7 @@ def test_a_trainer_and_a_statement_agree_or_the_later_one_is_refused(client):
 
 
 def test_a_late_family_leaves_a_gate_its_verdict(client, served, ended):
-    job = {"job": _spec(), "criteria": {"margin": "1%"}, "revision": "abc"}
+    job = {"job": _spec(), "policy": {"margin": "1%"}, "revision": "abc"}
     made = client.gate(job, "one")["job"]
     for arm in made["arms"]:
         for run in arm["runs"]:

@@ -1,4 +1,5 @@
-"""The trend of a gate and of a baseline: points that are missing, the commit that moved the gap, and none where run noise explains it."""
+"""The trend of a gate and of a baseline: points that are missing, the commit that moved the gap, and none where run-to-run noise explains
+it."""
 
 import time
 
@@ -89,7 +90,7 @@ def test_another_question_is_not_compared_and_says_why(api, owner_database, hist
     with owner_database.write() as session:  # the margin is drawn; the gap does not depend on it
         for job_id, margin in zip(ids, ("1.0 %", "2.0 %", "3.0 %"), strict=True):
             job = session.get_one(Job, job_id)
-            job.spec, job.criteria = session.get_one(Job, ids[0]).spec, job.criteria | {"margin": margin}
+            job.spec, job.policy = session.get_one(Job, ids[0]).spec, job.policy | {"margin": margin}
     assert [move["what"] for move in _trend(api, gate="nightly")["moves"]] == ["none", "worse"]
 
 

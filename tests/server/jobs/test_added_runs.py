@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from parity.report.words import words
 from server.database import store
 from server.database.tables import Job, Run
@@ -17,7 +17,7 @@ from server.jobs.conclude import conclude
 from server.jobs.fingerprint import run_spec
 from server.jobs.submit import submit_job
 from tests.server.conftest import people_of
-from training.spec import Arm, Noise
+from training.spec import Arm, ShortReruns
 
 pytestmark = pytest.mark.both_databases
 ANY = AddedRunRequest()
@@ -41,7 +41,7 @@ def queued(database, make_job, people):
         arms = {"baseline": Arm(recipe="fp8_current"), "candidates": (Arm(recipe="nvfp4"), Arm(recipe="mxfp8"))}
         with database.write() as session:
             job = submit_job(
-                session, make_job(40, **arms | changes), criteria_from_mapping({"margin": "1%", "looks": looks}), people["owner id"]
+                session, make_job(40, **arms | changes), policy_from_mapping({"margin": "1%", "looks": looks}), people["owner id"]
             )
             ledger.register(session, job)
             return job.id
@@ -99,7 +99,7 @@ def test_without_a_look_left_a_late_run_is_refused_and_nothing_changes(api, data
 def test_where_nobody_counts_looks_only_an_early_run_is_added(database, make_job, trained):
     with database.write() as session:
         spec = make_job(40, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
-        job_id = submit_job(session, spec, criteria_from_mapping({"margin": "1%", "looks": 3}), "local").id
+        job_id = submit_job(session, spec, policy_from_mapping({"margin": "1%", "looks": 3}), "local").id
     with database.write() as session:
         job = add_runs(session, job_id, ANY, "local")
         assert [run.state for run in job.runs] == ["awaiting_data"] * 4
@@ -122,7 +122,7 @@ def test_the_next_look_comes_after_those_of_other_jobs_on_the_question(database,
 def test_a_named_question_of_external_runs_has_looks(database, make_job, trained):
     with database.write() as session:
         spec = make_job(40, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
-        job = submit_job(session, spec, criteria_from_mapping({"margin": "1%", "looks": 2, "question": "driver 2"}), "local")
+        job = submit_job(session, spec, policy_from_mapping({"margin": "1%", "looks": 2, "question": "driver 2"}), "local")
         ledger.register(session, job)
         job_id = job.id
     trained(job_id)
@@ -156,8 +156,8 @@ def test_two_at_once_that_both_saw_three_runs_add_one(database, queued):
     assert sorted(ended) == ["added", "refused"]
 
 
-def test_the_number_of_an_added_run_is_that_of_no_noise_run(database, queued):
-    job_id = queued(noise=Noise(runs=2))
+def test_the_number_of_an_added_run_is_that_of_no_short_rerun(database, queued):
+    job_id = queued(short_reruns=ShortReruns(runs=2))
     with database.write() as session:
         job = add_runs(session, job_id, ANY, "local")
         numbers = [(run.arm.name, run.replicate) for run in job.runs]

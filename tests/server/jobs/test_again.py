@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server.database.tables import Job
 from server.jobs import ledger
 from server.jobs.again import merged, proposal
@@ -82,7 +82,7 @@ def test_a_job_is_made_again_with_a_change_and_says_where_it_comes_from(api, jud
     made = answer.json()
     assert (answer.status_code, answer.headers["Location"], made["status"]) == (202, f"/api/v1/jobs/{made['id']}", "queued")
     assert made["spec"] == {**request["job"], "schedule": {**request["job"]["schedule"], "learning_rate": 1e-3}}
-    assert (made["criteria"], made["tags"]) == (request["criteria"], ["second"])
+    assert (made["policy"], made["tags"]) == (request["policy"], ["second"])
     (note,) = made["notes"]
     assert (note["who"], job_id in note["text"], json.dumps(patch, sort_keys=True) in note["text"]) == ("other", True, True)
     again = api.post(f"/api/v1/jobs/{job_id}:again", json={"patch": patch}, headers=people["other"] | {"Idempotency-Key": "k"}).json()
@@ -177,7 +177,7 @@ def test_one_more_pair_is_offered_while_a_look_is_left_and_reuses_the_runs(api, 
     with database.read() as session:
         job = session.get_one(Job, made["id"])
         assert job.arms[1].question == session.get_one(Job, job_id).arms[1].question  # so its runs are reused by their fingerprints
-        assert criteria_from_mapping(job.criteria).looks == 2
+        assert policy_from_mapping(job.policy).looks == 2
     third = api.post(f"/api/v1/jobs/{job_id}:again", json={"patch": wanted.patch}, headers=people["owner"])
     assert (third.status_code, third.json()["type"]) == (409, "urn:parity:problem:look")
 

@@ -4,14 +4,14 @@ from functools import partial
 
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from parity_lab.analysis import setup_from
 from parity_lab.server.analyses import WhyRequest, analysis_of, plan_analysis, plan_document, submit_analysis
 from parity_lab.server.tables import Analysis, AnalysisResult
 from server import retention
 from server.database.tables import Job
 from server.errors import ConflictError, InvalidError, NotFoundError
-from server.jobs import baselines, floors, forecasts
+from server.jobs import baselines, forecasts, noise_tables
 from server.jobs.conclude import conclude
 from server.jobs.fingerprint import equal_run, unsound
 from server.jobs.submit import submit_job
@@ -60,7 +60,7 @@ def test_the_answer_names_the_planted_unit_and_stays_on_record(database, worker_
         job = session.get_one(Job, made)
         assert (job.status, job.code, job.verdicts) == ("concluded", None, [])
         answer = session.get_one(Analysis, job.id).answer
-        assert [each["units"] for each in answer["named"]] == [["0.down.wgrad"]]
+        assert [each["gemms"] for each in answer["named"]] == [["0.down.wgrad"]]
         assert answer["complete"]
 
 
@@ -85,7 +85,7 @@ def test_no_analysis_is_a_run_of_its_own_anywhere(database, explained):
         assert not job.is_judged
         assert equal_run(session, "f") is None
         assert "measured the parts of a gap" in unsound(session, job.runs[0])
-        assert [*floors._groups(session, job, "family")] == []
+        assert [*noise_tables._groups(session, job, "family")] == []
         assert baselines._offered(session, job.id) == []
         with pytest.raises(ConflictError, match="has no run that was judged"):
             baselines.promote(session, "name", job.id, None, "reason", "who", None)
@@ -130,12 +130,12 @@ def test_what_was_asked_for_anyway_is_planned(database, explained):
         assert plan.smallest_effect > 0
     delayed = explained(baseline="fp8_delayed")
     with database.read() as session:
-        assert len(plan_analysis(session, delayed, WhyRequest(against="bf16")).setup["units"]) == 9
+        assert len(plan_analysis(session, delayed, WhyRequest(against="bf16")).setup["gemms"]) == 9
 
 
 def test_a_job_that_is_open_or_has_no_analysis_says_so(database, make_job):
     with database.write() as session:
-        job = submit_job(session, make_job(), criteria_from_mapping({"margin": "1.0%"}))
+        job = submit_job(session, make_job(), policy_from_mapping({"margin": "1.0%"}))
         with pytest.raises(ConflictError, match="is queued, expected one that has ended"):
             plan_analysis(session, job.id, WhyRequest())
         with pytest.raises(NotFoundError, match="parity why"):
@@ -170,7 +170,7 @@ def test_over_rest(database, explained, api):
     job_id = explained()
     plan = api.post(f"/api/v1/jobs/{job_id}/why:plan", json={})
     assert plan.status_code == 200, plan.text
-    assert plan.json()["units"] == UNITS
+    assert plan.json()["gemms"] == UNITS
     assert plan.json()["gap"]["verdict"] == "fail"
     assert plan.json()["least_steps"] < plan.json()["steps_for_one"] < plan.json()["most_steps"]
     assert api.get(f"/api/v1/jobs/{job_id}/why").status_code == 404
@@ -186,7 +186,7 @@ def test_over_rest(database, explained, api):
     ended = api.get(f"/api/v1/jobs/{job_id}/why").json()
     assert ended["status"] == "concluded"
     assert begun["answer"] == ended["answer"]
-    assert [each["units"] for each in ended["answer"]["named"]] == [["0.down.wgrad"]]
+    assert [each["gemms"] for each in ended["answer"]["named"]] == [["0.down.wgrad"]]
     shown = api.get(f"/api/v1/jobs/{document['job']}").json()
     assert shown["verdicts"] == []
     assert api.post(f"/api/v1/jobs/{job_id}/why:plan", json={"against": "fp8"}).status_code == 422

@@ -380,7 +380,7 @@ def test_a_users_own_trainer_is_refused_where_it_differs(api, database, promoted
             "baseline": {"recipe": "fp8_current"},
             "candidates": [{"recipe": "nvfp4"}],
         },
-        "criteria": {"margin": "1.0%"},
+        "policy": {"margin": "1.0%"},
     }
     first = api.post("/api/v1/jobs", json=body).json()
     run = first["arms"][0]["runs"][0]["id"]
@@ -432,5 +432,5 @@ def test_a_job_of_a_launcher_has_a_commit_as_its_baseline_and_no_named_one(api, 
     }
     job |= {"baseline": {"recipe": "fp8_current", "revision": "a" * 40, "name": "base"}}
     job |= {"candidates": [{"recipe": "fp8_current", "revision": "b" * 40, "name": "head"}]}
-    refused = api.post("/api/v1/jobs", json={"job": job, "criteria": {"margin": "1.0%"}, "baseline": {"name": "fp8"}})
+    refused = api.post("/api/v1/jobs", json={"job": job, "policy": {"margin": "1.0%"}, "baseline": {"name": "fp8"}})
     assert (refused.status_code, "baseline.name is fp8, expected none under engine command" in refused.json()["detail"]) == (422, True)

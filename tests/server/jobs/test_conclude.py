@@ -9,15 +9,15 @@ from sqlalchemy import event, func, select
 from sqlalchemy.exc import DBAPIError, OperationalError, PendingRollbackError
 from sqlalchemy.orm import selectinload
 
-from parity.judging.criteria import Criteria
 from parity.judging.path import path_of
+from parity.judging.policy import Policy
 from parity.judging.sign_offs import sha256_of
 from server.database import sessions, states
 from server.database.tables import Job, Run
 from server.errors import ConflictError
 from server.jobs import conclude as conclude_module
 from server.jobs.conclude import (
-    _floors_of,
+    _noise_table_of,
     case_of,
     claim,
     conclude,
@@ -111,7 +111,7 @@ def test_the_judge_reads_the_switches_in_the_recipe(database):
     stochastic = Arm(recipe="mxfp4", switches=Switches(stochastic_rounding=True))
     spec = JobSpec(name="job", baseline=Arm(recipe="fp8_current"), candidates=(stochastic, Arm(recipe="nvfp4")))
     with database.write() as session:
-        job_id = submit_job(session, spec, Criteria(margin="1%")).id
+        job_id = submit_job(session, spec, Policy(margin="1%")).id
     with database.read() as session:
         arms = session.get_one(Job, job_id).arms
         assert {arm.name: arm.stated_recipe for arm in arms} == {
@@ -273,7 +273,9 @@ def test_a_verdict_has_its_path_from_the_judges_own_numbers(database, recorded):
     with database.read() as session:
         job = session.get_one(Job, job_id)
         stored = verdict_documents(job)
-        paths = {verdict.candidate: path_of(verdict) for verdict in case_of(session, job, floors=_floors_of(session, job)).verdicts()}
+        paths = {
+            verdict.candidate: path_of(verdict) for verdict in case_of(session, job, noise_table=_noise_table_of(session, job)).verdicts()
+        }
     for document, plain in zip(_documents(database, job_id), stored, strict=True):
         gap, last = document["gap"], document["path"][-1]
         assert (last["mean"], last["lo"], last["hi"]) == (gap["mean"], gap["lo"], gap["hi"])

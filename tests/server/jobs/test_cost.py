@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server.api.jobs import job_document
 from server.database import store
 from server.database.tables import Attempt, Job, Run
@@ -114,7 +114,7 @@ def test_files_without_times_say_so(database, recorded):
 
 def test_a_job_that_has_not_begun_has_cost_nothing(database, make_job):
     with database.write() as session:
-        job_id = submit_job(session, make_job(40), criteria_from_mapping({"margin": "1%"})).id
+        job_id = submit_job(session, make_job(40), policy_from_mapping({"margin": "1%"})).id
     cost = _cost(database, job_id)
     assert (cost.device_seconds, cost.trained_runs, cost.missing) == (0.0, 0, None)
 

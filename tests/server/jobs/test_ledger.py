@@ -7,7 +7,7 @@ import time
 import pytest
 from sqlalchemy import select
 
-from parity.judging.criteria import Multiplicity, criteria_from_mapping
+from parity.judging.policy import Multiplicity, policy_from_mapping
 from server.curves.loading import multiplicity_of
 from server.database.tables import Job, Verdict, new_id
 from server.errors import LookError
@@ -26,10 +26,10 @@ def spec(*candidates: str, replicates: int = 1, **more):
 def ask(database):
     """A function that submits a job and returns its id, its look and the number of candidates that share the error."""
 
-    def submit(job=None, *, revision="", renews=None, **criteria):
+    def submit(job=None, *, revision="", renews=None, **keys):
         with database.write() as session:
-            policy = criteria_from_mapping({"margin": "1.0%", **criteria})
-            wanted = Submission(spec=job or spec(), criteria=policy, revision=revision)
+            policy = policy_from_mapping({"margin": "1.0%", **keys})
+            wanted = Submission(spec=job or spec(), policy=policy, revision=revision)
             made = submit_registered(session, wanted, "someone", outdated=lambda newest: newest.id == renews)
             return made.id, made.look, made.look_candidates
 
@@ -230,7 +230,7 @@ def test_the_judge_is_told_of_the_look(recorded, database):
     with database.read() as session:
         job = session.get_one(Job, job_id)
         (document,) = case_of(session, job).documents()
-        (what_if,) = case_of(session, job, criteria_from_mapping({"margin": "2%"})).documents()
+        (what_if,) = case_of(session, job, policy_from_mapping({"margin": "2%"})).documents()
     shared = document["multiplicity"]
     assert (shared["look"], shared["looks"], shared["registered"]) == (1, 3, True)
     assert document["gap"]["confidence"] == shared["confidence"] == Multiplicity(looks=3).confidence(0.95)
@@ -238,5 +238,5 @@ def test_the_judge_is_told_of_the_look(recorded, database):
 
 
 def test_a_job_that_was_not_counted_has_no_look(database):
-    job = Job(look=None, criteria=copy.deepcopy({"margin": "1%"}))
+    job = Job(look=None, policy=copy.deepcopy({"margin": "1%"}))
     assert multiplicity_of(job) is None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import select
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server.database import states
 from server.database.states import ATTEMPT_MOVES, JOB_MOVES, RUN_ENDED, RUN_MOVES, begin_attempt
 from server.database.tables import Attempt, Job, Run, Webhook, WebhookDelivery, Worker
@@ -41,7 +41,7 @@ def job_in(database, make_job):
 
     def make(status="queued", state="queued", engine="emulated"):
         with database.write() as session:
-            job = submit_job(session, make_job(engine=engine), criteria_from_mapping({"margin": "1%"}))
+            job = submit_job(session, make_job(engine=engine), policy_from_mapping({"margin": "1%"}))
             run = job.runs[0]
             job.status, run.state = status, state
             if state == "running":

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server.database import sessions
 from server.database import states as events
 from server.database.tables import LISTENING, Attempt, Duty, Job, Run
@@ -27,7 +27,7 @@ def job(database, make_job):
     spec = make_job(100, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
     with database.write() as session:
         renew(session, 3600.0)
-        return submit_job(session, spec, criteria_from_mapping({"margin": "1%"})).id
+        return submit_job(session, spec, policy_from_mapping({"margin": "1%"})).id
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server import deliveries
 from server.database import states as events
 from server.database import store
@@ -33,10 +33,10 @@ STEPS = 2000
 def live(database, make_job):
     """A function that submits a job whose runs are all training and returns its id; gaps by arm are given to `record`."""
 
-    def start(**criteria):
+    def start(**policy):
         spec = make_job(STEPS, candidates=(Arm(recipe="nvfp4"), Arm(recipe="mxfp8")))
         with database.write() as session:
-            job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%", **criteria}))
+            job = submit_job(session, spec, policy_from_mapping({"margin": "1.0%", **policy}))
             job.status = "running"
             for run in job.runs:
                 run.state, run.epoch, run.started_at = "running", 1, time.time()
@@ -91,9 +91,9 @@ def test_a_futile_pair_is_one_event_and_trains_on(database, live):
     assert futile == ["nvfp4"]
     assert _watch(database, job_id) == []
     with database.read() as session:
-        emitted = [event for event in events.after(session, job_id, 0) if event.kind == "hopeless"]
+        emitted = [event for event in events.after(session, job_id, 0) if event.kind == "will_fail"]
     assert len(emitted) == 1
-    assert emitted[0].payload["message"].startswith("Hopeless")
+    assert emitted[0].payload["message"].startswith("Will fail")
     assert set(_states(database, job_id).values()) == {("running", None)}
 
 
@@ -111,7 +111,7 @@ def test_looking_often_or_once_finds_the_same(database, live):
         assert [pair.document() for pair in forecast.pairs_of(jobs[0], jobs[0].arms[1])] == [
             pair.document() for pair in forecast.pairs_of(jobs[1], jobs[1].arms[1])
         ]
-    assert looks[0]["nvfp4"][-1].state == "harmful"
+    assert looks[0]["nvfp4"][-1].state == "will_fail"
     assert looks[0]["mxfp8"][-1].state in ("open", "on_course")
     assert [look.step for look in looks[0]["mxfp8"]] == list(range(199, 600, 50))
 
@@ -134,7 +134,7 @@ def test_where_the_policy_says_stop_the_arm_ends_without_pass_or_fail(database, 
     with database.read() as session:
         outcome = decide(session, job_id)
     assert outcome.code == "EARLY_STOP"
-    assert "Hopeless" in outcome.message
+    assert "Will fail" in outcome.message
 
 
 def test_the_baseline_ends_with_its_last_candidate(database, live):
@@ -201,31 +201,31 @@ def test_the_last_steps_are_looked_at_when_the_job_is_judged(database, live):
         job = session.get_one(Job, job_id)
         assert job.status == "concluded"
         assert forecast.latest(job, "nvfp4").share == 1.0
-        assert forecast.latest(job, "nvfp4").state == "harmful"
-        assert {event.kind for event in events.after(session, job_id, 0)} & {"hopeless", "futile", "forecast"} == set()
+        assert forecast.latest(job, "nvfp4").state == "will_fail"
+        assert {event.kind for event in events.after(session, job_id, 0)} & {"will_fail", "futile", "forecast"} == set()
 
 
 def test_a_change_of_state_is_one_event_and_the_first_alarm_a_delivery(database, live):
     job_id = live()
     with database.write() as session:
-        deliveries.register(session, {"h1": ["job.hopeless", "job.futile"]})
+        deliveries.register(session, {"h1": ["job.will_fail", "job.futile"]})
     for first in range(0, 800, 50):
         _record(database, job_id, first, first + 50, {"nvfp4": 0.3})
         _watch(database, job_id)
     with database.read() as session:
-        changes = [event for event in events.after(session, job_id, 0) if event.kind in ("forecast", "futile", "hopeless")]
-        assert [event.payload["state"] for event in changes if event.payload["arm"] == "nvfp4"][-1] == "harmful"
+        changes = [event for event in events.after(session, job_id, 0) if event.kind in ("forecast", "futile", "will_fail")]
+        assert [event.payload["state"] for event in changes if event.payload["arm"] == "nvfp4"][-1] == "will_fail"
         states = [event.payload["state"] for event in changes if event.payload["arm"] == "mxfp8"]
         assert all(first != second for first, second in itertools.pairwise(states))
         kinds = [row.kind for row in session.query(WebhookDelivery)]
-    assert kinds.count("job.hopeless") == 1
+    assert kinds.count("job.will_fail") == 1
     assert len(kinds) <= 2
 
 
 def test_replicates_are_forecast_together_and_share_a_baseline(database, make_job):
     spec = make_job(STEPS, candidates=(Arm(recipe="mxfp8", replicates=2),))
     with database.write() as session:
-        job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%"}))
+        job = submit_job(session, spec, policy_from_mapping({"margin": "1.0%"}))
         job.status, job_id = "running", job.id
         for run in job.runs:
             run.state, run.epoch = "running", 1
@@ -259,7 +259,7 @@ def test_an_attempt_that_resumes_repeats_neither_looks_nor_events(database, live
     with database.read() as session:
         jobs = [session.get_one(Job, job_id) for job_id in (resumed, straight)]
         assert forecast.forecasts(jobs[0], "nvfp4") == forecast.forecasts(jobs[1], "nvfp4")
-        changes = [event for event in events.after(session, resumed, 0) if event.kind == "hopeless" and event.payload["arm"] == "nvfp4"]
+        changes = [event for event in events.after(session, resumed, 0) if event.kind == "will_fail" and event.payload["arm"] == "nvfp4"]
         assert len(changes) == 1
 
 
@@ -307,7 +307,7 @@ def test_while_a_long_forecast_is_computed_others_write(database, live, monkeypa
     assert looking.result(60) == ([] if at_the_end else ["nvfp4"])
     with database.read() as session:
         job = session.get_one(Job, job_id)
-        assert (job.branch, forecast.latest(job, "nvfp4").state) == ("written meanwhile", "harmful")
+        assert (job.branch, forecast.latest(job, "nvfp4").state) == ("written meanwhile", "will_fail")
 
 
 def test_two_looks_at_once_emit_each_change_once(database, live, monkeypatch):
@@ -318,7 +318,7 @@ def test_two_looks_at_once_emit_each_change_once(database, live, monkeypatch):
         emitted = _emitted(database, job_id)
     assert first.result(60) == []
     assert _emitted(database, job_id) == emitted
-    assert emitted.count(("nvfp4", "harmful")) == 1
+    assert emitted.count(("nvfp4", "will_fail")) == 1
     assert _states(database, job_id)["nvfp4"] == ("finished", "EARLY_STOP")
 
 
@@ -331,7 +331,7 @@ def test_a_forecast_from_steps_that_a_newer_attempt_replaces_is_made_again(datab
         run.epoch = 2
         store.append(session, run.id, "train", 2, np.arange(50), {"lm_loss": np.full(50, 2.0)})
     assert looking.result(60) == []
-    assert ("nvfp4", "harmful") not in _emitted(database, job_id)
+    assert ("nvfp4", "will_fail") not in _emitted(database, job_id)
     assert _states(database, job_id)["nvfp4"] == ("running", None)
     with database.read() as session:
         assert session.get_one(Job, job_id).early_stop["pairs"][run.id]["next_step"] == 50

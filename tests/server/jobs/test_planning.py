@@ -7,16 +7,16 @@ import pytest
 from sqlalchemy import select
 
 from parity.design.plan import one_line
-from parity.judging.criteria import FINISHED_FLOOR, criteria_from_mapping
+from parity.judging.policy import FINISHED_FLOOR, policy_from_mapping
 from server.database import store
 from server.database.tables import Baseline, Job
 from server.jobs import baselines
-from server.jobs.floors import keep_reruns, reruns_of
 from server.jobs.forecasts import MOST_CANDIDATES, Known, equal_earlier_run, lenders_for, planned
-from training.spec import Arm, Noise
+from server.jobs.noise_tables import keep_reruns, reruns_of
+from training.spec import Arm, ShortReruns
 from training.switches import Switches
 
-POLICY = criteria_from_mapping({"margin": "1.0%"})
+POLICY = policy_from_mapping({"margin": "1.0%"})
 
 
 def _like_the_recorded(make_job, **changes):
@@ -97,9 +97,9 @@ def test_reruns_on_record_lend_their_noise_to_the_plan(database, recorded, make_
 
 def test_reruns_that_stop_early_and_controls_are_in_the_design_and_in_the_line(make_job):
     (plain,) = planned(make_job(5000), POLICY, None)
-    (noisy,) = planned(make_job(5000, noise=Noise(runs=2, stop_at=0.4)), POLICY, None, controls=3)
+    (noisy,) = planned(make_job(5000, short_reruns=ShortReruns(runs=2, stop_at=0.4)), POLICY, None, controls=3)
     design = noisy.plan.design
-    assert (design.noise_runs, design.stop_at, design.controls) == (2, 0.4, 3)
+    assert (design.short_reruns, design.stop_at, design.controls) == (2, 0.4, 3)
     assert (plain.plan.run_steps, noisy.plan.run_steps) == (10_000, 18_000)
     assert noisy.plan.half_width < plain.plan.half_width
     assert "2 reruns per arm that stop at 40 %, 3 controls" in one_line(noisy.plan)
@@ -113,7 +113,7 @@ def test_the_baseline_that_a_job_names_gives_loss_step_time_and_controls(api, da
     with database.write() as session:
         promoted = baselines.promote(session, "fp8", first, None, "why", "who", None)
         baselines.attach_controls(session, promoted, reruns, "why", "who")
-    body = {"job": request["job"], "criteria": request["criteria"]}
+    body = {"job": request["job"], "policy": request["policy"]}
     own = api.post("/api/v1/jobs:plan", json=body).json()["candidates"][0]["plan"]
     answer = api.post("/api/v1/jobs:plan", json=body | {"baseline": {"name": "fp8"}}).json()
     plan = answer["candidates"][0]["plan"]
@@ -127,9 +127,9 @@ def test_the_baseline_that_a_job_names_gives_loss_step_time_and_controls(api, da
 
 
 def test_a_margin_that_cannot_be_planned_with_has_its_reason(make_job):
-    (one,) = planned(make_job(5000), criteria_from_mapping({"profile": "bf16-bar"}), None)
+    (one,) = planned(make_job(5000), policy_from_mapping({"profile": "bf16-bar"}), None)
     assert (one.plan, "level is missing" in one.why_not) == (None, True)
-    (one,) = planned(make_job(5000), criteria_from_mapping({"profile": "noise-floor"}), None)
+    (one,) = planned(make_job(5000), policy_from_mapping({"profile": "noise-floor"}), None)
     assert "noise-floor" in one.why_not
 
 

@@ -125,7 +125,7 @@ def test_a_sign_off_ends_with_its_time_its_verdict_and_its_policy(api, owner_dat
                 verdict.document = verdict.document.replace('"confidence": 0.95', '"confidence": 0.94')
             else:
                 row = session.get_one(Job, job_id)
-                row.criteria = row.criteria | {"margin": "2.0 %"}
+                row.policy = row.policy | {"margin": "2.0 %"}
         *_, signed = api.get(f"{url}/remarks", headers=people["reader"]).json()["sign_offs"]
         assert signed["state"] == ("expired" if change == "expired" else "void")
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server.database.tables import Job, Verdict, new_id
 from server.jobs import workers
 from server.jobs.fingerprint import job_spec, run_spec
@@ -54,7 +54,7 @@ def test_a_concluded_job_answers_the_same_question(api, trained, register):
         ({"revision": "b7c1"}, "no earlier job"),
         ({"max_age_days": 0}, "days old"),
         ({"fresh": True}, "fresh training"),
-        ({"criteria": {"margin": "2%"}}, "no earlier job"),
+        ({"policy": {"margin": "2%"}}, "no earlier job"),
     ],
 )
 def test_another_question_is_trained_once(api, trained, register, more, reason):
@@ -260,13 +260,11 @@ def test_the_name_of_a_field_is_closed(api, request_body):
 
 
 def test_every_field_of_the_specification_changes_the_hash(make_job):
-    from parity.judging.criteria import criteria_from_mapping
+    from parity.judging.policy import policy_from_mapping
     from server.jobs.submit import config_hash
 
-    criteria, spec = criteria_from_mapping({"margin": "1%"}), make_job()
-    hashes = {
-        config_hash(dataclasses.replace(spec, **change), criteria, "") for change in ({}, {"seed": 1}, {"name": "x"}, {"remat": True})
-    }
+    policy, spec = policy_from_mapping({"margin": "1%"}), make_job()
+    hashes = {config_hash(dataclasses.replace(spec, **change), policy, "") for change in ({}, {"seed": 1}, {"name": "x"}, {"remat": True})}
     assert len(hashes) == 4
 
 
@@ -306,12 +304,12 @@ def _age(database, job_id, outcome=None, days=0.0):
             )
 
 
-def _as_sent(request, *, replicates=1, name="mine", **criteria):
+def _as_sent(request, *, replicates=1, name="mine", **policy):
     body = copy.deepcopy(request)
     body["job"]["name"] = name
     for arm in (body["job"]["baseline"], *body["job"]["candidates"]):
         arm["replicates"] = replicates
-    body["criteria"] |= criteria
+    body["policy"] |= policy
     return body
 
 
@@ -380,8 +378,8 @@ def test_another_word_for_the_revision_is_answered_by_a_verdict_that_did_not_pas
             verdict = Verdict(id=new_id("v"), job_id=job.id, candidate=arm.name, outcome=outcome, document=document, created_at=time.time())
             session.add(verdict)
     with database.write() as session:
-        spec, criteria = job_spec(session.get_one(Job, first["job"]["id"])), criteria_from_mapping(request_body["criteria"])
-        question = Question(spec=spec, criteria=criteria, revision="r2", max_age_days=7.0, fresh=False)
+        spec, policy = job_spec(session.get_one(Job, first["job"]["id"])), policy_from_mapping(request_body["policy"])
+        question = Question(spec=spec, policy=policy, revision="r2", max_age_days=7.0, fresh=False)
         reply = answer(session, question, "someone", None, 60.0)
         assert (reply.found, reply.job.id == first["job"]["id"]) == (found, found == "concluded")
         assert ("did not pass" in reply.reason) == (found == "concluded")

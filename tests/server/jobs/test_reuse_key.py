@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from parity.judging.floors import COLUMNS
+from parity.judging.noise_table import COLUMNS
 from parity.judging.verdict import judge
 from server.database.tables import Job, Worker, new_id
 from server.jobs import ledger
@@ -34,7 +34,7 @@ def _rows(first, last):
 
 def _import(api, first, last):
     table = "\n".join([",".join(COLUMNS), *_rows(first, last), ""])
-    answer = api.post("/api/v1/floors", json={"table": table})
+    answer = api.post("/api/v1/noise-tables", json={"table": table})
     assert answer.status_code < 300, answer.text
 
 
@@ -91,7 +91,7 @@ def _arm(role, **changes):
 
 
 def _policy(api, request, judged):
-    request["criteria"]["margin"] = "2%"
+    request["policy"]["margin"] = "2%"
 
 
 def _steps(api, request, judged):
@@ -112,14 +112,14 @@ def _groups(api, request, judged):
 BEFORE = {
     "baseline": _arm("baseline", recipe="fp8_delayed"),
     "candidates": _arm("candidate", recipe="mxfp8"),
-    "criteria": _policy,
+    "policy": _policy,
     "planned_steps": _steps,
     "layer_policy": _spec(layer_policy="all_linears"),
     "baseline_name": _arm("baseline", name="ours"),
     "controls": _controls,
     "families": _spec(family="any-decoder"),
-    "floors": _groups,
-    "noise_runs": _spec(noise={"runs": 2}),
+    "noise_table": _groups,
+    "short_reruns": _spec(short_reruns={"runs": 2}),
 }
 # The server gives the judge none of these, so that none can arrive later.
 NEVER = {"assume_complete": False, "evaluations": {}, "shorter": ()}
@@ -129,7 +129,7 @@ WITH_THE_RUNS = {"layer_snr_db"}
 EXEMPT = {"multiplicity"}
 # What is compared follows from the specification alone, which is in the key (`JobSpec.comparisons`).
 OF_THE_SPEC = {"compares", "against"}
-ON_A_BASELINE = {"criteria", "controls", "families", "floors"}
+ON_A_BASELINE = {"policy", "controls", "families", "noise_table"}
 
 
 def test_every_argument_of_the_judge_is_accounted_for():
@@ -235,7 +235,7 @@ def test_reruns_that_arrive_later_make_a_pass_stale_and_leave_a_fail(api, databa
         job = session.get_one(Job, job_id)
         ledger.register(session, job)
         assert [verdict.outcome for verdict in job.verdicts] == ["fail" if gap else "pass"]
-        assert job.floors is None
+        assert job.noise_table is None
     lending(11, replicates=5)
     assert _found(api, request) == job_id, "one group lends nothing"
     for rerun in range(12, 16):

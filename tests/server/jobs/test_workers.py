@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server.database.tables import Job, Worker
 from server.jobs.submit import submit_job
 from server.jobs.workers import can_take, why_waiting
@@ -19,7 +19,7 @@ def waiting(database, make_job):
     def ask(device=None, *, capability="cpu", bound=None, engine="emulated", devices=1):
         with database.write() as session:
             spec = make_job(engine=engine, devices=devices, baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
-            job_id = submit_job(session, spec, criteria_from_mapping({"margin": "1%"})).id
+            job_id = submit_job(session, spec, policy_from_mapping({"margin": "1%"})).id
         now = time.time()
         registered = [] if device is None else [_worker("w-one", capability, device, now)]
         with database.read() as session:
@@ -87,7 +87,7 @@ def test_a_job_whose_token_trains_as_much_as_it_may_says_so(database, make_job, 
     training = recorded({"nvfp4": 0.0}, done=0, state="running")
     with database.write() as session:
         session.get_one(Job, training).submitted_by = token_id
-        job = submit_job(session, make_job(), criteria_from_mapping({"margin": "1%"}), token_id)
+        job = submit_job(session, make_job(), policy_from_mapping({"margin": "1%"}), token_id)
         session.flush()
         assert why_waiting(job, 1, []) == "Waiting for earlier runs of token 'ci' to end: 4 are training, and its limit is 4."
         assert why_waiting(job, 0, []).startswith("Waiting for a worker that trains on CPUs: none is registered")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from parity_lab.server.analyses import WhyRequest, submit_analysis
 from parity_lab.server.record import submit_search
 from parity_lab.server.searches import Wish
@@ -25,7 +25,9 @@ from tests.server.played import make_base, play
 from training.spec import Arm
 
 expect.set_options(timeout=60_000)  # ms: what a page shows in the end, however slow the machine is
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+# The headless shell takes half of the time that the whole browser takes for the same pages.
+_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, _NAMES)), None)
 _LOOKS = {"light": ("light", 1440), "dark": ("dark", 1440), "narrow": ("light", 390)}
 # The addresses to be tried, for each route of a page. Of the jobs, `{job}` has ended, `{many}` too, with twelve candidates, `{live}` still
 # trains, `{failed}` ended without a step, `{why}` is an analysis with an answer, and `{begun}` one that has begun; `{search}` is
@@ -47,7 +49,7 @@ PAGES = {
     "/searches/{search_id}": ["/searches/{search}", "/searches/{searching}"],
     "/baselines": ["/baselines"],
     "/baselines/{name}/{version}": ["/baselines/fp8/1?other={job}"],
-    "/floors": ["/floors", "/floors?family=any-decoder"],
+    "/noise-tables": ["/noise-tables", "/noise-tables?family=any-decoder"],
     "/public": ["/public", "/public?recipe=NVFP4&scale=below+1+B"],
     "/public/{name}": ["/public/gb200-continued"],
     "/workers": ["/workers"],
@@ -94,7 +96,7 @@ def many_judged(owner_database, make_job) -> str:
     generator, at = np.random.default_rng(7), np.arange(400)
     batch = generator.normal(0, 0.05, len(at))
     with owner_database.write() as session:
-        job = submit_job(session, spec, criteria_from_mapping({"margin": "1.0%"}))
+        job = submit_job(session, spec, policy_from_mapping({"margin": "1.0%"}))
         for run in job.runs:
             loss = 1.4 + np.exp(-at / 40) + batch + 0.004 * run.arm.position + generator.normal(0, 0.005, len(at))
             store.append(session, run.id, "train", 1, at, {"lm_loss": loss, "grad_norm": 0.7 + 0.1 * np.sin(at)})
@@ -141,7 +143,7 @@ def others(database, recorded, many_judged):
     conclude(database, analyses[0])
     searches = []
     for name in ("", "another"):
-        base = make_base(database, criteria={"margin": "1.0%", "question": name})
+        base = make_base(database, policy={"margin": "1.0%", "question": name})
         with database.write() as session:
             searches.append(submit_search(session, base, Wish(pairs=4)).id)
     play(database, searches[0])

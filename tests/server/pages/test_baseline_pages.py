@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from pydantic import TypeAdapter
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server.database.tables import Job
 from server.jobs import baselines
 from server.jobs.baselines import BaselineChoice
@@ -32,7 +32,7 @@ def named(database, recorded):
         row = session.get_one(Job, first)
         spec = _spec(row)
         named = baselines.resolve(session, BaselineChoice(name="llama3-fp8", version=1), spec, 5.0)
-        return submit_job(session, spec, criteria_from_mapping({"margin": "1.0%"}), "local", named=named).id
+        return submit_job(session, spec, policy_from_mapping({"margin": "1.0%"}), "local", named=named).id
 
 
 def _spec(job: Job) -> JobSpec:

@@ -30,7 +30,7 @@ _OF_A_JOB = (
 ANSWERS = (
     *(f"jobs/{{job}}{part}" for part in _OF_A_JOB),
     *("jobs", "jobs/{many}", "jobs/{live}", "jobs/{failed}", "jobs/{why}", "jobs/{why}/why", "jobs/{many}/why/ablations"),
-    *("jobs:compare?job={job}&job={live}", "searches/{search}", "baselines", "baselines/fp8/versions/1", "floors", "workers"),
+    *("jobs:compare?job={job}&job={live}", "searches/{search}", "baselines", "baselines/fp8/versions/1", "noise_table", "workers"),
     *("trend?gate=small", "tokens", "schemas/parity.json"),
 )
 _IDS = re.compile(r"\b([a-z])[0-9a-f]{12}-[0-9a-f]{10}\b")

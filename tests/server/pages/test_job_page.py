@@ -33,7 +33,7 @@ def test_a_verdict_is_told_in_its_own_words_with_its_picture_and_its_details_clo
     expect(page.locator(".meas")).to_have_text(minus(told.measure))
     expect(page.locator(".int .told")).to_have_text(minus(told.interval))
     expect(page.locator(".next p")).to_contain_text(minus(told.next))
-    expect(page.locator(".strip dt")).to_have_text(["Cost", "Speed", "Evidence", "Run noise", "What changes it"])
+    expect(page.locator(".strip dt")).to_have_text(["Cost", "Speed", "Evidence", "Run-to-run noise", "What changes it"])
     expect(page.locator(".strip dd").first).to_contain_text("device")
     assert page.locator(".screen > .pic .cv.on .line").count() == 1
     _seen(page, "fail")

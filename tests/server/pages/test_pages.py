@@ -116,7 +116,7 @@ def test_no_worker(page: Page):
     _fits(page)
 
 
-def test_a_hopeless_pair_and_a_run_that_was_tried_again_are_told(page: Page, database, recorded):
+def test_a_pair_that_will_fail_and_a_run_that_was_tried_again_are_told(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.3}, done=700, state="running")
     assert forecasts.watch(database, job_id) == ["nvfp4"]
     with database.write() as session:
@@ -126,8 +126,8 @@ def test_a_hopeless_pair_and_a_run_that_was_tried_again_are_told(page: Page, dat
         begin_attempt(session, run.id, 2, None)
         run.epoch = 2
     page.goto(f"/jobs/{job_id}")
-    expect(page.locator(".hopeless")).to_contain_text("Hopeless: the final gap is surely above the margin")
-    expect(page.locator(".hopeless")).to_contain_text("the runs continue")
+    expect(page.locator(".will-fail")).to_contain_text("Will fail: the final gap is surely above the margin")
+    expect(page.locator(".will-fail")).to_contain_text("the runs continue")
     expect(page.locator(".attempts li")).to_have_count(2)
     expect(page.locator(".attempts li").first).to_contain_text("crashed")
     _fits(page)

@@ -20,7 +20,7 @@ def test_from_a_job_to_its_search_and_on_to_the_confirmation(page: Page, databas
     play(database, search)
     page.goto(f"/searches/{search}")
     expect(page.locator(".verdict")).to_contain_text("Confirmed: 110")
-    expect(page.locator(".policies .confirmed text")).to_have_text("110")
+    expect(page.locator(".assignments .confirmed text")).to_have_text("110")
     page.get_by_role("link", name="confirmation", exact=True).click()
     expect(page.get_by_role("link", name="a search")).to_have_attribute("href", f"/searches/{search}")
 
@@ -37,7 +37,7 @@ def test_forks_and_pilots_lead_to_their_search_because_they_have_no_verdict(page
         expect(page).to_have_url(f"/jobs/{job}" if kind == "confirmation" else f"/searches/{search}")
 
 
-def test_the_chart_holds_every_policy_the_margin_and_round_ticks(database):
+def test_the_chart_holds_every_assignment_the_margin_and_round_ticks(database):
     with database.write() as session:
         search = submit_search(session, make_base(database), Wish(pairs=4)).id
     with database.read() as session:
@@ -47,7 +47,7 @@ def test_the_chart_holds_every_policy_the_margin_and_round_ticks(database):
         document = search_document(find_search(session, search))
     drawn = chart(document)
     assert drawn is not None
-    assert {mark.policy.policy for mark in drawn.marks} == {each.policy for each in document.policies}
+    assert {mark.assignment.assignment for mark in drawn.marks} == {each.assignment for each in document.assignments}
     for mark in drawn.marks:
         assert drawn.left <= mark.x <= drawn.right < WIDTH
         assert 0 <= mark.high <= mark.y <= mark.low <= drawn.bottom < HEIGHT

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Route
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evidence import Case
 from parity.judging.path import evaluation_path_of, with_path
+from parity.judging.policy import policy_from_mapping
 from parity.readers import read_run
 from parity.report.page import case_report, job_report, report_page, verdict_script, verdict_style
 from parity.report.picture import picture
@@ -71,8 +71,8 @@ GEOMETRY = r"""() => {
 
 def case_of(gaps: dict[str, float], **changes: object) -> Case:
     runs = {name: [synthetic(600, seed=10 + place, gap=gap)] for place, (name, gap) in enumerate(gaps.items())}
-    criteria = criteria_from_mapping({"schedule": "decayed", "margin": "1.0%"})
-    given = {"baseline": [synthetic(600)], "candidates": runs, "criteria": criteria, "baseline_name": "fp8", "planned_steps": 600}
+    policy = policy_from_mapping({"schedule": "decayed", "margin": "1.0%"})
+    given = {"baseline": [synthetic(600)], "candidates": runs, "policy": policy, "baseline_name": "fp8", "planned_steps": 600}
     return Case(**(given | changes))  # type: ignore[arg-type]
 
 
@@ -83,8 +83,8 @@ def real_case() -> Case:
 
 def evaluations() -> str:
     arms = [[evaluated(name, place, gap, many) for place in range(6)] for name, gap, many in (("fp8_current", 0.0, 2), ("nvfp4", 0.03, 3))]
-    criteria = criteria_from_mapping({"schedule": "decayed", "margin": "1 %"})
-    case = EvaluationCase(baseline=arms[0], candidates={"NVFP4": arms[1]}, criteria=criteria, baseline_name="FP8", cluster="system")
+    policy = policy_from_mapping({"schedule": "decayed", "margin": "1 %"})
+    case = EvaluationCase(baseline=arms[0], candidates={"NVFP4": arms[1]}, policy=policy, baseline_name="FP8", cluster="system")
     document: Any = {**case.documents()[0], "path": evaluation_path_of(case, "NVFP4")}
     return report_page([document], scene_of([document]), ["NVFP4 against FP8"], with_script=True)
 
@@ -98,7 +98,7 @@ def pages() -> dict[str, str]:
     """The pages that the product itself makes, one of each kind."""
     real = real_case()
     documents = with_path(real.verdicts())
-    job = {"id": "j1", "name": "nightly", "finished_at": "2026-11-24T03:49:00", "verdicts": documents, "criteria": {}, "spec": {}}
+    job = {"id": "j1", "name": "nightly", "finished_at": "2026-11-24T03:49:00", "verdicts": documents, "policy": {}, "spec": {}}
     return {
         "fail": report_of(real),
         "three": report_of(case_of({"mxfp8": 0.0, "nvfp4-wgrad16": 0.024, "nvfp4": 0.06})),

@@ -56,7 +56,7 @@ def test_scopes(closed, make_token, request_body, scope, list_status, submit_sta
     assert closed.get("/api/v1/jobs", headers=headers).status_code == list_status
     assert closed.post("/api/v1/jobs", json=request_body, headers=headers).status_code == submit_status
     assert closed.get("/api/v1/tokens", headers=headers).status_code == admin_status
-    imported = closed.post("/api/v1/floors", json={"table": "none"}, headers=headers).status_code
+    imported = closed.post("/api/v1/noise-tables", json={"table": "none"}, headers=headers).status_code
     assert imported == (403 if submit_status == 403 else 422)
 
 
@@ -186,11 +186,11 @@ def test_the_same_key_gives_the_same_job(closed, make_token, request_body):
     one, again = (closed.post("/api/v1/jobs", json=request_body, headers=keyed).json() for _ in range(2))
     assert one["id"] == again["id"]
     assert len(closed.get("/api/v1/jobs", headers=headers).json()["items"]) == 1
-    other = closed.post("/api/v1/jobs", json=request_body | {"criteria": {"margin": "2%"}}, headers=keyed)
+    other = closed.post("/api/v1/jobs", json=request_body | {"policy": {"margin": "2%"}}, headers=keyed)
     assert other.status_code == 422
     assert one["id"] in other.json()["detail"]
     _, stranger = make_token("submit")
-    mine = request_body | {"criteria": {"margin": "3%", "question": "a stranger's"}}
+    mine = request_body | {"policy": {"margin": "3%", "question": "a stranger's"}}
     assert closed.post("/api/v1/jobs", json=mine, headers=stranger | {"Idempotency-Key": "abc"}).json()["id"] != one["id"]
 
 
@@ -220,7 +220,7 @@ def test_priority_above_0_takes_an_admin_and_reaches_the_runs(closed, make_token
     assert refused.status_code == 403
     assert "scope admin" in refused.json()["detail"]
     for headers, priority in ((submit, -5), (submit, 0), (admin, 7)):
-        body = request_body | {"priority": priority, "criteria": {"margin": "1%", "question": f"priority {priority}"}}
+        body = request_body | {"priority": priority, "policy": {"margin": "1%", "question": f"priority {priority}"}}
         made = closed.post("/api/v1/jobs", json=body, headers=headers).json()
         assert {run["priority"] for arm in made["arms"] for run in arm["runs"]} == {priority}
     assert closed.post("/api/v1/jobs", json=request_body | {"priority": 101}, headers=admin).status_code == 422

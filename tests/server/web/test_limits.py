@@ -53,7 +53,7 @@ def test_every_whole_number_of_a_request_has_a_largest_and_every_list_a_longest_
 
 @pytest.mark.both_databases
 @pytest.mark.parametrize("number", [2**53 + 1, 2**63, -(2**63) - 1, 10**400])
-@pytest.mark.parametrize("pointer", ["/job/seed", "/job/schedule/steps", "/baseline/version", "/priority", "/criteria/looks"])
+@pytest.mark.parametrize("pointer", ["/job/seed", "/job/schedule/steps", "/baseline/version", "/priority", "/policy/looks"])
 def test_a_whole_number_that_no_database_can_hold_is_refused(api, request_body, number, pointer):
     body = request_body | {"baseline": {"name": "a", "version": 1}}
     at, (*path, last) = body, pointer[1:].split("/")
@@ -120,7 +120,7 @@ def test_a_problem_lists_some_findings_and_counts_the_rest(api, request_body):
 
 def test_a_wrong_column_is_one_finding(api):
     run = {"steps": list(range(5000)), "loss": ["low"] * 5000}
-    problem = api.post("/api/v1/evaluations", json={"baseline": [run], "candidates": {"x": [run]}, "criteria": {"margin": "1%"}}).json()
+    problem = api.post("/api/v1/evaluations", json={"baseline": [run], "candidates": {"x": [run]}, "policy": {"margin": "1%"}}).json()
     assert problem["status"] == 422
     assert len(problem["errors"]) + problem.get("more_errors", 0) < 20
 
@@ -130,7 +130,7 @@ def test_a_body_without_curves_may_not_be_as_large_as_one_with_them(api, request
     answer = api.post("/api/v1/jobs:plan", content=large, headers={"Content-Type": "application/json"})
     assert (answer.status_code, f"{limits.BODY_BYTES:,} bytes" in answer.json()["detail"]) == (413, True)
     run = {"steps": list(range(80_000)), "loss": [2.0 + 1e-9 * step for step in range(80_000)]}
-    evaluation = {"baseline": [run], "candidates": {"nvfp4": [run]}, "criteria": {"margin": "1%"}}
+    evaluation = {"baseline": [run], "candidates": {"nvfp4": [run]}, "policy": {"margin": "1%"}}
     assert len(json.dumps(evaluation)) > 2 * limits.BODY_BYTES
     assert api.post("/api/v1/evaluations", json=evaluation).status_code == 200
 

@@ -40,7 +40,7 @@ def test_an_error_of_ours_is_a_problem_with_its_id_and_without_its_inside(api, r
     monkeypatch.setattr("server.api.jobs.job_list", broken)
     api.post(
         "/api/v1/jobs",
-        json={"job": {"name": "x", "baseline": {"recipe": "bf16"}, "candidates": [{"recipe": "nvfp4"}]}, "criteria": {"margin": "1%"}},
+        json={"job": {"name": "x", "baseline": {"recipe": "bf16"}, "candidates": [{"recipe": "nvfp4"}]}, "policy": {"margin": "1%"}},
     )
     answer = api.get("/api/v1/jobs", headers={"X-Request-ID": "mine-1"})
     assert answer.status_code == 500

@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import parity
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server import tokens as command
 from server.database import store
 from server.database.tables import Run, Token
@@ -113,7 +113,7 @@ def test_a_trainer_goes_on_while_its_token_is_rotated_and_the_server_restarts(se
     spec = make_job(60, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
     owner, _ = make_token("submit")
     with database.write() as session:
-        run = submit_job(session, spec, criteria_from_mapping({"margin": "1%"}), owner).runs[0].id
+        run = submit_job(session, spec, policy_from_mapping({"margin": "1%"}), owner).runs[0].id
     worker_id, worker = make_token("worker", principal_id=owner)
     with parity.Run(run, server=server.address, token=worker, folder=tmp_path, flush_seconds=0.05, strict=True) as logger:
         for step in range(30):

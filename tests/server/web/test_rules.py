@@ -5,7 +5,7 @@ import copy
 import pytest
 from fastapi import APIRouter
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from parity_lab.server.record import submit_search
 from parity_lab.server.searches import Wish
 from server.database import tokens
@@ -32,7 +32,7 @@ def job(database, make_job):
     def make(principal):
         spec = make_job(40, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
         with database.write() as session:
-            made = submit_job(session, spec, criteria_from_mapping({"margin": "1%"}), principal)
+            made = submit_job(session, spec, policy_from_mapping({"margin": "1%"}), principal)
             run = session.get_one(Run, made.runs[0].id)
             run.state, run.epoch, made.status = "running", 1, "running"
             begin_attempt(session, run.id, 1, None)

@@ -23,9 +23,9 @@ def test_a_job_with_a_value_of_another_kind_is_refused(api, request_body, pointe
 @pytest.mark.parametrize(
     ("change", "pointer", "detail"),
     [
-        ({"noise": 3}, "/job/noise", "noise is 3; expected a mapping from its fields to their values"),
-        ({"noise": {"stop_at": "half"}}, "/job/noise/stop_at", "stop_at is 'half'; expected a number"),
-        ({"noise": {"runs": "two"}}, "/job/noise/runs", "runs is 'two'; expected a whole number"),
+        ({"short_reruns": 3}, "/job/short_reruns", "short_reruns is 3; expected a mapping from its fields to their values"),
+        ({"short_reruns": {"stop_at": "half"}}, "/job/short_reruns/stop_at", "stop_at is 'half'; expected a number"),
+        ({"short_reruns": {"runs": "two"}}, "/job/short_reruns/runs", "runs is 'two'; expected a whole number"),
     ],
 )
 def test_a_value_of_another_kind_is_refused_in_our_words(api, request_body, change, pointer, detail):
@@ -36,7 +36,7 @@ def test_a_value_of_another_kind_is_refused_in_our_words(api, request_body, chan
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"noise": {"stop_at": "half"}}, "noise: stop_at is 'half'; expected a number"),
+        ({"short_reruns": {"stop_at": "half"}}, "short_reruns: stop_at is 'half'; expected a number"),
         ({"engine": "emulatd"}, "engine is 'emulatd'; expected one of .*; did you mean emulated"),
         ({"schedule": {"steps": 0}}, "schedule.steps is 0, expected a number of at least 1"),
         ({"schedule": {"steps": 2**60}}, "schedule.steps has a whole number out of range, 1152921504606846976"),
@@ -68,7 +68,7 @@ def test_whole_numbers_may_be_written_with_a_point(api, request_body):
 def test_a_loss_is_a_number_or_the_name_of_what_is_none(api):
     def evaluation(loss):
         run = {"steps": list(range(len(loss))), "loss": loss}
-        return {"baseline": [run], "candidates": {"nvfp4": [run]}, "criteria": {"margin": "1%"}}
+        return {"baseline": [run], "candidates": {"nvfp4": [run]}, "policy": {"margin": "1%"}}
 
     good = [1.5] * 40
     assert api.post("/api/v1/evaluations", json=evaluation([*good, "nan"])).status_code == 200

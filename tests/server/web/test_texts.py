@@ -83,12 +83,12 @@ def bodies(api, make_job, judged, request_body):
     """Requests that are accepted as they are, one at a time: method, path and body by what they are about."""
     job_id, _ = judged({"mxfp8": 0.013})
     spec = make_job(40, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),)).document()
-    mine = api.post("/api/v1/jobs", json={"job": spec, "criteria": {"margin": "1%"}}).json()
+    mine = api.post("/api/v1/jobs", json={"job": spec, "policy": {"margin": "1%"}}).json()
     run = mine["arms"][0]["runs"][0]["id"]
     epoch = api.post(f"/api/v1/runs/{run}:attach", json={"manifest": {}}).json()["epoch"]
     whole = copy.deepcopy(request_body)
     whole["job"]["data"] = {"source": "text", "path": "/data/corpus"}
-    whole["criteria"] |= {"question": "the release", "may_differ": ["version.torch"]}
+    whole["policy"] |= {"question": "the release", "may_differ": ["version.torch"]}
     whole |= {"tags": ["nightly"], "branch": "main"}
     of_job = f"/api/v1/jobs/{job_id}"
     curve = {"steps": [*range(40)], "loss": [2.0] * 40, "label": "a", "context": {"code": "abc"}, "notes": ["a note"]}
@@ -105,7 +105,7 @@ def bodies(api, make_job, judged, request_body):
         "curves": (
             "POST",
             "/api/v1/evaluations",
-            {"baseline": [curve], "candidates": {"nvfp4": [copy.deepcopy(curve)]}, "criteria": {"margin": "1%"}},
+            {"baseline": [curve], "candidates": {"nvfp4": [copy.deepcopy(curve)]}, "policy": {"margin": "1%"}},
         ),
     }
 
@@ -125,19 +125,19 @@ def test_each_text_of_a_request_that_is_else_accepted_is_refused_by_name(bodies,
 
 
 def test_an_honest_request_may_have_any_other_text(send, request_body, bodies):
-    body = {**request_body, "criteria": {"margin": "1%", "question": "naïve 🙂 \u200d « ß »"}}
+    body = {**request_body, "policy": {"margin": "1%", "question": "naïve 🙂 \u200d « ß »"}}
     answer = send("POST", "/api/v1/jobs", body)
-    assert (answer.status_code, answer.json()["criteria"]["question"]) == (202, "naïve 🙂 \u200d « ß »")
+    assert (answer.status_code, answer.json()["policy"]["question"]) == (202, "naïve 🙂 \u200d « ß »")
     method, path, _ = bodies["manifest"]
     assert send(method, path, {"manifest": {"data": "日本語 \x1b[0m"}}).json()["manifest"]["data"] == "日本語 \x1b[0m"
 
 
 def test_two_spellings_of_a_letter_are_one_but_in_the_name_of_a_file(send, request_body):
     decomposed = unicodedata.normalize("NFD", "é")
-    body = {**request_body, "criteria": {"margin": "1%", "question": decomposed}}
+    body = {**request_body, "policy": {"margin": "1%", "question": decomposed}}
     body["job"]["data"] = {"source": "text", "path": f"/data/{decomposed}"}
     job = send("POST", "/api/v1/jobs", body).json()
-    assert (job["criteria"]["question"], job["spec"]["data"]["path"]) == ("é", f"/data/{decomposed}")
+    assert (job["policy"]["question"], job["spec"]["data"]["path"]) == ("é", f"/data/{decomposed}")
 
 
 def test_a_mapping_has_no_key_in_two_spellings(bodies, send):

@@ -12,7 +12,7 @@ import pytest
 from training.device import trainer_facts
 from training.engines import maxtext
 from training.environment.maxtext import MaxTextError, MetricsGapError
-from training.environment.processes import LauncherError, Processes
+from training.environment.processes import Processes, WrapperError
 from training.rules import DivergedError
 from training.spec import Arm, Data
 
@@ -169,12 +169,12 @@ def test_of_several_processes_one_reports_and_the_others_take_part(together, env
     ("changes", "place", "message"),
     [
         ({}, {"coordinator": ""}, "PARITY_COORDINATOR is '', expected host:port of the first of 2 processes of MaxText"),
-        ({"hardware": "gpu"}, {}, "maxtext.hardware is gpu, expected gpu_multiprocess: the launcher started 2 processes"),
+        ({"hardware": "gpu"}, {}, "maxtext.hardware is gpu, expected gpu_multiprocess: the wrapper started 2 processes"),
     ],
 )
 def test_processes_that_could_not_train_together_are_refused(together, environment, tmp_path, changes, place, message):
     run = replace(together, maxtext=replace(together.maxtext, **changes))
-    with pytest.raises(LauncherError, match=message):
+    with pytest.raises(WrapperError, match=message):
         next(maxtext.train(run, _part(tmp_path, 1, **place), environment=environment))
 
 

@@ -1,8 +1,8 @@
-"""Which of a launcher's processes this is."""
+"""Which of a wrapper's processes this is."""
 
 import pytest
 
-from training.environment.processes import ALONE, LauncherError, Processes, joined, processes
+from training.environment.processes import ALONE, Processes, WrapperError, joined, processes
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from training.environment.processes import ALONE, LauncherError, Processes, join
         ({"PARITY_PROCESS_ID": "1", "PARITY_PROCESSES": "2", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, Processes(number=1, count=2)),
     ],
 )
-def test_the_launchers_variables_say_it(environment, expected):
+def test_the_wrappers_variables_say_it(environment, expected):
     own = processes(environment)
     assert own == expected
     assert own.is_first == (own.number == 0)
@@ -25,7 +25,7 @@ def test_the_launchers_variables_say_it(environment, expected):
 
 @pytest.mark.parametrize(("number", "count"), [("2", "2"), ("-1", "2"), ("x", "2"), ("0", ""), ("0", "0")])
 def test_what_makes_no_sense_is_refused(number, count):
-    with pytest.raises(LauncherError, match=f"SLURM_PROCID is '{number}' and SLURM_NTASKS is '{count}'"):
+    with pytest.raises(WrapperError, match=f"SLURM_PROCID is '{number}' and SLURM_NTASKS is '{count}'"):
         processes({"SLURM_PROCID": number, "SLURM_NTASKS": count})
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server.database import store
 from server.database.tables import Job, Run, Worker
 from server.jobs import conclude
@@ -112,7 +112,7 @@ class Stack:
             session.flush()
             session.expunge(self.worker)
 
-    def submit(self, base, *candidates, parameters=None, steps=STEPS, launcher="loop", sent=None, **criteria):
+    def submit(self, base, *candidates, parameters=None, steps=STEPS, launcher="loop", sent=None, **policy):
         command = Command(launcher=launcher, parameters=parameters or {})
         spec = JobSpec(
             name="a change",
@@ -123,7 +123,7 @@ class Stack:
             candidates=tuple(candidates),
         )
         with self.owner_database.write() as session:
-            wanted = Submission(spec=spec, criteria=criteria_from_mapping({"margin": "1.0%", **criteria}), revision="r", sent=sent)
+            wanted = Submission(spec=spec, policy=policy_from_mapping({"margin": "1.0%", **policy}), revision="r", sent=sent)
             return submit_registered(session, wanted, "someone").id
 
     def claim(self):

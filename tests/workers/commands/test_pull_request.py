@@ -25,9 +25,9 @@ job:
   schedule: {steps: 400, warmup_steps: 0}
   baseline: {recipe: bf16, revision: base, name: base}
   candidates: [{recipe: bf16, revision: head, name: head}]
-criteria: {margin: "1%"}
+policy: {margin: "1%"}
 """
-POLICY = '[repository."team/model"]\nmargin = "1%"\nlauncher = "loop"\nsteps = 400\nquestions = ["revision"]\n'
+RULES = '[repository."team/model"]\nmargin = "1%"\nlauncher = "loop"\nsteps = 400\nquestions = ["revision"]\n'
 
 
 @pytest.fixture
@@ -35,13 +35,13 @@ def stack(tmp_path_factory, repository, base, write_launchers):
     """The address of a stack that `PARITY_LAUNCHERS` gave launchers, and a token of the repository."""
     state = tmp_path_factory.mktemp("s")
     (state / "jax-cache").symlink_to(os.environ["JAX_COMPILATION_CACHE_DIR"])
-    policies = state / "policies.toml"
-    policies.write_text(POLICY, encoding="utf-8")
+    rules = state / "rules.toml"
+    rules.write_text(RULES, encoding="utf-8")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PARITY_")}
-    own = {"STATE_DIR": state, "PORT": port, "LAUNCHERS": write_launchers(), "GATE_POLICIES": policies, "REQUIRE_TOKENS": "true"}
+    own = {"STATE_DIR": state, "PORT": port, "LAUNCHERS": write_launchers(), "GATE_RULES": rules, "REQUIRE_TOKENS": "true"}
     environment = kept | {f"PARITY_{name}": str(value) for name, value in own.items()} | {"PARITY_FLUSH_SECONDS": "0.2", "NO_COLOR": "1"}
     words = [sys.executable, "-m"]
     with subprocess.Popen(

@@ -241,12 +241,12 @@ def test_cancel_ends_the_trainer(stack, base, repository):
     assert _trainers() == []
 
 
-def test_a_hopeless_head_is_stopped_where_the_policy_says_so(stack, base, repository):
+def test_a_head_that_will_fail_is_stopped_where_the_policy_says_so(stack, base, repository):
     own = stack()
     _slow(repository, 0.02)
     slow = (repository.path / "train/loop.py").read_text()
-    hopeless = repository.commit({"train/loop.py": slow.replace("SKIPPED = 1", "SKIPPED = 1000")})
-    job = own.submit(base, head_of(hopeless), steps=400, early_stop="stop")
+    failing = repository.commit({"train/loop.py": slow.replace("SKIPPED = 1", "SKIPPED = 1000")})
+    job = own.submit(base, head_of(failing), steps=400, early_stop="stop")
     own.train()
     held = own.claim()
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
+from parity.judging.policy import policy_from_mapping
 from parity.report.text import render_junit
 from tests.conftest import some
 
@@ -39,7 +39,7 @@ def judged(baseline: list[Curve], candidate: list[Curve], policy: dict[str, Any]
     case = EvaluationCase(
         baseline=baseline,
         candidates={"nvfp4": candidate},
-        criteria=criteria_from_mapping({"schedule": "decayed", **(policy or {"margin": "1.0%"})}),
+        policy=policy_from_mapping({"schedule": "decayed", **(policy or {"margin": "1.0%"})}),
         baseline_name="fp8",
         **{"planned_steps": 10_000, **asked},
     )
@@ -106,7 +106,7 @@ def test_a_margin_of_fewer_than_four_printed_steps_is_no_share() -> None:
     """1 % of 3 nats are 3 steps of 0.01: neither a pass nor a number without meaning; a gap of many steps still fails."""
     arms = [[curve_from_arrays(run.steps, np.round(run.loss, 2), label=run.label) for run in arm(seed, 8, sd=0.01)] for seed in (1, 3)]
     assert codes(judged(*arms)) == ("inconclusive", "ROUNDED")
-    absolute = {"margin": "0.03 nats", "baseline_run_floor": "0.003 nats", "candidate_run_floor": "0.003 nats"}
+    absolute = {"margin": "0.03 nats", "baseline_run_noise": "0.003 nats", "candidate_run_noise": "0.003 nats"}
     assert codes(judged(arms[0], arms[1], absolute))[0] == "pass"
     assert codes(judged(arms[0], changed(arms[1], np.full(20, 0.2))))[0] == "fail"
 

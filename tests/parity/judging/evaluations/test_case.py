@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
 from parity.judging.evaluations.gap import RunTimes
+from parity.judging.policy import policy_from_mapping
 from tests.conftest import some
 
 STEPS = np.arange(1, 21) * 500
@@ -36,7 +36,7 @@ def judged(
     case = EvaluationCase(
         baseline=baseline,
         candidates={"nvfp4": candidate},
-        criteria=criteria_from_mapping({"margin": margin, "schedule": "decayed", **(policy or {})}),
+        policy=policy_from_mapping({"margin": margin, "schedule": "decayed", **(policy or {})}),
         baseline_name="fp8",
         **options,
     )
@@ -196,7 +196,7 @@ def test_other_gates_are_refused() -> None:
         EvaluationCase(
             baseline=arm(1, 2),
             candidates={"nvfp4": arm(2, 2)},
-            criteria=criteria_from_mapping({"margin": "1%", "gates": ["loss", "accuracy"]}),
+            policy=policy_from_mapping({"margin": "1%", "checks": ["loss", "accuracy"]}),
             baseline_name="fp8",
         )
 
@@ -369,7 +369,7 @@ def test_nothing_is_assumed_about_the_noise_of_small_models_and_encoders(context
     assert document["verdict"] == ("inconclusive" if blocked else "fail" if gap else "pass")
     measured = judged(arm(1, 3, context=context), arm(2, 3, gap, context=context))
     assert measured["verdict"] == ("fail" if gap else "pass")
-    policy = {"baseline_run_floor": "0.1 %", "candidate_run_floor": "0.1 %"}
+    policy = {"baseline_run_noise": "0.1 %", "candidate_run_noise": "0.1 %"}
     declared = judged(arm(1, 1, context=context), arm(2, 1, gap, context=context), policy=policy)
     assert declared["verdict"] == ("fail" if gap else "pass")
 

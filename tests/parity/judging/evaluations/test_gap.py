@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from parity.judging.criteria import Criteria
 from parity.judging.curve import curve_from_arrays
 from parity.judging.evaluations.gap import few_errors, gap_interval, printed_step
 from parity.judging.interval import Interval
+from parity.judging.policy import Policy
 from parity.judging.run_floor import Prior, prior_for
 
 LEVEL = 3.0
 
 
 def prior(recipe: str = "bf16", slope: float | None = None) -> Prior:
-    return prior_for(recipe, None, Criteria(margin="1%"), LEVEL, slope=slope)
+    return prior_for(recipe, None, Policy(margin="1%"), LEVEL, slope=slope)
 
 
 def gap(base: np.ndarray, cand: np.ndarray, rounding: float = 0.0, seeds: Sequence[Sequence[int]] | None = None) -> Interval:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.gap import RunTimes
 from parity.judging.evidence import EvidenceError, bundle_bytes, case_of, verify
+from parity.judging.policy import policy_from_mapping
 from tests.parity.judging.evaluations.test_case import arm, on_systems
 
 
@@ -17,7 +17,7 @@ def case() -> EvaluationCase:
     return EvaluationCase(
         baseline=on_systems(arm(1, 3), "ab"),
         candidates={"nvfp4": on_systems(arm(2, 3), "cd"), "mxfp8": on_systems(arm(3, 3), "ab")},
-        criteria=criteria_from_mapping({"profile": "nvfp4"}),
+        policy=policy_from_mapping({"profile": "nvfp4"}),
         baseline_name="fp8",
         cluster="system",
         at=(9000, 10000),

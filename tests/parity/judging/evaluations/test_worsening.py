@@ -4,12 +4,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
+from parity.judging.policy import policy_from_mapping
 from tests.conftest import some
 
-CRITERIA = criteria_from_mapping({"schedule": "decayed", "margin": "1.0%"})
+POLICY = policy_from_mapping({"schedule": "decayed", "margin": "1.0%"})
 
 
 def verdict(baseline: list[Curve], candidate: list[Curve], planned: int | None, *, paired: bool) -> tuple[str, str, float]:
@@ -17,7 +17,7 @@ def verdict(baseline: list[Curve], candidate: list[Curve], planned: int | None, 
     case = EvaluationCase(
         baseline=baseline,
         candidates={"nvfp4": candidate},
-        criteria=CRITERIA,
+        policy=POLICY,
         baseline_name="fp8",
         planned_steps=planned,
         paired=paired,

@@ -4,9 +4,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.live.gap_chart import Range, binned_gap, gap_basis, step_edges
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.run_floor import Prior
 
 MakeRun = Callable[..., Curve]
@@ -16,7 +16,7 @@ def cut(run: Curve, keep: slice, **extra: object) -> Curve:
     return curve_from_arrays(run.steps[keep], run.loss[keep], **extra)  # type: ignore[arg-type]
 
 
-def test_bands_start_from_the_priors_that_a_verdict_borrowed(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_bands_start_from_the_priors_that_a_verdict_borrowed(make_run: MakeRun, one_percent: Policy) -> None:
     pair = [make_run(1000)], [make_run(1000, seed=2)]
     prior = Prior(tau=0.0001, df=30.0, basis="borrowed")
     assumed, borrowed = (
@@ -26,7 +26,7 @@ def test_bands_start_from_the_priors_that_a_verdict_borrowed(make_run: MakeRun, 
     assert (borrowed.mean == assumed.mean).all()
 
 
-def test_bins_are_the_mean_gap_of_their_steps(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_bins_are_the_mean_gap_of_their_steps(make_run: MakeRun, one_percent: Policy) -> None:
     base, cand = make_run(1000), make_run(1000, seed=2, gap=0.05)
     bins = binned_gap([base], [cand], one_percent, Range(bins=7), planned_steps=1000)
     assert bins.first_step[0] == 0
@@ -44,7 +44,7 @@ def test_bins_are_the_mean_gap_of_their_steps(make_run: MakeRun, one_percent: Cr
     assert not bins.level_is_provisional
 
 
-def test_the_band_is_wider_than_step_noise_alone_and_shrinks_with_runs(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_the_band_is_wider_than_step_noise_alone_and_shrinks_with_runs(make_run: MakeRun, one_percent: Policy) -> None:
     base = [make_run(1000, seed=s, offset_sd=0.002) for s in range(4)]
     cand = [make_run(1000, seed=10 + s, offset_sd=0.002) for s in range(4)]
     one = binned_gap(base[:1], cand[:1], one_percent, Range(bins=10), planned_steps=1000)
@@ -54,7 +54,7 @@ def test_the_band_is_wider_than_step_noise_alone_and_shrinks_with_runs(make_run:
     assert (four.hi - four.mean < 0.7 * (one.hi - one.mean)).all()
 
 
-def test_unfinished_pairs_show_their_common_prefix(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_unfinished_pairs_show_their_common_prefix(make_run: MakeRun, one_percent: Policy) -> None:
     bins = binned_gap([cut(make_run(1000), slice(0, 600))], [cut(make_run(1000, seed=2), slice(0, 300))], one_percent, planned_steps=1000)
     assert bins.last_step[-1] == 299
     assert bins.level_is_provisional
@@ -62,14 +62,14 @@ def test_unfinished_pairs_show_their_common_prefix(make_run: MakeRun, one_percen
     assert bins.window == (800, 999)
 
 
-def test_a_run_that_has_just_started_does_not_shorten_the_chart(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_a_run_that_has_just_started_does_not_shorten_the_chart(make_run: MakeRun, one_percent: Policy) -> None:
     late = cut(make_run(1000, seed=3), slice(0, 10))
     bins = binned_gap([make_run(1000)], [make_run(1000, seed=2), late], one_percent, Range(bins=20), planned_steps=1000)
     assert bins.last_step[-1] == 999
     assert np.isfinite(bins.mean).all()
 
 
-def test_nan_is_listed_and_left_out(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_nan_is_listed_and_left_out(make_run: MakeRun, one_percent: Policy) -> None:
     run = make_run(1000, seed=2)
     loss = run.loss.copy()
     loss[[10, 500]] = np.nan, np.inf
@@ -91,30 +91,28 @@ def test_nan_is_listed_and_left_out(make_run: MakeRun, one_percent: Criteria) ->
         (([1], [2.0]), ([1], [2.5])),
     ],
 )
-def test_hardly_anything_is_no_error(
-    base: tuple[list[int], list[float]], cand: tuple[list[int], list[float]], one_percent: Criteria
-) -> None:
+def test_hardly_anything_is_no_error(base: tuple[list[int], list[float]], cand: tuple[list[int], list[float]], one_percent: Policy) -> None:
     bins = binned_gap([curve_from_arrays(*base)], [curve_from_arrays(*cand)], one_percent)
     assert len(bins.mean) == len(bins.lo) == len(bins.first_step) <= 1
     assert binned_gap([], [], one_percent).mean.tolist() == []
 
 
-def test_zoom(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_zoom(make_run: MakeRun, one_percent: Policy) -> None:
     bins = binned_gap([make_run(1000)], [make_run(1000, seed=2)], one_percent, Range(bins=50, first=100, last=149))
     assert (bins.first_step[0], bins.last_step[-1], len(bins.n)) == (100, 149, 50)
 
 
-def test_other_grids_are_joined(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_other_grids_are_joined(make_run: MakeRun, one_percent: Policy) -> None:
     bins = binned_gap([make_run(1000)], [cut(make_run(1000, seed=2), slice(0, None, 5))], one_percent, Range(bins=10))
     assert bins.n.tolist() == [20] * 10
 
 
 def test_an_unmeasured_noise_floor_gives_no_margin(make_run: MakeRun) -> None:
-    policy = criteria_from_mapping({"profile": "noise-floor"})
+    policy = policy_from_mapping({"profile": "noise-floor"})
     assert binned_gap([make_run(1000)], [make_run(1000, seed=2)], policy, planned_steps=1000).margin_nats is None
 
 
-def test_two_million_points_are_fast(one_percent: Criteria) -> None:
+def test_two_million_points_are_fast(one_percent: Policy) -> None:
     n = 1_000_000
     rng = np.random.default_rng(0)
     base = curve_from_arrays(np.arange(n), 2.5 + rng.normal(0, 0.08, n))
@@ -127,7 +125,7 @@ def test_two_million_points_are_fast(one_percent: Criteria) -> None:
     assert min(seconds) < 0.5  # 0.05 s on an idle core; a busy one gets ten times as long
 
 
-def test_an_excerpt_on_known_ground_is_the_same_range(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_an_excerpt_on_known_ground_is_the_same_range(make_run: MakeRun, one_percent: Policy) -> None:
     base = [make_run(1000), make_run(1000, seed=3)]
     cand = [make_run(1000, seed=2), make_run(1000, seed=2), make_run(1000, seed=4)]
     basis = gap_basis(base, cand, one_percent, planned_steps=1000)
@@ -150,7 +148,7 @@ def test_edges_begin_at_the_first_step_and_are_no_more_than_asked(first: int, la
     assert (np.diff(edges) > 0).all()
 
 
-def test_log_bins_are_narrow_at_the_start(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_log_bins_are_narrow_at_the_start(make_run: MakeRun, one_percent: Policy) -> None:
     bins = binned_gap([make_run(1000)], [make_run(1000, seed=2)], one_percent, Range(bins=40, log=True), planned_steps=1000)
     width = bins.last_step - bins.first_step + 1
     assert width[0] == 1
@@ -158,7 +156,7 @@ def test_log_bins_are_narrow_at_the_start(make_run: MakeRun, one_percent: Criter
     assert bins.n.sum() == 1000
 
 
-def test_bands_have_the_level_that_decides_and_bins_can_be_given(make_run: MakeRun, one_percent: Criteria) -> None:
+def test_bands_have_the_level_that_decides_and_bins_can_be_given(make_run: MakeRun, one_percent: Policy) -> None:
     pair = [make_run(1000)], [make_run(1000, seed=2)]
     usual, shared = (binned_gap(*pair, one_percent, Range(bins=10), planned_steps=1000, confidence=level) for level in (None, 0.99))
     assert usual.mean.tolist() == shared.mean.tolist()

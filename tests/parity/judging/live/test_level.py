@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.live.prediction import LiveArm, begin, level_at_end, observe, predict
+from parity.judging.policy import policy_from_mapping
 from parity.readers import read_run
 from server.settings import CHECKOUT
 
@@ -42,6 +42,6 @@ def test_the_margin_of_a_loss_that_still_falls_is_that_of_its_end(share: float, 
     runs = [read_run(str(CHECKOUT / "examples" / "curves" / name)) for name in ("fp8.csv", "mxfp8.csv")]
     steps = int(share * 1500)
     state = observe(begin(1500), runs[0].steps[:steps], runs[0].loss[:steps], runs[1].loss[:steps])
-    made = predict([(state, False)], 1, (LiveArm(), LiveArm()), criteria_from_mapping({"margin": "1%"}))
+    made = predict([(state, False)], 1, (LiveArm(), LiveArm()), policy_from_mapping({"margin": "1%"}))
     assert made is not None
     assert made.margin == pytest.approx(0.01 * runs[0].loss[1200:].mean(), rel=off)

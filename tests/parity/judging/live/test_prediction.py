@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from parity.judging.criteria import Criteria, criteria_from_mapping
 from parity.judging.curve import curve_from_arrays
 from parity.judging.live.prediction import (
     BLOCKS,
@@ -21,10 +20,11 @@ from parity.judging.live.prediction import (
     predict,
     run_noise,
 )
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict import judge
 
-POLICY = criteria_from_mapping({"schedule": "decayed", "margin": "1%"})
-NATS = criteria_from_mapping({"margin": "0.03 nats", "baseline_run_floor": "0.003 nats", "candidate_run_floor": "0.003 nats"})
+POLICY = policy_from_mapping({"schedule": "decayed", "margin": "1%"})
+NATS = policy_from_mapping({"margin": "0.03 nats", "baseline_run_noise": "0.003 nats", "candidate_run_noise": "0.003 nats"})
 NEAREST = LiveArm(rounding="nearest")
 ARMS = (NEAREST, NEAREST)
 
@@ -38,9 +38,9 @@ def state(gap: float | np.ndarray, reached: int = BLOCKS, level: float = 3.0, no
 
 
 def predicted(
-    gap: float | np.ndarray, reached: int, criteria: Criteria = POLICY, arms: tuple[LiveArm, LiveArm] = ARMS, **kwargs: float
+    gap: float | np.ndarray, reached: int, policy: Policy = POLICY, arms: tuple[LiveArm, LiveArm] = ARMS, **kwargs: float
 ) -> Prediction:
-    made = predict([(state(gap, reached, **kwargs), reached == BLOCKS)], 1, arms, criteria)
+    made = predict([(state(gap, reached, **kwargs), reached == BLOCKS)], 1, arms, policy)
     assert made is not None
     return made
 
@@ -167,12 +167,12 @@ def test_too_little_gives_no_prediction(reached: int) -> None:
 
 
 def test_no_margin_or_no_loss_gives_no_prediction() -> None:
-    assert predict([(state(0.01, 40), False)], 1, ARMS, criteria_from_mapping({"profile": "noise-floor"})) is None
+    assert predict([(state(0.01, 40), False)], 1, ARMS, policy_from_mapping({"profile": "noise-floor"})) is None
     assert predict([(state(0.01, 40, level=-1.0), False)], 1, ARMS, POLICY) is None
     assert predict([], 1, ARMS, POLICY) is None
 
 
 def test_two_sided_and_much_better_candidates_do_not_pass() -> None:
     assert predicted(-0.2, 60).passes == pytest.approx(0.0, abs=0.01)
-    strict = criteria_from_mapping({"margin": "1%", "two_sided": True})
+    strict = policy_from_mapping({"margin": "1%", "two_sided": True})
     assert predicted(-0.028, 60, strict).passes < 0.05 < predicted(-0.028, 60).passes

@@ -4,12 +4,12 @@ import json
 import numpy as np
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve
 from parity.judging.live.prediction import BLOCKS, LiveArm, Progress, begin, observe, predict
 from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, due_forecasts, forecast_at, forecast_from_mapping, sentence, state_of
+from parity.judging.policy import policy_from_mapping
 
-POLICY = criteria_from_mapping({"margin": "1%"})
+POLICY = policy_from_mapping({"margin": "1%"})
 LOOKS = [(block,) for block in range(8, 81, 2)]
 NEAREST, STOCHASTIC = LiveArm(rounding="nearest"), LiveArm(rounding="stochastic")
 
@@ -48,11 +48,11 @@ def test_pairs_that_train_in_step_or_one_after_the_other_have_the_same_number_of
     assert list(due_forecasts([40, 10], [40, 13], 2)) == [(40, 12)]
 
 
-def test_a_gap_far_above_the_margin_is_hopeless_before_half() -> None:
+def test_a_gap_far_above_the_margin_will_fail_before_half() -> None:
     at = stopped_at(pair(0.09))
     assert at is not None
     assert at < 0.5
-    assert states(pair(0.09))[BLOCKS] == "harmful"
+    assert states(pair(0.09))[BLOCKS] == "will_fail"
 
 
 def test_no_gap_is_on_course_and_never_stopped() -> None:
@@ -63,7 +63,7 @@ def test_a_gap_at_the_margin_is_futile_only_late() -> None:
     seen = states(pair(0.03))
     assert seen[40] == "open"
     assert seen[78] == "futile"
-    assert "harmful" not in seen.values()
+    assert "will_fail" not in seen.values()
 
 
 @pytest.mark.parametrize("shape", ["linear", "exponential", "step"])
@@ -100,7 +100,7 @@ def test_a_look_survives_json_and_has_its_numbers_in_words() -> None:
     assert forecast.low < forecast.low_half < forecast.gap < forecast.high_half < forecast.high
     assert forecast.passes + forecast.fails + forecast.inconclusive == pytest.approx(1.0)
     words = sentence(forecast)
-    assert words.startswith("Hopeless")
+    assert words.startswith("Will fail")
     assert f"{forecast.gap:+.4f} nats" in words
     assert "step 400 (50 % of the plan)" in words
     assert "pass below 1 %" in words

@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.server.pages.conftest import CHROMIUM
-
 pytestmark = pytest.mark.skipif("PARITY_TEST_FIREFOX" not in os.environ, reason="`make test-firefox` runs this")
 SCRIPT = Path(__file__).with_name("open_pages.mjs")
 LOOKS = (("light", 1440), ("dark", 390))
@@ -56,11 +54,11 @@ def _apart(pictures: list[Any], others: list[Any]) -> list[str]:
 
 
 def test_firefox_shows_what_chromium_shows(served, addresses):
-    firefox = shutil.which("firefox-esr") or shutil.which("firefox")
+    firefox, chromium = shutil.which("firefox-esr") or shutil.which("firefox"), shutil.which("chromium")
     everywhere = [served + address for address in addresses]
     for scheme, width in LOOKS:
         in_firefox, in_chromium = (
-            _pages(browser, executable, scheme, width, everywhere) for browser, executable in (("firefox", firefox), ("chrome", CHROMIUM))
+            _pages(browser, executable, scheme, width, everywhere) for browser, executable in (("firefox", firefox), ("chrome", chromium))
         )
         problems = [
             (page["address"], page["problems"]) for page in in_firefox if page["problems"] and not re.search(_REFUSALS, page["address"])

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from parity.judging.floors import SMALL, TABLE, read_floors
-from tools.emulated_floors import EXPERIMENTS, emulated_csv, late_means, spreads
+from parity.judging.noise_table import SMALL, TABLE, read_noise_table
+from tools.emulated_noise_table import EXPERIMENTS, emulated_csv, late_means, spreads
 
 
 def demo_run(recipe, seed, replicate, late):
@@ -59,12 +59,12 @@ def test_the_parts_of_the_demos_noise_by_hand():
 def test_few_runs_of_the_demo_make_no_group():
     records = [demo_run(recipe, 0, number, 1.4 + 0.01 * number) for recipe in ("fp8_current", "mxfp8", "nvfp4") for number in range(2)]
     others = [other_run("1M x 500", "fp8_current", late) for late in (1.3, 1.31, 1.32)]
-    assert set(read_floors(emulated_csv("\n".join(records), "\n".join(others))).families) == {SMALL}
+    assert set(read_noise_table(emulated_csv("\n".join(records), "\n".join(others))).families) == {SMALL}
 
 
 def test_other_set_ups_are_groups_but_for_those_whose_rate_never_decayed():
     records = [other_run(cell, "fp8_current", late) for cell in ("1M x 500", "1M x 500 constant") for late in (1.3, 1.31, 1.32)]
-    (only,) = read_floors(emulated_csv("", "\n".join(records))).families[SMALL].groups
+    (only,) = read_noise_table(emulated_csv("", "\n".join(records))).families[SMALL].groups
     assert (only.group, only.runs, only.rounding, only.schedule) == ("1M x 500, fp8_current", 3, "nearest", "finished")
     assert (only.mean_loss, only.sd) == pytest.approx((1.31, 0.01))
 

@@ -1,4 +1,4 @@
-"""Groups of reruns by family, the tables that ship, and what a family's groups say about the run floor of one more group."""
+"""Groups of reruns by family, the tables that ship, and what a family's groups say about the run-to-run noise of one more group."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ from parity.judging.curve import FloatArray, Rounding
 from parity.structure import frozen, shown
 from parity.wording import count
 
-# Groups of reruns by family, and the table (CSV) that holds them: the evidence from which a run floor is borrowed.
+# Groups of reruns by family, and the table (CSV) that holds them: the evidence from which run-to-run noise is borrowed.
 #
 # One row per group: `family,group,runs,mean_loss,sd,unit,rounding,start,schedule,varies,source,licence`. `sd` is the standard deviation
 # over the group's runs of their final loss, in nats as `mean_loss`. `rounding` is how the runs round gradients, nearest or stochastic; a
@@ -51,8 +51,8 @@ _LONGEST_NUMBER = 60
 Row = Mapping[str, str]
 
 
-class FloorsError(ValueError):
-    """A floors table that can't be read at all; the message is one line with what was expected."""
+class NoiseTableError(ValueError):
+    """A noise table that can't be read at all; the message is one line with what was expected."""
 
 
 @frozen
@@ -99,8 +99,8 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Floors:
-    """A floors table: its rows as text, by column of `COLUMNS`."""
+class NoiseTable:
+    """A noise table: its rows as text, by column of `COLUMNS`."""
 
     rows: tuple[Row, ...]
 
@@ -112,14 +112,14 @@ class Floors:
             by_name.setdefault(row["family"], []).append(row)
         return {name: _family(name, by_name[name]) for name in sorted(by_name)}
 
-    def only(self, names: set[str]) -> "Floors":
+    def only(self, names: set[str]) -> "NoiseTable":
         """The rows of these families; `any-decoder` rests on all that state a start and a schedule."""
         if ANY_DECODER in names:
             names = names | {row["family"] for row in self.rows if row["start"] and row["schedule"]}
-        return Floors(tuple(row for row in self.rows if row["family"] in names))
+        return NoiseTable(tuple(row for row in self.rows if row["family"] in names))
 
     def csv(self) -> str:
-        """The table as CSV in its documented shape; `read_floors` gives the same table back."""
+        """The table as CSV in its documented shape; `read_noise_table` gives the same table back."""
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
         writer.writeheader()
@@ -127,44 +127,45 @@ class Floors:
         return text.getvalue()
 
 
-def read_floors(text: str) -> Floors:
-    """Read a table. Raises FloorsError where it has no header, a column that is missing or unknown, no row, or a row of another length."""
+def read_noise_table(text: str) -> NoiseTable:
+    """Read a table. Raises NoiseTableError where it has no header, a column that is missing or unknown, no row, or a row of another
+    length."""
     if len(text) > MAX_BYTES:
-        raise FloorsError(f"the floors table has {len(text):,} characters; expected at most {MAX_BYTES:,}")
+        raise NoiseTableError(f"the noise table has {len(text):,} characters; expected at most {MAX_BYTES:,}")
     try:
         records = [record for record in csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True) if record]
     except csv.Error as error:
-        raise FloorsError(f"the floors table is not readable as CSV ({error}); expected a header and one row per group") from None
+        raise NoiseTableError(f"the noise table is not readable as CSV ({error}); expected a header and one row per group") from None
     if len(records) < 2:
-        raise FloorsError(f"the floors table has no row; expected a header with {', '.join(COLUMNS)} and one row per group")
+        raise NoiseTableError(f"the noise table has no row; expected a header with {', '.join(COLUMNS)} and one row per group")
     if len(records) - 1 > MAX_ROWS:
-        raise FloorsError(f"the floors table has {len(records) - 1:,} rows; expected at most {MAX_ROWS:,}")
+        raise NoiseTableError(f"the noise table has {len(records) - 1:,} rows; expected at most {MAX_ROWS:,}")
     names = [RENAMED.get(name.strip(), name.strip()) for name in records[0]]
     _check_header(names)
     rows = []
     for number, record in enumerate(records[1:], 1):
         if len(record) != len(names):
-            raise FloorsError(f"row {number} of the floors table has {len(record)} cells; expected {len(names)}, as its header")
+            raise NoiseTableError(f"row {number} of the noise table has {len(record)} cells; expected {len(names)}, as its header")
         cells = dict(zip(names, (cell.strip() for cell in record), strict=True))
         if not cells["family"] or not cells["family"].isprintable() or len(cells["family"]) > MAX_NAME:
-            problem = f"row {number} of the floors table has the family {shown(cells['family'])}"
-            raise FloorsError(f"{problem}; expected 1 to {MAX_NAME} printable characters, the name under which its group may lend")
+            problem = f"row {number} of the noise table has the family {shown(cells['family'])}"
+            raise NoiseTableError(f"{problem}; expected 1 to {MAX_NAME} printable characters, the name under which its group may lend")
         if cells["family"] == ANY_DECODER:
-            raise FloorsError(
-                f"row {number} of the floors table has the family {ANY_DECODER}; expected another name, this one means no family"
+            raise NoiseTableError(
+                f"row {number} of the noise table has the family {ANY_DECODER}; expected another name, this one means no family"
             )
         rows.append({name: cells.get(name, "") for name in COLUMNS})
-    return Floors(tuple(rows))
+    return NoiseTable(tuple(rows))
 
 
 def _check_header(names: list[str]) -> None:
     for name, times in Counter(names).items():
         if name not in COLUMNS and name not in UNUSED:
-            raise FloorsError(f"the floors table has a column {shown(name)}; expected the columns {', '.join(COLUMNS)}")
+            raise NoiseTableError(f"the noise table has a column {shown(name)}; expected the columns {', '.join(COLUMNS)}")
         if times > 1:
-            raise FloorsError(f"the floors table has the column {name} {times} times; expected it once")
+            raise NoiseTableError(f"the noise table has the column {name} {times} times; expected it once")
     if missing := [name for name in NEEDED if name not in names]:
-        raise FloorsError(f"the floors table has no column {', '.join(missing)}; expected the columns {', '.join(COLUMNS)}")
+        raise NoiseTableError(f"the noise table has no column {', '.join(missing)}; expected the columns {', '.join(COLUMNS)}")
 
 
 def _family(name: str, rows: list[Row]) -> Family:
@@ -235,12 +236,12 @@ PUBLIC = Path(__file__).with_name("public.csv")
 
 
 @cache
-def public_floors() -> Floors:
-    """The table, written by tools/public_floors.py."""
-    return read_floors(PUBLIC.read_text(encoding="utf-8"))
+def public_noise_table() -> NoiseTable:
+    """The table, written by tools/public_noise_table.py."""
+    return read_noise_table(PUBLIC.read_text(encoding="utf-8"))
 
 
-# How much the groups of a family differ, and so what a further group's run floor is expected to be: s_g^2 ~ s0^2 F(d_g, d0).
+# How much the groups of a family differ, and so what a further group's run-to-run noise is expected to be: s_g^2 ~ s0^2 F(d_g, d0).
 #
 # e_g = ln s_g^2 - digamma(d_g/2) + ln(d_g/2), t_g = trigamma(d_g/2) unbiased for the group's log variance, and its error's variance v =
 # (sum w_g (e_g - m)^2 - sum w_g (1 - w_g) t_g) / (1 - sum w_g^2) w_g ~ 1/t_g with sum 1, m = sum w_g e_g d0 = 2 trigamma^-1(v), ln s0^2 =
@@ -383,7 +384,7 @@ def log_bias(df: float) -> float:
 
 # Reruns of the emulated engine's own small models, and what they lend to jobs of that engine that nobody told where to borrow.
 #
-# DEMO    reruns of one specification, that of examples/demo.yaml, over seeds and replicates (tools/emulated_floors.py): of the recipes
+# DEMO    reruns of one specification, that of examples/demo.yaml, over seeds and replicates (tools/emulated_noise_table.py): of the recipes
 #   that
 #         round alike one group, with the variance of one run of a seed of its own
 #         s0^2 = sum d_g s_g^2 / sum d_g, df = sum d_g       groups of one set-up: there is nothing between them to estimate
@@ -402,9 +403,9 @@ LARGEST = 10_000_000  # parameters; larger ones are no small models any more
 
 
 @cache
-def emulated_floors() -> Floors:
-    """The table, written by tools/emulated_floors.py."""
-    return read_floors(TABLE.read_text(encoding="utf-8"))
+def emulated_noise_table() -> NoiseTable:
+    """The table, written by tools/emulated_noise_table.py."""
+    return read_noise_table(TABLE.read_text(encoding="utf-8"))
 
 
 def fit_emulated(name: str, groups: Sequence[RerunGroup]) -> FamilyFloor:

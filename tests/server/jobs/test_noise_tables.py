@@ -1,4 +1,4 @@
-"""Run floors that a job borrows from the reruns of earlier jobs."""
+"""Run-to-run noise that a job borrows from the reruns of earlier jobs."""
 
 import dataclasses
 import json
@@ -10,20 +10,20 @@ import yaml
 from pydantic import TypeAdapter
 
 from parity.judging.evidence import bundle_bytes, verify
-from parity.judging.floors import DEMO, SMALL, emulated_floors, read_floors
+from parity.judging.noise_table import DEMO, SMALL, emulated_noise_table, read_noise_table
 from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Job, Run
 from server.jobs.conclude import case_of, conclude
-from server.jobs.floors import (
+from server.jobs.noise_tables import (
     DEMO_SPEC,
     emulated_family,
     family_in,
     family_of,
-    floors_on_record,
     keep_reruns,
-    lent_floors,
+    lent_noise_table,
     newest_family,
+    noise_table_on_record,
     reruns_of,
 )
 from server.settings import CHECKOUT
@@ -60,7 +60,7 @@ def _job(database: Database, recorded: Recorded, rerun: int, *, gap: float = 0.0
 def test_a_group_is_what_one_job_trained_of_one_recipe(database, earlier):
     with database.read() as session:
         job = session.get_one(Job, earlier[0])
-        (family,) = floors_on_record(session).families.values()
+        (family,) = noise_table_on_record(session).families.values()
         assert family.name == family_of(job)
         assert len(family.groups) == 12
         first = next(group for group in family.groups if earlier[0] in group.group and group.group.startswith("fp8"))
@@ -74,7 +74,7 @@ def test_the_first_job_borrows_from_the_small_models_that_ship_with_the_engine(d
     job_id = _job(database, recorded, 9)
     with database.read() as session:
         job = session.get_one(Job, job_id)
-        assert job.floors == emulated_floors().only({SMALL}).csv()
+        assert job.noise_table == emulated_noise_table().only({SMALL}).csv()
         for row in job.verdicts:
             document = json.loads(row.document)
             assert document["tau"]["candidate"]["borrowed"]["family"] == SMALL
@@ -118,10 +118,10 @@ def test_the_record_lends_before_what_ships_but_not_to_the_demo(database, record
     job_id = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, steps=300, rerun=9)
     with database.write() as session:
         job = session.get_one(Job, job_id)
-        assert family_in(lent_floors(session, job, family_of(job))) == family_of(job)
+        assert family_in(lent_noise_table(session, job, family_of(job))) == family_of(job)
         job.spec = _spec()
-        assert family_in(lent_floors(session, job, family_of(job))) == DEMO
-        assert family_in(lent_floors(session, job, None)) == DEMO
+        assert family_in(lent_noise_table(session, job, family_of(job))) == DEMO
+        assert family_in(lent_noise_table(session, job, None)) == DEMO
 
 
 @pytest.mark.both_databases
@@ -129,7 +129,7 @@ def test_a_later_job_borrows_from_them_and_not_from_itself(database, recorded, e
     job_id = _job(database, recorded, 9)
     with database.read() as session:
         job = session.get_one(Job, job_id)
-        lent = read_floors(job.floors)
+        lent = read_noise_table(job.noise_table)
         assert not [row for row in lent.rows if job_id in row["group"]]
         document = json.loads(next(row.document for row in job.verdicts if row.candidate == "mxfp8"))
         assert document["tau"]["candidate"]["borrowed"]["family"] == family_of(job)
@@ -171,10 +171,10 @@ def test_too_few_groups_another_schedule_and_external_runs_lend_nothing(database
     other = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, steps=301)
     with database.write() as session:
         job = session.get_one(Job, other)
-        assert family_in(lent_floors(session, job, family_of(job))) == SMALL
+        assert family_in(lent_noise_table(session, job, family_of(job))) == SMALL
         job.engine, job.spec = "external", job.spec | {"engine": "external"}
         assert family_of(job) is None
-        assert lent_floors(session, job, family_of(job)) is None
+        assert lent_noise_table(session, job, family_of(job)) is None
         assert reruns_of(session, job) is None
 
 
@@ -191,10 +191,10 @@ def test_other_data_and_another_device_are_another_family(database, recorded, ea
     job_id = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, steps=300, rerun=9)
     with database.write() as session:
         job = session.get_one(Job, job_id)
-        assert family_in(lent_floors(session, job, family_of(job))) == family_of(job)
+        assert family_in(lent_noise_table(session, job, family_of(job))) == family_of(job)
         for run in job.runs:
             run.manifest = run.manifest | {fact: "other"}
-        assert family_in(lent_floors(session, job, family_of(job))) == SMALL
+        assert family_in(lent_noise_table(session, job, family_of(job))) == SMALL
         assert newest_family(session, job) != family_of(job)
         job.runs[0].manifest = job.runs[0].manifest | {fact: "a third"}
         assert family_of(job) is None
@@ -220,7 +220,7 @@ def test_the_jobs_whose_curves_are_read_already_lend_nothing(database, recorded,
         session.flush()
         lent = {
             group.group.rpartition(" ")[2]
-            for family in lent_floors(session, job, family_of(job)).families.values()
+            for family in lent_noise_table(session, job, family_of(job)).families.values()
             for group in family.groups
         }
         assert lent == set(earlier[2:])
@@ -228,7 +228,7 @@ def test_the_jobs_whose_curves_are_read_already_lend_nothing(database, recorded,
 
 def test_runs_that_are_equal_bit_for_bit_make_a_group_without_spread(database, earlier, monkeypatch):
     monkeypatch.setattr(
-        "server.jobs.floors._late_means", lambda _session, runs: np.array([1.4] * (len(runs) - 1) + [np.nextafter(1.4, 2.0)])
+        "server.jobs.noise_tables._late_means", lambda _session, runs: np.array([1.4] * (len(runs) - 1) + [np.nextafter(1.4, 2.0)])
     )
     with database.read() as session:
         (family,) = reruns_of(session, session.get_one(Job, earlier[0])).families.values()

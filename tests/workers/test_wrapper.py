@@ -1,4 +1,4 @@
-"""Runs that start under a launcher: a fake srun with two processes, in which real jax.distributed trains on two CPU devices."""
+"""Runs that start under a wrapper: a fake srun with two processes, in which real jax.distributed trains on two CPU devices."""
 
 import json
 import socket
@@ -35,12 +35,12 @@ def train(settings, database, make_worker, monkeypatch):
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("PARITY_COORDINATOR", f"127.0.0.1:{free.getsockname()[1]}")
 
-    def train_one(launcher=SRUN, started=None):
+    def train_one(wrapper=SRUN, started=None):
         with database.write() as session:
             held = lease.claim(session, worker, settings.lease_seconds)
         if started:
             started(held)
-        launching = settings.model_copy(update={"launcher": launcher})
+        launching = settings.model_copy(update={"wrapper": wrapper})
         supervisor.train(launching, database, held, Slot(), threading.Event())
         return held.run_id
 
@@ -90,7 +90,7 @@ def test_a_request_that_a_machine_cannot_see_says_so(settings, tmp_path):
     asked = [sys.executable, "-m", "workers.child", f"@{tmp_path}/none.request.json"]
     done = subprocess.run(asked, capture_output=True, text=True, cwd=CHECKOUT, check=False)
     assert done.returncode == 1
-    assert "none.request.json: No such file or directory; every machine of the launcher must see" in done.stderr
+    assert "none.request.json: No such file or directory; every machine of the wrapper must see" in done.stderr
 
 
 def test_a_cancelled_run_takes_all_of_its_processes_with_it(database, submit, train):
@@ -110,20 +110,20 @@ def test_a_cancelled_run_takes_all_of_its_processes_with_it(database, submit, tr
         threading.Thread(target=watch).start()
 
     assert _run(database, train(started=cancel_when_they_run)).state == "cancelled"
-    assert len(seen) == 3  # the launcher and its two
+    assert len(seen) == 3  # the wrapper and its two
     assert not _processes()
 
 
-def test_a_run_for_one_device_is_refused_where_the_launcher_starts_two(database, submit, train):
+def test_a_run_for_one_device_is_refused_where_the_wrapper_starts_two(database, submit, train):
     submit(steps=12, **SMALL)
     run = _run(database, train())
-    assert (run.state, run.code) == ("failed", "LAUNCHER")
+    assert (run.state, run.code) == ("failed", "WRAPPER")
     assert run.message.startswith("devices is 1, expected 2")
 
 
-def test_a_launcher_that_is_not_there_gives_the_run_back_with_its_words(database, submit, train):
+def test_a_wrapper_that_is_not_there_gives_the_run_back_with_its_words(database, submit, train):
     submit(steps=12, **SMALL)
-    run = _run(database, train(launcher=("sh", "-c", "echo 'srun: error: no such partition' >&2; exit 3")))
+    run = _run(database, train(wrapper=("sh", "-c", "echo 'srun: error: no such partition' >&2; exit 3")))
     assert run.state == "queued"
     assert "ended with status 3" in run.message
     assert "srun: error: no such partition" in run.message
@@ -133,7 +133,7 @@ def test_a_launcher_that_is_not_there_gives_the_run_back_with_its_words(database
 def test_a_preempted_run_is_returned_and_not_counted_as_a_crash(database, submit, train, monkeypatch, ended):
     monkeypatch.setattr(supervisor, "_SIGNAL_SECONDS", 0.01)
     submit(steps=12, **SMALL)
-    run_id = train(launcher=("sh", "-c", f"echo 'srun: error: STEP 1.1 CANCELLED' >&2; {ended}"))
+    run_id = train(wrapper=("sh", "-c", f"echo 'srun: error: STEP 1.1 CANCELLED' >&2; {ended}"))
     run = _run(database, run_id)
     assert (run.state, run.code, run.crashes) == ("queued", None, 0)
     assert "STEP 1.1 CANCELLED" in run.message
@@ -142,26 +142,26 @@ def test_a_preempted_run_is_returned_and_not_counted_as_a_crash(database, submit
 
 
 def test_the_command_is_a_list_from_the_workers_environment(settings, monkeypatch):
-    monkeypatch.setenv("PARITY_LAUNCHER", json.dumps(["srun", "--ntasks=8"]))
-    monkeypatch.setenv("PARITY_LAUNCHER_PYTHON", "/opt/python")
+    monkeypatch.setenv("PARITY_WRAPPER", json.dumps(["srun", "--ntasks=8"]))
+    monkeypatch.setenv("PARITY_WRAPPER_PYTHON", "/opt/python")
     launching = type(settings)(state_dir=settings.state_dir, capability="sm100", slots=1)
     assert command(launching, "workers.child", "{}") == ["srun", "--ntasks=8", "/opt/python", "-m", "workers.child", "{}"]
-    assert slots(launching) == [Slot()]  # which GPUs a process gets is the launcher's affair
+    assert slots(launching) == [Slot()]  # which GPUs a process gets is the wrapper's affair
     given = {"SLURM_JOB_ID": "7", "PMIX_RANK": "0", "PARITY_COORDINATOR": "a:1", "PARITY_DATABASE_URL": "secret"}
     assert environment(launching, Slot(), given).items() >= {("SLURM_JOB_ID", "7"), ("PMIX_RANK", "0"), ("PARITY_COORDINATOR", "a:1")}
     assert "PARITY_DATABASE_URL" not in environment(launching, Slot(), given)
     assert "SLURM_JOB_ID" not in environment(settings, Slot(), given)
 
 
-def test_what_a_worker_registers_is_what_the_launcher_starts(settings):
+def test_what_a_worker_registers_is_what_the_wrapper_starts(settings):
     device = {"device_class": "gpu:sm100"}
     says = (sys.executable, "-c", f"print('''{json.dumps(device)}'''); print('again')")
-    assert runtime._asked_device(settings.model_copy(update={"launcher": says})) == device
+    assert runtime._asked_device(settings.model_copy(update={"wrapper": says})) == device
 
 
-def test_the_devices_of_all_of_the_launchers_processes_are_registered(settings, monkeypatch):
+def test_the_devices_of_all_of_the_wrappers_processes_are_registered(settings, monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("PARITY_COORDINATOR", f"127.0.0.1:{free.getsockname()[1]}")
-    device = runtime._device(settings.model_copy(update={"launcher": SRUN}))
+    device = runtime._device(settings.model_copy(update={"wrapper": SRUN}))
     assert (device["devices"], device["processes"]) == (2, 2)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.criteria import PROFILES, Amount, Criteria, CriteriaError, criteria_from_mapping, parse_margin
+from parity.judging.policy import PROFILES, Amount, Policy, PolicyError, parse_margin, policy_from_mapping
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ def test_margins(text: object, value: float, unit: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "abc", "1 percent", "-1%", "0", "nan", "inf%", True, None, [], "1e", "1%%", 0.0, -0.1, float("nan")])
 def test_margins_that_are_none(text: object) -> None:
-    with pytest.raises(CriteriaError, match="expected a positive amount"):
+    with pytest.raises(PolicyError, match="expected a positive amount"):
         parse_margin(text)
 
 
@@ -44,7 +44,7 @@ def test_tokens_survive_their_text(value: float, slope: float | None) -> None:
     "text", ["0% tokens", "-5% tokens", "5 tokens", "5% tokens at 0 nats", "5% tokens at nan nats", "5% tokens at 0.2"]
 )
 def test_tokens_that_are_none(text: str) -> None:
-    with pytest.raises(CriteriaError):
+    with pytest.raises(PolicyError):
         parse_margin(text)
 
 
@@ -55,53 +55,53 @@ def test_tokens_are_nats_by_their_slope_alone() -> None:
 
 
 def test_a_job_must_state_a_margin() -> None:
-    with pytest.raises(CriteriaError, match=r'criteria\.margin.*a margin such as "1.0%"'):
-        criteria_from_mapping({})
+    with pytest.raises(PolicyError, match=r'policy\.margin.*a margin such as "1.0%"'):
+        policy_from_mapping({})
 
 
 @pytest.mark.parametrize(
     ("mapping", "path"),
     [
-        ({"margin": "1%", "margins": 1}, "criteria.margins"),
-        ({"margin": "x"}, "criteria.margin"),
-        ({"profile": "nvfp5"}, "criteria.profile"),
-        ({"profile": "step-noise"}, "criteria.profile"),
-        ({"margin": "1%", "confidence": "high"}, "criteria.confidence"),
-        ({"margin": "1%", "confidence": 95}, "criteria.confidence"),
-        ({"margin": "1%", "confidence": True}, "criteria.confidence"),
-        ({"margin": "1%", "window_fraction": 0.0}, "criteria.window_fraction"),
-        ({"margin": "1%", "min_points": 1.5}, "criteria.min_points"),
-        ({"margin": "1%", "min_points": 5}, "criteria.min_points"),
-        ({"margin": "1%", "assumed_noise": "maybe"}, "criteria.assumed_noise"),
-        ({"margin": "1%", "two_sided": "yes"}, "criteria.two_sided"),
-        ({"margin": "1%", "may_differ": "engine"}, "criteria.may_differ"),
-        ({"margin": "1%", "baseline_run_floor": -1}, "criteria.baseline_run_floor"),
-        ({"margin": "1%", "baseline_run_floor": "1% tokens at 0.2 nats"}, "criteria.baseline_run_floor"),
-        ({"margin": "1%", "gates": ["loss", "luck"]}, "criteria.gates"),
-        ({"margin": "1%", "gates": ["grad_norm"]}, "criteria.gates"),
-        ({"margin": "1%", "pairing": 3}, "criteria.pairing"),
+        ({"margin": "1%", "margins": 1}, "policy.margins"),
+        ({"margin": "x"}, "policy.margin"),
+        ({"profile": "nvfp5"}, "policy.profile"),
+        ({"profile": "step-noise"}, "policy.profile"),
+        ({"margin": "1%", "confidence": "high"}, "policy.confidence"),
+        ({"margin": "1%", "confidence": 95}, "policy.confidence"),
+        ({"margin": "1%", "confidence": True}, "policy.confidence"),
+        ({"margin": "1%", "window_fraction": 0.0}, "policy.window_fraction"),
+        ({"margin": "1%", "min_points": 1.5}, "policy.min_points"),
+        ({"margin": "1%", "min_points": 5}, "policy.min_points"),
+        ({"margin": "1%", "assumed_noise": "maybe"}, "policy.assumed_noise"),
+        ({"margin": "1%", "two_sided": "yes"}, "policy.two_sided"),
+        ({"margin": "1%", "may_differ": "engine"}, "policy.may_differ"),
+        ({"margin": "1%", "baseline_run_noise": -1}, "policy.baseline_run_noise"),
+        ({"margin": "1%", "baseline_run_noise": "1% tokens at 0.2 nats"}, "policy.baseline_run_noise"),
+        ({"margin": "1%", "checks": ["loss", "luck"]}, "policy.checks"),
+        ({"margin": "1%", "checks": ["grad_norm"]}, "policy.checks"),
+        ({"margin": "1%", "pairing": 3}, "policy.pairing"),
     ],
 )
 def test_errors_carry_path_value_and_expectation(mapping: dict[str, object], path: str) -> None:
-    with pytest.raises(CriteriaError) as caught:
-        criteria_from_mapping(mapping)
+    with pytest.raises(PolicyError) as caught:
+        policy_from_mapping(mapping)
     assert caught.value.path == path
     assert caught.value.expected
 
 
 def test_a_mapping_is_asked_for() -> None:
-    with pytest.raises(CriteriaError, match="a mapping of"):
-        criteria_from_mapping([])  # type: ignore[arg-type]
+    with pytest.raises(PolicyError, match="a mapping of"):
+        policy_from_mapping([])  # type: ignore[arg-type]
 
 
 def test_a_document_gives_the_same_policy_back() -> None:
-    policy = criteria_from_mapping(
-        {"margin": "0.5 %", "profile": "bf16-bar", "confidence": 0.9, "may_differ": ["remat"], "candidate_run_floor": "0.004 nats"}
+    policy = policy_from_mapping(
+        {"margin": "0.5 %", "profile": "bf16-bar", "confidence": 0.9, "may_differ": ["remat"], "candidate_run_noise": "0.004 nats"}
     )
-    assert criteria_from_mapping(policy.document()) == policy
+    assert policy_from_mapping(policy.document()) == policy
 
 
 @pytest.mark.parametrize("profile", list(PROFILES))
 def test_profiles_name_themselves(profile: str) -> None:
-    assert Criteria(profile=profile).profile_name == profile
-    assert Criteria(margin=Amount(value=0.01, unit="nats")).profile_name == "custom"
+    assert Policy(profile=profile).profile_name == profile
+    assert Policy(margin=Amount(value=0.01, unit="nats")).profile_name == "custom"

@@ -1,4 +1,4 @@
-"""Write parity/judging/public.csv from a folder of published reruns: `python -m tools.public_floors FOLDER`.
+"""Write parity/judging/public.csv from a folder of published reruns: `python -m tools.public_noise_table FOLDER`.
 
 FOLDER/groups.csv: group,runs,steps,mean_loss_nats,sd_nats,... with groups `track3/NAME` and `records/TRACK` of one 124 M model. The two
 sets become two families, because their spreads differ; their scripts train in BF16, some with an FP8 head, and round to nearest.
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from parity.judging.floors import COLUMNS, PUBLIC
+from parity.judging.noise_table import COLUMNS, PUBLIC
 
 SMALL = {
     "unit": "nats",

@@ -1,7 +1,7 @@
 import pytest
 
-from parity.judging.floors import PUBLIC, public_floors, read_floors
-from tools.public_floors import public_csv
+from parity.judging.noise_table import PUBLIC, public_noise_table, read_noise_table
+from tools.public_noise_table import public_csv
 
 HEAD = "group,runs,steps,mean_loss_nats,sd_nats,corr_with_final_at_25,corr_50,corr_75,corr_90\n"
 ROWS = (
@@ -24,12 +24,12 @@ OTHERS_HEAD = "family,params_millions,tokens_millions,precision,varies,group,run
 )
 def test_how_other_families_round_follows_from_their_precision(precision: str, rounding: str | None) -> None:
     row = f'Llama3.1-8B-x,8030,1409,"{precision}",seed,g,10,3.29,0.005,nats,here,Apache-2.0\n'
-    (group,) = read_floors(public_csv(HEAD + ROWS[0], OTHERS_HEAD + row)).families["Llama3.1-8B-x"].groups
+    (group,) = read_noise_table(public_csv(HEAD + ROWS[0], OTHERS_HEAD + row)).families["Llama3.1-8B-x"].groups
     assert (group.rounding, group.start, group.schedule) == (rounding, "scratch", "decaying")
 
 
 def test_each_set_is_a_family_and_names_that_repeat_get_a_number() -> None:
-    families = read_floors(public_csv(HEAD + "\n".join(ROWS), OTHERS_HEAD)).families
+    families = read_noise_table(public_csv(HEAD + "\n".join(ROWS), OTHERS_HEAD)).families
     assert {name: [group.group for group in family.groups] for name, family in families.items()} == {
         "modded-nanogpt-124M/records": ["short/001", "short/002"],
         "modded-nanogpt-124M/track3": ["20260430_adamh"],
@@ -37,4 +37,4 @@ def test_each_set_is_a_family_and_names_that_repeat_get_a_number() -> None:
 
 
 def test_the_shipped_table_is_in_its_documented_shape() -> None:
-    assert public_floors().csv() == PUBLIC.read_text(encoding="utf-8")
+    assert public_noise_table().csv() == PUBLIC.read_text(encoding="utf-8")

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from fastapi.testclient import TestClient
 
-from parity.judging.criteria import criteria_from_mapping
+from parity.judging.policy import policy_from_mapping
 from server.errors import InvalidError
-from server.jobs import gate_policies
-from server.jobs.gate_policies import RULES, GatePolicy, PolicyError, pinned, read_policies
+from server.jobs import gate_rules
+from server.jobs.gate_rules import RULES, PinnedRules, RulesError, pinned, read_rules
 from server.settings import CHECKOUT
 from server.web import auth
 from training.command import Command
@@ -25,7 +25,7 @@ launcher = "loop"
 parameters = {layers = 4}
 recipes = ["bf16", "nvfp4"]
 questions = ["revision", "recipe"]
-criteria = {as_of = "accept"}
+policy = {as_of = "accept"}
 on_inconclusive = "fail"
 on_infra = "pass"
 advisory = false
@@ -50,26 +50,26 @@ ASKED = {"margin": "1%", "as_of": "accept"}
 
 @pytest.fixture
 def file(tmp_path):
-    path = tmp_path / "policies.toml"
+    path = tmp_path / "rules.toml"
     path.write_text(WHOLE)
     return path
 
 
-def _criteria(**changes):
-    return criteria_from_mapping(ASKED | changes)
+def _policy(**changes):
+    return policy_from_mapping(ASKED | changes)
 
 
 def test_a_job_that_asks_for_as_much_or_more_is_accepted(file):
-    told = pinned(file, "team/model", JOB, _criteria())
+    told = pinned(file, "team/model", JOB, _policy())
     assert (told.repository, told.on_inconclusive, told.on_infra, told.advisory) == ("team/model", "fail", "pass", False)
     more = replace(JOB, schedule=Schedule(steps=5000, warmup_steps=0), baseline=_arm(revision=BASE, name="base", replicates=3))
-    assert pinned(file, "team/model", more, _criteria(margin="0.5%", gates=["loss", "grad_norm"]))
-    assert pinned(file, "team/model", JOB, criteria_from_mapping({"profile": "nvfp4", "as_of": "accept"}))
-    assert pinned(file, "team/model", JOB, _criteria(margin="2%", profile="fp8-grade"))  # the smaller decides
+    assert pinned(file, "team/model", more, _policy(margin="0.5%", checks=["loss", "grad_norm"]))
+    assert pinned(file, "team/model", JOB, policy_from_mapping({"profile": "nvfp4", "as_of": "accept"}))
+    assert pinned(file, "team/model", JOB, _policy(margin="2%", profile="fp8-grade"))  # the smaller decides
 
 
 @pytest.mark.parametrize(
-    ("key", "changes", "criteria"),
+    ("key", "changes", "policy"),
     [
         ("margin", {}, {"margin": "1.1%"}),
         ("margin", {}, {"margin": "0.001 nats"}),
@@ -83,31 +83,31 @@ def test_a_job_that_asks_for_as_much_or_more_is_accepted(file):
         ("recipes", {"candidates": (_arm(), _arm("mxfp8", name="q"))}, {}),
         ("questions", {"candidates": (_arm(),)}, {}),
         ("questions", {"candidates": (_arm("nvfp4", BASE, "q"),)}, {}),
-        ("criteria", {}, {"as_of": "refuse"}),
-        ("criteria", {}, {"may_differ": ["device_class"]}),
-        ("criteria", {}, {"confidence": 0.6}),
-        ("criteria", {}, {"baseline_run_floor": "0.0001 nats"}),
-        ("criteria", {}, {"validation": "advise"}),
-        ("criteria", {}, {"wide_margin": "accept"}),
+        ("policy", {}, {"as_of": "refuse"}),
+        ("policy", {}, {"may_differ": ["device_class"]}),
+        ("policy", {}, {"confidence": 0.6}),
+        ("policy", {}, {"baseline_run_noise": "0.0001 nats"}),
+        ("policy", {}, {"validation": "advise"}),
+        ("policy", {}, {"wide_margin": "accept"}),
     ],
 )
-def test_a_job_that_asks_for_less_is_refused_by_the_rule_of_that_key(file, key, changes, criteria):
-    job, policy = replace(JOB, **changes), read_policies(file)["team/model"]
-    broken = [name for name, rule in RULES.items() if rule(policy, job, _criteria(**criteria)) is not None]
+def test_a_job_that_asks_for_less_is_refused_by_the_rule_of_that_key(file, key, changes, policy):
+    job, rules = replace(JOB, **changes), read_rules(file)["team/model"]
+    broken = [name for name, rule in RULES.items() if rule(rules, job, _policy(**policy)) is not None]
     assert broken == [key]
     with pytest.raises(InvalidError, match="team/model"):
-        pinned(file, "team/model", job, _criteria(**criteria))
+        pinned(file, "team/model", job, _policy(**policy))
 
 
 def test_every_key_has_a_rule_or_is_one_of_the_exit_code():
-    assert {*RULES} == set(GatePolicy.__dataclass_fields__) - {"on_inconclusive", "on_infra", "advisory"}
-    assert {*gate_policies._READ} == {*GatePolicy.__dataclass_fields__}
+    assert {*RULES} == set(PinnedRules.__dataclass_fields__) - {"on_inconclusive", "on_infra", "advisory"}
+    assert {*gate_rules._READ} == {*PinnedRules.__dataclass_fields__}
 
 
-def test_a_repository_without_a_policy_passes_nothing(file, tmp_path):
+def test_a_repository_without_rules_passes_nothing(file, tmp_path):
     for path in (file, None, tmp_path / "nothing.toml"):
         with pytest.raises(InvalidError, match="team/other"):
-            pinned(path, "team/other", JOB, _criteria())
+            pinned(path, "team/other", JOB, _policy())
 
 
 @pytest.mark.parametrize(
@@ -122,36 +122,36 @@ def test_a_repository_without_a_policy_passes_nothing(file, tmp_path):
         "parameters = {layers = [4]}",
         'recipes = "bf16"',
         'questions = ["speed"]',
-        'criteria = {margin = "2%"}',
-        'criteria = {as_off = "accept"}',
+        'policy = {margin = "2%"}',
+        'policy = {as_off = "accept"}',
         'on_infra = "maybe"',
         'advisory = "no"',
     ],
 )
 def test_what_is_wrong_in_the_file_is_named(tmp_path, line):
-    path = tmp_path / "policies.toml"
+    path = tmp_path / "rules.toml"
     path.write_text(f'[repository."team/model"]\n{line}\n')
-    with pytest.raises(PolicyError, match="policies") as refused:
-        read_policies(path)
-    assert re.search(r"team/model|margin|criteria", str(refused.value))
+    with pytest.raises(RulesError, match="rules") as refused:
+        read_rules(path)
+    assert re.search(r"team/model|margin|policy", str(refused.value))
 
 
 def test_the_file_of_the_page_is_read(tmp_path):
     page = (CHECKOUT / "docs" / "gate.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "p.toml").write_text(text)
-    assert read_policies(tmp_path / "p.toml")["team/model"].launcher == "loop"
-    assert {*re.findall(r"^(\w+) = ", text, re.MULTILINE)} == {*GatePolicy.__dataclass_fields__}
+    assert read_rules(tmp_path / "p.toml")["team/model"].launcher == "loop"
+    assert {*re.findall(r"^(\w+) = ", text, re.MULTILINE)} == {*PinnedRules.__dataclass_fields__}
 
 
 @pytest.mark.both_databases
-def test_a_gate_asks_under_the_policy_of_its_tokens_repository(application, api_settings, database, request_body, tmp_path):
-    path = tmp_path / "policies.toml"
+def test_a_gate_asks_under_the_rules_of_its_tokens_repository(application, api_settings, database, request_body, tmp_path):
+    path = tmp_path / "rules.toml"
     path.write_text('[repository."team/model"]\nsteps = 500\nadvisory = true\n')
     with database.write() as session:
         text = auth.create_token(session, "ci", ["submit"], None, repository="team/model")[1]
         plain = auth.create_token(session, "person", ["submit"], None)[1]
-    app = application(api_settings.model_copy(update={"gate_policies": path, "require_tokens": True}))
+    app = application(api_settings.model_copy(update={"gate_rules": path, "require_tokens": True}))
 
     def ask(token, **job):
         body = {**request_body, "revision": "r", "job": {**request_body["job"], **job}, "lookup": True}
@@ -177,14 +177,14 @@ def test_a_gate_asks_under_the_policy_of_its_tokens_repository(application, api_
 )
 def test_the_server_says_how_a_gate_leaves(application, api_settings, database, judged, tmp_path, gaps, pinned_keys, code, result):
     job, _ = judged(gaps)
-    path = tmp_path / "policies.toml"
+    path = tmp_path / "rules.toml"
     with database.write() as session:
         text = auth.create_token(session, "ci", ["submit"], None, repository="team/model")[1]
         plain = auth.create_token(session, "person", ["submit"], None)[1]
-    app = application(api_settings.model_copy(update={"gate_policies": path, "require_tokens": True}))
+    app = application(api_settings.model_copy(update={"gate_rules": path, "require_tokens": True}))
 
-    def ask(token, policy):
-        path.write_text(f'[repository."team/model"]\n{policy}\n')
+    def ask(token, rules):
+        path.write_text(f'[repository."team/model"]\n{rules}\n')
         return client.get(f"/api/v1/jobs/{job}/gate", headers={"Authorization": f"Bearer {token}"})
 
     with TestClient(app, base_url="http://127.0.0.1") as client:
@@ -197,11 +197,11 @@ def test_the_server_says_how_a_gate_leaves(application, api_settings, database, 
 
 @pytest.mark.both_databases
 def test_a_job_that_goes_on_has_no_exit_code_yet(application, api_settings, database, request_body, tmp_path):
-    path = tmp_path / "policies.toml"
+    path = tmp_path / "rules.toml"
     path.write_text('[repository."team/model"]\n')
     with database.write() as session:
         text = auth.create_token(session, "ci", ["submit"], None, repository="team/model")[1]
-    app = application(api_settings.model_copy(update={"gate_policies": path, "require_tokens": True}))
+    app = application(api_settings.model_copy(update={"gate_rules": path, "require_tokens": True}))
     with TestClient(app, base_url="http://127.0.0.1", headers={"Authorization": f"Bearer {text}"}) as client:
         job = client.post("/api/v1/jobs:gate", json={**request_body, "revision": "r"}).json()["job"]["id"]
         told = client.get(f"/api/v1/jobs/{job}/gate").json()

@@ -1,7 +1,7 @@
 """Checks in addition to the loss that the policy lets decide: they can turn a pass into a fail or leave it open, never the other way round.
 
-The loss always gates. `grad_norm`, `spikes`, `validation_loss`, `accuracy` and `net_speedup` advise unless the policy's `gates` names them;
-a gate that could not be measured leaves the verdict open, because a check that was asked for and not made is no pass.
+The loss always decides. `grad_norm`, `spikes`, `validation_loss`, `accuracy` and `net_speedup` advise unless the policy's `checks` names
+them; a check of its list that could not be measured leaves the verdict open, because a check that was asked for and not made is no pass.
 
 spikes: exact binomial P(X >= n_B | n_A + n_B, 1/2) over the whole run; below 1 % a fail, below 5 % open
 accuracy: fails where one task is surely worse by more than its margin, passes where every task is surely not
@@ -9,11 +9,10 @@ accuracy: fails where one task is surely worse by more than its margin, passes w
 
 from collections.abc import Mapping
 
-from parity.judging.criteria import Criteria
 from parity.judging.decision import (
     AS_OF,
+    CHECK_CODES,
     FAIL,
-    GATE_CODES,
     INCONCLUSIVE,
     PASS,
     VALIDATION_LOSS_WORSE,
@@ -25,6 +24,7 @@ from parity.judging.decision import (
 )
 from parity.judging.document_types import CheckDocument
 from parity.judging.interval import Margin
+from parity.judging.policy import Policy
 from parity.judging.secondary import Advisory
 from parity.judging.window import ONE_SIDED_ALPHA, RUN_BLOCK_POINTS
 from parity.wording import count
@@ -32,7 +32,7 @@ from parity.wording import count
 OPEN_ALPHA = 0.05  # a handful of spikes of one arm alone can't reach 1 %, and is no reason for a pass either
 
 
-def checks(advisory: Advisory, margin: Margin | None, criteria: Criteria) -> tuple[CheckDocument, ...]:
+def checks(advisory: Advisory, margin: Margin | None, policy: Policy) -> tuple[CheckDocument, ...]:
     """Every check in addition to the loss, in a fixed order."""
     outcomes = {
         "grad_norm": _grad_norm(advisory),
@@ -42,26 +42,27 @@ def checks(advisory: Advisory, margin: Margin | None, criteria: Criteria) -> tup
         "net_speedup": _net_speedup(advisory),
     }
     return tuple(
-        CheckDocument(name=name, role="gate" if name in criteria.gates else "advice", state=state, sentence=sentence)
+        CheckDocument(name=name, role="decides" if name in policy.checks else "advises", state=state, sentence=sentence)
         for name, (state, sentence) in outcomes.items()
     )
 
 
-def apply_gates(decision: Decision, made: tuple[CheckDocument, ...], criteria: Criteria) -> Decision:
-    """The decision after the gates: the first failing gate fails a pass (or one as of a point), else an open or unmade one leaves it open.
+def apply_checks(decision: Decision, made: tuple[CheckDocument, ...], policy: Policy) -> Decision:
+    """The decision after the policy's checks: the first failing one fails a pass (or one as of a point), else an open or unmade one leaves
+    it open.
 
-    A validation gap above the margin leaves it open too, gate or not, unless the policy only wants advice.
+    A validation gap above the margin leaves it open too, on the list or not, unless the policy only wants advice.
     """
     if decision.state != PASS and decision.deciding.code != AS_OF.code:  # what would pass as of a point has to hold there, too
         return decision
-    gates = [check for check in made if check["role"] == "gate"]
+    deciding = [check for check in made if check["role"] == "decides"]
     for place, state in enumerate((FAIL, INCONCLUSIVE)):
-        for check in gates:
+        for check in deciding:
             if (check["state"] or INCONCLUSIVE) == state:
-                reason = Reason(code=GATE_CODES[check["name"]][place].code, sentence=check["sentence"])
+                reason = Reason(code=CHECK_CODES[check["name"]][place].code, sentence=check["sentence"])
                 return Decision(state=state, deciding=reason, others=(decision.deciding, *decision.others))
     worse = next((check for check in made if check["name"] == "validation_loss" and check["state"] == FAIL), None)
-    if worse is not None and criteria.validation == "veto":
+    if worse is not None and policy.validation == "veto":
         reason = Reason(code=VALIDATION_LOSS_WORSE.code, sentence=worse["sentence"])
         return Decision(state=INCONCLUSIVE, deciding=reason, others=(decision.deciding, *decision.others))
     return decision

@@ -5,20 +5,27 @@ import json
 
 import pytest
 
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.evidence import bundle_bytes, verify
-from parity.judging.floors import COLUMNS, Floors, read_floors
+from parity.judging.noise_table import COLUMNS, NoiseTable, read_noise_table
+from parity.judging.policy import policy_from_mapping
 from server.database import store
 from server.database.tables import ImportedGroup, Job
 from server.errors import InvalidError, ServiceError
 from server.jobs.conclude import case_of, conclude
-from server.jobs.floors import floors_on_record, import_floors, imported_floors, imported_groups, keep_reruns, reruns_of
 from server.jobs.forecasts import lenders_for, planned
+from server.jobs.noise_tables import (
+    import_noise_table,
+    imported_groups,
+    imported_noise_tables,
+    keep_reruns,
+    noise_table_on_record,
+    reruns_of,
+)
 from server.jobs.submit import config_hash, submit_job
 from tests.server.analyses import stated_rounding
 from training.spec import Arm
 
-POLICY = criteria_from_mapping({"margin": "1.0%"})
+POLICY = policy_from_mapping({"margin": "1.0%"})
 HEAD = ",".join(COLUMNS)
 MXFP8 = {"candidates": (Arm(recipe="mxfp8"),)}
 
@@ -40,14 +47,14 @@ def imported(database):
 
     def run(table=TABLE, family=None):
         with database.write() as session:
-            return import_floors(session, table, family, "t1")
+            return import_noise_table(session, table, family, "t1")
 
     return run
 
 
 def _rows(database):
     with database.read() as session:
-        return imported_floors(session).rows
+        return imported_noise_tables(session).rows
 
 
 @pytest.mark.both_databases
@@ -55,7 +62,7 @@ def test_a_table_is_kept_with_owner_source_and_licence_and_twice_changes_nothing
     first = imported()
     assert (first.families, first.new_groups, first.known_groups) == (["mine"], 10, 0)
     rows = _rows(database)
-    assert {tuple(one.items()) for one in rows} == {tuple(one.items()) for one in read_floors(TABLE).rows}
+    assert {tuple(one.items()) for one in rows} == {tuple(one.items()) for one in read_noise_table(TABLE).rows}
     with database.read() as session:
         group = imported_groups(session, "mine")["g3"]
         assert (group.imported_by, group.cells["source"], group.cells["licence"]) == ("t1", "our runs", "internal")
@@ -106,7 +113,7 @@ def test_a_group_that_was_imported_does_not_change(database, imported):
 
 
 def test_there_is_a_most_of_groups(database, imported, monkeypatch):
-    monkeypatch.setattr("server.jobs.floors.MOST_IMPORTED_GROUPS", 9)
+    monkeypatch.setattr("server.jobs.noise_tables.MOST_IMPORTED_GROUPS", 9)
     with pytest.raises(ServiceError, match="at most 9"):
         imported()
 
@@ -121,13 +128,13 @@ def on_record(database, recorded):
             job.status = "concluded"
             keep_reruns(job, reruns_of(session, job))
     with database.read() as session:
-        return floors_on_record(session)
+        return noise_table_on_record(session)
 
 
 def test_what_jobs_of_this_server_measured_is_not_imported_under_its_name_or_another(database, imported, on_record):
     with pytest.raises(ServiceError, match="has the name of emulated-300-steps"):
         imported(on_record.csv())
-    renamed = Floors(tuple({**one, "family": "mine"} for one in on_record.rows))
+    renamed = NoiseTable(tuple({**one, "family": "mine"} for one in on_record.rows))
     with pytest.raises(ServiceError, match="has the figures of"):
         imported(renamed.csv())
     assert _rows(database) == ()
@@ -167,7 +174,7 @@ def test_a_job_that_names_a_family_borrows_what_was_imported_when_it_was_submitt
         (verdict,) = job.verdicts
         borrowed = json.loads(verdict.document)["tau"]["candidate"]["borrowed"]
         assert (borrowed["family"], borrowed["groups"]) == ("mine", 5)
-        assert {one["licence"] for one in read_floors(job.floors).rows} == {"internal"}
+        assert {one["licence"] for one in read_noise_table(job.noise_table).rows} == {"internal"}
         path = tmp_path / "evidence.zip"
         path.write_bytes(bundle_bytes(case_of(session, job), [json.loads(verdict.document)]))
     assert verify(str(path)).differences == ()
@@ -179,7 +186,7 @@ def test_a_job_that_names_none_never_borrows_it(database, imported, recorded, ma
     _finish(database, job_id, recorded)
     with database.read() as session:
         job = session.get_one(Job, job_id)
-        assert job.floors is None
+        assert job.noise_table is None
         assert "borrowed" not in json.loads(job.verdicts[0].document)["tau"]["candidate"]
         assert "family" not in job.spec
 
@@ -196,12 +203,12 @@ def test_a_named_family_is_in_the_hash_and_in_the_plan_and_an_unknown_one_is_ref
         assert {arm.basis.partition(":")[0] for arm in one.plan.run_noise} == {"assumed as in any-decoder (7 families)"}
         with pytest.raises(InvalidError, match="is 'mime'"):
             lenders_for(session, dataclasses.replace(spec, family="mime"))
-    with pytest.raises(InvalidError, match="parity floors import"):
+    with pytest.raises(InvalidError, match="parity noise import"):
         _job(database, make_job, "mime")
 
 
 def test_a_public_family_is_named_in_the_same_way(database, make_job):
     job_id = _job(database, make_job, "modded-nanogpt-124M/track3")
     with database.read() as session:
-        assert len(read_floors(session.get_one(Job, job_id).floors).rows) >= 41
+        assert len(read_noise_table(session.get_one(Job, job_id).noise_table).rows) >= 41
         assert session.query(ImportedGroup).count() == 0

@@ -10,8 +10,8 @@ from parity.structure import check_between, check_words, fields_of, frozen, kind
 
 # How sure must one interval be, so that a question with several looks and several candidates keeps its error?
 #
-# run noise 1 - (1 - C) w_L / m level of its part of the interval at each of L looks for each of m candidates, C the policy's within 1 -
-# (1 - C) / m level of the error within pairs w_L = P(|t(4)| > q_L) / 0.05, q_L = 2.78, 3.44, 4.39, 5.13, 5.87, 6.29 at L = 1, 2, 5, 10,
+# run-to-run noise 1 - (1 - C) w_L / m level of its part of the interval at each of L looks for each of m candidates, C the policy's within
+# 1 - (1 - C) / m level of the error within pairs w_L = P(|t(4)| > q_L) / 0.05, q_L = 2.78, 3.44, 4.39, 5.13, 5.87, 6.29 at L = 1, 2, 5, 10,
 # 20, 30, between them linear in ln L
 #
 # A run's offset is one draw that all looks share: with assumed noise (4 degrees of freedom) the looks of a pair that gets a run more per
@@ -19,7 +19,7 @@ from parity.structure import check_between, check_words, fields_of, frozen, kind
 # stays and the quantile follows: for known noise 2.24 at L = 2 and 2.70 at 10, above Pocock's 2.18 and 2.56. The interval at this level
 # is what is shown, and its upper end decides a pass. A fail and the vetoes keep C: further looks make neither harder. One look and one
 # candidate give C itself. Candidates share by Bonferroni, whatever they have in common (runs, batches, the baseline); Dunnett's constants
-# for the shared baseline are narrower, but need equal run floors in all arms. Can fail: looks that nobody counts. The
+# for the shared baseline are narrower, but need equal run-to-run noise in all arms. Can fail: looks that nobody counts. The
 # server's ledger counts those of its jobs; a comparison of files takes the user's word. Sources: simulation (benchmarks/looks.py);
 # Jennison and Turnbull 1989 (repeated confidence intervals); Pocock 1977; Bonferroni.
 
@@ -56,7 +56,7 @@ class Multiplicity:
         return self.looks - self.look
 
     def confidence(self, nominal: float) -> float:
-        """The level of the run noise in each look's interval for one candidate, where the question has the confidence `nominal`."""
+        """The level of the run-to-run noise in each look's interval for one candidate, where the question has the confidence `nominal`."""
         if self.looks == self.candidates == 1:  # which spends the whole error
             return nominal
         return 1.0 - (1.0 - nominal) * look_weight(self.looks) / self.candidates
@@ -74,7 +74,7 @@ ONE_LOOK = Multiplicity()
 
 
 def look_weight(looks: int) -> float:
-    """w_L: the share of the policy's error at which the run noise of each of 1 to 30 looks is taken."""
+    """w_L: the share of the policy's error at which the run-to-run noise of each of 1 to 30 looks is taken."""
     if looks == 1:
         return 1.0
     (few, low), (many, high) = next(pair for pair in pairwise(LOOK_QUANTILES) if pair[0][0] < looks <= pair[1][0])
@@ -104,7 +104,7 @@ WINDOW_FRACTION = 0.20  # of the planned steps
 POINTS_TO_PASS, POINTS_TO_FAIL = 12, 8  # common points in the window: coverage of `noise.mean_se` and of `capped` in docs/method.md
 
 
-class CriteriaError(ValueError):
+class PolicyError(ValueError):
     """A policy that can't be read: `path` in the file, `value` found there, `expected` in words."""
 
     def __init__(self, path: str, value: object, expected: str) -> None:
@@ -151,7 +151,14 @@ SLOPE_EXAMPLE = "5% tokens at 0.2 nats"  # per e-fold of tokens
 WIDE_MARGIN = 0.05  # share of the loss: more than a model of half the size loses
 
 LOSS = "loss"
-GATES = (LOSS, "grad_norm", "spikes", "validation_loss", "accuracy", "net_speedup")  # the loss always gates; the others advise unless named
+POLICY_CHECKS = (
+    LOSS,
+    "grad_norm",
+    "spikes",
+    "validation_loss",
+    "accuracy",
+    "net_speedup",
+)  # the loss always decides; the others advise unless named
 
 _NUMBER = r"([-+0-9.eE]+)"
 _AMOUNT = re.compile(rf"^\s*{_NUMBER}\s*(%|nats?)?\s*$")
@@ -159,7 +166,7 @@ _TOKENS = re.compile(rf"^\s*{_NUMBER}\s*%\s*tokens(?:\s+at\s+{_NUMBER}\s*nats)?\
 
 
 def parse_margin(text: object, path: str = "margin") -> Amount:
-    """Read "1.0%", "0.01 nats", "5% tokens", "5% tokens at 0.2 nats" or a number of nats; CriteriaError unless finite and positive."""
+    """Read "1.0%", "0.01 nats", "5% tokens", "5% tokens at 0.2 nats" or a number of nats; PolicyError unless finite and positive."""
     expected = 'a positive amount such as "1.0%", "0.01 nats" or "5% tokens"'
     if isinstance(text, Amount):
         return text
@@ -171,11 +178,11 @@ def parse_margin(text: object, path: str = "margin") -> Amount:
         try:
             value, unit = float(match[1]), match[2] or "nats"
         except ValueError:
-            raise CriteriaError(path, text, expected) from None
+            raise PolicyError(path, text, expected) from None
     else:
-        raise CriteriaError(path, text, expected)
+        raise PolicyError(path, text, expected)
     if not math.isfinite(value) or value <= 0:
-        raise CriteriaError(path, text, expected)
+        raise PolicyError(path, text, expected)
     return Amount(value=value / 100, unit="relative") if unit == "%" else Amount(value=value, unit="nats")
 
 
@@ -185,7 +192,7 @@ def _tokens(text: str, match: re.Match[str], path: str) -> Amount:
     except ValueError:
         share, slope = math.nan, None
     if not 0.0 < share < math.inf or (slope is not None and not 0.0 < slope < math.inf):
-        raise CriteriaError(path, text, f'a positive share of the tokens such as "5% tokens", or {SLOPE_EXAMPLE!r}')
+        raise PolicyError(path, text, f'a positive share of the tokens such as "5% tokens", or {SLOPE_EXAMPLE!r}')
     return Amount(value=share, unit="tokens", slope=slope)
 
 
@@ -198,27 +205,27 @@ def has_no_unit(margin: object) -> bool:
 
 
 def stated_margin(margin: object, path: str = "margin") -> Amount:
-    """A margin that a person states with its unit, "1%" or "0.01 nats"; raises CriteriaError for a number alone, too."""
+    """A margin that a person states with its unit, "1%" or "0.01 nats"; raises PolicyError for a number alone, too."""
     if has_no_unit(margin):
-        raise CriteriaError(path, margin, f'a margin with its unit: "{margin!s:.20}%" for a share of the loss, or "{margin!s:.20} nats"')
+        raise PolicyError(path, margin, f'a margin with its unit: "{margin!s:.20}%" for a share of the loss, or "{margin!s:.20} nats"')
     return parse_margin(margin, path)
 
 
 @frozen
-class Criteria:
+class Policy:
     """When a candidate counts as good as its baseline; every default is explained in docs/method.md.
 
     `margin` and `profile` state the largest acceptable gap (the smaller decides); "5% tokens" is the gap that 5 % more tokens would
-    close. The run floors are priors of the between-run standard deviation; None lets the recipe choose. `may_differ` lists context keys
-    in which the arms may differ, `gates` the checks that decide in addition to the loss. `early_stop` sets what happens to a pair that
-    looks hopeless while it still trains: `advise` reports it, `stop` ends its candidate. `accuracy_margin_points` is how much worse a
-    downstream accuracy may be, in percentage points. A validation gap that is surely above the margin blocks a pass, unless `validation`
-    is `advise`. `looks` registers how often the question may be judged, with runs added in between (`multiplicity`); `question` gives it
-    a new name where the same comparison is made for another reason, such as a new driver. `schedule: decayed` states that the runs came
-    to the end of their learning rate schedule, `start: loaded` that they began with trained weights; `as_of: accept` lets a gap pass that
-    is known only as of a point before the training's end, `wide_margin: accept` a margin above 5 % of the loss. Amounts may be given as
-    text with their unit:
-    `Criteria(margin="1%")`.
+    close. The two statements of run-to-run noise are priors of the between-run standard deviation; None lets the recipe choose.
+    `may_differ` lists context keys in which the arms may differ, `checks` the checks that decide in addition to the loss. `early_stop` sets
+    what happens to a pair that will fail, or can hardly pass, while it still trains: `advise` reports it, `stop` ends its candidate.
+    `accuracy_margin_points` is how much worse a downstream accuracy may be, in percentage points. A validation gap that is surely above the
+    margin blocks a pass, unless `validation` is `advise`. `looks` registers how often the question may be judged, with runs added in
+    between (`multiplicity`); `question` gives it a new name where the same comparison is made for another reason, such as a new driver.
+    `schedule: decayed` states that the runs came to the end of their learning rate schedule, `start: loaded` that they began with trained
+    weights; `as_of: accept` lets a gap pass that is known only as of a point before the training's end, `wide_margin: accept` a margin
+    above 5 % of the loss. Amounts may be given as text with their unit:
+    `Policy(margin="1%")`.
     """
 
     profile: str | None = None
@@ -229,12 +236,12 @@ class Criteria:
     assumed_noise: Literal["accept", "reject"] = "accept"
     two_sided: bool = False
     pairing: Literal["paired", "unpaired"] = "paired"
-    baseline_run_floor: Amount | None = None
-    candidate_run_floor: Amount | None = None
-    run_floor_df: float = ASSUMED_DF
-    run_floor_evidence: str = ""
+    baseline_run_noise: Amount | None = None
+    candidate_run_noise: Amount | None = None
+    run_noise_df: float = ASSUMED_DF
+    run_noise_evidence: str = ""
     may_differ: tuple[str, ...] = ()
-    gates: tuple[str, ...] = (LOSS,)
+    checks: tuple[str, ...] = (LOSS,)
     accuracy_margin_points: float = 2.0
     early_stop: Literal["advise", "stop"] = "advise"
     validation: Literal["veto", "advise"] = "veto"
@@ -259,12 +266,12 @@ class Criteria:
             assumed_noise: Literal["accept", "reject"] = "accept",
             two_sided: bool = False,
             pairing: Literal["paired", "unpaired"] = "paired",
-            baseline_run_floor: Amount | str | None = None,
-            candidate_run_floor: Amount | str | None = None,
-            run_floor_df: float = ASSUMED_DF,
-            run_floor_evidence: str = "",
+            baseline_run_noise: Amount | str | None = None,
+            candidate_run_noise: Amount | str | None = None,
+            run_noise_df: float = ASSUMED_DF,
+            run_noise_evidence: str = "",
             may_differ: tuple[str, ...] = (),
-            gates: tuple[str, ...] = (LOSS,),
+            checks: tuple[str, ...] = (LOSS,),
             accuracy_margin_points: float = 2.0,
             early_stop: Literal["advise", "stop"] = "advise",
             validation: Literal["veto", "advise"] = "veto",
@@ -281,19 +288,19 @@ class Criteria:
         for key in _AMOUNTS:
             amount: object = getattr(self, key)
             if amount is not None and not isinstance(amount, Amount):
-                object.__setattr__(self, key, stated_margin(amount, f"criteria.{key}"))
+                object.__setattr__(self, key, stated_margin(amount, f"policy.{key}"))
             if key != "margin" and getattr(self, key) is not None and getattr(self, key).unit == "tokens":
-                raise CriteriaError(f"criteria.{key}", str(getattr(self, key)), 'a run floor such as "0.1%" or "0.003 nats"')
+                raise PolicyError(f"policy.{key}", str(getattr(self, key)), 'run-to-run noise such as "0.1%" or "0.003 nats"')
         if self.margin is None and self.profile is None:
-            raise CriteriaError("criteria.margin", None, 'a margin such as "1.0%" or "0.01 nats", or a profile: ' + ", ".join(PROFILES))
+            raise PolicyError("policy.margin", None, 'a margin such as "1.0%" or "0.01 nats", or a profile: ' + ", ".join(PROFILES))
         if self.profile is not None and self.profile not in PROFILES:
-            hint = "; step noise is reported in every headline but never a gate" if self.profile == "step-noise" else ""
-            raise CriteriaError("criteria.profile", self.profile, "one of " + ", ".join(PROFILES) + hint)
-        check_words(self, "criteria", CriteriaError)
-        if LOSS not in self.gates or not set(self.gates) <= set(GATES):
-            raise CriteriaError("criteria.gates", list(self.gates), f"a list with {LOSS!r} in it, of {', '.join(GATES)}")
-        for key, (low, high) in CRITERIA_RANGES.items():
-            check_between(f"criteria.{key}", getattr(self, key), low, high, CriteriaError)
+            hint = "; step noise is reported in every headline but never decides" if self.profile == "step-noise" else ""
+            raise PolicyError("policy.profile", self.profile, "one of " + ", ".join(PROFILES) + hint)
+        check_words(self, "policy", PolicyError)
+        if LOSS not in self.checks or not set(self.checks) <= set(POLICY_CHECKS):
+            raise PolicyError("policy.checks", list(self.checks), f"a list with {LOSS!r} in it, of {', '.join(POLICY_CHECKS)}")
+        for key, (low, high) in POLICY_RANGES.items():
+            check_between(f"policy.{key}", getattr(self, key), low, high, PolicyError)
 
     @property
     def profile_name(self) -> str:
@@ -302,32 +309,33 @@ class Criteria:
 
     @property
     def run_floors(self) -> tuple[Amount | None, Amount | None]:
-        """The run floors that are stated of baseline and candidate."""
-        return self.baseline_run_floor, self.candidate_run_floor
+        """The run-to-run noise that is stated of baseline and candidate."""
+        return self.baseline_run_noise, self.candidate_run_noise
 
     @property
     def is_absolute(self) -> bool:
-        """Whether the margin and both run floors are amounts of the loss itself, so that its level and its unit do not matter."""
+        """Whether the margin and the run-to-run noise of both arms are amounts of the loss itself, so that its level and its unit do not
+        matter."""
         amounts = (self.margin, *self.run_floors)
         return self.profile is None and all(amount is not None and amount.unit == "nats" for amount in amounts)
 
     def document(self) -> dict[str, Any]:
-        """The policy as JSON-able values; `criteria_from_mapping(criteria.document())` gives the same policy back."""
+        """The policy as JSON-able values; `policy_from_mapping(policy.document())` gives the same policy back."""
         return {key: _plain(value) for key, value in sorted(fields_of(self).items())}
 
 
-def criteria_from_mapping(mapping: Mapping[str, Any]) -> Criteria:
-    """Read a policy with closed keys; raises CriteriaError with the path, the value and what was expected."""
-    known = known_keys(mapping, Criteria, "criteria", CriteriaError)
-    return Criteria(**{key: _read(key, value, f"criteria.{key}") for key, value in known.items() if value is not None})
+def policy_from_mapping(mapping: Mapping[str, Any]) -> Policy:
+    """Read a policy with closed keys; raises PolicyError with the path, the value and what was expected."""
+    known = known_keys(mapping, Policy, "policy", PolicyError)
+    return Policy(**{key: _read(key, value, f"policy.{key}") for key, value in known.items() if value is not None})
 
 
-_AMOUNTS = ("margin", "baseline_run_floor", "candidate_run_floor")
-CRITERIA_RANGES: Mapping[str, tuple[float, float]] = {
+_AMOUNTS = ("margin", "baseline_run_noise", "candidate_run_noise")
+POLICY_RANGES: Mapping[str, tuple[float, float]] = {
     "confidence": (0.5, 0.9999),
     "window_fraction": (0.01, 1.0),
     "min_points": (POINTS_TO_PASS, 10**9),
-    "run_floor_df": (1.0, 1e6),
+    "run_noise_df": (1.0, 1e6),
     "looks": (1, MAX_LOOKS),
     "accuracy_margin_points": (0.001, 100.0),
 }
@@ -336,10 +344,10 @@ CRITERIA_RANGES: Mapping[str, tuple[float, float]] = {
 def _read(key: str, value: object, path: str) -> Any:
     if key in _AMOUNTS:
         return stated_margin(value, path)
-    kind, _ = kinds_of(Criteria)[key]
+    kind, _ = kinds_of(Policy)[key]
     if kind is tuple:
         return _read_names(value, path)
-    read = typed(value, kind, path, refuse=CriteriaError)
+    read = typed(value, kind, path, refuse=PolicyError)
     return _float(read) if kind is float else read
 
 
@@ -353,7 +361,7 @@ def _float(number: float) -> float:
 
 def _read_names(value: object, path: str) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
-        raise CriteriaError(path, value, "a list of names")
+        raise PolicyError(path, value, "a list of names")
     return tuple(value)
 
 

@@ -1,8 +1,8 @@
-"""A policy gives the overrides of a job file, and they reach the GEMMs that it takes back."""
+"""An assignment gives the overrides of a job file, and they reach the GEMMs that it takes back."""
 
 import pytest
 
-from parity_lab.policies import Space, Switch, all_policies, alone, without
+from parity_lab.assignments import Space, Switch, all_assignments, alone, without
 from training.rules import PROJECTIONS
 from training.segments import Plan, resolve
 from training.switches import NO_SWITCHES, features, from_document
@@ -18,12 +18,12 @@ SPACE = Space(
 )
 
 
-def cells(policy):
-    """(first step, block of two, projection, GEMM) -> recipe and switches, as the trainer resolves the policy's overrides."""
+def cells(assignment):
+    """(first step, block of two, projection, GEMM) -> recipe and switches, as the trainer resolves the assignment's overrides."""
     plan = Plan(
         recipe="nvfp4",
         switches=NO_SWITCHES,
-        overrides=tuple(map(from_document, SPACE.overrides(policy))),
+        overrides=tuple(map(from_document, SPACE.overrides(assignment))),
         bf16_from_step=None,
         bf16_scope="all",
         quantized=frozenset(MLP),
@@ -41,9 +41,9 @@ def cells(policy):
     return result
 
 
-def test_every_policy_resolves_and_leaves_attention_alone():
-    for policy in all_policies(SPACE.size):
-        own = cells(policy)
+def test_every_assignment_resolves_and_leaves_attention_alone():
+    for assignment in all_assignments(SPACE.size):
+        own = cells(assignment)
         assert {own[place].recipe for place in own if place[2] not in MLP} == {"bf16"}
         assert {place[2] for place in own} == set(PROJECTIONS)
 

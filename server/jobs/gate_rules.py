@@ -1,6 +1,6 @@
 """What a repository's gates have to ask, pinned by the operator: a job file and the options of a gate can only ask for more.
 
-One TOML file, `PARITY_GATE_POLICIES`, with a table for each repository that a token names (`python -m server.tokens create --repository`):
+One TOML file, `PARITY_GATE_RULES`, with a table for each repository that a token names (`python -m server.tokens create --repository`):
 
     [repository."team/model"]
     margin = "1%"                        # at most
@@ -11,7 +11,7 @@ One TOML file, `PARITY_GATE_POLICIES`, with a table for each repository that a t
     parameters = {layers = 4}            # of the launcher: these values, and no others
     recipes = ["bf16", "nvfp4"]          # no other
     questions = ["revision", "recipe"]   # each asked by a candidate
-    criteria = {as_of = "accept"}        # in place of the defaults, which hold for all that a job's policy could loosen
+    policy = {as_of = "accept"}        # in place of the defaults, which hold for all that a job's policy could loosen
     on_inconclusive = "fail"
     on_infra = "fail"
     advisory = false
@@ -26,27 +26,27 @@ from dataclasses import field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from parity.judging.criteria import NVFP4, PROFILES, Amount, Criteria, CriteriaError, criteria_from_mapping, stated_margin
+from parity.judging.policy import NVFP4, PROFILES, Amount, Policy, PolicyError, policy_from_mapping, stated_margin
 from parity.structure import frozen, known_keys, typed
 from server.errors import InvalidError
 from training.command import Compared, Value
 from training.spec import JobSpec
 
 Choice = Literal["fail", "pass"]
-# What a job may choose as it likes: other margins and looks have rules of their own, and further gates and questions only ask for more.
-_FREE = ("margin", "profile", "looks", "question", "gates", "early_stop")
+# What a job may choose as it likes: other margins and looks have rules of their own, and further checks and questions only ask for more.
+_FREE = ("margin", "profile", "looks", "question", "checks", "early_stop")
 
 
-class PolicyError(ValueError):
-    """A file of pinned policies that cannot be read: its place, the value and what was expected."""
+class RulesError(ValueError):
+    """A file of pinned rules that cannot be read: its place, the value and what was expected."""
 
 
-def _refusal(place: str, value: object, expected: str) -> PolicyError:
-    return PolicyError(f"{place} is {value!r:.200}, expected {expected}")
+def _refusal(place: str, value: object, expected: str) -> RulesError:
+    return RulesError(f"{place} is {value!r:.200}, expected {expected}")
 
 
 @frozen
-class GatePolicy:
+class PinnedRules:
     """What the gates of one repository have to ask; None and () ask for nothing."""
 
     margin: Amount | None = None
@@ -57,7 +57,7 @@ class GatePolicy:
     parameters: Mapping[str, Value] = field(default_factory=dict)
     recipes: tuple[str, ...] = ()
     questions: tuple[Compared, ...] = ()
-    criteria: Criteria = Criteria(profile=NVFP4)
+    policy: Policy = Policy(profile=NVFP4)
     on_inconclusive: Choice = "fail"
     on_infra: Choice = "fail"
     advisory: bool = False
@@ -73,64 +73,64 @@ class PinnedDocument:
     advisory: bool
 
 
-Rule = Callable[[GatePolicy, JobSpec, Criteria], str | None]
+Rule = Callable[[PinnedRules, JobSpec, Policy], str | None]
 
 
-def _margin(policy: GatePolicy, _: JobSpec, criteria: Criteria) -> str | None:
-    if policy.margin is None:
+def _margin(rules: PinnedRules, _: JobSpec, policy: Policy) -> str | None:
+    if rules.margin is None:
         return None
-    stated = [amount for amount in (criteria.margin, PROFILES.get(criteria.profile or "")) if amount is not None]
-    if any(each.unit == policy.margin.unit and each.value <= policy.margin.value and each.slope == policy.margin.slope for each in stated):
+    stated = [amount for amount in (policy.margin, PROFILES.get(policy.profile or "")) if amount is not None]
+    if any(each.unit == rules.margin.unit and each.value <= rules.margin.value and each.slope == rules.margin.slope for each in stated):
         return None  # the smallest of several decides
-    return f"criteria.margin is {' and '.join(map(str, stated))}, expected at most {policy.margin}"
+    return f"policy.margin is {' and '.join(map(str, stated))}, expected at most {rules.margin}"
 
 
-def _replicates(policy: GatePolicy, spec: JobSpec, _: Criteria) -> str | None:
+def _replicates(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
     fewest = min(spec.arms, key=lambda arm: arm.replicates)
-    if policy.replicates is None or fewest.replicates >= policy.replicates:
+    if rules.replicates is None or fewest.replicates >= rules.replicates:
         return None
-    return f"replicates of {fewest.name} is {fewest.replicates}, expected at least {policy.replicates}"
+    return f"replicates of {fewest.name} is {fewest.replicates}, expected at least {rules.replicates}"
 
 
-def _steps(policy: GatePolicy, spec: JobSpec, _: Criteria) -> str | None:
-    if policy.steps is None or spec.schedule.steps >= policy.steps:
+def _steps(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
+    if rules.steps is None or spec.schedule.steps >= rules.steps:
         return None
-    return f"schedule.steps is {spec.schedule.steps}, expected at least {policy.steps}"
+    return f"schedule.steps is {spec.schedule.steps}, expected at least {rules.steps}"
 
 
-def _looks(policy: GatePolicy, _: JobSpec, criteria: Criteria) -> str | None:
-    if policy.looks is None or criteria.looks <= policy.looks:
+def _looks(rules: PinnedRules, _: JobSpec, policy: Policy) -> str | None:
+    if rules.looks is None or policy.looks <= rules.looks:
         return None
-    return f"criteria.looks is {criteria.looks}, expected at most {policy.looks}"
+    return f"policy.looks is {policy.looks}, expected at most {rules.looks}"
 
 
-def _launcher(policy: GatePolicy, spec: JobSpec, _: Criteria) -> str | None:
+def _launcher(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
     named = None if spec.command is None else spec.command.launcher
-    return None if policy.launcher in (None, named) else f"command.launcher is {named}, expected {policy.launcher}"
+    return None if rules.launcher in (None, named) else f"command.launcher is {named}, expected {rules.launcher}"
 
 
-def _parameters(policy: GatePolicy, spec: JobSpec, _: Criteria) -> str | None:
+def _parameters(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
     """Parameters could make any two commits train alike, such as a learning rate of 0: with a launcher pinned they are, too."""
-    if policy.launcher is None or spec.command is None or spec.command.parameters == policy.parameters:
+    if rules.launcher is None or spec.command is None or spec.command.parameters == rules.parameters:
         return None
-    return f"command.parameters is {dict(spec.command.parameters)}, expected {dict(policy.parameters)}"
+    return f"command.parameters is {dict(spec.command.parameters)}, expected {dict(rules.parameters)}"
 
 
-def _recipes(policy: GatePolicy, spec: JobSpec, _: Criteria) -> str | None:
-    others = [arm for arm in spec.arms if policy.recipes and arm.recipe not in policy.recipes]
-    return f"recipe of {others[0].name} is {others[0].recipe}, expected one of {', '.join(policy.recipes)}" if others else None
+def _recipes(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
+    others = [arm for arm in spec.arms if rules.recipes and arm.recipe not in rules.recipes]
+    return f"recipe of {others[0].name} is {others[0].recipe}, expected one of {', '.join(rules.recipes)}" if others else None
 
 
-def _questions(policy: GatePolicy, spec: JobSpec, _: Criteria) -> str | None:
+def _questions(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
     asked = {compared for _, compared in spec.comparisons().values()}
-    missing = [question for question in policy.questions if question not in asked]
-    return f"no candidate differs in its {missing[0]}, expected one that does ({', '.join(policy.questions)})" if missing else None
+    missing = [question for question in rules.questions if question not in asked]
+    return f"no candidate differs in its {missing[0]}, expected one that does ({', '.join(rules.questions)})" if missing else None
 
 
-def _criteria(policy: GatePolicy, _: JobSpec, criteria: Criteria) -> str | None:
-    for own in fields(Criteria):
-        if own.name not in _FREE and getattr(criteria, own.name) != getattr(policy.criteria, own.name):
-            return f"criteria.{own.name} is {getattr(criteria, own.name)}, expected {getattr(policy.criteria, own.name)}"
+def _policy(rules: PinnedRules, _: JobSpec, policy: Policy) -> str | None:
+    for own in fields(Policy):
+        if own.name not in _FREE and getattr(policy, own.name) != getattr(rules.policy, own.name):
+            return f"policy.{own.name} is {getattr(policy, own.name)}, expected {getattr(rules.policy, own.name)}"
     return None
 
 
@@ -144,45 +144,45 @@ RULES: Mapping[str, Rule] = {
     "parameters": _parameters,
     "recipes": _recipes,
     "questions": _questions,
-    "criteria": _criteria,
+    "policy": _policy,
 }
 
 
-def pinned(path: Path | None, repository: str, spec: JobSpec, criteria: Criteria) -> PinnedDocument:
+def pinned(path: Path | None, repository: str, spec: JobSpec, policy: Policy) -> PinnedDocument:
     """What is pinned for the gates of a repository. InvalidError for a job that asks for less, or where nothing is pinned for it."""
     try:
-        policies = read_policies(path) if path else {}
-    except PolicyError as error:
-        raise InvalidError(f"the operator's file of gate policies cannot be read, so no gate of {repository} can pass: {error}") from None
-    policy = policies.get(repository)
-    if policy is None:
+        by_repository = read_rules(path) if path else {}
+    except RulesError as error:
+        raise InvalidError(f"the operator's file of gate rules cannot be read, so no gate of {repository} can pass: {error}") from None
+    rules = by_repository.get(repository)
+    if rules is None:
         raise InvalidError(
-            f"the token is for repository {repository}, and no policy is pinned for it; ask the operator (PARITY_GATE_POLICIES)"
+            f"the token is for repository {repository}, and no rules are pinned for it; ask the operator (PARITY_GATE_RULES)"
         )
-    problems = [problem for rule in RULES.values() if (problem := rule(policy, spec, criteria)) is not None]
+    problems = [problem for rule in RULES.values() if (problem := rule(rules, spec, policy)) is not None]
     if problems:
         raise InvalidError(f"{'; '.join(problems)}: pinned for repository {repository}")
-    return PinnedDocument(repository=repository, on_inconclusive=policy.on_inconclusive, on_infra=policy.on_infra, advisory=policy.advisory)
+    return PinnedDocument(repository=repository, on_inconclusive=rules.on_inconclusive, on_infra=rules.on_infra, advisory=rules.advisory)
 
 
-def read_policies(path: Path) -> dict[str, GatePolicy]:
-    """The pinned policies of a file, by repository. Raises PolicyError that names the place, the value and what was expected."""
+def read_rules(path: Path) -> dict[str, PinnedRules]:
+    """The pinned rules of a file, by repository. Raises RulesError that names the place, the value and what was expected."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise PolicyError(f"{path}: {error}") from None
+        raise RulesError(f"{path}: {error}") from None
     tables = content.get("repository")
     if not isinstance(tables, dict) or content.keys() != {"repository"}:
-        raise PolicyError(f'{path}: expected tables [repository."TEAM/NAME"] and nothing else')
+        raise RulesError(f'{path}: expected tables [repository."TEAM/NAME"] and nothing else')
     try:
-        return {name: _policy(table, f"repository.{name}") for name, table in tables.items()}
-    except (PolicyError, CriteriaError) as error:
-        raise PolicyError(f"{path}: {error}") from None
+        return {name: _rules(table, f"repository.{name}") for name, table in tables.items()}
+    except (RulesError, PolicyError) as error:
+        raise RulesError(f"{path}: {error}") from None
 
 
-def _policy(table: object, place: str) -> GatePolicy:
-    given = known_keys(table, GatePolicy, place, _refusal)
-    return GatePolicy(**{key: _READ[key](value, f"{place}.{key}") for key, value in given.items()})
+def _rules(table: object, place: str) -> PinnedRules:
+    given = known_keys(table, PinnedRules, place, _refusal)
+    return PinnedRules(**{key: _READ[key](value, f"{place}.{key}") for key, value in given.items()})
 
 
 def _at_least_one(value: object, place: str) -> int:
@@ -220,11 +220,11 @@ def _choice(value: object, place: str) -> object:
     return value
 
 
-def _replaced(value: object, place: str) -> Criteria:
+def _replaced(value: object, place: str) -> Policy:
     stated = typed(value, dict, place, "a table", _refusal)
     if free := [name for name in stated if name in _FREE]:
         raise _refusal(f"{place}.{free[0]}", stated[free[0]], "no such key here: it has a rule of its own, or needs none")
-    return criteria_from_mapping({"profile": NVFP4, **stated})
+    return policy_from_mapping({"profile": NVFP4, **stated})
 
 
 _READ: Mapping[str, Callable[[object, str], Any]] = {
@@ -236,7 +236,7 @@ _READ: Mapping[str, Callable[[object, str], Any]] = {
     "parameters": _values,
     "recipes": _texts,
     "questions": _asked,
-    "criteria": _replaced,
+    "policy": _replaced,
     "on_inconclusive": _choice,
     "on_infra": _choice,
     "advisory": lambda value, place: typed(value, bool, place, refuse=_refusal),

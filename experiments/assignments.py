@@ -1,18 +1,18 @@
-"""What does it cost to compute these GEMMs in NVFP4? Full runs, forks and scores of mixed policies, with their noise.
+"""What does it cost to compute these GEMMs in NVFP4? Full runs, forks and scores of mixed assignments, with their noise.
 
-    taskset -c 1 nice -n 15 python -m experiments.policies run    # computes what policies.jsonl does not hold yet; stop it at will
-    python -m experiments.policies list                           # what is on record
+    taskset -c 1 nice -n 15 python -m experiments.assignments run    # computes what assignments.jsonl does not hold yet; stop it at will
+    python -m experiments.assignments list                           # what is on record
 
-The baseline computes all linear layers in FP8 (`fp8_current`). A policy computes some of eight switches in NVFP4: block 0 or 1, times
+The baseline computes all linear layers in FP8 (`fp8_current`). An assignment computes some of eight switches in NVFP4: block 0 or 1, times
 fprop, dgrad and wgrad of its MLP, and its attention projections. Of this space of 2^8:
 
-    grid      the 2^4 policies that treat both blocks alike, each with 4 replicates
+    grid      the 2^4 assignments that treat both blocks alike, each with 4 replicates
     ends      one switch alone in NVFP4, and all but one, each with 4 replicates
-    forks     each of these policies from the baseline's checkpoint (harm put in) and from that of everything in NVFP4 (harm taken out)
+    forks     each of these assignments from the baseline's checkpoint (harm put in) and from that of everything in NVFP4 (harm taken out)
     noise     further runs of the baseline
     scores    what each switch does to the held-out loss and the gradients of fixed weights
 
-Every result is one line of policies.jsonl. `experiments.search` reads them. The assumption that can fail: 0.1 million parameters and 600
+Every result is one line of assignments.jsonl. `experiments.search` reads them. The assumption that can fail: 0.1 million parameters and 600
 steps exaggerate gaps; only how search methods compare carries over, if anything does.
 """
 
@@ -50,7 +50,7 @@ _BATCHES, _GRADIENT_BATCHES, _SEEDS = 8, 4, (1, 2, 3, 4)
 
 
 def grid() -> tuple[str, ...]:
-    """The policies that treat both blocks alike, one bit for each switch: the 2^4."""
+    """The assignments that treat both blocks alike, one bit for each switch: the 2^4."""
     half = len(SWITCHES) // MODEL.n_layers
     return tuple(f"{number:0{half}b}" * MODEL.n_layers for number in range(2**half))
 
@@ -61,10 +61,10 @@ def ends() -> tuple[str, ...]:
     return (*alone, *(EVERYTHING[:at] + "0" + EVERYTHING[at + 1 :] for at in range(len(SWITCHES))))
 
 
-def choice(policy: str) -> Choice:
+def choice(assignment: str) -> Choice:
     """The arithmetic of every GEMM (blocks, projections, GEMMs): 0 is FP8, 1 is NVFP4."""
     chosen = np.zeros((MODEL.n_layers, 7, 3), np.int32)
-    for name, bit in zip(SWITCHES, policy, strict=True):
+    for name, bit in zip(SWITCHES, assignment, strict=True):
         block, part = name.split(".", 1)
         place = (_ATTENTION, slice(None)) if part == "attention" else (_MLP, ("fprop", "dgrad", "wgrad").index(part.removeprefix("mlp.")))
         chosen[(int(block), *place)] = int(bit)
@@ -95,40 +95,40 @@ class Space:
         self._replicates(grid(), range(REPLICATES), (BASELINE, EVERYTHING))
         self._replicates(ends(), range(REPLICATES), (BASELINE, EVERYTHING))
 
-    def _replicates(self, policies: Sequence[str], replicates: range, origins: Sequence[str]) -> None:
-        """A run of each policy, and its forks from these origins, for each replicate."""
+    def _replicates(self, assignments: Sequence[str], replicates: range, origins: Sequence[str]) -> None:
+        """A run of each assignment, and its forks from these origins, for each replicate."""
         for replicate in replicates:
-            for policy in policies:
-                self.full_run(policy, replicate)
-            for policy in policies:
+            for assignment in assignments:
+                self.full_run(assignment, replicate)
+            for assignment in assignments:
                 for origin in origins:
-                    self.fork(policy, origin, replicate)
+                    self.fork(assignment, origin, replicate)
 
-    def full_run(self, policy: str, replicate: int) -> float:
+    def full_run(self, assignment: str, replicate: int) -> float:
         """The mean loss (nats) of a run's late window, computed unless it is on record."""
-        line = self._find("run", policy=policy, replicate=replicate)
+        line = self._find("run", assignment=assignment, replicate=replicate)
         if line:
             return float(line["late_mean"])
         run = self._made(replicate)
-        state, early = forked(self._model, run, run.state, choice(policy), 0, FORK_AT)
-        if policy in {BASELINE, EVERYTHING}:
-            self._states[policy, replicate] = state
-        late = forked(self._model, run, state, choice(policy), FORK_AT, STEPS - FORK_AT).losses
+        state, early = forked(self._model, run, run.state, choice(assignment), 0, FORK_AT)
+        if assignment in {BASELINE, EVERYTHING}:
+            self._states[assignment, replicate] = state
+        late = forked(self._model, run, state, choice(assignment), FORK_AT, STEPS - FORK_AT).losses
         window = np.concatenate([early, late])[int(LATE * STEPS) :]
-        self._write("run", policy=policy, replicate=replicate, late_mean=float(window.mean()))
+        self._write("run", assignment=assignment, replicate=replicate, late_mean=float(window.mean()))
         return float(window.mean())
 
-    def fork(self, policy: str, origin: str, replicate: int, draw: int = 0, steps: int = STEPS - FORK_AT) -> list[float]:
+    def fork(self, assignment: str, origin: str, replicate: int, draw: int = 0, steps: int = STEPS - FORK_AT) -> list[float]:
         """Mean losses (nats) of a fork from the origin's checkpoint, by default to the end of the run, over parts of 20 steps."""
-        line = self._find("fork", policy=policy, origin=origin, replicate=replicate, draw=draw)
+        line = self._find("fork", assignment=assignment, origin=origin, replicate=replicate, draw=draw)
         if line:
             return list(line["parts"])
-        number = 1 + 2 * (1000 * draw + int(policy, 2)) + (origin == EVERYTHING)
+        number = 1 + 2 * (1000 * draw + int(assignment, 2)) + (origin == EVERYTHING)
         run = self._made(replicate, number)
         run.start_from(self._state(origin, replicate))
-        values = forked(self._model, run, run.state, choice(policy), FORK_AT, steps).losses
+        values = forked(self._model, run, run.state, choice(assignment), FORK_AT, steps).losses
         parts = [float(value) for value in values.reshape(-1, PART).mean(axis=1)]
-        self._write("fork", policy=policy, origin=origin, replicate=replicate, draw=draw, parts=parts)
+        self._write("fork", assignment=assignment, origin=origin, replicate=replicate, draw=draw, parts=parts)
         return parts
 
     def _state(self, origin: str, replicate: int) -> State:
@@ -143,12 +143,14 @@ class Space:
         if self._find("scores", origin=origin):
             return
         state = self._state(origin, 0)
-        policies = (BASELINE, EVERYTHING, *ends())
+        assignments = (BASELINE, EVERYTHING, *ends())
         batches = data.validation_batches(self._corpus, _DATA)
-        held_out = losses(self._model, state, batches[:_BATCHES], map(choice, policies))
-        sums = gradients(self._model, state, batches[:_GRADIENT_BATCHES], [*map(choice, policies)], _SEEDS, 0.0)
+        held_out = losses(self._model, state, batches[:_BATCHES], map(choice, assignments))
+        sums = gradients(self._model, state, batches[:_GRADIENT_BATCHES], [*map(choice, assignments)], _SEEDS, 0.0)
         total = np.mean([each.sum(axis=(1, 2)) for each in sums], axis=0)
-        values = {policy: [float(loss.mean()), *row] for policy, loss, row in zip(policies, held_out, total.tolist(), strict=True)}
+        values = {
+            assignment: [float(loss.mean()), *row] for assignment, loss, row in zip(assignments, held_out, total.tolist(), strict=True)
+        }
         self._write("scores", origin=origin, values=values)
 
     def _made(self, replicate: int, draw: int = 0) -> Run:
@@ -186,7 +188,7 @@ def records() -> Iterator[Mapping[str, Any]]:
 
 def main() -> int:
     """Compute, or list what is on record."""
-    parser = argparse.ArgumentParser(description="Full runs and forks of mixed policies.")
+    parser = argparse.ArgumentParser(description="Full runs and forks of mixed assignments.")
     parser.add_argument("what", choices=["run", "list"])
     if parser.parse_args().what == "run":
         Space().run()

@@ -1,4 +1,4 @@
-"""Run floors on record: the reruns of earlier jobs, and groups that were imported from a table that somebody else measured."""
+"""Run-to-run noise on record: the reruns of earlier jobs, and groups that were imported from a table that somebody else measured."""
 
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from parity.judging.criteria import WINDOW_FRACTION
 from parity.judging.curve import ROUNDINGS, rounding_of
-from parity.judging.floors import (
+from parity.judging.lending import find_lender
+from parity.judging.noise_table import (
     ANY_DECODER,
     COLUMNS,
     DEMO,
@@ -20,14 +20,14 @@ from parity.judging.floors import (
     MIN_SHARE,
     NATS,
     SMALL,
-    Floors,
-    FloorsError,
+    NoiseTable,
+    NoiseTableError,
     Row,
-    emulated_floors,
-    public_floors,
-    read_floors,
+    emulated_noise_table,
+    public_noise_table,
+    read_noise_table,
 )
-from parity.judging.lending import find_lender
+from parity.judging.policy import WINDOW_FRACTION
 from parity.judging.schedule import DECAYED
 from parity.judging.window import make_window
 from parity.recipes import rounds_to_nearest
@@ -39,26 +39,26 @@ from server.errors import ConflictError, InvalidError
 from server.records import digest
 from training.spec import Arm, Data, JobSpec, Model, Schedule
 
-# Run floors on record: the reruns of earlier jobs as a table of groups, from which a job of the same family borrows.
+# Run-to-run noise on record: the reruns of earlier jobs as a table of groups, from which a job of the same family borrows.
 #
-# family: all of the specification but name, arms, seed, noise runs and the family that it names is equal, and the data and device class
+# family: all of the specification but name, arms, seed, short reruns and the family that it names is equal, and the data and device class
 #         that its runs recorded; its name holds a digest of that
 # group:  runs of one job with one recipe and seed, at least two, that were trained for it, and finished with a finite loss in the late
 #         window; a run with the fingerprint of an earlier one has the same curve and is left out
 # sd:     standard deviation over a group's runs of their mean loss in the window of a policy that states none, the last 20 % of the steps
 #
-# What groups lend is the judge's business (`parity.judging.floors`): at least 3 groups and 8 degrees of freedom of an arm's own class of
-# rounding. Runs of engine `external` lend nothing here, because nobody checks what their specification says of model and data.
+# What groups lend is the judge's business (`parity.judging.noise_table`): at least 3 groups and 8 degrees of freedom of an arm's own class
+# of rounding. Runs of engine `external` lend nothing here, because nobody checks what their specification says of model and data.
 #
-# A job of engine emulated whose model is small and whose rate decays borrows from reruns that ship with the judge (`floors.emulated`): of
-# the very specification of the demo before any on record, which hold fewer of them; else of other sizes, where the record lends nothing.
+# A job of engine emulated whose model is small and whose rate decays borrows from reruns that ship with the judge (`noise_table.emulated`):
+# of the very specification of the demo before any on record, which hold fewer of them; else of other sizes, where the record lends nothing.
 
 MOST_GROUPS = 100  # of a family, newest first
 VARIES = "replicate: the rounding's random numbers, and a nudge of the initial weights"
 _JOBS_READ = 5000
 _DIGITS = 8  # of the digests in a family's name
 _RECORDED = ("data_digest", "device_class")  # of a run's manifest
-_NOT_OF_THE_FAMILY = ("name", "baseline", "candidates", "seed", "noise", "family", "keep_checkpoints")
+_NOT_OF_THE_FAMILY = ("name", "baseline", "candidates", "seed", "short_reruns", "family", "keep_checkpoints")
 _READ_ONLY = ("validation_every", "statistics_every", "gradients_every")  # of a schedule: they change no weight
 # What examples/demo.yaml trains, but for what `_NOT_OF_THE_FAMILY` and `_READ_ONLY` leave out.
 DEMO_SPEC = JobSpec(
@@ -112,7 +112,7 @@ def _of_specification(job: Job) -> str:
     return f"{job.engine}-{job.spec['schedule']['steps']}-steps-{digest(_facts(job.spec))[:_DIGITS]}"
 
 
-def floors_on_record(session: Session, family: str | None = None, but: Collection[str] = ()) -> Floors:
+def noise_table_on_record(session: Session, family: str | None = None, but: Collection[str] = ()) -> NoiseTable:
     """The groups of all families on record, or of one, without those of some jobs: what `reruns_of` said when each job was judged."""
     on_record = Job.reruns_family.is_not(None) if family is None else Job.reruns_family == family
     statement = (
@@ -120,26 +120,26 @@ def floors_on_record(session: Session, family: str | None = None, but: Collectio
     )
     rows: dict[str, list[Row]] = {}
     for text in session.scalars(statement):
-        for row in read_floors(text or "").rows:
+        for row in read_noise_table(text or "").rows:
             if len(rows.setdefault(row["family"], [])) < MOST_GROUPS:
                 rows[row["family"]].append(row)
-    return Floors(tuple(row for name in sorted(rows) for row in rows[name]))
+    return NoiseTable(tuple(row for name in sorted(rows) for row in rows[name]))
 
 
-def reruns_of(session: Session, job: Job) -> Floors | None:
+def reruns_of(session: Session, job: Job) -> NoiseTable | None:
     """The groups of reruns that a job trained; None without any."""
     family = family_of(job)
     rows = tuple(_groups(session, job, family)) if family else ()
-    return Floors(rows) if rows else None
+    return NoiseTable(rows) if rows else None
 
 
-def keep_reruns(job: Job, reruns: Floors | None) -> None:
+def keep_reruns(job: Job, reruns: NoiseTable | None) -> None:
     """Put a job's groups of reruns on record, from which later jobs of their family borrow."""
     job.reruns = reruns.csv() if reruns else None
     job.reruns_family = family_in(reruns) if reruns else None  # a job's groups are all of its own family
 
 
-def lent_floors(session: Session, job: Job, family: str | None) -> Floors | None:
+def lent_noise_table(session: Session, job: Job, family: str | None) -> NoiseTable | None:
     """The groups of one family from which a job borrows that names none, if they lend to arms of any class of rounding; else None.
 
     They are those of `family`, the job's own on record, or ship with the judge. Not those of the job itself, nor of the jobs whose curves
@@ -149,15 +149,15 @@ def lent_floors(session: Session, job: Job, family: str | None) -> Floors | None
     if family is not None and shipped != DEMO:
         others = [run.reused_from for run in job.runs if run.reused_from] + list(job.controls or ())
         read_already = set(session.scalars(select(Run.job_id).where(Run.id.in_(others)))) | {job.id}
-        floors = floors_on_record(session, family, but=read_already)
-        if any(find_lender(floors, family, rounding).floor for rounding in ROUNDINGS):
-            return floors
-    return emulated_floors().only({shipped}) if shipped else None
+        noise_table = noise_table_on_record(session, family, but=read_already)
+        if any(find_lender(noise_table, family, rounding).floor for rounding in ROUNDINGS):
+            return noise_table
+    return emulated_noise_table().only({shipped}) if shipped else None
 
 
-def family_in(floors: Floors) -> str:
+def family_in(noise_table: NoiseTable) -> str:
     """The name of the one family whose groups a job borrows from."""
-    return floors.rows[0]["family"]
+    return noise_table.rows[0]["family"]
 
 
 def _groups(session: Session, job: Job, family: str) -> Iterator[Row]:
@@ -200,10 +200,10 @@ def _rounding(runs: Sequence[Run], recipe: str) -> str:
     return rounding_of(run.rounding for run in runs) or ("nearest" if rounds_to_nearest(recipe) else "")
 
 
-# Run floors that were imported: groups of reruns from a table that somebody else measured. Plain functions of a session.
+# Run-to-run noise that were imported: groups of reruns from a table that somebody else measured. Plain functions of a session.
 #
 # Nobody here has seen these runs, so a job borrows from them only if its specification names the family; what it borrows is fixed when it
-# is submitted. They are kept apart from the record (`floors`), which lends without being named.
+# is submitted. They are kept apart from the record (`noise_table`), which lends without being named.
 #
 # A table is imported whole or not at all. Each family of it must lend to some class of rounding, together with its groups that were
 # imported before; so a single group, reruns that are all equal bit for bit and any row that is not usable are refused. So is a name that
@@ -211,7 +211,7 @@ def _rounding(runs: Sequence[Run], recipe: str) -> str:
 # name. Can fail: a table whose figures are wrong, or that calls unlike set-ups one family. Its owner, source and licence are kept and
 # shown.
 
-MOST_IMPORTED_GROUPS = 1000  # of all families together: the page of run floors fits them all
+MOST_IMPORTED_GROUPS = 1000  # of all families together: the page of run-to-run noise fits them all
 _MOST_CELL = 1000  # characters
 _NUMBERS = ("runs", "mean_loss", "sd")
 
@@ -225,14 +225,14 @@ class Import:
     known_groups: int
 
 
-def import_floors(session: Session, table: str, family: str | None, who: str) -> Import:
+def import_noise_table(session: Session, table: str, family: str | None, who: str) -> Import:
     """Import the groups of a table (CSV), or those of one of its families; groups that were imported before change nothing.
 
     Raises InvalidError or ConflictError, with nothing imported.
     """
     rows = _chosen(_read(table), family)
-    hold_lock(session, "imported floors")
-    here = {(row["family"], row["group"]): row for row in imported_floors(session).rows}
+    hold_lock(session, "imported noise tables")
+    here = {(row["family"], row["group"]): row for row in imported_noise_tables(session).rows}
     _refuse_forged(session, rows)
     new: dict[tuple[str, str], Row] = {}
     for row in rows:
@@ -248,7 +248,7 @@ def import_floors(session: Session, table: str, family: str | None, who: str) ->
             f"{len(here):,} groups would be imported in all; expected at most {MOST_IMPORTED_GROUPS:,}: choose one with --family"
         )
     families = sorted({row["family"] for row in rows})
-    _refuse_useless(Floors(tuple(row for row in here.values() if row["family"] in families)))
+    _refuse_useless(NoiseTable(tuple(row for row in here.values() if row["family"] in families)))
     now = sessions.now(session)
     session.add_all(
         ImportedGroup(family=key[0], name=key[1], cells=dict(row), imported_by=who, imported_at=now) for key, row in new.items()
@@ -256,12 +256,12 @@ def import_floors(session: Session, table: str, family: str | None, who: str) ->
     return Import(families=families, new_groups=len(new), known_groups=len({(row["family"], row["group"]) for row in rows}) - len(new))
 
 
-def imported_floors(session: Session, family: str | None = None) -> Floors:
+def imported_noise_tables(session: Session, family: str | None = None) -> NoiseTable:
     """The imported groups of all families, or of one."""
     statement = select(ImportedGroup).order_by(ImportedGroup.family, ImportedGroup.name)
     if family is not None:
         statement = statement.where(ImportedGroup.family == family)
-    return Floors(tuple({column: group.cells[column] for column in COLUMNS} for group in session.scalars(statement)))
+    return NoiseTable(tuple({column: group.cells[column] for column in COLUMNS} for group in session.scalars(statement)))
 
 
 def imported_groups(session: Session, family: str) -> Mapping[str, ImportedGroup]:
@@ -269,48 +269,48 @@ def imported_groups(session: Session, family: str) -> Mapping[str, ImportedGroup
     return {group.name: group for group in session.scalars(select(ImportedGroup).where(ImportedGroup.family == family))}
 
 
-def named_floors(session: Session, family: str) -> Floors:
+def named_noise_table(session: Session, family: str) -> NoiseTable:
     """The groups of a family that a job names: imported, else public. InvalidError if neither has it.
 
     What jobs of this server measured is not looked at: a job of such a family borrows from it without naming it.
     """
-    floors = imported_floors(session, family)
-    if not floors.rows and (family == ANY_DECODER or family in public_floors().families):
-        floors = public_floors().only({family})
-    if not floors.rows:
+    noise_table = imported_noise_tables(session, family)
+    if not noise_table.rows and (family == ANY_DECODER or family in public_noise_table().families):
+        noise_table = public_noise_table().only({family})
+    if not noise_table.rows:
         known = session.scalar(select(func.count(ImportedGroup.family.distinct()))) or 0
         detail = (
-            f"job.family is {shown(family)}; expected one of the {known} imported families or of the public ones, which the page /floors "
-            "lists; `parity floors import FILE` imports a table"
+            f"job.family is {shown(family)}; expected one of the {known} imported families or of the public ones, which /noise-tables "
+            "lists; `parity noise import FILE` imports a table"
         )
         raise InvalidError.at("/job/family", detail)
-    return floors
+    return noise_table
 
 
-def _read(table: str) -> Floors:
+def _read(table: str) -> NoiseTable:
     try:
-        floors = read_floors(table)
-    except FloorsError as error:
+        noise_table = read_noise_table(table)
+    except NoiseTableError as error:
         raise InvalidError.at("/table", str(error)) from None
-    for number, row in enumerate(floors.rows, 1):
+    for number, row in enumerate(noise_table.rows, 1):
         for column, cell in row.items():
             if not cell.isprintable() or len(cell) > _MOST_CELL:
-                what = f"row {number} of the floors table has the {column} {shown(cell)}"
+                what = f"row {number} of the noise table has the {column} {shown(cell)}"
                 raise InvalidError.at("/table", f"{what}; expected at most {_MOST_CELL:,} printable characters")
-    return floors
+    return noise_table
 
 
-def _chosen(floors: Floors, family: str | None) -> list[Row]:
-    if family is not None and family not in floors.families:
-        raise InvalidError.at("/table", f"family is {shown(family)}; expected one of the {len(floors.families)} families of the table")
-    return [row for row in floors.rows if family in (None, row["family"])]
+def _chosen(noise_table: NoiseTable, family: str | None) -> list[Row]:
+    if family is not None and family not in noise_table.families:
+        raise InvalidError.at("/table", f"family is {shown(family)}; expected one of the {len(noise_table.families)} families of the table")
+    return [row for row in noise_table.rows if family in (None, row["family"])]
 
 
 def _refuse_forged(session: Session, rows: Iterable[Row]) -> None:
     """ConflictError for a name or for groups that are not the importer's to state."""
-    record = floors_on_record(session)
+    record = noise_table_on_record(session)
     measured = {_plain(row["family"]): row["family"] for row in record.rows}
-    public = {_plain(name): name for name in (*public_floors().families, *EMULATED, ANY_DECODER)}
+    public = {_plain(name): name for name in (*public_noise_table().families, *EMULATED, ANY_DECODER)}
     sources = {_numbers(row): row for row in record.rows}
     for row in rows:
         name = _plain(row["family"])
@@ -327,10 +327,10 @@ def _refuse_forged(session: Session, rows: Iterable[Row]) -> None:
             raise ConflictError(f"group {shown(row['group'])} of family {shown(row['family'])} has the figures of {what}: leave it out")
 
 
-def _refuse_useless(floors: Floors) -> None:
+def _refuse_useless(noise_table: NoiseTable) -> None:
     """InvalidError for a family that would lend to no class of rounding."""
-    for name, family in floors.families.items():
-        lenders = [find_lender(floors, name, rounding) for rounding in ROUNDINGS]
+    for name, family in noise_table.families.items():
+        lenders = [find_lender(noise_table, name, rounding) for rounding in ROUNDINGS]
         if all(lender.floor is None for lender in lenders):
             stated = {group.rounding for group in family.groups}
             reasons = [lender.refused for rounding, lender in zip(ROUNDINGS, lenders, strict=True) if rounding in stated]

@@ -1,4 +1,4 @@
-"""Write parity/judging/emulated.csv from our own reruns: `python -m tools.emulated_floors`.
+"""Write parity/judging/emulated.csv from our own reruns: `python -m tools.emulated_noise_table`.
 
 experiments/demo_floor.jsonl: runs of examples/demo.yaml by recipe, seed and replicate. The family DEMO has one group for each way of
 rounding, with the variance of one run that has a seed and a replicate of its own:
@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from parity.judging.criteria import WINDOW_FRACTION
-from parity.judging.floors import COLUMNS, DEMO, SMALL, TABLE
+from parity.judging.noise_table import COLUMNS, DEMO, SMALL, TABLE
+from parity.judging.policy import WINDOW_FRACTION
 from parity.recipes import rounds_to_nearest
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"

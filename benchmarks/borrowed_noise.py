@@ -1,4 +1,4 @@
-"""Checks F1 to F5 of benchmarks/calibration.py: run floors that are borrowed from a family of public reruns.
+"""Checks F1 to F5 of benchmarks/calibration.py: run-to-run noise that are borrowed from a family of public reruns.
 
 One run per arm, no within-pair error, losses as shares of the loss (level 1): gap ~ N(true gap, 2 sd_g^2) with the recorded sd of a group
 that the family did not see. Averages over groups weigh each by its runs.
@@ -13,9 +13,9 @@ from marks import Line, share
 from scipy.special import ndtr
 
 from parity.judging.curve import FloatArray
-from parity.judging.floors import FamilyFloor, RerunGroup, fit_family, public_floors
 from parity.judging.interval import Interval, interval
 from parity.judging.lending import Lender
+from parity.judging.noise_table import FamilyFloor, RerunGroup, fit_family, public_noise_table
 from parity.judging.run_floor import OwnRuns, Prior, borrow, own_spread, run_floor, run_term
 from parity.judging.window import StandardError
 
@@ -28,7 +28,7 @@ FACTORS = (0.5, 1.0, 2.0, 3.0, 5.0)
 
 def groups_of(family: str) -> tuple[RerunGroup, ...]:
     """The groups of a public family."""
-    return public_floors().families[family].groups
+    return public_noise_table().families[family].groups
 
 
 def pair(lender: Lender, runs: tuple[FloatArray, FloatArray], of_candidate: Lender | None = None) -> tuple[Interval, bool]:
@@ -42,8 +42,8 @@ def pair(lender: Lender, runs: tuple[FloatArray, FloatArray], of_candidate: Lend
         gap_runs=(len(runs[0]), len(runs[1])),
     )
     priors = borrow((ASSUMED, ASSUMED), (lender, of_candidate or lender), own, 1.0)
-    floors = [run_floor(prior, arm, [0] * len(arm)) for prior, arm in zip(priors, runs, strict=True)]
-    joined = interval(float(runs[1].mean() - runs[0].mean()), NO_WITHIN, run_term(floors[0], floors[1]))
+    noise_table = [run_floor(prior, arm, [0] * len(arm)) for prior, arm in zip(priors, runs, strict=True)]
+    joined = interval(float(runs[1].mean() - runs[0].mean()), NO_WITHIN, run_term(noise_table[0], noise_table[1]))
     return joined, priors[0].loan is not None and priors[0].loan.agreement.contradicted
 
 
@@ -131,7 +131,7 @@ def f3(_quick: bool) -> Iterator[Line]:
 
 
 def f4(quick: bool) -> Iterator[Line]:
-    """A pair whose run noise is a multiple of the family's; at 5 times and with 5 runs the conflict is named."""
+    """A pair whose run-to-run noise is a multiple of the family's; at 5 times and with 5 runs the conflict is named."""
     count = 500 if quick else 4000
     slack = 0.02 if quick else 0.0
     for family in (TRACK3, RECORDS):

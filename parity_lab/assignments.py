@@ -1,4 +1,4 @@
-"""Policies: which parts of a model keep the candidate's arithmetic, which switches are tried first, what a step costs, and exports."""
+"""Assignments: which parts of a model keep the candidate's arithmetic, which switches are tried first, what a step costs, and exports."""
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 from parity.structure import frozen
 from training.gemm_time import GB300, rate
 
-# Policies: which parts of a model keep the candidate's arithmetic, and which go back to something safer.
+# Assignments: which parts of a model keep the candidate's arithmetic, and which go back to something safer.
 #
 # A space has n switches, each with the override of a job file that takes its part back: places (blocks, projections, GEMMs in bf16 or
-# FP8), an ingredient (`switches` without a recipe), or the last part of a run (`from_step`). A policy has one bit for each switch:
+# FP8), an ingredient (`switches` without a recipe), or the last part of a run (`from_step`). An assignment has one bit for each switch:
 #
 #     1  the candidate's arithmetic      0  the switch's override holds           "11...1" is the candidate itself
 #
 # The assumption that can fail: with all switches at 0 the run computes what the baseline does, or something safer, so its gap counts as
 # 0. The switches of a space must cover everything that the candidate changes.
 
-Policy = str
+Assignment = str
 MOST_SWITCHES = 12
-"""4,096 policies, each of which is rated after every result."""
+"""4,096 assignments, each of which is rated after every result."""
 
 
 @frozen
@@ -45,7 +45,7 @@ class Switch:
 
 @frozen
 class Space:
-    """All policies of up to 12 switches."""
+    """All assignments of up to 12 switches."""
 
     switches: tuple[Switch, ...]
 
@@ -60,33 +60,33 @@ class Space:
         return len(self.switches)
 
     @property
-    def candidate(self) -> Policy:
-        """The policy that takes nothing back."""
+    def candidate(self) -> Assignment:
+        """The assignment that takes nothing back."""
         return "1" * self.size
 
-    def taken_back(self, policy: Policy) -> list[Switch]:
-        """The switches that a policy takes back. ValueError for one that does not have one bit for each switch."""
-        if len(policy) != self.size or set(policy) - {"0", "1"}:
-            raise ValueError(f"the policy is {policy!r}, expected {self.size} times 0 or 1")
-        return [switch for switch, bit in zip(self.switches, policy, strict=True) if bit == "0"]
+    def taken_back(self, assignment: Assignment) -> list[Switch]:
+        """The switches that an assignment takes back. ValueError for one that does not have one bit for each switch."""
+        if len(assignment) != self.size or set(assignment) - {"0", "1"}:
+            raise ValueError(f"the assignment is {assignment!r}, expected {self.size} times 0 or 1")
+        return [switch for switch, bit in zip(self.switches, assignment, strict=True) if bit == "0"]
 
-    def overrides(self, policy: Policy) -> list[dict[str, Any]]:
+    def overrides(self, assignment: Assignment) -> list[dict[str, Any]]:
         """The overrides of a job file, in the order in which they must stand: later ones win, so ingredients come before recipes."""
-        held = [each.override for each in self.taken_back(policy)]
+        held = [each.override for each in self.taken_back(assignment)]
         return [dict(each) for each in sorted(held, key=lambda override: ("recipe" in override, "from_step" in override))]
 
 
-def all_policies(size: int) -> tuple[Policy, ...]:
-    """The 2^size policies in the order of their numbers: policy i is i in binary."""
+def all_assignments(size: int) -> tuple[Assignment, ...]:
+    """The 2^size assignments in the order of their numbers: assignment i is i in binary."""
     return tuple(f"{number:0{size}b}" for number in range(2**size))
 
 
-def without(size: int, at: int) -> Policy:
+def without(size: int, at: int) -> Assignment:
     """The candidate with one switch taken back."""
     return "1" * at + "0" + "1" * (size - at - 1)
 
 
-def alone(size: int, at: int) -> Policy:
+def alone(size: int, at: int) -> Assignment:
     """The candidate's arithmetic in one switch alone."""
     return "0" * at + "1" + "0" * (size - at - 1)
 
@@ -97,8 +97,8 @@ def alone(size: int, at: int) -> Policy:
 #     box    blocks x projections x GEMMs: what one override reaches
 #
 # The clusters that the analysis named become boxes of their own. The other cells are cut into as many ranges of blocks as the limit of
-# switches allows, and each range into boxes. The boxes share no cell and together have every cell, so that a policy with all switches at
-# 0 restores everything, and a switch that stays at 1 is not taken back by another one.
+# switches allows, and each range into boxes. The boxes share no cell and together have every cell, so that an assignment with all switches
+# at 0 restores everything, and a switch that stays at 1 is not taken back by another one.
 #
 # Can fail: an analysis ranks causes at one checkpoint. A cause that it did not name is inside a switch of the rest, which is then taken
 # back as a whole.
@@ -191,7 +191,7 @@ def _grouped(names: Sequence[str], others: Sequence[str], pairs: Collection[tupl
     return groups
 
 
-# What other trainers need to be told to compute a policy, or why they cannot.
+# What other trainers need to be told to compute an assignment, or why they cannot.
 #
 # MaxText has one `quantization` for all layers. Transformer Engine takes a recipe for each module, by `te.autocast` around it; single
 # GEMMs of a module can only be left in bf16, by the feature DisableFP8GEMM of its debug tools.
@@ -205,9 +205,9 @@ _RECIPES: Mapping[str, str] = {
 
 
 def export_lines(candidate: str, overrides: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Lines for MaxText and for Transformer Engine: a candidate's recipe, and the overrides of the policy."""
+    """Lines for MaxText and for Transformer Engine: a candidate's recipe, and the overrides of the assignment."""
     if overrides:
-        yield "MaxText: cannot express this policy; its `quantization` holds for every layer alike"
+        yield "MaxText: cannot express this assignment; its `quantization` holds for every layer alike"
     else:
         yield f"MaxText: the candidate's own `quantization` ({candidate})"
     yield from _transformer_engine(candidate, overrides)
@@ -217,17 +217,17 @@ def _transformer_engine(candidate: str, overrides: Sequence[Mapping[str, Any]]) 
     places: dict[tuple[str, str, str], set[str]] = {}
     for each in overrides:
         if each.get("switches") or "recipe" not in each:
-            yield "Transformer Engine: cannot express this policy; its recipes have no switch for a part of a model"
+            yield "Transformer Engine: cannot express this assignment; its recipes have no switch for a part of a model"
             return
         where = (", ".join(map(str, each.get("blocks", ()))) or "all", ", ".join(each.get("projections", ())), each["recipe"])
         places.setdefault(where, set()).update(each.get("gemms") or GEMMS)
     unknown = next((name for name in (candidate, *(recipe for *_, recipe in places)) if name != "bf16" and name not in _RECIPES), None)
     if unknown is not None:
-        yield f"Transformer Engine: cannot express this policy; it has no recipe {unknown}"
+        yield f"Transformer Engine: cannot express this assignment; it has no recipe {unknown}"
         return
     split = next((where for where, gemms in places.items() if len(gemms) < len(GEMMS) and where[2] != "bf16"), None)
     if split is not None:
-        yield f"Transformer Engine: cannot express this policy; one module has one recipe, and GEMMs of {split[1]} would take two"
+        yield f"Transformer Engine: cannot express this assignment; one module has one recipe, and GEMMs of {split[1]} would take two"
         return
     yield f"Transformer Engine: te.autocast(recipe={_RECIPES.get(candidate, candidate)}), and in"
     for (blocks, projections, recipe), gemms in places.items():
@@ -238,7 +238,7 @@ def _transformer_engine(candidate: str, overrides: Sequence[Mapping[str, Any]]) 
         yield f"  blocks {blocks}, {projections}: {what}"
 
 
-# What a step of each policy takes, relative to the baseline: modelled from FLOPs, or from measured step times.
+# What a step of each assignment takes, relative to the baseline: modelled from FLOPs, or from measured step times.
 #
 # modelled   T(p) = other + sum over GEMMs and parts of the run of FLOPs / throughput of the format there
 # measured   T(p) = T(baseline) - sum over the switches at 1 of the seconds that each gains
@@ -247,8 +247,8 @@ def _transformer_engine(candidate: str, overrides: Sequence[Mapping[str, Any]]) 
 # as FP8 everywhere. Defaults: GEMMs at 1 : 2 : 6 in bf16 : FP8 : FP4, the dense peaks of a GB300 (1 : 2 : 4 on a GB200), and 1.73, the
 # highest speed of NVFP4 over FP8 training that NVIDIA reports (Llama 3.1 405B on GB300; 1.31 to 1.44 for its other three measurements).
 #
-# Can fail: the time of quantization itself is part of `other` and equal for all policies, so ingredients cost nothing here, and small
-# GEMMs do not reach peak ratios. Where step times of a few policies are known, use those.
+# Can fail: the time of quantization itself is part of `other` and equal for all assignments, so ingredients cost nothing here, and small
+# GEMMs do not reach peak ratios. Where step times of a few assignments are known, use those.
 #
 # Source: NVIDIA developer blog, "Train models faster with JAX and MaxText using NVFP4 on NVIDIA Blackwell"; peaks: arXiv 2509.25149.
 
@@ -268,7 +268,7 @@ class Shape:
 
 
 def modelled_times(space: Space, shape: Shape) -> NDArray[np.float64]:
-    """The time (2^n,) of a step of each policy, as a share of that of FP8 everywhere. ValueError for an unknown recipe."""
+    """The time (2^n,) of a step of each assignment, as a share of that of FP8 everywhere. ValueError for an unknown recipe."""
     places = [(block, name, gemm) for block in range(shape.n_layers) for name in shape.weights for gemm in GEMMS]
     whole = sum(shape.weights[name] for _, name, _ in places)
     slow, fast = whole / rate("fp8_current", shape.throughput), whole / rate(shape.recipe, shape.throughput)
@@ -282,18 +282,18 @@ def modelled_times(space: Space, shape: Shape) -> NDArray[np.float64]:
         alike[reached] = first, weight + shape.weights[place[1]]
     gemms = (
         sum(weight * _time(shape, place, overrides) for place, weight in alike.values())
-        for overrides in map(space.overrides, all_policies(space.size))
+        for overrides in map(space.overrides, all_assignments(space.size))
     )
     return (np.fromiter(gemms, np.float64) + other) / (slow + other)
 
 
 def measured_times(space: Space, baseline_seconds: float, gains: Mapping[str, float]) -> NDArray[np.float64]:
-    """The time (2^n,) of a step of each policy as a share of the baseline's, where each switch at 1 gains these seconds a step."""
+    """The time (2^n,) of a step of each assignment as a share of the baseline's, where each switch at 1 gains these seconds a step."""
     names = [switch.name for switch in space.switches]
     if set(gains) != set(names):
         raise ValueError(f"seconds gained are known of {sorted(gains)}, expected {sorted(names)}; time one step of each")
     own = np.array([gains[name] for name in names])
-    bits = np.array([[int(bit) for bit in policy] for policy in all_policies(space.size)])
+    bits = np.array([[int(bit) for bit in assignment] for assignment in all_assignments(space.size)])
     times: NDArray[np.float64] = 1.0 - bits @ own / baseline_seconds
     if not (times > 0.0).all():
         raise ValueError(f"the seconds gained add up to {own.sum():g}, expected less than the baseline's step, {baseline_seconds:g}")

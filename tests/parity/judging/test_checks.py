@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import parity
-from parity.judging.criteria import criteria_from_mapping
 from parity.judging.curve import Curve
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import Verdict
 from parity.report.text import render_markdown
 from parity.report.words import words
@@ -30,7 +30,7 @@ def equipped(run: Curve, norm: float = 1.0, validation: float = 0.0, seconds: fl
 
 
 @pytest.mark.parametrize(
-    ("gate", "changes", "code", "state"),
+    ("check", "changes", "code", "state"),
     [
         ("grad_norm", {"norm": 1.0}, "WITHIN_MARGIN", "pass"),
         ("grad_norm", {"norm": 1.3}, "GRAD_NORM_FAILS", "fail"),
@@ -44,17 +44,17 @@ def equipped(run: Curve, norm: float = 1.0, validation: float = 0.0, seconds: fl
     ],
 )
 def test_a_gate_decides_only_where_the_policy_names_it(
-    gate: str, changes: dict[str, float], code: str, state: str, make_run: MakeRun, judge_pair: JudgePair
+    check: str, changes: dict[str, float], code: str, state: str, make_run: MakeRun, judge_pair: JudgePair
 ) -> None:
     base, cand = equipped(make_run()), equipped(make_run(seed=2), **changes)
-    gated = judge_pair(base, cand, criteria_from_mapping({"schedule": "decayed", "margin": "1%", "gates": ["loss", gate]}))
+    gated = judge_pair(base, cand, policy_from_mapping({"schedule": "decayed", "margin": "1%", "checks": ["loss", check]}))
     assert (gated.codes[0], gated.verdict) == (code, state)
     assert words(gated.document()).verdict == state
-    advised = judge_pair(base, cand, criteria_from_mapping({"schedule": "decayed", "margin": "1%", "validation": "advise"}))
+    advised = judge_pair(base, cand, policy_from_mapping({"schedule": "decayed", "margin": "1%", "validation": "advise"}))
     assert advised.verdict == "pass"
-    roles = {check["name"]: check["role"] for check in gated.document()["checks"]}
-    assert roles.pop(gate) == "gate"
-    assert set(roles.values()) == {"advice"}
+    roles = {each["name"]: each["role"] for each in gated.document()["checks"]}
+    assert roles.pop(check) == "decides"
+    assert set(roles.values()) == {"advises"}
 
 
 def test_a_validation_gap_above_the_margin_blocks_a_pass_unless_the_policy_only_wants_advice(
@@ -88,7 +88,7 @@ def test_spikes_over_the_whole_run_decide_where_the_policy_names_them(
     baseline: range, candidate: range, code: str, make_run: MakeRun, judge_pair: JudgePair
 ) -> None:
     base, cand = spiking(make_run(), baseline), spiking(make_run(seed=2), candidate)
-    verdict = judge_pair(base, cand, criteria_from_mapping({"schedule": "decayed", "margin": "1%", "gates": ["loss", "spikes"]}))
+    verdict = judge_pair(base, cand, policy_from_mapping({"schedule": "decayed", "margin": "1%", "checks": ["loss", "spikes"]}))
     assert verdict.codes[0] == code
     counts = verdict.document()["run_spikes"]
     assert (counts["baseline"], counts["candidate"]) == (len(baseline), len(candidate))
@@ -96,22 +96,22 @@ def test_spikes_over_the_whole_run_decide_where_the_policy_names_them(
 
 
 def test_spikes_that_could_not_be_counted_leave_the_verdict_open(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    policy = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "gates": ["loss", "spikes"], "min_points": 20})
+    policy = policy_from_mapping({"schedule": "decayed", "margin": "1%", "checks": ["loss", "spikes"], "min_points": 20})
     short = [curve_from_arrays(run.steps[::15], run.loss[::15]) for run in (make_run(), make_run(seed=2))]
     verdict = judge_pair(short[0], short[1], policy, planned_steps=2000)
     assert verdict.codes[0] == "SPIKES_OPEN"
     assert "fewer than 200 common steps" in words(verdict.document()).interval
 
 
-@pytest.mark.parametrize("gate", ["grad_norm", "validation_loss", "net_speedup", "accuracy"])
-def test_a_gate_that_was_not_measured_leaves_the_verdict_open(gate: str, make_run: MakeRun, judge_pair: JudgePair) -> None:
-    policy = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "gates": ["loss", gate]})
+@pytest.mark.parametrize("check", ["grad_norm", "validation_loss", "net_speedup", "accuracy"])
+def test_a_check_that_was_not_measured_leaves_the_verdict_open(check: str, make_run: MakeRun, judge_pair: JudgePair) -> None:
+    policy = policy_from_mapping({"schedule": "decayed", "margin": "1%", "checks": ["loss", check]})
     verdict = judge_pair(make_run(), make_run(seed=2), policy)
-    assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", f"{gate.upper()}_OPEN")
+    assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", f"{check.upper()}_OPEN")
 
 
 def test_gates_never_save_a_fail(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    policy = criteria_from_mapping({"schedule": "decayed", "margin": "1%", "gates": ["loss", "net_speedup"]})
+    policy = policy_from_mapping({"schedule": "decayed", "margin": "1%", "checks": ["loss", "net_speedup"]})
     verdict = judge_pair(equipped(make_run()), equipped(make_run(seed=2, gap=0.1), seconds=0.1), policy)
     assert (verdict.verdict, verdict.codes[0]) == ("fail", "GAP_EXCEEDS_MARGIN")
 
@@ -138,9 +138,9 @@ def test_a_speedup_that_cannot_be_compared_leaves_the_gate_open(
     change: Callable[[Curve], Curve], words: str, make_run: MakeRun, judge_pair: JudgePair
 ) -> None:
     base, cand = equipped(make_run()), change(equipped(make_run(seed=2), seconds=0.1))
-    policy = criteria_from_mapping(
-        {"schedule": "decayed", "margin": "1%", "gates": ["loss", "net_speedup"], "may_differ": ["engine"]}
-        | {"baseline_run_floor": "0.09%", "candidate_run_floor": "0.09%"}
+    policy = policy_from_mapping(
+        {"schedule": "decayed", "margin": "1%", "checks": ["loss", "net_speedup"], "may_differ": ["engine"]}
+        | {"baseline_run_noise": "0.09%", "candidate_run_noise": "0.09%"}
     )
     verdict = judge_pair(base, cand, policy)
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "NET_SPEEDUP_OPEN")
