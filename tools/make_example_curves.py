@@ -2,21 +2,28 @@
 
 The runs are those of examples/demo.yaml with replicate 0, on another text and for 1,500 steps: one seed, so the arms read the same batches.
 About a minute per curve on one core. The losses are ours; the text they were trained on is this Python's standard library.
+`python -m tools.make_example_curves reruns` writes those of examples/curves/reruns from experiments/demo_floor.jsonl, without training.
 """
 
 import csv
+import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import yaml
 from pydantic import TypeAdapter
 
 from training.spec import JobSpec, RunSpec
 from training.trainer import loop
+from training.trainer.step import learning_rate, settings
 
 CHECKOUT = Path(__file__).parents[1]
 JOB = CHECKOUT / "examples" / "demo.yaml"
 FOLDER = CHECKOUT / "examples" / "curves"
+RECORD = CHECKOUT / "experiments" / "demo_floor.jsonl"
+SEED = 1  # one whose first pair cannot decide a margin of 0.5 %
 
 
 def runs() -> dict[str, RunSpec]:
@@ -28,15 +35,35 @@ def runs() -> dict[str, RunSpec]:
     return {arm.recipe: spec for arm, spec in job.runs() if spec.replicate == 0}
 
 
+def _rows(path: Path, rows: Iterable[tuple[object, ...]]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w", newline="") as file:
+        written = csv.writer(file, lineterminator="\n")
+        written.writerow(["step", "loss", "learning_rate"])
+        written.writerows(rows)
+
+
 def write(recipe: str, spec: RunSpec) -> None:
     """Train one run and write its steps, losses (nats per byte, six decimals) and learning rates."""
-    with (FOLDER / f"{recipe.removesuffix('_current')}.csv").open("w", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(["step", "loss", "learning_rate"])
-        rows.writerows((step.step, f"{step.lm_loss:.6f}", f"{step.learning_rate:.6g}") for step in loop.train(spec))
+    steps = ((step.step, f"{step.lm_loss:.6f}", f"{step.learning_rate:.6g}") for step in loop.train(spec))
+    _rows(FOLDER / f"{recipe.removesuffix('_current')}.csv", steps)
+
+
+def write_reruns() -> None:
+    """Two runs of FP8 and two of MXFP8 of one seed, as recorded; the learning rates are those of the demo's schedule."""
+    written = yaml.safe_load(JOB.read_text(encoding="utf-8"))["job"]
+    own = settings(TypeAdapter(JobSpec).validate_python(written).schedule)
+    for line in RECORD.read_text(encoding="utf-8").splitlines():
+        run = json.loads(line)
+        if run["seed"] == SEED and run["recipe"] in ("fp8_current", "mxfp8"):
+            rows = ((step, loss, f"{float(learning_rate(own, np.int32(step))):.6g}") for step, loss in enumerate(run["losses"]))
+            _rows(FOLDER / "reruns" / f"{run['recipe'].removesuffix('_current')}-{run['replicate']}.csv", rows)
 
 
 if __name__ == "__main__":
-    specs = runs()
-    for name in sys.argv[1:] or specs:
-        write(name, specs[name])
+    if sys.argv[1:] == ["reruns"]:
+        write_reruns()
+    else:
+        specs = runs()
+        for name in sys.argv[1:] or specs:
+            write(name, specs[name])

@@ -236,7 +236,8 @@ def compare(
     that the learning rate of all runs had decayed at their end, `start="loaded"` that they began with trained weights. Without
     `planned_steps` (or `assume_complete`) and recorded rates that decayed, or that statement, a gap is known as of a point only, and
     nothing passes. `looks` registers how often the question may be judged with runs added in between, `look` is this one; `candidates` is
-    how many are compared with this baseline, each by a call of its own: they share the error.
+    how many are compared with this baseline, each by a call of its own: they share the error. `names` are those
+    of the two arms, `layer_policy` names the layers that are quantized. `noise_table` is a CSV file in place of the public one.
 
     Raises TypeError for data of another kind, and ValueError (ReadError, PolicyError, ...) for what cannot be compared.
     """

@@ -1,7 +1,6 @@
 """`parity baseline …`, and what the other verbs say of a baseline that was not trained again, against a real server."""
 
 import json
-import re
 import shlex
 
 import jsonschema
@@ -17,6 +16,7 @@ from server.database import store
 from server.database.tables import Job
 from server.jobs.conclude import conclude
 from server.settings import CHECKOUT
+from tests.documentation import run_by
 from training.spec import JobSpec
 
 
@@ -131,9 +131,8 @@ def test_a_narrow_fail_against_a_named_baseline_asks_for_candidates_alone(parity
 
 
 def test_the_commands_and_files_of_the_page(parity, judged, database):
-    page = (CHECKOUT / "docs" / "baselines.md").read_text()
     ids = {name: judged({"mxfp8": 0.0}, verdict=False, rerun=rerun)[0] for rerun, name in enumerate(("JOB", "RERUNS", "OTHER"))}
-    lines = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+    lines = [line for block in run_by("docs/jobs.md", __file__) for line in block.commands]
     assert len(lines) == 6
     lines.append(lines.pop(4))  # the page ends a version before it speaks of controls
     for line in lines:
@@ -143,7 +142,8 @@ def test_the_commands_and_files_of_the_page(parity, judged, database):
         assert (code, bool(output)) == (0, True), (line, err)
     schema = job_file_schema()
     demo = yaml.safe_load((CHECKOUT / "examples" / "demo.yaml").read_text())
-    files = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    files = [yaml.safe_load(block.text) for block in run_by("docs/jobs.md", __file__, "yaml")]
+    assert len(files) == 3
     for content in files:
         jsonschema.validate(demo | content | {"job": demo["job"] | content.get("job", {})}, schema)
     TypeAdapter(JobSpec).validate_python(demo["job"] | files[-1]["job"])

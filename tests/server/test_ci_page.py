@@ -1,4 +1,4 @@
-"""Every command of docs/ci.md and of examples/ci runs as it stands there, against a real server."""
+"""Every command of docs/gate.md and of examples/ci runs as it stands there, against a real server."""
 
 import os
 import re
@@ -15,8 +15,9 @@ from parity.cli.gate_report import gate_rules_from_mapping
 from parity.cli.terminal import EXIT_CODES
 from server.api.service import job_file_schema
 from server.settings import CHECKOUT
+from tests.documentation import run_by
 
-PAGE = (CHECKOUT / "docs" / "ci.md").read_text()
+PAGE = (CHECKOUT / "docs" / "gate.md").read_text()
 EXAMPLES = CHECKOUT / "examples" / "ci"
 WORKFLOWS = [*sorted(EXAMPLES.glob("github*.yml")), *sorted((CHECKOUT / ".github" / "workflows").glob("*.yml"))]
 
@@ -43,20 +44,23 @@ def shell(served, judged, register, tmp_path):
 
 
 def test_the_commands_of_the_page(shell, tmp_path):
-    lines = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+    blocks = run_by("docs/gate.md", __file__)
+    lines = [line for block in blocks for line in block.commands]
     for arm in ("fp8", "nvfp4"):
         shutil.copy(CHECKOUT / "examples" / "curves" / f"{arm}.csv", tmp_path)
     # The nightly gate runs half a day after the others, not in the same second: here it is a second look.
     shell("sed -i 's/looks: 1/looks: 2/' parity.yaml")
-    outcomes = []
+    outcomes, printed = [], []
     for line in lines:
         # A real wait is not the page's point here.
         code, output = shell(line.replace("--timeout 20000", "--timeout 0.1"))
+        printed.append(" ".join(output.split()))
         outcomes.append(
             (code, (re.findall(r"^(?:NO VERDICT|NOTHING WAS JUDGED) \((\w+)\)|^(FAIL): ", output, re.MULTILINE) or [("", "")])[0])
         )
     waited, unrecorded = (5, ("timeout", "")), (0, ("unrecorded", ""))
-    assert outcomes == [waited, waited, unrecorded, waited, (0, ("", "")), (1, ("", "FAIL"))]
+    assert outcomes == [(0, ("", "")), (1, ("", "FAIL")), waited, waited, unrecorded, waited]
+    assert " ".join(blocks[0].output.split()) in printed[1]
     assert {path.name for path in tmp_path.glob("gate.*")} == {"gate.xml", "gate.json", "gate.md"}
 
 

@@ -1,8 +1,7 @@
 """Every code block of the documentation runs: here, in the test that its page or its marker names, or its marker says why it does not.
 
-A marker is a comment on the line above the fence: `<!-- run by tests/... -->` or `<!-- not run: the reason -->`. A fence without a language
-is output. Here, `parity` and `python -m server.tokens` run in this process against one server, Python by `exec`, and YAML is checked as a
-part of a job file.
+Here, `parity` and `python -m server.tokens` run in this process against one server, Python by `exec`, and YAML is checked as a part of a
+job file. Where the page shows an output, it is the one that was printed.
 """
 
 import io
@@ -13,7 +12,6 @@ import shutil
 import webbrowser
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import NamedTuple
 
 import jsonschema
 import numpy as np
@@ -28,62 +26,15 @@ from parity.cli.terminal import EXIT_CODES
 from server import tokens
 from server.api.service import job_file_schema
 from server.settings import CHECKOUT
+from tests.documentation import PAGES, blocks
 from training.spec import JobSpec
 
 CURVES = CHECKOUT / "examples" / "curves"
-PAGES = [
-    CHECKOUT / "README.md",
-    CHECKOUT / "CONTRIBUTING.md",
-    *sorted((CHECKOUT / "examples").glob("*/README.md")),
-    *sorted((CHECKOUT / "docs").rglob("*.md")),
-]
-# Pages of which one test runs every block.
-WHOLE = {
-    "docs/baselines.md": "tests/server/test_baseline_verbs.py",
-    "docs/ci.md": "tests/server/test_ci_page.py",
-    "docs/jobs.md": "tests/server/test_job_pages.py",
-    "docs/launchers.md": "tests/workers/commands/test_page.py",
-    "docs/planning.md": "tests/tools/test_planning_page.py",
-    "docs/public-verdicts.md": "tests/tools/test_public_verdicts.py",
-    "docs/python.md": "tests/test_python_page.py",
-    "docs/sign-off.md": "tests/server/test_job_pages.py",
-    "docs/tour.md": "tests/workers/test_tour.py",
-}
-# README.md has no room for markers: its blocks by their first word but one.
-README = {
-    "python3 -m venv": "run by tests/tools/test_public_verdicts.py",
-    "apt-get update": "not run: it is what CI runs, this test included",
-}
-_FENCE = re.compile(r"(?:^ *<!-- ((?:not run: |run by )[^\n]+?) -->\n+)?^( *)```(\w+)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 VERDICTS = {EXIT_CODES["pass"], EXIT_CODES["fail"], EXIT_CODES["inconclusive"]}
 
 
-class Block(NamedTuple):
-    """One code block: its page, its first line's number, its language, its text and its marker."""
-
-    page: str
-    line: int
-    language: str
-    text: str
-    marker: str
-
-
-def _blocks():
-    for path in PAGES:
-        page, text = path.relative_to(CHECKOUT).as_posix(), path.read_text(encoding="utf-8")
-        for match in _FENCE.finditer(text):
-            marker, indent, language, code = match.groups()
-            code = re.sub(f"^{indent}", "", code, flags=re.MULTILINE)
-            if page == "README.md":
-                marker = next((how for start, how in README.items() if code.startswith(start)), None)
-            elif page in WHOLE:
-                marker = f"run by {WHOLE[page]}"
-            yield Block(page, text[: match.start(4)].count("\n") + 1, language, code, marker or "")
-
-
-BLOCKS = list(_blocks())
+BLOCKS = [block for path in PAGES for block in blocks(path.relative_to(CHECKOUT).as_posix())]
 RUN_HERE = [block for block in BLOCKS if not block.marker]
-_each = pytest.mark.parametrize("block", RUN_HERE, ids=lambda block: f"{block.page}:{block.line}")
 
 
 def test_a_marker_names_a_test_that_reads_the_page_or_a_reason():
@@ -113,6 +64,9 @@ def files(tmp_path_factory):
     steps, loss, rate = np.loadtxt(CURVES / "nvfp4.csv", delimiter=",", skiprows=1, unpack=True)
     pq.write_table(pa.table({"step": steps.astype(int), "train/ce": loss, "learning_rate": rate}), folder / "nvfp4.parquet")
     shutil.copy(CHECKOUT / "examples" / "public" / "llama31-8b" / "curves.csv", folder / "runs.csv")
+    shutil.copy(CHECKOUT / "examples" / "public" / "quest-sizes" / "runs.csv", folder / "sizes.csv")
+    (folder / "reruns").symlink_to(CURVES / "reruns")
+    (folder / "examples").symlink_to(CHECKOUT / "examples")
     method = (CHECKOUT / "docs" / "method.md").read_text("utf-8")
     for name in ("fp8", "nvfp4"):
         steps = np.loadtxt(CURVES / f"{name}.csv", delimiter=",", skiprows=1, usecols=(0, 1)).tolist()
@@ -123,8 +77,10 @@ def files(tmp_path_factory):
 
 @pytest.fixture
 def shell(files, served, database, monkeypatch, capsys):
-    """A function that runs one command of a page in this process; its exit code and what it printed."""
+    """A function that runs one command of a page in this process; its exit code, what it printed, and what it said aside."""
     monkeypatch.chdir(files)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("PARITY_URL", served)
     monkeypatch.setenv("PARITY_DATABASE_URL", database.url)
     monkeypatch.setattr(webbrowser, "open", lambda _: True)
@@ -139,11 +95,11 @@ def shell(files, served, database, monkeypatch, capsys):
                 tokens.main(["list"])
                 cells = capsys.readouterr().out.splitlines()[-1].split()
                 words = [{"ID": cells[0], "PRINCIPAL": cells[1]}.get(word, word) for word in words]
-            return tokens.main(words[3:]), "".join(capsys.readouterr())
+            return tokens.main(words[3:]), *capsys.readouterr()
         assert words[0] == "parity", line
         with pytest.raises(SystemExit) as ended:
             cli.main(words[1:])
-        return ended.value.code, "".join(capsys.readouterr())
+        return ended.value.code, *capsys.readouterr()
 
     return run
 
@@ -151,11 +107,16 @@ def shell(files, served, database, monkeypatch, capsys):
 def test_commands(shell):
     for block in RUN_HERE:
         if block.language == "sh":
-            for line in block.text.replace("\\\n", " ").splitlines():
-                code, output = shell(line)
+            printed = ""
+            for line in block.commands:
+                code, out, err = shell(line)
+                printed += out
                 expected = VERDICTS if line.startswith("parity compare") else {0}
-                assert code in expected, (block.page, line, output)
-                assert not {"FAMILY_UNUSED", "INCOMPLETE"} & set(re.findall(r"\b[A-Z_]{4,}\b", output)), (block.page, line, output)
+                assert code in expected, (block.page, line, out, err)
+                found = set(re.findall(r"\b[A-Z_]{4,}\b", out + err))
+                assert not {"FAMILY_UNUSED", "INCOMPLETE"} & found, (block.page, line, out, err)
+                assert "cannot pass" not in err, (block.page, line, err)
+            assert not block.output or block.shows(printed), (block.page, block.text, printed)
 
 
 def test_python(files, served, monkeypatch):
@@ -167,6 +128,7 @@ def test_python(files, served, monkeypatch):
             with redirect_stdout(io.StringIO()) as output:
                 exec(compile(block.text, f"{block.page}:{block.line}", "exec"), {})  # noqa: S102
             assert output.getvalue(), block.page
+            assert not block.output or block.shows(output.getvalue()), (block.page, output.getvalue())
 
 
 def _merged(base, changes):

@@ -1,7 +1,6 @@
-"""Every line of docs/jobs.md and docs/sign-off.md, against one server with a record."""
+"""Lines of docs/jobs.md, and the sign-off of docs/gate.md, against one server with a record."""
 
 import json
-import re
 import shlex
 import time
 
@@ -13,13 +12,7 @@ from parity import cli
 from server import tokens
 from server.api.service import job_file_schema
 from server.database.tables import Baseline, Job
-from server.settings import CHECKOUT
-
-DOCS = CHECKOUT / "docs"
-
-
-def _blocks(page, language):
-    return re.findall(rf"^```{language}\n(.*?)^```$", (DOCS / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
+from tests.documentation import run_by
 
 
 @pytest.fixture
@@ -45,7 +38,7 @@ def run(tmp_path, served, database, judged, register, monkeypatch, capsys):
                 row.baseline_id = "b1"
         time.sleep(0.002)
     (tmp_path / "parity.yaml").write_text(yaml.safe_dump(request | {"tags": ["nightly"]}))
-    (tmp_path / "change.yaml").write_text(_blocks("jobs.md", "yaml")[1])
+    (tmp_path / "change.yaml").write_text(run_by("docs/jobs.md", __file__, "yaml")[1].text)
 
     def line(text):
         words = [{"JOB": jobs[-1]}.get(word, word) for word in shlex.split(text, comments=True)]
@@ -58,14 +51,14 @@ def run(tmp_path, served, database, judged, register, monkeypatch, capsys):
     return line
 
 
-@pytest.mark.parametrize("page", ["jobs.md", "sign-off.md"])
+@pytest.mark.parametrize("page", ["docs/jobs.md", "docs/gate.md"])
 def test_every_line_of_the_page_runs(run, page):
     outputs = {}
-    for block in _blocks(page, "sh"):
-        for line in block.splitlines():
+    for block in run_by(page, __file__):
+        for line in block.commands:
             code, outputs[line.partition("#")[0].strip()] = run(line)
             assert code == 0, (line, outputs)
-    if page == "sign-off.md":
+    if page == "docs/gate.md":
         assert outputs["parity gate parity.yaml"].startswith(
             "ACCEPTED, NOT A PASS: this machine signed off the inconclusive verdict on nvfp4"
         )
@@ -74,7 +67,7 @@ def test_every_line_of_the_page_runs(run, page):
 
 
 def test_the_job_file_of_the_page_is_one():
-    block, change = _blocks("jobs.md", "yaml")
+    block, change = (each.text for each in run_by("docs/jobs.md", __file__, "yaml"))
     jobs = {"job": {"name": "a", "baseline": {"recipe": "bf16"}, "candidates": [{"recipe": "nvfp4"}]}, "policy": {"margin": "1 %"}}
     jsonschema.validate(jobs | yaml.safe_load(block), job_file_schema())
     whole = yaml.safe_load(change)

@@ -1,7 +1,6 @@
 """`parity why` against a real server: the cost first, then the answer; what cannot be explained is one line."""
 
 import json
-import re
 import shlex
 import threading
 import time
@@ -14,7 +13,7 @@ from server.database.tables import Job
 from server.errors import NotFoundError
 from server.jobs.conclude import conclude
 from server.jobs.lifecycle import cancel_job
-from server.settings import CHECKOUT
+from tests.documentation import run_by
 from tests.server.analyses import make_explained, measured
 
 NAMED = "0.down.wgrad"
@@ -56,7 +55,7 @@ def test_the_plan_comes_first_and_the_answer_last(parity, database):
     job_id = make_explained(database)
     code, out, _ = parity("why", job_id, "--plan")
     assert code == 0
-    assert "cost: about 4,257 steps to find one unit" in out
+    assert "cost: about 4,257 steps to find one GEMM" in out
     code, out, err = parity("why", job_id)  # nobody to ask
     assert (code, out) == (2, "")
     assert "add --yes" in err
@@ -84,9 +83,7 @@ def test_the_plan_comes_first_and_the_answer_last(parity, database):
 
 
 def test_every_line_of_the_page(parity, database):
-    """docs/why.md"""
-    page = (CHECKOUT / "docs" / "why.md").read_text("utf-8")
-    block, _by_ablations = re.findall(r"^```sh\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    (block,) = run_by("docs/explain.md", __file__)
     job_id = make_explained(database, name="nvfp4")
 
     def answer(analysis):
@@ -94,7 +91,7 @@ def test_every_line_of_the_page(parity, database):
         conclude(database, analysis)
 
     thread = when_queued(database, job_id, answer)
-    for line in block.splitlines():
+    for line in block.commands:
         words = [job_id if word == "JOB" else word for word in shlex.split(line, comments=True)]
         assert parity(*words[1:], "--yes")[0] == 0, line
     thread.join()

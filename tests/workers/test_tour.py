@@ -1,4 +1,4 @@
-"""docs/tour.md: every command of it, in the order of the page, on a copy of the checkout whose demo is a tiny model."""
+"""docs/tutorial-service.md: each of its commands in the order of the page, on a copy of the checkout whose demo is a tiny model."""
 
 import os
 import re
@@ -12,14 +12,16 @@ import pytest
 import yaml
 
 from server.settings import CHECKOUT
+from tests.documentation import run_by
 
-PAGE = (CHECKOUT / "docs" / "tour.md").read_text()
+PAGE = "docs/tutorial-service.md"
 FOLDERS = ("ci", "examples", "migrations", "parity", "parity_lab", "server", "training", "workers")
 FILES = (".npmrc", "Makefile", "alembic.ini", "package-lock.json", "pyproject.toml", "locks/standalone.lock")
 TINY = {
     "  model:": "  model: {d_model: 32, n_layers: 1, n_heads: 1, n_kv_heads: 1, d_ff: 32}",
     "  data:": "  data: {sequence_length: 32, batch_size: 2}",
     "  schedule:": "  schedule: {steps: 200, warmup_steps: 10}",
+    "  keep_checkpoints:": "  keep_checkpoints: [120]",
     "  baseline:": "  baseline: {recipe: fp8_current}",
     "    - {recipe: nvfp4": "    - {recipe: nvfp4}",
     "  margin:": "  margin: 20 %",
@@ -49,21 +51,15 @@ def checkout(tmp_path_factory):
 
 
 @pytest.fixture
-def environment(tmp_path):
-    """That of a user with a port of their own, an identity for Git and an empty repository."""
+def environment():
+    """That of a user with a port of their own and an identity for Git."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    origin = tmp_path / "origin.git"
-    subprocess.run(["git", "init", "--quiet", "--bare", str(origin)], check=True)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PARITY_", "GITHUB_", "GIT_")) and name != "CI"}
-    own = {"PARITY_PORT": str(port), "PARITY_URL": f"http://127.0.0.1:{port}", "PARITY_FLUSH_SECONDS": "0.2", "ORIGIN": str(origin)}
+    own = {"PARITY_PORT": str(port), "PARITY_URL": f"http://127.0.0.1:{port}", "PARITY_FLUSH_SECONDS": "0.2"}
     identity = {f"GIT_{who}_{what}": "n" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     return kept | own | identity | {"NO_COLOR": "1", "COLUMNS": "80"}
-
-
-def _blocks() -> list[list[str]]:
-    return [block.splitlines() for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)]
 
 
 def _outputs(lines: list[str], folder: Path, environment: dict[str, str]) -> list[tuple[str, int, str]]:
@@ -83,8 +79,22 @@ def _submit_a_job_with_a_long_name(checkout: Path, environment: dict[str, str]) 
     subprocess.run([".venv/bin/parity", "submit", "long.yaml"], cwd=checkout, env=environment, check=True, capture_output=True)
 
 
+def _workflow(repository: Path, environment: dict[str, str]) -> int:
+    """The exit code of the copied workflow's gate, run in the repository of the page as for a pull request without a label."""
+    _, revision, gate = yaml.safe_load((repository / ".github" / "workflows" / "parity.yml").read_text())["jobs"]["gate"]["steps"]
+    github = environment | {"GITHUB_OUTPUT": "outputs.txt"}
+    subprocess.run(["bash", "-e", "-c", revision["run"]], cwd=repository, env=github, check=True)
+    tree = re.fullmatch(r"tree=([0-9a-f]{40})\n", (repository / "outputs.txt").read_text()).group(1)
+    options = gate["with"]["options"].split("||")[-1].split("'")[1]
+    assert options == "--timeout 20000", "a pull request that fails is to be stopped"
+    words = ["parity", "gate", "parity.yaml", "--revision", tree, "--timeout", "120"]
+    bin_ = repository.parent / "parity" / ".venv" / "bin"
+    found = environment | {"PATH": f"{bin_}:{environment['PATH']}"}
+    return subprocess.run(words, cwd=repository, env=found, check=False, capture_output=True, timeout=200).returncode
+
+
 def test_the_tour(checkout, environment):
-    (demo,), *rest = _blocks()
+    (demo,), *rest = (block.commands for block in run_by(PAGE, __file__))
     assert demo == "make demo"
     with subprocess.Popen(
         demo.split(), cwd=checkout, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
@@ -98,6 +108,8 @@ def test_the_tour(checkout, environment):
             _submit_a_job_with_a_long_name(checkout, environment)
             lines = [line.replace("parity gate", "parity gate --timeout 120") for block in rest for line in block]
             results = _outputs(lines, checkout, environment)
+            repository = checkout.parent / "my-model"
+            stopped = _workflow(repository, environment)
         finally:
             os.killpg(serving.pid, signal.SIGINT)
             serving.wait(30)
@@ -112,7 +124,8 @@ def test_the_tour(checkout, environment):
     assert {codes[line] for line in judged} <= {0, 1, 3}, results
     assert {code for line, code in codes.items() if line not in judged} == {0}, results
     output = "".join(text for _, _, text in results)
-    assert (checkout / "report.html").read_text().startswith("<!doctype html>")
+    (plan,) = (text for line, _, text in results if line.startswith("parity why"))
+    assert re.search(r"at step 120 of 1 run of the baseline", plan), "the demo keeps no checkpoint"
     assert "demo-fp8@1: fp8_current (engine emulated), 1 run of job j" in output
     first, again, nvfp4 = (text for line, _, text in results if line.startswith("parity gate"))
     assert "mxfp8" in first
@@ -120,12 +133,6 @@ def test_the_tour(checkout, environment):
     assert "nvfp4" in nvfp4
     assert re.search(r"### parity: (pass|fail|inconclusive)", output)
     assert "reused: fp8_current replicate 0: trained as run" in output
-    repository = checkout.parent / "my-model"
     assert yaml.safe_load((repository / "parity.yaml").read_text())["baseline"] == {"name": "demo-fp8"}
-    _, revision, gate = yaml.safe_load((repository / ".github" / "workflows" / "parity.yml").read_text())["jobs"]["gate"]["steps"]
-    github = environment | {"GITHUB_OUTPUT": "outputs.txt"}
-    subprocess.run(["bash", "-e", "-c", revision["run"]], cwd=repository, env=github, check=True)
-    assert re.fullmatch(r"tree=[0-9a-f]{40}\n", (repository / "outputs.txt").read_text())
-    assert "--advisory" not in gate["with"]["options"], "a pull request that fails is to be stopped"
-    branches = subprocess.run(["git", "branch", "--list"], cwd=environment["ORIGIN"], check=True, capture_output=True, text=True).stdout
-    assert branches.split() in (["*", "main", "nvfp4"], ["main", "nvfp4"])
+    assert (repository / "gate.xml").read_text().startswith("<?xml")
+    assert stopped == {line: code for line, code, _ in results if "--junit" in line}.popitem()[1], "the workflow answers as the gate did"

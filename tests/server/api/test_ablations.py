@@ -1,7 +1,6 @@
 """The parts of a gap from ablation runs, on the record: of any engine, over REST, on the command line and on a page."""
 
 import json
-import re
 import shlex
 
 import pytest
@@ -10,7 +9,7 @@ from parity import cli
 from parity_lab.server.analyses import ablations_document, late_loss
 from server.database.tables import Job, Run
 from server.errors import ConflictError, InvalidError
-from server.settings import CHECKOUT
+from tests.documentation import run_by
 from tests.server.analyses import make_ablated
 
 
@@ -139,9 +138,8 @@ def test_the_command_prints_the_parts_and_queues_nothing(parity, database):
 
 
 def test_the_line_of_the_page(parity, database):
-    """docs/why.md"""
-    page = (CHECKOUT / "docs" / "why.md").read_text("utf-8")
-    _by_forks, line = re.findall(r"^```sh\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    (block,) = run_by("docs/explain.md", __file__)
+    (line,) = block.commands
     job_id = make_ablated(database)
     words = [job_id if word == "JOB" else word for word in shlex.split(line)]
     code, out, _ = parity(*words[1:])

@@ -137,7 +137,7 @@ def test_what_is_wrong_in_the_file_is_named(tmp_path, line):
 
 
 def test_the_file_of_the_page_is_read(tmp_path):
-    page = (CHECKOUT / "docs" / "ci.md").read_text(encoding="utf-8")
+    page = (CHECKOUT / "docs" / "gate.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "p.toml").write_text(text)
     assert read_rules(tmp_path / "p.toml")["team/model"].launcher == "loop"

@@ -42,7 +42,7 @@ class TestNotBuilt:
         answer = api.get("/docs/")
         assert answer.status_code == 200
         assert "make docs" in answer.text
-        assert api.get("/docs/tour/").status_code == 404
+        assert api.get("/docs/tutorial-service/").status_code == 404
 
     def test_they_appear_without_a_restart(self, api, site):
         site.mkdir()
@@ -51,7 +51,8 @@ class TestNotBuilt:
 
 
 def test_every_kind_of_page_is_there(api):
-    for page in ("", "tour/", "cli/", "rest/", "python-api/", "design/judge/", "glossary/", "CONTRIBUTING/", "examples/demo.yaml/"):
+    pages = ("tutorial-service/", "cli/", "rest/", "python-api/", "design/judge/", "glossary/", "CONTRIBUTING/", "examples/demo.yaml/")
+    for page in ("", *pages):
         assert api.get(f"/docs/{page}").status_code == 200, page
     missing = api.get("/docs/nothing/")
     assert missing.status_code == 404
