@@ -174,7 +174,7 @@ def submit_analysis(
         name=f"why: {own.name} of {job.name}"[:200],
         baseline=replace(whole.baseline, replicates=1),
         candidates=(replace(own, replicates=1),),
-        noise=None,
+        short_reruns=None,
         family=None,
         keep_checkpoints=(),
     )

@@ -403,7 +403,7 @@ def job_of(search: Search, setup: SearchSetup, tried: Sequence[Assignment], repl
         name=f"{tried[0]} of {search.base.name}"[:200],
         baseline=replace(whole.baseline, replicates=replicates),
         candidates=tuple(assignment_arm(own, setup.space, assignment, replicates) for assignment in tried),
-        noise=None,
+        short_reruns=None,
         keep_checkpoints=(),
     )
 
