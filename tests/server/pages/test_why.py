@@ -38,7 +38,7 @@ def test_an_analysis_without_a_guilty_unit_says_so(page: Page, database):
     measured(database, analysis, {})
     conclude(database, analysis)
     page.goto(f"/jobs/{analysis}/why")
-    expect(page.locator(".headline")).to_contain_text("No unit is named")
+    expect(page.locator(".headline")).to_contain_text("No GEMM is named")
     expect(page.locator("#main")).to_contain_text("--fork-steps")
 
 
