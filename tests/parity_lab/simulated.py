@@ -11,7 +11,7 @@ SD = 0.001
 
 
 def setup_of(**changes):
-    values = {"gemms": UNITS, "ingredients": ("rht",), "parents": ("r0", "r1", "r2"), "fork_step": 600, "run_steps": 1000}
+    values = {"units": UNITS, "ingredients": ("rht",), "parents": ("r0", "r1", "r2"), "fork_step": 600, "run_steps": 1000}
     return make_setup(**values | changes)
 
 

@@ -197,7 +197,7 @@ def test_a_second_look_beyond_the_largest_cost_is_not_taken_and_the_answer_says_
     assert [len(each["gemms"]) for each in whole["named"]] == [len(UNITS)]
     assert (whole["stopped"], whole["untested"]) == (True, [])
     assert any(line.startswith("stopped: ") for line in answer_lines(plan_of(setup), whole))
-    assert any(line.startswith("  units: ") for line in answer_lines(plan_of(setup), whole))
+    assert any(line.startswith("  GEMMs: ") for line in answer_lines(plan_of(setup), whole))
 
 
 def plan_of(setup):

@@ -130,7 +130,7 @@ def test_what_was_asked_for_anyway_is_planned(database, explained):
         assert plan.smallest_effect > 0
     delayed = explained(baseline="fp8_delayed")
     with database.read() as session:
-        assert len(plan_analysis(session, delayed, WhyRequest(against="bf16")).setup["gemms"]) == 9
+        assert len(plan_analysis(session, delayed, WhyRequest(against="bf16")).setup["units"]) == 9
 
 
 def test_a_job_that_is_open_or_has_no_analysis_says_so(database, make_job):

@@ -38,7 +38,7 @@ def test_an_analysis_without_a_guilty_unit_says_so(page: Page, database):
     measured(database, analysis, {})
     conclude(database, analysis)
     page.goto(f"/jobs/{analysis}/why")
-    expect(page.locator(".headline")).to_contain_text("No unit is named")
+    expect(page.locator(".headline")).to_contain_text("No GEMM is named")
     expect(page.locator("#main")).to_contain_text("--fork-steps")
 
 
@@ -50,7 +50,7 @@ def test_the_units_of_a_named_group_are_listed(page: Page, database):
     measured(database, analysis, dict.fromkeys(group, 0.0006))
     conclude(database, analysis)
     page.goto(f"/jobs/{analysis}/why")
-    units = page.locator("details", has=page.get_by_text("The 3 units of"))
+    units = page.locator("details", has=page.get_by_text("The 3 GEMMs of"))
     units.locator("summary").click()
     for name in group:
         expect(units.locator("p")).to_contain_text(name)
