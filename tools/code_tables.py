@@ -89,10 +89,6 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "the job has trained and could not be judged yet, mostly because the database was away; it is tried again by itself",
         "nothing, if it passes; else the message says what the server's operator has to repair",
     ),
-    "LAUNCHER": (
-        "the launcher's variables are missing, contradict each other, or do not fit the job",
-        "compare the message with [runs on a cluster](operate.md#runs-on-a-cluster)",
-    ),
     "LAUNCHER_REFUSED": (
         "the file of launchers is wrong, the launcher cannot start its program, or it trains without the commit's files",
         "read the message; the operator corrects the file ([launchers](launchers.md))",
@@ -228,6 +224,10 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "WORKER_CRASHED": (
         "the training process or its worker died; after `PARITY_MAX_ATTEMPTS` attempts the run fails",
         "the message has the end of the log; out of memory on the host is the usual cause",
+    ),
+    "WRAPPER": (
+        "the variables of the wrapper, such as `srun`, are missing, contradict each other, or do not fit the job",
+        "compare the message with [runs on a cluster](operate.md#runs-on-a-cluster)",
     ),
 }
 # What to do about each type of a refused request.

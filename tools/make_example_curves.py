@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
+import jax.numpy as jnp
 import yaml
 from pydantic import TypeAdapter
 
@@ -56,7 +56,7 @@ def write_reruns() -> None:
     for line in RECORD.read_text(encoding="utf-8").splitlines():
         run = json.loads(line)
         if run["seed"] == SEED and run["recipe"] in ("fp8_current", "mxfp8"):
-            rows = ((step, loss, f"{float(learning_rate(own, np.int32(step))):.6g}") for step, loss in enumerate(run["losses"]))
+            rows = ((step, loss, f"{float(learning_rate(own, jnp.int32(step))):.6g}") for step, loss in enumerate(run["losses"]))
             _rows(FOLDER / "reruns" / f"{run['recipe'].removesuffix('_current')}-{run['replicate']}.csv", rows)
 
 
