@@ -111,7 +111,12 @@ def write_run(database: Database, run: str, loss: np.ndarray, *, trains: bool = 
             columns = {"lm_loss": loss[part], "grad_norm": 1.0 + 0.1 * np.abs(loss[part]), "step_seconds": np.full(len(at), 0.5)}
             store.append(session, run, "train", 1, at, columns)
         row = session.get_one(Run, run)
-        row.state, row.epoch, row.steps_done, row.manifest = "running" if trains else "finished", 1, steps, {"device_class": "bench"}
+        row.state, row.attempt_number, row.steps_done, row.manifest = (
+            "running" if trains else "finished",
+            1,
+            steps,
+            {"device_class": "bench"},
+        )
         row.job.status = "running"
 
 

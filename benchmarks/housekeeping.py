@@ -84,7 +84,7 @@ def fill(database: Database, jobs: int, spec: JobSpec = _WAITING) -> None:
             rows[Job].append(job | {"id": job_id, "status": "running" if running else "queued"})
             names = {arm["id"]: new_id("a") for arm in arms}
             rows[Arm] += [arm | {"id": names[arm["id"]], "job_id": job_id} for arm in arms]
-            state = {"state": "running", "epoch": 1, "steps_done": 100, "lease_expires_at": now + 1e6} if running else {}
+            state = {"state": "running", "attempt_number": 1, "steps_done": 100, "lease_expires_at": now + 1e6} if running else {}
             rows[Run] += [
                 run | {"id": new_id("r"), "job_id": job_id, "arm_id": names[run["arm_id"]], **state, "created_at": now + index}
                 for run in runs
@@ -239,7 +239,7 @@ def large_job(database: Database) -> str:
             for first in range(0, _STEPS, store.SEALED_STEPS):
                 part = {name: values[first : first + store.SEALED_STEPS] for name, values in columns.items()}
                 store.append(session, run.id, "train", 1, np.arange(first, first + len(part["loss"])), part)
-            run.state, run.epoch, run.steps_done, run.manifest = "finished", 1, _STEPS, {"device_class": "cpu"}
+            run.state, run.attempt_number, run.steps_done, run.manifest = "finished", 1, _STEPS, {"device_class": "cpu"}
         return job.id
 
 

@@ -135,17 +135,17 @@ def append(address: str, database: Database, token: str, steps: int, posts: int,
         run = submit_job(session, spec(steps * (posts + 1), engine="external"), POLICY).runs[0].id
     route = f"{address}/api/v1/runs/{run}"
     with httpx2.Client(headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http:
-        epoch = http.post(f"{route}:attach", json={"manifest": {"device_class": "bench"}}).raise_for_status().json()["epoch"]
+        attempt_number = http.post(f"{route}:attach", json={"manifest": {"device_class": "bench"}}).raise_for_status().json()["attempt"]
 
         def post(number: int) -> None:
             at = np.arange(number * steps, (number + 1) * steps)
             if binary:
                 body = np.stack([at, *(at + 0.1 * column for column in range(len(NAMES)))]).astype("<f8").tobytes()
                 sent = {"content": body, "headers": {"Content-Type": "application/octet-stream"}}
-                answer = http.post(f"{route}/steps", params={"epoch": epoch, "names": ",".join(("step", *NAMES))}, **sent)
+                answer = http.post(f"{route}/steps", params={"attempt": attempt_number, "names": ",".join(("step", *NAMES))}, **sent)
             else:
                 columns = {name: (at + 0.1 * column).tolist() for column, name in enumerate(NAMES)}
-                answer = http.post(f"{route}/steps", params={"epoch": epoch}, json={"steps": at.tolist(), "columns": columns})
+                answer = http.post(f"{route}/steps", params={"attempt": attempt_number}, json={"steps": at.tolist(), "columns": columns})
             answer.raise_for_status()
 
         post(0)
@@ -261,7 +261,7 @@ def reading(folder: Path, url: str) -> None:
                     columns = {name: rng.normal(2, 0.1, len(at)).astype(np.float32).astype(np.float64) for name in ("lm_loss", *NAMES[:11])}
                     store.append(session, run, "train", 1, at, columns)
                 row = session.get_one(Run, run)
-                row.state, row.epoch, row.steps_done = "finished", 1, count
+                row.state, row.attempt_number, row.steps_done = "finished", 1, count
         with httpx2.Client(base_url=f"{address}/api/v1", headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http:
 
             def buckets() -> None:
@@ -374,11 +374,11 @@ def cost(url: str) -> None:
     with database.write() as session:
         job = submit_job(session, demo, POLICY)
         row = job.runs[0]
-        row.state, row.epoch, row.lease_expires_at = "running", 1, time.time() + 3600
+        row.state, row.attempt_number, row.lease_expires_at = "running", 1, time.time() + 3600
         session.flush()
         begin_attempt(session, row.id, 1, None)
         token = tokens.issue(session, row.id, 1)
-        held = Claim(run_id=row.id, job_id=job.id, arm="baseline", epoch=1, token=token, spec=run, steps=row.length)
+        held = Claim(run_id=row.id, job_id=job.id, arm="baseline", attempt_number=1, token=token, spec=run, steps=row.length)
     recorder = Recorder(database, held, 3600.0)
     a_second = max(1, round(1 / training))
     spent = time.process_time()

@@ -30,7 +30,7 @@ class Damage:
 
     run_id: str
     kind: str
-    epoch: int
+    attempt_number: int
     first_step: int
     what: str
     remedies: tuple[str, ...]
@@ -62,11 +62,11 @@ def check(database: Database) -> Iterator[Checked]:
 def _check_run(session: Session, run_id: str) -> Checked:
     own = (Chunk.run_id == run_id,)
     unchecked = session.scalar(select(func.count()).where(*own, Chunk.checksum.is_(None))) or 0
-    keys = session.execute(select(Chunk.kind, Chunk.epoch, Chunk.first_step, Chunk.last_step).where(*own)).all()
+    keys = session.execute(select(Chunk.kind, Chunk.attempt_number, Chunk.first_step, Chunk.last_step).where(*own)).all()
     limits: dict[str, dict[int, float]] = {kind: store.superseded_from(session, run_id, kind) for kind, *_ in keys}
     damage = []
-    for kind, epoch, first, last in sorted((key.kind, key.epoch, key.first_step, key.last_step) for key in keys):
-        piece = store.Piece(epoch=epoch, first_step=first, last_step=max(first, last), count=1)
+    for kind, attempt_number, first, last in sorted((key.kind, key.attempt_number, key.first_step, key.last_step) for key in keys):
+        piece = store.Piece(attempt_number=attempt_number, first_step=first, last_step=max(first, last), count=1)
         try:
             store.load(session, run_id, kind, [piece])
         except SQLAlchemyError:
@@ -74,12 +74,12 @@ def _check_run(session: Session, run_id: str) -> Checked:
         except DamagedError as error:
             what = error.detail
         except Exception as error:  # noqa: BLE001 (without a checksum, damage may be anything that cannot be unpacked)
-            what = f"run {run_id}, {kind}, attempt {epoch}, the chunk from step {first}: it cannot be unpacked ({error!r:.200})"
+            what = f"run {run_id}, {kind}, attempt {attempt_number}, the chunk from step {first}: it cannot be unpacked ({error!r:.200})"
         else:
             continue
-        is_replaced = first >= limits[kind].get(epoch, -1)
+        is_replaced = first >= limits[kind].get(attempt_number, -1)
         remedies = ("nobody reads it any more: a newer attempt replaced these steps",) if is_replaced else _remedies(session, run_id)
-        damage.append(Damage(run_id=run_id, kind=kind, epoch=epoch, first_step=first, what=what, remedies=remedies))
+        damage.append(Damage(run_id=run_id, kind=kind, attempt_number=attempt_number, first_step=first, what=what, remedies=remedies))
     return Checked(chunks=len(keys), unchecked=unchecked, damage=tuple(damage))
 
 

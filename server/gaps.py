@@ -40,11 +40,11 @@ Extents = Mapping[str, Mapping[int, store.Range]]
 def extents(session: Session, job: Job) -> Extents:
     """What is recorded of each curve of a job's arms; a curve without a step is left out."""
     curves = {store.curve_of(session, run.id) for arm in job.arms for run in begun_runs(arm)}
-    query = select(Chunk.run_id, Chunk.epoch, func.min(Chunk.first_step), func.max(Chunk.last_step), func.sum(Chunk.count))
-    rows = session.execute(query.where(Chunk.run_id.in_(curves), Chunk.kind == "train").group_by(Chunk.run_id, Chunk.epoch))
+    query = select(Chunk.run_id, Chunk.attempt_number, func.min(Chunk.first_step), func.max(Chunk.last_step), func.sum(Chunk.count))
+    rows = session.execute(query.where(Chunk.run_id.in_(curves), Chunk.kind == "train").group_by(Chunk.run_id, Chunk.attempt_number))
     recorded: dict[str, dict[int, store.Range]] = {}
-    for curve, epoch, first, last, count in rows:
-        recorded.setdefault(curve, {})[epoch] = store.Range(first_step=first, last_step=last, count=int(count))
+    for curve, attempt_number, first, last, count in rows:
+        recorded.setdefault(curve, {})[attempt_number] = store.Range(first_step=first, last_step=last, count=int(count))
     return recorded
 
 
@@ -53,7 +53,7 @@ def identity(job: Job) -> Hashable:
     has_ended = job.status in JOB_ENDED
     runs = [
         # After a run's end only retention changes its message, when it deletes the curve.
-        (run.id, run.reused_from, run.epoch, run.state, run.rounding, run.message if has_ended else None)
+        (run.id, run.reused_from, run.attempt_number, run.state, run.rounding, run.message if has_ended else None)
         for arm in job.arms
         for run in begun_runs(arm)
     ]

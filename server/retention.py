@@ -206,10 +206,10 @@ def others(database: Database, cutoff: float, now: float) -> Iterator[Batch]:
 
 # SQLite has one writer at a time: it writes 50 chunks of 4,096 steps x 11 columns in tenths of a second.
 CHUNKS_AT_ONCE = 50
-CHUNK_KEY = (Chunk.run_id, Chunk.kind, Chunk.epoch, Chunk.first_step)
+CHUNK_KEY = (Chunk.run_id, Chunk.kind, Chunk.attempt_number, Chunk.first_step)
 Key = tuple[str, str, int, int]
 
-_COLUMN_KEY = (ChunkColumn.run_id, ChunkColumn.kind, ChunkColumn.epoch, ChunkColumn.first_step)
+_COLUMN_KEY = (ChunkColumn.run_id, ChunkColumn.kind, ChunkColumn.attempt_number, ChunkColumn.first_step)
 _SETTING = "PARITY_RETENTION_DAYS"
 _USER = aliased(Run)
 _REPLACED = "a newer attempt of the run has recorded the same steps"
@@ -254,9 +254,11 @@ def _unneeded(cutoff: float) -> Select[str, str]:
 
 def _with_several_attempts(cutoff: float) -> Select[str]:
     """The runs in which an attempt may have replaced steps of another."""
-    ended = select(Run.id).join(Job, Run.job_id == Job.id).where(Job.status.in_(JOB_ENDED), Job.finished_at < cutoff, Run.epoch > 1)
-    epochs = select(func.count(Chunk.epoch.distinct())).where(Chunk.run_id == Run.id).scalar_subquery()
-    return ended.where(epochs > 1).order_by(Run.id)
+    ended = (
+        select(Run.id).join(Job, Run.job_id == Job.id).where(Job.status.in_(JOB_ENDED), Job.finished_at < cutoff, Run.attempt_number > 1)
+    )
+    attempts = select(func.count(Chunk.attempt_number.distinct())).where(Chunk.run_id == Run.id).scalar_subquery()
+    return ended.where(attempts > 1).order_by(Run.id)
 
 
 def _drop(what: Kind, run_id: str, cutoff: float, keys: Sequence[Key], session: Session) -> int:
@@ -301,9 +303,9 @@ def _parts_of_runs(database: Database, run_id: str, what: Kind) -> list[tuple[Se
 def _superseded(session: Session, run_id: str) -> ColumnElement[bool]:
     """The chunks of a run whose steps are all replaced by newer attempts."""
     conditions = [
-        and_(Chunk.kind == kind, Chunk.epoch == epoch, Chunk.first_step >= limit)
+        and_(Chunk.kind == kind, Chunk.attempt_number == attempt_number, Chunk.first_step >= limit)
         for kind in session.scalars(select(Chunk.kind).where(Chunk.run_id == run_id).distinct()).all()
-        for epoch, limit in store.superseded_from(session, run_id, kind).items()
+        for attempt_number, limit in store.superseded_from(session, run_id, kind).items()
         if limit < math.inf
     ]
     return or_(false(), *conditions)

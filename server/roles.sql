@@ -11,7 +11,7 @@ grant usage on schema public to :api, :worker;
 grant select, update (status, code, message, device_class, threads, early_stop, event_sequence, noise_table, reruns, worst_gap, started_at,
     finished_at, judging_by, judging_until, judge_tries, judge_after, reruns_family, answer) on jobs to :api, :worker;
 grant insert, update (gate_groups, look, look_candidates, spec, config_hash, is_open, looked_at) on jobs to :api;
-grant select, update (state, code, message, epoch, crashes, worker_id, lease_expires_at, fingerprint, manifest, rounding, reused_from,
+grant select, update (state, code, message, attempt_number, crashes, worker_id, lease_expires_at, fingerprint, manifest, rounding, reused_from,
     kept_checkpoints, steps_done, last_loss, recorded_at, steps_per_second, started_at, finished_at) on runs to :api, :worker;
 grant insert, update (planned_steps, asked_by) on runs to :api;
 grant select on arms to :api, :worker;

@@ -458,7 +458,7 @@ def recorded(owner_database: Database) -> Recorded:
                 }
                 if len(at):
                     store.append(session, run.id, "train", 1, at, columns)
-                run.state, run.epoch, run.steps_done = state, 1, len(at)  # type: ignore[assignment]
+                run.state, run.attempt_number, run.steps_done = state, 1, len(at)  # type: ignore[assignment]
                 run.last_loss = repr(float(loss[-1])) if len(at) else None
                 run.manifest = {"engine": "maxtext", "data_digest": "d", "device_class": "cpu"}
             if state == "running":

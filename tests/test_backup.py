@@ -171,7 +171,7 @@ def test_attempts_from_before_a_restore_leave_no_gap(database, backup, worker):
     with database.write() as session:
         lease.give_back(session, session.get_one(Run, held.run_id), "lost", attempt="lost", max_attempts=3)
     second = _claim(database, worker)
-    assert (second.run_id, second.epoch, second.steps_done) == (held.run_id, 2, recorded)
+    assert (second.run_id, second.attempt_number, second.steps_done) == (held.run_id, 2, recorded)
     newer = Recorder(database, second, 1000.0)
     recorder._database = newer._database = copy
     _record_more(recorder, newer, recorded)
@@ -179,7 +179,7 @@ def test_attempts_from_before_a_restore_leave_no_gap(database, backup, worker):
     with copy.write() as session:
         session.get_one(Run, held.run_id).lease_expires_at = 0.0
     again = _given_back_and_claimed(copy, worker)
-    assert again.epoch == second.epoch
+    assert again.attempt_number == second.attempt_number
     with pytest.raises(LeaseLostError):
         _record(newer, [recorded])
     resumed = Recorder(copy, again, 1000.0)

@@ -116,9 +116,9 @@ def token_allows(session: Session, job: Job) -> bool:
 
 # Claims, leases and the fence: a worker's operations on the run that it holds.
 #
-# A claim gives a run to one worker for as long as its lease is renewed. Each claim raises the run's epoch and makes a run token. Every
+# A claim gives a run to one worker for as long as its lease is renewed. Each claim begins an attempt and makes a run token. Every
 # write of a worker checks both in the same transaction, so a worker that was declared dead and wakes up cannot write, and neither can
-# another one that only knows the run and its epoch.
+# another one that only knows the run and its attempt_number.
 
 BASELINE_DIFFERS = "BASELINE_DIFFERS"
 _FORGIVEN = 20
@@ -143,7 +143,7 @@ class Claim:
     run_id: str
     job_id: str
     arm: str
-    epoch: int
+    attempt_number: int
     token: str = field(repr=False)
     spec: RunSpec
     steps: int
@@ -191,17 +191,17 @@ def _claim(session: Session, worker: Worker, run: Run, lease_seconds: float) -> 
     if refused is not None:
         lifecycle.fail(session, run, code="RECIPE_REFUSED", message=f"worker {worker.name} cannot train an override of this arm: {refused}")
         return None
-    trained = _seconds_trained(session, run.id) if run.epoch else 0.0
+    trained = _seconds_trained(session, run.id) if run.attempt_number else 0.0
     further = job.look is not None and job.look > 1
-    epoch = lifecycle.claim(session, run, worker, lease_seconds)
-    if epoch is None:
+    attempt_number = lifecycle.claim(session, run, worker, lease_seconds)
+    if attempt_number is None:
         return None
     return Claim(
         run_id=run.id,
         job_id=job.id,
         arm=run.arm.name,
-        epoch=epoch,
-        token=tokens.issue(session, run.id, epoch),
+        attempt_number=attempt_number,
+        token=tokens.issue(session, run.id, attempt_number),
         spec=spec,
         steps=run.length,
         steps_done=run.steps_done,
@@ -229,7 +229,7 @@ def renew(
 
     This locks the run's row, so all writes in the same transaction are fenced. `recorded`: the transaction records training steps.
     """
-    still = (Run.id == held.run_id, Run.epoch == held.epoch, Run.state == "running", _has_its_token(held), *conditions)
+    still = (Run.id == held.run_id, Run.attempt_number == held.attempt_number, Run.state == "running", _has_its_token(held), *conditions)
     held_still, now = update(Run).where(*still), sessions.now_in(session)
     if recorded:
         columns["recorded_at"] = now
@@ -284,7 +284,7 @@ def give_back(session: Session, run: Run, why: str, *, attempt: lifecycle.Broken
     if attempt == "released":
         return "queued" if lifecycle.requeue(session, run, attempt=attempt, code=None, message=why) else None
     crashes = run.crashes + 1
-    code, message = "WORKER_CRASHED", f"{why} (attempt {run.epoch}, {crashes} of {max_attempts} crashes)"
+    code, message = "WORKER_CRASHED", f"{why} (attempt {run.attempt_number}, {crashes} of {max_attempts} crashes)"
     if crashes < max_attempts:
         again = lifecycle.requeue(session, run, attempt=attempt, code=code, message=message, crashes=crashes)
         return "queued" if again else None
@@ -299,7 +299,7 @@ def forgive(session: Session, held: Claim) -> None:
     its attempts are forgiven; and one that has failed stays so.
     """
     run = session.get_one(Run, held.run_id, with_for_update=True, populate_existing=True)
-    attempt = session.get(Attempt, (held.run_id, held.epoch))
+    attempt = session.get(Attempt, (held.run_id, held.attempt_number))
     if attempt is None or attempt.state != "lost" or run.state in RUN_ENDED or run.crashes == 0:
         return
     lost = session.scalar(select(func.count()).where(Attempt.run_id == held.run_id, Attempt.state == "lost")) or 0
@@ -323,7 +323,7 @@ def _held_run(session: Session, held: Claim) -> Run:
 
 def is_held(session: Session, run: Run, held: Claim) -> bool:
     """Whether this claim is the newest attempt of the run."""
-    return run.epoch == held.epoch and bool(session.scalar(select(_has_its_token(held))))
+    return run.attempt_number == held.attempt_number and bool(session.scalar(select(_has_its_token(held))))
 
 
 def _has_its_token(held: Claim) -> ColumnElement[bool]:
@@ -331,8 +331,8 @@ def _has_its_token(held: Claim) -> ColumnElement[bool]:
 
 
 def _attempt_of(held: Claim) -> tuple[ColumnElement[bool], ...]:
-    return Attempt.run_id == held.run_id, Attempt.epoch == held.epoch
+    return Attempt.run_id == held.run_id, Attempt.attempt_number == held.attempt_number
 
 
 def _lost(held: Claim) -> LeaseLostError:
-    return LeaseLostError(f"attempt {held.epoch} no longer holds run {held.run_id}, or the record was restored from an older copy")
+    return LeaseLostError(f"attempt {held.attempt_number} no longer holds run {held.run_id}, or the record was restored from an older copy")

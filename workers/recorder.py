@@ -88,7 +88,9 @@ class Recorder:
                 last_loss=repr(float(train["lm_loss"][-1])),
                 steps_per_second=speed,
             )
-            store.append_all(session, [chunk for kind, table in tables for chunk in store.cut(held.run_id, kind, held.epoch, table)])
+            store.append_all(
+                session, [chunk for kind, table in tables for chunk in store.cut(held.run_id, kind, held.attempt_number, table)]
+            )
             if not self._begun:
                 lease.note(session, held, first_step=first)
         self._steps, self._reports, self._begun = [], [], True
@@ -107,7 +109,7 @@ class Recorder:
         columns = {name: np.array([value], np.float64) for name, value in values.items()}
         with self._database.write() as session:
             lease.renew(session, held, self._lease_seconds)
-            store.append(session, held.run_id, kind, held.epoch, np.array([step], np.int64), columns)
+            store.append(session, held.run_id, kind, held.attempt_number, np.array([step], np.int64), columns)
 
     def seal(self) -> None:
         """Merge the small chunks of the attempt, about one per second, into large ones."""
@@ -118,7 +120,7 @@ class Recorder:
         with self._database.write() as session:
             lease.renew(session, self._held, self._lease_seconds)
             for kind in KINDS:
-                store.seal(session, self._held.run_id, kind, self._held.epoch, steps)
+                store.seal(session, self._held.run_id, kind, self._held.attempt_number, steps)
         self._small = 0
 
     def _tables(self) -> Iterator[tuple[str, store.Columns]]:

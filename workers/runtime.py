@@ -127,7 +127,7 @@ class LiveWatch:
 
 def _progress() -> Select[str, int, int]:
     """How many steps and attempts the training runs of each job have, all together: either changes with every recorded step."""
-    return select(Run.job_id, func.sum(Run.steps_done), func.sum(Run.epoch)).where(Run.state == "running").group_by(Run.job_id)
+    return select(Run.job_id, func.sum(Run.steps_done), func.sum(Run.attempt_number)).where(Run.state == "running").group_by(Run.job_id)
 
 
 # A running worker: registered with its device, with a thread for each slot, for heartbeats and for housekeeping.
@@ -220,7 +220,7 @@ class Runtime:
             held = lease.claim(session, self._worker, self._settings.lease_seconds)
         if held is None:
             return False
-        with logs.bound(worker=self._worker.id, job=held.job_id, run=held.run_id, attempt=held.epoch):
+        with logs.bound(worker=self._worker.id, job=held.job_id, run=held.run_id, attempt=held.attempt_number):
             refusal = supervisor.refusal(supervisor.in_force(self._settings), held.spec)
             if refusal is None:
                 supervisor.train(self._settings, self._database, held, slot, self._stopping)

@@ -114,10 +114,10 @@ def train(settings: Settings, database: Database, held: Claim, slot: Slot, stopp
 def sweep(settings: Settings, database: Database) -> None:
     """Remove the folders of launchers' trainers whose attempt is over: their worker was killed."""
     for folder in sorted((settings.state_dir / "commands").glob("r*-*")):
-        run_id, _, epoch = folder.name.rpartition("-")
+        run_id, _, attempt_number = folder.name.rpartition("-")
         with database.read() as session:
             run = session.get(Run, run_id)
-            is_over = run is None or run.state != "running" or str(run.epoch) != epoch
+            is_over = run is None or run.state != "running" or str(run.attempt_number) != attempt_number
         if is_over:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -133,12 +133,12 @@ class Supervisor:
         self._recorder = Recorder(database, held, settings.lease_seconds)
         self._results = Results(database, held, settings.lease_seconds)
         self._checkpoints = settings.checkpoints / held.run_id
-        self._attempt = (settings.state_dir / "commands").resolve() / f"{held.run_id}-{held.epoch}"
+        self._attempt = (settings.state_dir / "commands").resolve() / f"{held.run_id}-{held.attempt_number}"
 
     def train(self, slot: Slot) -> None:
         """Start the training process in a slot and follow it to its end."""
         settings, held = self._settings, self._held
-        log_path = settings.state_dir / "logs" / "runs" / f"{held.run_id}-{held.epoch}.log"
+        log_path = settings.state_dir / "logs" / "runs" / f"{held.run_id}-{held.attempt_number}.log"
         log_path.parent.mkdir(parents=True, exist_ok=True)
         with training_process.started(settings, self._request(slot), environment(settings, slot), log_path) as process:
             if not self._follow(process):
@@ -163,7 +163,7 @@ class Supervisor:
             "checkpoints": self._checkpoint_request(),
             "measure": held.measure,
             "silence_seconds": settings.silence_seconds,
-            "artifacts": str(settings.artifacts / f"{held.run_id}-{held.epoch}"),
+            "artifacts": str(settings.artifacts / f"{held.run_id}-{held.attempt_number}"),
             "profile_steps": settings.profile_steps,
         }
 

@@ -145,10 +145,10 @@ def resend(
             )
             print(f"parity: {path}: {kept}", file=sys.stderr)
         else:
-            sent.append({"run": run, "spool": str(path), "attempt": delivery.epoch, "unreadable_lines": delivery.unreadable})
+            sent.append({"run": run, "spool": str(path), "attempt": delivery.attempt_number, "unreadable_lines": delivery.unreadable})
             if not at.as_json:
                 lost = f", but {delivery.unreadable} lines could not be read" if delivery.unreadable else ""
-                print(f"{run} {path} sent as attempt {delivery.epoch}{lost}")
+                print(f"{run} {path} sent as attempt {delivery.attempt_number}{lost}")
     if not tried:
         print(f"parity: {_nothing_to_send(paths)}", file=sys.stderr)
     if at.as_json:
@@ -323,8 +323,8 @@ def fail(
     with at.client() as client:
         known = client.run(run)
         manifest = {name: value for name, value in (known["manifest"] or {}).items() if name != "engine"}
-        epoch = known["epoch"] if known["state"] == "running" else client.attach(run, manifest)["epoch"]
-        ended = client.finish(run, epoch, "failed", reason)
+        attempt_number = known["attempt"] if known["state"] == "running" else client.attach(run, manifest)["attempt"]
+        ended = client.finish(run, attempt_number, "failed", reason)
     return at.show(ended, [f"{run} {ended['state']}"])
 
 

@@ -229,7 +229,7 @@ class Client:
         key: str | None = None,
         rounding: str | None = None,
     ) -> Document:
-        """Begin an attempt of a run of engine external; the run, whose `epoch` goes with all that is sent, and its `token`.
+        """Begin an attempt of a run of engine external; the run, whose `attempt` goes with all that is sent, and its `token`.
 
         With the `key` of an attach whose answer was lost it is that attempt with another token, unless a newer trainer has attached. An
         earlier server returns no token.
@@ -239,7 +239,7 @@ class Client:
         return self._post(f"runs/{run_id}:attach", body, headers=_idempotent(key))
 
     def append(
-        self, run_id: str, epoch: int, kind: str, names: Sequence[str], table: NDArray[np.float64], token: str | None = None
+        self, run_id: str, attempt_number: int, kind: str, names: Sequence[str], table: NDArray[np.float64], token: str | None = None
     ) -> Document:
         """Record a batch of steps; table is (len(names), n), its first row the steps. Sending it again changes nothing.
 
@@ -247,14 +247,14 @@ class Client:
         """
         return self._post(
             f"runs/{run_id}/steps",
-            params={"epoch": epoch, "kind": kind, "names": ",".join(names)},
+            params={"attempt": attempt_number, "kind": kind, "names": ",".join(names)},
             content=np.ascontiguousarray(table, "<f8").tobytes(),
             headers={"Content-Type": "application/octet-stream"} | _bearer(token),
         )
 
-    def finish(self, run_id: str, epoch: int, outcome: str, message: str | None = None, token: str | None = None) -> Document:
+    def finish(self, run_id: str, attempt_number: int, outcome: str, message: str | None = None, token: str | None = None) -> Document:
         """Say how an attempt ended: `finished`, `failed`, or `broke_off` (another attach goes on). `token` as in `append`."""
-        body = {"epoch": epoch, "outcome": outcome, "message": message and _sendable(message)}
+        body = {"attempt": attempt_number, "outcome": outcome, "message": message and _sendable(message)}
         return self._post(f"runs/{run_id}:finish", body, headers=_bearer(token))
 
     def ready(self) -> bool:

@@ -285,7 +285,7 @@ class Recorder:
         except (ClientError, SpoolError) as error:
             refusal = delivery.set_aside(error)
             if is_ours:
-                if delivery.epoch is not None or not self._about.get("project"):
+                if delivery.attempt_number is not None or not self._about.get("project"):
                     self._refused.set()  # nobody will want what follows; a project's run can still be named with --as-run
                 self._give_up(refusal)
             else:

@@ -8,7 +8,7 @@ What a training script logged, on disk until the server has it: one file an atte
 
 `run` is null where no run was named; the server makes that of a `project` (with `arm`, `seed` and others). Lines are only ever
 added, so a process that is killed leaves whole lines and at most one torn one at the end, which is not read. A second file records how
-much the server has: the run, the attempt's epoch, its token and a byte offset. Files survive the process, not a power cut.
+much the server has: the run, the attempt's number, its token and a byte offset. Files survive the process, not a power cut.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class SpoolError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """How far the server has a spool: the run, epoch and token of its attempt (None before it attached) and the bytes that were taken."""
+    """How far the server has a spool: the run, number and token of its attempt (None before it attached) and the bytes that were taken."""
 
     path: Path
     run: str | None = None
-    epoch: int | None = None
+    attempt_number: int | None = None
     offset: int = 0
     token: str | None = field(default=None, repr=False)
 
@@ -60,13 +60,19 @@ class Progress:
         path = spool.with_suffix(".sent")
         try:
             saved = json.loads(path.read_text(encoding="utf-8"))
-            return cls(path=path, run=saved.get("run"), epoch=saved["epoch"], offset=int(saved["offset"]), token=saved.get("token"))
+            return cls(
+                path=path,
+                run=saved.get("run"),
+                attempt_number=saved["attempt_number"],
+                offset=int(saved["offset"]),
+                token=saved.get("token"),
+            )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return cls(path=path)
 
     def save(self) -> None:
         """Remember, so that a reader never sees half of it."""
-        write_whole(self.path, json.dumps(picked(self, "run", "epoch", "offset", "token")))
+        write_whole(self.path, json.dumps(picked(self, "run", "attempt_number", "offset", "token")))
 
 
 @frozen
@@ -189,18 +195,18 @@ def remove(path: Path) -> None:
     path.with_suffix(".sent").unlink(missing_ok=True)
 
 
-def last_epoch(folder: Path, run: str) -> int:
+def last_attempt(folder: Path, run: str) -> int:
     """The newest attempt of a run that was made from this folder; 0 before the first."""
     try:
-        return int((folder / f"epoch-{run}").read_text(encoding="utf-8"))
+        return int((folder / f"attempt-{run}").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return 0
 
 
-def remember_epoch(folder: Path, run: str, epoch: int) -> None:
+def remember_attempt(folder: Path, run: str, attempt_number: int) -> None:
     """Remember an attempt of a run that was made from this folder."""
-    if epoch > last_epoch(folder, run):
-        write_whole(folder / f"epoch-{run}", str(epoch))
+    if attempt_number > last_attempt(folder, run):
+        write_whole(folder / f"attempt-{run}", str(attempt_number))
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -254,7 +260,7 @@ class Delivery:
     @property
     def sent_to(self) -> str | None:
         """The run that has the steps; None before the first attach."""
-        return None if self._header is None or self._progress.epoch is None else self.run
+        return None if self._header is None or self._progress.attempt_number is None else self.run
 
     @property
     def run(self) -> str:
@@ -265,17 +271,17 @@ class Delivery:
         return str(run)
 
     @property
-    def epoch(self) -> int | None:
+    def attempt_number(self) -> int | None:
         """The attempt that the server gave it; None before."""
-        return self._progress.epoch
+        return self._progress.attempt_number
 
     def attach(self) -> None:
         """Begin the attempt, if that was not done: also before the first step, so that a page shows the trainer."""
-        if self._progress.epoch is None:
+        if self._progress.attempt_number is None:
             self._make_run()
-            epoch = self._attach(None if self._live else last_epoch(self.path.parent, self.run))
+            attempt_number = self._attach(None if self._live else last_attempt(self.path.parent, self.run))
             with suppress(OSError):
-                remember_epoch(self.path.parent, self.run, epoch)
+                remember_attempt(self.path.parent, self.run, attempt_number)
 
     def send_some(self) -> bool:
         """Send the next rows; False when nothing is left for now, or when the spool is at its end and gone."""
@@ -284,18 +290,18 @@ class Delivery:
         if not part.rows and part.end is None:
             return False
         self.attach()
-        run, epoch = self.run, self._progress.epoch
-        assert epoch is not None  # noqa: S101 (attached above)
+        run, attempt_number = self.run, self._progress.attempt_number
+        assert attempt_number is not None  # noqa: S101 (attached above)
         try:
             for kind, names, table in batches(part.rows):
-                self._write(partial(self._client.append, run, epoch, kind, names, table))
+                self._write(partial(self._client.append, run, attempt_number, kind, names, table))
         except ClientError as error:
             if error.status != _TOO_LARGE or len(part.rows) < 2:
                 raise
             self._most_rows = len(part.rows) // 2
             return True
         if part.end is not None:
-            self._write(partial(self._client.finish, run, epoch, part.end["end"], part.end.get("message")))
+            self._write(partial(self._client.finish, run, attempt_number, part.end["end"], part.end.get("message")))
             remove(self.path)
             return False
         self._progress.offset = part.offset
@@ -311,10 +317,10 @@ class Delivery:
         """Send all of a spool whose process is gone; one that ended without a word broke off."""
         self.send_all()
         if self.path.exists():
-            if self._progress.epoch is not None:
+            if self._progress.attempt_number is not None:
                 run, why = self.run, "the process ended without a word"
                 try:
-                    self._write(partial(self._client.finish, run, self._progress.epoch, "broke_off", why))
+                    self._write(partial(self._client.finish, run, self._progress.attempt_number, "broke_off", why))
                 except ClientError as error:
                     if error.status != 409:  # a newer attempt has taken over, and nothing is left to say
                         raise
@@ -335,13 +341,13 @@ class Delivery:
             self._remember()
 
     def _attach(self, after: int | None) -> int:
-        """Begin the attempt, or get it again with another token; its epoch."""
+        """Begin the attempt, or get it again with another token; its number."""
         header = self._read_header()
         # The spool's own name, so that it is one attempt also where the answer is lost, or this process before it noted it.
         answer = self._client.attach(self.run, header["manifest"], header["recipe"], after, self.path.stem)
-        self._progress.epoch, self._progress.token = answer["epoch"], answer.get("token")
+        self._progress.attempt_number, self._progress.token = answer["attempt"], answer.get("token")
         self._remember()
-        return int(answer["epoch"])
+        return int(answer["attempt"])
 
     def _write(self, send: Callable[..., object]) -> None:
         """Send with the attempt's own token. If the server does not know it, get another one for the same attempt, and send again."""
@@ -351,7 +357,7 @@ class Delivery:
             if error.status not in WRONG_TOKEN:
                 raise
             # A token can be replaced by a repeated attach whose answer was lost. With `after`, a newer trainer is never fenced.
-            self._attach(self._progress.epoch)
+            self._attach(self._progress.attempt_number)
             send(token=self._progress.token)
 
     def _remember(self) -> None:
@@ -407,16 +413,16 @@ def send_run(
 ) -> str | None:
     """Record a curve as a whole run and finish it. Returns what the server has otherwise than the file, or None where all is there."""
     attempt = client.attach(run_id, context, recipe, rounding=rounding)
-    epoch, token = attempt["epoch"], attempt.get("token")
+    attempt_number, token = attempt["attempt"], attempt.get("token")
     covered = {}
     for kind, names, table in _tables(curve):
         for start in range(0, table.shape[1], _STEPS_AT_ONCE):
-            covered = client.append(run_id, epoch, kind, names, table[:, start : start + _STEPS_AT_ONCE], token)["covered"]
+            covered = client.append(run_id, attempt_number, kind, names, table[:, start : start + _STEPS_AT_ONCE], token)["covered"]
     expected = (curve.completeness.count, curve.completeness.first, curve.completeness.last)
     recorded = (covered["recorded"], covered["first_step"], covered["last_step"])
     if recorded != expected:
         return f"the server has {recorded} of count, first and last step, the file {expected}"
-    client.finish(run_id, epoch, "finished", token=token)
+    client.finish(run_id, attempt_number, "finished", token=token)
     return None
 
 

@@ -230,7 +230,7 @@ def _parts(context: Context, run_id: str, kind: Kind, outline: store.Outline, na
     """The curve in pieces. No connection is held while the client reads: each range is read in a transaction of its own."""
     for first, last in outline.ranges:
         with context.database.read() as session:
-            parts = [*store.tables(session, run_id, kind, first, last, names, outline.newest_epoch)]
+            parts = [*store.tables(session, run_id, kind, first, last, names, outline.newest_attempt)]
         yield from parts
 
 
@@ -390,7 +390,7 @@ def _seconds(context: Context, session: Session, run: Run, wanted: NDArray[np.in
 
     The first request for a run sums over all its steps and caches the seconds of some of them.
     """
-    key = ("clock", run.id, run.epoch)
+    key = ("clock", run.id, run.attempt_number)
     clock = context.cache.get(key, TrainingTime) or TrainingTime(steps=np.empty(0, np.int64), passed=np.empty(0))
     after = clock.before(int(wanted[0]))
     first, last = (after[0] + 1 if after else 0), int(wanted[-1])

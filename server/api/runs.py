@@ -104,11 +104,11 @@ def attempt_documents(session: Session, job: Job) -> Mapping[str, list[AttemptDo
         .join(Run, Run.id == Attempt.run_id)
         .outerjoin(Worker, Worker.id == Attempt.worker_id)
         .where(Run.job_id == job.id)
-        .order_by(Attempt.run_id, Attempt.epoch)
+        .order_by(Attempt.run_id, Attempt.attempt_number)
     )
     attempts: dict[str, list[AttemptDocument]] = {run.id: [] for run in job.runs}
     for row, worker in rows:
-        attempts[row.run_id].append(of(AttemptDocument, row, attempt=row.epoch, worker=worker))
+        attempts[row.run_id].append(of(AttemptDocument, row, attempt=row.attempt_number, worker=worker))
     return attempts
 
 
@@ -122,7 +122,7 @@ def run_document(run: Run, arm: str, eta_seconds: float | None, attempts: list[A
         RunDocument,
         run,
         arm=arm,
-        attempt=run.epoch,
+        attempt=run.attempt_number,
         attempts=attempts,
         loss=None if run.last_loss is None else number(float(run.last_loss)),
         eta_seconds=eta_seconds,
@@ -222,14 +222,14 @@ class StepsSchema:
 class FinishRequest(Body):
     """How a trainer ended. `broke_off` leaves the run open for the next attach; after `finished` and `failed` it has ended."""
 
-    epoch: Annotated[int, Field(ge=1, le=LARGEST)]
+    attempt: Annotated[int, Field(ge=1, le=LARGEST)]
     outcome: Outcome
     message: Annotated[str, Field(max_length=4000)] | None = None
 
 
 @frozen
 class RunProgress:
-    """A run's progress, the answer to a batch. `epoch` is that of the newest attempt; `new_steps` counts the steps that this request added.
+    """A run's progress, the answer to a batch. `attempt` is the newest one's number; `new_steps` counts the steps that this request added.
 
     `covered` lists the training steps that have arrived; a gap is larger than the most common distance between logged steps.
     """
@@ -243,7 +243,7 @@ class RunProgress:
     state: RunState
     code: str | None
     message: str | None
-    epoch: int
+    attempt: int
     planned_steps: int | None
     covered: Coverage
     new_steps: int = 0
@@ -307,14 +307,14 @@ def attach(
         str | None, Header(max_length=200, description="the same key returns the same attempt until a newer one begins")
     ] = None,
 ) -> AttachedRun:
-    """Begin an attempt of a run of engine external, for the job's owner. Send the returned `epoch` and `token` with every later request.
+    """Begin an attempt of a run of engine external, for the job's owner. Send the returned `attempt` and `token` with every later request.
 
     Fences older attempts, whose tokens end. A repeated call with the same key returns the same attempt with a new token.
     """
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:
         run = external.attach(session, context.settings, run_id, request, idempotency_key)
-        token = tokens.issue(session, run.id, run.epoch)
+        token = tokens.issue(session, run.id, run.attempt_number)
         return _answer(session, AttachedRun, run, token=token)
 
 
@@ -346,7 +346,7 @@ def append(
     context: InContext,
     sender: Sender,
     body: Annotated[bytes, Depends(_body)],
-    epoch: Annotated[int, Query(ge=1, le=LARGEST, description="the attempt's number, as returned by attach")],
+    attempt: Annotated[int, Query(ge=1, le=LARGEST, description="the attempt's number, as returned by attach")],
     kind: Annotated[Kind, Query(description="kind of the records")] = "train",
     names: Annotated[str | None, Query(max_length=5000, description="columns of an octet-stream, comma-separated, `step` first")] = None,
 ) -> RunProgress:
@@ -354,20 +354,20 @@ def append(
 
     409 only if the attempt has ended, or if a step is already recorded with other numbers.
     """
-    check_attempt(sender, epoch)
+    check_attempt(sender, attempt)
     binary = request.headers.get("Content-Type", "").partition(";")[0].strip().lower() == _BINARY
     batch = _from_bytes(body, names) if binary else _from_json(body)
     with context.database.write() as session:
-        new = external.append(session, context.settings, run_id, epoch, kind, batch)
+        new = external.append(session, context.settings, run_id, attempt, kind, batch)
         return _answer(session, RunProgress, find_run(session, run_id), new_steps=new)
 
 
 @router.post("/runs/{run_id}:finish")
 def finish(run_id: str, request: StrictBody[FinishRequest], context: InContext, sender: Sender) -> RunRecord:
     """End the attempt. The job is judged soon after its last run has ended; its events say when. A repeated call changes nothing."""
-    check_attempt(sender, request.epoch)
+    check_attempt(sender, request.attempt)
     with context.database.write() as session:
-        run = external.finish(session, context.settings, run_id, request.epoch, request.outcome, request.message)
+        run = external.finish(session, context.settings, run_id, request.attempt, request.outcome, request.message)
         answer = _answer(session, RunRecord, run)
     if answer.state in RUN_ENDED:
         context.judge.wake(answer.job)

@@ -60,7 +60,7 @@ def seconds_of(steps: NDArray[np.int64], step_seconds: NDArray[np.float64], afte
 
 _attempts, _workers = table_of(Attempt).c, table_of(Worker)
 _ATTEMPTS = (
-    select(_attempts.run_id, _attempts.epoch, _attempts.started_at, _workers.c.name)
+    select(_attempts.run_id, _attempts.attempt_number, _attempts.started_at, _workers.c.name)
     .outerjoin(_workers, _workers.c.id == _attempts.worker_id)
     .where(_attempts.run_id.in_(bindparam("runs", expanding=True)))
 )
@@ -86,8 +86,8 @@ def trained_each(session: Session, runs: Sequence[Run], curves: Sequence[Times])
     stored_as = [store.curve_of(session, run.id) for run in runs]
     attempts: dict[str, dict[int, float]] = {}
     machines: dict[str, set[str]] = {}
-    for run_id, epoch, started_at, name in session.connection().execute(_ATTEMPTS, {"runs": list({*stored_as})}):
-        attempts.setdefault(run_id, {})[epoch] = started_at
+    for run_id, attempt_number, started_at, name in session.connection().execute(_ATTEMPTS, {"runs": list({*stored_as})}):
+        attempts.setdefault(run_id, {})[attempt_number] = started_at
         if name:  # a worker's name is its machine's and its process's number
             machines.setdefault(run_id, set()).add(name.rpartition(":")[0] or name)
     limits = superseded_in_each(session, stored_as, "train")
@@ -109,10 +109,10 @@ def _fill(
 ) -> None:
     """Write the times of each attempt's steps, up to the first step that a newer one replaces."""
     begin = 0
-    for epoch, limit in sorted(limits.items()):
+    for attempt_number, limit in sorted(limits.items()):
         end = len(steps) if math.isinf(limit) else int(np.searchsorted(steps, limit))
-        if epoch in started and end > begin:
-            at[begin:end] = started[epoch] + seconds_of(steps[begin:end], step_seconds[begin:end])
+        if attempt_number in started and end > begin:
+            at[begin:end] = started[attempt_number] + seconds_of(steps[begin:end], step_seconds[begin:end])
         begin = max(begin, end)
 
 
@@ -189,7 +189,7 @@ def label(run: Run) -> str:
 
 def begun_runs(arm: Arm) -> list[Run]:
     """The runs of an arm that may have recorded a step, in their order."""
-    return [run for run in arm.runs if run.epoch or run.state not in ("queued", "awaiting_data")]
+    return [run for run in arm.runs if run.attempt_number or run.state not in ("queued", "awaiting_data")]
 
 
 def loss_curves(session: Session, runs: Sequence[Run], first_step: int = 0, last_step: float = math.inf) -> list[Curve]:

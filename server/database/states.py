@@ -84,33 +84,39 @@ def move_job(session: Session, job_id: str, start: Iterable[JobStatus], end: Job
 
 
 def move_run(session: Session, run_id: str, start: Iterable[RunState], end: RunState, *, holder: int | None = None, **values: Any) -> bool:
-    """Move a run; with `holder`, only while the attempt of that epoch holds it. False if nothing was moved."""
+    """Move a run; with `holder`, only while the attempt of that attempt_number holds it. False if nothing was moved."""
     starts = _checked(RUN_MOVES, start, end)
     statement = update(_runs).where(_runs.c.id == run_id, _runs.c.state.in_(starts))
     if holder is not None:
-        statement = statement.where(_runs.c.epoch == holder)
+        statement = statement.where(_runs.c.attempt_number == holder)
     return _changed(session, statement.values(state=end, **values))
 
 
-def begin_attempt(session: Session, run_id: str, epoch: int, worker_id: str | None, key: str | None = None) -> None:
-    """Record that attempt `epoch` of a run has begun."""
-    session.add(Attempt(run_id=run_id, epoch=epoch, state="running", worker_id=worker_id, key=key, started_at=time.time()))
+def begin_attempt(session: Session, run_id: str, attempt_number: int, worker_id: str | None, key: str | None = None) -> None:
+    """Record that attempt `attempt_number` of a run has begun."""
+    session.add(
+        Attempt(run_id=run_id, attempt_number=attempt_number, state="running", worker_id=worker_id, key=key, started_at=time.time())
+    )
 
 
-def end_attempt(session: Session, run_id: str, epoch: int, end: AttemptState, code: str | None = None, message: str | None = None) -> bool:
+def end_attempt(
+    session: Session, run_id: str, attempt_number: int, end: AttemptState, code: str | None = None, message: str | None = None
+) -> bool:
     """End a running attempt; False if it had already ended. Call it in the transaction that moves the run."""
     noted = {} if message is None else {"message": message}  # keep a note from earlier in the attempt
-    return _move_attempt(session, run_id, epoch, "running", end, code=code, ended_at=time.time(), **noted)
+    return _move_attempt(session, run_id, attempt_number, "running", end, code=code, ended_at=time.time(), **noted)
 
 
-def resume_attempt(session: Session, run_id: str, epoch: int) -> bool:
+def resume_attempt(session: Session, run_id: str, attempt_number: int) -> bool:
     """Let an attempt that was given up for lost go on; False if it ended otherwise. Call it in the transaction that moves the run."""
-    return _move_attempt(session, run_id, epoch, "lost", "running", code=None, message=None, ended_at=None)
+    return _move_attempt(session, run_id, attempt_number, "lost", "running", code=None, message=None, ended_at=None)
 
 
-def _move_attempt(session: Session, run_id: str, epoch: int, start: AttemptState, end: AttemptState, **values: Any) -> bool:
+def _move_attempt(session: Session, run_id: str, attempt_number: int, start: AttemptState, end: AttemptState, **values: Any) -> bool:
     starts = _checked(ATTEMPT_MOVES, (start,), end)
-    statement = update(_attempts).where(_attempts.c.run_id == run_id, _attempts.c.epoch == epoch, _attempts.c.state.in_(starts))
+    statement = update(_attempts).where(
+        _attempts.c.run_id == run_id, _attempts.c.attempt_number == attempt_number, _attempts.c.state.in_(starts)
+    )
     return _changed(session, statement.values(state=end, **values))
 
 

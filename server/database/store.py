@@ -1,4 +1,4 @@
-"""The metrics store: float64 columns in chunks, keyed (run, kind, epoch, first step), encoded without loss."""
+"""The metrics store: float64 columns in chunks, keyed (run, kind, attempt_number, first step), encoded without loss."""
 
 from __future__ import annotations
 
@@ -210,15 +210,15 @@ def _check(row: Any, columns: Sequence[Any], attempt: tuple[str, str, int], name
             raise damaged(*whose, f"column {name}")
 
 
-def damaged(run_id: str, kind: str, epoch: int, first_step: int, what: str) -> DamagedError:
+def damaged(run_id: str, kind: str, attempt_number: int, first_step: int, what: str) -> DamagedError:
     """The error of a chunk that is not as it was written."""
-    where = f"run {run_id}, {kind}, attempt {epoch}, the chunk from step {first_step}"
+    where = f"run {run_id}, {kind}, attempt {attempt_number}, the chunk from step {first_step}"
     return DamagedError(f"{where}: {what} changed since they were recorded; `python -m server.check` lists all damage and what to do")
 
 
-# The metrics store: float64 columns in chunks, keyed (run, kind, epoch, first step).
+# The metrics store: float64 columns in chunks, keyed (run, kind, attempt_number, first step).
 #
-# Where attempts overlap, the newest epoch wins from its first step on, so a curve never mixes two attempts on the same steps. A run that
+# Where attempts overlap, the newest wins from its first step on, so a curve never mixes two attempts on the same steps. A run that
 # reuses another's curve (`Run.reused_from`) is read from there. NaN and Inf are kept bit for bit. Steps at equal distances are stored as
 # the first, the last and the count only.
 #
@@ -244,18 +244,18 @@ _LAST = 2**62  # no step is as large
 
 
 def _attempt(chunks: FromClause) -> ColumnElement[bool]:
-    """The chunks of one kind of one attempt, of parameters run, kind and epoch."""
+    """The chunks of one kind of one attempt, of parameters run, kind and attempt_number."""
     own = chunks.c
-    return and_(own.run_id == bindparam("run"), own.kind == bindparam("kind"), own.epoch == bindparam("epoch"))
+    return and_(own.run_id == bindparam("run"), own.kind == bindparam("kind"), own.attempt_number == bindparam("attempt_number"))
 
 
 _PLACE = (_chunk.first_step, _chunk.last_step, _chunk.count.label("steps"))
 _NAMES = cast(_chunk.columns, Text).label("names")
 _PIECES = (
-    select(_chunk.epoch, *_PLACE)
+    select(_chunk.attempt_number, *_PLACE)
     .where(_chunk.run_id == bindparam("run"), _chunk.kind == bindparam("kind"))
     .where(_chunk.last_step >= bindparam("first"), _chunk.first_step <= bindparam("last"))
-    .order_by(_chunk.epoch, _chunk.first_step)
+    .order_by(_chunk.attempt_number, _chunk.first_step)
 )
 # Chunks that are full already stay as they are.
 _SMALL = case((_chunk.count < bindparam("size"), _chunk.payload)).label("payload")
@@ -274,7 +274,7 @@ _ROWS = (
 
 def _with_columns(*conditions: ColumnElement[bool]) -> Join:
     """Every chunk with each of its columns for which the conditions hold, or with none."""
-    same = (_column[key] == _chunk[key] for key in ("run_id", "kind", "epoch", "first_step"))
+    same = (_column[key] == _chunk[key] for key in ("run_id", "kind", "attempt_number", "first_step"))
     return _chunks.outerjoin(_columns, and_(*same, *conditions))
 
 
@@ -300,7 +300,7 @@ _DELETE_CHUNKS = delete(_chunks).where(_attempt(_chunks), _chunk.first_step.betw
 class Piece(Range):
     """A chunk without its values."""
 
-    epoch: int
+    attempt_number: int
 
 
 @frozen(eq=False)
@@ -309,17 +309,17 @@ class NewChunk:
 
     run_id: str
     kind: str
-    epoch: int
+    attempt_number: int
     columns: Columns
 
     @property
     def key(self) -> tuple[str, str, int, int]:
         """Its primary key."""
-        return self.run_id, self.kind, self.epoch, int(self.columns["step"][0])
+        return self.run_id, self.kind, self.attempt_number, int(self.columns["step"][0])
 
 
 def append(
-    session: Session, run_id: str, kind: str, epoch: int, steps: NDArray[np.int64], columns: Mapping[str, NDArray[np.float64]]
+    session: Session, run_id: str, kind: str, attempt_number: int, steps: NDArray[np.int64], columns: Mapping[str, NDArray[np.float64]]
 ) -> None:
     """Write steps in chunks of up to 4,096. Writing the same steps again (a retry) changes nothing.
 
@@ -327,33 +327,38 @@ def append(
         steps: (n,) ascending, n >= 1.
         columns: name -> (n,) float64.
     """
-    append_all(session, cut(run_id, kind, epoch, {"step": steps.astype(np.float64), **columns}))
+    append_all(session, cut(run_id, kind, attempt_number, {"step": steps.astype(np.float64), **columns}))
 
 
-def cut(run_id: str, kind: str, epoch: int, table: Columns) -> list[NewChunk]:
+def cut(run_id: str, kind: str, attempt_number: int, table: Columns) -> list[NewChunk]:
     """A table (`step` first, ascending) as chunks of up to 4,096 steps."""
     return [
-        NewChunk(run_id=run_id, kind=kind, epoch=epoch, columns={name: values[at : at + SEALED_STEPS] for name, values in table.items()})
+        NewChunk(
+            run_id=run_id,
+            kind=kind,
+            attempt_number=attempt_number,
+            columns={name: values[at : at + SEALED_STEPS] for name, values in table.items()},
+        )
         for at in range(0, len(table["step"]), SEALED_STEPS)
     ]
 
 
 def append_all(session: Session, chunks: Sequence[NewChunk]) -> None:
     """Write chunks of any runs. Writing the same chunks again (a retry) changes nothing."""
-    key = tuple_(Chunk.run_id, Chunk.kind, Chunk.epoch, Chunk.first_step)
+    key = tuple_(Chunk.run_id, Chunk.kind, Chunk.attempt_number, Chunk.first_step)
     repeated = delete(Chunk).where(key.in_([chunk.key for chunk in chunks]))
     session.execute(repeated.execution_options(synchronize_session=False))
     _insert_all(session, chunks)
 
 
-def seal(session: Session, run_id: str, kind: str, epoch: int, steps: int = SEALED_STEPS) -> int:
+def seal(session: Session, run_id: str, kind: str, attempt_number: int, steps: int = SEALED_STEPS) -> int:
     """Merge neighbouring chunks of one attempt into chunks of at most `steps` steps; returns the new number of chunks. Safe to repeat.
 
     Call it while holding the run's fence, or after the run has ended. Readers see either all of the change or none.
     """
     groups: list[list[Any]] = []
     size = 0
-    rows = session.connection().execute(_TO_SEAL, {"run": run_id, "kind": kind, "epoch": epoch, "size": steps})
+    rows = session.connection().execute(_TO_SEAL, {"run": run_id, "kind": kind, "attempt_number": attempt_number, "size": steps})
     for row in rows:
         size += row.steps
         if groups and groups[-1][-1].names == row.names and size <= steps:
@@ -363,9 +368,9 @@ def seal(session: Session, run_id: str, kind: str, epoch: int, steps: int = SEAL
             size = row.steps
     for group in groups:
         if len(group) > 1:
-            small = [_piece(row, epoch) for row in group]
+            small = [_piece(row, attempt_number) for row in group]
             is_packed = all(row.payload is not None for row in group)
-            own = (run_id, kind, epoch)
+            own = (run_id, kind, attempt_number)
             parts = [_packed_table(row, own) for row in group] if is_packed else load(session, run_id, kind, small)
             replace(session, run_id, kind, small, join(parts))
     return len(groups)
@@ -373,10 +378,10 @@ def seal(session: Session, run_id: str, kind: str, epoch: int, steps: int = SEAL
 
 def replace(session: Session, run_id: str, kind: str, old: Sequence[Piece], table: Columns) -> None:
     """Replace neighbouring chunks of one attempt by a table (`step` first, ascending), cut into chunks of up to 4,096 steps."""
-    epoch = old[0].epoch
-    chosen = {"run": run_id, "kind": kind, "epoch": epoch, "first": old[0].first_step, "last": old[-1].first_step}
+    attempt_number = old[0].attempt_number
+    chosen = {"run": run_id, "kind": kind, "attempt_number": attempt_number, "first": old[0].first_step, "last": old[-1].first_step}
     session.connection().execute(_DELETE_CHUNKS, chosen)
-    _insert_all(session, cut(run_id, kind, epoch, table))
+    _insert_all(session, cut(run_id, kind, attempt_number, table))
 
 
 def _insert_all(session: Session, chunks: Sequence[NewChunk]) -> None:
@@ -400,7 +405,7 @@ def _rows(chunk: NewChunk) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     columns = chunk.columns
     steps = columns["step"]
     first, last, count = int(steps[0]), int(steps[-1]), len(steps)
-    key = {"run_id": chunk.run_id, "kind": chunk.kind, "epoch": chunk.epoch, "first_step": first}
+    key = {"run_id": chunk.run_id, "kind": chunk.kind, "attempt_number": chunk.attempt_number, "first_step": first}
     names = json.dumps([*columns])
     row = {**key, "last_step": last, "count": count, "columns": list(columns), "payload": None}
     facts = (*chunk.key, last, count)
@@ -472,12 +477,12 @@ def names_by_kind(session: Session, run_ids: Sequence[str]) -> dict[str, list[st
 class Outline:
     """What a curve held at one moment: its newest attempt, and ranges of steps (first, last) that are small enough to read one by one."""
 
-    newest_epoch: int
+    newest_attempt: int
     ranges: tuple[tuple[int, int], ...]
 
 
 def outline(session: Session, run_id: str, kind: str, first_step: int = 0, last_step: float = math.inf) -> Outline:
-    """The ranges in which a curve can be read in transactions of its own each, with `tables(..., newest_epoch=)`.
+    """The ranges in which a curve can be read in transactions of its own each, with `tables(..., newest_attempt=)`.
 
     Later attempts are left out, so that the parts are of one curve; chunks may be sealed in between.
     """
@@ -486,7 +491,7 @@ def outline(session: Session, run_id: str, kind: str, first_step: int = 0, last_
     ranges: list[tuple[int, int]] = []
     count = chunks = _STEPS_AT_ONCE
     for piece in pieces(session, run_id, kind, first_step, last_step):
-        if piece.first_step >= limits[piece.epoch]:
+        if piece.first_step >= limits[piece.attempt_number]:
             continue
         if count + piece.count > _STEPS_AT_ONCE or chunks == _CHUNKS_AT_ONCE:
             ranges.append((piece.first_step, piece.last_step))
@@ -496,7 +501,7 @@ def outline(session: Session, run_id: str, kind: str, first_step: int = 0, last_
     # Where a newer attempt begins inside a range, the older one's last steps lie in the next range too.
     starts = [max(first_step, first) for first, _ in ranges]
     ends = [start - 1 for start in starts[1:]] + [int(min(last_step, ranges[-1][1]))] if ranges else []
-    return Outline(newest_epoch=max(limits, default=0), ranges=tuple(zip(starts, ends, strict=True)))
+    return Outline(newest_attempt=max(limits, default=0), ranges=tuple(zip(starts, ends, strict=True)))
 
 
 def tables(
@@ -506,46 +511,46 @@ def tables(
     first_step: int = 0,
     last_step: float = math.inf,
     names: Sequence[str] | None = None,
-    newest_epoch: float = math.inf,
+    newest_attempt: float = math.inf,
     decode: _Decode = decode,
 ) -> Iterator[Columns]:
     """The curve of a run in pieces, ascending: name -> (n,) float64, `step` among them; only steps from first to last.
 
     An attempt counts up to the first step of a newer one, so the order of attempts is the order of steps. Attempts after
-    `newest_epoch` (default: none) do not count. With `codec.stored` as `decode`, columns other than `step` may be float32.
+    `newest_attempt` (default: none) do not count. With `codec.stored` as `decode`, columns other than `step` may be float32.
     Chunks may be sealed between two statements, so each statement reads a range of steps, whatever the chunks are by then.
     """
     run_id = curve_of(session, run_id)
     inside_range = pieces(session, run_id, kind, first_step, last_step)
-    limits = superseded_from(session, run_id, kind, newest_epoch) if inside_range else {}
-    for epoch, attempt in groupby(inside_range, key=lambda piece: piece.epoch):
-        end = min(limits.get(epoch, -math.inf), last_step + 1)
+    limits = superseded_from(session, run_id, kind, newest_attempt) if inside_range else {}
+    for attempt_number, attempt in groupby(inside_range, key=lambda piece: piece.attempt_number):
+        end = min(limits.get(attempt_number, -math.inf), last_step + 1)
         starts = [piece.first_step for piece in attempt if piece.first_step < end][::_CHUNKS_AT_ONCE]
         for start, stop in pairwise([*starts, end]):
-            yield from _stretch(session, (run_id, kind, epoch), max(start, first_step), stop, names, decode)
+            yield from _stretch(session, (run_id, kind, attempt_number), max(start, first_step), stop, names, decode)
 
 
 def pieces(session: Session, run_id: str, kind: str, first_step: int = 0, last_step: float = math.inf) -> list[Piece]:
     """The chunks of a run that overlap a range of steps, by attempt, ascending."""
     where = {"run": run_id, "kind": kind, "first": first_step, "last": min(last_step, _LAST)}
-    return [_piece(row, row.epoch) for row in session.connection().execute(_PIECES, where)]
+    return [_piece(row, row.attempt_number) for row in session.connection().execute(_PIECES, where)]
 
 
-def _piece(row: Any, epoch: int) -> Piece:
-    return Piece(epoch=epoch, first_step=row.first_step, last_step=row.last_step, count=row.steps)
+def _piece(row: Any, attempt_number: int) -> Piece:
+    return Piece(attempt_number=attempt_number, first_step=row.first_step, last_step=row.last_step, count=row.steps)
 
 
 def load(session: Session, run_id: str, kind: str, chosen: Sequence[Piece]) -> list[Columns]:
     """The tables of these chunks of one attempt, all their columns, `step` first. Call it while holding the run's fence."""
-    return [*_stretch(session, (run_id, kind, chosen[0].epoch), chosen[0].first_step, chosen[-1].last_step + 1, None, decode)]
+    return [*_stretch(session, (run_id, kind, chosen[0].attempt_number), chosen[0].first_step, chosen[-1].last_step + 1, None, decode)]
 
 
 def _stretch(
     session: Session, attempt: tuple[str, str, int], first: float, end: float, names: Sequence[str] | None, decode: _Decode
 ) -> Iterator[Columns]:
     """The tables of an attempt from step `first` to before `end`, ascending, with the named columns (default: all), in one statement."""
-    run_id, kind, epoch = attempt
-    where = {"run": run_id, "kind": kind, "epoch": epoch, "first": first, "end": min(end, _LAST)}
+    run_id, kind, attempt_number = attempt
+    where = {"run": run_id, "kind": kind, "attempt_number": attempt_number, "first": first, "end": min(end, _LAST)}
     if names is None:
         rows = session.connection().execute(_STRETCH, where)
     else:
@@ -568,7 +573,7 @@ def _between(table: Columns, first: float, end: float) -> Columns:
 def table(rows: Sequence[Any], names: Sequence[str] | None, decode: _Decode, attempt: tuple[str, str, int]) -> Columns:
     """The table of a chunk, `step` first, from its rows: one for each column that is stored by itself, or one if they are packed.
 
-    DamagedError where they are not as they were written by this attempt (run, kind, epoch).
+    DamagedError where they are not as they were written by this attempt (run, kind, attempt_number).
     """
     _check(rows[0], rows, attempt, names)
     columns: Columns = {}
@@ -596,13 +601,13 @@ def packed_columns(row: Any, decode: _Decode) -> Columns:
     return dict(zip(stored if len(table) == len(stored) else stored[1:], table, strict=True))
 
 
-def superseded_from(session: Session, run_id: str, kind: str, newest_epoch: float = math.inf) -> dict[int, float]:
+def superseded_from(session: Session, run_id: str, kind: str, newest_attempt: float = math.inf) -> dict[int, float]:
     """For each attempt with recorded steps (up to the newest that counts), the first step that a newer one replaces, infinity if none does.
 
     This depends on training steps for every kind: once a newer attempt has trained a step, an older attempt's validation losses
     there are replaced too, even before the newer attempt has validated.
     """
-    return superseded_in_each(session, [run_id], kind, newest_epoch).get(run_id, {})
+    return superseded_in_each(session, [run_id], kind, newest_attempt).get(run_id, {})
 
 
 def join(parts: Sequence[Columns], names: Sequence[str] | None = None) -> Columns:
@@ -632,17 +637,17 @@ _RUNS_AT_ONCE = 8  # so that few values are in memory twice, packed and unpacked
 
 _OF_RUNS = _chunk.run_id.in_(bindparam("runs", expanding=True))
 _CHUNKS = (
-    select(_chunk.run_id, _chunk.epoch, *_ROWS)
+    select(_chunk.run_id, _chunk.attempt_number, *_ROWS)
     .select_from(_with_columns(_NAMED))
     .where(_OF_RUNS, _chunk.kind == bindparam("kind"))
-    .order_by(_chunk.run_id, _chunk.epoch, _chunk.first_step)
+    .order_by(_chunk.run_id, _chunk.attempt_number, _chunk.first_step)
     .execution_options(**{IN_BINARY: True})
 )
 _FIRST_STEPS = (
-    select(_chunk.run_id, _chunk.epoch, func.min(_chunk.first_step))
+    select(_chunk.run_id, _chunk.attempt_number, func.min(_chunk.first_step))
     .where(_OF_RUNS, _chunk.kind.in_(bindparam("kinds", expanding=True)))
-    .group_by(_chunk.run_id, _chunk.epoch)
-    .order_by(_chunk.epoch.desc())
+    .group_by(_chunk.run_id, _chunk.attempt_number)
+    .order_by(_chunk.attempt_number.desc())
 )
 
 
@@ -657,15 +662,17 @@ def read_each(session: Session, run_ids: Sequence[str], kind: str, names: Sequen
             yield joined(parts.get(run_id, []), names)
 
 
-def superseded_in_each(session: Session, run_ids: Sequence[str], kind: str, newest_epoch: float = math.inf) -> dict[str, dict[int, float]]:
+def superseded_in_each(
+    session: Session, run_ids: Sequence[str], kind: str, newest_attempt: float = math.inf
+) -> dict[str, dict[int, float]]:
     """`superseded_from` of each run with recorded steps; the ids are those under which the curves are stored."""
     chosen = {"runs": list({*run_ids}), "kinds": list({kind, "train"})}
     limits: dict[str, dict[int, float]] = {}
     replaced_from: dict[str, float] = {}  # by the attempts that were looked at, the newest first
-    for run_id, epoch, first in session.connection().execute(_FIRST_STEPS, chosen):
-        if epoch <= newest_epoch:
+    for run_id, attempt_number, first in session.connection().execute(_FIRST_STEPS, chosen):
+        if attempt_number <= newest_attempt:
             limit = replaced_from.get(run_id, math.inf)
-            limits.setdefault(run_id, {})[epoch] = limit
+            limits.setdefault(run_id, {})[attempt_number] = limit
             replaced_from[run_id] = min(limit, first)
     return limits
 
@@ -676,8 +683,8 @@ def _parts(
     """The tables of these runs' chunks, ascending, without the steps that a newer attempt replaced."""
     rows = session.connection().execute(_CHUNKS, {"runs": list({*run_ids}), "kind": kind, "names": ["step", *names]}).all()
     parts: dict[str, list[Columns]] = {}
-    for (run_id, epoch, first), columns in groupby(rows, key=lambda row: (row.run_id, row.epoch, row.first_step)):
-        limit = limits.get(run_id, {}).get(epoch, -math.inf)  # of an attempt that began since: nothing
+    for (run_id, attempt_number, first), columns in groupby(rows, key=lambda row: (row.run_id, row.attempt_number, row.first_step)):
+        limit = limits.get(run_id, {}).get(attempt_number, -math.inf)  # of an attempt that began since: nothing
         if first < limit:
-            parts.setdefault(run_id, []).append(_between(table([*columns], names, stored, (run_id, kind, epoch)), first, limit))
+            parts.setdefault(run_id, []).append(_between(table([*columns], names, stored, (run_id, kind, attempt_number)), first, limit))
     return parts

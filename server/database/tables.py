@@ -235,7 +235,7 @@ class Arm(Base):
 
 
 class Run(Base):
-    """One training run. `epoch` counts its attempts and fences the writers of earlier ones; `crashes` counts failed attempts.
+    """One training run. `attempt_number` counts its attempts and fences the writers of earlier ones; `crashes` counts failed attempts.
 
     A run of `kind` short stops after `planned_steps`, before the end of its schedule: it measures run-to-run noise and is never judged.
     A run of `kind` why, which has no curve, measures what starts from the run `forked_from`; its steps are the cost of its measurements.
@@ -258,7 +258,7 @@ class Run(Base):
     state: Mapped[RunState]
     code: Mapped[str | None]
     message: Mapped[LongText | None]
-    epoch: Mapped[FromZero]
+    attempt_number: Mapped[FromZero]
     crashes: Mapped[FromZero]
     worker_id: Mapped[str | None]
     lease_expires_at: Mapped[float | None]
@@ -307,12 +307,12 @@ class Run(Base):
 
 
 class Attempt(Base):
-    """One claim of a run; attempt n is epoch n. Attempts are never deleted, so every crash and resume can be read later."""
+    """One claim of a run; they are numbered from 1. Attempts are never deleted, so every crash and resume can be read later."""
 
     __tablename__ = "attempts"
 
     run_id: Mapped[OfRun]
-    epoch: Mapped[NumberedKey]
+    attempt_number: Mapped[NumberedKey]
     state: Mapped[AttemptState]
     code: Mapped[str | None]
     message: Mapped[LongText | None]
@@ -338,7 +338,7 @@ class Chunk(Base):
 
     run_id: Mapped[OfRun]
     kind: Mapped[KindKey]
-    epoch: Mapped[NumberedKey]
+    attempt_number: Mapped[NumberedKey]
     first_step: Mapped[NumberedKey]
     last_step: Mapped[int]
     count: Mapped[int]
@@ -354,15 +354,15 @@ class ChunkColumn(Base):
     __tablename__ = "chunk_columns"
     __table_args__ = (
         ForeignKeyConstraint(
-            ["run_id", "kind", "epoch", "first_step"],
-            ["chunks.run_id", "chunks.kind", "chunks.epoch", "chunks.first_step"],
+            ["run_id", "kind", "attempt_number", "first_step"],
+            ["chunks.run_id", "chunks.kind", "chunks.attempt_number", "chunks.first_step"],
             ondelete="CASCADE",
         ),
     )
 
     run_id: Mapped[Key]
     kind: Mapped[KindKey]
-    epoch: Mapped[NumberedKey]
+    attempt_number: Mapped[NumberedKey]
     first_step: Mapped[NumberedKey]
     name: Mapped[Key]
     payload: Mapped[bytes]

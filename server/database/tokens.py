@@ -44,19 +44,19 @@ class RunToken:
     """A run token whose secret is right. It is live while its attempt holds the run: not fenced, and not ended."""
 
     run_id: str
-    epoch: int
+    attempt_number: int
     is_live: bool
 
 
-def issue(session: Session, run_id: str, epoch: int) -> str:
+def issue(session: Session, run_id: str, attempt_number: int) -> str:
     """A new token for an attempt; an earlier one of the same attempt is invalid from now on. Call it in the attempt's transaction."""
     secret = new_secret()
-    text, token_digest = f"parity_{run_id}-{epoch}_{secret}", digest(secret)
+    text, token_digest = f"parity_{run_id}-{attempt_number}_{secret}", digest(secret)
     for pending in session.new:
-        if isinstance(pending, Attempt) and (pending.run_id, pending.epoch) == (run_id, epoch):
+        if isinstance(pending, Attempt) and (pending.run_id, pending.attempt_number) == (run_id, attempt_number):
             pending.token_digest = token_digest
             return text
-    ours = update(Attempt).where(Attempt.run_id == run_id, Attempt.epoch == epoch).values(token_digest=token_digest)
+    ours = update(Attempt).where(Attempt.run_id == run_id, Attempt.attempt_number == attempt_number).values(token_digest=token_digest)
     session.execute(ours.execution_options(synchronize_session=False))
     return text
 
@@ -72,9 +72,11 @@ def authenticate(session: Session, text: str) -> RunToken | None:
     parts = _TEXT.fullmatch(text)
     if parts is None:
         return None
-    run_id, epoch, secret = parts[1], int(parts[2]), parts[3]
-    stored = select(Attempt.token_digest, Attempt.state, Run.epoch, Run.state).join(Run, Run.id == Attempt.run_id)
-    row = session.execute(stored.where(Attempt.run_id == run_id, Attempt.epoch == epoch)).first()
+    run_id, attempt_number, secret = parts[1], int(parts[2]), parts[3]
+    stored = select(Attempt.token_digest, Attempt.state, Run.attempt_number, Run.state).join(Run, Run.id == Attempt.run_id)
+    row = session.execute(stored.where(Attempt.run_id == run_id, Attempt.attempt_number == attempt_number)).first()
     if not matches(secret, row[0] if row else None) or row is None:
         return None
-    return RunToken(run_id=run_id, epoch=epoch, is_live=row[1] == "running" and row[2] == epoch and row[3] == "running")
+    return RunToken(
+        run_id=run_id, attempt_number=attempt_number, is_live=row[1] == "running" and row[2] == attempt_number and row[3] == "running"
+    )

@@ -58,7 +58,7 @@ def price_of(settings: Settings) -> Price | None:
 def cost_of(session: Session, job: Job, price: Price | None) -> CostDocument:
     """The cost of a job so far, short reruns and failed runs included."""
     reused = [run for run in job.runs if run.reused_from is not None]
-    trained = [run for run in job.runs if run.reused_from is None and (run.epoch or run.steps_done)]
+    trained = [run for run in job.runs if run.reused_from is None and (run.attempt_number or run.steps_done)]
     own, of_others = _device_seconds(session, trained), _device_seconds(session, reused)
     total, unknown = _total(own.values()), [run for run in trained if own[run.id] is None]
     return CostDocument(
@@ -102,7 +102,7 @@ def _device_seconds(session: Session, runs: Sequence[Run]) -> Mapping[str, float
 
 def _key(run: Run) -> tuple[str, int, int]:
     """What the seconds of an ended run are known by: an external run that goes on after its end has other steps or attempts."""
-    return run.id, run.epoch, run.steps_done
+    return run.id, run.attempt_number, run.steps_done
 
 
 def _of_steps(session: Session, runs: Sequence[Run]) -> Mapping[str, float]:

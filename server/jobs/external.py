@@ -42,7 +42,7 @@ class DifferentError(Exception):
 
 
 def merge(
-    session: Session, run_id: str, kind: str, epoch: int, steps: NDArray[np.int64], columns: Mapping[str, NDArray[np.float64]]
+    session: Session, run_id: str, kind: str, attempt_number: int, steps: NDArray[np.int64], columns: Mapping[str, NDArray[np.float64]]
 ) -> int:
     """Record the new steps of a batch; returns their number. Call it under the run's fence.
 
@@ -55,9 +55,9 @@ def merge(
     """
     batch = _distinct({"step": steps.astype(np.float64), **columns})
     first, last = int(batch["step"][0]), int(batch["step"][-1])
-    touched = [piece for piece in store.pieces(session, run_id, kind, first, last) if piece.epoch == epoch]
+    touched = [piece for piece in store.pieces(session, run_id, kind, first, last) if piece.attempt_number == attempt_number]
     if not touched:
-        store.append_all(session, store.cut(run_id, kind, epoch, batch))
+        store.append_all(session, store.cut(run_id, kind, attempt_number, batch))
         return len(batch["step"])
     recorded = store.join(store.load(session, run_id, kind, touched))
     merged = _distinct(store.join([recorded, batch]))
@@ -70,10 +70,10 @@ def merge(
 def ranges(session: Session, curve_id: str, kind: str) -> Sequence[Range]:
     """The ranges of steps that the chunks of a curve (`store.curve_of`) cover, ascending; the newest attempt wins."""
     whole = store.pieces(session, curve_id, kind)
-    if len({piece.epoch for piece in whole}) < 2:
+    if len({piece.attempt_number for piece in whole}) < 2:
         return whole
     limits, stride = store.superseded_from(session, curve_id, kind), stride_of(whole) or 1
-    parts = (piece.up_to(limits[piece.epoch], max(1, stride)) for piece in whole)
+    parts = (piece.up_to(limits[piece.attempt_number], max(1, stride)) for piece in whole)
     return [part for part in parts if part is not None]
 
 
@@ -96,7 +96,7 @@ def _distinct(table: store.Columns) -> store.Columns:
 
 # Runs that the user trains: attach, append, finish. Plain functions of a session.
 #
-# A trainer attaches to its run and gets an epoch, the number of its attempt, which it sends with every request. Attaching again fences
+# A trainer attaches to its run and gets the number of its attempt, which it sends with every request. Attaching again fences
 # the earlier trainer. A run does not fail because its trainer stopped early: it awaits the next attach, until it has been silent for too
 # long. Even then a trainer that comes back goes on, if the job has not ended meanwhile.
 
@@ -152,13 +152,13 @@ def covered(session: Session, run: Run) -> Coverage:
 
 
 def attach(session: Session, settings: Settings, run_id: str, request: AttachRequest, key: str | None = None) -> Run:
-    """Begin an attempt of a run and fence the previous one; returns the run, whose `epoch` is the attempt's number.
+    """Begin an attempt of a run and fence the previous one; returns the run, whose `attempt_number` is that of the attempt.
 
     `key` is the trainer's name for this attach. Until another trainer attaches, the same key means the same attempt. `after` is for steps
     that were recorded while the server was away. An error if the recipe is not the arm's, or the rounding contradicts it.
     """
     run = _external(session, run_id)
-    newest = None if key is None else session.get(Attempt, (run_id, run.epoch))
+    newest = None if key is None else session.get(Attempt, (run_id, run.attempt_number))
     is_repeated = newest is not None and newest.key == key
     stated = statements.of_arm(run.arm)
     known = stated.recipe if run.arm.recipe == UNSTATED else run.arm.recipe
@@ -176,8 +176,8 @@ def attach(session: Session, settings: Settings, run_id: str, request: AttachReq
         raise StaleAttemptError(f"run {run_id} has ended ({run.state}){_why(run)} and accepts no further attempt; submit a new job")
     if is_repeated and run.state == "running":
         return run
-    if request.after is not None and request.after != run.epoch and not is_repeated:
-        raise StaleAttemptError(f"run {run_id} has had {run.epoch} attempts, not {request.after}: a newer trainer has taken over")
+    if request.after is not None and request.after != run.attempt_number and not is_repeated:
+        raise StaleAttemptError(f"run {run_id} has had {run.attempt_number} attempts, not {request.after}: a newer trainer has taken over")
     if run.state == "running":
         speed = {"steps_per_second": run.steps_per_second}  # the best estimate until the new trainer has its own
         lifecycle.requeue(session, run, attempt="lost", code="SUPERSEDED", message="another trainer attached to this run", **speed)
@@ -190,23 +190,23 @@ def attach(session: Session, settings: Settings, run_id: str, request: AttachReq
     return run
 
 
-def append(session: Session, settings: Settings, run_id: str, epoch: int, kind: Kind, batch: Batch) -> int:
+def append(session: Session, settings: Settings, run_id: str, attempt_number: int, kind: Kind, batch: Batch) -> int:
     """Record a batch of an attempt; returns the number of new steps.
 
     Batches may arrive in any order and more than once. ConflictError if a step is already recorded with other numbers.
     """
     columns = _named(kind, batch.columns)
-    run = _held(session, settings, run_id, epoch)
+    run = _held(session, settings, run_id, attempt_number)
     # Equal is right: trainers that count from 1 log the last step under the number of steps.
     if run.planned_steps is not None and batch.steps.max() > run.planned_steps:
         where = f"step is {batch.steps.max():,}, expected at most {run.planned_steps:,}, the planned steps of run {run_id}"
         raise InvalidError(f"{where}; nothing of this batch was saved: send optimizer steps, or submit a job with a longer schedule")
     _check_columns(session, run_id, kind, columns)
     try:
-        new = merge(session, run_id, kind, epoch, batch.steps, columns)
+        new = merge(session, run_id, kind, attempt_number, batch.steps, columns)
     except DifferentError as error:
         raise ConflictError(
-            f"run {run_id}, attempt {epoch}: {error}; the recorded values stay, and nothing of this batch was saved"
+            f"run {run_id}, attempt {attempt_number}: {error}; the recorded values stay, and nothing of this batch was saved"
         ) from error
     now = sessions.now(session)
     # One update of the run's row: PostgreSQL locks the job's row too for a second one in a transaction, and would wait for its holders.
@@ -218,21 +218,21 @@ def append(session: Session, settings: Settings, run_id: str, epoch: int, kind: 
     if run.code == STALE:
         run.code = run.message = None
     if new:
-        _seal_at_times(session, run_id, kind, epoch, new)
+        _seal_at_times(session, run_id, kind, attempt_number, new)
     return new
 
 
-def finish(session: Session, settings: Settings, run_id: str, epoch: int, outcome: Outcome, message: str | None = None) -> Run:
+def finish(session: Session, settings: Settings, run_id: str, attempt_number: int, outcome: Outcome, message: str | None = None) -> Run:
     """End an attempt. After `broke_off` the run awaits the next attach, else the run has ended. A repeated call changes nothing."""
     run = _external(session, run_id)
     end: RunState = "awaiting_data" if outcome == "broke_off" else outcome
-    if run.epoch == epoch and run.state == end and epoch:
+    if run.attempt_number == attempt_number and run.state == end and attempt_number:
         return run
-    _held(session, settings, run_id, epoch)
+    _held(session, settings, run_id, attempt_number)
     if outcome == "finished" and not covered(session, run).recorded:
         raise InvalidError(f"run {run_id} has no recorded step, so it cannot be finished; finish it as failed, with a message")
     for kind in ("train", "validation"):
-        store.seal(session, run_id, kind, epoch)
+        store.seal(session, run_id, kind, attempt_number)
     text = message or "the trainer gave no reason"
     match outcome:
         case "finished":
@@ -246,24 +246,26 @@ def finish(session: Session, settings: Settings, run_id: str, epoch: int, outcom
     return run
 
 
-def _held(session: Session, settings: Settings, run_id: str, epoch: int) -> Run:
-    """The run, locked, if this epoch is its running attempt, or its last one before it failed for its silence, which then goes on.
+def _held(session: Session, settings: Settings, run_id: str, attempt_number: int) -> Run:
+    """The run, locked, if this attempt_number is its running attempt, or its last one before it failed for its silence, which then goes on.
 
     Else ConflictError or StaleAttemptError.
     """
     run = _external(session, run_id)
-    if epoch > run.epoch:
+    if attempt_number > run.attempt_number:
         raise InvalidError(
-            f"epoch is {epoch}, but run {run_id} has had {run.epoch} attempts; attach first, and use the epoch in the response"
+            f"attempt is {attempt_number}, but run {run_id} has had {run.attempt_number}; attach first, and use `attempt` of the response"
         )
-    if run.state in RUN_ENDED and not (epoch == run.epoch and lifecycle.go_on(session, run, settings.external_stale_seconds)):
+    if run.state in RUN_ENDED and not (
+        attempt_number == run.attempt_number and lifecycle.go_on(session, run, settings.external_stale_seconds)
+    ):
         raise StaleAttemptError(f"run {run_id} has ended ({run.state}){_why(run)}; no further steps are recorded")
-    if epoch < run.epoch:
+    if attempt_number < run.attempt_number:
         raise StaleAttemptError(
-            f"attempt {epoch} of run {run_id} has ended: attempt {run.epoch} has taken over; let only one process of a run log"
+            f"attempt {attempt_number} of run {run_id} has ended: {run.attempt_number} has taken over; let only one process of a run log"
         )
     if run.state != "running":
-        raise StaleAttemptError(f"attempt {epoch} of run {run_id} has ended; attach again to continue")
+        raise StaleAttemptError(f"attempt {attempt_number} of run {run_id} has ended; attach again to continue")
     return run
 
 
@@ -309,10 +311,10 @@ def _check_columns(session: Session, run_id: str, kind: Kind, columns: Mapping[s
 
 def _note_progress(session: Session, run: Run, steps: NDArray[np.int64], judged: NDArray[np.float64], now: float) -> None:
     """Update the run's progress, its last loss, and its speed since this attempt began."""
-    attempt = select(Attempt.started_at).where(Attempt.run_id == run.id, Attempt.epoch == run.epoch).scalar_subquery()
+    attempt = select(Attempt.started_at).where(Attempt.run_id == run.id, Attempt.attempt_number == run.attempt_number).scalar_subquery()
     began, last, began_at = session.execute(
         select(func.min(Chunk.first_step), func.max(Chunk.last_step), attempt).where(
-            Chunk.run_id == run.id, Chunk.kind == "train", Chunk.epoch == run.epoch
+            Chunk.run_id == run.id, Chunk.kind == "train", Chunk.attempt_number == run.attempt_number
         )
     ).one()
     run.steps_done = last + 1 if run.planned_steps is None else min(run.planned_steps, last + 1)
@@ -323,14 +325,14 @@ def _note_progress(session: Session, run: Run, steps: NDArray[np.int64], judged:
         run.steps_per_second = (last - began) / (now - began_at)
 
 
-def _seal_at_times(session: Session, run_id: str, kind: Kind, epoch: int, new: int) -> None:
+def _seal_at_times(session: Session, run_id: str, kind: Kind, attempt_number: int, new: int) -> None:
     """Merge chunks after every 4,096 further steps, and small ones after every 64 chunks."""
-    own = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.epoch == epoch)
+    own = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.attempt_number == attempt_number)
     steps, chunks = session.execute(select(func.sum(Chunk.count), func.count()).where(*own)).one()
     if steps // store.SEALED_STEPS > (steps - new) // store.SEALED_STEPS:
-        store.seal(session, run_id, kind, epoch)
+        store.seal(session, run_id, kind, attempt_number)
     elif chunks % store.SMALL_CHUNKS == 0:
-        store.seal(session, run_id, kind, epoch, min(store.SMALL_CHUNKS * new, store.SEALED_STEPS))
+        store.seal(session, run_id, kind, attempt_number, min(store.SMALL_CHUNKS * new, store.SEALED_STEPS))
 
 
 def _merged(old: Mapping[str, str] | None, new: Mapping[str, str], *, begun: bool) -> dict[str, str]:

@@ -196,7 +196,7 @@ class _Look:
     status: JobStatus
     before: dict[str, Any] | None
     after: dict[str, Any] | None
-    epochs: Mapping[str, int]
+    attempts: Mapping[str, int]
     changes: Sequence[_Change]
 
 
@@ -225,11 +225,11 @@ def _look(session: Session, job_id: str, *, to_the_end: bool) -> _Look | None:
     if job.status in JOB_ENDED or (job.status != "running" and not to_the_end) or not job.is_judged:
         return None
     policy, before = policy_from_mapping(job.policy), job.early_stop
-    epochs = {run.id: run.epoch for arm in job.arms for run in arm.runs}
+    attempts = {run.id: run.attempt_number for arm in job.arms for run in arm.runs}
     changes, left = _advance(session, job, policy)
     while to_the_end and left:
         left = _advance(session, job, policy)[1]
-    return _Look(job_id=job_id, status=job.status, before=before, after=job.early_stop, epochs=epochs, changes=changes)
+    return _Look(job_id=job_id, status=job.status, before=before, after=job.early_stop, attempts=attempts, changes=changes)
 
 
 def _unchanged(session: Session, look: _Look) -> Job | None:
@@ -237,8 +237,8 @@ def _unchanged(session: Session, look: _Look) -> Job | None:
     job = session.get_one(Job, look.job_id, with_for_update=True, populate_existing=True)
     fed = (look.after or {}).get("pairs", {})
     read = {run_id for candidate, pair in fed.items() for run_id in (candidate, pair["with"])}
-    epochs = {row.id: row.epoch for row in session.execute(select(Run.id, Run.epoch).where(Run.job_id == look.job_id))}
-    replaced = any(epochs[run_id] != look.epochs[run_id] for run_id in read)
+    attempts = {row.id: row.attempt_number for row in session.execute(select(Run.id, Run.attempt_number).where(Run.job_id == look.job_id))}
+    replaced = any(attempts[run_id] != look.attempts[run_id] for run_id in read)
     return job if job.status == look.status and job.early_stop == look.before and not replaced else None
 
 
@@ -343,8 +343,8 @@ def _partners(baseline: Arm, candidate: Arm) -> list[tuple[Run, Run]]:
 
 def _fed(session: Session, stored: dict[str, Any], baseline: Run, candidate: Run) -> _Pair:
     """The pair after its new common steps, which are stored."""
-    epochs, before = [_recorded(session, baseline), _recorded(session, candidate)], stored.get(candidate.id)
-    is_new = before is None or before["epochs"] != epochs or before["with"] != baseline.id
+    attempts, before = [_recorded(session, baseline), _recorded(session, candidate)], stored.get(candidate.id)
+    is_new = before is None or before.get("attempts") != attempts or before["with"] != baseline.id
     if before is None or is_new:
         # A newer attempt has replaced steps of earlier forecasts, possibly with other numbers.
         before = {"next_step": 0, "looked": 0, "state": begin(candidate.length).document()}
@@ -354,7 +354,7 @@ def _fed(session: Session, stored: dict[str, Any], baseline: Run, candidate: Run
     state = observe(progress_from_mapping(before["state"]), steps[part], base[1]["lm_loss"][here][part], other[1]["lm_loss"][there][part])
     next_step = int(steps[part][-1]) + 1 if len(steps) else before["next_step"]
     stored[candidate.id] = {
-        "epochs": epochs,
+        "attempts": attempts,
         "with": baseline.id,
         "next_step": next_step,
         "looked": before["looked"],

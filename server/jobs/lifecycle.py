@@ -63,15 +63,15 @@ def attach(session: Session, run: Run, manifest: Mapping[str, str], fingerprint:
 
 def go_on(session: Session, run: Run, lease_seconds: float) -> bool:
     """failed -> running: the attempt of a run that failed for its silence goes on, while its job is open."""
-    attempt = session.get(Attempt, (run.id, run.epoch))
+    attempt = session.get(Attempt, (run.id, run.attempt_number))
     if attempt is None or attempt.state != "lost" or not may_go_on(session, run):
         return False
     lease = {"lease_expires_at": sessions.now(session) + lease_seconds}
     if not _move(session, run, "running", {**lease, "code": None, "message": None, "finished_at": None}):
         return False
-    resume_attempt(session, run.id, run.epoch)
+    resume_attempt(session, run.id, run.attempt_number)
     session.expire(attempt)
-    _emit_run(session, run, "running", None, None, attempt=run.epoch)
+    _emit_run(session, run, "running", None, None, attempt=run.attempt_number)
     return True
 
 
@@ -169,17 +169,17 @@ def _begin(
     binding: Mapping[str, object],
 ) -> int | None:
     """Move a run to running and begin its next attempt; the first run starts the job and binds it to a device class."""
-    now, epoch = sessions.now_in(session), run.epoch + 1
-    lease = {"epoch": epoch, "lease_expires_at": now + lease_seconds, "worker_id": worker_id}
+    now, attempt_number = sessions.now_in(session), run.attempt_number + 1
+    lease = {"attempt_number": attempt_number, "lease_expires_at": now + lease_seconds, "worker_id": worker_id}
     fresh = {"code": None, "message": None, "started_at": run.started_at or now}
     if not _move(session, run, "running", {**lease, **fresh, **columns}):
         return None
     # A job that runs is never queued again, so that a stale status can only cost a statement.
     is_first = run.job.status == "queued" and move_job(session, run.job_id, ("queued",), "running", started_at=now, **binding)
     status = [("status", {"status": "running"})] if is_first else []
-    states.emit_all(session, run.job_id, [*status, ("run", _run_payload(run, "running", None, None, attempt=epoch))])
-    begin_attempt(session, run.id, epoch, worker_id, key)  # last, so that its token is inserted with it
-    return epoch
+    states.emit_all(session, run.job_id, [*status, ("run", _run_payload(run, "running", None, None, attempt=attempt_number))])
+    begin_attempt(session, run.id, attempt_number, worker_id, key)  # last, so that its token is inserted with it
+    return attempt_number
 
 
 def _end(session: Session, run: Run, end: RunState, attempt: AttemptState, columns: Mapping[str, Any], note: str | None = None) -> bool:
@@ -194,7 +194,7 @@ def _leave(session: Session, run: Run, end: RunState, attempt: AttemptState, col
     if not _move(session, run, end, {**columns, "message": message} if "message" in columns else columns):
         return False
     if was_running:
-        end_attempt(session, run.id, run.epoch, attempt, code, None if end == "cancelled" else message or note)
+        end_attempt(session, run.id, run.attempt_number, attempt, code, None if end == "cancelled" else message or note)
     _emit_run(session, run, end, code, message or note)
     return True
 
@@ -202,7 +202,7 @@ def _leave(session: Session, run: Run, end: RunState, attempt: AttemptState, col
 def _move(session: Session, run: Run, end: RunState, columns: Mapping[str, object]) -> bool:
     if end not in RUN_MOVES[run.state]:
         return False
-    moved = move_run(session, run.id, (run.state,), end, holder=run.epoch, **columns)
+    moved = move_run(session, run.id, (run.state,), end, holder=run.attempt_number, **columns)
     if moved:
         session.expire(run, ["state", *columns])
     return moved

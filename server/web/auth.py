@@ -425,10 +425,10 @@ def check_rule(context: Context, rule: Rule, sender: Principal, path: Mapping[st
         _check_another(context, sender, path)
 
 
-def check_attempt(sender: Principal, epoch: int) -> None:
+def check_attempt(sender: Principal, attempt_number: int) -> None:
     """ForbiddenError if a run token is used for another attempt than its own."""
-    if sender.run is not None and sender.run.epoch != epoch:
-        raise ForbiddenError(f"epoch is {epoch}, expected {sender.run.epoch}: this token is that of attempt {sender.run.epoch} only")
+    if sender.run is not None and sender.run.attempt_number != attempt_number:
+        raise ForbiddenError(f"attempt is {attempt_number}, expected {sender.run.attempt_number}: this token is that of one attempt only")
 
 
 Sender = Annotated[Principal, Depends(authorize)]
@@ -475,7 +475,9 @@ def _check_run_token(rule: Rule, run: RunToken, run_id: str | None) -> None:
             f"this is the token of run {run.run_id}, which may only write that run; expected a token with {rule.words.partition(',')[0]}"
         )
     if not run.is_live and rule.trainer != "any":
-        raise UnauthorizedError(f"the token of attempt {run.epoch} of run {run.run_id} is no longer valid, because that attempt has ended")
+        raise UnauthorizedError(
+            f"the token of attempt {run.attempt_number} of run {run.run_id} is no longer valid, because that attempt has ended"
+        )
 
 
 def _sent_token(request: Request, context: Context) -> Token | RunToken | None:
@@ -489,7 +491,7 @@ def _sent_token(request: Request, context: Context) -> Token | RunToken | None:
 
 def _principal_of(sent: Token | RunToken) -> Principal:
     if isinstance(sent, RunToken):
-        name = f"{sent.run_id}-{sent.epoch}"
+        name = f"{sent.run_id}-{sent.attempt_number}"
         return Principal(id=name, name=name, scopes=frozenset(), run=sent)
     return Principal(id=sent.principal, name=sent.name, scopes=frozenset(sent.scopes), repository=sent.repository)
 

@@ -353,12 +353,14 @@ class Matrix:
         for job_id in self.open_jobs():
             with self.database.read() as session:
                 job = session.get_one(Job, job_id)
-                runs = ", ".join(f"{run.arm.name} {run.state} {run.steps_done}/{self.steps} epoch {run.epoch}" for run in job.runs)
+                runs = ", ".join(
+                    f"{run.arm.name} {run.state} {run.steps_done}/{self.steps} attempt_number {run.attempt_number}" for run in job.runs
+                )
                 self.tally.problems.append(f"stuck: job {job_id} is {job.status}, nothing moved for {QUIET_SECONDS:g} s ({runs})")
 
     def _where_it_stands(self) -> list[tuple[object, ...]]:
         with self.database.read() as session:
-            return [tuple(row) for row in session.execute(select(Run.id, Run.state, Run.epoch, Run.steps_done).order_by(Run.id))]
+            return [tuple(row) for row in session.execute(select(Run.id, Run.state, Run.attempt_number, Run.steps_done).order_by(Run.id))]
 
     def learn_reference(self) -> None:
         """Train one job that nobody disturbs; every later curve must be the same to the bit."""
@@ -414,7 +416,7 @@ class Matrix:
             at = int(differ[0])
             where = f"at {len(differ)} of {len(curve)} steps, from {at} to {int(differ[-1])}"
             self.tally.problems.append(
-                f"run {run.id} ({run.arm.name}, attempt {run.epoch}) differs from the undisturbed curve {where}: "
+                f"run {run.id} ({run.arm.name}, attempt {run.attempt_number}) differs from the undisturbed curve {where}: "
                 f"first loss and norm {curve[at].tolist()} instead of {undisturbed[at].tolist()}"
             )
 

@@ -81,7 +81,9 @@ def test_no_flipped_bit_of_a_judged_curve_reaches_a_verdict(database, owner_data
     rng = np.random.default_rng(11)
     with owner_database.read() as session:
         runs = [run.id for run in session.get_one(Job, job_id).runs]
-        cells = [(table_of(Chunk), row) for row in session.execute(select(Chunk.run_id, Chunk.first_step, Chunk.payload, Chunk.epoch))]
+        cells = [
+            (table_of(Chunk), row) for row in session.execute(select(Chunk.run_id, Chunk.first_step, Chunk.payload, Chunk.attempt_number))
+        ]
         rows = select(ChunkColumn.run_id, ChunkColumn.first_step, ChunkColumn.payload, ChunkColumn.name)
         cells += [(table_of(ChunkColumn), row) for row in session.execute(rows.where(ChunkColumn.name == "lm_loss"))]
     cells = [(table, row) for table, row in cells if row.payload is not None and row.run_id in runs]

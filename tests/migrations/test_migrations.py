@@ -63,7 +63,7 @@ def record(database, recorded):
         token, _ = auth.create_token(session, "ci", ["submit"], 30, 2)
         session.flush()
         auth.open_session(session, token)
-        session.add(Attempt(run_id=first.id, epoch=1, state="finished", worker_id="w1", started_at=now))
+        session.add(Attempt(run_id=first.id, attempt_number=1, state="finished", worker_id="w1", started_at=now))
         session.add(IdempotencyKey(principal=token.id, key="k", body_digest="0" * 64, job_id=new, created_at=now))
         session.add(ImportedGroup(family="f", name="g", cells={"family": "f"}, imported_by=token.id, imported_at=now))
         session.add(DataRead(place="0" * 64, digest="d", run_id=first.id))

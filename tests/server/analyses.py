@@ -67,7 +67,13 @@ def make_explained(
                 at,
                 {"lm_loss": loss, "loss": loss, "learning_rate": 1e-3 * (0.55 + 0.45 * np.cos(np.pi * at / STEPS))},
             )
-            run.state, run.epoch, run.steps_done, run.rounding, run.manifest = "finished", 1, STEPS, stated_rounding(run), _MANIFEST
+            run.state, run.attempt_number, run.steps_done, run.rounding, run.manifest = (
+                "finished",
+                1,
+                STEPS,
+                stated_rounding(run),
+                _MANIFEST,
+            )
             run.kept_checkpoints = [*kept]
         session.flush()
         write_outcome(session, job.id, decide(session, job.id))
@@ -103,7 +109,7 @@ def make_ablated(
                 at,
                 {"lm_loss": loss, "loss": loss, "learning_rate": 1e-3 * (0.55 + 0.45 * np.cos(np.pi * at / STEPS))},
             )
-            run.state, run.epoch, run.steps_done, run.rounding = "finished", 1, STEPS, stated_rounding(run)
+            run.state, run.attempt_number, run.steps_done, run.rounding = "finished", 1, STEPS, stated_rounding(run)
             run.manifest = {"data_digest": "d"}
         session.flush()
         write_outcome(session, job.id, decide(session, job.id))
@@ -119,5 +125,5 @@ def measured(database: Database, job_id: str, costs: dict[str, float], most: int
             results[wanted.key] = measure(setup, wanted, costs)
         run = job.runs[0]
         session.add_all(AnalysisResult(run_id=run.id, key=key, value=value) for key, value in results.items())
-        job.status, run.epoch, run.fingerprint = "running", 1, "f"
+        job.status, run.attempt_number, run.fingerprint = "running", 1, "f"
         run.state = "finished" if next_measurement(setup, results) is None else "running"

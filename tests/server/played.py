@@ -52,7 +52,7 @@ def play_step(database: Database, search_id: str, gaps: Sequence[float] = GAPS, 
                 own = gap(evaluations[0].assignment, world) if run.arm.position else 0.0
                 _record(session, run, evaluations[0].assignment, own)
         for run in job.runs:
-            run.state, run.epoch = "finished", 1
+            run.state, run.attempt_number = "finished", 1
     conclude(database, job_id)
     return kind
 

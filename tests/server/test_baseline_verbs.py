@@ -44,7 +44,7 @@ def _finish(database, job_id, *, gap):
         for number, run in enumerate(run for run in job.runs if run.state == "queued"):
             noise = np.random.default_rng(100 + number).normal(0.001 * number, 0.01, len(steps))
             store.append(session, run.id, "train", 1, steps, columns | {"lm_loss": columns["lm_loss"] + gap + noise})
-            run.state, run.epoch, run.steps_done, run.manifest = "finished", 1, len(steps), source.manifest
+            run.state, run.attempt_number, run.steps_done, run.manifest = "finished", 1, len(steps), source.manifest
     conclude(database, job_id)
 
 

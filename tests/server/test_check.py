@@ -99,7 +99,7 @@ def test_each_flipped_bit_of_a_value_is_found(database, owner_database, run_id):
         (Chunk, 10, "columns", lambda value: [*value[:-1], "loss"]),
         (Chunk, 0, "columns", lambda value: [value[0], *reversed(value[1:])]),
         (Chunk, 0, "first_step", lambda value: value + 1),
-        (Chunk, 0, "epoch", lambda value: value + 2),
+        (Chunk, 0, "attempt_number", lambda value: value + 2),
         (Chunk, 0, "checksum", lambda value: value ^ 1),
         (ChunkColumn, 10, "checksum", lambda value: value ^ 1),
         (ChunkColumn, 10, "name", lambda value: value + "_"),

@@ -18,7 +18,7 @@ def extend(database):
         with database.write() as session:
             for run in session.query(Run).where(Run.job_id == job_id):
                 steps = np.arange(run.steps_done, done)
-                store.append(session, run.id, "train", run.epoch, steps, {"lm_loss": np.full(len(steps), loss)})
+                store.append(session, run.id, "train", run.attempt_number, steps, {"lm_loss": np.full(len(steps), loss)})
                 run.steps_done = done
 
     return record
@@ -91,7 +91,7 @@ def _thinned(session, job):
 def _newer_attempt(session, job):
     run = job.arms[1].runs[0]
     store.append(session, run.id, "train", 2, np.arange(1400, 1500), {"lm_loss": np.full(100, 1.4)})
-    run.epoch = 2
+    run.attempt_number = 2
 
 
 def _reused(session, job):

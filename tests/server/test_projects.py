@@ -129,7 +129,7 @@ def test_a_restart_with_its_seed_goes_on_and_one_without_is_a_run_of_its_own(ser
         run.log(1, loss=1.0)
     with database.read() as session:
         (row,) = session.query(Run)
-        assert (row.epoch, row.state, row.seed, row.planned_steps) == (2, "finished", 3, None)
+        assert (row.attempt_number, row.state, row.seed, row.planned_steps) == (2, "finished", 3, None)
         assert store.read(session, row.id, "train")[0].tolist() == [0, 1]
     for _ in range(2):
         with parity.Run(project="p", arm="a", server=served, folder=tmp_path, strict=True, **FAST) as run:
@@ -248,7 +248,7 @@ def test_a_step_back_in_one_process_is_the_same_run(served, database, tmp_path):
             run.log(step, loss=1.0 + step)
     with database.read() as session:
         (row,) = session.query(Run)
-        assert (row.state, row.epoch) == ("finished", 2)
+        assert (row.state, row.attempt_number) == ("finished", 2)
         assert store.read(session, row.id, "train")[0].tolist() == [*range(15)]
 
 

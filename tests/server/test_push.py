@@ -101,7 +101,7 @@ def test_what_breaks_off_is_completed_by_the_same_command(error, served, databas
     with database.read() as session:
         row = session.get_one(Job, job)
         assert row.status == "concluded"
-        assert [run.epoch for run in row.runs] == [1, 2]
+        assert [run.attempt_number for run in row.runs] == [1, 2]
         assert len(store.read(session, row.runs[1].id, "train")[0]) == STEPS
 
 

@@ -44,7 +44,7 @@ def _read(database, run, kind="train"):
 def _state(database, run):
     with database.read() as session:
         row = session.get_one(RunRow, run)
-        return row.state, row.epoch, row.code
+        return row.state, row.attempt_number, row.code
 
 
 class _JaxLike:

@@ -48,7 +48,7 @@ def _read(database, run, kind="train"):
 def _state(database, run):
     with database.read() as session:
         row = session.get_one(RunRow, run)
-        return row.state, row.epoch, row.message
+        return row.state, row.attempt_number, row.message
 
 
 def _left(folder, run, served, *rows):
@@ -83,11 +83,11 @@ def test_who_takes_less_at_once_gets_less(served, database, run, tmp_path, monke
     """A server with a small PARITY_MAX_BODY_BYTES, or a proxy with a limit of its own."""
     append, sizes = Client.append, []
 
-    def limited(self, run_id, epoch, of, names, table, token=None):
+    def limited(self, run_id, attempt_number, of, names, table, token=None):
         if table.nbytes > 2048:
             raise ClientError(413, "too large", kind)
         sizes.append(table.nbytes)
-        return append(self, run_id, epoch, of, names, table, token)
+        return append(self, run_id, attempt_number, of, names, table, token)
 
     monkeypatch.setattr(Client, "append", limited)
     with parity.Run(run, server=served, folder=tmp_path, strict=True, flush_seconds=1.0, finish_seconds=10.0) as logger:
@@ -285,10 +285,10 @@ def test_two_who_find_the_same_spool_send_it_once(served, database, run, tmp_pat
 def test_a_leftover_whose_attach_was_not_heard_of_is_sent(served, database, run, tmp_path, stale):
     """Its process ended between the server's answer and its note of the attempt; also where the server has given that attempt up since."""
     path = _left(tmp_path, run, served, *({"step": step, "loss": 1.0} for step in range(20)))
-    spool.remember_epoch(path.parent, run, 0)
+    spool.remember_attempt(path.parent, run, 0)
     with Client(served) as client:
-        assert client.attach(run, {}, key=path.stem)["epoch"] == 1
-        assert client.attach(run, {}, key=path.stem)["epoch"] == 1
+        assert client.attach(run, {}, key=path.stem)["attempt"] == 1
+        assert client.attach(run, {}, key=path.stem)["attempt"] == 1
         if stale:
             client.finish(run, 1, "broke_off")
         Delivery(path, client).send_rest()
@@ -299,7 +299,7 @@ def test_a_leftover_whose_attach_was_not_heard_of_is_sent(served, database, run,
 
 def test_a_leftover_does_not_fence_who_attached_after_it(served, database, run, tmp_path):
     path = _left(tmp_path, run, served, {"step": 0, "loss": 1.0})
-    spool.remember_epoch(path.parent, run, 0)
+    spool.remember_attempt(path.parent, run, 0)
     with Client(served) as client:
         client.attach(run, {}, key=path.stem)
         client.attach(run, {}, key="another")

@@ -103,7 +103,7 @@ def test_a_token_that_was_replaced_is_asked_for_again_and_fences_nobody(served, 
     assert _resend(path, trainer, served) == 0
     assert _steps(database, run) == list(range(20))
     with database.read() as session:
-        assert session.get_one(Run, run).epoch == 1
+        assert session.get_one(Run, run).attempt_number == 1
 
 
 def test_a_newer_trainer_is_not_fenced_by_what_an_older_one_left(served, database, spooled, capsys):

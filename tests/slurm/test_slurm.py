@@ -61,7 +61,7 @@ def attempts(database):
 
     def read(run_id: str) -> list[str]:
         with database.read() as session:
-            return [*session.scalars(select(Attempt.state).where(Attempt.run_id == run_id).order_by(Attempt.epoch))]
+            return [*session.scalars(select(Attempt.state).where(Attempt.run_id == run_id).order_by(Attempt.attempt_number))]
 
     return read
 
@@ -163,7 +163,7 @@ def test_a_worker_claims_only_what_its_allocation_holds(database, submit, batch,
     one, two = submit(1), submit(2)
     batch(tasks=2)
     until(two, lambda run: run.state == "finished")
-    assert (run_of(one).state, run_of(one).epoch) == ("queued", 0)  # older, but its one device is not the allocation's two
+    assert (run_of(one).state, run_of(one).attempt_number) == ("queued", 0)  # older, but its one device is not the allocation's two
     with database.read() as session:
         (device,) = session.scalars(select(Worker.device))
     assert (device["devices"], device["processes"]) == (2, 2)

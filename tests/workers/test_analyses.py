@@ -87,7 +87,7 @@ def test_an_analysis_measures_the_planted_units_and_resumes_with_equal_results(d
     thread.join()
     with database.read() as session:
         run = session.get_one(Job, again).runs[0]
-        assert (run.state, run.epoch) == ("queued", 1)
+        assert (run.state, run.attempt_number) == ("queued", 1)
         before = results_of(session, again)
         assert 3 < len(before) < len(results)
     assert train()[1] == "finished"

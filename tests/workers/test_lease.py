@@ -41,7 +41,7 @@ def test_runs_are_claimed_in_order_and_once(database, submit, make_worker):
     first, second = _claim(database, worker), _claim(database, worker)
     assert [first.arm, second.arm] == ["fp8_current", "nvfp4"]
     assert first.spec.recipe == "fp8_current"
-    assert first.epoch == 1
+    assert first.attempt_number == 1
     assert _claim(database, worker) is None
     with database.read() as session:
         job = session.get_one(Job, job_id)
@@ -99,7 +99,7 @@ def test_the_fence_keeps_an_old_attempt_from_writing(database, submit, make_work
         run = session.get_one(Run, old.run_id)
         assert lease.give_back(session, run, "silent", attempt="crashed", max_attempts=3) == "queued"
     new = _claim(database, worker)
-    assert (new.run_id, new.epoch) == (old.run_id, 2)
+    assert (new.run_id, new.attempt_number) == (old.run_id, 2)
     with database.write() as session:
         lease.renew(session, new, 5.0, steps_done=7)
     with pytest.raises(LeaseLostError), database.write() as session:
@@ -123,7 +123,7 @@ def test_the_last_crash_is_final(database, submit, make_worker):
     worker = make_worker()
     for attempt in (1, 2, 3):
         held = _claim(database, worker)
-        assert held.epoch == attempt
+        assert held.attempt_number == attempt
         with database.write() as session:
             state = lease.give_back(session, session.get_one(Run, held.run_id), "it fell", attempt="crashed", max_attempts=3)
     assert state == "failed"
@@ -254,7 +254,7 @@ def test_a_run_that_is_tried_again_keeps_what_it_has_recorded_and_every_attempt(
     _claim(database, worker)
     assert _run(database, held.run_id).code is None
     with database.read() as session:
-        first, second = session.scalars(select(Attempt).where(Attempt.run_id == held.run_id).order_by(Attempt.epoch))
+        first, second = session.scalars(select(Attempt).where(Attempt.run_id == held.run_id).order_by(Attempt.attempt_number))
     assert (first.state, first.code, second.state) == ("crashed", "WORKER_CRASHED", "running")
     assert first.started_at <= first.ended_at <= second.started_at
     assert "it fell" in first.message
@@ -304,7 +304,7 @@ def test_what_a_limit_leaves_counts_earlier_attempts(database, submit, make_work
         lease.give_back(session, session.get_one(Run, first.run_id), "it fell", attempt="crashed", max_attempts=3)
         session.get_one(Attempt, (first.run_id, 1)).started_at -= 60
     again = _claim(database, worker)
-    assert (again.run_id, again.epoch) == (first.run_id, 2)
+    assert (again.run_id, again.attempt_number) == (first.run_id, 2)
     assert again.max_seconds == pytest.approx(40.0, abs=2.0)
     assert (first.seconds_trained, again.seconds_trained) == (0.0, pytest.approx(60.0, abs=2.0))
 

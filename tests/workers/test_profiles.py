@@ -25,5 +25,5 @@ def test_a_traced_run_is_profiled(settings, database, submit, make_worker):
     assert 0 < columns["compute_share"][-1] <= 1
     assert columns["peak_memory_bytes"][-1] > 1 << 26
     assert np.isfinite(columns["compile_seconds"]).all()
-    folder = settings.artifacts / f"{held.run_id}-{held.epoch}"
+    folder = settings.artifacts / f"{held.run_id}-{held.attempt_number}"
     assert list(folder.glob("plugins/profile/*/*.trace.json.gz"))

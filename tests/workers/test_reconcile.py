@@ -31,7 +31,7 @@ def test_a_silent_workers_run_is_queued_again(settings, database, submit, make_w
     time.sleep(0.05)
     assert runtime.give_back_expired(settings, database) == [held.run_id]
     assert runtime.give_back_expired(settings, database) == []
-    assert _claim(database, worker, 5.0).epoch == 2
+    assert _claim(database, worker, 5.0).attempt_number == 2
 
 
 def test_a_live_lease_is_left_alone(settings, database, submit, make_worker):

@@ -117,7 +117,7 @@ def test_equal_runs_that_end_at_once_all_get_the_curve(settings, database, recor
     baselines_held = [one for one in held if one.reuses]
     with database.write() as session:
         lost = session.get_one(Run, baselines_held[0].run_id)
-        lost.epoch += 1
+        lost.attempt_number += 1
     results = []
 
     def finish_one(one):
@@ -138,7 +138,7 @@ def test_equal_runs_that_end_at_once_all_get_the_curve(settings, database, recor
         for one in baselines_held[1:]:
             run = session.get_one(Run, one.run_id)
             assert (run.state, run.reused_from, run.job_id in waiting) == ("finished", source_id, True)
-            assert session.get_one(Attempt, (run.id, one.epoch)).state == "finished"
+            assert session.get_one(Attempt, (run.id, one.attempt_number)).state == "finished"
         assert session.get_one(Run, baselines_held[0].run_id).state == "running"
 
 

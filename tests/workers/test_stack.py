@@ -253,7 +253,7 @@ def test_a_killed_worker_is_started_again_and_resumes_its_run(stack, tmp_path):
 
         def resumed():
             with database.read() as session:
-                return session.scalar(select(Attempt.first_step).join(Run).where(Run.job_id == job_id, Attempt.epoch == 2))
+                return session.scalar(select(Attempt.first_step).join(Run).where(Run.job_id == job_id, Attempt.attempt_number == 2))
 
         def can_resume():
             with database.read() as session:

@@ -140,7 +140,7 @@ def test_a_killed_training_process_is_a_crash_and_the_run_is_tried_again(databas
 
     held = train(started=lambda held: _when_steps_come(database, held, kill))
     run = _run(database, held)
-    assert (run.state, run.crashes, run.epoch) == ("queued", 1, 1)
+    assert (run.state, run.crashes, run.attempt_number) == ("queued", 1, 1)
     assert "status -9" in run.message
 
 
@@ -224,7 +224,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(settings, database
     assert _run(database, first).state == "queued"
     wanted = _run(database, first).steps_done + 100
     again = train(started=until(wanted), checkpoint_seconds=0.05)
-    assert (again.run_id, again.epoch) == (first.run_id, 2)
+    assert (again.run_id, again.attempt_number) == (first.run_id, 2)
     with database.read() as session:
         resumed_at = session.get_one(Attempt, (again.run_id, 2)).first_step
     submit_one()
@@ -240,7 +240,7 @@ def test_a_run_beyond_its_time_is_failed_and_not_tried_again(database, submit, t
     with database.write() as session:
         session.get_one(Job, job_id).max_run_seconds = 1.0
     run = _run(database, train())
-    assert (run.state, run.code, run.epoch) == ("failed", "TIME_LIMIT", 1)
+    assert (run.state, run.code, run.attempt_number) == ("failed", "TIME_LIMIT", 1)
     assert "max_run_seconds" in run.message
     assert _children() == []
 
@@ -343,7 +343,7 @@ def test_a_machine_that_slept_and_a_database_that_was_away_are_no_crash_of_the_r
     run = _run(database, held)
     assert (run.state, run.crashes) == ("queued", 1 if what == "fell" else 0)
     with database.read() as session:
-        assert session.get_one(Attempt, (held.run_id, held.epoch)).state == ("crashed" if what == "fell" else "lost")
+        assert session.get_one(Attempt, (held.run_id, held.attempt_number)).state == ("crashed" if what == "fell" else "lost")
 
 
 def test_a_run_is_given_back_once_the_database_answers_again(database, submit, train, monkeypatch):

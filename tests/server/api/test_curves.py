@@ -27,7 +27,7 @@ def run(database, recorded):
     loss = np.concatenate([LOSS, np.linspace(3, 2, 22)])
     with database.write() as session:
         row = session.scalars(select(Run).where(Run.job_id == job).order_by(Run.position)).first()
-        row.epoch, row.finished_at = 2, 1.0
+        row.attempt_number, row.finished_at = 2, 1.0
         store.append(session, row.id, "train", 1, np.arange(20), {"lm_loss": np.concatenate([loss[:10], np.full(10, 9.0)])})
         store.append(session, row.id, "train", 2, np.arange(10, 20), {"lm_loss": loss[10:20]})
         store.append(session, row.id, "train", 2, np.arange(20, 30), {"lm_loss": loss[20:], "late": np.arange(10.0)})

@@ -198,7 +198,7 @@ def _training(database, job_id):
     with database.write() as session:
         runs = session.get_one(Job, job_id).runs
         for run in runs:
-            run.epoch, run.lease_expires_at, run.capability = 1, time.time() + 60, "external"
+            run.attempt_number, run.lease_expires_at, run.capability = 1, time.time() + 60, "external"
             begin_attempt(session, run.id, 1, None)
         return [run.id for run in runs]
 

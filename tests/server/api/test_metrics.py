@@ -40,10 +40,10 @@ def test_states_losses_and_lag_are_counted(api, database, recorded):
     job = recorded({"nvfp4": 0.0}, done=10, state="running")
     with database.write() as session:
         run_id = session.query(Run).where(Run.job_id == job).first().id
-        for epoch, end in ((1, "lost"), (2, "crashed"), (3, "lost")):
-            begin_attempt(session, run_id, epoch, None)
+        for attempt_number, end in ((1, "lost"), (2, "crashed"), (3, "lost")):
+            begin_attempt(session, run_id, attempt_number, None)
             session.flush()
-            end_attempt(session, run_id, epoch, end)
+            end_attempt(session, run_id, attempt_number, end)
     values = _values(api.get("/metrics"))
     assert values['parity_jobs{state="running"}'] == 1
     assert values['parity_runs{state="running"}'] == 4

@@ -17,7 +17,7 @@ def run(database, recorded):
         begin_attempt(session, row.id, 1, None)
         end_attempt(session, row.id, 1, "crashed", "WORKER_CRASHED", "it broke")
         begin_attempt(session, row.id, 2, None)
-        row.epoch = 2
+        row.attempt_number = 2
         return row.id
 
 

@@ -35,11 +35,11 @@ class Caller:
         headers = {**self.send.keywords["headers"], **more.pop("extra", {})}
         return self.send("POST", f"/api/v1/runs/{run}:attach", json={"manifest": {}, **more}, headers=headers)
 
-    def append(self, run, epoch, body=ONE):
-        return self.send("POST", f"/api/v1/runs/{run}/steps", params={"epoch": epoch}, json=body)
+    def append(self, run, attempt_number, body=ONE):
+        return self.send("POST", f"/api/v1/runs/{run}/steps", params={"attempt": attempt_number}, json=body)
 
-    def finish(self, run, epoch, outcome="finished"):
-        return self.send("POST", f"/api/v1/runs/{run}:finish", json={"epoch": epoch, "outcome": outcome})
+    def finish(self, run, attempt_number, outcome="finished"):
+        return self.send("POST", f"/api/v1/runs/{run}:finish", json={"attempt": attempt_number, "outcome": outcome})
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def _state(database, run_id):
     with database.read() as session:
         run = session.get_one(Run, run_id)
         steps, columns = store.read(session, run_id, "train")
-        return run.epoch, run.state, run.job.status, steps.tolist(), columns.get("lm_loss", steps).tolist()
+        return run.attempt_number, run.state, run.job.status, steps.tolist(), columns.get("lm_loss", steps).tolist()
 
 
 @pytest.mark.parametrize("scopes", [("worker",), ("submit",), ("submit", "worker"), ("view",)])
@@ -143,7 +143,7 @@ def test_a_worker_token_of_the_owner_attaches_and_then_only_the_runs_token_write
 def test_an_attach_whose_response_was_lost_gives_the_same_attempt_another_token(api, owner, runs):
     keyed = {"extra": {"Idempotency-Key": "spool-1"}}
     lost, again = (owner.attach(runs[0], **keyed).json() for _ in range(2))
-    assert lost["epoch"] == again["epoch"] == 1
+    assert lost["attempt"] == again["attempt"] == 1
     assert Caller(api, lost["token"]).append(runs[0], 1).status_code == 401
     assert Caller(api, again["token"]).append(runs[0], 1).status_code == 200
 
@@ -152,8 +152,8 @@ def test_a_run_that_a_worker_trains_is_written_by_nobody_over_rest(api, database
     with database.write() as session:
         job = submit_job(session, make_job(), policy_from_mapping({"margin": "1%"}), owner.principal)
         run = job.runs[0]
-        run.state, run.epoch, job.status = "running", 1, "running"
-        session.add(Attempt(run_id=run.id, epoch=1, state="running", started_at=1.0))
+        run.state, run.attempt_number, job.status = "running", 1, "running"
+        session.add(Attempt(run_id=run.id, attempt_number=1, state="running", started_at=1.0))
         run_id = run.id
     before = _state(database, run_id)
     assert {answer.status_code for answer in (owner.append(run_id, 1), owner.finish(run_id, 1), owner.attach(run_id))} == {422}
@@ -184,7 +184,7 @@ def test_a_wrong_run_token_is_nobody(api, owner, runs, spoil):
     text = owner.attach(runs[0]).json()["token"]
     assert Caller(api, spoil(text)).append(runs[0], 1).status_code == 401
     assert api.post("/login", data={"token": text}).status_code == 401
-    assert api.post(f"/api/v1/runs/{runs[0]}/steps", params={"epoch": 1, "token": text}, json=ONE).status_code == 401
+    assert api.post(f"/api/v1/runs/{runs[0]}/steps", params={"attempt": 1, "token": text}, json=ONE).status_code == 401
 
 
 def test_the_owner_is_the_principal_whichever_of_its_tokens_is_sent(api, database, owner, caller, runs):
@@ -192,7 +192,7 @@ def test_the_owner_is_the_principal_whichever_of_its_tokens_is_sent(api, databas
     assert other.attach(runs[0]).status_code == 200
     assert owner.append(runs[0], 1).status_code == 200
     admin = caller("admin")
-    assert admin.attach(runs[0]).json()["epoch"] == 2
+    assert admin.attach(runs[0]).json()["attempt"] == 2
     with database.write() as session:
         session.get_one(Token, other.id).principal = other.id
     assert other.attach(runs[0]).status_code == 403

@@ -42,12 +42,14 @@ def _attach(api, run, **changes):
     return api.post(f"/api/v1/runs/{run}:attach", json={"manifest": MANIFEST} | changes)
 
 
-def _append(api, run, epoch, steps, loss, **more):
-    return api.post(f"/api/v1/runs/{run}/steps", params={"epoch": epoch}, json={"steps": steps, "columns": {"loss": loss, **more}})
+def _append(api, run, attempt_number, steps, loss, **more):
+    return api.post(
+        f"/api/v1/runs/{run}/steps", params={"attempt": attempt_number}, json={"steps": steps, "columns": {"loss": loss, **more}}
+    )
 
 
-def _finish(api, run, epoch, outcome="finished", **more):
-    return api.post(f"/api/v1/runs/{run}:finish", json={"epoch": epoch, "outcome": outcome, **more})
+def _finish(api, run, attempt_number, outcome="finished", **more):
+    return api.post(f"/api/v1/runs/{run}:finish", json={"attempt": attempt_number, "outcome": outcome, **more})
 
 
 def _age(database, run, seconds):
@@ -66,7 +68,7 @@ def test_a_job_that_the_user_trains_is_judged(api, database, ended):
     for arm in job["arms"]:
         for described in arm["runs"]:
             run = described["id"]
-            epoch = _attach(api, run, recipe=arm["recipe"]).json()["epoch"]
+            attempt_number = _attach(api, run, recipe=arm["recipe"]).json()["attempt"]
             gap = 0.1 if arm["name"] == "nvfp4" else 0.0
             loss = 1.4 + 1.5 * np.exp(-np.arange(STEPS) / 100) + batch + gap + generator.normal(0, 0.01, STEPS)
             table = np.stack([np.arange(STEPS), loss, np.full(STEPS, 0.7)])
@@ -74,7 +76,7 @@ def test_a_job_that_the_user_trains_is_judged(api, database, ended):
                 part = table[:, first : first + (800 if first else 700)]
                 answer = api.post(
                     f"/api/v1/runs/{run}/steps",
-                    params={"epoch": epoch, "names": "step,loss,grad_norm"},
+                    params={"attempt": attempt_number, "names": "step,loss,grad_norm"},
                     content=part.tobytes(),
                     headers={"Content-Type": "application/octet-stream"},
                 )
@@ -87,7 +89,7 @@ def test_a_job_that_the_user_trains_is_judged(api, database, ended):
                 "missing": 0,
                 "gaps": [],
             }
-            assert _finish(api, run, epoch).json()["state"] == "finished"
+            assert _finish(api, run, attempt_number).json()["state"] == "finished"
     document = ended(api, job["id"])
     assert document["status"] == "concluded"
     (verdict,) = document["verdicts"]
@@ -110,9 +112,9 @@ def test_ending_the_last_run_does_not_wait_for_the_judge(api, ended, monkeypatch
 
     monkeypatch.setattr(conclude, "decide", slow)
     for described in [run for arm in job["arms"] for run in arm["runs"]]:
-        epoch = _attach(api, described["id"]).json()["epoch"]
-        _append(api, described["id"], epoch, list(range(10)), [1.0] * 10)
-        answers = [_finish(api, described["id"], epoch) for _ in range(3)]
+        attempt_number = _attach(api, described["id"]).json()["attempt"]
+        _append(api, described["id"], attempt_number, list(range(10)), [1.0] * 10)
+        answers = [_finish(api, described["id"], attempt_number) for _ in range(3)]
         assert [(answer.status_code, answer.json()["state"]) for answer in answers] == [(200, "finished")] * 3
     assert api.get(f"/api/v1/jobs/{job['id']}").json()["status"] == "running"
     go.set()
@@ -121,55 +123,58 @@ def test_ending_the_last_run_does_not_wait_for_the_judge(api, ended, monkeypatch
 
 
 def test_what_came_is_told_with_its_gaps(api, run):
-    epoch = _attach(api, run).json()["epoch"]
-    _append(api, run, epoch, [0, 10, 20], [3.0, 2.0, 1.0])
-    answer = _append(api, run, epoch, [50, 60], [1.0, 1.0]).json()
+    attempt_number = _attach(api, run).json()["attempt"]
+    _append(api, run, attempt_number, [0, 10, 20], [3.0, 2.0, 1.0])
+    answer = _append(api, run, attempt_number, [50, 60], [1.0, 1.0]).json()
     assert answer["new_steps"] == 2
     assert answer["covered"]["gaps"] == [{"first_step": 30, "last_step": 40, "missing": 2}]
-    again = _append(api, run, epoch, [60, 40, 30, 50], [1.0, 4.0, 3.0, 1.0]).json()
+    again = _append(api, run, attempt_number, [60, 40, 30, 50], [1.0, 4.0, 3.0, 1.0]).json()
     assert (again["new_steps"], again["covered"]["missing"], again["covered"]["recorded"]) == (2, 0, 7)
     assert api.get(f"/api/v1/runs/{run}").json()["covered"] == again["covered"]
 
 
 def test_other_numbers_are_a_conflict_and_the_same_are_none(api, run):
-    epoch = _attach(api, run).json()["epoch"]
+    attempt_number = _attach(api, run).json()["attempt"]
     for _ in range(2):
-        assert _append(api, run, epoch, [0, 1], [1.0, "nan"]).status_code == 200
-    answer = _append(api, run, epoch, [1, 2], [2.0, 2.0])
+        assert _append(api, run, attempt_number, [0, 1], [1.0, "nan"]).status_code == 200
+    answer = _append(api, run, attempt_number, [1, 2], [2.0, 2.0])
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:parity:problem:conflict")
     assert "step 1" in answer.json()["detail"]
     assert api.get(f"/api/v1/runs/{run}").json()["covered"]["recorded"] == 2
 
 
 def test_a_newer_attach_fences_the_older_trainer(api, database, run):
-    first, second = (_attach(api, run).json()["epoch"] for _ in range(2))
+    first, second = (_attach(api, run).json()["attempt"] for _ in range(2))
     assert (first, second) == (1, 2)
     for answer in (_append(api, run, 1, [0], [1.0]), _finish(api, run, 1)):
         assert (answer.status_code, answer.json()["type"]) == (409, "urn:parity:problem:stale-attempt")
     assert _append(api, run, 2, [0], [1.0]).status_code == 200
     assert _append(api, run, 3, [0], [1.0]).status_code == 422
     with database.read() as session:
-        assert [(one.epoch, one.state) for one in session.query(Attempt).order_by(Attempt.epoch)] == [(1, "lost"), (2, "running")]
+        assert [(one.attempt_number, one.state) for one in session.query(Attempt).order_by(Attempt.attempt_number)] == [
+            (1, "lost"),
+            (2, "running"),
+        ]
 
 
 def test_a_trainer_that_breaks_off_is_awaited_and_goes_on(api, database, run):
-    _append(api, run, _attach(api, run).json()["epoch"], list(range(10)), [1.0] * 10)
+    _append(api, run, _attach(api, run).json()["attempt"], list(range(10)), [1.0] * 10)
     broken = _finish(api, run, 1, "broke_off", message="OutOfMemoryError: 80 GiB").json()
     assert (broken["state"], broken["code"], broken["message"]) == ("awaiting_data", "TRAINER_BROKE_OFF", "OutOfMemoryError: 80 GiB")
     assert _append(api, run, 1, [10], [1.0]).status_code == 409
-    epoch = _attach(api, run, after=1).json()["epoch"]
-    covered = _append(api, run, epoch, [6, 7], [2.0, 2.0]).json()["covered"]
+    attempt_number = _attach(api, run, after=1).json()["attempt"]
+    covered = _append(api, run, attempt_number, [6, 7], [2.0, 2.0]).json()["covered"]
     assert (covered["recorded"], covered["last_step"]) == (8, 7)
     assert _attach(api, run, after=1).status_code == 409
-    assert api.get(f"/api/v1/runs/{run}").json()["epoch"] == 2
+    assert api.get(f"/api/v1/runs/{run}").json()["attempt"] == 2
 
 
 def test_finishing_twice_changes_nothing_and_ends_the_writing(api, run):
-    epoch = _attach(api, run).json()["epoch"]
-    assert _finish(api, run, epoch).status_code == 422  # nothing was recorded
-    _append(api, run, epoch, [0], [1.0])
-    assert [_finish(api, run, epoch).status_code for _ in range(2)] == [200, 200]
-    for answer in (_append(api, run, epoch, [1], [1.0]), _finish(api, run, epoch, "failed"), _attach(api, run)):
+    attempt_number = _attach(api, run).json()["attempt"]
+    assert _finish(api, run, attempt_number).status_code == 422  # nothing was recorded
+    _append(api, run, attempt_number, [0], [1.0])
+    assert [_finish(api, run, attempt_number).status_code for _ in range(2)] == [200, 200]
+    for answer in (_append(api, run, attempt_number, [1], [1.0]), _finish(api, run, attempt_number, "failed"), _attach(api, run)):
         assert answer.status_code == 409
         assert "ended (finished)" in answer.json()["detail"]
 
@@ -182,9 +187,9 @@ def test_another_recipe_another_engine_and_a_cancelled_job_take_no_trainer(api, 
     own = api.get(f"/api/v1/jobs/{recorded({'nvfp4': 0.0}, done=0, state='running')}").json()["arms"][0]["runs"][0]["id"]
     assert "engine emulated" in _attach(api, own).json()["detail"]
     assert _attach(api, "r-none").status_code == 404
-    epoch = _attach(api, run).json()["epoch"]
+    attempt_number = _attach(api, run).json()["attempt"]
     api.post(f"/api/v1/jobs/{api.get(f'/api/v1/runs/{run}').json()['job']}:cancel")
-    assert "cancelled" in _append(api, run, epoch, [0], [1.0]).json()["detail"]
+    assert "cancelled" in _append(api, run, attempt_number, [0], [1.0]).json()["detail"]
 
 
 def test_arms_with_other_versions_are_confounded(api, ended):
@@ -192,9 +197,9 @@ def test_arms_with_other_versions_are_confounded(api, ended):
     for arm in job["arms"]:
         for described in arm["runs"]:
             manifest = MANIFEST | ({"version.torch": "2.8"} if arm["name"] == "nvfp4" else {})
-            epoch = _attach(api, described["id"], manifest=manifest).json()["epoch"]
-            _append(api, described["id"], epoch, list(range(10)), [1.0] * 10)
-            _finish(api, described["id"], epoch)
+            attempt_number = _attach(api, described["id"], manifest=manifest).json()["attempt"]
+            _append(api, described["id"], attempt_number, list(range(10)), [1.0] * 10)
+            _finish(api, described["id"], attempt_number)
     (verdict,) = ended(api, job["id"])["verdicts"]
     assert verdict["verdict"] == "inconclusive"
     assert "CONFOUNDED" in verdict["codes"]
@@ -202,19 +207,19 @@ def test_arms_with_other_versions_are_confounded(api, ended):
 
 
 def test_a_resumed_run_with_other_versions_says_both(api, run):
-    _append(api, run, _attach(api, run).json()["epoch"], [0], [1.0])
+    _append(api, run, _attach(api, run).json()["attempt"], [0], [1.0])
     for _ in range(2):
         answer = _attach(api, run, manifest=MANIFEST | {"version.torch": "3.0"})
     assert answer.json()["manifest"] == {"device_class": "h100", "engine": "external", "version.torch": "2.9, later 3.0"}
 
 
 def test_silence_is_stale_first_and_a_failure_in_the_end(api, database, settings, run):
-    epoch = _attach(api, run).json()["epoch"]
+    attempt_number = _attach(api, run).json()["attempt"]
     _age(database, run, 3600)
     assert mark_or_fail_stale(settings, database) == []
     stale = api.get(f"/api/v1/runs/{run}").json()
     assert (stale["state"], stale["code"]) == ("running", "STALE")
-    assert _append(api, run, epoch, [0], [1.0]).json()["code"] is None
+    assert _append(api, run, attempt_number, [0], [1.0]).json()["code"] is None
     _age(database, run, settings.external_silence_seconds)
     assert mark_or_fail_stale(settings, database) == [run]
     failed = api.get(f"/api/v1/runs/{run}").json()
@@ -224,8 +229,8 @@ def test_silence_is_stale_first_and_a_failure_in_the_end(api, database, settings
 
 
 def test_a_run_that_broke_off_is_not_awaited_for_ever(api, database, settings, run):
-    epoch = _attach(api, run).json()["epoch"]
-    _finish(api, run, epoch, "broke_off", message="killed")
+    attempt_number = _attach(api, run).json()["attempt"]
+    _finish(api, run, attempt_number, "broke_off", message="killed")
     _age(database, run, settings.external_silence_seconds)
     assert mark_or_fail_stale(settings, database) == [run]
     assert "TRAINER_BROKE_OFF: killed" in api.get(f"/api/v1/runs/{run}").json()["message"]
@@ -257,22 +262,22 @@ _BODIES = [
 
 
 def test_a_bad_batch_is_refused_in_words(api, run):
-    epoch = _attach(api, run).json()["epoch"]
+    attempt_number = _attach(api, run).json()["attempt"]
     headers = {"Content-Type": "application/octet-stream"}
     for names, content, words in _BYTES:
-        answer = api.post(f"/api/v1/runs/{run}/steps", params={"epoch": epoch, "names": names}, content=content, headers=headers)
+        answer = api.post(f"/api/v1/runs/{run}/steps", params={"attempt": attempt_number, "names": names}, content=content, headers=headers)
         assert answer.status_code == 422
         assert words in answer.json()["detail"]
     for body in _BODIES:
-        answer = api.post(f"/api/v1/runs/{run}/steps", params={"epoch": epoch}, json=body)
+        answer = api.post(f"/api/v1/runs/{run}/steps", params={"attempt": attempt_number}, json=body)
         assert answer.status_code == 422
         assert answer.headers["Content-Type"] == "application/problem+json"
     assert api.get(f"/api/v1/runs/{run}").json()["covered"]["recorded"] == 0
 
 
 def test_nan_and_infinity_come_back(api, run):
-    epoch = _attach(api, run).json()["epoch"]
-    _append(api, run, epoch, [0, 1, 2], ["nan", "inf", "-inf"])
+    attempt_number = _attach(api, run).json()["attempt"]
+    _append(api, run, attempt_number, [0, 1, 2], ["nan", "inf", "-inf"])
     series = api.get(f"/api/v1/runs/{run}/metrics").json()["series"][0]
     assert [one["kind"] for one in series["nonfinite"]] == ["nan", "inf", "-inf"]
     job = api.get(f"/api/v1/runs/{run}").json()["job"]
@@ -293,19 +298,19 @@ def test_trainers_need_a_token_that_may_write(settings, database, application):
         path, body = f"/api/v1/runs/{run}:attach", {"manifest": {}}
         statuses = {scope: closed.post(path, json=body, headers=headers).status_code for scope, headers in tokens.items()}
         assert statuses == {"view": 403, "submit": 200, "worker": 200, "stranger": 403}
-        large = closed.post(f"/api/v1/runs/{run}/steps", params={"epoch": 2}, content=b" " * 6000)
+        large = closed.post(f"/api/v1/runs/{run}/steps", params={"attempt": 2}, content=b" " * 6000)
         assert (large.status_code, large.headers["Content-Type"]) == (413, "application/problem+json")
 
 
 def test_a_run_is_ended_with_its_reason(api, database, run):
-    epoch = _attach(api, run).json()["epoch"]
-    answer = _finish(api, run, epoch, "failed", message="the data ran out of s3://me:hunter2@corpus").json()
+    attempt_number = _attach(api, run).json()["attempt"]
+    answer = _finish(api, run, attempt_number, "failed", message="the data ran out of s3://me:hunter2@corpus").json()
     assert (answer["code"], answer["message"]) == ("TRAINER_FAILED", "the data ran out of s3://me:***@corpus")
     with database.read() as session:
         row = session.get_one(Run, run)
         assert row.finished_at == pytest.approx(time.time(), abs=60)
         assert session.get_one(Job, row.job_id).status == "running"
-        assert session.get_one(Attempt, (run, epoch)).message == "the data ran out of s3://me:***@corpus"
+        assert session.get_one(Attempt, (run, attempt_number)).message == "the data ran out of s3://me:***@corpus"
 
 
 def test_a_trainer_states_how_it_rounds_unless_its_recipe_says_otherwise(api, database):
@@ -320,31 +325,31 @@ def test_a_trainer_states_how_it_rounds_unless_its_recipe_says_otherwise(api, da
 
 
 def test_a_run_has_at_most_a_thousand_columns_over_all_of_its_batches(api, run):
-    epoch = _attach(api, run).json()["epoch"]
+    attempt_number = _attach(api, run).json()["attempt"]
     names = [f"layer/{number:04}" for number in range(1100)]
     refused = None
     for step, first in enumerate(range(0, len(names), 60)):
-        answer = _append(api, run, epoch, [step], [1.0], **{name: [1.0] for name in names[first : first + 60]})
+        answer = _append(api, run, attempt_number, [step], [1.0], **{name: [1.0] for name in names[first : first + 60]})
         refused = refused or (answer if answer.status_code != 200 else None)
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/columns/layer/0960")
     assert all(part in refused.json()["detail"] for part in (run, "1,000"))
     # What it has may go on, and be read: 16 batches of 60, and the loss.
-    assert _append(api, run, epoch, [90], [1.0], **{name: [1.0] for name in names[:60]}).status_code == 200
+    assert _append(api, run, attempt_number, [90], [1.0], **{name: [1.0] for name in names[:60]}).status_code == 200
     series = api.get(f"/api/v1/runs/{run}/metrics", params={"names": ",".join(names[:900])}).json()["series"]
     assert len(series) == 900
 
 
 def test_columns_of_several_hundred_names_are_an_honest_run(api, run):
-    epoch = _attach(api, run).json()["epoch"]
+    attempt_number = _attach(api, run).json()["attempt"]
     for first in range(0, 300, 60):
         more = {f"layer/{number}": [1.0, 2.0] for number in range(first, first + 60)}
-        assert _append(api, run, epoch, [first, first + 1], [1.0, 1.0], **more).status_code == 200
+        assert _append(api, run, attempt_number, [first, first + 1], [1.0, 1.0], **more).status_code == 200
     assert len(api.get(f"/api/v1/runs/{run}/steps").json()["columns"]) == 301
 
 
 def test_the_manifest_of_a_run_that_is_attached_again_and_again_stays_small(api, run):
     """A trainer that names its machine, and is preempted often."""
-    _append(api, run, _attach(api, run).json()["epoch"], [0], [1.0])
+    _append(api, run, _attach(api, run).json()["attempt"], [0], [1.0])
     for number in range(30):
         answer = _attach(api, run, manifest=MANIFEST | {"node": f"n{number}"})
     assert answer.status_code == 200
@@ -352,7 +357,7 @@ def test_the_manifest_of_a_run_that_is_attached_again_and_again_stays_small(api,
 
 
 def test_a_manifest_that_grows_without_end_is_refused(api, run):
-    _append(api, run, _attach(api, run).json()["epoch"], [0], [1.0])
+    _append(api, run, _attach(api, run).json()["attempt"], [0], [1.0])
     statuses = []
     for number in range(6):
         manifest = {f"fact{number}-{index}": "x" * 990 for index in range(90)}
@@ -364,8 +369,8 @@ def test_a_manifest_that_grows_without_end_is_refused(api, run):
 
 
 def test_the_answer_to_a_batch_is_as_short_as_the_batch(api, run):
-    epoch = _attach(api, run, manifest={f"fact{index}": "x" * 1000 for index in range(100)}).json()["epoch"]
-    answer = _append(api, run, epoch, [0], [1.0])
+    attempt_number = _attach(api, run, manifest={f"fact{index}": "x" * 1000 for index in range(100)}).json()["attempt"]
+    answer = _append(api, run, attempt_number, [0], [1.0])
     assert len(answer.content) < 1000
     assert answer.json()["new_steps"] == 1
     assert len(api.get(f"/api/v1/runs/{run}").json()["manifest"]) == 101
@@ -373,8 +378,8 @@ def test_the_answer_to_a_batch_is_as_short_as_the_batch(api, run):
 
 @pytest.mark.parametrize("columns", [{"loss": [None] * 5000}, {"loss": [1.0], **{f"n{index}": ["x"] * 5000 for index in range(60)}}])
 def test_a_batch_of_wrong_values_is_refused_with_a_few_findings(api, run, columns):
-    epoch = _attach(api, run).json()["epoch"]
-    answer = api.post(f"/api/v1/runs/{run}/steps", params={"epoch": epoch}, json={"steps": ["x"] * 5000, "columns": columns})
+    attempt_number = _attach(api, run).json()["attempt"]
+    answer = api.post(f"/api/v1/runs/{run}/steps", params={"attempt": attempt_number}, json={"steps": ["x"] * 5000, "columns": columns})
     assert answer.status_code == 422
     assert len(answer.json()["errors"]) <= 100
     assert len(answer.content) < 20_000

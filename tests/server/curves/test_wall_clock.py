@@ -11,8 +11,12 @@ from server.jobs.conclude import decide
 START = 1.7e9
 
 
-def _attempt(session, run, epoch, started_at, worker_id=None, state="finished"):
-    session.add(Attempt(run_id=run.id, epoch=epoch, state=state, worker_id=worker_id, started_at=started_at, ended_at=started_at + 100))
+def _attempt(session, run, attempt_number, started_at, worker_id=None, state="finished"):
+    session.add(
+        Attempt(
+            run_id=run.id, attempt_number=attempt_number, state=state, worker_id=worker_id, started_at=started_at, ended_at=started_at + 100
+        )
+    )
 
 
 def _worker(session, number, machine):

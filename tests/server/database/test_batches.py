@@ -29,9 +29,9 @@ def run(database, recorded):
         return session.scalars(select(Run.id).where(Run.job_id == job).order_by(Run.position)).first()
 
 
-def _merge(database, run, epoch, steps, values):
+def _merge(database, run, attempt_number, steps, values):
     with database.write() as session:
-        return external.merge(session, run, "train", epoch, np.array(steps), {"loss": np.array(values, np.float64)})
+        return external.merge(session, run, "train", attempt_number, np.array(steps), {"loss": np.array(values, np.float64)})
 
 
 @st.composite
@@ -48,12 +48,12 @@ def _deliveries(draw):
 
 
 @rules(max_examples=some(60))
-@given(delivery=_deliveries(), epoch=st.integers(1, 10**6))
-def test_any_order_batching_and_repetition_give_the_same_curve(database, run, delivery, epoch):
+@given(delivery=_deliveries(), attempt_number=st.integers(1, 10**6))
+def test_any_order_batching_and_repetition_give_the_same_curve(database, run, delivery, attempt_number):
     steps, values, sent = delivery
     with database.write() as session:
         session.query(Chunk).delete()
-    new = sum(_merge(database, run, epoch, [steps[i] for i in batch], [values[i] for i in batch]) for batch in sent)
+    new = sum(_merge(database, run, attempt_number, [steps[i] for i in batch], [values[i] for i in batch]) for batch in sent)
     assert new == len(steps)
     with database.read() as session:
         at, columns = store.read(session, run, "train")

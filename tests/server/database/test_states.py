@@ -33,5 +33,5 @@ def test_a_move_of_an_older_attempt_is_fenced(database, recorded):
     job_id = recorded({"nvfp4": 0.0}, done=0, state="running")
     with database.write() as session:
         run = session.query(Run).where(Run.job_id == job_id).first()
-        assert not move_run(session, run.id, ("running",), "finished", holder=run.epoch - 1)
-        assert move_run(session, run.id, ("running",), "finished", holder=run.epoch)
+        assert not move_run(session, run.id, ("running",), "finished", holder=run.attempt_number - 1)
+        assert move_run(session, run.id, ("running",), "finished", holder=run.attempt_number)

@@ -18,10 +18,10 @@ pytestmark = pytest.mark.both_databases
 ANY_FLOAT = st.floats(width=64, allow_nan=True, allow_infinity=True)
 
 
-def _append(database, run, kind, epoch, first, values):
+def _append(database, run, kind, attempt_number, first, values):
     steps = np.arange(first, first + len(values))
     with database.write() as session:
-        store.append(session, run, kind, epoch, steps, {"loss": np.array(values, np.float64)})
+        store.append(session, run, kind, attempt_number, steps, {"loss": np.array(values, np.float64)})
 
 
 def _read(database, run, kind="train"):
@@ -37,10 +37,10 @@ def _a_run(database, recorded):
 
 
 @rules(max_examples=25)
-@given(values=st.lists(ANY_FLOAT, min_size=1, max_size=50), epoch=st.integers(1, 10**6))
-def test_every_bit_comes_back(database, recorded, values, epoch):
+@given(values=st.lists(ANY_FLOAT, min_size=1, max_size=50), attempt_number=st.integers(1, 10**6))
+def test_every_bit_comes_back(database, recorded, values, attempt_number):
     run = _a_run(database, recorded)
-    _append(database, run, "train", epoch, 0, values)
+    _append(database, run, "train", attempt_number, 0, values)
     steps, loss = _read(database, run)
     assert steps == list(range(len(values)))
     assert loss.tobytes() == np.array(values, np.float64).tobytes()

@@ -27,9 +27,9 @@ def _runs(database, recorded):
         return [*session.scalars(select(Run.id).where(Run.job_id == job).order_by(Run.position))]
 
 
-def _write(session, run, kind, epoch, first, stride, count=7, **others):
-    values = np.random.default_rng([first, stride, epoch]).normal(size=count)
-    store.append(session, run, kind, epoch, first + stride * np.arange(count), {"loss": values, **others})
+def _write(session, run, kind, attempt_number, first, stride, count=7, **others):
+    values = np.random.default_rng([first, stride, attempt_number]).normal(size=count)
+    store.append(session, run, kind, attempt_number, first + stride * np.arange(count), {"loss": values, **others})
 
 
 def _same(one, other):
@@ -44,12 +44,12 @@ def _same(one, other):
 def test_twin_of_reading_one_by_one(database, recorded, writes, sealed):
     runs = _runs(database, recorded)
     with database.write() as session:
-        for at, kind, epoch, first, stride in writes:
-            others = {"grad_norm": np.full(7, np.nan)} if epoch == 2 else {}
-            _write(session, runs[at % len(runs)], kind, epoch, first, stride, **others)
+        for at, kind, attempt_number, first, stride in writes:
+            others = {"grad_norm": np.full(7, np.nan)} if attempt_number == 2 else {}
+            _write(session, runs[at % len(runs)], kind, attempt_number, first, stride, **others)
         if sealed:
-            for run, kind, epoch in {(runs[at % len(runs)], kind, epoch) for at, kind, epoch, _, _ in writes}:
-                store.seal(session, run, kind, epoch)
+            for run, kind, attempt_number in {(runs[at % len(runs)], kind, attempt_number) for at, kind, attempt_number, _, _ in writes}:
+                store.seal(session, run, kind, attempt_number)
     with database.read() as session:
         for kind in ("train", "validation"):
             for run, whole in zip(runs, read_each(session, runs, kind, NAMES), strict=True):
@@ -65,7 +65,7 @@ def test_large_chunks_keep_a_row_for_each_column(database, recorded):
         for run in (first, second):
             _write(session, run, "train", 1, 0, 1, count, grad_norm=np.ones(count))
             _write(session, run, "train", 2, count - 5, 1)
-        assert session.scalars(select(Chunk.payload).where(Chunk.epoch == 1)).first() is None
+        assert session.scalars(select(Chunk.payload).where(Chunk.attempt_number == 1)).first() is None
     with database.read() as session:
         for run, whole in zip((second, first), read_each(session, (second, first), "train", NAMES), strict=True):
             assert len(whole[0]) == count + 2

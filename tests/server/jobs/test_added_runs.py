@@ -56,7 +56,7 @@ def trained(owner_database):
     def train(job_id, steps=3):
         with owner_database.write() as session:
             run = next(run for run in session.get_one(Job, job_id).runs if run.arm.position)
-            run.state, run.epoch, run.steps_done = "running", 1, steps
+            run.state, run.attempt_number, run.steps_done = "running", 1, steps
 
     return train
 
@@ -169,7 +169,7 @@ def test_after_a_verdict_that_is_settled_nothing_is_added(database, queued, owne
     job_id = queued(looks=3)
     with owner_database.write() as session:
         for run in session.get_one(Job, job_id).runs[:2]:  # the baseline and the first of two candidates
-            run.state, run.epoch, run.steps_done = "finished", 1, 40
+            run.state, run.attempt_number, run.steps_done = "finished", 1, 40
     with database.write() as session, pytest.raises(ConflictError, match="its verdict is known"):
         add_runs(session, job_id, ANY, "local")
 
@@ -210,7 +210,7 @@ def test_the_verdict_says_which_runs_were_added(database, owner_database, record
             own = {**columns, "lm_loss": columns["lm_loss"] + generator.normal(0, 0.01, len(steps))}
             store.append(session, new.id, "train", 1, steps, own)
             for run in (old, new):
-                run.state, run.epoch, run.steps_done = "finished", 1, len(steps)
+                run.state, run.attempt_number, run.steps_done = "finished", 1, len(steps)
         assert {run.arm.position for run in second} == {0, 1}
     conclude(database, job_id)
     with database.read() as session:

@@ -25,7 +25,7 @@ def runs(database, recorded):
         job = session.get_one(Job, job_id)
         job.engine = "external"
         for run in job.runs:
-            run.epoch, run.lease_expires_at, run.capability = 2, time.time() + 60, "external"
+            run.attempt_number, run.lease_expires_at, run.capability = 2, time.time() + 60, "external"
             begin_attempt(session, run.id, 1, None)
             begin_attempt(session, run.id, 2, None)
         return [run.id for run in job.runs]
@@ -35,11 +35,11 @@ def runs(database, recorded):
 def append(database, settings):
     """A function that appends steps of a run in a transaction of their own; returns the number of new ones."""
 
-    def write(run_id, steps, loss=1.5, epoch=2):
+    def write(run_id, steps, loss=1.5, attempt_number=2):
         at = np.atleast_1d(np.asarray(steps))
         batch = Batch(steps=at, columns={"loss": np.broadcast_to(loss, len(at)).astype(np.float64), "grad_norm": 0.1 * at})
         with database.write() as session:
-            return external.append(session, settings, run_id, epoch, "train", batch)
+            return external.append(session, settings, run_id, attempt_number, "train", batch)
 
     return write
 
@@ -89,9 +89,9 @@ def test_only_the_running_attempt_is_written(database, append, runs):
     with database.write() as session:
         session.get_one(Run, runs[1]).state = "finished"
     assert append(runs[0], [5, 6]) == 1
-    for run_id, epoch in ((runs[1], 2), (runs[2], 1)):
+    for run_id, attempt_number in ((runs[1], 2), (runs[2], 1)):
         with pytest.raises(StaleAttemptError):
-            append(run_id, 0, epoch=epoch)
+            append(run_id, 0, attempt_number=attempt_number)
     assert append(runs[3], 0) == 1
     assert [_read(database, run_id)[0] for run_id in runs] == [[5, 6], [], [], [0]]
 
@@ -127,11 +127,11 @@ def test_every_step_is_recorded_once_however_many_trainers_send_it_at_once(datab
     """Two trainers send every step of each run twice and in different batches; one of an earlier attempt sends forged ones."""
     refused = []
 
-    def send(run_id, epoch, size, loss):
+    def send(run_id, attempt_number, size, loss):
         for first in range(0, 24, size):
             steps = np.arange(first, first + size)
             try:
-                append(run_id, steps, loss + 0.1 * steps, epoch)
+                append(run_id, steps, loss + 0.1 * steps, attempt_number)
             except (StaleAttemptError, ConflictError) as error:
                 refused.append(error)
 
@@ -144,9 +144,9 @@ def test_every_step_is_recorded_once_however_many_trainers_send_it_at_once(datab
     assert {type(error) for error in refused} == {StaleAttemptError}
     assert len(refused) == 12 * len(runs)
     with database.read() as session:
-        assert set(session.scalars(select(Chunk.epoch))) == {2}
+        assert set(session.scalars(select(Chunk.attempt_number))) == {2}
         assert session.scalar(select(func.sum(Chunk.count))) == 24 * len(runs)
-        assert session.scalar(select(func.count()).select_from(Attempt).where(Attempt.epoch == 2)) == len(runs)
+        assert session.scalar(select(func.count()).select_from(Attempt).where(Attempt.attempt_number == 2)) == len(runs)
     for run_id in runs:
         steps, columns = _read(database, run_id)
         assert steps == [*range(24)]

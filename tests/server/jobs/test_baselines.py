@@ -52,7 +52,13 @@ def _train_candidates(database, job_id, manifest, *, offset=0.0):
             if run.state == "queued":
                 noise = generator.normal(0, 0.01, len(steps)) + generator.normal(0, 0.001) + offset
                 store.append(session, run.id, "train", 1, steps, {**columns, "lm_loss": columns["lm_loss"] + noise})
-                run.state, run.epoch, run.steps_done, run.manifest, run.finished_at = "finished", 1, len(steps), manifest, time.time()
+                run.state, run.attempt_number, run.steps_done, run.manifest, run.finished_at = (
+                    "finished",
+                    1,
+                    len(steps),
+                    manifest,
+                    time.time(),
+                )
     conclude(database, job_id)
 
 
@@ -243,7 +249,7 @@ def test_controls_give_later_candidates_a_measured_run_noise(api, promoted, data
         for run in session.get_one(Job, alone["id"]).runs[:1]:
             steps, columns = store.read(session, version["members"][0]["run"], "train")
             store.append(session, run.id, "train", 1, steps, columns)
-            run.state, run.epoch, run.steps_done, run.manifest = "finished", 1, 1500, version["manifest"]
+            run.state, run.attempt_number, run.steps_done, run.manifest = "finished", 1, 1500, version["manifest"]
     _train_candidates(database, alone["id"], version["manifest"])
     (assumed,) = api.get(f"/api/v1/jobs/{alone['id']}/verdict").json()["verdicts"]
     assert assumed["tau"]["baseline"]["source"] == "prior"
@@ -385,12 +391,12 @@ def test_a_users_own_trainer_is_refused_where_it_differs(api, database, promoted
     first = api.post("/api/v1/jobs", json=body).json()
     run = first["arms"][0]["runs"][0]["id"]
     manifest = {"version.torch": "2.9", "code": "abc"}
-    epoch = api.post(f"/api/v1/runs/{run}:attach", json={"manifest": manifest}).json()["epoch"]
+    attempt_number = api.post(f"/api/v1/runs/{run}:attach", json={"manifest": manifest}).json()["attempt"]
     steps = list(range(1, 401))
     losses = (2.0 + np.exp(-np.array(steps) / 50)).tolist()
-    sent = api.post(f"/api/v1/runs/{run}/steps", params={"epoch": epoch}, json={"steps": steps, "columns": {"loss": losses}})
+    sent = api.post(f"/api/v1/runs/{run}/steps", params={"attempt": attempt_number}, json={"steps": steps, "columns": {"loss": losses}})
     assert sent.status_code == 200, sent.text
-    api.post(f"/api/v1/runs/{run}:finish", json={"epoch": epoch, "outcome": "finished"})
+    api.post(f"/api/v1/runs/{run}:finish", json={"attempt": attempt_number, "outcome": "finished"})
     assert api.post(URL, json={"name": "torch", "job": first["id"], **REASON}).status_code == 201
     later = api.post("/api/v1/jobs", json={**body, "baseline": {"name": "torch"}}).json()
     assert later["arms"][0]["runs"][0]["reused"]["run"] == run

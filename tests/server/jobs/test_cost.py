@@ -47,7 +47,7 @@ def test_a_sparse_log_counts_the_steps_between(database, recorded):
     logged, times = [10, 20, 25, 60], [0.5, np.nan, 2.0, 1.0]
     with database.write() as session:
         run, other = session.query(Run).where(Run.job_id == job_id).order_by(Run.position)
-        run.epoch = 2
+        run.attempt_number = 2
         values = {"lm_loss": np.linspace(3, 2, 4), "step_seconds": np.array(times)}
         store.append(session, run.id, "train", 2, np.array(logged), values)
         other.reused_from = run.id
@@ -78,8 +78,8 @@ def test_without_step_times_attempts_count(database, recorded):
     now = time.time()
     with database.write() as session:
         for run in session.query(Run).where(Run.job_id == job_id):
-            session.add(Attempt(run_id=run.id, epoch=1, state="crashed", started_at=now - 100, ended_at=now - 70))
-            session.add(Attempt(run_id=run.id, epoch=2, state="finished", started_at=now - 60, ended_at=now - 50))
+            session.add(Attempt(run_id=run.id, attempt_number=1, state="crashed", started_at=now - 100, ended_at=now - 70))
+            session.add(Attempt(run_id=run.id, attempt_number=2, state="finished", started_at=now - 60, ended_at=now - 50))
     cost = _cost(database, job_id)
     assert (cost.device_seconds, cost.missing) == (pytest.approx(80.0), None)
 
@@ -101,13 +101,13 @@ def test_files_without_times_say_so(database, recorded):
         for run in job.runs:
             store.append(session, run.id, "train", 1, np.arange(20), {"lm_loss": np.linspace(3, 2, 20)})
             run.steps_done = 20
-            session.add(Attempt(run_id=run.id, epoch=1, state="finished", started_at=now - 1, ended_at=now))
+            session.add(Attempt(run_id=run.id, attempt_number=1, state="finished", started_at=now - 1, ended_at=now))
     cost = _cost(database, job_id, Price(device_hour=2.0, currency=""))
     assert (cost.device_seconds, cost.price, cost.currency) == (None, None, None)
     assert cost.missing == NO_TIMES_IN_FILES
     with database.write() as session:
         run = session.query(Run).where(Run.job_id == job_id).first()
-        run.epoch = 2
+        run.attempt_number = 2
         store.append(session, run.id, "train", 2, np.arange(20), {"lm_loss": np.linspace(3, 2, 20), "step_seconds": np.ones(20)})
     assert _cost(database, job_id).missing == f"{NO_TIMES_IN_FILES} of 1 of 2 runs"
 

@@ -155,7 +155,7 @@ def _finish(database, job_id, recorded):
         for run in job.runs:
             steps, columns = curves[run.arm.role]
             store.append(session, run.id, "train", 1, steps, columns)
-            run.state, run.epoch, run.steps_done, run.rounding = "finished", 1, len(steps), stated_rounding(run)
+            run.state, run.attempt_number, run.steps_done, run.rounding = "finished", 1, len(steps), stated_rounding(run)
             run.manifest = {"engine": "maxtext", "data_digest": "d", "device_class": "cpu"}
     conclude(database, job_id)
 

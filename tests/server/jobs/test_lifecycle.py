@@ -45,7 +45,7 @@ def job_in(database, make_job):
             run = job.runs[0]
             job.status, run.state = status, state
             if state == "running":
-                run.epoch, run.worker_id, run.lease_expires_at = 1, "w-one", 1.0
+                run.attempt_number, run.worker_id, run.lease_expires_at = 1, "w-one", 1.0
                 begin_attempt(session, run.id, 1, "w-one")
             return job.id, run.id
 
@@ -69,14 +69,14 @@ def test_every_edge_of_a_run_has_a_verb_that_does_all_of_it(database, job_in, st
         assert (run.state, run.code, run.message) == (end, code, message)
         document = {"run": run_id, "arm": run.arm.name, "state": end, "code": code, "message": message}
         if end == "running":
-            assert [(attempt.epoch, attempt.state, attempt.ended_at) for attempt in attempts] == [(1, "running", None)]
-            assert (run.epoch, session.get_one(Job, job_id).status) == (1, "running")
+            assert [(attempt.attempt_number, attempt.state, attempt.ended_at) for attempt in attempts] == [(1, "running", None)]
+            assert (run.attempt_number, session.get_one(Job, job_id).status) == (1, "running")
             assert run.lease_expires_at > run.started_at > 0
             assert _new_events(session, job_id) == [("status", {"status": "running"}), ("run", document | {"attempt": 1})]
         else:
             note = None if end == "cancelled" else message  # what the attempt itself noted stays
             closed = [(1, ATTEMPTS[end], code, note)] if start == "running" else []
-            assert [(attempt.epoch, attempt.state, attempt.code, attempt.message) for attempt in attempts] == closed
+            assert [(attempt.attempt_number, attempt.state, attempt.code, attempt.message) for attempt in attempts] == closed
             assert all(attempt.ended_at for attempt in attempts)
             assert (run.lease_expires_at, run.finished_at is not None) == (None, end in RUN_ENDED)
             assert _new_events(session, job_id) == [("run", document)]
@@ -130,7 +130,7 @@ def test_a_verb_changes_nothing_where_no_edge_leads_on(database, job_in):
 def test_whoever_comes_second_changes_nothing(database, job_in):
     """Another writer moved the run after it was read: to another state, or to another attempt."""
     job_id, run_id = job_in("running", "running")
-    for changes in ({"state": "queued"}, {"epoch": 2}):
+    for changes in ({"state": "queued"}, {"attempt_number": 2}):
         with database.write() as session:
             run = session.get_one(Run, run_id)
             session.expunge(run)

@@ -43,7 +43,7 @@ def attach(database, settings, run):
     def attached(key="a", **more):
         with database.write() as session:
             request = AttachRequest(manifest={"version.torch": "2.9"}, **more)
-            return external.attach(session, settings, run, request, key).epoch
+            return external.attach(session, settings, run, request, key).attempt_number
 
     return attached
 
@@ -52,10 +52,10 @@ def attach(database, settings, run):
 def append(database, settings, run):
     """A function that records a step of an attempt."""
 
-    def appended(epoch, step):
+    def appended(attempt_number, step):
         with database.write() as session:
             batch = Batch(steps=np.array([step]), columns={"loss": np.array([1.0])})
-            return external.append(session, settings, run, epoch, "train", batch)
+            return external.append(session, settings, run, attempt_number, "train", batch)
 
     return appended
 
@@ -63,10 +63,10 @@ def append(database, settings, run):
 @pytest.fixture
 def silent(database, settings, run, attach):
     """The attempt of a run that failed for its silence."""
-    epoch = attach()
+    attempt_number = attach()
     _pass(database, run, settings.external_silence_seconds)
     assert mark_or_fail_stale(settings, database) == [run]
-    return epoch
+    return attempt_number
 
 
 def _pass(database, run, seconds, *, listened=True):
@@ -80,19 +80,19 @@ def _pass(database, run, seconds, *, listened=True):
 def _state(database, run):
     with database.read() as session:
         row = session.get_one(Run, run)
-        return row.state, row.code, row.epoch
+        return row.state, row.code, row.attempt_number
 
 
 def test_an_outage_of_the_service_is_no_silence_of_a_trainer(database, settings, run, attach, append):
-    epoch = attach()
+    attempt_number = attach()
     _pass(database, run, 2 * DAY, listened=False)
     assert mark_or_fail_stale(settings, database) == [], "nobody listens"
-    assert _state(database, run) == ("running", None, epoch)
+    assert _state(database, run) == ("running", None, attempt_number)
     with database.write() as session:
         assert renew(session, settings.external_stale_seconds) == pytest.approx(2 * DAY, rel=0.01)
     assert mark_or_fail_stale(settings, database) == []
-    assert _state(database, run) == ("running", None, epoch)
-    assert append(epoch, 0) == 1
+    assert _state(database, run) == ("running", None, attempt_number)
+    assert append(attempt_number, 0) == 1
 
 
 def test_silence_while_the_service_listened_counts_on_both_sides_of_an_outage(database, settings, run, attach):
@@ -107,9 +107,9 @@ def test_silence_while_the_service_listened_counts_on_both_sides_of_an_outage(da
 
 
 def test_what_came_after_the_outage_has_its_lease_already(database, settings, run, attach, append):
-    epoch = attach()
+    attempt_number = attach()
     _pass(database, run, 2 * DAY, listened=False)
-    append(epoch, 0)
+    append(attempt_number, 0)
     with database.write() as session:
         before = session.get_one(Run, run).lease_expires_at
         assert renew(session, settings.external_stale_seconds) > DAY
@@ -157,7 +157,7 @@ def test_a_trainer_that_comes_back_goes_on_while_its_job_is_open(database, setti
     assert _state(database, run)[:2] == expected
     with database.read() as session:
         row = session.get_one(Run, run)
-        newest = session.get_one(Attempt, (run, row.epoch))
+        newest = session.get_one(Attempt, (run, row.attempt_number))
         assert (row.finished_at, newest.state, newest.ended_at is None) == (
             None,
             "crashed" if way == "finish" else "running",
@@ -169,13 +169,13 @@ def test_a_trainer_that_comes_back_goes_on_while_its_job_is_open(database, setti
 
 
 def test_a_run_that_failed_otherwise_stays_so(database, settings, run, attach, append):
-    epoch = attach()
+    attempt_number = attach()
     with database.write() as session:
-        external.finish(session, settings, run, epoch, "failed", "out of memory")
-    for late in (lambda: append(epoch, 0), attach, lambda: attach("another")):
+        external.finish(session, settings, run, attempt_number, "failed", "out of memory")
+    for late in (lambda: append(attempt_number, 0), attach, lambda: attach("another")):
         with pytest.raises(StaleAttemptError, match="out of memory"):
             late()
-    assert _state(database, run) == ("failed", "TRAINER_FAILED", epoch)
+    assert _state(database, run) == ("failed", "TRAINER_FAILED", attempt_number)
 
 
 def test_an_older_attempt_does_not_come_back(database, settings, run, attach, append):

@@ -39,7 +39,7 @@ def live(database, make_job):
             job = submit_job(session, spec, policy_from_mapping({"margin": "1.0%", **policy}))
             job.status = "running"
             for run in job.runs:
-                run.state, run.epoch, run.started_at = "running", 1, time.time()
+                run.state, run.attempt_number, run.started_at = "running", 1, time.time()
                 begin_attempt(session, run.id, 1, None)
             return job.id
 
@@ -71,7 +71,7 @@ def test_what_a_newer_attempt_has_replaced_is_forgotten(database, live):
     with database.write() as session:
         job = session.get_one(Job, job_id)
         run = next(run for run in job.runs if run.arm.name == "nvfp4")
-        run.epoch = 2
+        run.attempt_number = 2
     _watch(database, job_id)  # the new attempt has recorded nothing yet
     with database.write() as session:
         assert session.get_one(Job, job_id).early_stop["pairs"][run.id]["next_step"] == 200
@@ -228,7 +228,7 @@ def test_replicates_are_forecast_together_and_share_a_baseline(database, make_jo
         job = submit_job(session, spec, policy_from_mapping({"margin": "1.0%"}))
         job.status, job_id = "running", job.id
         for run in job.runs:
-            run.state, run.epoch = "running", 1
+            run.state, run.attempt_number = "running", 1
             at = np.arange(1000 if run.replicate == 0 else 400)
             loss = 2.0 + 0.01 * np.random.default_rng(run.position).normal(size=len(at))
             store.append(session, run.id, "train", 1, at, {"lm_loss": loss})
@@ -248,7 +248,7 @@ def test_an_attempt_that_resumes_repeats_neither_looks_nor_events(database, live
     with database.write() as session:
         for run in session.get_one(Job, resumed).runs:
             begin_attempt(session, run.id, 2, None)
-            run.epoch = 2
+            run.attempt_number = 2
             at = np.arange(600, 700)
             store.append(session, run.id, "train", 2, at, {"lm_loss": np.full(100, 2.3 if run.arm.name == "nvfp4" else 2.0)})
         for run in session.get_one(Job, straight).runs:
@@ -328,7 +328,7 @@ def test_a_forecast_from_steps_that_a_newer_attempt_replaces_is_made_again(datab
     with held.during(forecast.watch, database, job_id) as looking, database.write() as session:
         run = next(run for run in session.get_one(Job, job_id).runs if run.arm.name == "nvfp4")
         begin_attempt(session, run.id, 2, None)
-        run.epoch = 2
+        run.attempt_number = 2
         store.append(session, run.id, "train", 2, np.arange(50), {"lm_loss": np.full(50, 2.0)})
     assert looking.result(60) == []
     assert ("nvfp4", "will_fail") not in _emitted(database, job_id)

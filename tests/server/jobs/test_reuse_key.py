@@ -59,7 +59,7 @@ def asked(api, database, judged, promoted, register):
     with database.write() as session:
         job, source = session.get_one(Job, answer.json()["id"]), session.get_one(Job, done)
         for run, trained in zip((run for run in job.runs if run.state == "queued"), source.arms[1].runs, strict=True):
-            run.state, run.reused_from, run.epoch, run.steps_done = "finished", trained.id, 1, trained.steps_done
+            run.state, run.reused_from, run.attempt_number, run.steps_done = "finished", trained.id, 1, trained.steps_done
             run.manifest, run.finished_at = trained.manifest, time.time()
         job.device_class, job.threads = "cpu", 1
     conclude(database, answer.json()["id"])
@@ -167,14 +167,14 @@ def test_a_run_that_has_ended_takes_no_further_statistics(api, request_body, kin
     body = copy.deepcopy(request_body)
     body["job"] |= {"engine": "external"}
     run = api.post("/api/v1/jobs", json=body).json()["arms"][0]["runs"][0]["id"]
-    epoch = api.post(f"/api/v1/runs/{run}:attach", json={"manifest": {}}).json()["epoch"]
+    attempt_number = api.post(f"/api/v1/runs/{run}:attach", json={"manifest": {}}).json()["attempt"]
 
     def append(step, **more):
         columns = {"steps": [step], "columns": {"loss": [2.0]}}
-        return api.post(f"/api/v1/runs/{run}/steps", params={"epoch": epoch, **more}, json=columns).status_code
+        return api.post(f"/api/v1/runs/{run}/steps", params={"attempt": attempt_number, **more}, json=columns).status_code
 
     assert append(0) == 200
-    assert api.post(f"/api/v1/runs/{run}:finish", json={"epoch": epoch, "outcome": "finished"}).status_code == 200
+    assert api.post(f"/api/v1/runs/{run}:finish", json={"attempt": attempt_number, "outcome": "finished"}).status_code == 200
     assert append(1, kind=kind) in (409, 422)
 
 

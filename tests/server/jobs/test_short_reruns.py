@@ -43,7 +43,7 @@ def job_with_short_reruns(database, make_job):
                 if bad == run.position:
                     loss[-1] = np.nan
                 store.append(session, run.id, "train", 1, at, {"lm_loss": loss, "loss": loss})
-                run.state, run.epoch, run.steps_done, run.rounding = state, 1, len(at), stated_rounding(run)
+                run.state, run.attempt_number, run.steps_done, run.rounding = state, 1, len(at), stated_rounding(run)
                 run.manifest = {"engine": "maxtext", "data_digest": "d", "device_class": "cpu"}
                 run.fingerprint = "f"
             return job.id
@@ -158,7 +158,7 @@ def test_live_forecasts_look_at_full_runs_alone_and_stops_the_short_reruns_of_a_
         job = submit_job(session, spec, policy)
         job.status, job_id = "running", job.id
         for run in job.runs:
-            run.state, run.epoch = ("running", 1) if run.kind == "full" else ("queued", 0)
+            run.state, run.attempt_number = ("running", 1) if run.kind == "full" else ("queued", 0)
             at = np.arange(600)
             batch = np.random.default_rng(1).normal(0, 0.1, 600)
             loss = 2.0 + batch + np.random.default_rng(run.position).normal(0, 0.01, 600) + (0.4 if run.arm.role == "candidate" else 0.0)

@@ -100,7 +100,7 @@ def many_judged(owner_database, make_job) -> str:
         for run in job.runs:
             loss = 1.4 + np.exp(-at / 40) + batch + 0.004 * run.arm.position + generator.normal(0, 0.005, len(at))
             store.append(session, run.id, "train", 1, at, {"lm_loss": loss, "grad_norm": 0.7 + 0.1 * np.sin(at)})
-            run.state, run.epoch, run.steps_done = "finished", 1, len(at)
+            run.state, run.attempt_number, run.steps_done = "finished", 1, len(at)
             run.manifest = {"engine": "maxtext", "data_digest": "d", "device_class": "cpu"}
         job_id = job.id
     conclude(owner_database, job_id)

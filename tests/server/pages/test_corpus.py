@@ -36,7 +36,7 @@ ANSWERS = (
 _IDS = re.compile(r"\b([a-z])[0-9a-f]{12}-[0-9a-f]{10}\b")
 _TIMES = re.compile(
     r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?)?"  # of the calendar
-    r"|\b1[6-9]\d{8}(\.\d+)?\b"  # of the epoch
+    r"|\b1[6-9]\d{8}(\.\d+)?\b"  # of the attempt_number
     r"|\d+\s(s|min|h)(\s\d+\ss)?\sago"
 )
 # Digests, request ids, and the seeds of searches.

@@ -124,7 +124,7 @@ def test_a_pair_that_will_fail_and_a_run_that_was_tried_again_are_told(page: Pag
         begin_attempt(session, run.id, 1, None)
         end_attempt(session, run.id, 1, "crashed", "WORKER_CRASHED", "the training process ended with status -9")
         begin_attempt(session, run.id, 2, None)
-        run.epoch = 2
+        run.attempt_number = 2
     page.goto(f"/jobs/{job_id}")
     expect(page.locator(".will-fail")).to_contain_text("Will fail: the final gap is surely above the margin")
     expect(page.locator(".will-fail")).to_contain_text("the runs continue")

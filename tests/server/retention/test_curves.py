@@ -40,7 +40,7 @@ def test_a_concluded_job_keeps_its_curves_and_loses_replaced_attempts(database, 
             tail = {name: values[1000:] for name, values in columns.items()}
             store.append(session, run.id, "train", 2, steps[1000:], tail)
             store.append(session, run.id, "train", 1, np.arange(1500, 1600), {name: np.zeros(100) for name in columns})
-            run.epoch = 2
+            run.attempt_number = 2
         failed = runs[-1]
         failed.state, failed.message = "failed", "out of memory"
         failed_id = failed.id
@@ -134,9 +134,9 @@ def test_replaced_steps_of_every_kind_go(database, recorded, age):
     at = np.arange(10)
     with database.write() as session:
         run = session.get_one(Job, job_id).runs[0]
-        for epoch, kind in ((1, "layers"), (2, "layers"), (2, "train")):
-            store.append(session, run.id, kind, epoch, at, {"x": at * 1.0})
-        run.epoch = 2
+        for attempt_number, kind in ((1, "layers"), (2, "layers"), (2, "train")):
+            store.append(session, run.id, kind, attempt_number, at, {"x": at * 1.0})
+        run.attempt_number = 2
     age(job_id)
     (batch,) = retention.curve_batches(database, time.time())
     assert (batch.of, batch.rows) == (run.id, 2)

@@ -68,7 +68,7 @@ def judged(database, recorded, age):
             job.look, job.arms[1].question = (1, f"q{job_id}") if is_a_look else (None, None)
             runs = [run.id for run in session.get_one(Job, job_id).runs]
             session.add(IdempotencyKey(principal="me", key=job_id, body_digest="", job_id=job_id, created_at=time.time()))
-            session.add(Attempt(run_id=runs[0], epoch=1, state="finished", started_at=time.time()))
+            session.add(Attempt(run_id=runs[0], attempt_number=1, state="finished", started_at=time.time()))
             session.add(_delivery(job_id, "delivered"))
             session.add(JobTag(job_id=job_id, tag="old"))
             session.add(JobNote(id=f"n{job_id}", job_id=job_id, who="me", text="old", created_at=0.0))

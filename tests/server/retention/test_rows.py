@@ -88,7 +88,7 @@ def test_workers_that_are_gone_go_unless_something_names_them(database, settings
             )
             session.add(row)
         run = session.get_one(Job, job_id).runs[0]
-        session.add(Attempt(run_id=run.id, epoch=1, state="finished", worker_id="w1", started_at=now - OLD))
+        session.add(Attempt(run_id=run.id, attempt_number=1, state="finished", worker_id="w1", started_at=now - OLD))
     # w1 trained a run, w2 still beats, w3 has just begun; w4 signed off long ago, but is the newest of its kind.
     assert deleted(settings) == [("workers", "", 1)]
     with database.read() as session:

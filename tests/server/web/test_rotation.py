@@ -130,7 +130,7 @@ def test_a_trainer_goes_on_while_its_token_is_rotated_and_the_server_restarts(se
         for step in range(30, 60):
             logger.log(step=step, loss=1.0)
     with database.read() as session:
-        assert (session.get_one(Run, run).state, session.get_one(Run, run).epoch) == ("finished", 1)
+        assert (session.get_one(Run, run).state, session.get_one(Run, run).attempt_number) == ("finished", 1)
     assert _recorded(database, run) == 60
 
 

@@ -66,7 +66,7 @@ def job(database, make_job):
         with database.write() as session:
             made = submit_job(session, spec, policy_from_mapping({"margin": "1%"}), principal)
             run = session.get_one(Run, made.runs[0].id)
-            run.state, run.epoch, made.status = "running", 1, "running"
+            run.state, run.attempt_number, made.status = "running", 1, "running"
             begin_attempt(session, run.id, 1, None)
             return made.id, run.id, tokens.issue(session, run.id, 1)
 
@@ -96,7 +96,7 @@ def test_each_operation_refuses_whom_its_rule_refuses(api, database, job):
         for caller in CALLERS:
             headers = {} if caller == "no token" else {"Authorization": f"Bearer {texts[caller]}"}
             body = {"json": {}} if "requestBody" in document else {}
-            with api.stream(method, path, params={"epoch": 1, "after": 2**52}, headers=headers, **body) as answer:
+            with api.stream(method, path, params={"attempt": 1, "after": 2**52}, headers=headers, **body) as answer:
                 refused = answer.status_code in (401, 403)
             assert answer.status_code != 500, (operation, caller)
             if refused == allows(RULES[operation], caller) or (answer.status_code == 401) != (caller == "no token" and refused):

@@ -41,11 +41,11 @@ def run_id(database, recorded):
     job = recorded({"nvfp4": 0.0}, done=0)
     with database.write() as session:
         run = session.scalars(select(Run).where(Run.job_id == job).order_by(Run.position)).first()
-        run.epoch, run.finished_at = 1, 1.0
+        run.attempt_number, run.finished_at = 1, 1.0
         steps = np.arange(STEPS)
         store.append(session, run.id, "train", 1, steps[:10], {"lm_loss": np.ones(10)})
         table = {"step": steps.astype(float), "lm_loss": np.linspace(3, 2, STEPS), "grad_norm": np.random.default_rng(0).random(STEPS)}
-        store.replace(session, run.id, "train", [store.Piece(epoch=1, first_step=0, last_step=9, count=10)], table)
+        store.replace(session, run.id, "train", [store.Piece(attempt_number=1, first_step=0, last_step=9, count=10)], table)
         return run.id
 
 

@@ -85,7 +85,7 @@ def bodies(api, make_job, judged, request_body):
     spec = make_job(40, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),)).document()
     mine = api.post("/api/v1/jobs", json={"job": spec, "policy": {"margin": "1%"}}).json()
     run = mine["arms"][0]["runs"][0]["id"]
-    epoch = api.post(f"/api/v1/runs/{run}:attach", json={"manifest": {}}).json()["epoch"]
+    attempt_number = api.post(f"/api/v1/runs/{run}:attach", json={"manifest": {}}).json()["attempt"]
     whole = copy.deepcopy(request_body)
     whole["job"]["data"] = {"source": "text", "path": "/data/corpus"}
     whole["policy"] |= {"question": "the release", "may_differ": ["version.torch"]}
@@ -100,7 +100,7 @@ def bodies(api, make_job, judged, request_body):
         "sign-off": ("POST", f"{of_job}/sign-offs", {"candidate": "mxfp8", "reason": "release 2.1 goes out", "days": 3}),
         "baseline": ("POST", "/api/v1/baselines", {"name": "fp8", "job": job_id, "reason": "the release", "arm": "fp8_current"}),
         "token": ("POST", "/api/v1/tokens", {"name": "ci", "scopes": ["submit"]}),
-        "message": ("POST", f"/api/v1/runs/{run}:finish", {"epoch": epoch, "outcome": "broke_off", "message": "no disk"}),
+        "message": ("POST", f"/api/v1/runs/{run}:finish", {"attempt": attempt_number, "outcome": "broke_off", "message": "no disk"}),
         "manifest": ("POST", f"/api/v1/runs/{run}:attach", {"manifest": {"data": "/data/corpus"}, "recipe": "fp8_current"}),
         "curves": (
             "POST",

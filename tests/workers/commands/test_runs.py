@@ -22,7 +22,7 @@ def test_each_arm_trains_its_own_commit_and_recipe(stack, repository, base):
     own = stack()
     own.submit(base, head_of(head), head_of(base, "quantized", "nvfp4"), parameters={"width": 8})
     runs = {run.arm.name: run for run in (own.train() for _ in range(3))}
-    assert {(run.state, run.code, run.steps_done, run.epoch) for run in runs.values()} == {("finished", None, STEPS, 1)}
+    assert {(run.state, run.code, run.steps_done, run.attempt_number) for run in runs.values()} == {("finished", None, STEPS, 1)}
     steps, columns = own.steps(runs["base"].id)
     assert steps.tolist() == list(range(STEPS))
     assert set(columns) == {"lm_loss", "learning_rate"}
@@ -219,7 +219,7 @@ def test_each_step_is_recorded_once_whoever_is_killed(stack, base, repository, v
     assert (first.state, first.crashes) == ("queued", 1)
     assert _trainers() == []
     again = own.train()
-    assert (again.id, again.state, again.epoch) == (first.id, "finished", 2)
+    assert (again.id, again.state, again.attempt_number) == (first.id, "finished", 2)
     steps, columns = own.steps(again.id)
     assert steps.tolist() == list(range(STEPS))
     assert columns["lm_loss"].tobytes() == own.steps(whole.id)[1]["lm_loss"].tobytes()
@@ -312,10 +312,10 @@ def test_folders_of_attempts_whose_worker_was_killed_are_removed(stack, base):
     own.submit(base, head_of(base, "quantized", "nvfp4"))
     held = own.claim()
     commands = own.settings.state_dir / "commands"
-    for name in (f"{held.run_id}-{held.epoch}", f"{held.run_id}-99", "r0123456789ab-0123456789-1"):
+    for name in (f"{held.run_id}-{held.attempt_number}", f"{held.run_id}-99", "r0123456789ab-0123456789-1"):
         (commands / name).mkdir(parents=True)
     supervisor.sweep(own.settings, own.database)
-    assert [path.name for path in commands.iterdir()] == [f"{held.run_id}-{held.epoch}"]
+    assert [path.name for path in commands.iterdir()] == [f"{held.run_id}-{held.attempt_number}"]
 
 
 def test_a_change_is_judged_on_what_it_changes(stack, base, repository):
