@@ -217,7 +217,7 @@ _Family = Annotated[str, argument("FAMILY", "Name of a family, as `parity noise 
 @noise.command("list", epilog="parity noise list")
 @flat
 def list_families(file: _File = None, *, out: Json) -> int:
-    """List the families of a table with their run-to-run noise, then any-decoder."""
+    """List a table's families with their noise, then any-decoder."""
     noise_table = read_rerun_table(file)
     documents = [*(_family_document(noise_table, family) for family in noise_table.families.values()), _general_document(noise_table)]
     rows = map(_family_cells, (*family_rows(noise_table), *any_decoder_rows(noise_table)))

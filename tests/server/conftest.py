@@ -24,6 +24,7 @@ from server.settings import Settings
 from server.web import auth
 from server.web.auth import Scope
 from server.web.limits import Connection
+from training.spec import SPEC_VERSION
 
 TRAINER = {"code_sha256": "a" * 64, "trainer_version": "0.1.0", "version.jax": "0.10.2", "env.JAX_PLATFORMS": "cpu"}
 
@@ -119,7 +120,7 @@ def register(database) -> Callable[..., None]:
 
     def add(age: float = 0.0, **changes: str | None) -> None:
         trainer = {name: value for name, value in (TRAINER | changes).items() if value is not None}
-        device = {"device_class": "cpu", "threads_per_run": 1} | ({"trainer": trainer} if trainer else {})
+        device = {"device_class": "cpu", "threads_per_run": 1, "spec_version": SPEC_VERSION} | ({"trainer": trainer} if trainer else {})
         now = time.time()
         with database.write() as session:
             row = Worker(id=new_id("w"), name="w", capability="cpu", slots=1, device=device, started_at=now, heartbeat_at=now - age)

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from server.database.tables import Worker
+from training.spec import SPEC_VERSION
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def make_worker(database):
     """A function that registers a worker of a device class."""
 
     def make(name: str = "one", device_class: str = "cpu:test", capability: str = "cpu") -> Worker:
-        device = {"device_class": device_class, "threads_per_run": 1}
+        device = {"device_class": device_class, "threads_per_run": 1, "spec_version": SPEC_VERSION}
         worker = Worker(
             id=f"w-{name}", name=name, capability=capability, slots=1, device=device, started_at=time.time(), heartbeat_at=time.time()
         )

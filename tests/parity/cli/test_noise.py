@@ -75,7 +75,7 @@ def test_a_family_without_use_is_named_and_the_verdict_stands(
     ("options", "words"),
     [
         (("--noise-table", "x.csv"), ("--family",)),
-        (("--family", "fp9=tiny"), ("'fp9'", "fp8, mxfp8")),
+        (("--family", "fp9=tiny"), ("fp9: no such run", "fp8")),
         (("--family", "fp8="), ("'fp8='",)),
         (("--family", "a", "--family", "fp8=b"), ("'a'", "'b'", "fp8")),
         (("--family", "a", "--noise-table", "/nowhere/x.csv"), ("/nowhere/x.csv", "cannot be read")),

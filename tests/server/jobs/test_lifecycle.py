@@ -14,10 +14,11 @@ from server.database.tables import Attempt, Job, Run, Webhook, WebhookDelivery, 
 from server.jobs import lifecycle
 from server.jobs.submit import submit_job
 from server.settings import CHECKOUT
+from training.spec import SPEC_VERSION
 
 pytestmark = pytest.mark.both_databases
 
-WORKER = Worker(id="w-one", name="one", device={"device_class": "cpu:test", "threads_per_run": 1})
+WORKER = Worker(id="w-one", name="one", device={"device_class": "cpu:test", "threads_per_run": 1, "spec_version": SPEC_VERSION})
 RUN_EDGES = [(start, end) for start, ends in RUN_MOVES.items() for end in sorted(ends) if start != "failed"]  # that one: test_listening
 JOB_EDGES = [(start, end) for start, ends in JOB_MOVES.items() for end in sorted(ends)]
 # the verb of each edge

@@ -9,7 +9,7 @@ from server.database.tables import Job, Worker
 from server.jobs.submit import submit_job
 from server.jobs.workers import can_take, why_waiting
 from server.web import auth
-from training.spec import Arm
+from training.spec import SPEC_VERSION, Arm
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def waiting(database, make_job):
 
 
 def _worker(name, capability, device, now):
-    registered = {"device_class": "cpu:x", "threads_per_run": 1, **device}
+    registered = {"device_class": "cpu:x", "threads_per_run": 1, "spec_version": SPEC_VERSION, **device}
     return Worker(id=name, name=name, capability=capability, slots=1, device=registered, started_at=now, heartbeat_at=now)
 
 

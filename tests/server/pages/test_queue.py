@@ -6,6 +6,7 @@ from playwright.sync_api import Page, expect
 
 from server.database.tables import Job, Run, Worker, new_id
 from server.pages.dashboard import queue, training
+from training.spec import SPEC_VERSION
 
 LOOKS = ["light"]
 ABLE = {f"emulated/{recipe}": {"ok": True, "reason": "exact codes"} for recipe in ("fp8_current", "nvfp4")}
@@ -14,7 +15,7 @@ CAN = {**ABLE, "maxtext/nvfp4": {"ok": False, "reason": "needs the package maxte
 
 def _worker(database):
     now = time.time()
-    device = {"device_class": "cpu", "device_kind": "cpu", "threads_per_run": 1, "can_run": CAN}
+    device = {"device_class": "cpu", "device_kind": "cpu", "threads_per_run": 1, "spec_version": SPEC_VERSION, "can_run": CAN}
     with database.write() as session:
         row = Worker(id=new_id("w"), name="box", capability="cpu", slots=2, device=device, started_at=now, heartbeat_at=now + 600)
         session.add(row)

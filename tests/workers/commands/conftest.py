@@ -18,7 +18,7 @@ from server.database.tables import Job, Run, Worker
 from server.jobs import conclude
 from server.jobs.submit import Submission, submit_registered
 from training.command import Command
-from training.spec import Arm, JobSpec, Schedule
+from training.spec import SPEC_VERSION, Arm, JobSpec, Schedule
 from workers import lease, supervisor
 from workers.commands.launchers import read_launchers
 from workers.training_process import Slot
@@ -97,7 +97,7 @@ class Stack:
         self.settings = settings.model_copy(update={"launchers": launchers, "capability": "command"})
         self.database, self.owner_database = database, owner_database
         documents = {name: own.document() for name, own in read_launchers(launchers).items()}
-        device = {"device_class": "command", "threads_per_run": 1, "devices": 1, "launchers": documents}
+        device = {"device_class": "command", "threads_per_run": 1, "spec_version": SPEC_VERSION, "devices": 1, "launchers": documents}
         self.worker = Worker(
             id="w-launchers",
             name="launchers",
