@@ -68,8 +68,8 @@ def test_an_analysis_measures_the_planted_units_and_resumes_with_equal_results(d
         assert (job.status, job.verdicts, job.runs[0].kind) == ("concluded", [], "why")
         answer = session.get_one(Analysis, whole).answer
     assert answer["complete"]
-    assert sorted(answer["tested"][0]["units"]) == sorted(UNITS)
-    assert [part["name"] for part in answer["instant"]["units"]] == UNITS
+    assert sorted(answer["tested"][0]["gemms"]) == sorted(UNITS)
+    assert [part["name"] for part in answer["instant"]["gemms"]] == UNITS
     errors = {each["name"]: each["error"]["value"] for each in answer["gradients"]}
     assert all(errors[unit] > 0 for unit in UNITS)
 

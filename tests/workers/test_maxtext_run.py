@@ -29,7 +29,7 @@ PLAYER = Path(__file__).parents[1] / "training" / "engines" / "play_maxtext.py"
 def playing(tmp_path, monkeypatch, submit):
     """A function that queues a job for a worker whose MaxText plays the recorded session with a fault."""
 
-    def queue(fault: str = "", validation_every: int = 0, noise: ShortReruns | None = None, **options) -> str:
+    def queue(fault: str = "", validation_every: int = 0, short_reruns: ShortReruns | None = None, **options) -> str:
         python = tmp_path / "python-with-maxtext"
         python.write_text(f'#!/bin/sh\nPLAY_FAULT={fault} exec {sys.executable} {PLAYER} "$@"\n')
         python.chmod(python.stat().st_mode | stat.S_IXUSR)
@@ -43,7 +43,7 @@ def playing(tmp_path, monkeypatch, submit):
             schedule=Schedule(steps=85, warmup_steps=5, validation_every=validation_every),
             baseline=Arm(recipe="fp8_delayed"),
             candidates=(Arm(recipe="bf16"),),
-            short_reruns=noise,
+            short_reruns=short_reruns,
             maxtext=MaxTextOptions(
                 hardware="cpu", implementation="xla", grain_file_type="parquet", eval_path=str(tmp_path / "train.parquet"), **options
             ),

@@ -145,7 +145,7 @@ def test_several_seeds_borrow_too(make_run: MakeRun, noise_table: NoiseTable) ->
     assert verdict.document()["se_parts"]["seeds"] == 2
 
 
-@pytest.mark.parametrize(("families", "word"), [({"other": FAMILY}, "'other'"), ({"cand": FAMILY}, "noise_table")])
+@pytest.mark.parametrize(("families", "word"), [({"other": FAMILY}, "'other'"), ({"cand": FAMILY}, "noise table")])
 def test_wrong_calls_are_refused(make_run: MakeRun, noise_table: NoiseTable, families: dict[str, str], word: str) -> None:
     with pytest.raises(ValueError, match=word):
         verdict_of(arm(make_run, 10), arm(make_run, 20), noise_table if word == "'other'" else None, families)
@@ -211,5 +211,5 @@ def test_a_broken_table_in_a_bundle_is_one_error(bundle: Path, data: bytes) -> N
 
 def test_a_manifest_that_names_a_family_without_its_table_is_refused(bundle: Path) -> None:
     path = forged(bundle, lambda files: files.pop("noise_table.csv"), with_digest=True)
-    with pytest.raises(EvidenceError, match="noise_table"):
+    with pytest.raises(EvidenceError, match="noise table"):
         verify(path)
