@@ -91,7 +91,7 @@ class Commands(LazyGroup):
         "calibrate": Place(
             "parity.cli.design",
             FILES,
-            "Measure run-to-run-to-run noise on reruns of one configuration, and check the judge against it.",
+            "Measure run-to-run noise on reruns of one configuration, and check the judge against it.",
         ),
         "plan": Place("parity.cli.design", FILES, "Estimate what an experiment, or a budget, can decide before you spend GPU time."),
         "noise": Place("parity.cli.record", FILES, "Show noise tables: how much runs of one recipe differ, by family.", app="noise"),

@@ -80,7 +80,7 @@ def calibrate_runs(
     table: Annotated[Reruns, ("arm_by", "run_by", "arm", "step", "loss")],
     as_json: bool = flag("--json", "Print canonical JSON instead of a table.", rich_help_panel=OUTPUT),
 ) -> int:
-    """Measure run-to-run-to-run noise on reruns of one configuration, and check the judge against it.
+    """Measure run-to-run noise on reruns of one configuration, and check the judge against it.
 
     Prints how often equal runs would pass and fail, and with an added gap, at each margin.
     """

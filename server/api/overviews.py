@@ -310,7 +310,7 @@ def _answer(pairs: Sequence[TrendMove], by: str) -> str:
     moved = [move for move in compared if move.what != "none"]
     if not moved:
         return (
-            f"No {by} changed the gap beyond run-to-run-to-run noise "
+            f"No {by} changed the gap beyond run-to-run noise "
             f"({count(len(compared), 'difference')} compared, {level_percent(compared[0].confidence)} intervals)."
         )
     words = []

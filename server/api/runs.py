@@ -437,4 +437,5 @@ def _from_bytes(body: bytes, names: str | None) -> Batch:
 def _answer(session: Session, kind: type[T], run: Run, **more: object) -> T:
     """A run in one of the documents of its progress."""
     covered = external.covered(session, run)
-    return of(kind, run, job=run.job_id, arm=run.arm.name, recipe=run.arm.recipe, covered=covered, **{"new_steps": 0, **more})
+    about = {"job": run.job_id, "arm": run.arm.name, "recipe": run.arm.recipe, "attempt": run.attempt_number}
+    return of(kind, run, **about, covered=covered, **{"new_steps": 0, **more})
