@@ -42,6 +42,7 @@ MOST_WORDS: Mapping[str, int] = {
     "recipes.md": 1400,
     "hardware.md": 500,
     "python.md": 400,
+    "log-over-rest.md": 450,
     "settings.md": 80,
     "codes.md": 80,
     "rights.md": 80,
