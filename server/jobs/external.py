@@ -262,7 +262,8 @@ def _held(session: Session, settings: Settings, run_id: str, attempt_number: int
         raise StaleAttemptError(f"run {run_id} has ended ({run.state}){_why(run)}; no further steps are recorded")
     if attempt_number < run.attempt_number:
         raise StaleAttemptError(
-            f"attempt {attempt_number} of run {run_id} has ended: {run.attempt_number} has taken over; let only one process of a run log"
+            f"attempt {attempt_number} of run {run_id} has ended: attempt {run.attempt_number} has taken over; "
+            "let only one process of a run log"
         )
     if run.state != "running":
         raise StaleAttemptError(f"attempt {attempt_number} of run {run_id} has ended; attach again to continue")
