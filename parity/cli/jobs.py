@@ -61,7 +61,7 @@ def with_short_reruns(content: Document, runs: int | None, stop_at: float | None
     noise = job.pop("short_reruns", None)
     if runs == 0 or (runs is None and not isinstance(noise, Mapping)):
         if stop_at is not None:
-            raise UsageError(f"--stop-at is {stop_at:g}, but the job has no reruns that stop early; state their number with --short-reruns")
+            raise UsageError(f"--stop-at is {stop_at:g}, but the job has no short reruns; state their number with --short-reruns")
         return {**content, "job": job}
     stated = {name: value for name, value in (("runs", runs), ("stop_at", stop_at)) if value is not None}
     return {**content, "job": job | {"short_reruns": (dict(noise) if isinstance(noise, Mapping) else {}) | stated}}
@@ -79,8 +79,8 @@ def lines_named(file: str, *below: str) -> Iterator[None]:
         if len(findings) < 2:  # the sentence of the whole request also says which candidate is meant
             findings = [(findings[0][0] if findings else (), str(error))]
         first, *others = [_at(file, keys, words, below) for keys, words in findings]
-        told = [first, *(each.removeprefix(f"{file}, ") for each in others)]
-        raise UsageError(first_few(told, _MOST_TOLD, "; ")) from None
+        sentences = [first, *(each.removeprefix(f"{file}, ") for each in others)]
+        raise UsageError(first_few(sentences, _MOST_TOLD, "; ")) from None
 
 
 def _at(file: str, keys: Sequence[str], words: str, below: Sequence[str]) -> str:

@@ -148,7 +148,7 @@ def wrong_value(error: PolicyError, options: Mapping[str, str] | None = None, fi
         from parity.comparing.arms import place_in  # noqa: PLC0415  (it reads tables, and help needs none)
 
         named = f"{place_in(file, error.path.split('.'))}: {named}"
-    return error.told(named)
+    return error.sentence_of(named)
 
 
 def what_is_wrong(error: Any) -> str:

@@ -143,7 +143,7 @@ class Drawing:
         return self._floors(squares[0] + self.taus[0] ** 2 * worth, squares[1] + self.taus[1] ** 2 * worth)
 
     def floors_of(self, baseline: float, candidate: float) -> Floors:
-        """The run-to-run noise where all that shows an arm's run-to-run noise has so many times tau^2 as its sum of squares."""
+        """The arms' run-to-run noise where their reruns have these sums of squares, each in units of its tau^2."""
         return self._floors(self.taus[0] ** 2 * baseline, self.taus[1] ** 2 * candidate)
 
     def _floors(self, baseline: float, candidate: float) -> Floors:

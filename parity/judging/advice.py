@@ -6,7 +6,7 @@ margin_to_pass = max(|lo|, |hi|),  MDE = margin - h: the largest gap that this d
 Runs or steps that are added make a further look, so h has the t of the next look's level (`multiplicity`); where no look is left,
 that of the first look of a new question.
 
-More steps shrink only the last term. Can fail: the run-to-run noise is predicted to stay what it is now.
+More steps shrink only the last term. Can fail: it assumes that run-to-run noise stays as it is now.
 """
 
 import dataclasses

@@ -110,9 +110,9 @@ class PolicyError(ValueError):
 
     def __init__(self, path: str, value: object, expected: str) -> None:
         self.path, self.value, self.expected = path, value, expected
-        super().__init__(self.told(path))
+        super().__init__(self.sentence_of(path))
 
-    def told(self, name: str) -> str:
+    def sentence_of(self, name: str) -> str:
         """The sentence with another name for the path, such as that of an option."""
         if self.expected.startswith("no such key"):
             known = self.expected.partition(": ")[2]
