@@ -1,11 +1,12 @@
 """Every code block of the documentation runs: here, in the test that its page or its marker names, or its marker says why it does not.
 
-Here, `parity` and `python -m server.tokens` run in this process against one server, Python by `exec`, and YAML is checked as a part of a
-job file. Where the page shows an output, it is the one that was printed.
+Here, `parity` and `python -m server.tokens` run in this process against one server, Python by `exec`; YAML is checked as a part of a
+job file, and JSON is judged. Where the page shows an output, it is the one that was printed.
 """
 
 import io
 import itertools
+import json
 import re
 import shlex
 import shutil
@@ -13,6 +14,7 @@ import webbrowser
 from contextlib import redirect_stdout
 from pathlib import Path
 
+import httpcore2
 import jsonschema
 import numpy as np
 import pyarrow as pa
@@ -49,7 +51,7 @@ def test_a_marker_names_a_test_that_reads_the_page_or_a_reason():
             assert any(named in source.read_text("utf-8") for source in own if source.is_file()), (block.page, rest)
         elif block.marker:
             assert len(rest) > 10, block
-    assert {block.language for block in BLOCKS} == {"sh", "python", "toml", "yaml"}
+    assert {block.language for block in BLOCKS} == {"sh", "python", "toml", "yaml", "json"}
     assert len(RUN_HERE) >= 15
 
 
@@ -148,7 +150,17 @@ def test_yaml_is_part_of_a_job_file():
             TypeAdapter(JobSpec).validate_python(whole["job"])
 
 
+def test_json_is_the_body_of_an_evaluation(served):
+    for block in RUN_HERE:
+        if block.language == "json":
+            assert "`POST /api/v1/evaluations`" in (CHECKOUT / block.page).read_text("utf-8")
+            body, headers = block.text.encode(), {"Content-Type": "application/json"}
+            response = httpcore2.request("POST", f"{served}/api/v1/evaluations", headers=headers, content=body)
+            assert response.status == 200, (block.page, response.content)
+            assert json.loads(response.content)["status"] == "inconclusive"
+
+
 def test_every_block_that_has_no_marker_is_run():
-    assert {block.language for block in RUN_HERE} == {"sh", "python", "yaml"}
+    assert {block.language for block in RUN_HERE} == {"sh", "python", "yaml", "json"}
     for block, line in itertools.product(RUN_HERE, ("make ", "docker ", "pip ")):
         assert not block.text.startswith(line), block

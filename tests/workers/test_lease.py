@@ -389,7 +389,7 @@ def test_a_claim_sorts_nothing(database, submit, make_worker):
     said = []
     with database.read() as session:
         on_sqlite = session.get_bind().dialect.name == "sqlite"
-        for off in () if on_sqlite else ("enable_seqscan", "enable_bitmapscan"):  # a planner prefers them on a table of few rows
+        for off in () if on_sqlite else ("enable_seqscan", "enable_bitmapscan", "enable_sort"):  # preferred on a table of few rows
             session.execute(text(f"set local {off} = off"))
 
         def explained(connection, cursor, statement, parameters, _context, _many):
