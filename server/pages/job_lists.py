@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,6 +12,8 @@ from urllib.parse import urlencode
 
 from fastapi import Depends, Query, Request, Response
 from markupsafe import Markup
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from parity.report.picture import spread
 from parity.report.svg import Estimate, own_row_svg
@@ -31,6 +34,8 @@ from server.api.lists import (
     with_answer,
 )
 from server.api.overviews import MOST_JOBS, MOST_POINTS, By, Columns, Trend, TrendPoint, matrix, short, trend
+from server.database.states import JOB_ENDED
+from server.database.tables import Job
 from server.errors import NotFoundError
 from server.jobs.conclude import VerdictSummary
 from server.pages.job_rows import rows_of
@@ -69,6 +74,7 @@ _SHOWN = 8  # candidates of one chart
 _NAME = 20  # characters of a name
 _DASHES = ("none", "6 3", "2 3", "8 3 2 3")  # of the lines of candidates, in turn
 _DAYS_SHOWN = 2 * 86_400
+_LOOKED_AT, _NAMES_SHOWN = 500, 20  # jobs whose names are offered where no trend is asked for, and how many names
 _BEYOND = 6.0  # an interval that is this many times as long as the middle one is cut at the edge
 
 
@@ -175,6 +181,12 @@ def _dates(begin: float, end: float, x: Callable[[float], float]) -> list[tuple[
         instants = [max(begin, instant - instant % 86_400) for instant in instants]  # a date stands where its day begins
     words = {f"{datetime.fromtimestamp(instant, UTC):{form}}": x(instant) for instant in reversed(instants)}
     return [(place_of, word) for word, place_of in words.items()]
+
+
+def _names(session: Session) -> list[tuple[str, int]]:
+    """Names of the newest ended jobs that can have a trend, newest first, each with how many of these jobs have it."""
+    newest = select(Job.name).where(Job.status.in_(JOB_ENDED), *on_their_own()).order_by(Job.id.desc()).limit(_LOOKED_AT)
+    return list(Counter(session.scalars(newest)).items())[:_NAMES_SHOWN]
 
 
 def _trend_lines(trends: Sequence[Trend], marks: Sequence[Sequence[Mark]], *, named: bool) -> list[TrendLine]:
@@ -364,7 +376,9 @@ def trend_page(
         except NotFoundError as error:
             why = error.detail
     if history is None:
-        empty = {"trend": None, "why": why, "gate": name, "baseline": filters.baseline}
+        with context.database.read() as session:
+            names = _names(session)
+        empty = {"trend": None, "why": why, "gate": name, "baseline": filters.baseline, "names": names}
         return templates.TemplateResponse(request, "trend.html", empty)
     query = [*filters.query(), *([("gate", history.gate)] if history.gate else [])]
     values = {

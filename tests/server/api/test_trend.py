@@ -138,7 +138,7 @@ def test_the_trend_of_a_baseline_and_the_filters(api, owner_database, history):
         ({"gate": "nightly", "by": "week"}, 422),
     ):
         assert api.get("/api/v1/trend", params=query).status_code == status, query
-    assert "Name the jobs of a gate" in api.get("/trend").text
+    assert '<a href="/trend?gate=nightly">nightly</a>' in api.get("/trend").text
     assert "is named &#39;none&#39;" in api.get("/trend", params={"gate": "none"}).text
 
 
