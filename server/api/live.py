@@ -122,7 +122,7 @@ def _frame(event: Event | Progress) -> bytes:
 # The live forecast of a candidate's final gap over REST.
 
 router = APIRouter(prefix="/api/v1", tags=["curves"])
-_PAST = ("step", "state", "gap", "low", "high", "passes", "fails")
+_PAST = ("step", "state", "gap", "gap_half_width", "low", "high", "passes", "fails")
 NEVER = "There is no forecast: the job ended before both arms had trained a tenth of the planned steps, or before forecasts were recorded."
 
 
@@ -142,8 +142,9 @@ class ForecastDocument:
 class LiveDocument:
     """The gap so far and the forecast of the final gap, in nats; `sentence` is the last one in words. It is never a verdict.
 
-    `step` and `gap` are the mean gap in up to 80 parts of the plan. `past_…` are those so far: the 90 % forecast of the final gap, and
-    the probability that the judge passes or fails it. `half_width` is that of the interval that the verdict will have.
+    `step` and `gap` are the mean gap in up to 80 parts of the plan. `past_…` are those so far: the gap with the half-width of its
+    interval, the 90 % forecast of the final gap, and the probability that the judge passes or fails it. `half_width` is that of the
+    interval that the verdict will have.
     """
 
     candidate: str
@@ -158,6 +159,7 @@ class LiveDocument:
     past_step: list[int]
     past_state: list[State]
     past_gap: list[float]
+    past_gap_half_width: list[float]
     past_low: list[float]
     past_high: list[float]
     past_passes: list[float]

@@ -69,7 +69,10 @@ def live_paths(job: Job) -> Mapping[str, LivePath]:
     for arm in job.arms[1:]:
         looks: Sequence[Forecast] = forecasts.forecasts(job, arm.name)
         steps, gaps = observed(forecasts.pairs_of(job, arm))
-        points = [PathPointDocument(step=look.step, mean=look.gap, lo=look.gap, hi=look.gap) for look in looks]
+        points = [
+            PathPointDocument(step=look.step, mean=look.gap, lo=look.gap - look.gap_half_width, hi=look.gap + look.gap_half_width)
+            for look in looks
+        ]
         block = (job.planned_steps or 0) // BLOCKS
         dots = Dots(points=list(zip(map(float, steps), gaps, strict=True)), steps=block)
         found[arm.name] = LivePath(path=points, dots=dots, reach=[end for look in looks for end in (look.low, look.high, look.margin)])
@@ -150,7 +153,7 @@ def _live_scene(job: JobDocument, live: Mapping[str, LivePath], shown: ArmDocume
         window=window,
         margin=margin,
         margin_note="of today’s loss" if margin else "",
-        legend="line: gap over the last part so far · fan: forecast, 50 and 90 %" if outlook else "the plan’s axes",
+        legend="line: gap over the last part so far · band: its interval · fan: forecast" if outlook else "the plan’s axes",
         note=_FORECAST_NOTE if drawn else _NO_GAP_SO_FAR,
         selected=next((place for place, arm in enumerate(arms) if arm is shown), 0),
         now=outlook.step if outlook else None,

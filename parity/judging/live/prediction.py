@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.judging import special
 from parity.judging.curve import FloatArray, IntArray, Rounding, dot, median, usable
-from parity.judging.interval import Interval, Margin, determine_margin, interval
+from parity.judging.interval import Margin, determine_margin, interval
 from parity.judging.lending import Lenders
 from parity.judging.measurements import lender_for
 from parity.judging.policy import Policy
@@ -359,11 +359,15 @@ class Scenario:
 
 @frozen(eq=False)
 class Prediction:
-    """The distribution of the final gap (nats) at a share of the plan, `gap` so far, and `level`, margin and half-width at the end."""
+    """The distribution of the final gap (nats) at a share of the plan, `gap` so far, and `level`, margin and half-width at the end.
+
+    `gap_half_width` is that of the interval of the gap so far: with the run-to-run noise of the end, and the steps of its own window.
+    """
 
     share: float
     step: int
     gap: float
+    gap_half_width: float
     level: float
     margin: float
     half_width: float
@@ -423,7 +427,8 @@ class Prediction:
 class _Seen:
     """One pair so far: share of the plan, trailing gap with its step-noise variance, change since half of the way with its noise.
 
-    `level` is the baseline's loss as it is expected at the end.
+    `level` is the baseline's loss as it is expected at the end; `left_variance` the part of `gap_variance` that the final window will not
+    have.
     """
 
     share: float
@@ -431,6 +436,7 @@ class _Seen:
     level: float
     block_variance: float
     gap_variance: float
+    left_variance: float
     change: float
     change_noise: float
 
@@ -466,22 +472,24 @@ def predict(
     run = noise.pair_variance * combined.error
     final_blocks = max(1.0, policy.window_fraction * BLOCKS)
     block = float(np.mean([each.block_variance for each in seen]))
-    steps = sum(c**2 * each.gap_variance for c, each in zip(weights, seen, strict=True))
+    steps = sum(c**2 * each.left_variance for c, each in zip(weights, seen, strict=True))
     ahead = sum(_ahead(each.share, policy.window_fraction) for each in seen) + (planned - len(seen))
     steps += BLOCK_NOISE * block / final_blocks * ahead / planned**2
     steps += (LATE_CHANGE * (1.0 - share) * gap) ** 2
     drift = _drift(seen, weights, noise.pair_variance, noise.margin.nats)
     scales, chances = _scales(noise.df)
     within = StandardError(value=math.sqrt(BLOCK_NOISE * block / final_blocks / planned), df=_WITHIN_DF)
-    verdict: Interval = interval(gap, within, noise.end)
+    so_far = StandardError(value=math.sqrt(sum(c**2 * each.gap_variance for c, each in zip(weights, seen, strict=True))), df=_WITHIN_DF)
+    half_width, gap_half_width = (interval(gap, error, noise.end).half_width(confidence or policy.confidence) for error in (within, so_far))
     spread = run * scales + steps
     return Prediction(
         share=share,
         step=max(state.last_step or 0 for state, _ in pairs),
         gap=gap,
+        gap_half_width=gap_half_width,
         level=level,
         margin=noise.margin.nats,
-        half_width=verdict.half_width(confidence or policy.confidence),
+        half_width=half_width,
         two_sided=policy.two_sided,
         stays=Scenario(mean=gap, variances=spread, weights=chances),
         drifts=Scenario(mean=gap + drift.mean, variances=spread + drift.variance, weights=chances),
@@ -514,7 +522,8 @@ def _seen(state: Progress, fraction: float, *, ended: bool) -> _Seen | None:
         gap=gap,
         level=level_at_end(float(levels.mean()), shares, state.means(slice(0, done))[1], len(levels), fraction),
         block_variance=variance,
-        gap_variance=BLOCK_NOISE * variance / len(late) * (1.0 - overlap),
+        gap_variance=BLOCK_NOISE * variance / len(late),
+        left_variance=BLOCK_NOISE * variance / len(late) * (1.0 - overlap),
         change=change,
         change_noise=noise,
     )

@@ -31,12 +31,13 @@ ENDED_BY: tuple[State, ...] = ("futile", "will_fail")
 
 @frozen
 class Forecast:
-    """The state, the gap so far, the 90 and 50 % forecast of the final gap (nats), and the probability of each verdict."""
+    """State, gap so far with its interval's half-width, the 90 and 50 % forecast of the final gap (nats), probability of each verdict."""
 
     state: State
     share: float
     step: int
     gap: float
+    gap_half_width: float
     low: float
     high: float
     low_half: float
@@ -81,7 +82,7 @@ def forecast_at(prediction: Prediction, looks_left: int = 0) -> Forecast:
     low, low_half, high_half, high = prediction.quantiles([tail, 0.25, 0.75, 1.0 - tail]).tolist()
     return Forecast(
         state=state_of(prediction, looks_left),
-        **picked(prediction, "share", "step", "gap", "margin", "half_width", "passes", "fails"),
+        **picked(prediction, "share", "step", "gap", "gap_half_width", "margin", "half_width", "passes", "fails"),
         low=low,
         high=high,
         low_half=low_half,

@@ -137,8 +137,9 @@ def test_what_lies_beyond_the_axis_is_an_arrow(database, recorded, gap, below, a
 
 @pytest.mark.both_databases
 def test_a_job_without_a_verdict_says_how_it_stands(database, recorded):
-    open_state = {"low": 0.0054, "high": 0.0349, "low_half": 0.01, "high_half": 0.02, "half_width": 0.01, "gap": 0.017, "step": 700}
-    live = Forecast(state="open", share=0.45, margin=0.0139, passes=0.05, fails=0.1, **open_state)
+    fan = {"low": 0.0054, "high": 0.0349, "low_half": 0.01, "high_half": 0.02, "half_width": 0.01}
+    seen = {"state": "open", "share": 0.45, "step": 700, "gap": 0.017, "gap_half_width": 0.01}
+    live = Forecast(**seen, **fan, margin=0.0139, passes=0.05, fails=0.1)
     forecasts = {"arms": {"nvfp4": {name: [value] for name, value in live.document().items()}}}
     for name, status, columns in (
         ("a", "running", {"early_stop": forecasts}),

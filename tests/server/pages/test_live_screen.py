@@ -67,7 +67,7 @@ def narrow(page: Page, size: tuple[int, int]) -> None:
 
 
 def live_flaws(page: Page, size: tuple[int, int]) -> Iterator[str]:
-    """A live page: the forecast's mark and whisker are what the sentence says; the band has no interval yet."""
+    """A live page: the forecast's mark and whisker are what the sentence says; the band ends now, at no verdict."""
     page.evaluate("scrollTo(0, 0)")
     told = page.evaluate(GEOMETRY)
     limit = SIZES[size]

@@ -106,6 +106,15 @@ def test_at_the_end_nothing_is_uncertain_and_the_half_width_is_the_judges() -> N
     assert made.gap == pytest.approx(verdict.gap.mean, abs=1e-4)
     assert width(made) < 1e-6
     assert made.half_width == pytest.approx((hi - lo) / 2, rel=0.05)
+    assert made.gap_half_width == pytest.approx((hi - lo) / 2, rel=0.05)
+
+
+def test_the_interval_of_a_gap_so_far_shrinks_to_that_of_the_verdict() -> None:
+    of_seeds = [[predicted(0.02, reached, noise=0.3, seed=seed).gap_half_width for seed in range(20)] for reached in (10, 40, BLOCKS)]
+    widths = [float(np.median(each)) for each in of_seeds]
+    assert widths[0] > widths[1] > widths[2]
+    assert of_seeds[2][0] == pytest.approx(predicted(0.02, BLOCKS, noise=0.3).half_width)
+    assert predicted(0.02, 10).gap_half_width == pytest.approx(predicted(0.02, BLOCKS).gap_half_width)  # run-to-run noise alone
 
 
 def test_a_constant_in_both_arms_changes_nothing() -> None:
