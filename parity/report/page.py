@@ -6,7 +6,6 @@ it, by its digest.
 
 import base64
 import hashlib
-import re
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +28,7 @@ from parity.report.words import (
     candidate_name,
     decimals,
     ends_words,
+    file_name,
     is_evaluation,
     mean_words,
     pair_words,
@@ -176,7 +176,7 @@ def _numbers(documents: Sequence[AnyDocument], job: str) -> Row:
     """The judged numbers as a table, and the paths as a file whose name says of which job and verdict."""
     table = table_html([SUMMARY, *map(_number_row, documents)])
     text = path_csv(documents)
-    name = escape(re.sub(r"[^\w.+-]+", "-", f"{job} {words(documents[0]).lead.rstrip('.')} gap nats")) + ".csv"
+    name = escape(file_name(job, documents, "gap nats")) + ".csv"
     link = f'<p><a download="{name}" href="data:text/csv;charset=utf-8,{urllib.parse.quote(text, safe=",.:+ ")}">{name}</a>: '
     download = f"{link}gap and interval of each point of the picture, nats</p>" if text.count("\n") > 1 else ""
     body = f'<div class="scroll" tabindex="0" role="region" aria-label="Numbers">{table}</div>{download}'

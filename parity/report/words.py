@@ -5,6 +5,7 @@ people shows the true one (`parity.wording.minus`).
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard, cast
 
@@ -102,6 +103,12 @@ def with_words(document: AnyDocument) -> Any:
 def is_evaluation(document: AnyDocument) -> TypeGuard[EvaluationDocument]:
     """Whether a document compares evaluations of several runs, and not two training curves."""
     return document["schema"] == EVALUATION_SCHEMA
+
+
+def file_name(job: str, documents: Sequence[AnyDocument], what: str) -> str:
+    """What a download is called, without its ending: the job, the lead of its verdicts, and what it holds with the unit."""
+    lead = words(safest_first(documents)[0]).lead.rstrip(".") if documents else ""
+    return re.sub(r"[^\w.+-]+", "-", " ".join(part for part in (job, lead, what) if part))
 
 
 def candidate_name(document: AnyDocument) -> str:

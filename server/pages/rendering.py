@@ -20,7 +20,7 @@ from parity.judging.document_types import VerdictDocument
 from parity.recipes import UNSTATED
 from parity.report.facts import looks_words
 from parity.report.svg import estimate_of, own_row_svg
-from parity.report.words import words
+from parity.report.words import file_name, words
 from server.errors import ForbiddenError, UnauthorizedError
 from server.settings import Settings
 from server.web import auth
@@ -190,6 +190,7 @@ HERE = Path(__file__).parent
 templates = Jinja2Templates(HERE / "templates")
 templates.env.filters |= FILTERS
 templates.env.globals["words"] = words
+templates.env.globals["file_name"] = file_name
 templates.env.globals["looks_words"] = looks_words
 
 

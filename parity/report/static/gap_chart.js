@@ -12,7 +12,7 @@ const WIDE = 600;
 
 export class GapChart extends Chart {
   constructor(figure, jobId, tokensAStep) {
-    super(figure, HEIGHT, `${figure.dataset.name}-gap`);
+    super(figure, HEIGHT, figure.dataset.name);
     this.readout = figure.querySelector(".readout");
     this.tip = figure.querySelector(".tip");
     this.address = `/api/v1/jobs/${jobId}/gaps`;

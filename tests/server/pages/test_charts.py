@@ -12,6 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from server.database import store
 from server.database.tables import Job, Run
+from server.jobs.conclude import conclude
 
 LOOKS = ["light"]
 LOSS = "figure[data-column=lm_loss]"
@@ -216,8 +217,10 @@ def test_nan_and_long_runs_are_said(page: Page, database, recorded):
     expect(page.locator(f"{LOSS} .note")).to_contain_text("Showing 10,000 of 10,000 steps")
 
 
-def test_what_is_shown_can_be_had(page: Page, recorded):
-    page.goto(f"/jobs/{recorded({'nvfp4': 0.05}, steps=300)}?from=100&to=109")
+def test_what_is_shown_can_be_had(page: Page, recorded, database):
+    job_id = recorded({"nvfp4": 0.05}, steps=300)
+    conclude(database, job_id)
+    page.goto(f"/jobs/{job_id}?from=100&to=109")
     expect(page.locator(f"{LOSS} .note")).to_contain_text("Showing 10 of 10 steps")  # drawn: the menu below it moves no more
     page.locator(f"{LOSS} summary").click()
     with page.expect_download() as csv:
@@ -233,6 +236,7 @@ def test_what_is_shown_can_be_had(page: Page, recorded):
         page.locator("figure[data-gaps] summary").click()
         page.locator("figure[data-gaps]").get_by_role("button", name="CSV").click()
     assert gap.value.path().read_text().startswith("first_step,last_step,gap_nats\n100,100,")
+    assert gap.value.suggested_filename == "small-Do-not-switch-to-nvfp4-gap-nats.csv"
     with page.expect_download() as png:
         page.locator(LOSS).get_by_role("button", name="PNG").click()
     assert png.value.path().read_bytes().startswith(b"\x89PNG")
