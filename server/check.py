@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from parity.structure import frozen
 from parity.wording import count
 from server.database import store
-from server.database.sessions import Database
+from server.database.sessions import Database, cannot_be_used
 from server.database.states import RUN_ENDED
 from server.database.tables import Chunk, Run, Verdict
 from server.errors import DamagedError
@@ -115,8 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
             for damage in checked.damage:
                 print("\n  ".join((damage.what, *damage.remedies)))
     except SQLAlchemyError as error:
-        reason = getattr(error, "orig", error)
-        print(f"the database cannot be used: {reason}; set PARITY_DATABASE_URL or PARITY_STATE_DIR as for the server", file=sys.stderr)
+        print(cannot_be_used(error), file=sys.stderr)
         return 2
     finally:
         database.close()

@@ -4,9 +4,10 @@ import argparse
 import sys
 
 from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from server.database.sessions import Database, time_text
+from server.database.sessions import Database, cannot_be_used, time_text
 from server.database.tables import Token
 from server.errors import ServiceError
 from server.settings import Settings
@@ -15,7 +16,7 @@ from server.web.auth import SCOPES
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and print its result; exits 2 if the options are invalid."""
+    """Run one command and print its result; exits 2 if the options are invalid or the database cannot be used."""
     options = _parser().parse_args(arguments)
     database = Database(Settings().database)
     try:
@@ -23,6 +24,9 @@ def main(arguments: list[str] | None = None) -> int:
             lines = _do(session, options)
     except ServiceError as error:
         print(f"refused: {error}", file=sys.stderr)
+        return 2
+    except SQLAlchemyError as error:
+        print(cannot_be_used(error), file=sys.stderr)
         return 2
     finally:
         database.close()

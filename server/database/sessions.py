@@ -15,7 +15,7 @@ from psycopg.pq import Format, TransactionStatus
 from sqlalchemy import ColumnElement, Engine, Float, QueuePool, create_engine, event, func, literal, make_url, select
 from sqlalchemy import Connection as DatabaseConnection
 from sqlalchemy.engine import ExceptionContext, ExecutionContext
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session, joinedload
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -110,6 +110,11 @@ def now_in(session: Session) -> ColumnElement[float]:
     if session.get_bind().dialect.name == "sqlite":
         return literal(time.time())
     return POSTGRESQL
+
+
+def cannot_be_used(error: SQLAlchemyError) -> str:
+    """Why a command on the server's own machine cannot read its database, and what to set."""
+    return f"the database cannot be used: {getattr(error, 'orig', error)}; set PARITY_DATABASE_URL or PARITY_STATE_DIR as for the server"
 
 
 @overload

@@ -159,3 +159,5 @@ def test_the_command_creates_lists_rotates_and_revokes(settings, database, monke
     }
     assert {rows[text.split("_")[1]][1] for text in (first, second, third)} == {principal}
     assert "does not exist" in run("revoke", "t0", status=2).err
+    monkeypatch.setenv("PARITY_DATABASE_URL", f"sqlite:///{settings.state_dir}/nowhere/parity.db")
+    assert "PARITY_STATE_DIR" in run("list", status=2).err
