@@ -23,6 +23,9 @@ def kernels(stubbed_te):
     [
         ("fp8_current", preflight.codes),
         ("fp8_current", preflight.accumulation),
+        ("fp8_delayed", preflight.codes),
+        ("fp8_delayed", preflight.history),
+        ("fp8_delayed", preflight.products),
         ("mxfp8", preflight.codes),
         ("nvfp4", preflight.codes),
         ("nvfp4", preflight.rotation),
