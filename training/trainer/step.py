@@ -102,7 +102,7 @@ def _muon(adam: optax.GradientTransformation) -> optax.GradientTransformation:
 
     muon = optax.chain(
         optax.contrib.scale_by_muon(beta=_MUON_MOMENTUM, weight_dimension_numbers=matrices),
-        optax.contrib.scale_by_shape(weight_dimension_numbers=matrices, consistent_rms=_MUON_RMS),
+        optax.stateless_with_tree_map(lambda d, _: d * np.float32(_MUON_RMS * max(d.shape) ** 0.5)),
     )
     return optax.partition({"muon": muon, "adam": adam}, labels)
 

@@ -107,7 +107,7 @@ def test_gradient_rounding_follows_the_seed_and_the_forward_pass_does_not():
 def test_dgrad_and_wgrad_are_rounded_by_different_numbers():
     recipe = linear_recipe("nvfp4_no_rht", fast_bf16=True)
     g = np.full((16, 16), 1.0, np.float32)
-    g[0, 0] = 1.9  # rounds up or down at random, in dgrad's copy and in wgrad's
+    g[0, 0] = g[1, 1] = 1.9  # so that 1 beside them, along the row and along the column, rounds up at random in either copy
     eye = np.eye(16, dtype=np.float32)
     rounds_up = []
     for seed in range(64):
