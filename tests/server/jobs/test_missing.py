@@ -6,6 +6,7 @@ import time
 import pytest
 import yaml
 
+from parity import cli
 from parity.judging.policy import policy_from_mapping
 from server.database.tables import DataRead, Job, Worker
 from server.jobs.missing import missing
@@ -99,3 +100,15 @@ def test_device_hours_are_those_of_an_equal_run_where_one_is_on_record(database,
         job.capability = "sm100"
         *_, hours = missing(session, job, None)
     assert re.match(r"It takes about 0\.05 device hours: 3 runs of up to 0\.0167 h on 1 device \(by the steps of run r", hours), hours
+
+
+def test_submit_and_gate_print_what_a_new_job_lacks(served, tmp_path, capsys):
+    file = tmp_path / "parity.yaml"
+    job = {"name": "cli", "baseline": {"recipe": "fp8_current"}, "candidates": [{"recipe": "mxfp8"}]}
+    file.write_text(yaml.safe_dump({"job": job, "policy": {"margin": "1%"}}))
+    for words, code in ((["submit", str(file)], 0), (["gate", str(file), "--fresh", "--timeout", "1"], 5)):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*words, "--server", served])
+        told = capsys.readouterr()
+        assert ended.value.code == code, told.err
+        assert "missing: Waiting for a worker that trains on CPUs: none is registered." in told.err
