@@ -2,6 +2,7 @@
 
 import re
 import time
+from itertools import count
 
 import pytest
 import yaml
@@ -23,8 +24,11 @@ RUNS, TOKENS = 6, 10_000 * 128 * 8192
 def lacks(api):
     """A function that submits the job for eight B200s with changes, and gives what it lacks."""
 
+    asked = count()
+
     def ask(*, more=None, **job):
-        answer = api.post("/api/v1/jobs", json={"job": LARGE["job"] | job, "policy": LARGE["policy"], **(more or {})})
+        policy = LARGE["policy"] | {"question": f"question {next(asked)}"}
+        answer = api.post("/api/v1/jobs", json={"job": LARGE["job"] | job, "policy": policy, **(more or {})})
         assert answer.status_code == 202, answer.text
         document = answer.json()
         assert api.get(f"/api/v1/jobs/{document['id']}").json()["missing"] == document["missing"]
@@ -75,8 +79,8 @@ def test_the_tokenizer_and_a_limit_that_a_run_exceeds_are_named(lacks):
 
 
 def test_a_job_for_cpus_lacks_a_worker_and_one_that_trains_nothing(api, request_body, database, register):
-    def sent(name):
-        return api.post("/api/v1/jobs", json=request_body | {"job": request_body["job"] | {"name": name}}).json()
+    def sent(question):
+        return api.post("/api/v1/jobs", json=request_body | {"policy": {"margin": "1%", "question": question}}).json()
 
     (worker,) = sent("first")["missing"]
     assert worker.startswith("Waiting for a worker that trains on CPUs: none is registered.")
@@ -105,7 +109,7 @@ def test_device_hours_are_those_of_an_equal_run_where_one_is_on_record(database,
 def test_submit_and_gate_print_what_a_new_job_lacks(served, tmp_path, capsys):
     file = tmp_path / "parity.yaml"
     job = {"name": "cli", "baseline": {"recipe": "fp8_current"}, "candidates": [{"recipe": "mxfp8"}]}
-    file.write_text(yaml.safe_dump({"job": job, "policy": {"margin": "1%"}}))
+    file.write_text(yaml.safe_dump({"job": job, "policy": {"margin": "1%", "looks": 2}}))
     for words, code in ((["submit", str(file)], 0), (["gate", str(file), "--fresh", "--timeout", "1"], 5)):
         with pytest.raises(SystemExit) as ended:
             cli.main([*words, "--server", served])
