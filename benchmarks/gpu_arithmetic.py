@@ -84,7 +84,7 @@ def step_of(size: Size, name: str) -> Callable[[], Any]:
     scales = quantize.initial_scales(size.model.n_layers, len(PROJECTIONS), length)
     tokens = np.random.default_rng(0).integers(0, size.model.vocab_size, (1, size.batch, size.sequence + 1)).astype(np.int32)
     settings = step.settings(Schedule())
-    inputs = step.Inputs(jnp.asarray(tokens), jnp.int32(0), jnp.int32(1), jnp.uint32(0), settings)
+    inputs = step.Inputs(jnp.asarray(tokens), jnp.int32(0), jnp.int32(1), jnp.zeros(2, jnp.uint32), settings)
     held = [step.State(parameters, step.initial_state(parameters), scales)]
 
     def run() -> step.BlockOutput:

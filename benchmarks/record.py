@@ -352,7 +352,7 @@ def cost(url: str) -> None:
     demo = spec(300, model=Model(), data=Data(), schedule=Schedule(steps=300))
     (_, run), *_ = demo.runs()
     steps = []
-    for step in loop.train(run, data.load(run.data)):
+    for step in loop.train(run, data.load(run.data, run.model.vocab_size)):
         steps.append(step)
         if len(steps) == 100:  # what is compiled is compiled by then
             began = time.perf_counter()

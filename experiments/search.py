@@ -86,7 +86,7 @@ _PROJECTIONS = ("query", "key", "value", "out", "gate", "up", "down")
 
 def times() -> Any:
     """Modelled step times (2^8,) of the real space."""
-    d, kv, ff = MODEL.d_model, MODEL.n_kv_heads * MODEL.head_dim, MODEL.d_ff
+    d, kv, ff = MODEL.d_model, MODEL.n_kv_heads * MODEL.head_size, MODEL.d_ff
     weights = dict(zip(_PROJECTIONS, (d * d, d * kv, d * kv, d * d, d * ff, d * ff, ff * d), strict=True))
     return modelled_times(Assignments(switches=switches()), Shape(weights=weights, n_layers=MODEL.n_layers, steps=STEPS, recipe="nvfp4"))
 

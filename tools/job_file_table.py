@@ -76,6 +76,8 @@ PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "d_ff": "width of the MLP",
             "rope_theta": "base of the rotary frequencies",
             "tied_embeddings": "use the input embedding for the logits",
+            "head_dim": "size of a head; `d_model / n_heads` by default",
+            "qk_norm": "normalize queries and keys of each head (RMSNorm with a gain), before the rotary positions",
         },
     ),
     "Data": (
@@ -86,14 +88,15 @@ PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "sequence_length": "tokens of a sequence",
             "batch_size": "sequences of a batch",
             "validation_fraction": "share of the tokens, at their end, that is held out",
+            "dtype": "type of a `.bin` file; `uint16` by default, `uint32` for a vocabulary above 65,536",
         },
     ),
     "Schedule": (
         "`schedule`",
         {
             "steps": "planned steps of a run",
-            "learning_rate": "peak learning rate of AdamW",
-            "warmup_steps": "steps of linear warm-up; cosine decay follows",
+            "learning_rate": "peak learning rate",
+            "warmup_steps": "steps of linear warm-up; cosine decay follows, unless `decay_steps` is set",
             "final_fraction": "final learning rate as a share of the peak",
             "beta1": "decay of AdamW's first moment",
             "beta2": "decay of AdamW's second moment",
@@ -103,6 +106,8 @@ PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "validation_every": "steps between two evaluations of the held-out loss; 0: never",
             "statistics_every": "steps between two records of each layer's quantization; 0: never",
             "gradients_every": "steps between two comparisons of each weight's gradient with the unquantized one; 0: never",
+            "decay_steps": "steps at the end in which the rate falls in a straight line, after a stable phase at its peak; 0: cosine",
+            "optimizer": "`muon` orthogonalizes the momentum of linear layers; embeddings and norms keep AdamW",
         },
     ),
     "ShortReruns": (

@@ -238,7 +238,7 @@ def _compare_dense(arrays: Arrays, name: str, through_bfloat16: bool) -> Compari
 
     @jax.jit
     def layer(x: jax.Array, w: jax.Array, g: jax.Array) -> tuple[jax.Array, ...]:
-        y, pull = jax.vjp(lambda x, w: linear(recipe, x, w, jnp.uint32(0), quiet_channel()), x, w)
+        y, pull = jax.vjp(lambda x, w: linear(recipe, x, w, formats.key(0), quiet_channel()), x, w)
         return y, *pull(g)
 
     worst = 0.0

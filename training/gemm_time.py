@@ -22,7 +22,7 @@ GB300: Mapping[str, float] = {"bf16": 1.0, "fp8": 2.0, "fp4": 6.0}
 
 def weights(model: Model) -> dict[str, int]:
     """Inputs times outputs of each linear layer of a block, in the order of PROJECTIONS."""
-    sizes = linear_sizes(model.d_model, model.n_kv_heads * model.head_dim, model.d_ff)
+    sizes = linear_sizes(model.d_model, model.d_ff, model.head_size, (model.n_heads, model.n_kv_heads))
     return {name: sizes[name][0].value * sizes[name][1].value for name in PROJECTIONS}
 
 

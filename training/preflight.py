@@ -10,12 +10,15 @@ The checks: each asks the kernels one question whose answer is known, and says i
                    to 2^-21 of the largest, so an accumulator of fewer bits loses them
     products       y, dx and dw equal the products of the known copies to one bfloat16 ulp, in the right orientation and scale; under
                    stochastic rounding the gradient consists of values of the format, which it must keep
+    history        under delayed scaling a layer quantizes with the scales that it is given, and reports the amaxes (fp8_delayed)
     zeros          a layer of zeros gives zeros, without NaN
     repeats        the same inputs and seed give the same bits; under stochastic rounding another seed gives another dx and dw
 
 A recipe that rotates is examined with gradients that the rotation turns into known numbers.
 
-The assumption that can fail: a fault shows on small matrices (64 x 128 and 128 x 128). A kernel that fails only at some sizes passes.
+With a job (`--job`) the products are also examined for each of its quantized layers at its own sizes, on 128 rows and columns of each.
+
+The assumption that can fail: a fault shows on small matrices (64 x 128 and 128 x 128) and at the sizes of the job.
 
 Source: Transformer Engine 2.20.2 for the arithmetic (`known_answers`, `training.arithmetic`); its pull request 3281 for stochastic
 rounding that returned zeros on SM 12.0.
@@ -27,15 +30,18 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, get_args
 
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
+from pydantic import TypeAdapter
 
 from training import device
 from training.arithmetic import formats, known_answers
@@ -44,11 +50,12 @@ from training.arithmetic import quantize as hadamard
 from training.arithmetic.formats import E2M1
 from training.arithmetic.known_answers import Array, Copy, Difference, copy_of
 from training.arithmetic.linear import quiet_channel
-from training.arithmetic.quantize import Quantizer, dequantize, quantize
-from training.arithmetic.recipes import LinearRecipe, linear_recipe
+from training.arithmetic.quantize import Quantizer, dequantize, quantize, tensor_scale
+from training.arithmetic.recipes import LinearRecipe, layer_recipe, linear_recipe
 from training.device import Device, can_run
 from training.engines import transformer_engine
-from training.rules import Recipe, frozen
+from training.rules import PROJECTIONS, Recipe, frozen
+from training.spec import JobSpec, layer_sizes
 
 # What is examined: the quantizers and the linear layer of one engine on this device, behind one interface.
 #
@@ -57,6 +64,9 @@ from training.rules import Recipe, frozen
 # engine transformer_engine does. Tests put kernels with a planted fault in their place.
 
 OperandName = Literal["x", "kernel", "grad"]
+Matrices = tuple[Array, Array, Array]
+"""x (M, K), w (K, N) and g (M, N)."""
+_ENGINES = ("emulated", "transformer_engine")
 _NUMBERS: dict[OperandName, int] = {"x": 0, "kernel": 1, "grad": 2}
 
 
@@ -73,6 +83,9 @@ class Kernels(Protocol):
 
     def layer(self, recipe: LinearRecipe, x_MK: Array, w_KN: Array, g_MN: Array, seed: int) -> tuple[Array, Array, Array]:
         """Returns y (M, N), dx (M, K) and dw (K, N) as float32 of y = x w with the output gradient g."""
+
+    def delayed(self, recipe: LinearRecipe, matrices: Matrices, scale: Array) -> tuple[Array, Array, Array, Array]:
+        """`layer` of x, w and g with these encode scales (3,), and the amaxes (3,) that it reports."""
 
 
 def quantizers(recipe: LinearRecipe, operand: OperandName) -> tuple[Quantizer, Quantizer]:
@@ -101,12 +114,19 @@ class Emulated:
         """See `Kernels`. The two copies draw different random numbers."""
         rows, columns = quantizers(recipe, operand)
         x = jnp.asarray(x_MK, jnp.bfloat16)
-        along_rows = _quantize(x, 1, rows, jnp.uint32(2 * seed))
-        return copy_of(along_rows, rows), copy_of(_quantize(x, 0, columns, jnp.uint32(2 * seed + 1)), columns)
+        scale = _scale(rows, x_MK) if recipe.delayed else None
+        along_rows, along_columns = (
+            _quantize(x, axis, side, formats.key(2 * seed + 1 - axis), scale) for axis, side in ((1, rows), (0, columns))
+        )
+        return copy_of(along_rows, rows), copy_of(along_columns, columns)
 
     def layer(self, recipe: LinearRecipe, x_MK: Array, w_KN: Array, g_MN: Array, seed: int) -> tuple[Array, Array, Array]:
         """See `Kernels`."""
-        return _products(emulated.linear, recipe, x_MK, w_KN, g_MN, seed)
+        return _products(emulated.linear, recipe, (x_MK, w_KN, g_MN), seed)[:3]
+
+    def delayed(self, recipe: LinearRecipe, matrices: Matrices, scale: Array) -> tuple[Array, Array, Array, Array]:
+        """See `Kernels`."""
+        return _products(emulated.linear, recipe, matrices, 0, scale)
 
 
 class TransformerEngine:
@@ -126,7 +146,8 @@ class TransformerEngine:
         """See `Kernels`."""
         sides = quantizers(recipe, operand)
         with transformer_engine.kernels():
-            made = transformer_engine.quantized(recipe, _NUMBERS[operand], jnp.asarray(x_MK, jnp.bfloat16), jnp.uint32(seed))
+            scale = _scale(sides[0], x_MK) if recipe.delayed else jnp.float32(1)
+            made = transformer_engine.quantized(recipe, _NUMBERS[operand], jnp.asarray(x_MK, jnp.bfloat16), formats.key(seed), scale)
         # With one scale for the whole tensor the columns' copy is the rows' codes, and there may be only one.
         along_rows, along_columns = (getattr(made, name, made) for name in ("rowwise_tensor", "colwise_tensor"))
         return _copy(along_rows, sides[0], x_MK.shape), _copy(along_columns, sides[1], x_MK.shape)
@@ -134,22 +155,48 @@ class TransformerEngine:
     def layer(self, recipe: LinearRecipe, x_MK: Array, w_KN: Array, g_MN: Array, seed: int) -> tuple[Array, Array, Array]:
         """See `Kernels`."""
         with transformer_engine.kernels():
-            return _products(transformer_engine.linear, recipe, x_MK, w_KN, g_MN, seed)
+            return _products(transformer_engine.linear, recipe, (x_MK, w_KN, g_MN), seed)[:3]
+
+    def delayed(self, recipe: LinearRecipe, matrices: Matrices, scale: Array) -> tuple[Array, Array, Array, Array]:
+        """See `Kernels`."""
+        with transformer_engine.kernels():
+            return _products(transformer_engine.linear, recipe, matrices, 0, scale)
 
 
 _quantize = jax.jit(quantize, static_argnums=(1, 2))
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _compiled(layer: Any, recipe: LinearRecipe, x: jax.Array, w: jax.Array, g: jax.Array, seed: jax.Array) -> tuple[jax.Array, ...]:
-    y, pull = jax.vjp(lambda x, w: layer(recipe, x, w, seed, quiet_channel()), x, w)
-    return y, *pull(g)
+def _compiled(
+    layer: Any, recipe: LinearRecipe, matrices: tuple[jax.Array, ...], key: formats.Key, scale: jax.Array
+) -> tuple[jax.Array, ...]:
+    x, w, g = matrices
+    y, pull = jax.vjp(lambda x, w, channel: layer(recipe, x, w, key, channel), x, w, quiet_channel()._replace(scale=scale))
+    dx, dw, measured = pull(g)
+    return y, dx, dw, measured.report[:3]
 
 
-def _products(layer: Any, recipe: LinearRecipe, x: Array, w: Array, g: Array, seed: int) -> tuple[Array, Array, Array]:
-    arguments = (jnp.asarray(part, jnp.bfloat16) for part in (x, w, g))
-    y, dx, dw = (np.asarray(part, np.float32) for part in _compiled(layer, recipe, *arguments, jnp.uint32(seed)))
-    return y, dx, dw
+def _products(
+    layer: Any, recipe: LinearRecipe, matrices: Matrices, seed: int, scale: Array | None = None
+) -> tuple[Array, Array, Array, Array]:
+    """y, dx, dw and the amaxes of a layer; under delayed scaling with the scales that follow from the matrices, unless there are others."""
+    scale = _scales(recipe, matrices) if scale is None else scale
+    arguments = tuple(jnp.asarray(part, jnp.bfloat16) for part in matrices)
+    made = _compiled(layer, recipe, arguments, formats.key(seed), jnp.asarray(scale))
+    y, dx, dw, amaxes = (np.asarray(part, np.float32) for part in made)
+    return y, dx, dw, amaxes
+
+
+def _scales(recipe: LinearRecipe, matrices: Matrices) -> Array:
+    """The encode scales (3,) that delayed scaling has if x, w and g never change; 1 without it."""
+    if not recipe.delayed:
+        return np.ones(3, np.float32)
+    pairs = zip(get_args(OperandName), matrices, strict=True)
+    return np.asarray([_scale(quantizers(recipe, operand)[0], matrix) for operand, matrix in pairs], np.float32)
+
+
+def _scale(quantizer: Quantizer, matrix: Array) -> jax.Array:
+    return tensor_scale(jnp.float32(np.max(np.abs(matrix))), quantizer.format)
 
 
 def _copy(tensor: Any, quantizer: Quantizer, shape: tuple[int, ...]) -> Copy:
@@ -171,7 +218,11 @@ def _copy(tensor: Any, quantizer: Quantizer, shape: tuple[int, ...]) -> Copy:
 
 TOKENS, INPUTS, OUTPUTS = 64, 128, 128
 """The smallest sizes that every kernel of Transformer Engine takes."""
-RECIPES: tuple[Recipe, ...] = ("fp8_current", "mxfp8", "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr")
+Shape = tuple[int, int, int]
+_SMALL: Shape = (TOKENS, INPUTS, OUTPUTS)
+_MOST_TOKENS = 8192  # of a job's layer; its inputs and outputs are never cut
+_SAMPLE = 128  # rows and columns whose products are compared
+RECIPES: tuple[Recipe, ...] = ("fp8_current", "fp8_delayed", "mxfp8", "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr")
 _DRAWS = 24
 _SIGMAS = 5.0  # of fourteen means: by chance one in 120,000 examinations fails
 _SPREAD = 1.3  # of the sums of blocks of draws, in units of that of independent draws: more than twenty standard errors
@@ -195,8 +246,35 @@ class Check:
     ran: bool = True
 
 
-def examine(kernels: Kernels) -> Iterator[Check]:
-    """Runs every check on every recipe that the kernels can run; a recipe that they cannot run has one line that says why."""
+def layers_of(job: JobSpec) -> dict[tuple[LinearRecipe, Shape], str]:
+    """The different quantized layers of a job's arms with their sizes (M, K, N), and the first arm and projection that has each."""
+    found: dict[tuple[LinearRecipe, Shape], str] = {}
+    for arm in job.arms:
+        run = job.run_of(arm, 0)
+        layers = (
+            (projection, layer)
+            for part in run.segments
+            for span in part.spans
+            for projection, layer in zip(PROJECTIONS, span.layers, strict=True)
+        )
+        for projection, layer in layers:
+            recipe, sizes = layer_recipe(layer, fast_bf16=True), layer_sizes(run, projection)
+            if recipe.quantized:
+                shape = (min(sizes["M"].value, _MOST_TOKENS), sizes["K"].value, sizes["N"].value)
+                found.setdefault((recipe, shape), f"{arm.name}, {projection}")
+    return found
+
+
+def examine(kernels: Kernels, layers: Mapping[tuple[LinearRecipe, Shape], str] = MappingProxyType({})) -> Iterator[Check]:
+    """Runs every check on every recipe that the kernels can run; a recipe that they cannot run has one line that says why.
+
+    Also compares the products of `layers`, those of a job.
+    """
+    for (recipe, shape), where in layers.items():
+        reason = kernels.refusal(recipe)
+        passed, detail = (True, reason) if reason is not None else products(kernels, recipe, shape)
+        sizes = " x ".join(f"{size:,}" for size in shape)
+        yield Check(name=f"{where}: {recipe.name} at {sizes}", passed=passed, detail=detail, ran=reason is None)
     for name in RECIPES:
         recipe = linear_recipe(name, fast_bf16=True)
         reason = kernels.refusal(recipe)
@@ -209,8 +287,8 @@ def examine(kernels: Kernels) -> Iterator[Check]:
 
 
 def checks_of(recipe: LinearRecipe) -> tuple[Callable[[Kernels, LinearRecipe], Seen], ...]:
-    """The checks that a recipe needs; all but two concern every recipe."""
-    special = (rotation,) * _rotates(recipe) + (rounding,) * _is_stochastic(recipe)
+    """The checks that a recipe needs; all but three concern every recipe."""
+    special = (rotation,) * _rotates(recipe) + (rounding,) * _is_stochastic(recipe) + (history,) * recipe.delayed
     return (codes, *special, accumulation, products, zeros, repeats)
 
 
@@ -244,8 +322,8 @@ def rotation(kernels: Kernels, recipe: LinearRecipe) -> Seen:
 
 def rounding(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     """Values between the codes, in blocks whose scale is exactly 1, rounded with several seeds. Both copies are examined."""
-    rows = _blocks_of(_BETWEEN)
-    columns = _blocks_of(_QUARTERS) if _rotates(recipe) else rows
+    rows = _blocks_of(_BETWEEN, _SMALL)
+    columns = _blocks_of(_QUARTERS, _SMALL) if _rotates(recipe) else rows
     before = _before_rotation(recipe, columns)
     seeds = [_two_copies(kernels, recipe, rows, before, seed) for seed in range(_DRAWS)]
     again = _two_copies(kernels, recipe, rows, before, 0)
@@ -358,11 +436,11 @@ def _cancelling(recipe: LinearRecipe, rows: int, depth: int) -> tuple[Array, Arr
     return a, b
 
 
-def products(kernels: Kernels, recipe: LinearRecipe) -> Seen:
+def products(kernels: Kernels, recipe: LinearRecipe, shape: Shape = _SMALL) -> Seen:
     """The three products of known matrices against float64 products of their copies."""
-    x, w, g = _matrices()
+    x, w, g = _matrices(shape)
     if _is_stochastic(recipe):
-        kept = _blocks_of(_ON_THE_GRID)
+        kept = _blocks_of(_ON_THE_GRID, shape)
         worst = _errors(kernels, recipe, (x, w, kept)) | {"dw": _errors(kernels, recipe, (x, w, _before_rotation(recipe, kept)))["dw"]}
     else:
         worst = _errors(kernels, recipe, (x, w, g))
@@ -370,14 +448,37 @@ def products(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     return max(worst.values()) <= 1, f"largest error in bfloat16 ulp of the largest value: {detail} (limit 1)"
 
 
-def _errors(kernels: Kernels, recipe: LinearRecipe, matrices: tuple[Array, Array, Array]) -> dict[str, float]:
+def history(kernels: Kernels, recipe: LinearRecipe) -> Seen:
+    """A layer whose scales are half of what x and g would have now, and twice of what w would: w saturates."""
+    matrices = _matrices(_SMALL)
+    scale = _scales(recipe, matrices) * np.asarray([0.5, 2, 0.5], np.float32)
+    *made, amaxes = kernels.delayed(recipe, matrices, scale)
+    worst = _worst(made, _exact_products(recipe, matrices, scale))
+    largest = [float(np.max(np.abs(matrix))) for matrix in matrices]
+    wrong = sum(float(found) != known for found, known in zip(amaxes, largest, strict=True))
+    detail = ", ".join(f"{name} {value:.2f}" for name, value in worst.items())
+    return max(
+        worst.values()
+    ) <= 1 and not wrong, f"{wrong} of 3 amaxes differ; error in bfloat16 ulp of the largest value: {detail} (limit 1)"
+
+
+def _errors(kernels: Kernels, recipe: LinearRecipe, matrices: Matrices) -> dict[str, float]:
     """The largest error of y, dx and dw for these x, w and g, in bfloat16 ulp of the largest value."""
+    return _worst(kernels.layer(recipe, *matrices, 0), _exact_products(recipe, matrices, _scales(recipe, matrices)))
+
+
+def _worst(made: Iterable[Array], exact: Matrices) -> dict[str, float]:
     worst = {}
-    exact = _exact_products(recipe, *matrices)
-    for name, ours, known in zip(("y", "dx", "dw"), kernels.layer(recipe, *matrices, 0), exact, strict=True):
+    for name, whole, known in zip(("y", "dx", "dw"), made, exact, strict=True):
+        ours = whole[np.ix_(*map(_sample, whole.shape))]
         ulp = 2.0 ** (np.floor(np.log2(np.max(np.abs(known)))) - 7)
-        worst[name] = float(np.max(np.abs(ours - known))) / ulp if np.isfinite(ours).all() else np.inf
+        worst[name] = float(np.max(np.abs(ours - known))) / ulp if np.isfinite(whole).all() else np.inf
     return worst
+
+
+def _sample(size: int) -> npt.NDArray[np.intp]:
+    """The places of the rows or columns whose products are compared: all of a small matrix, the first and the last among them."""
+    return np.unique(np.linspace(0, size - 1, min(size, _SAMPLE)).astype(np.intp))
 
 
 def zeros(kernels: Kernels, recipe: LinearRecipe) -> Seen:
@@ -390,9 +491,9 @@ def zeros(kernels: Kernels, recipe: LinearRecipe) -> Seen:
 
 def repeats(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     """The same layer three times, and once with another seed."""
-    first, *others = (kernels.layer(recipe, *_matrices(), 3) for _ in range(3))
+    first, *others = (kernels.layer(recipe, *_matrices(_SMALL), 3) for _ in range(3))
     if _is_stochastic(recipe):
-        for name, one, other in zip(("y", "dx", "dw"), first, kernels.layer(recipe, *_matrices(), 4), strict=True):
+        for name, one, other in zip(("y", "dx", "dw"), first, kernels.layer(recipe, *_matrices(_SMALL), 4), strict=True):
             if name != "y" and np.array_equal(one, other):
                 return False, f"two seeds give the same {name}: it is not rounded at random"
     wrong = sum(int(np.sum(a.view(np.uint32) != b.view(np.uint32))) for other in others for a, b in zip(first, other, strict=True))
@@ -417,30 +518,37 @@ def _before_rotation(recipe: LinearRecipe, rotated: Array) -> Array:
     return before
 
 
-def _blocks_of(between: tuple[float, ...]) -> Array:
+def _blocks_of(between: tuple[float, ...], shape: Shape) -> Array:
     """A gradient (M, N) in which every block of sixteen, along rows or columns, holds 6, 3 and these fourteen values, with one sign."""
     block = np.asarray([6.0, *between, 3.0], np.float32).astype(ml_dtypes.bfloat16).astype(np.float32)
-    row, column = np.indices((TOKENS, OUTPUTS))
+    row, column = np.indices((shape[0], shape[2]))
     signed: Array = block[(row + column) % 16] * np.where((row // 16 + column // 16) % 2, -1, 1).astype(np.float32)
     return signed
 
 
-def _matrices() -> tuple[Array, Array, Array]:
+def _matrices(shape: Shape) -> Matrices:
     """x (M, K), w (K, N) and g (M, N): normal numbers with a few outliers, bfloat16 values."""
-    random = np.random.default_rng(2026)
-    matrices = [random.standard_normal(shape).astype(np.float32) for shape in ((TOKENS, INPUTS), (INPUTS, OUTPUTS), (TOKENS, OUTPUTS))]
+    random, (tokens, inputs, outputs) = np.random.default_rng(2026), shape
+    matrices = [random.standard_normal(size).astype(np.float32) for size in ((tokens, inputs), (inputs, outputs), (tokens, outputs))]
     for matrix in matrices:
         matrix.ravel()[random.choice(matrix.size, 16, replace=False)] *= 30
     x, w, g = (matrix.astype(ml_dtypes.bfloat16).astype(np.float32) for matrix in matrices)
     return x, w, g
 
 
-def _exact_products(recipe: LinearRecipe, x: Array, w: Array, g: Array) -> tuple[Array, Array, Array]:
-    def copy(matrix: Array, axis: int, quantizer: Quantizer | None) -> Array:
+def _exact_products(recipe: LinearRecipe, matrices: Matrices, scales: Array) -> Matrices:
+    """Y, dx and dw in float64, at the sampled rows and columns of each."""
+    x, w, g = zip(matrices, scales, strict=True)
+
+    def copy(operand: tuple[Array, Any], axis: int, quantizer: Quantizer | None) -> Array:
+        """The copy that is contracted along `axis`, at the sampled places of its other axis."""
+        matrix, scale = operand
+        places = _sample(matrix.shape[1 - axis])
         if quantizer is None:
-            return matrix.astype(np.float64)
+            return np.take(matrix, places, 1 - axis).astype(np.float64)
         nearest = replace(quantizer, stochastic=False, sr_bits=16)  # a gradient that is rounded at random consists of values of the format
-        return np.asarray(_rounded(jnp.asarray(matrix, jnp.bfloat16), axis, nearest), np.float64)
+        rounded = _rounded(jnp.asarray(matrix, jnp.bfloat16), axis, nearest, jnp.float32(scale) if quantizer.delayed else None)
+        return np.asarray(jnp.take(rounded, places, 1 - axis), np.float64)
 
     y = copy(x, 1, recipe.fprop_x) @ copy(w, 0, recipe.fprop_w)
     dx = copy(g, 1, recipe.dgrad_g) @ copy(w, 1, recipe.dgrad_w).T
@@ -449,14 +557,14 @@ def _exact_products(recipe: LinearRecipe, x: Array, w: Array, g: Array) -> tuple
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def _rounded(x: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
-    return dequantize(quantize(x, axis, quantizer), axis, quantizer)
+def _rounded(x: jax.Array, axis: int, quantizer: Quantizer, scale: jax.Array | None) -> jax.Array:
+    return dequantize(quantize(x, axis, quantizer, scale=scale), axis, quantizer)
 
 
-def report(kernels: Kernels, *, quiet: bool) -> list[Check]:
+def report(kernels: Kernels, layers: Mapping[tuple[LinearRecipe, Shape], str], *, quiet: bool) -> list[Check]:
     """Runs the checks; prints each when it ends, unless quiet."""
     done = []
-    for check in examine(kernels):
+    for check in examine(kernels, layers):
         done.append(check)
         if not quiet:
             mark = "-   "
@@ -470,12 +578,26 @@ def report(kernels: Kernels, *, quiet: bool) -> list[Check]:
 def main(arguments: list[str] | None = None) -> int:
     """Print the checks; 0 where all passed, 1 where one failed, 2 where the engine that was asked for cannot run here."""
     parser = argparse.ArgumentParser(prog="parity preflight", description="Compare this machine's arithmetic with known answers.")
-    parser.add_argument("--engine", choices=("emulated", "transformer_engine"), help="examine only this engine")
+    parser.add_argument("--engine", choices=_ENGINES, help="examine only this engine")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--job", action="store_true", help="examine the layers of a job, which stdin has as JSON, on its engine")
     options = parser.parse_args(arguments)
-    began, machine = time.perf_counter(), device.describe()
-    engines = [engine for engine in (Emulated(), TransformerEngine(machine)) if options.engine in (None, engine.name)]
-    results = {engine.name: report(engine, quiet=options.json) for engine in engines}
+    began, layers, wanted = time.perf_counter(), {}, options.engine
+    if options.job:
+        try:
+            job = TypeAdapter(JobSpec).validate_json(sys.stdin.read())
+        except ValueError as error:
+            sys.stderr.write(f"the job is not valid: {error}\n")
+            return 2
+        if job.engine not in _ENGINES:
+            sys.stderr.write(
+                f"job.engine is {job.engine!r}, expected {' or '.join(_ENGINES)}: the kernels of other trainers are not called here\n"
+            )
+            return 2
+        layers, wanted = layers_of(job), job.engine
+    machine = device.describe()
+    engines = [engine for engine in (Emulated(), TransformerEngine(machine)) if wanted in (None, engine.name)]
+    results = {engine.name: report(engine, layers, quiet=options.json) for engine in engines}
     checks = [check for of_engine in results.values() for check in of_engine]
     failed, ran = sum(not check.passed for check in checks), sum(check.ran for check in checks)
     seconds = time.perf_counter() - began

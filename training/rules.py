@@ -344,6 +344,18 @@ def check_keep_checkpoints(engine: str, steps: Sequence[int], planned: int) -> N
             )
 
 
+def check_rounded(engine: str, steps: int, tensors: int) -> None:
+    """Raises SpecError if a run rounds more tensors stochastically than have numbers; `tensors` of them a step."""
+    most = 2**32 // tensors
+    if engine in _OUR_TRAINER and steps > most:
+        raise SpecError(
+            "schedule.steps",
+            steps,
+            f"at most {most:,} with stochastic rounding of {tensors:,} tensors a step",
+            "their numbers have 32 bits, and later tensors would repeat the random bits of the first; plan fewer steps",
+        )
+
+
 def check_statistics(engine: str, every: int) -> None:
     """Raises SpecError if an engine cannot record statistics of the quantization of its layers."""
     if engine == "transformer_engine" and every:

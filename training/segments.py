@@ -435,15 +435,18 @@ Sizes = Mapping[str, Size]
 """M, K and N of one layer; for MaxText also T and, of an attention projection, E."""
 
 
-def linear_sizes(d_model: int, key_values: int, d_ff: int) -> dict[str, tuple[Size, Size]]:
-    """(inputs, outputs) of the linear layers of a block; `key_values` is n_kv_heads times the size of a head."""
+def linear_sizes(d_model: int, d_ff: int, head_size: int, heads: tuple[int, int]) -> dict[str, tuple[Size, Size]]:
+    """(inputs, outputs) of the linear layers of a block; `heads` are those of the queries and those of keys and values."""
     width, mlp = Size(d_model, "model.d_model"), Size(d_ff, "model.d_ff")
-    keys = Size(key_values, "model.n_kv_heads x head size")
+    queries, keys = (
+        Size(count * head_size, f"model.{name} x head size") for count, name in zip(heads, ("n_heads", "n_kv_heads"), strict=True)
+    )
+    queries = width if queries.value == d_model else queries
     return {
-        "query": (width, width),
+        "query": (width, queries),
         "key": (width, keys),
         "value": (width, keys),
-        "out": (width, width),
+        "out": (queries, width),
         "gate": (width, mlp),
         "up": (width, mlp),
         "down": (mlp, width),

@@ -19,8 +19,10 @@ from training.segments import ATTENTION, Plan, Segment, Size, Sizes
 from training.switches import NO_SWITCHES, Override, Rounding, Switches, arm_label, check_engine, document, features, recipes
 
 Scope = Literal["all", "forward"]
+TokenType = Literal["uint16", "uint32"]
+Optimizer = Literal["adamw", "muon"]
 Precision = Literal["quantized", "bf16"]
-SPEC_VERSION = 2
+SPEC_VERSION = 3
 """The version of specifications: raise it with every field, recipe or value that a worker of before cannot read. A test asks for it."""
 MOST_CANDIDATES = 64
 _MOST_OVERRIDES = 256
@@ -37,7 +39,8 @@ def _of_the_preset(what: str) -> Any:
 class Model(Strict):
     """A Llama-shaped decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
-    `preset` names a shape (`training.rules`); other fields override parts of it: {preset: llama3-1b, vocab_size: 256}.
+    `preset` names a shape (`training.rules`); other fields override parts of it: {preset: llama3-1b, vocab_size: 256}. With `qk_norm` the
+    queries and keys of each head are divided by their root mean square and multiplied by a gain, before the rotary positions turn them.
     """
 
     preset: Preset | None = field(
@@ -55,6 +58,8 @@ class Model(Strict):
     d_ff: int = _of_the_preset("width of the MLP")
     rope_theta: float = _of_the_preset("base of the rotary frequencies")
     tied_embeddings: bool = _of_the_preset("whether the logits use the input embedding")
+    head_dim: int | None = field(default=None, metadata={"description": "size of a head; default: d_model / n_heads"})
+    qk_norm: bool = False
 
     def __post_init__(self) -> None:
         if self.preset is not None and self.preset not in PRESETS:
@@ -65,35 +70,55 @@ class Model(Strict):
         object.__setattr__(self, "preset", None)  # a preset is only a short form: equal shapes are equal models
         for name in ("vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "d_ff", "rope_theta"):
             rules.check_at_least(f"model.{name}", getattr(self, name), 1)
-        if self.d_model % self.n_heads:
-            raise SpecError("model.n_heads", self.n_heads, f"a divisor of d_model = {self.d_model}")
+        if self.head_dim is None and self.d_model % self.n_heads:
+            raise SpecError("model.n_heads", self.n_heads, f"a divisor of d_model = {self.d_model}", "or set model.head_dim")
         if self.n_heads % self.n_kv_heads:
             raise SpecError("model.n_kv_heads", self.n_kv_heads, f"a divisor of n_heads = {self.n_heads}")
-        if self.head_dim % 2:
-            raise SpecError("model.d_model", self.d_model, f"an even size per head (rotary positions turn pairs), not {self.head_dim}")
+        if self.head_dim is not None:
+            rules.check_at_least("model.head_dim", self.head_dim, 2)
+        if self.head_size % 2:
+            own = ("model.d_model", self.d_model) if self.head_dim is None else ("model.head_dim", self.head_dim)
+            raise SpecError(*own, f"an even size per head (rotary positions turn pairs), not {self.head_size}")
+        if self.head_size * self.n_heads == self.d_model:
+            object.__setattr__(self, "head_dim", None)  # written out or not, it is one shape
 
     @property
-    def head_dim(self) -> int:
-        return self.d_model // self.n_heads
+    def head_size(self) -> int:
+        """The size of a query, a key or a value of one head."""
+        return self.d_model // self.n_heads if self.head_dim is None else self.head_dim
 
     @property
     def parameters(self) -> int:
         """Number of trained parameters; a tied embedding is counted once."""
-        attention = 2 * self.d_model * self.d_model + 2 * self.d_model * self.n_kv_heads * self.head_dim
-        block = attention + 3 * self.d_model * self.d_ff + 2 * self.d_model
+        attention = 2 * self.d_model * (self.n_heads + self.n_kv_heads) * self.head_size
+        norms = 2 * self.d_model + (2 * self.head_size if self.qk_norm else 0)
+        block = attention + 3 * self.d_model * self.d_ff + norms
         embeddings = self.vocab_size * self.d_model * (1 if self.tied_embeddings else 2)
         return embeddings + self.n_layers * block + self.d_model
+
+    def document(self) -> dict[str, Any]:
+        """The model as a JSON-able dict; what came later only if it is set, so that the hash of a job is that of earlier versions."""
+        return _without_unset(asdict(self), head_dim=None, qk_norm=False)
+
+
+def _without_unset(document: dict[str, Any], **defaults: object) -> dict[str, Any]:
+    """A document without those of its fields that have these defaults."""
+    return {name: value for name, value in document.items() if name not in defaults or value != defaults[name]}
 
 
 @frozen
 class Data(Strict):
-    """The source of tokens and the shape of a batch; the batch of a step is a pure function of (seed, step)."""
+    """The source of tokens and the shape of a batch; the batch of a step is a pure function of (seed, step).
+
+    `dtype` is that of a .bin file of token ids; by default uint16, or uint32 if the model's vocabulary is larger than 65,536.
+    """
 
     source: Source = "python_stdlib"
     path: str | None = None
     sequence_length: int = 128
     batch_size: int = 8
     validation_fraction: float = 0.05
+    dtype: TokenType | None = field(default=None, repr=False)  # MaxText's digest of its data is taken over this value's repr
 
     def __post_init__(self) -> None:
         rules.check_at_least("data.sequence_length", self.sequence_length, 2)
@@ -103,15 +128,24 @@ class Data(Strict):
             raise SpecError("data.path", self.path, f"no path for source {self.source}", "remove it, or use source: text")
         if self.source not in rules.OWN_SOURCES and not self.path:
             raise SpecError("data.path", self.path, f"a path for source {self.source}", "give a file or folder on the worker")
+        if self.dtype is not None and (self.source != "tokens" or not (self.path or "").endswith(".bin")):
+            raise SpecError("data.dtype", self.dtype, "nothing but for source tokens with a .bin file", "an .npy file has its type")
 
     @property
     def tokens_per_step(self) -> int:
         return self.batch_size * self.sequence_length
 
+    def document(self) -> dict[str, Any]:
+        """The data as a JSON-able dict, like `Model.document`."""
+        return _without_unset(asdict(self), dtype=None)
+
 
 @frozen
 class Schedule(Strict):
     """AdamW with linear warm-up and cosine decay to `final_fraction` of the peak learning rate.
+
+    With `decay_steps` the rate stays at its peak after the warm-up and falls in a straight line over that many steps at the end
+    (warm-up, stable, decay). `optimizer: muon` orthogonalizes the momentum of the linear layers; embeddings and norms keep AdamW.
 
     `validation_every` is the number of steps between two evaluations of the held-out loss, `statistics_every` between two
     recordings of each layer's quantization, and `gradients_every` between those that also compare each weight's gradient with the one of
@@ -130,10 +164,12 @@ class Schedule(Strict):
     validation_every: int = 0
     statistics_every: int = 0
     gradients_every: int = 0
+    decay_steps: int = 0
+    optimizer: Optimizer = "adamw"
 
     def __post_init__(self) -> None:
         rules.check_at_least("schedule.steps", self.steps, 1)
-        for name in ("warmup_steps", "validation_every", "statistics_every", "gradients_every", "weight_decay", "z_loss"):
+        for name in ("warmup_steps", "validation_every", "statistics_every", "gradients_every", "decay_steps", "weight_decay", "z_loss"):
             rules.check_at_least(f"schedule.{name}", getattr(self, name), 0)
         rules.check_gradients(self.gradients_every, self.statistics_every)
         for name in ("learning_rate", "clip_norm"):
@@ -146,13 +182,13 @@ class Schedule(Strict):
             rules.check_share(f"schedule.{name}", getattr(self, name))
         if self.warmup_steps >= self.steps:
             raise SpecError("schedule.warmup_steps", self.warmup_steps, f"fewer than steps = {self.steps}")
+        if self.decay_steps and self.decay_steps >= self.steps - self.warmup_steps:
+            most = self.steps - self.warmup_steps - 1
+            raise SpecError("schedule.decay_steps", self.decay_steps, f"at most {most}, so that a step between warm-up and decay is left")
 
     def document(self) -> dict[str, Any]:
-        """The schedule as a JSON-able dict; `gradients_every` only if set, so that the hash of a job is that of earlier versions."""
-        document = asdict(self)
-        if not self.gradients_every:
-            del document["gradients_every"]
-        return document
+        """The schedule as a JSON-able dict, like `Model.document`."""
+        return _without_unset(asdict(self), gradients_every=0, decay_steps=0, optimizer="adamw")
 
 
 @frozen
@@ -301,7 +337,7 @@ class RunSpec:
 
     def document(self) -> dict[str, Any]:
         """The run as a JSON-able dict; `overrides` and later switches only if set, so that its hash is that of earlier versions."""
-        return _of_engine(_short_form(asdict(self), self) | {"schedule": self.schedule.document()})
+        return _of_engine(_short_form(asdict(self), self) | _documents_of_parts(self))
 
 
 @frozen
@@ -387,7 +423,7 @@ class JobSpec(Strict):
 
     def document(self) -> dict[str, Any]:
         """The job as a JSON-able dict; what came later only if it is set, so that its hash is that of earlier versions."""
-        document = asdict(self) | {"schedule": self.schedule.document()}
+        document = asdict(self) | _documents_of_parts(self)
         for name in ("short_reruns", "family", "keep_checkpoints"):
             if document[name] in (None, ()):
                 del document[name]
@@ -500,7 +536,11 @@ def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
         rules.check_switch(spec.engine, arm.recipe, arm.bf16_from_step, spec.schedule.steps, arm.bf16_scope)
     elif arm.bf16_scope != "all":
         raise SpecError("arm.bf16_scope", arm.bf16_scope, "all without bf16_from_step", "set the step with bf16_from_step")
-    _check_shapes(spec, segments.checked(_plan(spec, arm), spec.engine))
+    parts = segments.checked(_plan(spec, arm), spec.engine)
+    _check_shapes(spec, parts)
+    if segments.rounding(parts) == "stochastic":
+        copies = spec.model.n_layers * len(rules.PROJECTIONS) * 2  # of each layer's gradient, for dgrad and for wgrad
+        rules.check_rounded(spec.engine, spec.schedule.steps, copies * spec.gradient_accumulation * spec.devices)
 
 
 _DEFAULTS = {own.name: own.default for own in fields(JobSpec)}
@@ -523,6 +563,10 @@ def _plan(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> Plan:
         n_layers=spec.model.n_layers,
         steps=spec.schedule.steps,
     )
+
+
+def _documents_of_parts(spec: JobSpec | RunSpec) -> dict[str, Any]:
+    return {"model": spec.model.document(), "data": spec.data.document(), "schedule": spec.schedule.document()}
 
 
 def _short_form(written: dict[str, Any], arm: Arm | RunSpec) -> dict[str, Any]:
@@ -559,11 +603,16 @@ def _check_shapes(spec: JobSpec | RunSpec, parts: tuple[Segment, ...]) -> None:
     )
 
 
+def layer_sizes(run: RunSpec, projection: str) -> Sizes:
+    """M, K and N of a linear layer as one device computes it."""
+    return _sizes(run, run.model, projection)
+
+
 def _sizes(spec: JobSpec | RunSpec, model: Model, projection: str) -> Sizes:
     """The sizes of a layer of this model as one device computes them."""
     pieces = spec.gradient_accumulation * spec.devices
     tokens = "data.batch_size x data.sequence_length" + (" / (gradient_accumulation x devices)" if pieces > 1 else "")
-    inputs, outputs = segments.linear_sizes(model.d_model, model.n_kv_heads * model.head_dim, model.d_ff)[projection]
+    inputs, outputs = segments.linear_sizes(model.d_model, model.d_ff, model.head_size, (model.n_heads, model.n_kv_heads))[projection]
     whole = {"M": Size(spec.data.tokens_per_step // pieces, tokens), "K": inputs, "N": outputs}
     return whole if spec.engine != "maxtext" else _share_of_maxtext(spec, model, projection, whole)
 
@@ -584,7 +633,7 @@ def _share_of_maxtext(spec: JobSpec | RunSpec, model: Model, projection: str, wh
         over = f"{size.field} / maxtext.ici_tensor_parallelism"
         sizes[name] = Size(size.value // split, over) if split > 1 and name == divided else size
     if projection in ATTENTION:
-        sizes["E"] = Size(model.head_dim, "model.d_model / model.n_heads")
+        sizes["E"] = Size(model.head_size, "model.d_model / model.n_heads" if model.head_dim is None else "model.head_dim")
     return sizes
 
 

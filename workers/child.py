@@ -137,7 +137,7 @@ def _trained(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
         raise WrapperError(
             f"devices is {spec.devices}, expected {jax.device_count()}, the number of devices of the {own.count} processes of the wrapper"
         )
-    corpus = data.load(spec.data)
+    corpus = data.load(spec.data, spec.model.vocab_size)
     _send_manifest(spec, checkpoint.manifest(spec, corpus), own, send)
     names = layer_names(spec.model.n_layers)
     send({"kind": "layers", "layers": [*names], "columns": [*COLUMNS]})

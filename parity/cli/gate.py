@@ -26,7 +26,7 @@ from parity.cli.options import Follow, Labels, Options, Reuse, argument, flag, f
 from parity.cli.output import print_lines
 from parity.cli.remarks import git, labels_of
 from parity.cli.terminal import FOLLOW, REUSE, UsageError, wrong_value
-from parity.cli.watching import print_outlook
+from parity.cli.watching import print_missing, print_outlook
 from parity.client.rest import Client, ClientError, Document, Pauses, UnreachableError, is_transient, retry
 from parity.comparing.arms import place_in, read_yaml
 from parity.judging.decision import WORST_FIRST
@@ -280,6 +280,7 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
                 return replace(outcome, result="unrecorded", trouble=trouble)
             if answer["found"] == "new":
                 print_outlook(client, question.file, question.body, progress)
+                print_missing(job, progress)
             url = client.page(job["id"])
             origin = {name: answer[name] for name in ("reason", "age_seconds", "expires_at")}
             outcome = replace(outcome, source=answer["found"], **origin, job=job["id"], url=url, config_hash=job["config_hash"])

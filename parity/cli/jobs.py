@@ -13,7 +13,7 @@ from parity.cli.options import Follow, Labels, Options, Reuse, argument, flag, f
 from parity.cli.output import write_file
 from parity.cli.remarks import labels_of
 from parity.cli.terminal import FOLLOW, NOISE, OUTPUT, QUEUE, UsageError, exit_code
-from parity.cli.watching import JobEndedError, print_outlook
+from parity.cli.watching import JobEndedError, print_missing, print_outlook
 from parity.client.rest import Client, ClientError, Document
 from parity.comparing.arms import place_in, read_yaml
 from parity.judging.arms import MAX_SHORT_RERUNS
@@ -128,7 +128,7 @@ def submit(
 ) -> int:
     """Queue a job on the server and print its id and the address of its page.
 
-    First prints on stderr what the job can decide.
+    First prints on stderr what the job can decide, and then what it lacks.
     """
     content = with_short_reruns(job_file(file), noise.short_reruns, noise.stop_at)
     order = asdict(queue) | {"baseline": baseline_of(content, reuse.reuse)} | labels_of(file, content, labels)
@@ -140,6 +140,7 @@ def submit(
                 job = client.submit(content["job"], content["policy"], order=order)
         except (TypeError, ValueError):
             raise UsageError(f"{file}: {UNSENDABLE}") from None
+        print_missing(job, progress)
         if look := job.get("look"):
             shared = f", shared by {count(look['candidates'], 'candidate')}" if look["candidates"] > 1 else ""
             progress.print(f"look {look['number']} of {look['looks']} at this question{shared}")

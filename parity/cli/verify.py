@@ -1,6 +1,7 @@
 """The commands that examine: a verdict from its bundle, this machine's arithmetic, a server's workers."""
 
 import dataclasses
+import json
 import subprocess
 import sys
 import zipfile
@@ -13,6 +14,7 @@ import typer
 from rich.console import Console
 
 from parity.cli.connection import Asked
+from parity.cli.jobs import job_file
 from parity.cli.options import argument, flag, flat, option
 from parity.cli.output import WIDTH, print_json, print_lines
 from parity.cli.terminal import EXIT_CODES, OUTPUT, UsageError
@@ -33,19 +35,25 @@ _ENGINES = ("emulated", "transformer_engine")
 @flat
 def preflight(
     engine: str | None = option(None, "Examine only emulated, or only transformer_engine.", "NAME", rich_help_panel="Checks"),
+    job: str | None = option(
+        None, "Also examine the layers of this job file at their sizes, on its engine.", "FILE", rich_help_panel="Checks"
+    ),
     as_json: bool = flag("--json", "Print JSON instead of text.", rich_help_panel=OUTPUT),
 ) -> int:
     """Compare this machine's arithmetic with known answers, in less than a minute. No server is needed.
 
     Checks the emulation on this device and Transformer Engine's kernels, if they can run: codes and scale bytes, rotation, stochastic
-    rounding, accumulation, products. Exits 0 if every check passes, 1 if one fails, 2 if none can run.
+    rounding, delayed scaling, accumulation, products. Exits 0 if every check passes, 1 if one fails, 2 if none can run.
     """
     if engine not in (None, *_ENGINES):
         raise UsageError(f"--engine is {engine!r}; expected one of {', '.join(_ENGINES)}{did_you_mean(engine, _ENGINES)}")
     if find_spec("training") is None or find_spec("jax") is None:
         raise UsageError("preflight needs the trainer, which is not installed here; run it in a worker's environment (docs/hardware.md)")
-    options = [*(("--engine", engine) if engine else ()), *(("--json",) if as_json else ())]
-    return subprocess.run([sys.executable, "-m", "training.preflight", *options], check=False).returncode
+    if engine and job:
+        raise UsageError(f"--engine is {engine!r} beside --job; expected one of them: a job names its engine")
+    options = [*(("--engine", engine) if engine else ()), *(("--json",) if as_json else ()), *(("--job",) if job else ())]
+    asked = json.dumps(job_file(job)["job"], default=str) if job else ""
+    return subprocess.run([sys.executable, "-m", "training.preflight", *options], check=False, input=asked, text=True).returncode
 
 
 # The command `verify`: recompute a verdict from its evidence bundle.

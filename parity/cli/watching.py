@@ -42,6 +42,12 @@ def print_outlook(client: Client, file: str, content: Document, console: Console
         console.print(line, soft_wrap=True)
 
 
+def print_missing(job: Document, console: Console) -> None:
+    """Print what a job that was just queued lacks, such as a worker; an earlier server does not say."""
+    for sentence in job.get("missing", ()):
+        console.print(f"missing: {sentence}", soft_wrap=True)
+
+
 def _outlook_line(file: str, candidate: Document, *, alone: bool) -> str:
     name, plan = "" if alone else f"{candidate['name']}: ", candidate["plan"]
     if plan is None or plan["decides"]:

@@ -77,12 +77,12 @@ class MenuChannel(NamedTuple):
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def menu_linear(menu: Menu, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: MenuChannel) -> jax.Array:
+def menu_linear(menu: Menu, x_MK: jax.Array, w_KN: jax.Array, key: formats.Key, channel: MenuChannel) -> jax.Array:
     """Returns y (M, N) = x (M, K) w (K, N) with the recipes that `channel.choice` names; arguments as for `linear`."""
-    return _forward(menu, x_MK, w_KN, seed, channel)[0]
+    return _forward(menu, x_MK, w_KN, key, channel)[0]
 
 
-def _forward(menu: Menu, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: MenuChannel) -> tuple[jax.Array, Any]:
+def _forward(menu: Menu, x_MK: jax.Array, w_KN: jax.Array, key: formats.Key, channel: MenuChannel) -> tuple[jax.Array, Any]:
     fprop, dgrad, wgrad = channel.choice
     x_scale, w_scale, g_scale = channel.scale
     x = _chosen(menu, fprop, "fprop_x", x_MK, 1, x_scale)
@@ -90,14 +90,14 @@ def _forward(menu: Menu, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, chan
     y_MN = finished(product(x.value, w.value), x, w, x_MK.dtype)
     saved_x = _chosen(menu, wgrad, "wgrad_x", x_MK, 0, x_scale)
     saved_w = _chosen(menu, dgrad, "dgrad_w", w_KN, 1, w_scale)
-    return y_MN, (saved_x, saved_w, seed, g_scale, dgrad, wgrad)
+    return y_MN, (saved_x, saved_w, key, g_scale, dgrad, wgrad)
 
 
 def _backward(menu: Menu, saved: Any, g_MN: jax.Array) -> tuple[jax.Array, jax.Array, None, None]:
-    x, w, seed, scale, dgrad, wgrad = saved
-    g = _chosen(menu, dgrad, "dgrad_g", g_MN, 1, scale, formats.fold(seed, DGRAD))
+    x, w, key, scale, dgrad, wgrad = saved
+    g = _chosen(menu, dgrad, "dgrad_g", g_MN, 1, scale, key.numbered(DGRAD, 2))
     dx_MK = finished(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
-    g = _chosen(menu, wgrad, "wgrad_g", g_MN, 0, scale, formats.fold(seed, WGRAD))
+    g = _chosen(menu, wgrad, "wgrad_g", g_MN, 0, scale, key.numbered(WGRAD, 2))
     if g_MN.shape[1] < x.value.shape[1] and g_MN.shape[1] % PANEL == 0:  # as in `linear`: the narrower of the two is transposed
         return dx_MK, transposed(finished(product(transposed(g.value), x.value), g, x, g_MN.dtype)), None, None
     return dx_MK, finished(product(transposed(x.value), g.value), x._replace(factor=x.factor.T), g, g_MN.dtype), None, None
@@ -113,7 +113,7 @@ def _chosen(
     x: jax.Array,
     axis: int,
     scale: jax.Array,
-    seed: jax.Array | None = None,
+    key: formats.Key | None = None,
 ) -> Operand:
     """The operand of this name under the recipe of this number; equal quantizers share a branch."""
     quantizers: list[Quantizer | None] = [getattr(each, name) for each in menu.recipes]
@@ -121,9 +121,9 @@ def _chosen(
     by_row = any(each is not None and each.row_scaled for each in different)
     branches = [_branch(menu.recipes[0], each, x.shape, axis, by_row) for each in different]
     if len(branches) == 1:
-        return branches[0](x, scale, seed)
+        return branches[0](x, scale, key)
     number = jnp.asarray([different.index(each) for each in quantizers], jnp.int32)[choice]
-    operand: Operand = jax.lax.switch(number, branches, x, scale, seed)
+    operand: Operand = jax.lax.switch(number, branches, x, scale, key)
     return operand
 
 
@@ -133,8 +133,8 @@ def _branch(
     """Computes one operand; with a factor for each row (or column) if another branch has one."""
     factor_shape = (1, shape[1]) if axis == 0 else (shape[0], 1)
 
-    def operand(x: jax.Array, scale: jax.Array, seed: jax.Array | None) -> Operand:
-        result = operand_of(recipe, quantizer, x, axis, scale, seed)
+    def operand(x: jax.Array, scale: jax.Array, key: formats.Key | None) -> Operand:
+        result = operand_of(recipe, quantizer, x, axis, scale, key)
         return result._replace(factor=jnp.broadcast_to(result.factor, factor_shape)) if by_row else result
 
     return operand
@@ -200,12 +200,12 @@ def gradients(
     weight = jnp.float32(z_loss)
     for tokens in jnp.asarray(batches):
         gradient = partial(_gradient, model, state.parameters, state.scales.scale, tokens)
-        reference = gradient(jnp.zeros_like(choices[0]), jnp.uint32(0), weight)
+        reference = gradient(jnp.zeros_like(choices[0]), formats.key(), weight)
         of_choices = []
         for choice in choices:
             total = None
             for seed in seeds:
-                total = _added(total, gradient(jnp.asarray(choice), jnp.uint32(seed), weight), reference)
+                total = _added(total, gradient(jnp.asarray(choice), formats.key(run=(0, seed)), weight), reference)
             of_choices.append(np.asarray(_mean_sums(total, reference, jnp.float32(len(seeds))), np.float64))
         yield np.stack(of_choices)
 
@@ -213,17 +213,17 @@ def gradients(
 @partial(jax.jit, static_argnums=0)
 def _losses(model: Decoder, parameters: Parameters, scale: jax.Array, batches: jax.Array, choice: jax.Array) -> jax.Array:
     def of_batch(tokens: jax.Array) -> jax.Array:
-        return _loss(model, parameters, tokens, jnp.uint32(0), scale, choice, jnp.float32(0))[1]
+        return _loss(model, parameters, tokens, formats.key(), scale, choice, jnp.float32(0))[1]
 
     result: jax.Array = jax.lax.map(of_batch, batches)
     return result
 
 
 def _loss(
-    model: Decoder, parameters: Parameters, tokens: jax.Array, seed: jax.Array, scale: jax.Array, choice: jax.Array, z_loss: jax.Array
+    model: Decoder, parameters: Parameters, tokens: jax.Array, key: formats.Key, scale: jax.Array, choice: jax.Array, z_loss: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     channels: Any = MenuChannel(scale, choice)
-    return loss_and_lm_loss(model, parameters, tokens, seed, channels, z_loss)
+    return loss_and_lm_loss(model, parameters, tokens, key, channels, z_loss)
 
 
 class Forked(NamedTuple):
@@ -260,9 +260,9 @@ def _steps(model: Decoder, state: State, choice: jax.Array, inputs: Inputs) -> t
     def step(offset: jax.Array, carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
         state, losses = carry
         number = inputs.first + offset
-        seed, z_loss = formats.fold(inputs.salt, number), jnp.asarray(inputs.settings.z_loss)
+        key, z_loss = formats.Key(inputs.run, number.astype(jnp.uint32)), jnp.asarray(inputs.settings.z_loss)
         of_parameters = jax.value_and_grad(
-            lambda own: _loss(model, own, inputs.tokens[offset], seed, state.scales.scale, choice, z_loss), has_aux=True
+            lambda own: _loss(model, own, inputs.tokens[offset], key, state.scales.scale, choice, z_loss), has_aux=True
         )
         (_, lm_loss), gradient = of_parameters(state.parameters)
         update = optimizer.apply(inputs.settings, state.parameters, state.moments, gradient, number)
@@ -275,10 +275,10 @@ def _steps(model: Decoder, state: State, choice: jax.Array, inputs: Inputs) -> t
 
 @partial(jax.jit, static_argnums=0)
 def _gradient(
-    model: Decoder, parameters: Parameters, scale: jax.Array, tokens: jax.Array, choice: jax.Array, seed: jax.Array, z_loss: jax.Array
+    model: Decoder, parameters: Parameters, scale: jax.Array, tokens: jax.Array, choice: jax.Array, key: formats.Key, z_loss: jax.Array
 ) -> Weights:
     """The gradient of the loss for the weights of the linear layers."""
-    whole = jax.grad(lambda own: _loss(model, own, tokens, seed, scale, choice, z_loss)[0])(parameters)
+    whole = jax.grad(lambda own: _loss(model, own, tokens, key, scale, choice, z_loss)[0])(parameters)
     return [{name: block[name] for name in PROJECTIONS} for block in whole["blocks"]]
 
 
@@ -352,7 +352,7 @@ class Checkpoints:
         """
         self._parents, self._step, self._fork_steps = parents, step, fork_steps
         first = parents[0][0]
-        self.corpus = data.load(first.data) if corpus is None else corpus
+        self.corpus = data.load(first.data, first.model.vocab_size) if corpus is None else corpus
         data.check_vocabulary(self.corpus, first.model.vocab_size)
         self._fast = describe().fast_bf16
         self._trained = menu_decoder(first.model, arithmetics, choices, fast_bf16=self._fast)

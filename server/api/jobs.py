@@ -35,6 +35,7 @@ from server.jobs.fingerprint import job_spec
 from server.jobs.forecasts import Known, known_before, latest, lenders_for, planned
 from server.jobs.gate_rules import PinnedDocument, pinned
 from server.jobs.lifecycle import cancel_job, requesters_of
+from server.jobs.missing import missing
 from server.jobs.remarks import MOST_TAGS, add_note
 from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
 from server.jobs.statements import of_arm, tokens_per_step
@@ -168,6 +169,8 @@ class LookDocument:
 class JobDocument:
     """A job: its status, why it waits, its arms, and its verdicts once the last run has ended.
 
+    While it is queued, `missing` has a sentence for each thing that it lacks, or that nobody has tried: a worker, a tokenizer, its data,
+    the engine on a GPU, and what it takes in device hours.
     To each verdict as the judge wrote it are added `path`, the gap and its interval as of steps on the way to its end, and `chances`, of
     what one more pair of runs would make of it. Neither is part of the verdict's digest.
     """
@@ -178,6 +181,7 @@ class JobDocument:
     code: str | None
     message: str | None
     waiting: str | None
+    missing: list[str]
     engine: str
     layer_policy: str | None
     capability: str
@@ -227,10 +231,12 @@ def job_document(session: Session, job: Job, lease_seconds: float, price: Price 
     links |= {"evidence": f"{own}/evidence.zip", "cancel": f"{own}:cancel", "again": f"{own}:again", "page": f"/jobs/{job.id}"}
     if kind := kind_of(job):
         links |= kind.links(session, job)
+    waiting = why_waiting(job, slots, live)
     return of(
         JobDocument,
         job,
-        waiting=why_waiting(job, slots, live),
+        waiting=waiting,
+        missing=missing(session, job, None if slots else waiting),
         layer_policy=job.spec.get("layer_policy"),
         baseline=_named_baseline(session, job),
         look=shared and of(LookDocument, shared, number=shared.look),

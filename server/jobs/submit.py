@@ -28,7 +28,7 @@ from server.records import digest
 from server.settings import Settings
 from training.command import ENGINE as COMMAND
 from training.rules import PRESETS
-from training.spec import OF_OUR_TRAINERS, JobSpec, capability
+from training.spec import OF_OUR_TRAINERS, JobSpec, Model, capability
 
 # How much one job and one sender may ask for, so that a mistake in a script does not fill the queue.
 
@@ -292,8 +292,7 @@ def model_name(spec: JobSpec) -> str | None:
         return spec.family
     if spec.command is not None:
         return spec.command.launcher
-    shape = dataclasses.asdict(spec.model)
-    known = (name for name, preset in PRESETS.items() if all(shape[key] == value for key, value in preset.items()))
+    known = (name for name in PRESETS if Model(preset=name) == spec.model)
     return next(known, None) or f"{spec.model.n_layers} x {spec.model.d_model}"
 
 

@@ -1,6 +1,5 @@
 """Registered workers: which are live, which can take a job, why a job waits, what they read, and whether their trainer has changed."""
 
-import dataclasses
 import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -192,7 +191,7 @@ def place_of(spec: JobSpec | RunSpec) -> str | None:
     where: dict[str, Any] = {"source": spec.data.source, "path": posixpath.normpath(spec.data.path)}
     if spec.engine == "maxtext":  # what its digest covers (`training.engines.maxtext.data_digest`)
         options = picked(spec.maxtext, "tokenizer_path", "eval_path", "hf_train_files")
-        where |= {"data": dataclasses.asdict(spec.data), "maxtext": options}
+        where |= {"data": spec.data.document(), "maxtext": options}
     return digest(where)
 
 

@@ -179,6 +179,7 @@ def _no_answer(job: JobDocument, strip: Sequence[Fact]) -> Answer:
         measure = "It has no verdict."
     elif job.status == "queued":
         chip, lead = "… QUEUED", "Nothing has trained yet."
+        measure = " ".join(dict.fromkeys([*filter(None, [job.waiting]), *job.missing]))
     elif job.is_open and len(job.arms) < 2:
         chip, lead = "▸ NO VERDICT YET", "One arm so far."
         measure = f"{job.arms[0].name} is the baseline; the next arm that parity.Run names is its candidate."

@@ -9,6 +9,7 @@ import pytest
 
 from experiments import why_cases, why_faults, why_table
 from parity_lab.training import program
+from training.arithmetic import formats
 from training.arithmetic.recipes import linear_recipe
 
 PLAIN, MARKED = (linear_recipe("nvfp4", *switches, fast_bf16=True) for switches in ((), (why_faults.MARK,)))
@@ -31,7 +32,7 @@ CHANGED = {
 @cache
 def _compiled(recipe, name):
     axis = OPERANDS[name][0]
-    return jax.jit(lambda x, scale: vars(program)["operand_of"](recipe, getattr(recipe, name), x, axis, scale, jnp.uint32(7)).value)
+    return jax.jit(lambda x, scale: vars(program)["operand_of"](recipe, getattr(recipe, name), x, axis, scale, formats.key(7)).value)
 
 
 def operand(recipe, name, scale):

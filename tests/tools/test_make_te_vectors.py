@@ -11,6 +11,7 @@ import pytest
 
 from tools import make_reference_vectors
 from tools.vectors import VARIANTS, _dense_recipe, compare
+from training.arithmetic import formats
 from training.arithmetic.known_answers import QUANTIZERS
 from training.arithmetic.linear import linear, quiet_channel
 from training.arithmetic.quantize import quantize
@@ -56,7 +57,7 @@ class Ours:
 
         @jax.jit
         def products(x, w, g):
-            y, pull = jax.vjp(lambda x, w: linear(recipe, x, w, jnp.uint32(0), quiet_channel()), x, w)
+            y, pull = jax.vjp(lambda x, w: linear(recipe, x, w, formats.key(0), quiet_channel()), x, w)
             return y, *pull(g)
 
         return tuple(np.asarray(part, np.float32) for part in products(x, w, g))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
+from itertools import count, islice
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from training.arithmetic.known_answers import Copy, copy_of
 from training.arithmetic.quantize import dequantize, quantize
 from training.arithmetic.recipes import linear_recipe
 from training.preflight import Emulated, quantizers
+from training.spec import Arm, Data, JobSpec, Model, Schedule
 
 
 class Refusing(Emulated):
@@ -29,7 +30,7 @@ class Refusing(Emulated):
 def test_the_emulation_passes_every_check():
     done = list(preflight.examine(Emulated()))
     assert [check for check in done if not check.passed] == []
-    assert len(done) == 29
+    assert len(done) == 35
     assert all(check.ran for check in done)
 
 
@@ -155,6 +156,21 @@ class NeverAtRandom(Emulated):
         return super().layer(nearest, x_MK, w_KN, g_MN, seed)
 
 
+class DeafToTheScale(Emulated):
+    """A layer that scales by the amaxes of now, whatever its history says."""
+
+    def delayed(self, recipe, matrices, scale):  # noqa: ARG002
+        return super().delayed(recipe, matrices, preflight._scales(recipe, matrices))
+
+
+class NoAmax(Emulated):
+    """A layer that reports no amax for the next step."""
+
+    def delayed(self, recipe, matrices, scale):
+        *made, amaxes = super().delayed(recipe, matrices, scale)
+        return *made, amaxes * 0
+
+
 def without_the_tensor_scale(made, recipe, x, w, g):
     return made[0] * np.float32(448 * 6 / np.abs(x).max()), *made[1:]
 
@@ -196,6 +212,9 @@ def last_bit_by_chance():
         ("nvfp4", preflight.products, Stub(layer=only_x_rotated)),
         ("nvfp4_no_sr", preflight.products, Stub(layer=without_the_tensor_scale)),
         ("nvfp4_no_sr", preflight.products, Stub(layer=transposed_gradient)),
+        ("fp8_delayed", preflight.codes, Stub(both(lambda copy: copy._replace(scalar=np.float32(1)), "x"))),
+        ("fp8_delayed", preflight.history, DeafToTheScale()),
+        ("fp8_delayed", preflight.history, NoAmax()),
         ("fp8_current", preflight.zeros, Stub(layer=nan_of_zeros)),
         ("fp8_current", preflight.repeats, Stub(layer=last_bit_by_chance())),
         ("nvfp4", preflight.repeats, NeverAtRandom()),
@@ -220,6 +239,9 @@ def last_bit_by_chance():
         "only_x_rotated",
         "no_tensor_scale",
         "transposed_gradient",
+        "no_scale",
+        "deaf_to_the_scale",
+        "no_amax",
         "nan_of_zeros",
         "last_bit_by_chance",
         "never_at_random",
@@ -266,3 +288,35 @@ def test_a_fault_in_the_arithmetic_is_caught(monkeypatch, recipe, check, module,
             assert known_answers.differing_formats()
     finally:
         jax.clear_caches()
+
+
+JOB = JobSpec(
+    name="job",
+    baseline=Arm(recipe="fp8_delayed"),
+    candidates=(Arm(recipe="nvfp4", bf16_from_step=5), Arm(recipe="bf16")),
+    model=Model(d_model=64, n_layers=3, n_heads=4, n_kv_heads=2, d_ff=160, head_dim=32),
+    data=Data(sequence_length=32, batch_size=4),
+    schedule=Schedule(steps=10, warmup_steps=0),
+    keep_last=1,
+)
+
+
+def test_the_layers_of_a_job_are_examined_at_their_sizes():
+    layers = preflight.layers_of(JOB)
+    shapes = {(128, 64, 128), (128, 64, 64), (128, 128, 64), (128, 64, 160), (128, 160, 64)}
+    assert {(recipe.name, shape) for recipe, shape in layers} == {(name, shape) for name in ("fp8_delayed", "nvfp4") for shape in shapes}
+    done = [check for check in islice(preflight.examine(Emulated(), layers), len(layers)) if check.ran]
+    assert len(done) == 10
+    assert all(check.passed for check in done), done
+    assert {"fp8_delayed, query: fp8_delayed at 128 x 64 x 128", "nvfp4, down: nvfp4 at 128 x 160 x 64"} <= {check.name for check in done}
+
+
+def test_a_fault_at_the_sizes_of_a_job_alone_is_caught():
+    """The kernel is wrong for every output beyond the 128th."""
+
+    def narrow(made, recipe, x, w, g):
+        return np.where(np.arange(made[0].shape[1]) < 128, made[0], 0), *made[1:]
+
+    kernels, wide = Stub(layer=narrow), {key: where for key, where in preflight.layers_of(JOB).items() if key[1] == (128, 64, 160)}
+    assert preflight.products(kernels, linear_recipe("fp8_delayed", fast_bf16=True))[0]
+    assert [check.passed for check in islice(preflight.examine(kernels, wide), 2)] == [False, False]

@@ -1,5 +1,6 @@
 """The report of the checks: its lines, its JSON and its exit codes."""
 
+import io
 import json
 
 import pytest
@@ -15,7 +16,7 @@ ABSENT = Check(name="mxfp8", passed=True, detail="no GPU", ran=False)
 def examined(monkeypatch):
     def set_to(emulated, transformer_engine=(ABSENT,)):
         results = {"emulated": emulated, "transformer_engine": transformer_engine}
-        monkeypatch.setattr(preflight, "examine", lambda kernels: iter(results[kernels.name]))
+        monkeypatch.setattr(preflight, "examine", lambda kernels, _layers: iter(results[kernels.name]))
 
     return set_to
 
@@ -44,3 +45,14 @@ def test_the_json_has_every_check(examined, capsys):
     assert document["emulated"][1] == {"name": "nvfp4: zeros", "passed": False, "detail": "3 are not 0", "ran": True}
     assert document["transformer_engine"][0]["ran"] is False
     assert document["device_class"].startswith("cpu")
+
+
+@pytest.mark.parametrize(
+    ("job", "code", "words"), [("{", 2, "not valid"), ({"engine": "external"}, 2, "job.engine is 'external'"), ({}, 0, "")]
+)
+def test_a_job_comes_on_stdin_and_names_its_engine(examined, monkeypatch, capsys, job, code, words):
+    examined((GOOD,), (BAD,))
+    whole = {"name": "j", "baseline": {"recipe": "fp8_current"}, "candidates": [{"recipe": "nvfp4"}]}
+    monkeypatch.setattr("sys.stdin", io.StringIO(job if isinstance(job, str) else json.dumps(whole | job)))
+    assert preflight.main(["--job"]) == code
+    assert words in capsys.readouterr().err

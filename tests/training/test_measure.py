@@ -11,6 +11,7 @@ import pytest
 from parity_lab.effects import SUMS
 from parity_lab.training.menu import SCALE_FORMAT, Unit, measured
 from parity_lab.training.program import _gradient, forked, gradients, losses, menu_decoder
+from training.arithmetic import formats
 from training.rules import PROJECTIONS
 from training.spec import Data, Model, RunSpec, Schedule
 from training.switches import Override, Switches
@@ -68,14 +69,14 @@ def model(menu):
 
 
 def chosen_gradient(model, state, tokens, choice, seed=SEED):
-    return _gradient(model, state.parameters, state.scales.scale, tokens, jnp.asarray(choice), jnp.uint32(seed), jnp.float32(0))
+    return _gradient(model, state.parameters, state.scales.scale, tokens, jnp.asarray(choice), formats.key(run=(0, seed)), jnp.float32(0))
 
 
 def test_a_choice_gives_the_bits_of_what_is_compiled_in(menu, model, state, batches):
     """Every GEMM takes a recipe of its own: the loss, and the gradients of all layers."""
     compiled = decoder(SPEC.model, MIXED.segments[0], fast_bf16=True)
     tokens = jnp.asarray(batches[0])
-    piece = jax.jit(_of_piece, static_argnums=0)(compiled, state, tokens, jnp.uint32(SEED), jnp.float32(0))
+    piece = jax.jit(_of_piece, static_argnums=0)(compiled, state, tokens, formats.key(run=(0, SEED)), jnp.float32(0))
     loss = next(losses(model, state, batches, [menu.own]))
     assert float(piece.lm_loss) == loss[0]
     expected = {name: piece.gradient["blocks"][0][name] for name in PROJECTIONS}

@@ -50,7 +50,7 @@ def test_the_emulation_needs_whole_blocks_along_the_contracted_size():
 
 
 def test_keys_and_values_are_as_wide_as_their_heads():
-    sizes = {name: (inputs.value, outputs.value) for name, (inputs, outputs) in linear_sizes(128, 32, 384).items()}
+    sizes = {name: (inputs.value, outputs.value) for name, (inputs, outputs) in linear_sizes(128, 384, 16, (8, 2)).items()}
     assert sizes["query"] == sizes["out"] == (128, 128)
     assert sizes["key"] == sizes["value"] == (128, 32)
     assert (sizes["gate"], sizes["down"]) == ((128, 384), (384, 128))

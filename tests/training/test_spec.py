@@ -28,6 +28,21 @@ def model(**changes):
     ("make", "message"),
     [
         (model(n_heads=5), r"model\.n_heads is 5, expected a divisor of d_model = 96"),
+        (model(head_dim=31), r"model\.head_dim is 31, expected an even size per head"),
+        (model(head_dim=0), r"model\.head_dim is 0, expected a number of at least 2"),
+        (model(head_dim=20), r"model\.n_heads x head size is 60, expected a multiple of 16"),
+        (lambda: Schedule(steps=10, warmup_steps=4, decay_steps=6), r"schedule\.decay_steps is 6, expected at most 5"),
+        (lambda: Schedule(decay_steps=-1), r"schedule\.decay_steps is -1"),
+        (lambda: Data(dtype="uint32"), r"data\.dtype is 'uint32', expected nothing but for source tokens"),
+        (lambda: Data(source="tokens", path="a.npy", dtype="uint16"), r"data\.dtype is 'uint16'"),
+        (
+            changed(engine="maxtext", data=Data(source="grain", path="x"), model=replace(Model(), qk_norm=True)),
+            r"model\.qk_norm is True, expected false under engine maxtext",
+        ),
+        (
+            changed(schedule=Schedule(steps=2**32 // 42 + 1)),
+            r"schedule\.steps is 102261127, expected at most 102,261,126 with stochastic rounding of 42 tensors a step",
+        ),
         (model(n_kv_heads=2), r"model\.n_kv_heads is 2, expected a divisor of n_heads = 3"),
         (model(d_ff=250), r"model\.d_ff is 250, expected a multiple of 16.*recipe nvfp4.*value is 256"),
         (
@@ -171,6 +186,35 @@ def test_a_schedule_that_compares_no_gradients_has_the_document_of_earlier_versi
     assert Schedule(statistics_every=25, gradients_every=100).document()["gradients_every"] == 100
 
 
+def test_what_came_later_is_in_the_document_only_if_it_is_set():
+    assert JOB.document()["model"].keys() == {*PRESETS["llama3-0.3m"], "preset"}
+    assert JOB.document()["data"].keys() == {"source", "path", "sequence_length", "batch_size", "validation_fraction"}
+    assert not {"decay_steps", "optimizer", "gradients_every"} & JOB.document()["schedule"].keys()
+    later = replace(
+        JOB,
+        model=replace(Model(), head_dim=16, qk_norm=True),
+        data=Data(source="tokens", path="ids.bin", dtype="uint32"),
+        schedule=Schedule(decay_steps=100, optimizer="muon"),
+    )
+    for document in (later.document(), next(later.runs())[1].document()):
+        assert (document["model"]["head_dim"], document["model"]["qk_norm"]) == (16, True)
+        assert document["data"]["dtype"] == "uint32"
+        assert (document["schedule"]["decay_steps"], document["schedule"]["optimizer"]) == (100, "muon")
+        assert Model(**document["model"]) == later.model
+        assert Data(**document["data"]) == later.data
+        assert Schedule(**document["schedule"]) == later.schedule
+    assert repr(later.data) == repr(replace(later.data, dtype=None))  # the digest of MaxText's data is taken over it
+
+
+def test_a_head_may_have_any_even_size():
+    assert Model(d_model=96, n_heads=3, head_dim=32) == Model(d_model=96, n_heads=3)
+    wide = Model(d_model=96, n_heads=5, n_kv_heads=5, head_dim=32)
+    assert (wide.head_size, wide.head_dim) == (32, 32)
+    block = 4 * 96 * 160 + 3 * 96 * 256 + 2 * 96
+    assert wide.parameters == 256 * 96 + 3 * block + 96
+    assert replace(wide, qk_norm=True).parameters == wide.parameters + 3 * 2 * 32
+
+
 def test_another_recipe_is_kept_as_said_and_only_for_an_external_trainer():
     external = {"name": "j", "engine": "external", "baseline": Arm(recipe="fp8_current")}
     job = JobSpec(**external, candidates=(Arm(recipe="other:my nvfp4"),))
@@ -213,4 +257,4 @@ def test_a_changed_specification_has_a_new_version():
     assert len(seen) >= 8
     shape = sorted((kind.__qualname__, fields) for kind, fields in seen.items())
     digest = hashlib.sha256(repr(shape).encode()).hexdigest()[:16]
-    assert (SPEC_VERSION, digest) == (2, "282df53e17a5cf76")
+    assert (SPEC_VERSION, digest) == (3, "591fc17e3955fbae")

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from training.arithmetic import formats
+from training.arithmetic.formats import Key
 from training.arithmetic.quantize import Operand, Quantizer, count_nonfinite, to_bfloat16, watched
 from training.arithmetic.recipes import LinearRecipe
 
@@ -194,7 +195,7 @@ def gradient_norms(gradient: jax.Array) -> jax.Array:
 # Source: Transformer Engine 2.20.2, jax/dense.py. docs/arithmetic.md gives the comparison with its vectors.
 
 PANEL = 16
-DGRAD, WGRAD = 1, 2  # salts: the two copies of g are rounded by different random numbers
+DGRAD, WGRAD = range(2)  # the two copies of g are rounded by different random numbers
 
 
 class Channel(NamedTuple):
@@ -221,17 +222,17 @@ def quiet_channel(*shape: int) -> Channel:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def linear(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: Channel) -> jax.Array:
+def linear(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, key: Key, channel: Channel) -> jax.Array:
     """Returns y (M, N) = x (M, K) w (K, N) under a recipe, in x's type; x and w have the type `recipe.activations`.
 
-    seed: uint32 scalar, different for every layer and step (stochastic rounding of g). channel: delayed scales go in; amaxes and
+    key: another for every layer and step (stochastic rounding of g). channel: delayed scales go in; amaxes and
     the count of non-finite values come out, so that no such value goes unnoticed.
     """
-    y_MN, _ = _forward(recipe, x_MK, w_KN, seed, channel)
+    y_MN, _ = _forward(recipe, x_MK, w_KN, key, channel)
     return y_MN
 
 
-def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: Channel) -> tuple[jax.Array, Any]:
+def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, key: Key, channel: Channel) -> tuple[jax.Array, Any]:
     x_scale, w_scale, g_scale = channel.scale
     x, w = operand_of(recipe, recipe.fprop_x, x_MK, 1, x_scale), operand_of(recipe, recipe.fprop_w, w_KN, 0, w_scale)
     y_MN = finished(product(x.value, w.value), x, w, x_MK.dtype)
@@ -243,19 +244,19 @@ def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.A
     of_w = layer_statistics(recipe.watched, recipe.fprop_w, w_KN, w, 0, w_scale)
     of_saved_x = _of_wgrad(recipe, (recipe.fprop_x, recipe.wgrad_x), of_x, x_MK, saved_x, x_scale)
     original = x_MK if recipe.compared else None
-    return y_MN, ((saved_x, saved_w), amaxes, seed, channel._replace(scale=g_scale), nonfinite, (of_x, of_w, of_saved_x), original)
+    return y_MN, ((saved_x, saved_w), amaxes, key, channel._replace(scale=g_scale), nonfinite, (of_x, of_w, of_saved_x), original)
 
 
 def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Array, jax.Array, None, Channel]:
-    (x, w), amaxes, seed, channel, nonfinite, (of_x, of_w, of_saved_x), original_x = saved
+    (x, w), amaxes, key, channel, nonfinite, (of_x, of_w, of_saved_x), original_x = saved
     scale = channel.scale
-    g = operand_of(recipe, recipe.dgrad_g, g_MN, 1, scale, formats.fold(seed, DGRAD))
+    g = operand_of(recipe, recipe.dgrad_g, g_MN, 1, scale, key.numbered(DGRAD, 2))
     of_g = layer_statistics(recipe.watched, recipe.dgrad_g, g_MN, g, 1, scale)
     dx_MK = finished(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
     narrow = g_MN.shape[1] < x.value.shape[1] and g_MN.shape[1] % PANEL == 0
     apart = narrow and not recipe.watched and formats.on_cpu()  # on a GPU a branch would wait for the host
     amax = g.amax if recipe.dgrad_g is not None else amaxes[0]
-    dgrad_g, g = g, _wgrad_g(recipe, g_MN, scale, formats.fold(seed, WGRAD), apart, amax)
+    dgrad_g, g = g, _wgrad_g(recipe, g_MN, scale, key.numbered(WGRAD, 2), apart, amax)
     g_amax, g_nonfinite = _reported(g_MN, (recipe.dgrad_g, dgrad_g), (recipe.wgrad_g, g))
     report = jnp.stack([*amaxes, g_amax, nonfinite + g_nonfinite])
     if narrow:  # transpose the narrower of the two
@@ -273,32 +274,32 @@ linear.defvjp(jax.jit(_forward, static_argnums=0), jax.jit(_backward, static_arg
 
 
 def operand_of(
-    recipe: LinearRecipe, quantizer: Quantizer | None, x: jax.Array, axis: int, scale: jax.Array, seed: jax.Array | None = None
+    recipe: LinearRecipe, quantizer: Quantizer | None, x: jax.Array, axis: int, scale: jax.Array, key: Key | None = None
 ) -> Operand:
     """Returns one operand in the type of the products; if it is not quantized, its factor is 1 and its amax 0."""
     dtype = jnp.dtype(recipe.products)
     if quantizer is None:
         return Operand(x.astype(dtype), jnp.float32(1), jnp.float32(0))
-    quantized = to_bfloat16(x, axis, quantizer, seed, scale if quantizer.delayed else None)
+    quantized = to_bfloat16(x, axis, quantizer, key, scale if quantizer.delayed else None)
     return quantized._replace(value=quantized.value.astype(dtype))
 
 
-def _wgrad_g(recipe: LinearRecipe, g_MN: jax.Array, scale: jax.Array, seed: jax.Array, apart: bool, amax: jax.Array) -> Operand:
+def _wgrad_g(recipe: LinearRecipe, g_MN: jax.Array, scale: jax.Array, key: Key, apart: bool, amax: jax.Array) -> Operand:
     """Returns wgrad's copy of g; `apart` keeps its rounding out of the loop that writes its transpose.
 
     Otherwise XLA rounds inside the loop that transposes, which takes three times as long as rounding first. It cannot fuse into
     a branch, and cannot know that this branch is always taken.
     """
 
-    def rounded(g_MN: jax.Array, seed: jax.Array) -> Operand:
-        return operand_of(recipe, recipe.wgrad_g, g_MN, 0, scale, seed)
+    def rounded(g_MN: jax.Array, key: Key) -> Operand:
+        return operand_of(recipe, recipe.wgrad_g, g_MN, 0, scale, key)
 
-    def nothing(g_MN: jax.Array, seed: jax.Array) -> Operand:
-        return Operand(*(jnp.zeros(part.shape, part.dtype) for part in jax.eval_shape(rounded, g_MN, seed)))
+    def nothing(g_MN: jax.Array, key: Key) -> Operand:
+        return Operand(*(jnp.zeros(part.shape, part.dtype) for part in jax.eval_shape(rounded, g_MN, key)))
 
     if not apart or recipe.wgrad_g is None or not recipe.wgrad_g.stochastic:
-        return rounded(g_MN, seed)
-    operand: Operand = jax.lax.cond(~(amax < -1), rounded, nothing, g_MN, seed)
+        return rounded(g_MN, key)
+    operand: Operand = jax.lax.cond(~(amax < -1), rounded, nothing, g_MN, key)
     return operand
 
 

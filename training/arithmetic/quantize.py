@@ -311,15 +311,17 @@ class Operand(NamedTuple):
     amax: jax.Array
 
 
-def to_bfloat16(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None = None, scale: jax.Array | None = None) -> Operand:
+def to_bfloat16(
+    x_MK: jax.Array, axis: int, quantizer: Quantizer, key: formats.Key | None = None, scale: jax.Array | None = None
+) -> Operand:
     """Quantized x, ready for a matrix product.
 
-    x_MK: bfloat16 or float32; axis: 0 or 1, the contracted axis; seed: uint32 scalar, needed where rounding is stochastic;
+    x_MK: bfloat16 or float32; axis: 0 or 1, the contracted axis; key: needed where rounding is stochastic;
     scale: float32 scalar, needed where scaling is delayed (`training.arithmetic.quantize`).
     """
     rows, columns = x_MK.shape
     x = _prepared(x_MK, axis, quantizer)
-    code, scales = _round(x, axis, quantizer, seed, scale)
+    code, scales = _round(x, axis, quantizer, key, scale)
     value = code if quantizer.scaling == "tensor" else code * scales.block
     exact = formats.exact_bfloat16(value).reshape(x.shape)[:rows, :columns]
     if quantizer.row_scaled:
@@ -327,11 +329,11 @@ def to_bfloat16(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Arra
     return Operand(exact, scales.factor, scales.amax)
 
 
-def quantize(x_MK: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None = None, scale: jax.Array | None = None) -> Quantized:
+def quantize(x_MK: jax.Array, axis: int, quantizer: Quantizer, key: formats.Key | None = None, scale: jax.Array | None = None) -> Quantized:
     """Returns codes and scale bytes of x as the hardware would store them. Arguments as for `to_bfloat16`."""
     rows, columns = x_MK.shape
     x = _prepared(x_MK, axis, quantizer)
-    code, scales = _round(x, axis, quantizer, seed, scale)
+    code, scales = _round(x, axis, quantizer, key, scale)
     sign_of = _without_nan(x.astype(jnp.float32)) if quantizer.drops_nan else x.astype(jnp.float32)
     codes = formats.encode(code.reshape(x.shape), quantizer.format, sign_of=sign_of)[:rows, :columns]
     count = [1, 1]
@@ -430,14 +432,14 @@ def _blocked(x: jax.Array, axis: int, quantizer: Quantizer) -> tuple[jax.Array, 
     return x.reshape(rows, columns // size, size), (2,)
 
 
-def _round(x: jax.Array, axis: int, quantizer: Quantizer, seed: jax.Array | None, scale: jax.Array | None) -> tuple[jax.Array, _Scales]:
+def _round(x: jax.Array, axis: int, quantizer: Quantizer, key: formats.Key | None, scale: jax.Array | None) -> tuple[jax.Array, _Scales]:
     """Values of the format (the codes, as float32) in the blocked view, and their scales."""
     noise = None
     if quantizer.stochastic:
-        if seed is None:
-            raise ValueError("seed is None, expected a uint32 scalar: this quantizer rounds stochastically")
+        if key is None:
+            raise ValueError("key is None, expected that of the tensor: this quantizer rounds stochastically")
         draw = formats.byte_uniform if quantizer.sr_bits == _FEW_BITS else formats.centred_uniform
-        noise = draw(seed, x.shape)
+        noise = draw(key, x.shape)
     view, scales = _scaled(x, axis, quantizer, scale)
     scaled = view.astype(jnp.float32) * scales.encode
     if quantizer.drops_nan and quantizer.format == E2M1:

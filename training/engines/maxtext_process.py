@@ -29,7 +29,7 @@ from training.environment.maxtext import (
 )
 from training.environment.processes import COORDINATOR, Processes, WrapperError, ends_with_parent
 from training.rules import StepStats
-from training.spec import RunSpec
+from training.spec import RunSpec, Schedule
 
 # Follows a MaxText process through two files: metrics_file, which has all digits, and its log, which shows whether a step is missing.
 #
@@ -551,7 +551,7 @@ def _model(spec: RunSpec) -> dict[str, Value]:
         "base_num_decoder_layers": model.n_layers,
         "base_num_query_heads": model.n_heads,
         "base_num_kv_heads": model.n_kv_heads,
-        "head_dim": model.head_dim,
+        "head_dim": model.head_size,
         "base_mlp_dim": model.d_ff,
         "rope_max_timescale": round(model.rope_theta),
         "logits_via_embedding": model.tied_embeddings,
@@ -597,13 +597,22 @@ def _schedule(spec: RunSpec) -> dict[str, Value]:
         # MaxText takes the whole part of steps x fraction.
         "warmup_steps_fraction": (plan.warmup_steps + 0.5) / plan.steps,
         "learning_rate_final_fraction": plan.final_fraction,
-        "opt_type": "adamw",
+        **_stable_phase(plan),
+        "opt_type": plan.optimizer,
+        **({"muon_weight_decay": plan.weight_decay, "muon_consistent_rms": 0.2} if plan.optimizer == "muon" else {}),
         "adam_b1": plan.beta1,
         "adam_b2": plan.beta2,
         "adam_weight_decay": plan.weight_decay,
         "gradient_clipping_threshold": plan.clip_norm,
         "z_loss_multiplier": plan.z_loss,
     }
+
+
+def _stable_phase(plan: Schedule) -> dict[str, Value]:
+    """MaxText's warm-up, stable, decay; the whole part of steps x fraction, so that it fits beside the warm-up."""
+    if not plan.decay_steps:
+        return {}
+    return {"lr_schedule_type": "wsd", "wsd_decay_steps_fraction": (plan.decay_steps + 0.25) / plan.steps}
 
 
 def _arguments(values: Mapping[str, Value], launch: Launch) -> list[str]:

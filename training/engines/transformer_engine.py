@@ -4,7 +4,7 @@ What it answers: y, dx and dw of one linear layer as NVIDIA's kernels compute th
 
 Model, data, optimizer, checkpoints and records are those of engine emulated; layers that the policy leaves in bf16 use XLA's
 products. The recipe is built from the same operands that the emulation quantizes (`te_recipe`), never from Transformer Engine's
-environment variables. Stochastic rounding is drawn from the seed of (run, step, layer), as in the emulation. Under delayed scaling
+environment variables. Stochastic rounding is drawn from the key of (run, step, layer), as in the emulation. Under delayed scaling
 the kernels quantize with our scale and return the amax, and `training.arithmetic.quantize` computes the next scale by the same
 formula, so that pieces of a batch and checkpoints work as under engine emulated.
 
@@ -24,8 +24,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from training.arithmetic import formats as random_bits
-from training.arithmetic.formats import E5M2
+from training.arithmetic.formats import E5M2, Key
 from training.arithmetic.linear import Channel, quiet_statistics
 from training.arithmetic.quantize import nonfinite
 from training.arithmetic.recipes import LinearRecipe
@@ -44,17 +43,17 @@ def kernels() -> Iterator[None]:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def linear(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: Channel) -> jax.Array:
+def linear(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, key: Key, channel: Channel) -> jax.Array:
     """Returns y (M, N) = x (M, K) w (K, N) under a quantized recipe, like `training.arithmetic.linear.linear` but without statistics.
 
     In the channel's report the amaxes are 0 unless scaling is delayed; the count of non-finite values is always there.
     """
-    y_MN, _ = _forward(recipe, x_MK, w_KN, seed, channel)
+    y_MN, _ = _forward(recipe, x_MK, w_KN, key, channel)
     return y_MN
 
 
-def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: Channel) -> tuple[jax.Array, Any]:
-    y_MN, pull = jax.vjp(_dense, x_MK, w_KN, _quantizers(recipe, seed, channel.scale))
+def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, key: Key, channel: Channel) -> tuple[jax.Array, Any]:
+    y_MN, pull = jax.vjp(_dense, x_MK, w_KN, _quantizers(recipe, key, channel.scale))
     return y_MN, (pull, nonfinite(x_MK) + nonfinite(w_KN))
 
 
@@ -96,21 +95,24 @@ def _dense(x_MK: jax.Array, w_KN: jax.Array, quantizers: Any) -> jax.Array:
     return y_MN
 
 
-def quantized(recipe: LinearRecipe, number: int, x_MK: jax.Array, seed: jax.Array) -> Any:
-    """Returns Transformer Engine's quantized tensor (row and column copies) of x (0), kernel (1) or gradient (2) under a recipe."""
-    quantizers = _quantizers(recipe, seed, jnp.ones(3, jnp.float32))
+def quantized(recipe: LinearRecipe, number: int, x_MK: jax.Array, key: Key, scale: jax.Array) -> Any:
+    """Returns Transformer Engine's quantized tensor (row and column copies) of x (0), kernel (1) or gradient (2) under a recipe.
+
+    scale: float32 scalar, used under delayed scaling.
+    """
+    quantizers = _quantizers(recipe, key, jnp.full(3, scale, jnp.float32))
     return jax_modules().quantization.quantize(x_MK, (quantizers.x, quantizers.kernel, quantizers.dgrad)[number])
 
 
-def _quantizers(recipe: LinearRecipe, seed: jax.Array, scale: jax.Array) -> Any:
+def _quantizers(recipe: LinearRecipe, key: Key, scale: jax.Array) -> Any:
     """Returns Transformer Engine's quantizers of x, kernel and gradient with their state, as its Flax modules make them."""
     quantize = jax_modules().quantize
-    x, kernel, grad = (quantize.QuantizeMeta(**_state(recipe, number, seed, scale)) for number in range(3))
+    x, kernel, grad = (quantize.QuantizeMeta(**_state(recipe, number, key, scale)) for number in range(3))
     states = quantize.QuantizeMetaSet(x=x, kernel=kernel, grad=grad)
     return quantize.QuantizerFactory.create_set(fp8_recipe=te_recipe(recipe), quantize_meta_set=states)
 
 
-def _state(recipe: LinearRecipe, number: int, seed: jax.Array, scale: jax.Array) -> dict[str, Any]:
+def _state(recipe: LinearRecipe, number: int, key: Key, scale: jax.Array) -> dict[str, Any]:
     """Returns the arguments of the quantizer of x (0), kernel (1) or gradient (2) in addition to its type."""
     operand = (recipe.wgrad_x, recipe.dgrad_w, recipe.wgrad_g)[number]
     if operand is None or operand.scaling == "mx":
@@ -122,6 +124,8 @@ def _state(recipe: LinearRecipe, number: int, seed: jax.Array, scale: jax.Array)
     options: dict[str, Any] = {"use_rht": operand.rotated}
     if operand.stochastic:
         # Four words of 31 bits per device, as Transformer Engine draws them; its kernel rounds both copies of g from one stream.
-        words = jnp.stack([random_bits.fold(seed, word) >> 1 for word in range(4)])
+        # The first two together hold all bits of the key's `high`, which no other tensor of the run has.
+        high, low = key.words()
+        words = jnp.stack([high >> 1, ((high & 1) << 30) | (low >> 2), low >> 1, (high ^ low) >> 1])
         options["stochastic_rounding_rng_state"] = words.reshape(1, 4)
     return options

@@ -308,6 +308,9 @@ def check_maxtext(spec: Any) -> None:
             "0 under engine maxtext",
             "MaxText has no statistics of the quantization; maxtext.record_internal_nn_metrics records each layer's output",
         )
+    if spec.model.qk_norm:
+        remedy = "the decoder block that it trains with our dimensions has none; use engine: emulated"
+        raise SpecError("model.qk_norm", spec.model.qk_norm, "false under engine maxtext", remedy)
     mesh(options, spec.devices)
     if options.hardware == "cpu" and spec.devices != 1:
         raise SpecError("devices", spec.devices, "1 with maxtext.hardware: cpu")

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 PACKAGES = ("transformer_engine", "transformer_engine_jax", "transformer_engine_cu12", "transformer_engine_cu13")
-LEAST_VERSION = (2, 20)
+FIRST_VERSION, FIRST_UNKNOWN = (2, 20, 2), (2, 21)  # another minor version may rename what is called here, or compute something else
 INSTALL = "install transformer_engine[jax,core_cu13] where jax sees the GPU (docs/hardware.md)"
 # Compute capabilities without their dot, and in words.
 NATIVE_SM: Mapping[str, tuple[range | tuple[int, ...], str]] = {
@@ -107,8 +107,9 @@ def _import() -> tuple[SimpleNamespace | None, str]:
     version = versions().get("transformer_engine")
     if version is None:
         return None, f"engine transformer_engine needs the package transformer_engine, which is not installed on this worker; {INSTALL}"
-    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < LEAST_VERSION:
-        return None, f"Transformer Engine {version} is installed, expected {'.'.join(map(str, LEAST_VERSION))} or later"
+    if not FIRST_VERSION <= tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < FIRST_UNKNOWN:
+        first, unknown = (".".join(map(str, each)) for each in (FIRST_VERSION, FIRST_UNKNOWN))
+        return None, f"Transformer Engine {version} is installed, expected {first} or later and below {unknown}"
     try:
         return SimpleNamespace(
             dense=import_module("transformer_engine.jax.dense"),

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -101,9 +101,9 @@ def read() -> bytes:
 #
 # Sources: `parity_docs` (a snapshot of this project's documentation, bytes: `training.trainer.data`), `python_stdlib` (the sources
 # of this Python's library, bytes), `text` (a file or folder, bytes), `tokens` (an array of ids: .npy of any integer type, or .bin of
-# little-endian uint16), `markov` (`training.trainer.data`, whose entropy is known). There is no tokenizer: text is read byte by byte,
-# and ids are used as stored. An array of ids stays on disk, mapped into memory; batches are cut on the host while the device works on the
-# previous ones.
+# little-endian uint16 or uint32), `markov` (`training.trainer.data`, whose entropy is known). There is no tokenizer: text is read byte by
+# byte, and ids are used as stored. An array of ids stays on disk, mapped into memory; batches are cut on the host while the device works
+# on the previous ones.
 #
 # The assumption that can fail: two machines have the same text. The standard library differs between Python's patch versions, so every
 # run records the digest of its tokens; `parity_docs` is refused if its digest is another one than expected.
@@ -112,6 +112,8 @@ _NOT_LIBRARY = frozenset({"test", "tests", "idle_test", "site-packages", "dist-p
 _BYTES = frozenset({"parity_docs", "python_stdlib", "text"})
 _VALIDATION_SEQUENCES = 256
 _CHUNK = 1 << 24  # tokens that are read at once
+_IDS_OF_UINT16 = 1 << 16
+_TYPES = {"uint16": "<u2", "uint32": "<u4"}
 
 
 class DataNotFoundError(Exception):
@@ -161,17 +163,20 @@ class Corpus:
     description: str
 
 
-def load(data: Data) -> Corpus:
+def load(data: Data, vocab_size: int = 0) -> Corpus:
     """Loads the corpus that `data` describes; the last `validation_fraction` of its tokens is held out.
+
+    vocab_size: of the model, which decides the type of a .bin file's ids if `data.dtype` does not.
 
     Raises DataNotFoundError if the path does not exist or the folder is empty, DataNotTokensError if a file of token ids is not one,
     DataTooLargeError from 2^32 tokens on, DataTooSmallError if a part is shorter than one sequence with its last target, and
     DataChangedError if the project's text is not the committed one.
     """
-    tokens, what = _tokens(data)
+    tokens, what = _tokens(data, vocab_size)
     smallest, largest = _extremes(tokens)
     if smallest < 0:
-        raise DataNotTokensError(f"data.path is {data.path!r}, expected whole numbers of at least 0, found {smallest}")
+        position, found = _first(tokens, lambda chunk: chunk < 0)
+        raise DataNotTokensError(f"data.path is {data.path!r}, expected whole numbers of at least 0, found {found} at token {position:,}")
     if len(tokens) >= 2**32:
         raise DataTooLargeError(f"data.path holds {len(tokens):,} tokens, expected fewer than {2**32:,}; use a file with a part of them")
     held_out = int(len(tokens) * data.validation_fraction)
@@ -194,6 +199,17 @@ def _extremes(tokens: Tokens) -> tuple[int, int]:
     return min((low for low, _ in extremes), default=0), max((high for _, high in extremes), default=0)
 
 
+def _first(tokens: Tokens, wrong: Callable[[Tokens], npt.NDArray[np.bool_]]) -> tuple[int, int]:
+    """The position, from 0, and the id of the first token that is wrong; there is one."""
+    before = 0
+    for chunk in _chunks(tokens):
+        places = np.flatnonzero(wrong(chunk))
+        if places.size:
+            return before + int(places[0]), int(chunk[places[0]])
+        before += len(chunk)
+    raise ValueError("no token is wrong, expected one")
+
+
 def _digest(tokens: Tokens, largest: int) -> str:
     """SHA-256 of the tokens in the narrowest type that holds them, after this type and their number: its bytes alone could be others."""
     narrowest = np.min_scalar_type(largest)
@@ -203,12 +219,12 @@ def _digest(tokens: Tokens, largest: int) -> str:
     return digest.hexdigest()
 
 
-def _tokens(data: Data) -> tuple[Tokens, str]:
+def _tokens(data: Data, vocab_size: int) -> tuple[Tokens, str]:
     """Returns all tokens of a source and a phrase that describes them."""
     if data.source == "markov":
         return tokens(), f"a Markov chain of order 2 with {entropy_rate():.5f} nats a token"
     if data.source == "tokens":
-        return _token_array(data), f"token ids in {data.path}"
+        return _token_array(data, vocab_size), f"token ids in {data.path}"
     if data.source == "parity_docs":
         return np.frombuffer(read(), np.uint8), "a snapshot of this project's documentation"
     if data.source == "python_stdlib":
@@ -221,7 +237,7 @@ def _tokens(data: Data) -> tuple[Tokens, str]:
     return np.frombuffer(b"".join(path.read_bytes() for path in files), np.uint8), what
 
 
-def _token_array(data: Data) -> Tokens:
+def _token_array(data: Data, vocab_size: int) -> Tokens:
     """Returns the ids (tokens,) of a file, mapped into memory."""
     path = Path(data.path or "").expanduser()
     if not path.is_file():
@@ -231,10 +247,11 @@ def _token_array(data: Data) -> Tokens:
             f"data.path is {data.path!r}, expected an .npy or .bin file of token ids; this engine has no tokenizer: "
             "write the ids with your own, or use data.source: text, which reads bytes"
         )
+    kind = data.dtype or ("uint32" if vocab_size > _IDS_OF_UINT16 else "uint16")
     try:
-        ids = np.lib.format.open_memmap(path, mode="r") if path.suffix == ".npy" else np.memmap(path, "<u2", "r")
+        ids = np.lib.format.open_memmap(path, mode="r") if path.suffix == ".npy" else np.memmap(path, _TYPES[kind], "r")
     except (ValueError, EOFError) as error:
-        raise DataNotTokensError(f"data.path is {data.path!r}, expected a NumPy .npy array or little-endian uint16: {error}") from error
+        raise DataNotTokensError(f"data.path is {data.path!r}, expected a NumPy .npy array or little-endian {kind}: {error}") from error
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
         shown = f"{ids.dtype} of shape {ids.shape}"
         raise DataNotTokensError(f"data.path is {data.path!r}, expected one row of whole numbers of at least 0, found {shown}")
@@ -281,9 +298,13 @@ def _check_length(data: Data, part: str, tokens: Tokens) -> None:
 def check_vocabulary(corpus: Corpus, vocab_size: int) -> None:
     """Raises VocabularyTooSmallError if a token of the corpus is not below `vocab_size`."""
     if corpus.largest >= vocab_size:
+        parts = [(0, corpus.train), (len(corpus.train), corpus.validation)]
+        before, part = next(each for each in parts if _extremes(each[1])[1] >= vocab_size)
+        position, found = _first(part, lambda chunk: chunk >= vocab_size)
         raise VocabularyTooSmallError(
             f"model.vocab_size is {vocab_size}, expected more than {corpus.largest}, the largest token of {corpus.description}; "
-            f"set model.vocab_size: {corpus.largest + 1} or more"
+            f"the first that is too large is {found} at token {before + position:,}, from 0; set model.vocab_size: {corpus.largest + 1} or "
+            "more, or data.dtype, if a .bin file was read with the wrong type"
         )
 
 

@@ -16,6 +16,7 @@ from training.arithmetic import formats, quantize
 from training.arithmetic.linear import linear
 from training.device import Device
 from training.engines import transformer_engine
+from training.gemm_time import weights
 from training.rules import PROJECTIONS, DivergedError, LayerStatistics, StepStats
 from training.segments import Segment
 from training.spec import Fork, RunSpec
@@ -41,20 +42,21 @@ _MOST_STEPS = 64  # in a block
 _PLAIN, _WATCHED, _COMPARED = range(3)  # kinds of steps
 _JOINT_STEPS = 8  # in a block of several processes: their clocks differ, and they must start the same steps
 _MOST_TOKENS = 1 << 22  # in a block, unless a single step has more
-_ROUNDING, _BATCHES, _FORK = 1, 2, 3  # hashed with a seed, so that rounding, data order and forks draw from separate streams
+_BATCHES = 2  # hashed with a seed
+_OF_A_FORK = 1 << 31  # seeds are smaller
 
 
-def rounding_salt(seed: int, replicate: int) -> int:
-    """Returns the uint32 from which all stochastic rounding of a run is drawn: a hash of seed and replicate."""
-    return formats.integer_fold(_ROUNDING, seed, replicate)
+def rounding_words(seed: int, replicate: int) -> tuple[int, int]:
+    """Returns the two words (uint32) that name a run to stochastic rounding; no two runs share both."""
+    return seed, replicate
 
 
-def fork_salt(fork: Fork) -> int:
-    """Returns the rounding salt of a fork: that of its parent for draw 0, else one of its own."""
+def fork_words(fork: Fork) -> tuple[int, int]:
+    """Returns the words that name a fork to stochastic rounding: those of its parent for draw 0, else others."""
     parent = fork.parent
     if not fork.draw:
-        return rounding_salt(parent.seed, parent.replicate)
-    return formats.integer_fold(_FORK, parent.seed, parent.replicate, fork.step, fork.draw)
+        return rounding_words(parent.seed, parent.replicate)
+    return parent.seed | _OF_A_FORK, formats.integer_fold(parent.replicate, fork.step, fork.draw)
 
 
 def fork_state(fork: Fork, state: State) -> State:
@@ -92,7 +94,7 @@ class Run:
         self._models = {part.first_step: self._decoder(part, fast_bf16) for part in spec.segments}
         self._data_seed = formats.integer_fold(_BATCHES, spec.seed)
         self._fork = fork
-        self._salt = jnp.uint32(fork_salt(fork) if fork else rounding_salt(spec.seed, spec.replicate))
+        self._words = jnp.asarray(fork_words(fork) if fork else rounding_words(spec.seed, spec.replicate), jnp.uint32)
         self._settings = step.settings(spec.schedule)
         self._state = self._initial_state()
         self._held_out = None
@@ -105,7 +107,7 @@ class Run:
         parameters = jax.device_put(initial_parameters(spec.model, spec.seed, spec.replicate))
         length = next((model.delayed_scaling.history_length for model in self._models.values() if model.delayed), 0)
         scales = quantize.initial_scales(spec.model.n_layers, len(PROJECTIONS), length)
-        state = State(parameters, step.initial_state(parameters), scales)
+        state = State(parameters, step.initial_state(parameters, spec.schedule.optimizer), scales)
         return jax.device_put(state, self._sharing.everywhere) if spec.devices > 1 else state
 
     def _decoder(self, part: Segment, fast_bf16: bool) -> Decoder:
@@ -181,7 +183,7 @@ class Run:
         return self._start(first, count, self._tokens(first, count), self._kind(first))
 
     def _start(self, first: int, count: int, tokens: jax.Array, kind: int) -> BlockOutput:
-        inputs = Inputs(tokens, jnp.int32(first), jnp.int32(count), self._salt, self._settings)
+        inputs = Inputs(tokens, jnp.int32(first), jnp.int32(count), self._words, self._settings)
         model = self._model_at(first)
         output: BlockOutput
         self._state, output = step.block(model.watching(compared=kind == _COMPARED) if kind else model, self._sharing, self._state, inputs)
@@ -189,7 +191,7 @@ class Run:
 
     def inputs(self, first: int, count: int, capacity: int) -> Inputs:
         """The inputs of a block of `count` steps from step `first` in a program for `capacity` steps."""
-        return Inputs(self._tokens(first, count, capacity), jnp.int32(first), jnp.int32(count), self._salt, self._settings)
+        return Inputs(self._tokens(first, count, capacity), jnp.int32(first), jnp.int32(count), self._words, self._settings)
 
     def _tokens(self, first: int, count: int, capacity: int | None = None) -> jax.Array:
         """Returns a block's tokens on the device; cutting them on the host lets the corpus be larger than the device's memory."""
@@ -251,6 +253,7 @@ def _nested(statistics: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> La
 # `training.trainer.loop` computes the steps. With the same number of threads their bits are the same in every process.
 
 _BYTES_PER_PARAMETER = 16  # the weight, its gradient and two moments, in float32
+_BYTES_OF_A_MOMENT = 4  # Muon has one for the weights of linear layers
 _BYTES_PER_LOGIT = 8  # the logit and its gradient, in float32
 
 
@@ -293,7 +296,7 @@ def train(spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpo
         )
     if _least_bytes(spec) > machine.memory_bytes:
         raise _out_of_memory(spec, machine)
-    corpus = data.load(spec.data) if corpus is None else corpus
+    corpus = data.load(spec.data, spec.model.vocab_size) if corpus is None else corpus
     data.check_vocabulary(corpus, spec.model.vocab_size)
     checkpoints = Checkpoints(checkpointing, identity(spec, corpus)) if checkpointing is not None else None
     try:
@@ -315,8 +318,9 @@ def _least_bytes(spec: RunSpec) -> int:
     model, length = spec.model, spec.data.sequence_length
     tokens = spec.data.tokens_per_step // (spec.gradient_accumulation * spec.devices)
     # Bytes per token that a block keeps for its backward pass: bfloat16 activations and a row of attention weights for every head.
-    kept = 0 if spec.remat else 2 * (4 * model.d_model + 3 * model.d_ff) + 4 * model.n_heads * length
-    return _BYTES_PER_PARAMETER * model.parameters + (_BYTES_PER_LOGIT * model.vocab_size + kept * model.n_layers) * tokens
+    kept = 0 if spec.remat else 2 * (2 * (model.d_model + model.n_heads * model.head_size) + 3 * model.d_ff) + 4 * model.n_heads * length
+    spared = _BYTES_OF_A_MOMENT * model.n_layers * sum(weights(model).values()) if spec.schedule.optimizer == "muon" else 0
+    return _BYTES_PER_PARAMETER * model.parameters - spared + (_BYTES_PER_LOGIT * model.vocab_size + kept * model.n_layers) * tokens
 
 
 def _out_of_memory(spec: RunSpec, machine: Device) -> OutOfMemoryError:

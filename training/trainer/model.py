@@ -5,6 +5,7 @@ What it answers: what is the loss of these parameters on these tokens if each li
     x = embed[tokens]
     per block: x += out(attention(rope(query(n)), rope(key(n)), value(n)))     n = RMSNorm(x)
                x += down(silu(gate(n)) * up(n))
+    with qk_norm: query and key of each head = RMSNorm(query), RMSNorm(key), before rope
     loss = mean(lse - logit[target]) + z_loss * mean(lse^2),   logits = RMSNorm(x) E^T,  E = embed where tied, else unembed
 
 Recipes never change embedding, logits, norms, rotary positions, softmax and the two products inside attention: their products are
@@ -16,7 +17,8 @@ from its input instead of storing its activations. XLA's compiler for CPUs order
 Legend: B batch, T sequence, D d_model, H heads, J key-value heads, G = H / J heads per key-value head, E head size,
 F d_ff, V vocabulary, M = B T tokens.
 
-Source: Llama (arXiv 2302.13971, 2407.21783) for the shape; MaxText e591f30c for what stays in bfloat16.
+Source: Llama (arXiv 2302.13971, 2407.21783) for the shape, Qwen3 (arXiv 2505.09388) for QK-norm; MaxText e591f30c for what stays in
+bfloat16.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from training.arithmetic import formats, quantize
+from training.arithmetic.formats import Key
 from training.arithmetic.linear import Channel, linear
 from training.arithmetic.quantize import DelayedScaling
 from training.arithmetic.recipes import LinearRecipe, layer_recipe, linear_recipe
@@ -40,8 +43,10 @@ from training.segments import Segment, linear_sizes
 from training.spec import Model
 
 Parameters = dict[str, Any]
-Layer = Callable[[LinearRecipe, jax.Array, jax.Array, jax.Array, Channel], jax.Array]
+Layer = Callable[[LinearRecipe, jax.Array, jax.Array, Key, Channel], jax.Array]
 _EPSILON = 1e-5
+QK_NORMS = ("query_norm", "key_norm")
+"""The gains of QK-norm in a block's parameters, one number for each place in a head."""
 
 
 @frozen
@@ -112,7 +117,7 @@ def decoder(shape: Model, segment: Segment, *, fast_bf16: bool, remat: bool = Fa
 
 def linear_shapes(shape: Model) -> dict[str, tuple[int, int]]:
     """(inputs, outputs) of the linear layers of one block."""
-    sizes = linear_sizes(shape.d_model, shape.n_kv_heads * shape.head_dim, shape.d_ff)
+    sizes = linear_sizes(shape.d_model, shape.d_ff, shape.head_size, (shape.n_heads, shape.n_kv_heads))
     return {name: (inputs.value, outputs.value) for name, (inputs, outputs) in sizes.items()}
 
 
@@ -135,6 +140,8 @@ def initial_parameters(shape: Model, seed: int, replicate: int) -> Parameters:
     blocks: list[Parameters] = []
     for index in range(shape.n_layers):
         block: Parameters = {"attention_norm": np.ones(shape.d_model, np.float32), "mlp_norm": np.ones(shape.d_model, np.float32)}
+        if shape.qk_norm:
+            block |= {name: np.ones(shape.head_size, np.float32) for name in QK_NORMS}
         for name, size in linear_shapes(shape).items():
             narrower = np.sqrt(2 * shape.n_layers) if name in ("out", "down") else 1.0
             block[name] = normal(f"{index}/{name}", size, float(1 / (np.sqrt(size[0]) * narrower)))
@@ -158,14 +165,14 @@ def nudged(parameters: Parameters, key: tuple[int, ...]) -> Parameters:
 
 
 def loss_and_lm_loss(
-    model: Decoder, parameters: Parameters, tokens_BT: jax.Array, seed: jax.Array, channels: Channel, z_loss: jax.Array
+    model: Decoder, parameters: Parameters, tokens_BT: jax.Array, key: Key, channels: Channel, z_loss: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Returns mean loss and mean cross entropy, in nats per token, for predicting tokens 1..T from tokens 0..T-1.
 
-    tokens_BT: int32 (batch, sequence + 1). seed: uint32 scalar for stochastic rounding. channels: of all linear layers,
+    tokens_BT: int32 (batch, sequence + 1). key: of this pass (stochastic rounding). channels: of all linear layers,
     (blocks, projections, ...); their gradient contains what the layers measured.
     """
-    logits_MV = _logits(model, parameters, tokens_BT[:, :-1], seed, channels)
+    logits_MV = _logits(model, parameters, tokens_BT[:, :-1], key, channels)
     lse_M = jax.nn.logsumexp(logits_MV, axis=-1)
     target_M = tokens_BT[:, 1:].reshape(-1)
     picked_M = jnp.take_along_axis(logits_MV, target_M[:, None], axis=-1)[:, 0]
@@ -173,14 +180,14 @@ def loss_and_lm_loss(
     return lm_loss + z_loss * jnp.mean(jnp.square(lse_M)), lm_loss
 
 
-def _logits(model: Decoder, parameters: Parameters, tokens_BT: jax.Array, seed: jax.Array, channels: Channel) -> jax.Array:
+def _logits(model: Decoder, parameters: Parameters, tokens_BT: jax.Array, key: Key, channels: Channel) -> jax.Array:
     batch, length = tokens_BT.shape
     angles = _rotary_angles(model.shape, length)
     x_MD = parameters["embed"][tokens_BT.reshape(-1)]
     for index, weights in enumerate(parameters["blocks"]):
         block = partial(_block, model, index, angles, batch)
         run = jax.checkpoint(block) if model.remat else block
-        x_MD = run(weights, x_MD, formats.fold(seed, index), channels)
+        x_MD = run(weights, x_MD, key.numbered(index, model.shape.n_layers), channels)
     n_MD = _rms_norm(x_MD, parameters["final_norm"], model.dtype)
     embedding = parameters["embed" if model.shape.tied_embeddings else "unembed"]
     return matmul(model.products, n_MD, _narrow(embedding, model.dtype).T)
@@ -193,25 +200,28 @@ def _block(
     batch: int,
     weights: Parameters,
     x_MD: jax.Array,
-    seed: jax.Array,
+    key: Key,
     channels: Channel,
 ) -> jax.Array:
     """Returns the residual stream after one block: its input plus the outputs of attention and MLP."""
-    layer = partial(_projection, model, index, weights, seed, channels)
+    layer = partial(_projection, model, index, weights, key, channels)
     n_MD = _rms_norm(x_MD, weights["attention_norm"], model.dtype)
-    mixed = _attention(model, layer("query", n_MD), layer("key", n_MD), layer("value", n_MD), angles, batch)
+    query, key_MJE, value = (layer(name, n_MD) for name in ("query", "key", "value"))
+    if model.shape.qk_norm:
+        query, key_MJE = (_norm_of_heads(x, weights[name], model.dtype) for x, name in zip((query, key_MJE), QK_NORMS, strict=True))
+    mixed = _attention(model, query, key_MJE, value, angles, batch)
     x_MD = x_MD + layer("out", mixed).astype(jnp.float32)
     n_MD = _rms_norm(x_MD, weights["mlp_norm"], model.dtype)
     return x_MD + layer("down", _swiglu(layer("gate", n_MD), layer("up", n_MD))).astype(jnp.float32)
 
 
-def _projection(model: Decoder, index: int, block: Parameters, seed: jax.Array, channels: Channel, name: str, x: jax.Array) -> jax.Array:
+def _projection(model: Decoder, index: int, block: Parameters, key: Key, channels: Channel, name: str, x: jax.Array) -> jax.Array:
     number = PROJECTIONS.index(name)
     channel = jax.tree.map(lambda part: part[index, number], channels)
     w = _narrow(block[name], model.dtype)
     recipe = model.recipe_of(index, name)
     layer = model.layer if recipe.quantized else linear
-    return layer(recipe, x, w, formats.fold(seed, number), channel)
+    return layer(recipe, x, w, key.numbered(number, len(PROJECTIONS)), channel)
 
 
 def _narrow(x: jax.Array, dtype: Any) -> jax.Array:
@@ -224,13 +234,18 @@ def _rms_norm(x_MD: jax.Array, gain_D: jax.Array, dtype: Any) -> jax.Array:
     return _narrow(x_MD * scale * gain_D[None, :], dtype)
 
 
+def _norm_of_heads(x: jax.Array, gain_E: jax.Array, dtype: Any) -> jax.Array:
+    """Queries or keys (M, heads E), each head normalized by itself."""
+    return _rms_norm(x.astype(jnp.float32).reshape(-1, gain_E.shape[0]), gain_E, dtype).reshape(x.shape)
+
+
 def _swiglu(gate: jax.Array, up: jax.Array) -> jax.Array:
     return _narrow(jax.nn.silu(gate.astype(jnp.float32)) * up.astype(jnp.float32), gate.dtype)
 
 
 def _rotary_angles(shape: Model, length: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """Cosine and sine, (T, 1, E / 2) each, of position times frequency theta^(-2 i / E)."""
-    half = shape.head_dim // 2
+    half = shape.head_size // 2
     angle = np.arange(length)[:, None] * shape.rope_theta ** (-np.arange(half) / half)
     return np.cos(angle).astype(np.float32)[:, None], np.sin(angle).astype(np.float32)[:, None]
 
@@ -245,7 +260,7 @@ def _rotate(x_BTHE: jax.Array, angles: tuple[Any, Any]) -> jax.Array:
 def _attention(model: Decoder, query: jax.Array, key: jax.Array, value: jax.Array, angles: tuple[Any, Any], batch: int) -> jax.Array:
     """Causal grouped-query attention, (M, H E) to (M, H E). The G query heads of a key-value head are stacked as rows of one product."""
     shape = model.shape
-    heads, groups, size = shape.n_heads, shape.n_kv_heads, shape.head_dim
+    heads, groups, size = shape.n_heads, shape.n_kv_heads, shape.head_size
     length = query.shape[0] // batch
     q = _rotate(query.reshape(batch, length, heads, size), angles) / np.float32(np.sqrt(size))
     k = _rotate(key.reshape(batch, length, groups, size), angles)

@@ -1,4 +1,4 @@
-"""The compiled program: a block of AdamW steps with warm-up and cosine decay, and the loss on held-out tokens."""
+"""The compiled program: a block of steps of AdamW or Muon with their schedule, and the loss on held-out tokens."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,10 +13,10 @@ from jax.sharding import PartitionSpec as P
 from training.arithmetic import formats, quantize
 from training.arithmetic.linear import Channel, gradient_norms, quiet_channel, quiet_statistics
 from training.rules import PROJECTIONS
-from training.spec import Schedule
+from training.spec import Optimizer, Schedule
 from training.trainer.model import Decoder, loss_and_lm_loss
 
-# AdamW with warm-up and cosine decay; its settings are run-time arguments.
+# AdamW or Muon, with warm-up and then cosine decay or a stable phase; the settings are run-time arguments.
 #
 # What it answers: how do gradients change the parameters at step t?
 #
@@ -24,10 +24,22 @@ from training.trainer.model import Decoder, loss_and_lm_loss
 #     g      = gradient * min(1, clip / |gradient|)
 #     w     -= lr * (adam(g; beta1, beta2, 1e-8) + decay * w)      decay for matrices only, not for norms
 #
+# With `decay_steps` d the cosine gives way to warm-up, stable, decay:  1 - (1 - f) max(0, (t - (steps - d)) / d).
+#
+# Muon takes, for the weights of linear layers, another direction than adam's:
+#
+#     m = 0.95 m + 0.05 g,   n = 0.95 m' + 0.05 g'     (bias-corrected: Nesterov's momentum)
+#     direction = 0.2 sqrt(max(inputs, outputs)) N(n),  N: five Newton-Schulz steps towards U V^T of n = U S V^T
+#
+# Its root mean square is then near that of AdamW's, so that one learning rate serves both (Moonlight, arXiv 2502.16982). Embeddings and
+# norms stay with AdamW. N is computed in float32 products of the device (on a GPU in TF32, XLA's default).
+#
 # The settings are arguments of the compiled step, not constants in it, so that all runs of one recipe and shape share one compiled
-# program. Source: Loshchilov and Hutter, arXiv 1711.05101; the algebra is optax's.
+# program; only the optimizer is compiled in, and the state says which it is. Source: Loshchilov and Hutter, arXiv 1711.05101; K. Jordan,
+# https://kellerjordan.github.io/posts/muon; Haegele et al., arXiv 2405.18392, for the schedule; the algebra is optax's.
 
 _TINY = float(np.finfo(np.float32).tiny)
+_MUON_MOMENTUM, _MUON_RMS = 0.95, 0.2
 
 
 class Settings(NamedTuple):
@@ -42,6 +54,7 @@ class Settings(NamedTuple):
     weight_decay: np.float32
     clip_norm: np.float32
     z_loss: np.float32
+    decay_steps: np.float32
 
 
 class Update(NamedTuple):
@@ -67,22 +80,42 @@ def learning_rate(settings: Settings, step: jax.Array) -> jax.Array:
     warm = jnp.minimum(1.0, (t + 1) / jnp.maximum(settings.warmup_steps, 1.0))
     progress = jnp.clip((t - settings.warmup_steps) / jnp.maximum(settings.steps - settings.warmup_steps, 1.0), 0.0, 1.0)
     cosine = settings.final_fraction + (1 - settings.final_fraction) * 0.5 * (1 + jnp.cos(np.float32(np.pi) * progress))
-    return settings.learning_rate * warm * cosine
+    fallen = jnp.clip((t - (settings.steps - settings.decay_steps)) / jnp.maximum(settings.decay_steps, 1.0), 0.0, 1.0)
+    line = 1 - (1 - settings.final_fraction) * fallen
+    return settings.learning_rate * warm * jnp.where(settings.decay_steps > 0, line, cosine)
 
 
-def initial_state(parameters: Any) -> Any:
-    """Returns Adam's two moments and its counter at step 0, for a tree of parameters."""
-    return optax.scale_by_adam().init(parameters)
+def initial_state(parameters: Any, optimizer: Optimizer = "adamw") -> Any:
+    """Returns the optimizer's moments and counters at step 0, for a tree of parameters."""
+    adam = optax.scale_by_adam()
+    return (adam if optimizer == "adamw" else _muon(adam)).init(parameters)
+
+
+def _muon(adam: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Muon's direction for the weights of linear layers, `adam`'s for everything else."""
+
+    def matrices(tree: Any) -> Any:
+        return jax.tree.map(lambda _: optax.contrib.MuonDimensionNumbers(), tree)
+
+    def labels(tree: Any) -> Any:
+        return jax.tree_util.tree_map_with_path(lambda path, _: "muon" if path[-1].key in PROJECTIONS else "adam", tree)
+
+    muon = optax.chain(
+        optax.contrib.scale_by_muon(beta=_MUON_MOMENTUM, weight_dimension_numbers=matrices),
+        optax.stateless_with_tree_map(lambda d, _: d * np.float32(_MUON_RMS * max(d.shape) ** 0.5)),
+    )
+    return optax.partition({"muon": muon, "adam": adam}, labels)
 
 
 def apply(settings: Settings, parameters: Any, state: Any, gradient: Any, step: jax.Array) -> Update:
-    """One AdamW step; all trees have the shape of `parameters`."""
+    """One step of the optimizer that `state` belongs to; all trees have the shape of `parameters`."""
     grad_norm = optax.tree.norm(gradient)
     shrink = jnp.minimum(1.0, settings.clip_norm / jnp.maximum(grad_norm, _TINY))
     clipped = jax.tree.map(lambda g: g * shrink, gradient)
     adam = optax.scale_by_adam(b1=settings.beta1, b2=settings.beta2, eps=1e-8)
+    optimizer = adam if isinstance(state, optax.ScaleByAdamState) else _muon(adam)
     with jax.numpy_dtype_promotion("standard"):  # optax raises float32 to an int32 count
-        direction, state = adam.update(clipped, state, parameters)
+        direction, state = optimizer.update(clipped, state, parameters)
     rate = learning_rate(settings, step)
 
     def change(d: jax.Array, w: jax.Array) -> jax.Array:
@@ -98,9 +131,9 @@ def apply(settings: Settings, parameters: Any, state: Any, gradient: Any, step: 
 # What it answers: what is the state after these steps, and what does each step report?
 #
 #     per step:  gradient = mean over the pieces of the batch, and over the devices that share it
-#                state    = AdamW(state, gradient);   scales = those of delayed scaling after the largest amax of all pieces
+#                state    = optimizer(state, gradient);   scales = those of delayed scaling after the largest amax of all pieces
 #
-# Everything that differs between the runs of one recipe and shape (seed, salt, schedule, tokens, number of steps in a block) is an
+# Everything that differs between the runs of one recipe and shape (words of the run, schedule, tokens, number of steps in a block) is an
 # argument, so they share one compilation, and JAX's persistent cache saves it for the next process. The length of a block does not affect
 # any bit; the numbers of pieces, devices and threads do.
 #
@@ -124,14 +157,14 @@ class State(NamedTuple):
 class Inputs(NamedTuple):
     """The arguments of a block in addition to the state.
 
-    tokens: int32 (capacity, batch, sequence + 1), of which the first `steps` are used; first: the block's first step; salt: the number
-    from which stochastic rounding is drawn. The scalars are uint32 (salt) and int32.
+    tokens: int32 (capacity, batch, sequence + 1), of which the first `steps` are used; first: the block's first step; run: the
+    two words (2,) that name the run to stochastic rounding. They are uint32, the scalars int32.
     """
 
     tokens: jax.Array
     first: jax.Array
     steps: jax.Array
-    salt: jax.Array
+    run: jax.Array
     settings: Settings
 
 
@@ -183,8 +216,8 @@ def block(model: Decoder, sharing: Sharing, state: State, inputs: Inputs) -> tup
     def step(offset: jax.Array, carry: tuple[State, BlockOutput]) -> tuple[State, BlockOutput]:
         state, output = carry
         number = inputs.first + offset
-        seed, z_loss = formats.fold(inputs.salt, number), jnp.asarray(inputs.settings.z_loss)
-        gradients = _gradient(model, sharing, state, inputs.tokens[offset], seed, z_loss)
+        key, z_loss = formats.Key(inputs.run, number.astype(jnp.uint32)), jnp.asarray(inputs.settings.z_loss)
+        gradients = _gradient(model, sharing, state, inputs.tokens[offset], key, z_loss)
         update = apply(inputs.settings, state.parameters, state.moments, gradients.gradient, number)
         norms = (update.learning_rate, update.grad_norm, update.clipped_grad_norm, update.param_norm, update.update_norm)
         row = jnp.stack([gradients.loss, gradients.lm_loss, *norms, jnp.sum(gradients.report[..., 3])])
@@ -207,14 +240,14 @@ def _layer_grad_norms(gradient: Any) -> jax.Array:
     return jnp.stack([jnp.stack([gradient_norms(block[name]) for name in PROJECTIONS]) for block in gradient["blocks"]])
 
 
-def _gradient(model: Decoder, sharing: Sharing, state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Gradients:
+def _gradient(model: Decoder, sharing: Sharing, state: State, tokens_BT: jax.Array, key: formats.Key, z_loss: jax.Array) -> _Gradients:
     """Returns means over a whole batch, the largest amaxes, and the statistics of the first piece on the first device."""
     if sharing.devices == 1:
-        return _of_pieces(model, sharing.pieces, state, tokens_BT, seed, z_loss)
+        return _of_pieces(model, sharing.pieces, state, tokens_BT, key, z_loss)
 
-    def on_one(state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Gradients:
+    def on_one(state: State, tokens_BT: jax.Array, key: formats.Key, z_loss: jax.Array) -> _Gradients:
         place = jax.lax.axis_index(_AXIS)
-        gradients = _of_pieces(model, sharing.pieces, state, tokens_BT, formats.fold(seed, place), z_loss)
+        gradients = _of_pieces(model, sharing.pieces, state, tokens_BT, key.numbered(place, sharing.devices), z_loss)
         loss, lm_loss, gradient = _mean((gradients.loss, gradients.lm_loss, gradients.gradient))
         amax, nonfinite = _largest(gradients.report[..., :3]), _sum(gradients.report[..., 3:])
         of_first = _sum(jnp.where(place == 0, gradients.statistics, jnp.float32(0)))
@@ -222,25 +255,25 @@ def _gradient(model: Decoder, sharing: Sharing, state: State, tokens_BT: jax.Arr
 
     specs = (_WHOLE, _SPLIT, _WHOLE, _WHOLE)
     shared = jax.shard_map(on_one, mesh=sharing.mesh, in_specs=specs, out_specs=_WHOLE, check_vma=False)
-    result: _Gradients = shared(state, tokens_BT, seed, z_loss)
+    result: _Gradients = shared(state, tokens_BT, key, z_loss)
     return result
 
 
-def _of_pieces(model: Decoder, pieces: int, state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Gradients:
+def _of_pieces(model: Decoder, pieces: int, state: State, tokens_BT: jax.Array, key: formats.Key, z_loss: jax.Array) -> _Gradients:
     """Returns means over a device's pieces, computed one after another."""
     if pieces == 1:
-        return _of_piece(model, state, tokens_BT, seed, z_loss)
+        return _of_piece(model, state, tokens_BT, key, z_loss)
 
     def add(total: _Gradients, piece: tuple[jax.Array, jax.Array]) -> tuple[_Gradients, None]:
         number, tokens_BT = piece
-        gradients = _of_piece(model, state, tokens_BT, formats.fold(seed, number), z_loss)
+        gradients = _of_piece(model, state, tokens_BT, key.numbered(number, pieces), z_loss)
         summed = jax.tree.map(jnp.add, total, gradients)
         amax = jnp.maximum(total.report[..., :3], gradients.report[..., :3])
         statistics = jnp.where(number == 0, gradients.statistics, total.statistics)
         return summed._replace(report=jnp.concatenate([amax, summed.report[..., 3:]], axis=-1), statistics=statistics), None
 
     tokens = tokens_BT.reshape(pieces, -1, tokens_BT.shape[1])
-    shapes = jax.eval_shape(partial(_of_piece, model), state, tokens[0], seed, z_loss)
+    shapes = jax.eval_shape(partial(_of_piece, model), state, tokens[0], key, z_loss)
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     total, _ = jax.lax.scan(add, zeros, (jnp.arange(pieces), tokens))
     share = jnp.float32(1 / pieces)
@@ -249,10 +282,10 @@ def _of_pieces(model: Decoder, pieces: int, state: State, tokens_BT: jax.Array, 
     return result
 
 
-def _of_piece(model: Decoder, state: State, tokens_BT: jax.Array, seed: jax.Array, z_loss: jax.Array) -> _Gradients:
+def _of_piece(model: Decoder, state: State, tokens_BT: jax.Array, key: formats.Key, z_loss: jax.Array) -> _Gradients:
     channels = _channels(state)
     value_and_grad = jax.value_and_grad(loss_and_lm_loss, argnums=(1, 4), has_aux=True)
-    (loss, lm_loss), (gradient, channel_gradients) = value_and_grad(model, state.parameters, tokens_BT, seed, channels, z_loss)
+    (loss, lm_loss), (gradient, channel_gradients) = value_and_grad(model, state.parameters, tokens_BT, key, channels, z_loss)
     return _Gradients(loss, lm_loss, gradient, channel_gradients.report, channel_gradients.statistics)
 
 
@@ -267,6 +300,6 @@ def validation_loss(model: Decoder, state: State, batches: jax.Array) -> jax.Arr
     channels = _channels(state)
 
     def one(tokens: jax.Array) -> jax.Array:
-        return loss_and_lm_loss(model, state.parameters, tokens, jnp.uint32(0), channels, jnp.float32(0))[1]
+        return loss_and_lm_loss(model, state.parameters, tokens, formats.key(), channels, jnp.float32(0))[1]
 
     return jnp.mean(jax.lax.map(one, batches))

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from training.arithmetic import formats
 from training.arithmetic.formats import E2M1, E4M3, values
 from training.arithmetic.linear import (
     COLUMNS,
@@ -98,7 +99,7 @@ def test_a_layer_says_its_statistics_when_watched_and_zeros_when_not():
     @partial(jax.jit, static_argnums=0)
     def layer(watched):
         watching = replace(recipe, watched=watched)
-        y, pull = jax.vjp(lambda x, w, c: linear(watching, x, w, jnp.uint32(1), c), x, w, quiet_channel())
+        y, pull = jax.vjp(lambda x, w, c: linear(watching, x, w, formats.key(1), c), x, w, quiet_channel())
         dx, dw, channel = pull(g)
         return (y, dx, dw), channel.statistics
 
@@ -118,7 +119,7 @@ def test_a_layer_says_its_statistics_when_watched_and_zeros_when_not():
 def test_the_statistics_of_a_layer_that_is_not_quantized_are_no_numbers():
     recipe = linear_recipe("bf16", fast_bf16=True)
     x = jnp.ones((16, 16), jnp.bfloat16)
-    statistics = jax.vjp(lambda c: linear(recipe, x, x, jnp.uint32(0), c), quiet_channel())[1](x)[0].statistics
+    statistics = jax.vjp(lambda c: linear(recipe, x, x, formats.key(0), c), quiet_channel())[1](x)[0].statistics
     assert statistics.shape == (len(COLUMNS),)
     assert np.all(np.isnan(np.asarray(statistics)))
 
@@ -175,7 +176,7 @@ def test_a_compared_layer_says_how_far_its_gradient_is_off_and_computes_the_same
     @partial(jax.jit, static_argnums=0)
     def layer(compared):
         comparing = replace(recipe, watched=compared, compared=compared)
-        y, pull = jax.vjp(lambda x, w, c: linear(comparing, x, w, jnp.uint32(1), c), x, w, quiet_channel())
+        y, pull = jax.vjp(lambda x, w, c: linear(comparing, x, w, formats.key(1), c), x, w, quiet_channel())
         dx, dw, channel = pull(g)
         return (y, dx, dw), channel.statistics
 

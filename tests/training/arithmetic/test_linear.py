@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from training.arithmetic import formats
 from training.arithmetic.linear import linear, quiet_channel, transposed
 from training.arithmetic.quantize import rotate, to_bfloat16
 from training.arithmetic.recipes import layer_recipe, linear_recipe
@@ -19,15 +20,15 @@ X, W, G = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) fo
 
 
 @partial(jax.jit, static_argnums=0)
-def compiled(recipe, x, w, g, seed):
-    y, pull = jax.vjp(lambda x, w, channel: linear(recipe, x, w, seed, channel), x, w, quiet_channel())
+def compiled(recipe, x, w, g, key):
+    y, pull = jax.vjp(lambda x, w, channel: linear(recipe, x, w, key, channel), x, w, quiet_channel())
     dx, dw, channel = pull(g)
     return y, dx, dw, channel.report
 
 
 def run(recipe, x=X, w=W, g=G, seed=0):
     """y, dx, dw and the count of non-finite values, from arrays that are rounded to the recipe's type first."""
-    return compiled(recipe, *(jnp.asarray(part).astype(recipe.activations) for part in (x, w, g)), jnp.uint32(seed))
+    return compiled(recipe, *(jnp.asarray(part).astype(recipe.activations) for part in (x, w, g)), formats.key(seed))
 
 
 def as_float64(x):
@@ -106,7 +107,7 @@ def test_gradient_rounding_follows_the_seed_and_the_forward_pass_does_not():
 def test_dgrad_and_wgrad_are_rounded_by_different_numbers():
     recipe = linear_recipe("nvfp4_no_rht", fast_bf16=True)
     g = np.full((16, 16), 1.0, np.float32)
-    g[0, 0] = 1.9  # rounds up or down at random, in dgrad's copy and in wgrad's
+    g[0, 0] = g[1, 1] = 1.9  # so that 1 beside them, along the row and along the column, rounds up at random in either copy
     eye = np.eye(16, dtype=np.float32)
     rounds_up = []
     for seed in range(64):
@@ -175,7 +176,7 @@ def test_the_layer_is_the_same_under_scan_and_vmap():
 
     def layer(_, each):
         x, w, g = each
-        y, pull = jax.vjp(lambda x, w: linear(recipe, x, w, jnp.uint32(7), quiet_channel()), x, w)
+        y, pull = jax.vjp(lambda x, w: linear(recipe, x, w, formats.key(7), quiet_channel()), x, w)
         return 0, (y, *pull(g))
 
     twice = tuple(jnp.stack([part[::-1], part]) for part in (x, w, g))

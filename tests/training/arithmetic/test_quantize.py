@@ -114,9 +114,9 @@ narrow = jax.jit(to_bfloat16, static_argnums=(1, 2))
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def everything(x_MK, axis, quantizer, seed=None):
-    ours = quantize(x_MK, axis, quantizer, seed)
-    return ours, dequantize(ours, axis, quantizer), *to_bfloat16(x_MK, axis, quantizer, seed)[:2]
+def everything(x_MK, axis, quantizer, key=None):
+    ours = quantize(x_MK, axis, quantizer, key)
+    return ours, dequantize(ours, axis, quantizer), *to_bfloat16(x_MK, axis, quantizer, key)[:2]
 
 
 def assert_equals_twin(x: np.ndarray, axis: int, quantizer: Quantizer, dtype=jnp.float32) -> None:
@@ -246,9 +246,9 @@ def test_rotated_copies_equal_the_slow_twin(quantizer, shape, axis, seed, expone
 @pytest.mark.parametrize("quantizer", [NVFP4, MXFP8, FP8_E5M2], ids=["nvfp4", "mxfp8", "fp8_e5m2"])
 def test_stochastic_codes_equal_the_slow_twin(quantizer):
     x = bfloat16_values((32, 64), 8, -2, 3)
-    uniform = np.asarray(formats.centred_uniform(jnp.uint32(5), x.shape))
+    uniform = np.asarray(formats.centred_uniform(formats.key(5), x.shape))
     codes, scales, _ = twin(x, 1, quantizer, uniform)
-    ours = everything(jnp.asarray(x), 1, replace(quantizer, stochastic=True), jnp.uint32(5))[0]
+    ours = everything(jnp.asarray(x), 1, replace(quantizer, stochastic=True), formats.key(5))[0]
     np.testing.assert_array_equal(np.asarray(ours.scales), scales)
     np.testing.assert_array_equal(values(quantizer.format)[np.asarray(ours.codes)], values(quantizer.format)[codes])
     assert np.any(codes != twin(x, 1, quantizer)[0])
@@ -264,11 +264,11 @@ ROTATED_SR = replace(NVFP4, rotated=True, stochastic=True)
 )
 def test_jit_scan_and_vmap_equal_eager(quantizer, axis):
     x = jnp.asarray(np.stack([bfloat16_values((32, 64), seed, -3, 6) for seed in range(3)]), jnp.bfloat16)
-    seed = jnp.uint32(3)
+    key = formats.key(3)
 
     def both(x_MK):
-        ours = quantize(x_MK, axis, quantizer, seed)
-        value, factor, _ = to_bfloat16(x_MK, axis, quantizer, seed)
+        ours = quantize(x_MK, axis, quantizer, key)
+        value, factor, _ = to_bfloat16(x_MK, axis, quantizer, key)
         return (*ours, value.astype(jnp.float32), factor)
 
     jitted = jax.jit(both)
@@ -308,12 +308,12 @@ def test_two_dimensional_scales_are_the_same_under_transpose():
 def test_stochastic_rounding_is_unbiased_reproducible_and_leaves_scales_alone():
     x = jnp.asarray(bfloat16_values((32, 64), 6, 0, 1))
     rounding = replace(NVFP4, stochastic=True)
-    draw = jax.jit(lambda seed: dequantize(quantize(x, 1, rounding, seed), 1, rounding))
-    draws = np.stack([np.asarray(draw(jnp.uint32(seed))) for seed in range(400)])
-    np.testing.assert_array_equal(draws[0], np.asarray(draw(jnp.uint32(0))))
+    draw = jax.jit(lambda key: dequantize(quantize(x, 1, rounding, key), 1, rounding))
+    draws = np.stack([np.asarray(draw(formats.key(seed))) for seed in range(400)])
+    np.testing.assert_array_equal(draws[0], np.asarray(draw(formats.key(0))))
     assert np.any(draws[0] != draws[1])
     codes = jax.jit(quantize, static_argnums=(1, 2))
-    nearest, random = codes(x, 1, NVFP4), codes(x, 1, rounding, jnp.uint32(1))
+    nearest, random = codes(x, 1, NVFP4), codes(x, 1, rounding, formats.key(1))
     top = 6 * np.repeat(values(E4M3)[np.asarray(nearest.scales)], 16, axis=1) * float(nearest.scale_inv)
     reachable = np.abs(np.asarray(x)) <= top  # beyond it the E4M3 scale was rounded down, and the value saturates
     step = top / 6 * np.where(np.abs(x) < top / 3, 0.5, np.where(np.abs(x) < top / 1.5, 1, 2))
@@ -323,8 +323,8 @@ def test_stochastic_rounding_is_unbiased_reproducible_and_leaves_scales_alone():
     np.testing.assert_array_equal(np.asarray(nearest.scales), np.asarray(random.scales))
 
 
-def test_stochastic_rounding_without_a_seed_is_refused():
-    with pytest.raises(ValueError, match="seed is None"):
+def test_stochastic_rounding_without_a_key_is_refused():
+    with pytest.raises(ValueError, match="key is None"):
         quantize(jnp.zeros((16, 16)), 1, replace(NVFP4, stochastic=True))
 
 
@@ -401,10 +401,10 @@ def test_a_row_scaled_factor_multiplies_its_row_or_in_wgrad_its_column():
 def test_eight_random_bits_cut_as_transformer_engines_software_rounder_does(quantizer):
     x = bfloat16_values((64, 64), 11, 0, 4)
     few = replace(quantizer, stochastic=True, sr_bits=8)
-    seed = jnp.uint32(5)
-    codes = np.asarray(everything(jnp.asarray(x), 1, few, seed)[0].codes)
+    key = formats.key(5)
+    codes = np.asarray(everything(jnp.asarray(x), 1, few, key)[0].codes)
     _, scales, _ = twin(x, 1, quantizer)
-    draws = np.asarray(formats.byte_uniform(seed, (64, 64)))
+    draws = np.asarray(formats.byte_uniform(key, (64, 64)))
     assert {float(draw) for draw in draws.ravel() * 256} <= set(range(256))
     fmt = quantizer.format
     for i, j in np.ndindex(*scales.shape):
@@ -427,9 +427,9 @@ def _scaled_block(block: np.ndarray, amax: np.floating, quantizer: Quantizer) ->
 
 def test_eight_bits_are_biased_towards_zero_by_a_512th_of_a_step_and_sixteen_are_not():
     x = jnp.asarray(np.random.default_rng(4).uniform(2.0, 4.0, (512, 512)).astype(F32))  # the grid there has step 1
-    seed = jnp.uint32(3)
-    few = stochastic_floor(x, E2M1, formats.byte_uniform(seed, x.shape)) - x
-    many = stochastic(x, E2M1, formats.centred_uniform(seed, x.shape)) - x
+    key = formats.key(3)
+    few = stochastic_floor(x, E2M1, formats.byte_uniform(key, x.shape)) - x
+    many = stochastic(x, E2M1, formats.centred_uniform(key, x.shape)) - x
     deviation = 0.5 / 512  # of the mean of 512 x 512 errors of at most half a step
     assert abs(float(jnp.mean(few)) + 1 / 512) < 3 * deviation / 1.2
     assert abs(float(jnp.mean(many))) < 3 * deviation / 1.2

@@ -141,3 +141,21 @@ def test_an_option_outside_the_list_is_refused():
 def test_a_job_on_processors_waits_for_a_worker_with_processors(job):
     assert capability(job())[0] == "cpu"
     assert capability(job(maxtext=MaxTextOptions()))[0] == "sm90"
+
+
+@pytest.mark.parametrize("steps", [10, 85, 999, 10_007])
+def test_a_stable_phase_survives_the_way_through_fractions(spec, steps):
+    assert "lr_schedule_type" not in maxtext_process.settings(spec)
+    for warmup, decay in ((0, 1), (1, steps - 2), (steps // 3, steps // 5), (steps // 2, steps - steps // 2 - 1)):
+        plan = maxtext_process.settings(replace(spec, schedule=Schedule(steps=steps, warmup_steps=warmup, decay_steps=decay)))
+        assert plan["lr_schedule_type"] == "wsd"
+        assert int(steps * plan["warmup_steps_fraction"]) == warmup
+        assert int(steps * plan["wsd_decay_steps_fraction"]) == decay
+        assert plan["warmup_steps_fraction"] + plan["wsd_decay_steps_fraction"] <= 1
+
+
+def test_muon_is_maxtexts_with_the_scale_of_ours(spec):
+    plan = maxtext_process.settings(replace(spec, schedule=Schedule(optimizer="muon", weight_decay=0.3)))
+    assert (plan["opt_type"], plan["muon_consistent_rms"], plan["muon_weight_decay"]) == ("muon", 0.2, 0.3)
+    assert maxtext_process.settings(spec)["opt_type"] == "adamw"
+    assert not any(name.startswith("muon") for name in maxtext_process.settings(spec))

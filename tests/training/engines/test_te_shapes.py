@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from training.arithmetic import formats
 from training.arithmetic.linear import quiet_channel
 from training.arithmetic.recipes import linear_recipe
 from training.engines import transformer_engine
@@ -55,7 +56,7 @@ def test_the_same_sizes_of_a_layer_are_taken(name, switches, kernels):
         return
 
     def layer(x, w, g):
-        y, pull = jax.vjp(lambda x, w: transformer_engine.linear(recipe, x, w, jnp.uint32(0), quiet_channel()), x, w)
+        y, pull = jax.vjp(lambda x, w: transformer_engine.linear(recipe, x, w, formats.key(0), quiet_channel()), x, w)
         return y, *pull(g)
 
     results = {
@@ -76,7 +77,7 @@ def test_the_same_sizes_are_taken_where_tensors_are_not_flattened(name, kernels)
     recipe = linear_recipe(name, fast_bf16=True)
 
     def layer(x, w, contracted):
-        quantizers = transformer_engine._quantizers(recipe, jnp.uint32(0), jnp.ones(3))
+        quantizers = transformer_engine._quantizers(recipe, formats.key(0), jnp.ones(3))
         y, pull = jax.vjp(lambda x, w: jax_modules().dense.dense(x, w, contracting_dims=contracted, quantizer_set=quantizers), x, w)
         return y, *pull(jnp.zeros(y.shape, y.dtype))
 

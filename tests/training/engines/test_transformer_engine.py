@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from training.arithmetic import formats
 from training.arithmetic import linear as emulated
 from training.arithmetic.linear import quiet_channel
 from training.arithmetic.recipes import linear_recipe
@@ -27,15 +28,15 @@ NO_SR = Switches(stochastic_rounding=False)
 
 # Compiled in a hurry: it runs once.
 @partial(jax.jit, static_argnums=(0, 1), compiler_options={"xla_backend_optimization_level": 0})
-def products(linear, recipe, x, w, g, seed, channel):
-    y, pull = jax.vjp(lambda x, w, channel: linear(recipe, x, w, seed, channel), x, w, channel)
+def products(linear, recipe, x, w, g, key, channel):
+    y, pull = jax.vjp(lambda x, w, channel: linear(recipe, x, w, key, channel), x, w, channel)
     return (y, *pull(g))
 
 
 def layer(linear, recipe, seed=7, scale=(1.0, 1.0, 1.0), g=G):
     """y, dx, dw as float64 and the report of one linear layer."""
     channel = quiet_channel()._replace(scale=jnp.asarray(scale, jnp.float32))
-    y, dx, dw, pulled = products(linear, recipe, *(jnp.asarray(part, jnp.bfloat16) for part in (X, W, g)), jnp.uint32(seed), channel)
+    y, dx, dw, pulled = products(linear, recipe, *(jnp.asarray(part, jnp.bfloat16) for part in (X, W, g)), formats.key(seed), channel)
     return [np.asarray(part, np.float64) for part in (y, dx, dw)], np.asarray(pulled.report)
 
 

@@ -30,12 +30,14 @@ def probe(monkeypatch):
     ("version", "error", "message"),
     [
         (None, None, "which is not installed on this worker"),
-        ("2.3.0", None, "Transformer Engine 2.3.0 is installed, expected 2.20 or later"),
+        ("2.3.0", None, "Transformer Engine 2.3.0 is installed, expected 2.20.2 or later and below 2.21"),
+        ("2.20.1", None, "Transformer Engine 2.20.1 is installed, expected 2.20.2 or later"),
+        ("2.21.0.dev0+abc", None, "Transformer Engine 2.21.0.dev0+abc is installed, expected 2.20.2 or later and below 2.21"),
         ("2.20.2", OSError("libcuda.so.1: cannot open shared object file"), "OSError: libcuda.so.1: cannot open"),
         ("2.20.2", FileNotFoundError("Could not find shared object file"), "FileNotFoundError: Could not find"),
         ("2.20.2", ImportError("No module named 'flax'"), "ImportError: No module named 'flax'"),
         ("2.20.2", RuntimeError("Found empty `transformer-engine` meta package"), "RuntimeError: Found empty"),
-        ("2.21.0.dev0+abc", AssertionError("version mismatch"), "AssertionError: version mismatch"),
+        ("2.20.3.dev0+abc", AssertionError("version mismatch"), "AssertionError: version mismatch"),
     ],
 )
 def test_a_transformer_engine_that_does_not_start_is_a_reason(version, error, message, probe):

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,30 @@ def test_a_run_killed_at_any_moment_goes_on_as_if_it_had_not_been(recipe, kills,
     assert starts[0] == 0 < starts[1]
     with pytest.raises(CheckpointRefusedError, match=r"recipe is mxfp8 and was .*, seed is 3 and was 0"):
         next(train(replace(SPEC, recipe="mxfp8", seed=3), corpus(), checkpointing=Checkpointing(folder=tmp_path / "run")))
+
+
+@pytest.mark.parametrize(
+    ("model", "schedule"),
+    [
+        ({"head_dim": 12, "qk_norm": True, "tied_embeddings": False}, {}),
+        ({}, {"decay_steps": 4}),
+        ({}, {"optimizer": "muon"}),
+    ],
+    ids=["heads", "stable", "muon"],
+)
+def test_models_and_schedules_resume_to_the_bit(model, schedule, tmp_path):
+    spec = replace(SPEC, model=replace(SPEC.model, **model), schedule=replace(SPEC.schedule, steps=9, **schedule))
+    uninterrupted = [lines_of(step) for step in train(spec, corpus())]
+    plan = Checkpointing(folder=tmp_path, every_seconds=None, every_steps=3)
+    started = train(spec, corpus(), checkpointing=plan)
+    first = [lines_of(step) for step in islice(started, 7)]
+    started.close()
+    rest = [lines_of(step) for step in train(spec, corpus(), checkpointing=replace(plan, resume_at_most=7))]
+    assert first == uninterrupted[:7]
+    assert 0 < 9 - len(rest) <= 6
+    assert rest == uninterrupted[-len(rest) :]
+    plain = [lines_of(step) for step in train(replace(SPEC, schedule=replace(SPEC.schedule, steps=9)), corpus())]
+    assert plain != uninterrupted
 
 
 def test_a_run_that_is_resumed_uses_the_program_of_its_start(tmp_path):

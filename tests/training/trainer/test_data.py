@@ -92,7 +92,7 @@ def test_batches_start_where_the_hash_says():
     train = np.arange(200, dtype=np.uint8)
     for step in (0, 1, 2**31 - 1):
         key = formats.fold(jnp.uint32(2**32 - 1), jnp.int32(step))
-        starts = formats.counter_bits(key, (4,)) % jnp.uint32(200 - 16)
+        starts = formats.finalize(jnp.arange(4, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9) + key) % jnp.uint32(200 - 16)
         np.testing.assert_array_equal(batches(train, CUT, 2**32 - 1, step, 1)[0, :, 0], np.asarray(starts))
 
 
@@ -154,6 +154,34 @@ def test_a_bin_file_is_little_endian_uint16(tmp_path):
     np.testing.assert_array_equal(corpus.train, 513)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "vocab_size", "expected"),
+    [(None, 65_536, "<u2"), (None, 65_537, "<u4"), ("uint16", 70_000, "<u2"), ("uint32", 256, "<u4")],
+)
+def test_a_bin_file_has_the_declared_type_or_that_of_the_vocabulary(tmp_path, dtype, vocab_size, expected):
+    ids = np.random.default_rng(0).integers(0, 256, 600)
+    (tmp_path / "ids.bin").write_bytes(ids.astype(expected).tobytes())
+    data = Data(source="tokens", path=str(tmp_path / "ids.bin"), sequence_length=16, validation_fraction=0, dtype=dtype)
+    corpus = load(data, vocab_size)
+    assert isinstance(corpus.train, np.memmap)
+    np.testing.assert_array_equal(corpus.train, ids)
+
+
+def test_an_id_beyond_the_vocabulary_is_named_with_its_file_and_place(tmp_path, monkeypatch):
+    monkeypatch.setattr("training.trainer.data._CHUNK", 100)
+    ids = np.full(1000, 7, "<u4")
+    ids[[950, 990]] = 70_000, 200_000
+    (tmp_path / "ids.bin").write_bytes(ids.tobytes())
+    data = Data(source="tokens", path=str(tmp_path / "ids.bin"), sequence_length=16, validation_fraction=0.25, dtype="uint32")
+    with pytest.raises(VocabularyTooSmallError, match=r"ids\.bin.* 70000 at token 950,"):
+        check_vocabulary(load(data), 70_000)
+    with pytest.raises(VocabularyTooSmallError, match=r"200000 at token 990,"):
+        check_vocabulary(load(data), 70_001)
+    (tmp_path / "ids.bin").write_bytes(ids.tobytes() + b"x")
+    with pytest.raises(DataNotTokensError, match="little-endian uint32"):
+        load(data)
+
+
 def test_a_token_array_that_is_none_is_refused(tmp_path):
     np.save(tmp_path / "float.npy", np.zeros(400))
     np.save(tmp_path / "square.npy", np.zeros((20, 20), np.int64))
@@ -162,7 +190,7 @@ def test_a_token_array_that_is_none_is_refused(tmp_path):
     (tmp_path / "odd.bin").write_bytes(b"123")
     (tmp_path / "tokenizer.json").write_text("{}")
     for name, message in (
-        ("negative.npy", "of at least 0, found -1"),
+        ("negative.npy", "of at least 0, found -1 at token 0"),
         ("odd.bin", "little-endian uint16"),
         ("tokenizer.json", "no tokenizer"),
         ("float.npy", "found float64"),

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from training.arithmetic.linear import quiet_channel
+from training.arithmetic import formats
+from training.arithmetic.linear import linear, quiet_channel
 from training.rules import PROJECTIONS
 from training.spec import Data, Model, Projections, RunSpec, Schedule
-from training.trainer.model import decoder, initial_parameters, loss_and_lm_loss, matmul
+from training.trainer.model import QK_NORMS, decoder, initial_parameters, loss_and_lm_loss, matmul
 
 SHAPE = Model(vocab_size=64, d_model=32, n_layers=2, n_heads=4, n_kv_heads=2, d_ff=48)
 RUN = RunSpec(
@@ -41,13 +42,18 @@ def plain_loss(shape, parameters, tokens):
         left, right = v[:half], v[half:]
         return np.concatenate([left * np.cos(angle) - right * np.sin(angle), right * np.cos(angle) + left * np.sin(angle)])
 
+    def of_heads(x, gain):
+        return np.concatenate([norm(part, gain) for part in np.split(x, x.shape[1] // len(gain), axis=1)], axis=1)
+
     losses, squares = [], []
-    size, ratio = shape.head_dim, shape.n_heads // shape.n_kv_heads
+    size, ratio = shape.head_size, shape.n_heads // shape.n_kv_heads
     for row in tokens:
         x = p["embed"][row[:-1]]
         for block in p["blocks"]:
             n = norm(x, block["attention_norm"])
             q, k, v = n @ block["query"], n @ block["key"], n @ block["value"]
+            if shape.qk_norm:
+                q, k = of_heads(q, block["query_norm"]), of_heads(k, block["key_norm"])
             mixed = np.zeros_like(q)
             for head in range(shape.n_heads):
                 mine, theirs = np.s_[head * size : (head + 1) * size], np.s_[head // ratio * size : (head // ratio + 1) * size]
@@ -74,7 +80,7 @@ def model_of(shape, recipe, layer_policy, *, remat=False, **settings):
 
 def loss(model, parameters, z=0.0):
     channels = quiet_channel(model.shape.n_layers, len(PROJECTIONS))
-    return jax.jit(loss_and_lm_loss, static_argnums=0)(model, parameters, jnp.asarray(TOKENS), jnp.uint32(0), channels, jnp.float32(z))
+    return jax.jit(loss_and_lm_loss, static_argnums=0)(model, parameters, jnp.asarray(TOKENS), formats.key(0), channels, jnp.float32(z))
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -139,7 +145,44 @@ def test_replicates_start_a_millionth_apart_and_seeds_elsewhere():
     assert first["embed"].std() == pytest.approx(SHAPE.d_model**-0.5, rel=0.1)
 
 
-@pytest.mark.parametrize("shape", [SHAPE, replace(SHAPE, tied_embeddings=False)])
+@pytest.mark.parametrize("changes", [{"qk_norm": True}, {"head_dim": 12}, {"head_dim": 6, "qk_norm": True, "tied_embeddings": False}])
+def test_heads_of_any_size_and_their_norms_equal_the_plain_formula(changes):
+    shape = replace(SHAPE, **changes)
+    random, parameters = np.random.default_rng(5), initial_parameters(shape, 1, 0)
+    for block in parameters["blocks"]:
+        for name in QK_NORMS if shape.qk_norm else ():
+            block[name] = random.uniform(0.5, 2, shape.head_size).astype(np.float32)
+    expected, _ = plain_loss(shape, parameters, TOKENS)
+    assert float(loss(model_of(shape, "f32", "mlp_only"), jax.device_put(parameters))[1]) == pytest.approx(expected, rel=1e-5)
+    assert expected != pytest.approx(plain_loss(SHAPE, initial_parameters(SHAPE, 1, 0), TOKENS)[0], rel=1e-5)
+
+
+def test_norms_of_queries_and_keys_make_their_size_irrelevant():
+    shape = replace(SHAPE, qk_norm=True)
+    model, parameters = model_of(shape, "f32", "mlp_only"), jax.device_put(initial_parameters(shape, 1, 0))
+    scaled = {**parameters, "blocks": [{**block, "query": 3 * block["query"], "key": block["key"] / 5} for block in parameters["blocks"]]}
+    assert float(loss(model, scaled)[1]) == pytest.approx(float(loss(model, parameters)[1]), abs=1e-4)
+
+
+def test_every_gradient_of_a_pass_has_a_number_of_its_own():
+    """What the model gives its layers is what the numbers of `training.arithmetic.formats` are made of."""
+    seen = []
+
+    def watching(recipe, x, w, key, channel):
+        seen.append(key)
+        return linear(recipe, x, w, key, channel)
+
+    shape = replace(SHAPE, d_ff=64, n_layers=3)
+    model = replace(model_of(shape, "nvfp4", "all_linears"), layer=watching)
+    channels = quiet_channel(shape.n_layers, len(PROJECTIONS))
+    with jax.disable_jit():
+        loss_and_lm_loss(
+            model, jax.device_put(initial_parameters(shape, 1, 0)), jnp.asarray(TOKENS), formats.key(5), channels, jnp.float32(0)
+        )
+    assert sorted(int(key.tensor) for key in seen) == [(5 * 3 + block) * 7 + number for block in range(3) for number in range(7)]
+
+
+@pytest.mark.parametrize("shape", [SHAPE, replace(SHAPE, tied_embeddings=False), replace(SHAPE, head_dim=12, qk_norm=True)])
 def test_number_of_parameters_is_what_the_specification_says(shape):
     leaves = jax.tree.leaves(initial_parameters(shape, 0, 0))
     assert sum(leaf.size for leaf in leaves) == shape.parameters

@@ -1,5 +1,9 @@
-"""AdamW against the published formulas in plain numpy."""
+"""AdamW, Muon and their schedules against the published formulas in plain numpy."""
 
+from dataclasses import replace
+from functools import partial
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -54,3 +58,58 @@ def test_a_zero_gradient_is_no_division_by_zero():
     update = apply(settings(SCHEDULE), parameters, initial_state(parameters), {"gain": jnp.zeros(3)}, jnp.int32(0))
     np.testing.assert_array_equal(np.asarray(update.parameters["gain"]), 1)
     assert float(update.clipped_grad_norm) == 0
+
+
+@pytest.mark.parametrize("decay_steps", [1, 20, 89])
+def test_learning_rate_stays_at_its_peak_and_falls_in_a_line(decay_steps):
+    stable = replace(SCHEDULE, decay_steps=decay_steps)
+    rates = [float(learning_rate(settings(stable), jnp.int32(step))) for step in range(100)]
+    falls = 100 - decay_steps
+    expected = [min(1, (t + 1) / 10) * (1 if t < falls else 1 - 0.9 * (t - falls) / decay_steps) * 0.01 for t in range(100)]
+    np.testing.assert_allclose(rates, expected, rtol=1e-5)
+
+
+def orthogonal(x):
+    """Five Newton-Schulz steps in float64."""
+    x = x / (np.sqrt(np.sum(x**2)) + 1e-8)
+    tall = x.shape[0] > x.shape[1]
+    x = x.T if tall else x
+    for _ in range(5):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    return x.T if tall else x
+
+
+def test_four_steps_of_muon_equal_the_plain_formula():
+    random = np.random.default_rng(1)
+    shapes = {"embed": (7, 4), "blocks": {"query": (4, 6), "down": (9, 4), "mlp_norm": (4,)}}
+    draw = partial(
+        jax.tree.map, lambda shape: random.standard_normal(shape).astype(np.float32), shapes, is_leaf=lambda x: isinstance(x, tuple)
+    )
+    parameters = jax.device_put(draw())
+    state, adam = initial_state(parameters, "muon"), initial_state(parameters)
+    momentum = {name: np.zeros(shapes["blocks"][name]) for name in ("query", "down")}
+    for step in range(4):
+        gradient = draw()
+        before = jax.tree.map(np.asarray, parameters)
+        update = apply(settings(SCHEDULE), parameters, state, jax.device_put(gradient), jnp.int32(step))
+        by_adam = apply(settings(SCHEDULE), parameters, adam, jax.device_put(gradient), jnp.int32(step))
+        shrink = float(update.clipped_grad_norm) / float(update.grad_norm)
+        for name, before_this in momentum.items():
+            g, t = shrink * gradient["blocks"][name].astype(np.float64), step + 1
+            momentum[name] = 0.95 * before_this + 0.05 * g
+            nesterov = 0.95 * momentum[name] / (1 - 0.95 ** (t + 1)) + 0.05 * g / (1 - 0.95**t)
+            direction = 0.2 * np.sqrt(max(g.shape)) * orthogonal(nesterov)
+            w = before["blocks"][name]
+            expected = w - float(update.learning_rate) * (direction + 0.2 * w)
+            np.testing.assert_allclose(np.asarray(update.parameters["blocks"][name]), expected, atol=2e-6, err_msg=name)
+            assert 0.1 < np.sqrt(np.mean(direction**2)) < 0.3  # near that of AdamW, whatever the shape
+        np.testing.assert_array_equal(update.parameters["embed"], by_adam.parameters["embed"])
+        np.testing.assert_array_equal(update.parameters["blocks"]["mlp_norm"], by_adam.parameters["blocks"]["mlp_norm"])
+        parameters, state, adam = update.parameters, update.state, by_adam.state
+
+
+def test_muon_of_a_zero_gradient_moves_by_decay_alone():
+    parameters = {"query": jnp.ones((4, 4))}
+    update = apply(settings(SCHEDULE), parameters, initial_state(parameters, "muon"), {"query": jnp.zeros((4, 4))}, jnp.int32(0))
+    np.testing.assert_allclose(np.asarray(update.parameters["query"]), 1 - 0.001 * 0.2, rtol=1e-6)

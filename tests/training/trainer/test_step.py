@@ -21,7 +21,7 @@ def program(recipe: Recipe, platform: str) -> str:
     scales = quantize.initial_scales(SHAPE.n_layers, len(PROJECTIONS), length)
     state = step.State(parameters, step.initial_state(parameters), scales)
     tokens = jnp.zeros((1, 2, 33), jnp.int32)
-    inputs = step.Inputs(tokens, jnp.int32(0), jnp.int32(1), jnp.uint32(0), step.settings(Schedule()))
+    inputs = step.Inputs(tokens, jnp.int32(0), jnp.int32(1), jnp.zeros(2, jnp.uint32), step.settings(Schedule()))
     return step.block.trace(model, step.Sharing(1, 1), state, inputs).lower(lowering_platforms=(platform,)).as_text()
 
 
