@@ -148,6 +148,7 @@ class Runtime:
         self._retention, self._files = retention.Keeper(settings, self._database), retention.Files(settings, self._database)
         self._bell = threading.Condition()
         self._rings = 0
+        self._left: set[str] = set()  # jobs for workers that may read their paths
         self._worker = Worker(
             id=tables.new_id("w"),
             name=f"{socket.gethostname()}:{os.getpid()}",
@@ -217,7 +218,7 @@ class Runtime:
     def _train_next(self, slot: Slot) -> bool:
         """Claim a run, train it to its end and conclude its job if it was the last; False if there was none."""
         with self._database.write() as session:
-            held = lease.claim(session, self._worker, self._settings.lease_seconds)
+            held = lease.claim(session, self._worker, self._settings.lease_seconds, self._left)
         if held is None:
             return False
         with logs.bound(worker=self._worker.id, job=held.job_id, run=held.run_id, attempt=held.attempt_number):
@@ -250,6 +251,7 @@ class Runtime:
     def _reconcile(self) -> None:
         """Register again if the trainer has changed and delete old files; then, if no other worker does it, put right what crashes left
         behind and delete old rows."""
+        self._left.clear()  # such a worker may be gone
         self._register_trainer()
         self._files.work()
         for name in remove_unused(self._settings.repositories, self._settings.retention_mirror_days):
@@ -294,7 +296,8 @@ def _device(settings: Settings) -> dict[str, Any]:
     """This machine's device with its trainer; of a worker with launchers only that it has them, for its trainers know their devices."""
     if settings.capability == COMMAND:
         return {"device_class": COMMAND, "threads_per_run": 1, "devices": 1, "spec_version": SPEC_VERSION, **_trainer(settings)}
-    return _asked_device(settings) | {"threads_per_run": 1, "spec_version": SPEC_VERSION, **_trainer(settings)}
+    roots = {"data_roots": supervisor.registered_roots(settings)}
+    return _asked_device(settings) | {"threads_per_run": 1, "spec_version": SPEC_VERSION, **roots, **_trainer(settings)}
 
 
 def _asked_device(settings: Settings) -> dict[str, Any]:
