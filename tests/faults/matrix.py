@@ -100,18 +100,24 @@ class Postgres:
         self._server.cleanup()
 
 
+def git(*words: str) -> subprocess.CompletedProcess[bytes]:
+    """A git command on this checkout's history; it may have none."""
+    return subprocess.run(["git", *words], cwd=CHECKOUT, capture_output=True, check=False)
+
+
+def unpack(commit: str, folder: Path) -> Path:
+    """The service as it was at a commit, in a folder."""
+    folder.mkdir()
+    files = git("archive", commit, *PACKAGES, "migrations", "alembic.ini").stdout
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=files, check=True)
+    return folder
+
+
 def older_checkout(folder: Path) -> Path | None:
     """The oldest commit that has the newest migration, unpacked; None where there is no history, or no later commit."""
-
-    def git(*words: str) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(["git", *words], cwd=CHECKOUT, capture_output=True, check=False)
-
     first = git("log", "-1", "--format=%H", "--", "migrations/versions").stdout.decode().strip()
-    if not first or first == git("rev-parse", "HEAD").stdout.decode().strip():
-        return None
-    folder.mkdir()
-    subprocess.run(["tar", "-x", "-C", str(folder)], input=git("archive", first, *PACKAGES, "migrations", "alembic.ini").stdout, check=True)
-    return folder
+    is_older = first and first != git("rev-parse", "HEAD").stdout.decode().strip()
+    return unpack(first, folder) if is_older else None
 
 
 class Stack:
