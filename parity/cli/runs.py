@@ -78,7 +78,7 @@ def why_incomplete(curve: Completeness, planned_steps: int | None) -> str | None
     if planned_steps is not None and last + stride < planned_steps:
         return f"it ends at step {last}, but this run takes {planned_steps} steps"
     if planned_steps is not None and last > last_recorded(planned_steps):
-        return f"it goes on to step {last}, but this run takes {planned_steps} steps, and none after {last_recorded(planned_steps)} is recorded"
+        return f"it goes on to step {last}, but this run takes {planned_steps} steps; none after {last_recorded(planned_steps)} is recorded"
     return None
 
 
@@ -149,11 +149,7 @@ def resend(
             print(f"parity: {path}: {kept}", file=sys.stderr)
         else:
             sent.append({"run": run, "spool": str(path), "attempt": delivery.attempt_number, "unreadable_lines": delivery.unreadable})
-            if delivery.left_out:
-                print(f"parity: {path}: {delivery.left_out}", file=sys.stderr)
-            if not at.as_json:
-                lost = f", but {delivery.unreadable} lines could not be read" if delivery.unreadable else ""
-                print(f"{run} {path} sent as attempt {delivery.attempt_number}{lost}")
+            _print_sent(run, delivery, at)
     if not tried:
         print(f"parity: {_nothing_to_send(paths)}", file=sys.stderr)
     if at.as_json:
@@ -161,6 +157,14 @@ def resend(
     if refused:
         return EXIT_CODES["infrastructure"]
     return EXIT_CODES["usage"] if unnamed else EXIT_CODES["pass"]
+
+
+def _print_sent(run: str, delivery: Delivery, at: Asked) -> None:
+    if not at.as_json:
+        lost = f", but {delivery.unreadable} lines could not be read" if delivery.unreadable else ""
+        print(f"{run} {delivery.path} sent as attempt {delivery.attempt_number}{lost}")
+    if delivery.left_out:
+        print(f"parity: {delivery.path}: {delivery.left_out}", file=sys.stderr)
 
 
 class Import(Options, panel=ARMS):

@@ -191,7 +191,7 @@ _ON_A_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
 def outside_roots(worker: Worker, job: Job) -> str | None:
-    """Why a worker may not read a path of a job, or None. A relative path is its own affair, and so is all of one that registered no roots."""
+    """Why a worker may not read a path of a job, or None. It alone knows of relative paths, and where it registered no roots."""
     roots = worker.device.get("data_roots")
     for field, path in paths_of(job.spec):
         is_whole = "://" in path or path.startswith("/")

@@ -78,6 +78,7 @@ class Server:
         values = {"database_url": database_url, "redis_url": settings.redis_url, "state_dir": settings.state_dir}
         self._environment = os.environ | {f"PARITY_{name.upper()}": str(value) for name, value in values.items()}
         self._environment["PARITY_REQUESTS_PER_MINUTE"] = "1000000"
+        self.process = None
 
     def start(self):
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -90,6 +91,11 @@ class Server:
                         return
                 assert time.monotonic() < deadline, "it did not start"
                 time.sleep(0.1)
+
+    def end(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
 
     def restart(self):
         self.process.send_signal(signal.SIGTERM)
@@ -105,6 +111,57 @@ def way(request, database, settings, database_kind):
     return request.getfixturevalue("bouncer")(settings.database)
 
 
+class Load:
+    """Trainers that log, pages that follow, and somebody who asks, all through one address, each in a thread."""
+
+    def __init__(self, url, job_id, runs, spool):
+        self._url, self._job_id, self._spool, self._over = url, job_id, spool, threading.Event()
+        self.logged, self.answers, self.seen = {}, [], [[], []]
+        work = [(self._train, run) for run in runs] + [(self._follow, numbers) for numbers in self.seen] + [(self._ask, 0.02)]
+        self._threads = [threading.Thread(target=target, args=(own,), daemon=True) for target, own in work]
+        for thread in self._threads:
+            thread.start()
+
+    def end(self, seconds):
+        """Let the trainers finish their runs, and wait for all; whether they ended in time."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join(seconds)
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _train(self, run):
+        patience = {"flush_seconds": 0.05, "finish_seconds": SECONDS}
+        with parity.Run(run, server=self._url, folder=self._spool, strict=True, **patience) as logger:
+            step = 0
+            while not self._over.is_set():
+                logger.log(step=step, loss=1.0 / (step + 1), grad_norm=0.5)
+                step += 1
+                time.sleep(0.002)
+            self.logged[run] = step
+
+    def _ask(self, pause):
+        while not self._over.is_set():
+            try:
+                with Client(self._url) as client:
+                    self.answers.append((200, client.job(self._job_id)["id"]))
+            except ClientError as error:
+                self.answers.append((error.status, error.retry_after))
+            except UnreachableError as error:
+                self.answers.append((0, str(error)))
+            time.sleep(pause)
+
+    def _follow(self, numbers):
+        ended = False
+        while not ended:
+            last = {"Last-Event-ID": str(numbers[-1])} if numbers else {}
+            stream = httpx2.stream("GET", f"{self._url}/api/v1/jobs/{self._job_id}/events", headers=last, timeout=SECONDS)
+            with contextlib.suppress(httpx2.HTTPError), stream as following:
+                for line in following.iter_lines():
+                    numbers += [int(line[4:])] if line.startswith("id: ") else []
+                    ended = ended or '"status": "concluded"' in line
+            time.sleep(0.05)
+
+
 @pytest.mark.parametrize("way", ["direct", "pooled"] if THOROUGH else ["direct"], indirect=True)
 def test_servers_are_restarted_in_turn_under_load(settings, database, make_job, tmp_path, way):
     arms = {"baseline": Arm(recipe="fp8_current", replicates=2), "candidates": (Arm(recipe="nvfp4", replicates=2),)}
@@ -112,72 +169,30 @@ def test_servers_are_restarted_in_turn_under_load(settings, database, make_job, 
         job = submit_job(session, make_job(100_000, engine="external", **arms), parity.policy_from_mapping({"margin": "1%"}))
         job_id, runs = job.id, [run.id for run in job.runs]
     servers = [Server(settings, way) for _ in range(2)]
-    for each in servers:
-        each.start()
     address = OneAddress([each.port for each in servers])
-    over, counts, answers, seen = threading.Event(), {}, [], [[], []]
-
-    def train(run):
-        # From another machine it would wait as long; the pauses between its tries are its own.
-        with parity.Run(run, server=address.url, folder=tmp_path / "spool", strict=True, flush_seconds=0.05, finish_seconds=SECONDS) as logger:
-            step = 0
-            while not over.is_set():
-                logger.log(step=step, loss=1.0 / (step + 1), grad_norm=0.5)
-                step += 1
-                time.sleep(0.002)
-            counts[run] = step
-
-    def ask():
-        while not over.is_set():
-            try:
-                with Client(address.url) as client:
-                    answers.append((200, client.job(job_id)["id"]))
-            except ClientError as error:
-                answers.append((error.status, error.retry_after))
-            except UnreachableError as error:
-                answers.append((0, str(error)))
-            time.sleep(0.02)
-
-    def follow(numbers):
-        ended = False
-        while not ended:
-            url, last = f"{address.url}/api/v1/jobs/{job_id}/events", {"Last-Event-ID": str(numbers[-1])} if numbers else {}
-            with contextlib.suppress(httpx2.HTTPError), httpx2.stream("GET", url, headers=last, timeout=SECONDS) as stream:
-                for line in stream.iter_lines():
-                    numbers += [int(line[4:])] if line.startswith("id: ") else []
-                    ended = ended or '"status": "concluded"' in line
-            time.sleep(0.05)
-
-    work = [(train, run) for run in runs] + [(follow, numbers) for numbers in seen]
-    threads = [threading.Thread(target=target, args=(own,), daemon=True) for target, own in work] + [threading.Thread(target=ask, daemon=True)]
     try:
-        for thread in threads:
-            thread.start()
+        for each in servers:
+            each.start()
+        load = Load(address.url, job_id, runs, tmp_path / "spool")
         for server in servers * ROUNDS:
             time.sleep(1.0)
             server.restart()
         time.sleep(1.0)
-        over.set()
-        for thread in threads:
-            thread.join(2 * SECONDS)
-        assert not any(thread.is_alive() for thread in threads)
+        assert load.end(2 * SECONDS)
     finally:
-        over.set()
         address.close()
         for each in servers:
-            each.process.kill()
-            each.process.wait()
+            each.end()
     with database.read() as session:
         for run in runs:
             steps, columns = store.read(session, run, "train", ["lm_loss"])
-            assert steps.tolist() == list(range(counts[run]))
-            assert columns["lm_loss"].tolist() == [1.0 / (step + 1) for step in range(counts[run])]
-        found = session.get_one(Job, job_id)
-        assert found.status == "concluded"
+            assert steps.tolist() == list(range(load.logged[run]))
+            assert columns["lm_loss"].tolist() == [1.0 / (step + 1) for step in range(load.logged[run])]
+        assert session.get_one(Job, job_id).status == "concluded"
         numbers = [event.sequence for event in session.query(Event).where(Event.job_id == job_id).order_by(Event.sequence)]
     assert numbers == list(range(1, len(numbers) + 1))
-    assert seen == [numbers, numbers]
+    assert load.seen == [numbers, numbers]
     # A server that ends closes its connections, and answers whom it still hears.
-    assert {status for status, _ in answers} <= {0, 200, 503}
-    assert all(retry_after is not None for status, retry_after in answers if status == 503)
-    assert sum(status == 200 for status, _ in answers) > 10
+    assert {status for status, _ in load.answers} <= {0, 200, 503}
+    assert all(retry_after is not None for status, retry_after in load.answers if status == 503)
+    assert sum(status == 200 for status, _ in load.answers) > 10

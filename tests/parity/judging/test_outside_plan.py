@@ -55,7 +55,7 @@ def test_honest_runs_that_go_on_a_little_pass(seed: int, make_run: MakeRun, judg
 
 @pytest.mark.parametrize("every", [1, 7, 50, 150])
 @pytest.mark.parametrize("first", [0, 1])
-def test_what_a_record_keeps_of_a_longer_run_shows_that_it_goes_on(first: int, every: int, make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_what_a_record_keeps_of_a_longer_run_shows_it(first: int, every: int, make_run: MakeRun, judge_pair: JudgePair) -> None:
     def kept(seed: int) -> Curve:
         run = make_run(2 * PLAN, seed=seed)
         logged = (run.steps % every == 0) & (run.steps + first <= last_recorded(PLAN))
