@@ -37,12 +37,21 @@ class OneAddress:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        server = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, "127.0.0.1", 0), self._loop).result()
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self._server = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, "127.0.0.1", 0), self._loop).result()
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def close(self):
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
+
+    async def _end(self):
+        self._server.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=SECONDS) if tasks else None
 
     async def _serve(self, reader, writer):
         with contextlib.closing(writer):
@@ -57,6 +66,7 @@ class OneAddress:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
                 for way in ways:
                     way.cancel()
+                await asyncio.wait(ways)
 
 
 async def _copy(reader, writer):
