@@ -23,9 +23,9 @@ from server.settings import CHECKOUT
 from tests.conftest import THOROUGH
 from training.spec import Arm
 
-pytestmark = pytest.mark.postgresql
+pytestmark = [pytest.mark.postgresql, pytest.mark.skipif(not THOROUGH, reason="a minute: make test-faults runs it")]
 
-ROUNDS = 3 if THOROUGH else 1
+ROUNDS = 2
 SECONDS = 60.0  # for a server to end or to start on a busy machine
 
 
@@ -172,7 +172,7 @@ class Load:
             time.sleep(0.05)
 
 
-@pytest.mark.parametrize("way", ["direct", "pooled"] if THOROUGH else ["direct"], indirect=True)
+@pytest.mark.parametrize("way", ["direct", "pooled"], indirect=True)
 def test_servers_are_restarted_in_turn_under_load(settings, database, make_job, tmp_path, way):
     arms = {"baseline": Arm(recipe="fp8_current", replicates=2), "candidates": (Arm(recipe="nvfp4", replicates=2),)}
     with database.write() as session:
