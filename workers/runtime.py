@@ -8,10 +8,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from sqlalchemy import Select, func, or_, select, update
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from server import logs, retention
@@ -259,6 +261,15 @@ class Runtime:
         with self._database.write() as session:
             if not take(session, HOUSEKEEPING, self._worker.id, _DUTY_PERIODS * self._settings.reconcile_seconds):
                 return
+        try:
+            self._keep_house()
+        except Exception:
+            # Another worker may be able to: one that has the version of the database.
+            with suppress(SQLAlchemyError), self._database.write() as session:
+                give_up(session, HOUSEKEEPING, self._worker.id)
+            raise
+
+    def _keep_house(self) -> None:
         if give_back_expired(self._settings, self._database):
             self.ring()
         mark_or_fail_stale(self._settings, self._database)

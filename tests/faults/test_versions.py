@@ -108,14 +108,16 @@ def test_an_upgrade_while_an_older_worker_trains_loses_nothing(settings, older, 
     old, new = Installation(older, settings), Installation(CHECKOUT, settings)
     old.run("-m", "alembic", "upgrade", "head")
     job_id = old.submit(settings.database)
-    with old.worker(tmp_path / "old.log"):
-        _wait(lambda: ask("select max(steps_done) from runs"), "a step of the older worker")
-        new.run("-m", "alembic", "upgrade", "head")
+    with contextlib.ExitStack() as later:
+        with old.worker(tmp_path / "old.log"):
+            _wait(lambda: ask("select max(steps_done) from runs"), "a step of the older worker")
+            new.run("-m", "alembic", "upgrade", "head")
+            later.enter_context(new.worker(tmp_path / "new.log"))
+            time.sleep(2 * QUICK["lease_seconds"])  # beside each other, as long as somebody has not restarted every worker
         assert ask("select count(*) from runs where state = 'finished'") < 2
-        with new.worker(tmp_path / "new.log"):
-            _wait(lambda: ask("select count(*) from jobs where status = 'concluded'"), "the job's end")
-            undisturbed = new.submit(settings.database)
-            _wait(lambda: ask("select count(*) from jobs where status = 'concluded'") == 2, "the other job's end")
+        _wait(lambda: ask("select count(*) from jobs where status = 'concluded'"), "the job's end")
+        undisturbed = new.submit(settings.database)
+        _wait(lambda: ask("select count(*) from jobs where status = 'concluded'") == 2, "the other job's end")
     database = Database(settings.database)
     assert _losses(database, job_id) == _losses(database, undisturbed)
     database.close()
