@@ -326,7 +326,7 @@ class Matrix:
 
     def _wait_for_judge(self) -> None:
         """Until a job is judged, or for so long."""
-        deadline = time.monotonic() + 20.0
+        deadline = time.monotonic() + 40.0
         while time.monotonic() < deadline:
             self.stack.revive()
             with self.database.read() as session:
@@ -337,13 +337,18 @@ class Matrix:
             time.sleep(0.01)
 
     def flip_bit(self) -> None:
-        """Change a bit of a value on record, look whether it is found, and put it right after a while in which anybody may read it."""
+        """Change a bit of a value on record, if possible of a job that is yet to be judged, and look whether it is found.
+
+        It is put right after a while in which anybody may read it, the judge as well.
+        """
         with self.database.write() as session:
+            open_runs = set(session.scalars(select(Run.id).join(Job).where(Job.status.in_(JOB_OPEN))))
             rows = [
                 (table, row._asdict())
                 for table in map(table_of, (Chunk, ChunkColumn))
                 for row in session.connection().execute(select(*table.primary_key).where(table.c.payload.is_not(None)))
             ]
+            rows = [row for row in rows if row[1]["run_id"] in open_runs] or rows
             table, chosen = self.random.choice(rows)
             own = [table.c[name] == value for name, value in chosen.items()]
             payload = session.connection().execute(select(table.c.payload).where(*own)).scalar_one()
@@ -352,7 +357,11 @@ class Matrix:
             session.connection().execute(update(table).where(*own).values(payload=bytes(changed)))
             self.tally.flipped += 1
             self.tally.found += bool(_check_run(session, chosen["run_id"]).damage)
-        time.sleep(self.random.uniform(0.0, 1.5))
+        deadline = time.monotonic() + self.random.uniform(0.0, 15.0)
+        while time.monotonic() < deadline and chosen["run_id"] in open_runs:
+            time.sleep(0.1)
+            with self.database.read() as session:
+                open_runs = set(session.scalars(select(Run.id).join(Job).where(Job.status.in_(JOB_OPEN))))
         with self.database.write() as session:
             session.connection().execute(update(table).where(*own, table.c.payload == bytes(changed)).values(payload=payload))
 
