@@ -53,8 +53,8 @@ class Answers:
 class Trainer:
     """One connected client, which sends the batches of its run in turn."""
 
-    def __init__(self, run: str, attempt_number: int, token: str, number: int) -> None:
-        self.run, self.acknowledged, self._number = run, 0, number
+    def __init__(self, run: str, attempt_number: int, token: str, number: int, port: int) -> None:
+        self.run, self.acknowledged, self._number, self._port = run, 0, number, port
         self._head = (
             f"POST /api/v1/runs/{run}/steps?attempt={attempt_number}&names={','.join(NAMES)} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
             f"Authorization: Bearer {token}\r\nContent-Type: application/octet-stream\r\nContent-Length: "
@@ -65,16 +65,22 @@ class Trainer:
         """The losses of its first `count` batches."""
         return 3.0 + self._number / 7.0 + np.arange(count * BATCH) / 3.0
 
-    async def connect(self, port: int) -> None:
-        """Open the connection, which stays."""
-        self._streams = await asyncio.open_connection("127.0.0.1", port)
+    async def connect(self) -> None:
+        """Open the connection, or open it again."""
+        if self._streams is not None:
+            self._streams[1].close()
+        self._streams = await asyncio.open_connection("127.0.0.1", self._port)
 
     async def send(self, answers: Answers) -> float:
         """Send the next batch and note the answer; the seconds that it says to wait before the next try."""
         began = time.perf_counter()
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                status, headers, body = await self._exchange()
+                try:
+                    status, headers, body = await self._exchange()
+                except (ConnectionError, EOFError):  # closed while it was idle, as a server does after some seconds: any client tries again
+                    await self.connect()
+                    status, headers, body = await self._exchange()
         except (OSError, EOFError, TimeoutError) as error:
             answers.wrong.append(f"no answer: {error!r}")
             return PATIENCE_SECONDS
@@ -102,11 +108,11 @@ class Trainer:
         return int(first.split()[1]), headers, await reader.readexactly(int(headers["content-length"]))
 
 
-def trainers(database: Database, count: int) -> list[Trainer]:
+def trainers(database: Database, count: int, port: int) -> list[Trainer]:
     """So many clients, each attached to a run of its own."""
     made: list[Trainer] = []
     while len(made) < count:
-        share = min(500, count - len(made))
+        share = min(2 * 64, count - len(made))  # the most replicates of two arms
         arms = (Arm(recipe="fp8_current", replicates=(share + 1) // 2), Arm(recipe="nvfp4", replicates=max(1, share // 2)))
         job = spec(1_000_000, engine="external", baseline=arms[0], candidates=(arms[1],), seed=len(made))
         with database.write() as session:
@@ -115,7 +121,7 @@ def trainers(database: Database, count: int) -> list[Trainer]:
             with database.write() as session:
                 attached = external.attach(session, Settings(), run, AttachRequest(manifest={"device_class": "bench"}))
                 token = tokens.issue(session, run, attached.attempt_number)
-            made.append(Trainer(run, attached.attempt_number, token, len(made)))
+            made.append(Trainer(run, attached.attempt_number, token, len(made), port))
     return made
 
 
@@ -156,10 +162,10 @@ async def watch_memory(process: psutil.Process, sizes: list[int]) -> None:
         await asyncio.sleep(1.0)
 
 
-async def measure(clients: list[Trainer], port: int, process: psutil.Process, options: argparse.Namespace) -> None:
+async def measure(clients: list[Trainer], process: psutil.Process, options: argparse.Namespace) -> None:
     """Both phases, and their figures."""
     for client in clients:
-        await client.connect(port)
+        await client.connect()
     await as_fast_as_answered(clients[:FEW], 2.0)  # warm
     sustained, calm = await as_fast_as_answered(clients[:FEW], options.calm_seconds)
     middle, late = np.quantile(calm.seconds, (0.5, 0.99))
@@ -208,16 +214,16 @@ def main() -> int:
         server = get_server(folder / "pg")
         url = str(make_url(server.get_uri()).set(drivername="postgresql+psycopg").render_as_string(hide_password=False))
         with service(folder, url) as (address, database, _):
-            clients = trainers(database, options.clients)
-            asyncio.run(measure(clients, int(address.rpartition(":")[2]), _listener(address), options))
+            port = int(address.rpartition(":")[2])
+            clients = trainers(database, options.clients, port)
+            asyncio.run(measure(clients, _listener(port), options))
             check_record(database, clients)
         server.cleanup()
     return 0 if all(ok for _, ok in RESULTS) else 1
 
 
-def _listener(address: str) -> psutil.Process:
-    """The process that listens at an address."""
-    port = int(address.rpartition(":")[2])
+def _listener(port: int) -> psutil.Process:
+    """The process that listens on a port."""
     found: list[Any] = [each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN and each.laddr.port == port]
     return psutil.Process(found[0].pid)
 

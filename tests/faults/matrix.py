@@ -339,7 +339,7 @@ class Matrix:
     def flip_bit(self) -> None:
         """Change a bit of a value on record, if possible of a job that is yet to be judged, and look whether it is found.
 
-        It is put right after a while in which anybody may read it, the judge as well.
+        It is put right once the job has ended, or after a while: anybody may read it before, the judge as well.
         """
         with self.database.write() as session:
             open_runs = set(session.scalars(select(Run.id).join(Job).where(Job.status.in_(JOB_OPEN))))
@@ -357,7 +357,7 @@ class Matrix:
             session.connection().execute(update(table).where(*own).values(payload=bytes(changed)))
             self.tally.flipped += 1
             self.tally.found += bool(_check_run(session, chosen["run_id"]).damage)
-        deadline = time.monotonic() + self.random.uniform(0.0, 15.0)
+        deadline = time.monotonic() + 40.0
         while time.monotonic() < deadline and chosen["run_id"] in open_runs:
             time.sleep(0.1)
             with self.database.read() as session:
