@@ -41,7 +41,9 @@ if context.is_offline_mode():
 else:
     if make_url(url).get_backend_name() == "sqlite":
         keep_private(url)
-    with create_engine(url, poolclass=pool.NullPool).connect() as connection:
+    # Behind a pooler a prepared statement stays with a process of the server that another client gets next.
+    pooled = {"prepare_threshold": None} if make_url(url).get_backend_name() == "postgresql" else {}
+    with create_engine(url, poolclass=pool.NullPool, connect_args=pooled).connect() as connection:
         context.configure(connection=connection, target_metadata=Base.metadata, render_as_batch=connection.dialect.name == "sqlite")
         with context.begin_transaction():
             adopt(connection)

@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -276,6 +277,51 @@ def own_postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[s
         server = get_server(folder)
         yield str(make_url(server.get_uri()).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)), Path(folder)
         server.cleanup()
+
+
+@pytest.fixture
+def bouncer(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """A function that gives the URL of a database behind a PgBouncer in transaction mode, which has so few connections that each
+    transaction may have another one. `options` are further lines of its settings."""
+    program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+    if program is None:
+        pytest.skip("PgBouncer is not installed; on Debian: apt-get install pgbouncer")
+    started: list[subprocess.Popen[bytes]] = []
+
+    def behind(url: str, options: str = "") -> str:
+        real = make_url(url)
+        place = Path(str(real.query["host"]))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        # It refuses to run as root; who owns the server's socket may use it.
+        own = Path(tempfile.mkdtemp(prefix="parity-bouncer-"))
+        (own / "users").write_text("".join(f'"{role}" ""\n' for role in (real.username, *ROLES)))
+        (own / "settings").write_text(
+            f"[databases]\n* = host={place}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
+            f"auth_type = trust\nauth_file = {own / 'users'}\npool_mode = transaction\ndefault_pool_size = 4\n{options}"
+        )
+        for each in (own, own / "users", own / "settings"):
+            os.chown(each, place.stat().st_uid, -1)
+        line = [program, "-q", str(own / "settings")]
+        is_root = os.geteuid() == 0
+        started.append(
+            subprocess.Popen(line, user=place.stat().st_uid if is_root else None, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        )
+        through = real.set(host="127.0.0.1", port=port, query={})
+        until = time.monotonic() + 20
+        while True:
+            try:
+                _connected(through).close()
+                return str(through.render_as_string(hide_password=False))
+            except psycopg.OperationalError:
+                assert time.monotonic() < until, f"PgBouncer did not start: {started[-1].poll()}"
+                time.sleep(0.05)
+
+    yield behind
+    for process in started:
+        process.terminate()
+        process.wait(10)
 
 
 @pytest.fixture

@@ -162,7 +162,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "the message says what is expected",
     ),
     "PATH_NOT_ALLOWED": (
-        "the job names a path outside the worker's `PARITY_DATA_ROOTS`",
+        "the job names a path outside the `PARITY_DATA_ROOTS` of its worker, and no live worker may read it",
         "move the data, or ask the operator to add the folder",
     ),
     "RECIPE_REFUSED": (
@@ -192,6 +192,10 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "STALE": (
         "an external run has sent no data for 15 minutes",
         "nothing, if the script still trains: the run continues when data arrives",
+    ),
+    "STEPS_ABOVE_PLAN": (
+        "a trainer logged steps more than a quarter above its plan; those are not recorded, and the run counts as finished",
+        "log optimizer steps; if the plan is wrong, train or import the run in a job with a longer schedule",
     ),
     "SUPERSEDED": (
         "another trainer attached to this run and took it over",

@@ -1,6 +1,6 @@
 """Which run a worker claims next, the claim with its lease, and the fence behind which it writes."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field
 from functools import cache
 from typing import Any
@@ -18,7 +18,7 @@ from server.database.tables import Arm, Attempt, Job, Run, RunState, Token, Work
 from server.jobs import lifecycle
 from server.jobs.conclude import needed_kind
 from server.jobs.fingerprint import columns_of_reused, equal_run, run_spec, unsound
-from server.jobs.workers import device_counts, devices_fit, is_bound_to, refused_recipe
+from server.jobs.workers import device_counts, devices_fit, is_bound_to, is_left_to_another, refused_recipe
 from server.wrong_values import sentence
 from training.command import ENGINE as COMMAND
 from training.spec import SPEC_VERSION, RunSpec
@@ -26,8 +26,8 @@ from training.spec import SPEC_VERSION, RunSpec
 # Chooses the run that a worker claims next: by priority, then age, among those that it can train and the job's token allows.
 
 
-def next_run(session: Session, worker: Worker) -> Run | None:
-    """The run that a worker should claim, with its row locked, or None.
+def next_run(session: Session, worker: Worker, left: Collection[str] = ()) -> Run | None:
+    """The run that a worker should claim, with its row locked, or None. `left` are the ids of jobs that it leaves to others.
 
     Looks whether any open job fits the worker's device, which an index answers however long the queue is. Then searches one priority at
     a time, highest first. Within a priority the index returns the rows in order; the first match is taken.
@@ -40,7 +40,7 @@ def next_run(session: Session, worker: Worker) -> Run | None:
     highest, below, first = _statements(worker.capability, *on, able, devices, launchers)
     level = session.scalar(highest)
     while level is not None:
-        run = session.scalars(first, {"level": level}).first()
+        run = session.scalars(first, {"level": level, "left": [*left]}).first()
         if run is not None:
             return run
         level = session.scalar(below, {"level": level})
@@ -80,7 +80,7 @@ def _statements(
         select(Run)
         .join(Job, Run.job_id == Job.id)
         .join(Arm, Run.arm_id == Arm.id)
-        .where(*waiting, Run.priority == bindparam("level"), *fits, _below_its_limit())
+        .where(*waiting, Run.priority == bindparam("level"), *fits, Job.id.not_in(bindparam("left", expanding=True)), _below_its_limit())
         .options(contains_eager(Run.arm))
         .order_by(Run.created_at, Run.job_id, Run.position)
         .limit(1)
@@ -156,27 +156,30 @@ class Claim:
     measure: Mapping[str, Any] | None = None
 
 
-def claim(session: Session, worker: Worker, lease_seconds: float) -> Claim | None:
+def claim(session: Session, worker: Worker, lease_seconds: float, left: set[str] | None = None) -> Claim | None:
     """Take the next run that this worker can train: by priority, then age, then place in its job. None if no run fits.
 
     The first claim of a job binds it to the worker's device class and thread count, because other machines compute other bits. Runs that
-    nobody could train fail with the reason, and the next one is taken: none of them blocks the queue.
+    nobody could train fail with the reason, and the next one is taken: none of them blocks the queue. A job whose files another live
+    worker may read, and this one may not, is added to `left`, and left alone until it is no longer there.
     """
-    for _ in range(_MOST_FAILED):
-        run = next_run(session, worker)
-        if run is None:
-            return None
-        claimed = _claim(session, worker, run, lease_seconds)
-        if claimed is not None or run.state != "failed":
+    left, failed = set() if left is None else left, 0
+    while failed < _MOST_FAILED and (run := next_run(session, worker, left)) is not None:
+        claimed = _claim(session, worker, run, lease_seconds, left)
+        if claimed is not None or (run.state != "failed" and run.job_id not in left):
             return claimed
+        failed += run.state == "failed"
     return None
 
 
-def _claim(session: Session, worker: Worker, run: Run, lease_seconds: float) -> Claim | None:
+def _claim(session: Session, worker: Worker, run: Run, lease_seconds: float, left: set[str]) -> Claim | None:
     """Take a run; None if this worker cannot take it now, or if it failed instead."""
     # A second claim for the same job waits here for the first, so that both see the same binding.
     job = session.get_one(Job, run.job_id, with_for_update=True, populate_existing=True)
     if not devices_fit(worker, job) or not is_bound_to(worker, job) or not token_allows(session, job):
+        return None
+    if is_left_to_another(session, worker, job, lease_seconds):
+        left.add(job.id)
         return None
     try:
         spec, measure = run_spec(run), None if run.kind in ("full", "short") else needed_kind(job).request(session, run)

@@ -8,10 +8,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from sqlalchemy import Select, func, or_, select, update
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from server import logs, retention
@@ -148,6 +150,7 @@ class Runtime:
         self._retention, self._files = retention.Keeper(settings, self._database), retention.Files(settings, self._database)
         self._bell = threading.Condition()
         self._rings = 0
+        self._left: set[str] = set()  # jobs for workers that may read their paths
         self._worker = Worker(
             id=tables.new_id("w"),
             name=f"{socket.gethostname()}:{os.getpid()}",
@@ -217,7 +220,7 @@ class Runtime:
     def _train_next(self, slot: Slot) -> bool:
         """Claim a run, train it to its end and conclude its job if it was the last; False if there was none."""
         with self._database.write() as session:
-            held = lease.claim(session, self._worker, self._settings.lease_seconds)
+            held = lease.claim(session, self._worker, self._settings.lease_seconds, self._left)
         if held is None:
             return False
         with logs.bound(worker=self._worker.id, job=held.job_id, run=held.run_id, attempt=held.attempt_number):
@@ -250,6 +253,7 @@ class Runtime:
     def _reconcile(self) -> None:
         """Register again if the trainer has changed and delete old files; then, if no other worker does it, put right what crashes left
         behind and delete old rows."""
+        self._left.clear()  # such a worker may be gone
         self._register_trainer()
         self._files.work()
         for name in remove_unused(self._settings.repositories, self._settings.retention_mirror_days):
@@ -257,6 +261,15 @@ class Runtime:
         with self._database.write() as session:
             if not take(session, HOUSEKEEPING, self._worker.id, _DUTY_PERIODS * self._settings.reconcile_seconds):
                 return
+        try:
+            self._keep_house()
+        except Exception:
+            # Another worker may be able to: one that has the version of the database.
+            with suppress(SQLAlchemyError), self._database.write() as session:
+                give_up(session, HOUSEKEEPING, self._worker.id)
+            raise
+
+    def _keep_house(self) -> None:
         if give_back_expired(self._settings, self._database):
             self.ring()
         mark_or_fail_stale(self._settings, self._database)
@@ -294,7 +307,8 @@ def _device(settings: Settings) -> dict[str, Any]:
     """This machine's device with its trainer; of a worker with launchers only that it has them, for its trainers know their devices."""
     if settings.capability == COMMAND:
         return {"device_class": COMMAND, "threads_per_run": 1, "devices": 1, "spec_version": SPEC_VERSION, **_trainer(settings)}
-    return _asked_device(settings) | {"threads_per_run": 1, "spec_version": SPEC_VERSION, **_trainer(settings)}
+    roots = {"data_roots": supervisor.registered_roots(settings)}
+    return _asked_device(settings) | {"threads_per_run": 1, "spec_version": SPEC_VERSION, **roots, **_trainer(settings)}
 
 
 def _asked_device(settings: Settings) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Train one claimed run in a child process and record it: messages, lease, limits, and which files it may name."""
 
 import logging
-import re
 import shutil
 import threading
 import time
@@ -20,7 +19,8 @@ from server.database.states import RUN_ENDED
 from server.database.tables import Job, Run
 from server.jobs.fingerprint import fingerprint_of, named_baseline_mismatch
 from server.jobs.lifecycle import BrokenAttempt
-from server.jobs.workers import record_data
+from server.jobs.workers import lies_in, paths_of, record_data
+from server.logs import without_secrets
 from server.settings import CHECKOUT, Settings
 from training.command import ENGINE as COMMAND
 from training.command import PINNED
@@ -36,11 +36,9 @@ from workers.training_process import Slot, TrainingProcess, environment
 # Which files a job may name: those inside the folders that the worker's operator has declared (`PARITY_DATA_ROOTS`).
 #
 # If none is declared, those are the state folder and the checkout's examples: a job must not read its worker's secrets, such as
-# /proc/self/environ, by naming them as training data. A name on a hub (`org/name`) is not a path.
+# /proc/self/environ, by naming them as training data.
 
 CODE = "PATH_NOT_ALLOWED"
-# At most one slash, and no part that begins with a dot, so that the name cannot leave its folder.
-_ON_A_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
 def in_force(settings: Settings) -> Sequence[str]:
@@ -48,10 +46,15 @@ def in_force(settings: Settings) -> Sequence[str]:
     return settings.data_roots or (str(settings.state_dir.resolve()), str(CHECKOUT / "examples"))
 
 
+def registered_roots(settings: Settings) -> list[str]:
+    """The same as a worker registers them, also where links lead, for workers that cannot look; no root keeps a secret."""
+    return [*dict.fromkeys(without_secrets(each) for root in in_force(settings) for each in (root, _resolved(root)))]
+
+
 def refusal(roots: Sequence[str], spec: RunSpec) -> str | None:
     """Why a run may not read the paths in its specification, or None. Links are followed; the target of a path counts."""
-    for field, path in _paths(spec):
-        if not any(_is_inside(path, root) for root in roots):
+    for field, path in paths_of(spec.document()):
+        if not any(lies_in(_resolved(path), _resolved(root)) for root in roots):
             return (
                 f"{field} is {path!r:.200}, expected a path inside {' or '.join(roots)}, the folders that jobs may "
                 "read on this worker; copy the data there, or add its folder to the worker's PARITY_DATA_ROOTS"
@@ -59,23 +62,8 @@ def refusal(roots: Sequence[str], spec: RunSpec) -> str | None:
     return None
 
 
-def _paths(spec: RunSpec) -> Iterator[tuple[str, str]]:
-    """The paths that the run reads, by field."""
-    options, source = spec.maxtext, spec.data.source
-    named = {"data.path": spec.data.path or "", "maxtext.eval_path": options.eval_path, "maxtext.hf_train_files": options.hf_train_files}
-    if source == "hf":
-        named |= {"maxtext.hf_data_dir": options.hf_data_dir}
-    for field, path in named.items():
-        if path and not (field in ("data.path", "maxtext.hf_data_dir") and source == "hf" and _ON_A_HUB.fullmatch(path)):
-            yield field, path
-    if options.tokenizer_path and not _ON_A_HUB.fullmatch(options.tokenizer_path):
-        yield "maxtext.tokenizer_path", options.tokenizer_path
-
-
-def _is_inside(path: str, root: str) -> bool:
-    if "://" in path or "://" in root:
-        return f"{path}/".startswith(root.rstrip("/") + "/") and ".." not in path.split("/")
-    return Path(path).expanduser().resolve().is_relative_to(Path(root).expanduser().resolve())
+def _resolved(path: str) -> str:
+    return path if "://" in path else str(Path(path).expanduser().resolve())
 
 
 # Train one claimed run in a child process and record it: reads its messages, flushes, renews the lease, applies limits, ends the run.
@@ -292,8 +280,8 @@ class Supervisor:
                 self._finish()
                 return True
             case "error":
-                # The judge reads from its curve that a run diverged, has a gap or is short: it is finished.
-                end = self._finish if message["code"] in ("DIVERGED", "METRICS_GAP", "ENDED_EARLY") else self._fail
+                # The judge reads from its curve that a run diverged, has a gap, is short or goes on: it is finished.
+                end = self._finish if message["code"] in ("DIVERGED", "METRICS_GAP", "ENDED_EARLY", "STEPS_ABOVE_PLAN") else self._fail
                 end(message["code"], message["message"])
                 return True
         return False

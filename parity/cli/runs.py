@@ -18,6 +18,7 @@ from parity.client import spool
 from parity.client.rest import Client, ClientError, Document, UnreachableError, may_be_accepted_later
 from parity.client.spool import Delivery, SpoolError, send_run
 from parity.judging.curve import Completeness, Curve
+from parity.judging.schedule import last_recorded
 from parity.readers import read_run
 from parity.structure import frozen, picked
 from parity.wording import count, did_you_mean
@@ -76,6 +77,8 @@ def why_incomplete(curve: Completeness, planned_steps: int | None) -> str | None
         return f"it begins at step {first}, expected the beginning: 0 to {stride}"
     if planned_steps is not None and last + stride < planned_steps:
         return f"it ends at step {last}, but this run takes {planned_steps} steps"
+    if planned_steps is not None and last > last_recorded(planned_steps):
+        return f"it goes on to step {last}, but this run takes {planned_steps} steps; none after {last_recorded(planned_steps)} is recorded"
     return None
 
 
@@ -146,9 +149,7 @@ def resend(
             print(f"parity: {path}: {kept}", file=sys.stderr)
         else:
             sent.append({"run": run, "spool": str(path), "attempt": delivery.attempt_number, "unreadable_lines": delivery.unreadable})
-            if not at.as_json:
-                lost = f", but {delivery.unreadable} lines could not be read" if delivery.unreadable else ""
-                print(f"{run} {path} sent as attempt {delivery.attempt_number}{lost}")
+            _print_sent(run, delivery, at)
     if not tried:
         print(f"parity: {_nothing_to_send(paths)}", file=sys.stderr)
     if at.as_json:
@@ -156,6 +157,14 @@ def resend(
     if refused:
         return EXIT_CODES["infrastructure"]
     return EXIT_CODES["usage"] if unnamed else EXIT_CODES["pass"]
+
+
+def _print_sent(run: str, delivery: Delivery, at: Asked) -> None:
+    if not at.as_json:
+        lost = f", but {delivery.unreadable} lines could not be read" if delivery.unreadable else ""
+        print(f"{run} {delivery.path} sent as attempt {delivery.attempt_number}{lost}")
+    if delivery.left_out:
+        print(f"parity: {delivery.path}: {delivery.left_out}", file=sys.stderr)
 
 
 class Import(Options, panel=ARMS):

@@ -255,6 +255,8 @@ class Recorder:
             self._deliver(left, left.send_rest)
         except Exception as error:  # noqa: BLE001 (whatever is wrong with what an earlier process left, this one's is sent)
             self._complain(str(left.path), f"{left.path}: it could not be sent and is kept: {error!r}")
+        if left.left_out:
+            self._complain(f"plan of {left.path}", left.left_out)
         if left.unreadable:
             self._complain(f"lines of {left.path}", f"{left.path}: {left.unreadable} lines could not be read and were left out")
 
@@ -263,6 +265,8 @@ class Recorder:
         going = self._deliver(delivery, delivery.attach)
         while going and delivery.path.exists():
             going = self._deliver(delivery, delivery.send_all)
+            if delivery.left_out:
+                self._complain("plan", delivery.left_out)
             if delivery.path.exists():
                 if self._closing.is_set():
                     time.sleep(_SPOOL_SECONDS)
@@ -270,6 +274,7 @@ class Recorder:
                     self._closing.wait(self._flush_seconds)
         if going:
             self._unsent.popleft().close()
+            self.problem = delivery.left_out or self.problem
 
     def _deliver(self, delivery: Delivery, send: Callable[[], None]) -> bool:
         """Repeat a step of the delivery until it works; False where the server refuses for good, or when nobody waits any more."""
@@ -364,7 +369,7 @@ class Run:
         arm: name of the arm in the project.
         baseline: name of the arm that is the project's baseline; default: the arm of its first run.
         seed: the seed of the run's data and weights. A restart with the same seed goes on with the run; without one each is a new run.
-        planned_steps: how many steps the runs of the project are meant to take, if that is known.
+        planned_steps: how many steps the runs of the project are meant to take, if that is known. The server records a quarter more.
         server: address of the server; default PARITY_URL.
         token: bearer token of the job's owner, of scope submit (or worker, unless for a project); default PARITY_TOKEN. With it the Run
             gets a token of its own, which may write this run only and is kept next to the spool until everything is sent.

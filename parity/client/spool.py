@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.client.rest import WRONG_TOKEN, Client, ClientError
+from parity.client.rest import WRONG_TOKEN, Client, ClientError, Document
 from parity.judging.curve import Curve
 from parity.structure import frozen, picked
 
@@ -46,13 +46,17 @@ class SpoolError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """How far the server has a spool: the run, number and token of its attempt (None before it attached) and the bytes that were taken."""
+    """How far the server has a spool: the run, number and token of its attempt (None before it attached) and the bytes that were taken.
+
+    `left_out` is what the server said of steps above the plan that it did not record; "" for none.
+    """
 
     path: Path
     run: str | None = None
     attempt_number: int | None = None
     offset: int = 0
     token: str | None = field(default=None, repr=False)
+    left_out: str = ""
 
     @classmethod
     def load(cls, spool: Path) -> Progress:
@@ -66,13 +70,14 @@ class Progress:
                 attempt_number=saved["attempt_number"],
                 offset=int(saved["offset"]),
                 token=saved.get("token"),
+                left_out=saved.get("left_out", ""),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return cls(path=path)
 
     def save(self) -> None:
         """Remember, so that a reader never sees half of it."""
-        write_whole(self.path, json.dumps(picked(self, "run", "attempt_number", "offset", "token")))
+        write_whole(self.path, json.dumps(picked(self, "run", "attempt_number", "offset", "token", "left_out")))
 
 
 @frozen
@@ -275,6 +280,11 @@ class Delivery:
         """The attempt that the server gave it; None before."""
         return self._progress.attempt_number
 
+    @property
+    def left_out(self) -> str:
+        """What the server did not record of it, because it lies above the plan, as a sentence; "" for nothing."""
+        return self._progress.left_out
+
     def attach(self) -> None:
         """Begin the attempt, if that was not done: also before the first step, so that a page shows the trainer."""
         if self._progress.attempt_number is None:
@@ -294,7 +304,9 @@ class Delivery:
         assert attempt_number is not None  # noqa: S101 (attached above)
         try:
             for kind, names, table in batches(part.rows):
-                self._write(partial(self._client.append, run, attempt_number, kind, names, table))
+                answer = self._write(partial(self._client.append, run, attempt_number, kind, names, table))
+                if answer.get("left_out_steps") and not self.left_out:  # which an earlier server does not return
+                    self._progress.left_out = f"run {run}: {answer['message']}"
         except ClientError as error:
             if error.status != _TOO_LARGE or len(part.rows) < 2:
                 raise
@@ -302,7 +314,7 @@ class Delivery:
             return True
         if part.end is not None:
             self._write(partial(self._client.finish, run, attempt_number, part.end["end"], part.end.get("message")))
-            remove(self.path)
+            self._put_away()
             return False
         self._progress.offset = part.offset
         self._remember()
@@ -324,13 +336,20 @@ class Delivery:
                 except ClientError as error:
                     if error.status != 409:  # a newer attempt has taken over, and nothing is left to say
                         raise
-            remove(self.path)
+            self._put_away()
 
     def set_aside(self, error: Exception) -> str:
         """Keep what the server will not take out of the way of the next process; the sentence that says so."""
         kept = self.path.with_suffix(REFUSED)
         self.path.rename(kept)
         return f"{error}. The steps that the server refused are kept in {kept}"
+
+    def _put_away(self) -> None:
+        """Delete what the server has; a log with steps above the plan is kept, as one that was refused."""
+        if self.left_out:
+            self.path.rename(self.path.with_suffix(REFUSED))
+            self._progress.left_out += f". The whole log is kept in {self.path.with_suffix(REFUSED)}"
+        remove(self.path)
 
     def _make_run(self) -> None:
         """Ask for the run of a project, by a name of the process: it is one run also where the answer is lost, and after a step back."""
@@ -349,16 +368,16 @@ class Delivery:
         self._remember()
         return int(answer["attempt"])
 
-    def _write(self, send: Callable[..., object]) -> None:
+    def _write(self, send: Callable[..., Document]) -> Document:
         """Send with the attempt's own token. If the server does not know it, get another one for the same attempt, and send again."""
         try:
-            send(token=self._progress.token)
+            return send(token=self._progress.token)
         except ClientError as error:
             if error.status not in WRONG_TOKEN:
                 raise
             # A token can be replaced by a repeated attach whose answer was lost. With `after`, a newer trainer is never fenced.
             self._attach(self._progress.attempt_number)
-            send(token=self._progress.token)
+            return send(token=self._progress.token)
 
     def _remember(self) -> None:
         with suppress(OSError):  # a full disk: after a crash the same would be sent again, which changes nothing
@@ -414,13 +433,15 @@ def send_run(
     """Record a curve as a whole run and finish it. Returns what the server has otherwise than the file, or None where all is there."""
     attempt = client.attach(run_id, context, recipe, rounding=rounding)
     attempt_number, token = attempt["attempt"], attempt.get("token")
-    covered = {}
+    covered, left_out = {}, 0
     for kind, names, table in _tables(curve):
         for start in range(0, table.shape[1], _STEPS_AT_ONCE):
-            covered = client.append(run_id, attempt_number, kind, names, table[:, start : start + _STEPS_AT_ONCE], token)["covered"]
+            answer = client.append(run_id, attempt_number, kind, names, table[:, start : start + _STEPS_AT_ONCE], token)
+            covered = answer["covered"]
+            left_out += answer.get("left_out_steps", 0) if kind == "train" else 0
     expected = (curve.completeness.count, curve.completeness.first, curve.completeness.last)
-    recorded = (covered["recorded"], covered["first_step"], covered["last_step"])
-    if recorded != expected:
+    recorded = (covered["recorded"] + left_out, covered["first_step"], covered["last_step"])
+    if recorded != expected and not (left_out and recorded[:2] == expected[:2]):
         return f"the server has {recorded} of count, first and last step, the file {expected}"
     client.finish(run_id, attempt_number, "finished", token=token)
     return None

@@ -254,8 +254,16 @@ def _falls_on(rates: FloatArray, unit: float, back: float) -> bool:
 # than the margin and 4 standard errors of the step noise. Runs that go on by more than 5 % of the plan block it, too: then the plan is
 # not theirs.
 
-MAX_BEYOND, MAX_LATE = 0.05, 0.05  # of the plan
+#
+# A record keeps a quarter of the plan more than the plan: from a log of up to every fifth of it, the judge sees that a run goes on.
+
+MAX_BEYOND, MAX_LATE, RECORDED_BEYOND = 0.05, 0.05, 0.25  # of the plan
 NOISE_SES = 4.0
+
+
+def last_recorded(planned_steps: int) -> int:
+    """The last step that is recorded of a run with such a plan; one step more than the plan at least."""
+    return planned_steps + max(1, int(RECORDED_BEYOND * planned_steps))
 
 
 @frozen

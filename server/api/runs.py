@@ -231,6 +231,7 @@ class FinishRequest(Body):
 class RunProgress:
     """A run's progress, the answer to a batch. `attempt` is the newest one's number; `new_steps` counts the steps that this request added.
 
+    `left_out_steps` counts its steps that are more than a quarter above the plan and were not recorded; `message` then says so.
     `covered` lists the training steps that have arrived; a gap is larger than the most common distance between logged steps.
     """
 
@@ -247,6 +248,7 @@ class RunProgress:
     planned_steps: int | None
     covered: Coverage
     new_steps: int = 0
+    left_out_steps: int = 0
 
 
 @frozen
@@ -352,14 +354,16 @@ def append(
 ) -> RunProgress:
     """Record a batch. Batches may arrive in any order and more than once; the response lists the missing steps.
 
+    Steps up to a quarter above the plan are recorded, so that a verdict can name them; later ones are counted and left out.
+
     409 only if the attempt has ended, or if a step is already recorded with other numbers.
     """
     check_attempt(sender, attempt)
     binary = request.headers.get("Content-Type", "").partition(";")[0].strip().lower() == _BINARY
     batch = _from_bytes(body, names) if binary else _from_json(body)
     with context.database.write() as session:
-        new = external.append(session, context.settings, run_id, attempt, kind, batch)
-        return _answer(session, RunProgress, find_run(session, run_id), new_steps=new)
+        new, left_out = external.append(session, context.settings, run_id, attempt, kind, batch)
+        return _answer(session, RunProgress, find_run(session, run_id), new_steps=new, left_out_steps=left_out)
 
 
 @router.post("/runs/{run_id}:finish")
@@ -438,4 +442,4 @@ def _answer(session: Session, kind: type[T], run: Run, **more: object) -> T:
     """A run in one of the documents of its progress."""
     covered = external.covered(session, run)
     about = {"job": run.job_id, "arm": run.arm.name, "recipe": run.arm.recipe, "attempt": run.attempt_number}
-    return of(kind, run, **about, covered=covered, **{"new_steps": 0, **more})
+    return of(kind, run, **about, covered=covered, **{"new_steps": 0, "left_out_steps": 0, **more})

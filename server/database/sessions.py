@@ -35,6 +35,7 @@ POOL_SECONDS = 5.0
 _CONNECT_SECONDS = 5
 _FRESH_SECONDS = 1.0
 _GRACE_SECONDS = 5.0  # more than the server's own limit, whose error says more
+_NO_OPTIONS = "unsupported startup parameter"  # PgBouncer's error
 _TCP = {"keepalives": 1, "keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
 _Result = TypeVar("_Result")
 
@@ -43,6 +44,8 @@ class Connection(psycopg.Connection[Any]):
     """A connection that waits for each answer for `patience` seconds, and is closed when none came."""
 
     patience: float | None = None
+    is_pooled = False
+    """Whether a pooler such as PgBouncer stands between: then each transaction may have another process of the server, and no session."""
     _answered_at = 0.0
 
     @property
@@ -67,14 +70,25 @@ class Connection(psycopg.Connection[Any]):
 
 
 def connect(words: Sequence[Any], options: dict[str, Any], statement_seconds: float) -> Connection:
-    """A new connection with these limits; options of the URL come first."""
+    """A new connection with these limits; options of the URL come first. Through a pooler, each transaction has to set its own limit."""
     limits: dict[str, Any] = {
         "connect_timeout": _CONNECT_SECONDS,
         "options": f"-c statement_timeout={round(1000 * statement_seconds)}",
         **_TCP,
     }
-    connection = Connection.connect(*words, **(limits | options))
+    try:
+        connection = Connection.connect(*words, **(limits | options))
+    except psycopg.OperationalError as error:
+        if _NO_OPTIONS not in str(error):
+            raise
+        del limits["options"]
+        connection = Connection.connect(*words, **(limits | options))
     connection.patience = statement_seconds + _GRACE_SECONDS
+    connection.autocommit = True
+    if connection.execute("select pg_backend_pid()").fetchone() != (connection.info.backend_pid,):
+        # A prepared statement would be unknown to the next process, or known to it by another's name.
+        connection.is_pooled, connection.prepare_threshold = True, None
+    connection.autocommit = False
     return connection
 
 
@@ -214,6 +228,13 @@ def _postgresql(url: str, pool: dict[str, Any], statement_seconds: float) -> Eng
     @event.listens_for(engine, "do_connect")
     def _connect(_dialect: object, _record: object, words: list[Any], options: dict[str, Any]) -> Connection:
         return connect(words, options, statement_seconds)
+
+    limit = f"SET LOCAL statement_timeout = {round(1000 * statement_seconds)}"
+
+    @event.listens_for(engine, "begin")
+    def _limit(connection: DatabaseConnection) -> None:
+        if getattr(connection.connection.driver_connection, "is_pooled", False):
+            connection.exec_driver_sql(limit)
 
     @event.listens_for(engine, "before_cursor_execute")
     def _format(_connection: DatabaseConnection, cursor: Any, _text: str, _values: object, context: ExecutionContext, _many: bool) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy import Select, func, select, update
 from sqlalchemy.orm import Session
 
 from parity.judging.curve import Rounding
+from parity.judging.schedule import last_recorded
 from parity.recipes import UNSTATED, RecipeError, check_rounding
 from parity.structure import frozen
 from server.concurrency import Repeating
@@ -108,6 +109,7 @@ _Text = Annotated[str, Field(max_length=1000)]
 
 JUDGED = "lm_loss"
 STALE = "STALE"
+ABOVE_PLAN = "STEPS_ABOVE_PLAN"
 _LARGEST_STEP = 2**53
 _MOST_COLUMNS = 1000  # of a run, over all of its batches
 _MOST_FACTS = 262_144  # characters of a run's manifest, over all of its attempts
@@ -190,28 +192,31 @@ def attach(session: Session, settings: Settings, run_id: str, request: AttachReq
     return run
 
 
-def append(session: Session, settings: Settings, run_id: str, attempt_number: int, kind: Kind, batch: Batch) -> int:
-    """Record a batch of an attempt; returns the number of new steps.
+def append(session: Session, settings: Settings, run_id: str, attempt_number: int, kind: Kind, batch: Batch) -> tuple[int, int]:
+    """Record a batch of an attempt; returns how many steps are new, and how many are too far above the plan and were left out.
 
     Batches may arrive in any order and more than once. ConflictError if a step is already recorded with other numbers.
     """
     columns = _named(kind, batch.columns)
     run = _held(session, settings, run_id, attempt_number)
-    # Equal is right: trainers that count from 1 log the last step under the number of steps.
-    if run.planned_steps is not None and batch.steps.max() > run.planned_steps:
-        where = f"step is {batch.steps.max():,}, expected at most {run.planned_steps:,}, the planned steps of run {run_id}"
-        raise InvalidError(f"{where}; nothing of this batch was saved: send optimizer steps, or submit a job with a longer schedule")
     _check_columns(session, run_id, kind, columns)
+    steps, left_out = batch.steps, 0
+    if run.planned_steps is not None:
+        kept = steps <= last_recorded(run.planned_steps)
+        left_out = int(np.count_nonzero(~kept))
+        if left_out and run.code != ABOVE_PLAN:
+            lifecycle.mark(session, run, ABOVE_PLAN, _above_plan(run.planned_steps, int(steps[~kept].min())))
+        steps, columns = steps[kept], {name: values[kept] for name, values in columns.items()}
     try:
-        new = merge(session, run_id, kind, attempt_number, batch.steps, columns)
+        new = merge(session, run_id, kind, attempt_number, steps, columns) if len(steps) else 0
     except DifferentError as error:
         raise ConflictError(
             f"run {run_id}, attempt {attempt_number}: {error}; the recorded values stay, and nothing of this batch was saved"
         ) from error
     now = sessions.now(session)
     # One update of the run's row: PostgreSQL locks the job's row too for a second one in a transaction, and would wait for its holders.
-    if kind == "train":
-        _note_progress(session, run, batch.steps, columns[JUDGED], now)
+    if kind == "train" and len(steps):
+        _note_progress(session, run, steps, columns[JUDGED], now)
         if new:
             run.recorded_at = now
     run.lease_expires_at = now + settings.external_stale_seconds
@@ -219,7 +224,14 @@ def append(session: Session, settings: Settings, run_id: str, attempt_number: in
         run.code = run.message = None
     if new:
         _seal_at_times(session, run_id, kind, attempt_number, new)
-    return new
+    return new, left_out
+
+
+def _above_plan(planned_steps: int, step: int) -> str:
+    return (
+        f"the plan is {planned_steps:,} steps, and the trainer logged step {step:,}; steps up to {last_recorded(planned_steps):,} are "
+        "recorded, no later ones: log optimizer steps, or train in a job with a longer schedule"
+    )
 
 
 def finish(session: Session, settings: Settings, run_id: str, attempt_number: int, outcome: Outcome, message: str | None = None) -> Run:
@@ -236,7 +248,8 @@ def finish(session: Session, settings: Settings, run_id: str, attempt_number: in
     text = message or "the trainer gave no reason"
     match outcome:
         case "finished":
-            lifecycle.finish(session, run, steps_per_second=None)
+            above = {"code": run.code, "message": run.message} if run.code == ABOVE_PLAN else {}
+            lifecycle.finish(session, run, steps_per_second=None, **above)
         case "failed":
             lifecycle.fail(session, run, code="TRAINER_FAILED", message=text, steps_per_second=None)
         case "broke_off":

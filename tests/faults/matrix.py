@@ -2,8 +2,9 @@
 
 It starts the whole service (PostgreSQL or SQLite, Redis, the API, two workers) on short leases and keeps small jobs coming.
 At random moments it injects a fault and puts right only what an operator's supervisor would (a dead process is started
-again). Then it waits for quiet and checks every run: each step once, the curve bit for bit that of a job that nobody
-disturbed, one verdict a candidate, one finished attempt a run, nothing stuck.
+again). Bits of recorded steps flip, judges die in the middle of a verdict, and parts are started again from an older commit.
+Then it waits for quiet and checks every run: each step once, the curve bit for bit that of a job that nobody disturbed,
+one finished attempt a run, one verdict a candidate, with the undisturbed job's numbers, nothing stuck.
 
     python tests/faults/matrix.py --injections 500 --database postgresql
 
@@ -33,15 +34,17 @@ import numpy as np
 import psutil
 from alembic import command
 from pydantic import TypeAdapter
-from sqlalchemy import create_engine, func, make_url, select, text
+from sqlalchemy import create_engine, make_url, select, text, update
 from sqlalchemy.exc import OperationalError
 
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.judging.policy import policy_from_mapping
+from server.check import _check_run
 from server.database import store
-from server.database.sessions import Database
-from server.database.states import JOB_ENDED, RUN_ENDED
-from server.database.tables import Attempt, Job, Run, Verdict
+from server.database.sessions import Database, now_in
+from server.database.states import JOB_ENDED, JOB_OPEN, RECORD_DAMAGED, RUN_ENDED
+from server.database.tables import Attempt, Chunk, ChunkColumn, Job, Run, table_of
+from server.jobs.conclude import judge_again
 from server.jobs.submit import Order, submit_job
 from server.queue import alembic_config, redis_client
 from server.settings import CHECKOUT, Settings
@@ -61,6 +64,7 @@ JOB = {
     "candidates": [{"recipe": "nvfp4"}],
 }
 POLICY = {"margin": "5%"}
+PACKAGES = ("parity", "parity_lab", "server", "training", "workers")
 
 
 class Postgres:
@@ -96,6 +100,26 @@ class Postgres:
         self._server.cleanup()
 
 
+def git(*words: str) -> subprocess.CompletedProcess[bytes]:
+    """A git command on this checkout's history; it may have none."""
+    return subprocess.run(["git", *words], cwd=CHECKOUT, capture_output=True, check=False)
+
+
+def unpack(commit: str, folder: Path) -> Path:
+    """The service as it was at a commit, in a folder."""
+    folder.mkdir()
+    files = git("archive", commit, *PACKAGES, "migrations", "alembic.ini").stdout
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=files, check=True)
+    return folder
+
+
+def older_checkout(folder: Path) -> Path | None:
+    """The oldest commit that has the newest migration, unpacked; None where there is no history, or no later commit."""
+    first = git("log", "-1", "--format=%H", "--", "migrations/versions").stdout.decode().strip()
+    is_older = first and first != git("rev-parse", "HEAD").stdout.decode().strip()
+    return unpack(first, folder) if is_older else None
+
+
 class Stack:
     """The processes of the service, by name, and how each is started."""
 
@@ -104,6 +128,8 @@ class Stack:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.folder = folder
+        self.older = older_checkout(folder / "older")
+        self.old: set[str] = set()  # the parts that run it
         self.settings = Settings(
             state_dir=folder,
             database_url=database_url,
@@ -116,7 +142,7 @@ class Stack:
         values |= {"heartbeat_seconds": 0.3, "flush_seconds": 0.2, "reconcile_seconds": 0.5, "checkpoint_seconds": 0.3, "slots": 1}
         values |= {"max_attempts": 10**6, "requests_per_minute": 10**6, "database_patience_seconds": 60}
         self._environment = {f"PARITY_{name.upper()}": str(value) for name, value in values.items()}
-        self._environment |= {"XDG_RUNTIME_DIR": str(folder), "PYTHONPATH": f"{Path(__file__).parent / 'clock'}:{CHECKOUT}"}
+        self._environment |= {"XDG_RUNTIME_DIR": str(folder)}
         python = sys.executable
         redis = [standalone.executable(), "--port", "0", "--unixsocket", str(folder / "redis.sock"), "--save", ""]
         self._commands = {
@@ -128,8 +154,10 @@ class Stack:
         self.parts: dict[str, Part] = {}
 
     def start(self, name: str) -> None:
-        own = {"PARITY_TEST_CLOCK": str(self.clock_file(name))}
-        self.parts[name] = start(name, self._commands[name], self.folder / f"{name}.log", self._environment | own)
+        code = self.older if name in self.old and self.older else CHECKOUT
+        own = {"PARITY_TEST_CLOCK": str(self.clock_file(name)), "PYTHONPATH": f"{Path(__file__).parent / 'clock'}:{code}"}
+        command = ["env", f"--chdir={code}", *self._commands[name]]
+        self.parts[name] = start(name, command, self.folder / f"{name}.log", self._environment | own)
 
     def clock_file(self, name: str) -> Path:
         """Where a process reads by how many seconds its clock is wrong."""
@@ -168,6 +196,10 @@ class Tally:
     steps: int = 0
     runs: int = 0
     attempts: int = 0
+    caught: int = 0
+    flipped: int = 0
+    found: int = 0
+    damaged: int = 0
 
 
 class Matrix:
@@ -181,6 +213,7 @@ class Matrix:
         self.tally = Tally()
         self.submitted: dict[str, str] = {}
         self.reference: dict[str, bytes] = {}
+        self.verdict: list[object] = []
         self._busy: set[str] = set()
         self._later: list[threading.Thread] = []
 
@@ -201,8 +234,13 @@ class Matrix:
             "job committed, never rung": self.submit_in_silence,
             "worker's clock jumps": self.jump_clock,
             "submission sent twice": self.submit_twice,
+            "judge killed in the middle of a verdict": self.kill_judge,
+            "bit flipped in a recorded chunk": self.flip_bit,
         }
+        if self.stack.older:
+            faults["a part of another version"] = self.change_version
         if self.postgres:
+            faults["failover in the middle of a verdict"] = self.fail_over_while_judging
             faults["PostgreSQL killed"] = self.kill_postgres
             faults["connections cut"] = self.cut_connections
         else:
@@ -274,6 +312,65 @@ class Matrix:
             others = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
             session.execute(text(others))
 
+    def kill_judge(self) -> None:
+        """Kill whatever may judge, as soon as a job is judged."""
+        self._wait_for_judge()
+        for name in ("api", *self.stack.workers()):
+            self.stack.parts[name].process.kill()
+
+    def fail_over_while_judging(self) -> None:
+        assert self.postgres is not None
+        self._wait_for_judge()
+        self.postgres.kill()
+        self.postgres.start()
+
+    def _wait_for_judge(self) -> None:
+        """Until a job is judged, or for so long."""
+        deadline = time.monotonic() + 40.0
+        while time.monotonic() < deadline:
+            self.stack.revive()
+            with self.database.read() as session:
+                judged = session.scalar(select(Job.id).where(Job.status.in_(JOB_OPEN), Job.judging_until > now_in(session)).limit(1))
+            if judged:
+                self.tally.caught += 1
+                return
+            time.sleep(0.01)
+
+    def flip_bit(self) -> None:
+        """Change a bit of a value on record, if possible of a job that is yet to be judged, and look whether it is found.
+
+        It is put right once the job has ended, or after a while: anybody may read it before, the judge as well.
+        """
+        with self.database.write() as session:
+            open_runs = set(session.scalars(select(Run.id).join(Job).where(Job.status.in_(JOB_OPEN))))
+            rows = [
+                (table, row._asdict())
+                for table in map(table_of, (Chunk, ChunkColumn))
+                for row in session.connection().execute(select(*table.primary_key).where(table.c.payload.is_not(None)))
+            ]
+            rows = [row for row in rows if row[1]["run_id"] in open_runs] or rows
+            table, chosen = self.random.choice(rows)
+            own = [table.c[name] == value for name, value in chosen.items()]
+            payload = session.connection().execute(select(table.c.payload).where(*own)).scalar_one()
+            changed = bytearray(payload)
+            changed[self.random.randrange(len(changed))] ^= 1 << self.random.randrange(8)
+            session.connection().execute(update(table).where(*own).values(payload=bytes(changed)))
+            self.tally.flipped += 1
+            self.tally.found += bool(_check_run(session, chosen["run_id"]).damage)
+        deadline = time.monotonic() + 40.0
+        while time.monotonic() < deadline and chosen["run_id"] in open_runs:
+            time.sleep(0.1)
+            with self.database.read() as session:
+                open_runs = set(session.scalars(select(Run.id).join(Job).where(Job.status.in_(JOB_OPEN))))
+        with self.database.write() as session:
+            session.connection().execute(update(table).where(*own, table.c.payload == bytes(changed)).values(payload=payload))
+
+    def change_version(self) -> None:
+        """End a part; it is started again from the other commit."""
+        name = self.random.choice(["api", *self.stack.workers()])
+        self.stack.old ^= {name}
+        self.stack.parts[name].process.terminate()
+
     def lock_sqlite(self) -> None:
         path = make_url(self.stack.settings.database).database
         assert path is not None
@@ -335,6 +432,11 @@ class Matrix:
         return self.submitted[key]
 
     def open_jobs(self) -> list[str]:
+        """The jobs that have not ended; one that met a flipped bit is opened again, as an admin does after a repair."""
+        with self.database.write() as session:
+            for job_id in session.scalars(select(Job.id).where(Job.status == "failed", Job.code == RECORD_DAMAGED)).all():
+                self.tally.damaged += 1
+                judge_again(session, job_id)
         with self.database.read() as session:
             return list(session.scalars(select(Job.id).where(Job.status.not_in(JOB_ENDED))))
 
@@ -372,6 +474,7 @@ class Matrix:
                 if steps.tolist() != list(range(self.steps)):
                     raise RuntimeError(f"the undisturbed run {run.id} has {len(steps)} of {self.steps} steps")
                 self.reference[run.arm.name] = np.stack([columns["loss"], columns["param_norm"]]).T.tobytes()
+            self.verdict = _numbers(session.get_one(Job, job_id))
 
     def run(self, injections: int, pause: tuple[float, float]) -> Tally:
         """Inject so many faults, wait for quiet, check everything."""
@@ -397,6 +500,8 @@ class Matrix:
             thread.join()
         self.wait_until_ended()
         print(file=sys.stderr)
+        if self.tally.found != self.tally.flipped:
+            self.tally.problems.append(f"{self.tally.flipped - self.tally.found} of {self.tally.flipped} flipped bits were not found")
         self.check_all()
         return self.tally
 
@@ -429,9 +534,9 @@ class Matrix:
             for job in session.scalars(select(Job)):
                 if job.status != "concluded":
                     self.tally.problems.append(f"job {job.id} is {job.status}: {job.code} {job.message}")
-                verdicts = session.scalar(select(func.count()).select_from(Verdict).where(Verdict.job_id == job.id))
-                if verdicts != 1:
-                    self.tally.problems.append(f"job {job.id} has {verdicts} verdicts")
+                # Two versions may have trained a pair, which only that verdict says.
+                if _numbers(job) != self.verdict and not (_numbers(job)[1:] == self.verdict[1:] and job.verdicts[0].code == "CONFOUNDED"):
+                    self.tally.problems.append(f"job {job.id} has the verdicts {_numbers(job)}, expected {self.verdict}")
                 for run in job.runs:
                     self._check_ended(session, run)
 
@@ -446,6 +551,11 @@ class Matrix:
         self.tally.attempts += states.total()
         if states["finished"] != 1 or states["running"]:
             self.tally.problems.append(f"run {run.id} has attempts {dict(states)}")
+
+
+def _numbers(job: Job) -> list[object]:
+    """The outcome of each verdict of a job, then its gap and interval."""
+    return [row.outcome for row in job.verdicts] + [number for row in job.verdicts for number in (row.gap, row.ci_low, row.ci_high)]
 
 
 @contextlib.contextmanager
@@ -500,6 +610,9 @@ def main() -> int:
     print(f"{options.database}, seed {options.seed}, disk {'of its own (256 MiB)' if mounted else 'shared: it was never filled'}")
     for name, count in sorted(tally.injected.items()):
         print(f"  {count:4} x {name}")
+    if not stack.older:
+        print("  no part was of another version: git has no older commit with the newest migration")
+    print(f"bits flipped {tally.flipped}, found {tally.found}, jobs that met one {tally.damaged}; judges caught at work {tally.caught}")
     print(f"faults {tally.injected.total()}, runs {tally.runs}, attempts {tally.attempts}, steps checked {tally.steps:,}")
     for problem in tally.problems[:50]:
         print(f"PROBLEM {problem}")

@@ -235,6 +235,39 @@ def test_a_second_trainer_takes_over_and_the_first_complains_once(served, databa
     assert "attempt 2 has taken over" in messages[0]
 
 
+@pytest.mark.parametrize("steps", [range(1, 101), range(101), range(1, 103)])
+def test_a_trainer_that_counts_from_1_or_logs_its_end_once_more_is_whole(served, database, run, tmp_path, caplog, steps):
+    with parity.Run(run, server=served, folder=tmp_path, strict=True, **FAST) as logger:
+        for step in steps:
+            logger.log(step=step, loss=1.0 / (step + 1))
+    assert _read(database, run)[0].tolist() == list(steps)
+    assert _state(database, run) == ("finished", 1, None)
+    assert not caplog.messages
+    assert not [*(tmp_path / run).glob("*.jsonl"), *(tmp_path / run).glob("*.refused")]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_log_for_a_longer_plan_is_kept_and_its_run_ends(served, database, run, tmp_path, caplog, strict):
+    logger = parity.Run(run, server=served, folder=tmp_path, strict=strict, **FAST)
+    for step in range(200):
+        logger.log(step=step, loss=1.0 / (step + 1), validation_loss=2.0)
+    if strict:
+        with pytest.raises(RunError, match="plan is 100 steps"):
+            logger.finish()
+    else:
+        logger.finish()
+        assert len(caplog.messages) == 2  # when it began, and at the end
+        assert all("step 126" in message for message in caplog.messages)
+    (kept,) = (tmp_path / run).glob("*.refused")
+    assert len(kept.read_text().splitlines()) == 1 + 200 + 1
+    assert not [*(tmp_path / run).glob("*.jsonl"), *(tmp_path / run).glob("*.sent")]
+    steps, columns = _read(database, run)
+    assert steps.tolist() == list(range(126))
+    assert columns["lm_loss"].tolist() == [1.0 / (step + 1) for step in range(126)]
+    assert _read(database, run, "validation")[0].tolist() == list(range(126))
+    assert _state(database, run) == ("finished", 1, "STEPS_ABOVE_PLAN")
+
+
 def test_an_error_of_the_script_leaves_the_run_open(served, database, run, tmp_path):
     def train():
         with parity.Run(run, server=served, folder=tmp_path, strict=True, **FAST) as logger:

@@ -84,6 +84,14 @@ def test_without_declared_roots_a_job_reads_the_state_folder_and_the_examples(se
     assert (refused is None) == allowed
 
 
+def test_a_worker_registers_its_roots_with_their_targets_and_without_secrets(settings, folder):
+    roots = (str(folder / "data" / "inside"), "s3://reader:hunter2hunter2@bucket/corpus", "gs://corpus")
+    registered = supervisor.registered_roots(settings.model_copy(update={"data_roots": roots}))
+    assert registered[:2] == [roots[0], str(folder / "data" / "deep")]
+    assert registered[-1] == "gs://corpus"
+    assert "hunter2" not in str(registered)
+
+
 def test_declared_roots_replace_those(settings, spec):
     every = settings.model_copy(update={"data_roots": ("/",)})
     assert supervisor.refusal(supervisor.in_force(every), spec("/etc/shadow")) is None

@@ -12,12 +12,12 @@ from parity.judging.policy import policy_from_mapping
 from parity_lab.server.analyses import WhyRequest, submit_analysis
 from parity_lab.server.tables import Analysis
 from server.database import states
-from server.database.tables import Attempt, Job, Run, Token
+from server.database.tables import Attempt, Job, Run, Token, Worker
 from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import Order, submit_job
-from server.jobs.workers import can_take
+from server.jobs.workers import can_take, why_waiting
 from tests.server.analyses import make_explained
-from training.spec import Arm
+from training.spec import Arm, Data
 from training.switches import Override
 from workers import lease
 from workers.lease import LeaseLostError
@@ -210,6 +210,47 @@ def test_a_worker_claims_only_runs_that_fit_its_devices(database, submit, make_w
             [False, True, True, False],
             [True, True, True, False],
         ]
+
+
+def test_a_job_is_left_to_a_live_worker_that_may_read_its_paths(database, submit, make_worker):
+    data = Data(source="text", path="/b/corpus", sequence_length=32, batch_size=2)
+    theirs, ours = submit(data=data), submit()
+    one, two, unknown, other = (make_worker(name) for name in ("one", "two", "unknown", "other"))
+    one.device |= {"data_roots": ["/a"]}
+    with database.write() as session:
+        for name, device in (("w-two", {"data_roots": ["/a", "/b"]}), ("w-other", {"data_roots": ["/b"], "device_class": "cpu:other"})):
+            worker = session.get_one(Worker, name)
+            worker.device = worker.device | device
+        session.flush()
+        session.expunge_all()
+        two, other = session.get_one(Worker, "w-two"), session.get_one(Worker, "w-other")
+    left = set()
+    with database.write() as session:
+        assert lease.claim(session, one, 60.0, left).job_id == ours  # what comes after it is not held up
+    assert left == {theirs}
+    assert _claim(database, two).job_id == theirs
+    with database.read() as session:
+        job = session.get_one(Job, theirs)
+        assert [can_take(worker, job) for worker in (one, two, unknown, other)] == [False, True, True, False]
+        assert "data.path '/b/corpus' is outside its PARITY_DATA_ROOTS" in why_waiting(job, 0, [one])
+    # The one that may read them and has the job's device class is gone: whoever takes the rest fails it with the reason.
+    with database.write() as session:
+        session.get_one(Worker, "w-two").heartbeat_at = 0.0
+    with database.write() as session:
+        assert lease.claim(session, one, 60.0, left).job_id == ours
+        assert lease.claim(session, one, 60.0, left) is None
+        assert lease.claim(session, one, 60.0, set()).job_id == theirs
+
+
+@pytest.mark.parametrize("path", ["corpus", "~/corpus", "/a/../a/corpus", "/a"])
+def test_a_path_that_its_own_worker_has_to_look_at_is_left_to_nobody(database, submit, make_worker, path):
+    job_id = submit(data=Data(source="text", path=path, sequence_length=32, batch_size=2))
+    one = make_worker("one")
+    one.device |= {"data_roots": ["/a"]}
+    with database.write() as session:
+        worker = session.get_one(Worker, make_worker("two").id)
+        worker.device = worker.device | {"data_roots": ["/"]}
+    assert _claim(database, one).job_id == job_id
 
 
 def test_maxtext_uses_all_devices_of_its_worker(database, submit, make_worker):

@@ -31,6 +31,7 @@ from typing import IO, Any, Literal
 
 import psutil
 
+from parity.judging.schedule import last_recorded
 from training.command import PINNED, Command
 from training.spec import Data, Model, RunSpec, Schedule
 from workers.commands import checkout
@@ -209,7 +210,7 @@ def _trainer(launcher: Launcher, spec: RunSpec, folder: Path, checkpoints: Path)
             raise LauncherError(f"launcher {launcher.name} cannot start {launcher.command[0]!r}: {error.strerror}") from None
         reports = launcher.reports
         base, path = (own, STDOUT) if reports.path == STDOUT else (holder, reports.path)
-        follower = Follower(base, path, reports.pattern, spec.schedule.steps)
+        follower = Follower(base, path, reports.pattern, last_recorded(spec.schedule.steps))
         try:
             yield _Trainer(launcher, spec, process, follower, printed, output)
         finally:
@@ -310,7 +311,10 @@ class _Trainer:
         if last is None:
             why = f"the trainer ended without a loss: {self._follower.problem()}"
             raise _EndedError("NO_LOSS", f"{why}{self._end_of_log()}")
-        planned = self._spec.schedule.steps
+        planned, above = self._spec.schedule.steps, self._follower.left_out
+        if above is not None:
+            message = f"the trainer reported step {above:,} of {planned:,}; no step after {last_recorded(planned):,} is recorded"
+            raise _EndedError("STEPS_ABOVE_PLAN", message)
         if not self._follower.reaches(planned):
             message = f"the trainer ended at step {last:,} of {planned:,}, and said that it had succeeded{self._end_of_log()}"
             raise _EndedError("ENDED_EARLY", message)

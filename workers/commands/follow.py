@@ -60,6 +60,8 @@ class Follower:
         self._begin()
         self._steps: FloatArray = np.empty(0)
         self._losses: FloatArray = np.empty(0)
+        self.left_out: int | None = None
+        """The first step that was left out because it lies above `most_steps`."""
         self.bytes_seen = 0
         """Grows whenever the trainer wrote something."""
 
@@ -221,6 +223,8 @@ class Follower:
             raise LogRefusedError(str(error)) from None
         steps, losses = (np.asarray(values[name], np.float64) for name in (STEP, LOSS))
         whole = np.isfinite(steps) & (steps >= 0) & (steps == np.floor(steps))
+        if self._most_steps is not None and (above := whole & (steps > self._most_steps)).any():
+            self.left_out, whole = int(steps[above].min()), whole & ~above
         last = self._steps[-1] if len(self._steps) else -1.0
         self._check_told(steps[whole & (steps <= last)], losses[whole & (steps <= last)])
         new = np.flatnonzero(whole & (steps > last))
@@ -232,8 +236,6 @@ class Follower:
             raise LogRefusedError(_went_back(self._path, int(ordered[at]), int(ordered[at + 1])))
         once = np.append(ordered[1:] != ordered[:-1], True)  # the last line of a step counts, as for `compare`
         new, ordered = new[once], ordered[once]
-        if self._most_steps is not None and ordered[-1] > self._most_steps:
-            raise LogRefusedError(f"{self._path} has step {ordered[-1]:.0f}, expected steps up to the plan of {self._most_steps}")
         self._steps, self._losses = np.append(self._steps, ordered), np.append(self._losses, losses[new])
         others = {name: np.asarray(each, np.float64)[new] for name, each in values.items() if name not in (STEP, LOSS, VALIDATION)}
         columns = {JUDGED: losses[new], **{name: each for name, each in others.items() if np.isfinite(each).any()}}

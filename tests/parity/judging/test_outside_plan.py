@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.schedule import last_recorded
 from parity.judging.verdict import Verdict
 
 MakeRun = Callable[..., Curve]
@@ -50,6 +51,19 @@ def test_honest_runs_that_go_on_a_little_pass(seed: int, make_run: MakeRun, judg
         result = judge_pair(make_run(base), make_run(cand, seed=seed), planned_steps=PLAN)
         assert result.verdict == "pass"
         assert "BEYOND_PLAN" in result.codes
+
+
+@pytest.mark.parametrize("every", [1, 7, 50, 150])
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_a_record_keeps_of_a_longer_run_shows_it(first: int, every: int, make_run: MakeRun, judge_pair: JudgePair) -> None:
+    def kept(seed: int) -> Curve:
+        run = make_run(2 * PLAN, seed=seed)
+        logged = (run.steps % every == 0) & (run.steps + first <= last_recorded(PLAN))
+        return curve_from_arrays(run.steps[logged] + first, run.loss[logged])
+
+    result = judge_pair(kept(1), kept(2), planned_steps=PLAN)
+    assert result.verdict != "pass"
+    assert "BEYOND_PLAN" in result.codes
 
 
 def test_a_fail_inside_the_plan_stays_a_fail(make_run: MakeRun, judge_pair: JudgePair) -> None:

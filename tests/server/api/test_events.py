@@ -206,7 +206,7 @@ def _training(database, job_id):
 def _append(database, settings, run_id, step):
     batch = Batch(steps=np.array([step]), columns={"loss": np.ones(1)})
     with database.write() as session:
-        assert external.append(session, settings, run_id, 1, "train", batch) == 1
+        assert external.append(session, settings, run_id, 1, "train", batch) == (1, 0)
 
 
 def _frames(served, job_id):

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from sqlalchemy import func, select
 
+from parity.judging.schedule import last_recorded
 from server.database import store
 from server.database.states import begin_attempt
 from server.database.tables import Attempt, Chunk, Job, Run
 from server.errors import ConflictError, InvalidError, NotFoundError, StaleAttemptError
 from server.jobs import external
 from server.jobs.external import Batch
+from server.jobs.fingerprint import unsound
 
 pytestmark = pytest.mark.both_databases
 
@@ -39,7 +41,7 @@ def append(database, settings):
         at = np.atleast_1d(np.asarray(steps))
         batch = Batch(steps=at, columns={"loss": np.broadcast_to(loss, len(at)).astype(np.float64), "grad_norm": 0.1 * at})
         with database.write() as session:
-            return external.append(session, settings, run_id, attempt_number, "train", batch)
+            return external.append(session, settings, run_id, attempt_number, "train", batch)[0]
 
     return write
 
@@ -67,21 +69,58 @@ def test_steps_progress_and_lease_are_written_together(database, settings, appen
 
 
 @pytest.mark.parametrize("kind", ["train", "validation"])
-def test_a_step_above_the_plan_is_refused_and_one_equal_to_it_is_not(database, settings, append, runs, kind):
+def test_steps_a_little_above_the_plan_are_recorded_and_later_ones_are_left_out(database, settings, runs, kind):
     with database.read() as session:
         planned = session.get_one(Run, runs[0]).planned_steps
+    last = last_recorded(planned)
 
     def send(steps):
         with database.write() as session:
-            batch = Batch(steps=np.array(steps), columns={"loss": np.ones(len(steps))})
+            batch = Batch(steps=np.array(steps), columns={"loss": 0.5 * np.array(steps)})
             return external.append(session, settings, runs[0], 2, kind, batch)
 
-    assert send([planned - 1, planned]) == 2
-    with pytest.raises(InvalidError, match=f"{planned + 1:,}, expected at most {planned:,}"):
-        send([planned + 1, 0])
+    def run():
+        with database.read() as session:
+            found = session.get_one(Run, runs[0])
+            return found.state, found.code, found.message
+
+    assert planned < planned + 1 < last
+    assert send([planned - 1, planned, planned + 1]) == (3, 0)
+    assert run() == ("running", None, None)
+    assert send([2 * planned, 0, last + 1, last]) == (2, 2)
+    assert send([10 * planned]) == (0, 1)
+    assert send([last, last + 1]) == (0, 1)  # once more
+    with database.read() as session:
+        steps, columns = store.read(session, runs[0], kind)
+    assert steps.tolist() == [0, planned - 1, planned, planned + 1, last]
+    assert columns["loss" if kind == "validation" else "lm_loss"].tolist() == (0.5 * steps).tolist()
+    state, code, message = run()
+    assert (state, code) == ("running", "STEPS_ABOVE_PLAN")
+    assert f"{planned:,} steps" in message
+    assert f"step {last + 1:,}" in message
+    assert f"up to {last:,}" in message
     with database.write() as session:
         session.get_one(Run, runs[0]).planned_steps = None  # nobody has stated it
-    assert send([planned + 1, 0]) == 2
+    assert send([last + 1]) == (1, 0)
+
+
+def test_a_run_whose_trainer_went_on_ends_and_says_so(database, settings, runs):
+    for at, run_id in enumerate(runs[:2]):
+        with database.write() as session:
+            planned = session.get_one(Run, run_id).planned_steps
+            steps = np.arange(planned + 2 if at == 0 else 2 * planned)
+            external.append(session, settings, run_id, 2, "train", Batch(steps=steps, columns={"loss": np.ones(len(steps))}))
+        with database.write() as session:
+            external.finish(session, settings, run_id, 2, "finished")
+    with database.read() as session:
+        ends = [session.get_one(Run, run_id) for run_id in runs[:2]]
+        assert [(run.state, run.code, run.steps_done) for run in ends] == [
+            ("finished", None, planned),
+            ("finished", "STEPS_ABOVE_PLAN", planned),
+        ]
+        assert session.get_one(Attempt, (runs[1], 2)).message == ends[1].message
+        assert unsound(session, ends[0]) is None
+        assert "STEPS_ABOVE_PLAN" in unsound(session, ends[1])  # its curve answers no other question
 
 
 def test_only_the_running_attempt_is_written(database, append, runs):

@@ -152,7 +152,6 @@ def test_a_log_that_is_cut_short_and_begun_again_goes_on_behind_what_is_recorded
     [
         pytest.param(_line(1, 9.0), id="another loss of a recorded step"),
         pytest.param(_line(0, 3.0) + _line(1, 1.0), id="one of two is another"),
-        pytest.param(_line(2000, 1.0), id="beyond the plan"),
     ],
 )
 def test_what_is_recorded_is_not_told_again_otherwise(follower, tmp_path, later):
@@ -161,6 +160,17 @@ def test_what_is_recorded_is_not_told_again_otherwise(follower, tmp_path, later)
     (tmp_path / "log.jsonl").write_text(later)
     with pytest.raises(LogRefusedError):
         [follower.poll() for _ in range(3)]
+
+
+def test_steps_above_the_most_are_left_out_and_told(follower, tmp_path):
+    log = tmp_path / "log.jsonl"
+    log.write_text(_line(999, 3.0) + _line(1000, 2.5) + _line(1001, 2.0))
+    assert _rows(follower.poll()) == [(999.0, 3.0), (1000.0, 2.5)]
+    assert (follower.last_step, follower.left_out) == (1000, 1001)
+    with log.open("a") as file:
+        file.write(_line(1002, 1.5))
+    assert follower.finish() is None
+    assert (follower.last_step, follower.left_out) == (1000, 1001)
 
 
 def test_what_is_no_file_of_its_own_is_refused_and_not_read(folder, tmp_path):

@@ -81,6 +81,18 @@ def test_nothing_is_reused_where_the_launcher_does_not_say_which_libraries_it_ha
             id="it stops early and says that it is done",
         ),
         pytest.param(
+            f"{REPORT}for step in range(1, 63):\n    print(json.dumps(dict(step=step, loss=3.0 - step / 100)), file=log)",
+            "finished",
+            None,
+            id="it counts from 1 and logs its end once more",
+        ),
+        pytest.param(
+            f"{REPORT}for step in range(120):\n    print(json.dumps(dict(step=step, loss=3.0 - step / 100)), file=log)",
+            "finished",
+            "STEPS_ABOVE_PLAN",
+            id="it trains another plan",
+        ),
+        pytest.param(
             f'{REPORT}for loss in (3.0, float("nan")):\n    print(json.dumps(dict(step=int(loss != 3.0), loss=loss)), file=log)\n'
             'log.close()\nsys.exit("NaN")',
             "finished",
@@ -109,6 +121,9 @@ def test_how_a_trainer_ends_is_told(stack, base, repository, script, state, code
     assert [(run.state, run.code) for run in runs] == [("finished", None), (state, code)]
     if code == "TRAINER_FAILED":
         assert "broken trainer" in runs[1].message
+    if code == "STEPS_ABOVE_PLAN":
+        assert "step 76 of 60" in runs[1].message
+        assert own.steps(runs[1].id)[0].tolist() == list(range(76))
 
 
 def test_a_launcher_that_does_not_run_the_commit_is_refused(stack, base, repository, tmp_path):
