@@ -10,6 +10,8 @@
     reports = {path = "metrics.jsonl"}          # below {output}, or "stdout"
     pinned = "sha256:…"                         # names the libraries, such as an image's digest; without it no curve is reused
     limits = {seconds = 86400, silent_seconds = 1800, output_bytes = 1e11}
+    scheduler = "slurm"                         # trains on a cluster, not on the worker
+    slurm = {options = ["--partition=gpu", "--gpus-per-node=8", "--requeue"]}
 
 A brace stands for one value, and an entry stays one argument: there is no shell. The braces are {source} (the checkout), {output} (the
 attempt's folder), {checkpoints} (the run's folder, which its next attempt finds again), {steps}, {warmup_steps}, {seed}, {replicate},
@@ -41,6 +43,12 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _UNTRUSTED = ("refs/pull/*", "refs/merge-requests/*", "refs/changes/*")  # where anybody may put a commit
 LONGEST_ARGUMENT = 4096
+SCHEDULERS = ("slurm",)
+# Options of sbatch that decide what a job is known by, what it runs, and that it is one job which waits for its release.
+_OUR_OPTIONS = (
+    *("array", "chdir", "clusters", "error", "export", "export-file", "hold", "input", "job-name", "open-mode", "output", "parsable"),
+    *("quiet", "test-only", "uid", "wait", "wrap", "help", "usage", "version", "ignore-pbs"),
+)
 
 
 class LauncherError(ValueError):
@@ -118,6 +126,13 @@ class Limits:
 
 
 @frozen
+class Slurm:
+    """How jobs are submitted to Slurm: further options of `sbatch`, in their long form."""
+
+    options: tuple[str, ...] = ()
+
+
+@frozen
 class Added:
     """What a recipe adds: arguments at the end of the command, and variables of the environment."""
 
@@ -145,13 +160,16 @@ class Launcher:
     user: str = ""
     isolated: bool = False
     git_config: str = ""
+    scheduler: str = ""
+    slurm: Slurm = Slurm()
     digest: str = ""
 
     def document(self) -> dict[str, Any]:
         """What the server is told of it: what a job may ask for, and no command, path or variable."""
         asked = {name: own._expected() for name, own in self.parameters.items()}
         environments = sorted(self.environments)
-        return {"digest": self.digest, "recipes": [*self.recipes], "parameters": asked, "environments": environments}
+        where = {"scheduler": self.scheduler} if self.scheduler else {}
+        return {"digest": self.digest, "recipes": [*self.recipes], "parameters": asked, "environments": environments, **where}
 
     def check(self, spec: RunSpec) -> dict[str, str]:
         """The values of the braces that a run sets. Raises LauncherError for a recipe, parameter or environment that it has not."""
@@ -243,6 +261,8 @@ def _launcher(name: str, table: object) -> Launcher:
         "environment": _variables,
         "environments": lambda value, where: {key: _variables(each, f"{where}.{key}") for key, each in _table(value, where).items()},
         "limits": _limits,
+        "scheduler": _scheduler,
+        "slurm": _slurm,
     }
     plain = {own.name: bool if own.name == "isolated" else str for own in fields(Launcher) if own.name not in read}
     values: dict[str, Any] = {
@@ -273,6 +293,7 @@ def _check(launcher: Launcher, place: str) -> None:
             "branches of the repository alone: there anybody may put a commit, and a commit is code that runs as the worker's user. "
             'Set user = "NAME" (the worker runs as root), or isolated = true where the command starts a container',
         )
+    _check_scheduler(launcher, place)
     known = _OURS | launcher.parameters.keys()
     if doubled := _OURS & launcher.parameters.keys():
         raise _refusal(f"{place}.parameters.{min(doubled)}", "a parameter", "another name: this one is ours")
@@ -286,6 +307,19 @@ def _check(launcher: Launcher, place: str) -> None:
         raise _refusal(f"{place}.command", [], "a program and its arguments")
     if not launcher.recipes:
         raise _refusal(f"{place}.recipes", {}, "a recipe at least")
+
+
+def _check_scheduler(launcher: Launcher, place: str) -> None:
+    """What a launcher that submits its trainers cannot have, or needs."""
+    if launcher.slurm.options and launcher.scheduler != "slurm":
+        raise _refusal(f"{place}.scheduler", launcher.scheduler, '"slurm", as there are options for it')
+    if launcher.scheduler and launcher.user:
+        raise _refusal(
+            f"{place}.user", launcher.user, "nothing: a job of a scheduler runs as the worker's user; give that an account of its own"
+        )
+    if launcher.scheduler and not launcher.device_class:
+        expected = "what the nodes have, such as '8 x H100': the worker cannot ask them before a run, and other devices are no pair"
+        raise _refusal(f"{place}.device_class", launcher.device_class, expected)
 
 
 def _table(value: object, where: str) -> Mapping[str, Any]:
@@ -376,6 +410,25 @@ def _parameters(value: object, where: str) -> Mapping[str, Parameter]:
             parameter.checked(f"{place}.default", each)
         found[name] = parameter
     return found
+
+
+def _scheduler(value: object, where: str) -> str:
+    if value not in SCHEDULERS:
+        raise _refusal(where, value, f"one of {', '.join(SCHEDULERS)}; leave it out for trainers on the worker itself")
+    return str(value)
+
+
+def _slurm(value: object, where: str) -> Slurm:
+    given = known_keys(value, Slurm, where, _refusal)
+    options = _texts(given.get("options", []), f"{where}.options")
+    for option in options:
+        name = option.removeprefix("--").partition("=")[0]
+        if not option.startswith("--") or not name or not option.isprintable():
+            raise _refusal(f"{where}.options", option, "options of sbatch in their long form, such as --gpus-per-node=8")
+        # sbatch takes the first letters of an option for the whole.
+        if ours := next((each for each in _OUR_OPTIONS if each.startswith(name)), None):
+            raise _refusal(f"{where}.options", option, f"other options: --{ours} is ours")
+    return Slurm(options=options)
 
 
 def _limits(value: object, where: str) -> Limits:
