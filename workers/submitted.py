@@ -116,7 +116,7 @@ class Submitter:
         self._look = threading.Event()
         self._unrecorded: dict[str, set[str]] = {}
         self._away: dict[str, str] = {}
-        self._next_claim = self._next_beat = 0.0
+        self._next_claim = 0.0
 
     def ring(self) -> None:
         """Look for runs now."""
@@ -125,20 +125,24 @@ class Submitter:
     def work(self) -> None:
         """Claim, submit and follow runs until the worker stops; then leave their jobs to the next one."""
         _allow_many_files()
-        asking = threading.Thread(target=self._keep_asking, name="schedulers", daemon=True)
-        asking.start()
+        others = [
+            threading.Thread(target=self._keep_asking, name="schedulers"),
+            threading.Thread(target=self._keep_renewing, name="leases"),
+        ]
+        for other in others:
+            other.start()
         pool = ThreadPoolExecutor(_PREPARED_AT_ONCE, thread_name_prefix="submit")
         while not self.stopping.is_set():
             began = time.monotonic()
             try:
                 self._claim(pool)
-                self._renew()
                 self._follow(pool)
             except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
                 _log.exception("the submitted runs could not be followed; retrying")
             self.stopping.wait(max(_TICK_SECONDS, time.monotonic() - began))
         self._look.set()
-        asking.join()
+        for other in others:
+            other.join()
         pool.shutdown(wait=False, cancel_futures=True)  # what is submitted now is found by its key
         for run in self._runs.values():
             run.leave()
@@ -161,17 +165,21 @@ class Submitter:
 
     def _renew(self) -> None:
         """Renew all leases at once; a run that is no longer held is left to whoever has it, and its job to the sweep."""
-        now = time.monotonic()
-        if now < self._next_beat:
-            return
-        self._next_beat = now + self.settings.heartbeat_seconds
-        held = [run.held for run in self._runs.values()]
+        held = {run: run.held for run in [*self._runs.values()]}
         with self.database.write() as session:
-            lost = lease.renew_all(session, held, self.settings.lease_seconds)
-        for run_id in lost:
-            self._drop(run_id)
-        if lost:
-            self._look.set()
+            lost = lease.renew_all(session, held.values(), self.settings.lease_seconds)
+        for run, own in held.items():
+            if own.run_id in lost and run.held is own:  # no other attempt has begun meanwhile
+                run.over = True
+                self._look.set()
+
+    def _keep_renewing(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                self._renew()
+            except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
+                _log.exception("the leases of submitted runs could not be renewed; retrying")
+            self.stopping.wait(self.settings.heartbeat_seconds)
 
     def _follow(self, pool: ThreadPoolExecutor) -> None:
         """Look at each run; one that is over is concluded."""
