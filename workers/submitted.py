@@ -312,7 +312,7 @@ def _last_change(submission: Submission) -> float | None:
     if submission.start is None:
         return None
     folder, path = Path(submission.folder), _plan_of(submission).reports.path
-    names = (f"started.{submission.start}", f"stdout.{submission.start}", f"output.{submission.start}/{path}", script.ENDED)
+    names = (f"started.{submission.start}", f"stdout.{submission.start}", f"output.{submission.start}/{path}", f"ended.{submission.start}")
     times = []
     for name in names:
         with suppress(OSError):
@@ -379,6 +379,9 @@ class _Reported:
 
     def copy(self, log: Path) -> None:
         """Copy what is newly printed to the log of the attempt, as far as a reader would look."""
+        if not log.exists():
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.touch()
         for name, copied in self._copied.items():
             with suppress(LogRefusedError, OSError):
                 source = open_below(self._folder, name)
@@ -389,7 +392,6 @@ class _Reported:
                 finally:
                     os.close(source)
                 if piece:
-                    log.parent.mkdir(parents=True, exist_ok=True)
                     with log.open("ab") as out:
                         out.write(piece)
                     self._copied[name] = copied + len(piece)
@@ -535,10 +537,10 @@ class _Submitted:
 
     def _look(self) -> None:
         assert self._folder is not None  # noqa: S101 (as followed)
-        ended = script.ended(self._folder)  # first: all starts are there by then
         self._note_starts()
-        row = self._submission
+        row, ended = self._submission, None
         if row.start is not None:
+            ended = script.ended(self._folder, row.start)
             self._prove(is_over=ended is not None)
             self._open()
         trainer = self._trainer

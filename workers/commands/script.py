@@ -3,11 +3,12 @@
 It is ours, and standard sh: no line of the commit reaches the scheduler. It lies in a folder that the worker and the nodes share:
 
     source/         the checkout
-    started.N       the job's id and the time of its N-th start (from 0), before anything else is done. A job that finds the file of another
-                    job ends at once, so that a run is never trained twice
+    started.N       the job's id, the time of its N-th start (from 0), host and process, before anything else is done. A job that finds the
+                    file of another job ends at once, so that a run is never trained twice. An earlier start of its own that the scheduler
+                    lost, with the daemon of its node, may still train there: it is ended first
     output.N/       {output} of that start, and stdout.N what it printed, stderr.N where the losses are printed
     without.N/      the launcher started without the commit's files, if that is still to be proven
-    ended           the trainer's exit status and the time, last of all. A trainer that the scheduler ends by SIGTERM has not ended
+    ended.N         the trainer's exit status and the time, last of all. A trainer that the scheduler ends by SIGTERM has not ended
 """
 
 import os
@@ -21,7 +22,6 @@ from workers.commands.follow import LogRefusedError, open_below
 from workers.commands.launchers import STDOUT, Launcher
 from workers.commands.schedulers import SCRIPT
 
-ENDED = "ended"
 _PLACES = ("source", "output", "checkpoints")
 _PLACE = re.compile("\ue000([a-z]+)\ue001")  # no printable character, so that no argument has it
 _MOST_BYTES = 200
@@ -29,14 +29,21 @@ _MOST_BYTES = 200
 _TEXT = """#!/bin/sh
 umask 022
 cd {folder} || exit 70
-[ -e ended ] && exit 0
+for each in ended.*; do [ -e "$each" ] && exit 0; done
 id=${{SLURM_JOB_ID:-{key}}}
 n=0
-printf '%s %s\\n' "$id" "$(date +%s)" > ".started.$id" || exit 70
+host=$(uname -n)
+printf '%s %s %s %s\\n' "$id" "$(date +%s)" "$host" "$$" > ".started.$id" || exit 70
 until ln ".started.$id" "started.$n" 2> /dev/null; do
     [ -e "started.$n" ] || exit 70
-    read -r other _ < "started.$n"
+    read -r other _ where pid < "started.$n"
     [ "$other" = "$id" ] || exit 71
+    left=100
+    while [ "$where" = "$host" ] && [ "$pid" != $$ ] && [ "$(readlink "/proc/$pid/cwd")" = {folder} ] && [ $left -gt 0 ]; do
+        kill -TERM "$pid" 2> /dev/null
+        left=$((left - 1))
+        sleep 0.2
+    done
     n=$((n + 1))
 done
 begin() {{
@@ -64,7 +71,7 @@ await() {{
 }}
 {proof}( begin {folder}/source {folder}/output.$n {checkpoints} ) < /dev/null > "stdout.$n" 2> {errors} &
 await
-printf '%s %s\\n' "$status" "$(date +%s)" > ".ended.$n" && mv ".ended.$n" ended
+printf '%s %s\\n' "$status" "$(date +%s)" > ".ended.$n" && mv ".ended.$n" "ended.$n"
 exit "$status"
 """
 _PROOF = """mkdir -p "without.$n"
@@ -115,9 +122,9 @@ def started(folder: int, number: int) -> Told | None:
     return _told(folder, f"started.{number}")
 
 
-def ended(folder: int) -> Told | None:
-    """The trainer's exit status, a signal as a negative number; None before its end."""
-    told = _told(folder, ENDED)
+def ended(folder: int, number: int) -> Told | None:
+    """The exit status of the trainer of a start, a signal as a negative number; None before its end."""
+    told = _told(folder, f"ended.{number}")
     if told is None or not told.word.isdecimal():
         return None
     status = int(told.word)
@@ -138,6 +145,6 @@ def _told(folder: int, name: str) -> Told | None:
     finally:
         os.close(opened)
     parts = words.split()
-    if not words.endswith("\n") or len(parts) != 2 or not parts[1].isdecimal():
+    if not words.endswith("\n") or len(parts) < 2 or not parts[1].isdecimal():
         return None
     return Told(word=parts[0], at=float(parts[1]))
