@@ -46,7 +46,8 @@ from workers import lease
 from workers.commands import checkout, script
 from workers.commands.checkout import CheckoutError
 from workers.commands.follow import Follower, LogRefusedError, Report, open_below
-from workers.commands.launchers import STDOUT, Launcher, LauncherError, Limits, Reports
+from workers.commands.kubernetes import Kubernetes
+from workers.commands.launchers import STDOUT, Launcher, LauncherError, Limits, Reports, read_launchers
 from workers.commands.schedulers import OVER, Job, RefusedError, Scheduler, UnreachableError, best_effort
 from workers.commands.slurm import Slurm
 from workers.commands.watch import EndedError, Watch, launcher_of, manifest, tail_of, trains_without_its_commit
@@ -73,7 +74,7 @@ class Plan:
     reports: Reports
     limits: Limits
     paths: tuple[str, ...]
-    options: tuple[str, ...]
+    scheduler: Mapping[str, Any]
     proves: bool
 
     def document(self) -> dict[str, Any]:
@@ -87,14 +88,15 @@ def _plan_of(submission: Submission) -> Plan:
         reports=Reports(**own["reports"]),
         limits=Limits(**own["limits"]),
         paths=tuple(own["paths"]),
-        options=tuple(own["options"]),
+        scheduler=own["scheduler"],
         proves=own["proves"],
     )
 
 
-def scheduler_of(name: str, options: Sequence[str]) -> Scheduler:
+def scheduler_of(name: str, options: Mapping[str, Any]) -> Scheduler:
     """The scheduler of a launcher, or of a submission, by its name."""
-    return {"slurm": Slurm}[name](options)
+    schedulers: Mapping[str, type[Slurm] | type[Kubernetes]] = {"slurm": Slurm, "kubernetes": Kubernetes}
+    return schedulers[name](options)
 
 
 @frozen
@@ -221,37 +223,49 @@ class Submitter:
         with self.database.read() as session:
             rows = submissions.open_ones(session)
             prefix = submissions.deployment(session)
-        names = {own["scheduler"] for own in self.worker.device["launchers"].values() if "scheduler" in own}
-        names |= {submission.scheduler for submission, _ in rows if submission.run_id in self._runs}
-        for name in sorted(names):
-            own = [(submission, is_over) for submission, is_over in rows if submission.scheduler == name]
+        for place, scheduler in (self._known() | {own.place: own for own in map(_scheduler_of, self._rows_of(rows))}).items():
             try:
-                self._sweep(scheduler_of(name, ()), own, prefix)
+                self._sweep(scheduler, prefix)
             except UnreachableError as error:
-                self.is_away(name, str(error))
+                self.is_away(place, str(error))
             else:
-                self.is_back(name)
+                self.is_back(place)
         self._remove_folders(rows)
 
-    def _sweep(self, scheduler: Scheduler, rows: Sequence[tuple[Submission, bool]], prefix: str) -> None:
+    def _known(self) -> dict[str, Scheduler]:
+        """The schedulers of the launchers, by their places."""
+        assert self.settings.launchers is not None  # noqa: S101 (as this worker has launchers)
+        with suppress(LauncherError):  # its operator may be writing it
+            launchers = read_launchers(self.settings.launchers).values()
+            schedulers = [scheduler_of(each.scheduler, each.submits_with) for each in launchers if each.scheduler]
+            return {own.place: own for own in schedulers}
+        return {}
+
+    def _rows_of(self, rows: Sequence[tuple[Submission, bool]]) -> list[Submission]:
+        """The submissions of runs that are followed here, or were by launchers that this worker still has."""
+        return [row for row, _ in rows if row.run_id in self._runs or row.launcher in self.worker.device["launchers"]]
+
+    def _sweep(self, scheduler: Scheduler, prefix: str) -> None:
         asked_at = time.monotonic()
         jobs = [job for job in scheduler.jobs() if job.key.startswith(f"{prefix}-")]
         self.listings[scheduler.place] = Listing(asked_at=asked_at, jobs={job.id: job for job in jobs})
         with self.database.read() as session:  # after the jobs were listed: each had its row before the scheduler was asked for it
             on_record = {submission.key: (submission, is_over) for submission, is_over in submissions.open_ones(session)}
-        for submission, is_over in on_record.values():
-            if is_over and submission.scheduler == scheduler.place:
+        here = {key: each for key, each in on_record.items() if _scheduler_of(each[0]).place == scheduler.place}
+        for submission, is_over in here.values():
+            if is_over:
                 for job_id in {submission.scheduler_id, *(job.id for job in jobs if job.key == submission.key)} - {None}:
                     scheduler.cancel(str(job_id))
                 with self.database.write() as session:
                     submissions.end(session, submission.run_id, submission.number, ended_at=_last_change(submission))
-        unrecorded = {job.id for job in jobs if job.state not in OVER and not _is_on_record(job, on_record)}
+        stays = [job for job in jobs if scheduler.keeps_ended or job.state not in OVER]
+        unrecorded = {job.id for job in stays if not _is_on_record(job, on_record)}
         for job_id in unrecorded & self._unrecorded.get(scheduler.place, set()):
-            _log.warning("job %s of %s is on no record and was cancelled", job_id, scheduler.place)
+            _log.info("job %s of %s is on no open record and was cancelled", job_id, scheduler.place)
             scheduler.cancel(job_id)
         self._unrecorded[scheduler.place] = unrecorded
         by_key = {job.key: job for job in jobs if job.state not in OVER}
-        reasons = [(row, _reason(by_key.get(row.key), row)) for row, is_over in rows if not is_over and row.scheduler_id]
+        reasons = [(row, _reason(by_key.get(row.key), row)) for row, is_over in here.values() if not is_over and row.scheduler_id]
         changed = [(row, reason) for row, reason in reasons if reason != row.reason]
         if changed:
             with self.database.write() as session:
@@ -280,6 +294,10 @@ class Submitter:
                 is_over = run is None or run.state != "running" if row is None else row.state == "ended"
             if is_over:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _scheduler_of(row: Submission) -> Scheduler:
+    return scheduler_of(row.scheduler, _plan_of(row).scheduler)
 
 
 def folder_of(settings: Settings, run_id: str, number: int) -> Path:
@@ -449,7 +467,7 @@ class _Submitted:
             return
         row = self._row
         assert row is not None  # noqa: S101 (as intended)
-        scheduler = self._scheduler(row)
+        scheduler = _scheduler_of(row)
         if row.state == "intended":
             job_id = _found_or_submitted(scheduler, row)
             try:
@@ -483,7 +501,7 @@ class _Submitted:
         checkout.write(launcher, mirror, tree, folder / "source")
         proves = self._is_unproven(launcher)
         script.write(folder, key, launcher, spec, settings.checkpoints / held.run_id, proves=proves)
-        plan = Plan(reports=launcher.reports, limits=launcher.limits, paths=launcher.paths, options=launcher.slurm.options, proves=proves)
+        plan = Plan(reports=launcher.reports, limits=launcher.limits, paths=launcher.paths, scheduler=launcher.submits_with, proves=proves)
 
         def intend(session: Session) -> Submission:
             row = Submission(
@@ -672,7 +690,7 @@ class _Submitted:
 
     def _listing(self) -> Listing | None:
         """What the scheduler said last, since the run is followed."""
-        listing = self._all.listings.get(self._scheduler(self._submission).place)
+        listing = self._all.listings.get(_scheduler_of(self._submission).place)
         return None if listing is None or listing.asked_at < self._followed_since else listing
 
     def _job(self) -> Job | None:
@@ -703,7 +721,7 @@ class _Submitted:
         if self._row is not None and self._row.state != "ended":
             with best_effort():
                 if self._row.scheduler_id is not None:
-                    self._scheduler(self._row).cancel(self._row.scheduler_id)
+                    _scheduler_of(self._row).cancel(self._row.scheduler_id)
         code, told = getattr(error, "code", ""), f"{getattr(error, 'code', '')}: {error}"
         is_transient = (isinstance(error, EndedError) and error.kind == "broke_off") or (
             isinstance(error, CheckoutError) and error.transient
@@ -744,7 +762,7 @@ class _Submitted:
         """Try again later: the scheduler does not answer."""
         row = self._row
         if row is not None:
-            self._all.is_away(row.scheduler, why)
+            self._all.is_away(_scheduler_of(row).place, why)
             with suppress(LeaseLostError, OperationalError):
                 self._change(reason=f"{UnreachableError.code}: {why}")
         self.waits_until = time.monotonic() + self._all.settings.reconcile_seconds
@@ -775,9 +793,6 @@ class _Submitted:
     def _submission(self) -> Submission:
         assert self._row is not None  # noqa: S101 (as submitted)
         return self._row
-
-    def _scheduler(self, row: Submission) -> Scheduler:
-        return scheduler_of(row.scheduler, _plan_of(row).options)
 
     def _change(self, **columns: Any) -> None:
         """Change the row behind the fence of the run."""

@@ -52,6 +52,8 @@ class Scheduler(Protocol):
 
     place: str
     """Schedulers of one place have the same jobs, so that one query is enough for all."""
+    keeps_ended: bool
+    """Whether a job stays there for ever after its end, until it is cancelled."""
 
     def submit(self, key: str, folder: Path) -> str:
         """Submit the script of a folder so that it is held; returns the job's id."""

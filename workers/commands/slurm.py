@@ -7,8 +7,9 @@ although it ended with an error, so a key is looked for before each try.
 
 import os
 import pwd
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from workers.commands.schedulers import SCRIPT, Job, JobState, RefusedError, UnreachableError, called, sentence
 
@@ -24,9 +25,10 @@ class Slurm:
     """The Slurm that this machine is set up for; `options` are the launcher's, for `sbatch`."""
 
     place = "slurm"
+    keeps_ended = False
 
-    def __init__(self, options: Sequence[str] = ()) -> None:
-        self._options = tuple(options)
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options: Sequence[str] = options["options"]
         self._user = pwd.getpwuid(os.getuid()).pw_name
 
     def submit(self, key: str, folder: Path) -> str:
