@@ -4,8 +4,9 @@ A worker is a process that follows runs with a stand-in for the scheduler, and k
 commit of) one of the writes of `workers.submitted`, at random. The next one is started at once. When all runs have ended, each has trained
 once, each of its steps is on record once, no job is left held, and no run is stuck.
 
-    python -m tests.faults.submitted --kills 100                          on SQLite
+    python -m tests.faults.submitted --kills 100                          Slurm's programs played, on SQLite
     python -m tests.faults.submitted --kills 100 --database postgresql
+    python -m tests.faults.submitted --kills 100 --scheduler kubernetes   the real kubectl, against an API server of the tests
 
 Exit status 0 when nothing was run twice, left held or stuck; 1 otherwise.
 """
@@ -34,8 +35,9 @@ from server.jobs import submissions
 from server.queue import alembic_config
 from server.settings import Settings
 from tests.workers.commands.conftest import LOOP, Repository, Stack, head_of
-from tests.workers.commands.schedulers import PlaySlurm
+from tests.workers.commands.schedulers import PlayKubernetes, PlaySlurm
 from workers import lease, runtime, submitted
+from workers.commands.kubernetes import Kubernetes
 from workers.commands.slurm import Slurm
 from workers.recorder import AttemptRecord, Recorder
 from workers.submitted import Submitter
@@ -71,10 +73,14 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
+    parser.add_argument("--scheduler", choices=("slurm", "kubernetes"), default="slurm")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, _url(options.database, Path(name)) as url:
-        killed, wrong = kill_workers(Path(name), url, options.kills, options.seed)
-    print(f"seed {options.seed}, {options.database}; killed after: {dict(sorted(killed.items()))}; wrong: {wrong or 'nothing'}")
+        killed, wrong = kill_workers(Path(name), url, options.kills, options.seed, options.scheduler)
+    print(
+        f"seed {options.seed}, {options.scheduler}, {options.database}; {sum(killed.values())} killed: {dict(sorted(killed.items()))}; "
+        f"wrong: {wrong or 'nothing'}"
+    )
     return 1 if wrong else 0
 
 
@@ -93,10 +99,60 @@ def _url(kind: str, folder: Path) -> Iterator[str]:
         server.cleanup()
 
 
-def kill_workers(folder: Path, url: str, kills: int, seed: int) -> tuple[Counter[str], list[str]]:
+class OnSlurm:
+    """The Slurm of the tests: what a launcher says of it, and what became of its jobs."""
+
+    kind, launcher = Slurm, 'slurm = {options = ["--partition=low"]}'
+
+    def __init__(self, folder: Path) -> None:
+        self._slurm = PlaySlurm(folder)
+        os.environ["PATH"] = self._slurm.path
+
+    def starts(self) -> Counter[str]:
+        """How many jobs of each key were started."""
+        return Counter(job["name"] for job in self._slurm.jobs().values() if job["pid"])
+
+    def left(self) -> list[str]:
+        """Jobs that are held, or wait."""
+        return [job["name"] for job in self._slurm.jobs().values() if job["state"] == "PENDING"]
+
+    def end(self) -> None:
+        """End all jobs."""
+        self._slurm.cancel_all()
+
+
+class OnKubernetes:
+    """The API server of the tests, likewise."""
+
+    kind = Kubernetes
+
+    def __init__(self, folder: Path) -> None:
+        self._cluster = PlayKubernetes(folder)
+        self.launcher = f"kubernetes = {self._cluster.launcher}"
+
+    def starts(self) -> Counter[str]:
+        """How many Jobs of each key were started."""
+        return Counter(self._cluster.started())
+
+    def left(self) -> list[str]:
+        """Jobs that are still there."""
+        return [*self._cluster.jobs()]
+
+    def end(self) -> None:
+        """End all Jobs, and the server."""
+        self._cluster.end()
+
+
+def kill_workers(folder: Path, url: str, kills: int, seed: int, scheduler: str = "slurm") -> tuple[Counter[str], list[str]]:
     """Keep jobs coming and kill workers; how many died at each moment, and what is wrong afterwards."""
-    slurm = PlaySlurm(folder / "slurm")
-    os.environ["PATH"] = slurm.path
+    cluster = {"slurm": OnSlurm, "kubernetes": OnKubernetes}[scheduler](folder / scheduler)
+    try:
+        return _killed(folder, url, kills, seed, cluster)
+    finally:
+        cluster.end()
+
+
+def _killed(folder: Path, url: str, kills: int, seed: int, cluster: OnSlurm | OnKubernetes) -> tuple[Counter[str], list[str]]:
     repository = Repository(folder / "model")
     base = repository.commit({"train/loop.py": SLOW})
     head = repository.commit({"train/loop.py": SLOW.replace("SKIPPED = 1", "SKIPPED = 4")})
@@ -104,7 +160,8 @@ def kill_workers(folder: Path, url: str, kills: int, seed: int) -> tuple[Counter
     words = [sys.executable, "train/loop.py", "--steps={steps}", "--seed={seed}", "--out={output}"]
     launchers.write_text(
         f'[launcher.loop]\nrepository = "{repository.path}"\npaths = ["train"]\ncommand = {words}\nrecipes = {{bf16 = []}}\n'
-        'reports = {path = "metrics.jsonl"}\nscheduler = "slurm"\ndevice_class = "a CPU"\n',
+        f'reports = {{path = "metrics.jsonl"}}\nscheduler = "{cluster.kind.__name__.lower()}"\n'
+        f'device_class = "a CPU"\n{cluster.launcher}\n',
         encoding="utf-8",
     )
     settings = Settings(state_dir=folder / "state", database_url=url, **QUICK)
@@ -127,15 +184,14 @@ def kill_workers(folder: Path, url: str, kills: int, seed: int) -> tuple[Counter
             break
         database.engine.dispose()
         moment = chance.choice([*MOMENTS]) if more else ""
-        if _worker(own, moment, chance.randint(1, 2), after=chance.random() < 0.7) == -signal.SIGKILL:
+        if _worker(own, cluster.kind, moment, chance.randint(1, 2), after=chance.random() < 0.7) == -signal.SIGKILL:
             killed[moment] += 1
-    wrong = _wrong(own, slurm, jobs)
-    slurm.cancel_all()
+    wrong = _wrong(own, cluster, jobs)
     database.close()
     return killed, wrong
 
 
-def _worker(own: Stack, moment: str, times: int, *, after: bool) -> int:
+def _worker(own: Stack, kind: type, moment: str, times: int, *, after: bool) -> int:
     """Let a worker live in a process of its own until it kills itself at the `times`-th passing of a moment, or has nothing to do.
 
     Returns its exit status, a signal as a negative number.
@@ -145,7 +201,8 @@ def _worker(own: Stack, moment: str, times: int, *, after: bool) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     try:
         if moment:
-            _arm(*MOMENTS[moment], times, after=after)
+            owner, name = MOMENTS[moment]
+            _arm(kind if owner is Slurm else owner, name, times, after=after)
         database = Database(own.settings.database)
         stopping = threading.Event()
         submitter = Submitter(own.settings, database, own.worker, stopping)
@@ -186,11 +243,12 @@ def _open_runs(database: Database) -> int:
         return session.scalar(select(func.count()).select_from(Run).where(Run.state.not_in(RUN_ENDED))) or 0
 
 
-def _wrong(own: Stack, slurm: PlaySlurm, jobs: int) -> list[str]:
+def _wrong(own: Stack, cluster: OnSlurm | OnKubernetes, jobs: int) -> list[str]:
     """What the record or the scheduler has that it should not have."""
     wrong = []
     if left := list((own.settings.state_dir / "submitted").glob("*")):
         wrong.append(f"{len(left)} folders are left")
+    starts = cluster.starts()
     with own.database.read() as session:
         runs = session.scalars(select(Run)).all()
         if len(runs) != 2 * jobs:
@@ -207,11 +265,9 @@ def _wrong(own: Stack, slurm: PlaySlurm, jobs: int) -> list[str]:
                 wrong.append(f"{run.id} has {len(steps)} steps")
             if [row.state for row in rows] != ["ended"]:
                 wrong.append(f"{run.id} has submissions {[(row.number, row.state) for row in rows]}")
-            own_jobs = [job for job in slurm.jobs().values() if rows and job["name"] == rows[0].key]
-            if sum(job["pid"] > 0 for job in own_jobs) != 1:
-                wrong.append(f"{run.id} was started by {sum(job['pid'] > 0 for job in own_jobs)} jobs")
-    held = [job_id for job_id, job in slurm.jobs().items() if job["state"] == "PENDING"]
-    return wrong + ([f"jobs {held} are left in the queue"] if held else [])
+            if starts[rows[0].key if rows else ""] != 1:
+                wrong.append(f"{run.id} was started by {starts[rows[0].key] if rows else 0} jobs")
+    return wrong + ([f"jobs {left} are left in the queue"] if (left := cluster.left()) else [])
 
 
 if __name__ == "__main__":
