@@ -251,6 +251,8 @@ def renew_all(session: Session, held: Collection[Claim], lease_seconds: float) -
     """Extend the leases of many runs at once; the ids of those that this worker no longer holds. `held`: of different runs."""
     if not held:
         return set()
+    # Locked in the order that everybody has.
+    session.execute(select(Run.id).where(Run.id.in_([each.run_id for each in held])).order_by(Run.id).with_for_update()).all()
     newest = (Attempt.run_id == Run.id, Attempt.attempt_number == Run.attempt_number)
     has_token = exists().where(*newest, Attempt.token_digest.in_([tokens.digest_of(each.token) for each in held]))
     still = (Run.id.in_([each.run_id for each in held]), Run.state == "running", has_token)

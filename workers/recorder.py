@@ -55,6 +55,7 @@ class Recorder:
         self._begun = False
         # As many steps as the run has, as far as this attempt knows; and whether the last write may have been committed unnoticed.
         self._recorded, self._unconfirmed = held.steps_done, False
+        self._flushed: tuple[int, int] | None = None  # the steps that the run has after the write, and how many it has written
         self._columns: Sequence[str] = ()
         self._layers: Sequence[str] = ()
         self._layer_columns: Sequence[str] = ()
@@ -83,35 +84,44 @@ class Recorder:
 
         Nor is anything written to a record that was restored from a backup: the steps since the backup would be missing in it.
         """
+        with self._database.write() as session:
+            self.flush_in(session)
+        self.flushed()
+
+    def flush_in(self, session: Session) -> None:
+        """The same in a transaction of the caller's, of this run or of several; call `flushed` once it is committed."""
         held = self._held
         if not self.waits:
-            with self._database.write() as session:
-                lease.renew(session, held, self._lease_seconds)
+            lease.renew(session, held, self._lease_seconds)
             return
         tables = [(kind, table) for kind, table in self._tables() if len(table["step"])]
         train = next(table for kind, table in tables if kind == "train")
-        first, last, count = int(train["step"][0]), int(train["step"][-1]), len(train["step"])
-        done, speed = last + 1, self._speed(last)
+        first, last = int(train["step"][0]), int(train["step"][-1])
+        done = last + 1
         expected = [self._recorded, done] if self._unconfirmed else [self._recorded]
         self._unconfirmed = True
-        with self._database.write() as session:
-            lease.renew(
-                session,
-                held,
-                self._lease_seconds,
-                Run.steps_done.in_(expected),
-                recorded=True,
-                steps_done=done,
-                last_loss=repr(float(train["lm_loss"][-1])),
-                steps_per_second=speed,
-            )
-            store.append_all(
-                session, [chunk for kind, table in tables for chunk in store.cut(held.run_id, kind, held.attempt_number, table)]
-            )
-            if not self._begun:
-                lease.note(session, held, first_step=first)
+        lease.renew(
+            session,
+            held,
+            self._lease_seconds,
+            Run.steps_done.in_(expected),
+            recorded=True,
+            steps_done=done,
+            last_loss=repr(float(train["lm_loss"][-1])),
+            steps_per_second=self._speed(last),
+        )
+        store.append_all(session, [chunk for kind, table in tables for chunk in store.cut(held.run_id, kind, held.attempt_number, table)])
+        if not self._begun:
+            lease.note(session, held, first_step=first)
+        self._flushed = (done, len(train["step"]))
+
+    def flushed(self) -> None:
+        """What was written is on record; merge small chunks where there are many."""
+        if self._flushed is None:
+            return
+        (self._recorded, count), self._flushed = self._flushed, None
         self._steps, self._reports, self._begun = [], [], True
-        self._recorded, self._unconfirmed = done, False
+        self._unconfirmed = False
         self._unsealed += count
         self._small += 1
         # In a separate transaction: a write whose commit was not confirmed is repeated, and must find its chunk unchanged.

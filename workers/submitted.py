@@ -58,8 +58,9 @@ from workers.supervisor import clear_checkpoints
 MOST_RUNS = 400  # of one worker; the others wait for it, or for another one
 LOST_SECONDS = 60.0  # that a job may be over for its scheduler without the file of its end
 _LOST, _PREEMPTED = "JOB_LOST", "PREEMPTED"  # what the messages of such attempts begin with
-_TICK_SECONDS = 0.25
+_TICK_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 1.0  # between two rounds: as long as the last one took, within these
 _PREPARED_AT_ONCE = 4
+_RUNS_AT_ONCE = 50  # of one transaction
 _SIZES = (60.0, 0.0005)  # seconds between two looks at the size of an output, and the most of the time that they may take
 _MOST_LOG_BYTES, _PIECE = 64 * 2**20, 1 << 20
 _FILES = 8192  # that this process may have open, if the system allows it
@@ -141,7 +142,7 @@ class Submitter:
                 self._follow(pool)
             except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
                 _log.exception("the submitted runs could not be followed; retrying")
-            self.stopping.wait(max(_TICK_SECONDS, time.monotonic() - began))
+            self.stopping.wait(min(max(_TICK_SECONDS, time.monotonic() - began), _LONGEST_PAUSE_SECONDS))
         self._look.set()
         for other in others:
             other.join()
@@ -194,6 +195,22 @@ class Submitter:
                 pool.submit(run.prepare)
             elif run.is_followed:
                 run.look()
+        self._flush([run for _, run in sorted(self._runs.items()) if run.is_due()])
+
+    def _flush(self, runs: Sequence["_Submitted"]) -> None:
+        """Write what was collected, of many runs in one transaction: a commit for each would take most of the time.
+
+        In the order of their ids, as everybody locks them.
+        """
+        for start in range(0, len(runs), _RUNS_AT_ONCE):
+            part = runs[start : start + _RUNS_AT_ONCE]
+
+            def write(part: Sequence[_Submitted] = part) -> list[_Submitted]:
+                with self.database.write() as session:
+                    return [run for run in part if run.is_written_in(session)]
+
+            for run in part[0].record.retried(write):
+                run.guarded(run.record.recorder.flushed)
 
     def _drop(self, run_id: str) -> None:
         if len(self._runs) == MOST_RUNS:
@@ -441,7 +458,7 @@ class _Submitted:
         self.is_followed = self.over = False
         self.waits_until: float | None = None
         """When (of time.monotonic) a scheduler that was away is asked again."""
-        self._record = AttemptRecord(submitter.settings, submitter.database, held, submitter.stopping)
+        self.record = AttemptRecord(submitter.settings, submitter.database, held, submitter.stopping)
         self._row: Submission | None = None
         self._has_recorded = False
         self._skip_below = 0
@@ -457,7 +474,7 @@ class _Submitted:
     def prepare(self) -> None:
         """Bring the run to its scheduler, from the step that is on record."""
         with logs.bound(worker=self._all.worker.id, job=self.held.job_id, run=self.held.run_id, attempt=self.held.attempt_number):
-            self._guarded(self._prepare)
+            self.guarded(self._prepare)
 
     def _prepare(self) -> None:
         with self._all.database.read() as session:
@@ -491,7 +508,7 @@ class _Submitted:
         if not launcher.scheduler:  # it changed since the run was claimed: a slot takes it
             raise EndedError("LAUNCHER_REFUSED", f"launcher {launcher.name} has no scheduler any more", "broke_off")
         mirror, tree = checkout.find(launcher, spec.revision, settings.repositories)
-        if self._record.record_manifest(manifest(launcher, spec, tree), None):
+        if self.record.record_manifest(manifest(launcher, spec, tree), None):
             return False
         with self._all.database.read() as session:
             number, prefix = submissions.next_number(session, held.run_id), submissions.deployment(session)
@@ -522,7 +539,7 @@ class _Submitted:
             session.expunge(row)
             return row
 
-        self._row = self._record.fenced(intend)
+        self._row = self.record.fenced(intend)
         return True
 
     def _is_unproven(self, launcher: Launcher) -> bool:
@@ -551,7 +568,7 @@ class _Submitted:
     def look(self) -> None:
         """Record what is new, and how the run ended if it has."""
         with logs.bound(worker=self._all.worker.id, job=self.held.job_id, run=self.held.run_id, attempt=self.held.attempt_number):
-            self._guarded(self._look)
+            self.guarded(self._look)
 
     def _look(self) -> None:
         assert self._folder is not None  # noqa: S101 (as followed)
@@ -575,10 +592,22 @@ class _Submitted:
         if trainer is not None and not (job is not None and job.state in ("held", "waiting")):
             trainer.watch.check_limits()
             self._check_time()
-        if time.monotonic() > self._next_flush and self._record.recorder.waits:
-            self._record.flush()
-            self._next_flush = time.monotonic() + self._all.settings.flush_seconds
         self._check_job()
+
+    def is_due(self) -> bool:
+        """Whether it has steps that are to be written now."""
+        return self.is_followed and not self.over and self.record.recorder.waits and time.monotonic() > self._next_flush
+
+    def is_written_in(self, session: Session) -> bool:
+        """Write what was collected in a transaction; False, without a write, if the run is no longer held."""
+        try:
+            self.record.recorder.flush_in(session)
+        except LeaseLostError as lost:
+            _log.info("%s: its job is left to whoever holds it, or to the sweep", lost)
+            self.over = True
+            return False
+        self._next_flush = time.monotonic() + self._all.settings.flush_seconds
+        return True
 
     def _note_starts(self) -> None:
         """Note that the job was started, or started again."""
@@ -603,7 +632,7 @@ class _Submitted:
         if self._trainer is not None:
             self._add(self._trainer.watch.rows(ended=True))
             self._trainer.copy(self._log_path())
-        self._record.write_last_steps()
+        self.record.write_last_steps()
         why = f"its job {row.scheduler_id} was taken from its node, and started again"
 
         def begin(session: Session) -> Claim:
@@ -611,9 +640,9 @@ class _Submitted:
             submissions.change(session, row.run_id, row.number, **columns, attempt_number=held.attempt_number)
             return held
 
-        self.held = self._record.written(begin)
+        self.held = self.record.written(begin)
         self._update(**columns, attempt_number=self.held.attempt_number)
-        self._record = AttemptRecord(settings, self._all.database, self.held, self._all.stopping)
+        self.record = AttemptRecord(settings, self._all.database, self.held, self._all.stopping)
         self._has_recorded = False
 
     def _open(self) -> None:
@@ -653,12 +682,12 @@ class _Submitted:
         new = report.steps >= self._skip_below
         if new.any():
             columns = {name: values[new].tolist() for name, values in report.columns.items()}
-            self._record.recorder.add_report({"kind": "report", "steps": report.steps[new].tolist(), "columns": columns})
+            self.record.recorder.add_report({"kind": "report", "steps": report.steps[new].tolist(), "columns": columns})
             self._has_recorded = True
         held_out = np.asarray(report.validation["step"])
         for step, loss in zip(held_out.tolist(), report.validation["loss"].tolist(), strict=True):
             if step >= self._skip_below:
-                self._record.retried(partial(self._record.recorder.write_row, "validation", int(step), {"loss": loss}))
+                self.record.retried(partial(self.record.recorder.write_row, "validation", int(step), {"loss": loss}))
 
     def _check_time(self) -> None:
         """Raises EndedError for a run that trained for longer than its job, or the operator, allows; waiting is no training."""
@@ -699,7 +728,7 @@ class _Submitted:
 
     # What both have.
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def guarded(self, work: Callable[[], None]) -> None:
         """Do a part of the work; whatever ends the attempt ends it on record."""
         try:
             work()
@@ -737,7 +766,7 @@ class _Submitted:
 
     def _give_back(self, why: str, attempt: BrokenAttempt) -> None:
         def give_back(session: Session) -> None:
-            if not self._record.give_back_in(session, why, attempt):
+            if not self.record.give_back_in(session, why, attempt):
                 raise LeaseLostError(f"attempt {self.held.attempt_number} no longer holds run {self.held.run_id}")
 
         self._end(give_back)
@@ -745,7 +774,7 @@ class _Submitted:
     def _end(self, change: Callable[[Session], object], status: int | None = None, ended_at: float | None = None) -> None:
         """End the attempt, and the submission in the same transaction."""
         row = self._row
-        self._record.write_last_steps()
+        self.record.write_last_steps()
 
         def both(session: Session) -> None:
             change(session)
@@ -753,7 +782,7 @@ class _Submitted:
                 when = _last_change(row) if ended_at is None else ended_at
                 submissions.end(session, row.run_id, row.number, ended_at=when, exit_status=status)
 
-        self._record.written(both)
+        self.record.written(both)
         if row is not None:
             shutil.rmtree(row.folder, ignore_errors=True)
         self.over = True
@@ -770,9 +799,9 @@ class _Submitted:
     def leave(self) -> None:
         """Queue the run again, with its job as it is: the next worker that claims it goes on."""
         with suppress(LeaseLostError, OperationalError):
-            if self._record.recorder.waits:
-                self._record.flush()
-            self._record.give_back("the worker was stopped; its job goes on", "released")
+            if self.record.recorder.waits:
+                self.record.flush()
+            self.record.give_back("the worker was stopped; its job goes on", "released")
         self.close()
 
     def close(self) -> None:
@@ -797,7 +826,7 @@ class _Submitted:
     def _change(self, **columns: Any) -> None:
         """Change the row behind the fence of the run."""
         row = self._submission
-        self._record.fenced(lambda session: submissions.change(session, row.run_id, row.number, **columns))
+        self.record.fenced(lambda session: submissions.change(session, row.run_id, row.number, **columns))
         self._update(**columns)
 
     def _update(self, **columns: Any) -> None:

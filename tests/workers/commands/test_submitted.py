@@ -16,7 +16,9 @@ from tests.workers.commands.schedulers import PlaySlurm, Stepping
 from workers import lease, runtime, submitted
 
 pytestmark = pytest.mark.both_databases
-SLOW = LOOP.replace("            log.write(", "            __import__('time').sleep(0.02)\n            log.write(")
+WAITS = (
+    "            while step == 10 and not Path({gate!r}).exists():\n                __import__('time').sleep(0.02)\n            log.write("
+)
 ON_SLURM = {"scheduler": '"slurm"', "device_class": '"2 x H100"'}
 
 
@@ -26,6 +28,17 @@ def slurm(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", made.path)
     yield made
     made.cancel_all()
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """Trainers of the commit `gated` wait for this file after ten steps."""
+    return tmp_path / "gate"
+
+
+@pytest.fixture
+def gated(repository, base, gate):
+    return repository.commit({"train/loop.py": LOOP.replace("            log.write(", WAITS.format(gate=str(gate)))})
 
 
 @pytest.fixture
@@ -48,6 +61,10 @@ def _all_ended(own):
 def _rows(own):
     with own.database.read() as session:
         return session.scalars(select(Submission).order_by(Submission.run_id, Submission.number)).all()
+
+
+def _waits_at_the_gate(own):
+    return lambda: [own.run(row.run_id).steps_done for row in _rows(own)] == [10]
 
 
 def _row(own):
@@ -170,16 +187,17 @@ def test_losses_that_are_printed_are_followed(on_slurm, base, repository):
     assert {(state, code) for _, state, code in _states(own)} == {("finished", None)}
 
 
-def test_a_worker_that_is_killed_loses_nothing_and_the_next_one_goes_on(on_slurm, slurm, base, repository):
+def test_a_worker_that_is_killed_loses_nothing_and_the_next_one_goes_on(on_slurm, slurm, gated, gate):
     own = on_slurm()
-    _only_one(own, repository.commit({"train/loop.py": SLOW}))
+    _only_one(own, gated)
     first = Stepping(own)
-    first.until(lambda: _rows(own) and own.run(_row(own).run_id).steps_done > 5)
+    first.until(_waits_at_the_gate(own))
     first.forget()
     _expire(own)
     run = own.run(_row(own).run_id)
     assert (run.state, run.crashes) == ("queued", 0)
     assert own.claim() is None  # its job trains on: no slot may begin it again
+    gate.touch()
     Stepping(own).until(_all_ended(own))
     run = own.run(run.id)
     assert (run.state, run.crashes) == ("finished", 0)
@@ -187,28 +205,30 @@ def test_a_worker_that_is_killed_loses_nothing_and_the_next_one_goes_on(on_slurm
     _whole(own, run.id)
     assert len(slurm.jobs()) == 1
     with own.database.read() as session:
-        assert session.get_one(Attempt, (run.id, 2)).first_step > 5  # from the first step that was not recorded
+        assert session.get_one(Attempt, (run.id, 2)).first_step == 10  # from the first step that was not recorded
 
 
-def test_a_worker_that_stops_leaves_the_job(on_slurm, slurm, base, repository):
+def test_a_worker_that_stops_leaves_the_job(on_slurm, slurm, gated, gate):
     own = on_slurm()
-    _only_one(own, repository.commit({"train/loop.py": SLOW}))
+    _only_one(own, gated)
     worker = Stepping(own)
-    worker.until(lambda: _rows(own) and own.run(_row(own).run_id).steps_done > 5)
+    worker.until(_waits_at_the_gate(own))
     for run in worker.submitter._runs.values():
         run.leave()
     assert own.run(_row(own).run_id).state == "queued"
+    gate.touch()
     Stepping(own).until(_all_ended(own))
     assert _attempts(own, _row(own).run_id) == ["released", "finished"]
     assert len(slurm.jobs()) == 1
 
 
-def test_a_job_that_is_taken_from_its_node_starts_again_and_its_steps_replace_the_earlier_ones(on_slurm, slurm, base, repository):
+def test_a_job_that_is_taken_from_its_node_starts_again_and_its_steps_replace_the_earlier_ones(on_slurm, slurm, gated, gate):
     own = on_slurm()
-    _only_one(own, repository.commit({"train/loop.py": SLOW}))
+    _only_one(own, gated)
     worker = Stepping(own)
-    worker.until(lambda: _rows(own) and own.run(_row(own).run_id).steps_done > 5)
+    worker.until(_waits_at_the_gate(own))
     slurm.call("scontrol", "requeue", _row(own).scheduler_id)
+    gate.touch()
     worker.until(_all_ended(own))
     run = own.run(_row(own).run_id)
     assert (run.state, run.crashes) == ("finished", 0)
@@ -220,13 +240,14 @@ def test_a_job_that_is_taken_from_its_node_starts_again_and_its_steps_replace_th
     assert (row.start, row.attempt_number, row.number) == (1, 2, 1)
 
 
-def test_a_start_that_nobody_saw_is_seen_by_the_next_worker(on_slurm, slurm, base, repository):
+def test_a_start_that_nobody_saw_is_seen_by_the_next_worker(on_slurm, slurm, gated, gate):
     own = on_slurm()
-    _only_one(own, repository.commit({"train/loop.py": SLOW}))
+    _only_one(own, gated)
     first = Stepping(own)
-    first.until(lambda: _rows(own) and own.run(_row(own).run_id).steps_done > 5)
+    first.until(_waits_at_the_gate(own))
     first.forget()
     slurm.call("scontrol", "requeue", _row(own).scheduler_id)
+    gate.touch()
     _expire(own)
     Stepping(own).until(_all_ended(own))
     run = own.run(_row(own).run_id)
@@ -236,14 +257,14 @@ def test_a_start_that_nobody_saw_is_seen_by_the_next_worker(on_slurm, slurm, bas
         assert session.get_one(Attempt, (run.id, 2)).first_step == 0
 
 
-def test_cancel_ends_the_run_at_once_and_its_job_soon(on_slurm, slurm, base, repository):
+def test_cancel_ends_the_run_at_once_and_its_job_soon(on_slurm, slurm, gated):
     own = on_slurm()
-    job = own.submit(repository.commit({"train/loop.py": SLOW.replace("0.02", "2")}), head_of(base))
+    job = own.submit(gated, head_of(gated, "quantized", "nvfp4"))
     worker = Stepping(own)
     worker.until(lambda: len([row for row in _rows(own) if row.start is not None]) == 2)
     with own.owner_database.write() as session:
         cancel_job(session, job)
-    assert {state for _, state, _ in _states(own)} <= {"cancelled", "finished"}
+    assert {state for _, state, _ in _states(own)} == {"cancelled"}
     worker.forget()  # whoever submitted it is gone: any worker sweeps
     other = Stepping(own)
     other.until(lambda: all(row.state == "ended" for row in _rows(own)))
@@ -309,13 +330,14 @@ def test_where_a_run_waits_is_told_in_the_schedulers_words(on_slurm, slurm, base
     assert submissions.why_not_training(_row(own)) is None
 
 
-def test_a_job_that_is_over_without_its_end_is_lost_and_tried_again(on_slurm, slurm, base, repository, monkeypatch):
+def test_a_job_that_is_over_without_its_end_is_lost_and_tried_again(on_slurm, slurm, gated, gate, monkeypatch):
     monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
     own = on_slurm()
-    _only_one(own, repository.commit({"train/loop.py": SLOW}))
+    _only_one(own, gated)
     worker = Stepping(own)
-    worker.until(lambda: _rows(own) and own.run(_row(own).run_id).steps_done > 5)
+    worker.until(_waits_at_the_gate(own))
     slurm.call("scancel", _row(own).scheduler_id)
+    gate.touch()
     worker.until(_all_ended(own))
     first, second = _rows(own)
     run = own.run(first.run_id)
@@ -342,30 +364,31 @@ def test_what_the_job_says_outranks_the_scheduler(on_slurm, slurm, base, monkeyp
     assert ("base", "finished", None) in _states(own)
 
 
-def test_a_launcher_that_changed_lets_its_jobs_go_on_and_begins_no_other_attempt(on_slurm, slurm, base, repository, monkeypatch):
+def test_a_launcher_that_changed_lets_its_jobs_go_on_and_begins_no_other_attempt(on_slurm, slurm, gated, gate, monkeypatch):
     monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
     own = on_slurm()
-    own.submit(repository.commit({"train/loop.py": SLOW.replace("0.02", "0.5")}), head_of(base))
+    own.submit(gated, head_of(gated, "quantized", "nvfp4"))
     worker = Stepping(own)
-    worker.until(lambda: len(_rows(own)) == 2 and all(own.run(row.run_id).steps_done > 5 for row in _rows(own)))
+    worker.until(lambda: [own.run(row.run_id).steps_done for row in _rows(own)] == [10, 10])
     worker.forget()
     file = own.settings.launchers
     file.write_text(file.read_text().replace("numpy of the tests", "another numpy").replace('"metrics.jsonl"', '"elsewhere.jsonl"'))
     _expire(own)
     again = Stepping(own)
-    slow = next(row for row in _rows(own) if row.state != "ended" and own.run(row.run_id).arm.name == "base")
-    again.until(lambda: own.run(slow.run_id).state == "running")
-    slurm.call("scancel", slow.scheduler_id)
+    again.until(lambda: {state for _, state, _ in _states(own)} == {"running"})
+    lost = next(row for row in _rows(own) if own.run(row.run_id).arm.name == "base")
+    slurm.call("scancel", lost.scheduler_id)
+    gate.touch()
     again.until(_all_ended(own))
-    assert _states(own) == [("base", "failed", "LAUNCHER_CHANGED"), ("head", "finished", None)]
+    assert _states(own) == [("base", "failed", "LAUNCHER_CHANGED"), ("quantized", "finished", None)]
     assert len(slurm.jobs()) == 2
 
 
 @pytest.mark.parametrize(("limits", "code"), [("{seconds = 0.5}", "TIME_LIMIT"), ("{output_bytes = 10}", "OUTPUT_LIMIT")])
-def test_the_launchers_limits_hold_on_the_node(on_slurm, slurm, base, repository, monkeypatch, limits, code):
+def test_the_launchers_limits_hold_on_the_node(on_slurm, slurm, gated, monkeypatch, limits, code):
     monkeypatch.setattr(submitted, "_SIZES", (0.1, 0.05))
     own = on_slurm(limits=limits)
-    _only_one(own, repository.commit({"train/loop.py": SLOW.replace("0.02", "0.2")}))
+    _only_one(own, gated)
     Stepping(own).until(_all_ended(own))
     assert ("base", "failed", code) in _states(own)
     assert {job["state"] for job in slurm.jobs().values()} == {"CANCELLED"}
