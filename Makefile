@@ -33,8 +33,10 @@ test-faults: .venv/.installed-dev ## all cases of the laws that make test tries 
 	@$(BIN)/python tests/faults/matrix.py --database postgresql --injections 250
 	@$(BIN)/python tests/faults/matrix.py --database sqlite --injections 250
 	@$(BIN)/python -m tests.faults.launchers --kills 40
+	@for database in sqlite postgresql; do $(BIN)/python -m tests.faults.submitted --kills 100 --database $$database || exit 1; done
+	@$(BIN)/python -m tests.faults.submitted --kills 100 --scheduler kubernetes
 
-test-slurm: .venv/.installed-dev ## runs under srun on a real Slurm of one node, cancelled, preempted and killed; needs Debian's slurm-wlm and munge
+test-slurm: .venv/.installed-dev ## runs under srun, and submitted ones, on a real Slurm of one node, cancelled, preempted and killed; needs Debian's slurm-wlm and munge
 	@PARITY_TEST_SLURM=1 $(BIN)/python -m pytest -q tests/slurm
 
 test-firefox: .venv/.installed-dev node_modules/.installed ## each page in Firefox, compared with Chromium; needs Debian's firefox-esr, chromium and npm

@@ -17,6 +17,10 @@ grant insert, update (planned_steps, asked_by) on runs to :api;
 grant select on arms to :api, :worker;
 grant insert, update (question) on arms to :api;
 grant select, insert, update on attempts to :api, :worker;
+-- The jobs of schedulers are the workers' own.
+grant select on submissions to :api, :worker;
+grant insert, update (attempt_number, scheduler_id, state, reason, exit_status, start, started_at, earlier_seconds, ended_at)
+    on submissions to :worker;
 grant select, insert, delete on chunks to :api, :worker;
 grant select, insert on chunk_columns to :api, :worker;
 grant select, insert on verdicts to :api, :worker;

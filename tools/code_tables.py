@@ -81,6 +81,10 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "the data have fewer than two held-out batches, which an analysis needs",
         "set `data.validation_fraction` and train again",
     ),
+    "JOB_LOST": (
+        "a scheduler ended a job, and its script did not see the trainer's end: its time limit, a node that died, or a cancellation",
+        "read the scheduler's word in the message, and `scheduler.log` in the job's folder; raise the limit in the launcher's options",
+    ),
     "JUDGE_FAILED": (
         "the judge itself failed; the curves are kept",
         "report it with the message; an admin's `parity runs conclude JOB` later records the verdict",
@@ -88,6 +92,10 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "JUDGING_AGAIN": (
         "the job has trained and could not be judged yet, mostly because the database was away; it is tried again by itself",
         "nothing, if it passes; else the message says what the server's operator has to repair",
+    ),
+    "LAUNCHER_CHANGED": (
+        "the launcher changed after steps of the run were recorded, and the run needs another attempt",
+        "submit the job again: a curve of two launchers says nothing of either",
     ),
     "LAUNCHER_REFUSED": (
         "the file of launchers is wrong, the launcher cannot start its program, or it trains without the commit's files",
@@ -165,6 +173,10 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "the job names a path outside the `PARITY_DATA_ROOTS` of its worker, and no live worker may read it",
         "move the data, or ask the operator to add the folder",
     ),
+    "PREEMPTED": (
+        "the scheduler gave a job's node to another one and will not start it again; this is no crash, and the run is submitted again",
+        "nothing; with `--requeue` in the launcher's options the same job goes on",
+    ),
     "RECIPE_REFUSED": (
         "this machine cannot run the recipe; the message says why",
         "`parity doctor` shows which worker can ([hardware](hardware.md))",
@@ -180,6 +192,14 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "REVISION_NOT_FOUND": (
         "the commit is on no ref that the launcher lists, or has no file in its `paths`",
         "push the commit to such a branch",
+    ),
+    "SCHEDULER_REFUSED": (
+        "the scheduler does not take the job, whatever the time",
+        "read its sentence in the message; the operator corrects the launcher's options ([launchers](launchers.md#on-a-cluster))",
+    ),
+    "SCHEDULER_UNREACHABLE": (
+        "the scheduler does not answer, or takes no more jobs for now; it is asked again for as long as it takes, and no run fails",
+        "start its controller; the worker's log says once that it is away, and once that it is back",
     ),
     "SILENT": (
         "an external run sent no data for a day (`PARITY_EXTERNAL_SILENCE_SECONDS`) in which the service listened",

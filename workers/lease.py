@@ -1,12 +1,13 @@
 """Which run a worker claims next, the claim with its lease, and the fence behind which it writes."""
 
+import dataclasses
 from collections.abc import Collection, Mapping
 from dataclasses import field
 from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Select, bindparam, case, exists, func, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Select, and_, bindparam, case, exists, func, or_, select, tuple_, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, aliased, contains_eager
 
@@ -15,7 +16,7 @@ from server.database import sessions, tokens
 from server.database.sessions import hold_lock
 from server.database.states import JOB_OPEN, RUN_ENDED
 from server.database.tables import Arm, Attempt, Job, Run, RunState, Token, Worker
-from server.jobs import lifecycle
+from server.jobs import lifecycle, submissions
 from server.jobs.conclude import needed_kind
 from server.jobs.fingerprint import columns_of_reused, equal_run, run_spec, unsound
 from server.jobs.workers import device_counts, devices_fit, is_bound_to, is_left_to_another, refused_recipe
@@ -26,8 +27,10 @@ from training.spec import SPEC_VERSION, RunSpec
 # Chooses the run that a worker claims next: by priority, then age, among those that it can train and the job's token allows.
 
 
-def next_run(session: Session, worker: Worker, left: Collection[str] = ()) -> Run | None:
-    """The run that a worker should claim, with its row locked, or None. `left` are the ids of jobs that it leaves to others.
+def next_run(session: Session, worker: Worker, left: Collection[str] = (), *, submitted: bool = False) -> Run | None:
+    """The run that a worker should claim, with its row locked, or None.
+
+    `left` are the ids of jobs that it leaves to others. `submitted`: for a scheduler, not for one of its slots.
 
     Looks whether any open job fits the worker's device, which an index answers however long the queue is. Then searches one priority at
     a time, highest first. Within a priority the index returns the rows in order; the first match is taken.
@@ -35,9 +38,11 @@ def next_run(session: Session, worker: Worker, left: Collection[str] = ()) -> Ru
     registered: dict[str, Any] = worker.device.get("can_run", {})
     able = tuple(tuple(name.split("/")) for name, can in registered.items() if can["ok"]) if registered else None
     devices = device_counts(worker, "maxtext"), device_counts(worker, "emulated")
-    launchers = tuple(worker.device["launchers"]) if worker.capability == COMMAND else None
+    launchers = None
+    if worker.capability == COMMAND:
+        launchers = tuple((name, "scheduler" in own) for name, own in worker.device["launchers"].items())
     on = worker.device["device_class"], worker.device["threads_per_run"]
-    highest, below, first = _statements(worker.capability, *on, able, devices, launchers)
+    highest, below, first = _statements(worker.capability, *on, able, devices, launchers, submitted)
     level = session.scalar(highest)
     while level is not None:
         run = session.scalars(first, {"level": level, "left": [*left]}).first()
@@ -54,12 +59,14 @@ def _statements(
     threads: int,
     able: tuple[tuple[str, ...], ...] | None,
     devices: tuple[tuple[int, int], tuple[int, int]],
-    launchers: tuple[str, ...] | None,
+    launchers: tuple[tuple[str, bool], ...] | None,
+    submitted: bool,
 ) -> tuple[Select[int], Select[int], Select[Run]]:
     """The highest priority, if an open job fits such a worker's device; the highest below a `level`; the first run of a `level` that fits.
 
     `able`: the (engine, recipe) pairs that the worker can train; None if it registered none. `devices`: the least and the most that a
-    run has there, of MaxText and of other engines. `launchers`: the names of those that it has.
+    run has there, of MaxText and of other engines. `launchers`: the names of those that it has, each with whether it submits to a
+    scheduler. A run that has a job with a scheduler goes on with that (`submitted`), whatever its launcher says by now.
 
     Cached, because building these statements takes longer than running them.
     """
@@ -75,7 +82,9 @@ def _statements(
     if able is not None:
         fits.append(tuple_(Job.engine, Arm.recipe).in_(able))
     if launchers is not None:
-        fits.append(Job.model.in_(launchers))
+        names, has_a_job = Job.model.in_([name for name, _ in launchers]), submissions.is_open()
+        own = Job.model.in_([name for name, submits in launchers if submits == submitted])
+        fits.append(and_(names, or_(own, has_a_job)) if submitted else and_(own, ~has_a_job))
     first = (
         select(Run)
         .join(Job, Run.job_id == Job.id)
@@ -156,15 +165,17 @@ class Claim:
     measure: Mapping[str, Any] | None = None
 
 
-def claim(session: Session, worker: Worker, lease_seconds: float, left: set[str] | None = None) -> Claim | None:
+def claim(session: Session, worker: Worker, lease_seconds: float, left: set[str] | None = None, *, submitted: bool = False) -> Claim | None:
     """Take the next run that this worker can train: by priority, then age, then place in its job. None if no run fits.
+
+    `submitted`: of those that a scheduler trains, not of those for the worker's slots.
 
     The first claim of a job binds it to the worker's device class and thread count, because other machines compute other bits. Runs that
     nobody could train fail with the reason, and the next one is taken: none of them blocks the queue. A job whose files another live
     worker may read, and this one may not, is added to `left`, and left alone until it is no longer there.
     """
     left, failed = set() if left is None else left, 0
-    while failed < _MOST_FAILED and (run := next_run(session, worker, left)) is not None:
+    while failed < _MOST_FAILED and (run := next_run(session, worker, left, submitted=submitted)) is not None:
         claimed = _claim(session, worker, run, lease_seconds, left)
         if claimed is not None or (run.state != "failed" and run.job_id not in left):
             return claimed
@@ -241,6 +252,32 @@ def renew(
         raise _lost(held)
 
 
+def renew_all(session: Session, held: Collection[Claim], lease_seconds: float) -> set[str]:
+    """Extend the leases of many runs at once; the ids of those that this worker no longer holds. `held`: of different runs."""
+    if not held:
+        return set()
+    # Locked in the order that everybody has.
+    session.execute(select(Run.id).where(Run.id.in_([each.run_id for each in held])).order_by(Run.id).with_for_update()).all()
+    newest = (Attempt.run_id == Run.id, Attempt.attempt_number == Run.attempt_number)
+    has_token = exists().where(*newest, Attempt.token_digest.in_([tokens.digest_of(each.token) for each in held]))
+    still = (Run.id.in_([each.run_id for each in held]), Run.state == "running", has_token)
+    statement = update(Run).where(*still).values(lease_expires_at=sessions.now_in(session) + lease_seconds).returning(Run.id)
+    renewed = session.scalars(statement.execution_options(synchronize_session=False)).all()
+    return {each.run_id for each in held}.difference(renewed)
+
+
+def next_attempt(session: Session, held: Claim, worker: Worker, lease_seconds: float, why: str) -> Claim:
+    """End the attempt as released and begin the next in the same transaction; LeaseLostError if this worker no longer holds the run."""
+    run = _held_run(session, held)
+    lifecycle.requeue(session, run, attempt="released", code=None, message=why)
+    session.flush()
+    attempt_number = lifecycle.claim(session, run, worker, lease_seconds)
+    if attempt_number is None:
+        raise _lost(held)
+    token = tokens.issue(session, run.id, attempt_number)
+    return dataclasses.replace(held, attempt_number=attempt_number, token=token, steps_done=run.steps_done)
+
+
 def finish(session: Session, held: Claim, *, code: str | None = None, message: str | None = None) -> None:
     """End the attempt with the run finished; LeaseLostError if this worker no longer holds it."""
     lifecycle.finish(session, _held_run(session, held), code=code, message=message)
@@ -284,7 +321,8 @@ def give_back(session: Session, run: Run, why: str, *, attempt: lifecycle.Broken
     """
     if run.state != "running":
         return None
-    if attempt == "released":
+    # A job with a scheduler lives on without the worker that followed it.
+    if attempt == "released" or (attempt == "lost" and submissions.open_of(session, run.id) is not None):
         return "queued" if lifecycle.requeue(session, run, attempt=attempt, code=None, message=why) else None
     crashes = run.crashes + 1
     code, message = "WORKER_CRASHED", f"{why} (attempt {run.attempt_number}, {crashes} of {max_attempts} crashes)"

@@ -1,18 +1,30 @@
 """Writes the steps of a running trainer, and the results of an analysis, to the database, behind the fence of the run."""
 
 import dataclasses
+import logging
+import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
 
 from parity.extensions import lab
 from server.database import store
 from server.database.sessions import Database
-from server.database.tables import Run
+from server.database.tables import Job, Run
+from server.jobs.fingerprint import fingerprint_of, named_baseline_mismatch
+from server.jobs.lifecycle import BrokenAttempt
+from server.jobs.workers import record_data
+from server.settings import Settings
+from training.command import ENGINE as COMMAND
+from training.command import PINNED
 from training.rules import StepStats
+from training.switches import Rounding
 from workers import lease
 from workers.lease import Claim
 from workers.protocol import ReportMessage, ResultMessage
@@ -43,6 +55,7 @@ class Recorder:
         self._begun = False
         # As many steps as the run has, as far as this attempt knows; and whether the last write may have been committed unnoticed.
         self._recorded, self._unconfirmed = held.steps_done, False
+        self._flushed: tuple[int, int] | None = None  # the steps that the run has after the write, and how many it has written
         self._columns: Sequence[str] = ()
         self._layers: Sequence[str] = ()
         self._layer_columns: Sequence[str] = ()
@@ -61,40 +74,54 @@ class Recorder:
         table = {"step": np.array(report["steps"], np.float64)}
         self._reports.append(table | {name: np.array(values, np.float64) for name, values in report["columns"].items()})
 
+    @property
+    def waits(self) -> bool:
+        """Whether steps are collected that are not written yet."""
+        return bool(self._steps or self._reports)
+
     def flush(self) -> None:
         """Write the collected steps and renew the lease. LeaseLostError, without a write, if the worker no longer holds the run.
 
         Nor is anything written to a record that was restored from a backup: the steps since the backup would be missing in it.
         """
+        with self._database.write() as session:
+            self.flush_in(session)
+        self.flushed()
+
+    def flush_in(self, session: Session) -> None:
+        """The same in a transaction of the caller's, of this run or of several; call `flushed` once it is committed."""
         held = self._held
-        if not self._steps and not self._reports:
-            with self._database.write() as session:
-                lease.renew(session, held, self._lease_seconds)
+        if not self.waits:
+            lease.renew(session, held, self._lease_seconds)
             return
         tables = [(kind, table) for kind, table in self._tables() if len(table["step"])]
         train = next(table for kind, table in tables if kind == "train")
-        first, last, count = int(train["step"][0]), int(train["step"][-1]), len(train["step"])
-        done, speed = last + 1, self._speed(last)
+        first, last = int(train["step"][0]), int(train["step"][-1])
+        done = last + 1
         expected = [self._recorded, done] if self._unconfirmed else [self._recorded]
         self._unconfirmed = True
-        with self._database.write() as session:
-            lease.renew(
-                session,
-                held,
-                self._lease_seconds,
-                Run.steps_done.in_(expected),
-                recorded=True,
-                steps_done=done,
-                last_loss=repr(float(train["lm_loss"][-1])),
-                steps_per_second=speed,
-            )
-            store.append_all(
-                session, [chunk for kind, table in tables for chunk in store.cut(held.run_id, kind, held.attempt_number, table)]
-            )
-            if not self._begun:
-                lease.note(session, held, first_step=first)
+        lease.renew(
+            session,
+            held,
+            self._lease_seconds,
+            Run.steps_done.in_(expected),
+            recorded=True,
+            steps_done=done,
+            last_loss=repr(float(train["lm_loss"][-1])),
+            steps_per_second=self._speed(last),
+        )
+        store.append_all(session, [chunk for kind, table in tables for chunk in store.cut(held.run_id, kind, held.attempt_number, table)])
+        if not self._begun:
+            lease.note(session, held, first_step=first)
+        self._flushed = (done, len(train["step"]))
+
+    def flushed(self) -> None:
+        """What was written is on record; merge small chunks where there are many."""
+        if self._flushed is None:
+            return
+        (self._recorded, count), self._flushed = self._flushed, None
         self._steps, self._reports, self._begun = [], [], True
-        self._recorded, self._unconfirmed = done, False
+        self._unconfirmed = False
         self._unsealed += count
         self._small += 1
         # In a separate transaction: a write whose commit was not confirmed is repeated, and must find its chunk unchanged.
@@ -195,3 +222,128 @@ class Results:
             lease.renew(session, held, self._lease_seconds, recorded=True, steps_done=int(self._steps), steps_per_second=speed)
             tables.keep_results(session, held.run_id, values)
         self._waiting = []
+
+
+# One attempt at a run on record: its manifest, which may end it, its steps, its notes and its end.
+
+# The judge reads from its curve that a run diverged, has a gap, is short or goes on: it is finished.
+JUDGED_ANYWAY = ("DIVERGED", "METRICS_GAP", "ENDED_EARLY", "STEPS_ABOVE_PLAN")
+RETRY_SECONDS = 1.0
+Written = TypeVar("Written")
+_log = logging.getLogger(__name__)
+
+
+class AttemptRecord:
+    """What one attempt at a claimed run writes, whoever trains it; each write waits for a database that is away."""
+
+    def __init__(self, settings: Settings, database: Database, held: Claim, stopping: threading.Event) -> None:
+        self._settings = settings
+        self._database = database
+        self._held = held
+        self._stopping = stopping
+        self.recorder = Recorder(database, held, settings.lease_seconds)
+
+    def record_manifest(self, manifest: Mapping[str, str], rounding: Rounding | None) -> bool:
+        """Record the manifest; True if that ends the run, by reuse of an equal run's curve or by a mismatch with the job's baseline."""
+        if self.written(partial(self._write_manifest, manifest, rounding)):
+            return True
+        with self._database.read() as session:
+            difference = named_baseline_mismatch(session.get_one(Job, self._held.job_id), manifest)
+        if difference is not None:
+            self.written(partial(lease.fail_with_job, held=self._held, reason=difference))
+        return difference is not None
+
+    def _write_manifest(self, manifest: Mapping[str, str], rounding: Rounding | None, session: Session) -> bool:
+        """Write the manifest; True if the run ended with the curve of an equal run, or because its launcher is another one now."""
+        held, fingerprint = self._held, fingerprint_of(self._held.spec, manifest)
+        if changed := _changed_launcher(session.get_one(Run, held.run_id), manifest):
+            lease.fail(session, held, code="LAUNCHER_CHANGED", message=changed)
+            return True
+        lease.renew(session, held, self._settings.lease_seconds, manifest=manifest, fingerprint=fingerprint, rounding=rounding)
+        lease.note(session, held, fingerprint=fingerprint)
+        record_data(session, held.spec, held.run_id, manifest)
+        if held.spec.engine == COMMAND and PINNED not in manifest:  # the launcher does not say which libraries it has
+            return False
+        return lease.finish_with_equal_run(session, held, fingerprint)
+
+    def note(self, text: str) -> None:
+        """Note a sentence for readers of the attempt."""
+        self.fenced(partial(lease.note, held=self._held, message=text))
+
+    def finish(self, code: str | None = None, message: str | None = None) -> None:
+        """Write the last steps, and end the run with its curve."""
+        self.write_last_steps()
+        self.written(partial(lease.finish, held=self._held, code=code, message=message))
+
+    def fail(self, code: str, message: str) -> None:
+        """Write the last steps, and fail the run."""
+        self.write_last_steps()
+        self.written(partial(lease.fail, held=self._held, code=code, message=message))
+
+    def give_back(self, why: str, attempt: BrokenAttempt) -> None:
+        """Queue the run again, or fail it after too many crashes."""
+        with self._database.write() as session:
+            self.give_back_in(session, why, attempt)
+
+    def give_back_in(self, session: Session, why: str, attempt: BrokenAttempt) -> bool:
+        """The same in a transaction of the caller's; False if this worker no longer holds the run."""
+        run = session.get_one(Run, self._held.run_id, with_for_update=True)
+        is_held = lease.is_held(session, run, self._held)
+        if is_held:
+            lease.give_back(session, run, why, attempt=attempt, max_attempts=self._settings.max_attempts)
+        return is_held
+
+    def forgive(self) -> None:
+        """Do not count the loss of this attempt as a crash of the run."""
+        with self._database.write() as session:
+            lease.forgive(session, self._held)
+
+    def flush(self) -> None:
+        """Write what was collected, and renew the lease."""
+        self.retried(self.recorder.flush)
+
+    def write_last_steps(self) -> None:
+        """Write what was collected, and merge the chunks of the attempt."""
+        self.flush()
+        self.retried(self.recorder.seal)
+
+    def written(self, change: Callable[[Session], Written]) -> Written:
+        """Make a change in one transaction; see `retried`."""
+
+        def write() -> Written:
+            with self._database.write() as session:
+                return change(session)
+
+        return self.retried(write)
+
+    def fenced(self, change: Callable[[Session], Written]) -> Written:
+        """The same behind the fence of the run: LeaseLostError, without a change, if this worker no longer holds it."""
+
+        def write(session: Session) -> Written:
+            lease.renew(session, self._held, self._settings.lease_seconds)
+            return change(session)
+
+        return self.written(write)
+
+    def retried(self, write: Callable[[], Written]) -> Written:
+        """Write, and retry while the database is busy or unreachable; training continues, and the fence still protects the run."""
+        deadline = time.monotonic() + self._settings.database_patience_seconds
+        while True:
+            try:
+                return write()
+            except OperationalError as error:
+                if time.monotonic() > deadline or self._stopping.is_set():
+                    raise
+                _log.warning("a write to the database failed; retrying: %s", error.orig)
+            time.sleep(RETRY_SECONDS)
+
+
+def _changed_launcher(run: Run, manifest: Mapping[str, str]) -> str | None:
+    """Why a run whose recorded steps another version of its launcher trained cannot go on; None if it can."""
+    before, now = ((each or {}).get("launcher_digest") for each in (run.manifest, manifest))
+    if not run.steps_done or before is None or before == now:
+        return None
+    return (
+        f"launcher {manifest['launcher']} changed after step {run.steps_done - 1:,} of this run ({before[:12]} then, {str(now)[:12]} now), "
+        "and a curve of two launchers says nothing of either; submit the job again"
+    )

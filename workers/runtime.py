@@ -30,6 +30,7 @@ from training.spec import SPEC_VERSION
 from workers import lease, leftovers, supervisor
 from workers.commands.checkout import remove_unused
 from workers.commands.launchers import Launcher, LauncherError, read_launchers
+from workers.submitted import Submitter
 from workers.training_process import Slot, command, environment, terminate_seconds
 from workers.training_process import slots as slots_of
 
@@ -167,6 +168,9 @@ class Runtime:
             "housekeeping": partial(self._keep_doing, self._reconcile, settings.reconcile_seconds),
         }
         work |= {f"slot-{number}": partial(self._keep_training, slot) for number, slot in enumerate(slots_of(settings))}
+        self._submitter = Submitter(settings, self._database, self._worker, self._stopping)
+        if settings.capability == COMMAND:
+            work["submitter"] = self._submitter.work
         self._threads = [threading.Thread(target=target, name=name, daemon=True) for name, target in work.items()]
 
     def start(self) -> None:
@@ -186,6 +190,7 @@ class Runtime:
         with self._bell:
             self._rings += 1
             self._bell.notify_all()
+        self._submitter.ring()
 
     def stop(self) -> None:
         """Stop the trainers; their runs are queued again."""

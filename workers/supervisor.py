@@ -4,33 +4,28 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from sqlalchemy.exc import OperationalError
-from sqlalchemy.orm import Session
 
 from server.database import store
 from server.database.sessions import Database
 from server.database.states import RUN_ENDED
-from server.database.tables import Job, Run
-from server.jobs.fingerprint import fingerprint_of, named_baseline_mismatch
+from server.database.tables import Run
 from server.jobs.lifecycle import BrokenAttempt
-from server.jobs.workers import lies_in, paths_of, record_data
+from server.jobs.workers import lies_in, paths_of
 from server.logs import without_secrets
 from server.settings import CHECKOUT, Settings
 from training.command import ENGINE as COMMAND
-from training.command import PINNED
 from training.rules import StepStats
 from training.spec import RunSpec
-from training.switches import Rounding
 from workers import lease, training_process
 from workers.lease import Claim, LeaseLostError
 from workers.protocol import CheckpointRequest, CommandRequest, Message, TrainRequest
-from workers.recorder import Recorder, Results
+from workers.recorder import JUDGED_ANYWAY, RETRY_SECONDS, AttemptRecord, Results
 from workers.training_process import Slot, TrainingProcess, environment
 
 # Which files a job may name: those inside the folders that the worker's operator has declared (`PARITY_DATA_ROOTS`).
@@ -71,10 +66,7 @@ def _resolved(path: str) -> str:
 # The supervisor never imports jax. If the run ends for another reason than its last step (cancel, lost lease, limit, shutdown, full
 # disk), the training process is killed with its whole group.
 
-Written = TypeVar("Written")
-
 _log = logging.getLogger(__name__)
-_RETRY_SECONDS = 1.0
 _SIGNAL_SECONDS = 2.0  # within which a signal for all reaches the worker too
 
 
@@ -110,15 +102,24 @@ def sweep(settings: Settings, database: Database) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-class Supervisor:
+def clear_checkpoints(settings: Settings, database: Database, run_id: str) -> None:
+    """Remove the checkpoints of a run that has ended, but for those that it keeps for forks."""
+    folder = settings.checkpoints / run_id
+    with database.read() as session:
+        run = session.get_one(Run, run_id)
+        ended, keeps = run.state in RUN_ENDED, run.state == "finished" and bool(run.kept_checkpoints)
+    if ended and not keeps:
+        shutil.rmtree(folder, ignore_errors=True)
+    elif ended:
+        for own in folder.glob("step-*"):
+            shutil.rmtree(own, ignore_errors=True)
+
+
+class Supervisor(AttemptRecord):
     """One attempt at one run, from its claim to its end in the database."""
 
     def __init__(self, settings: Settings, database: Database, held: Claim, stopping: threading.Event) -> None:
-        self._settings = settings
-        self._database = database
-        self._held = held
-        self._stopping = stopping
-        self._recorder = Recorder(database, held, settings.lease_seconds)
+        super().__init__(settings, database, held, stopping)
         self._results = Results(database, held, settings.lease_seconds)
         self._checkpoints = settings.checkpoints / held.run_id
         self._attempt = (settings.state_dir / "commands").resolve() / f"{held.run_id}-{held.attempt_number}"
@@ -170,14 +171,6 @@ class Supervisor:
                 return f"its processes were ended from outside, for example preempted: {process.how_it_ended()}", "released"
         return process.how_it_ended(), "crashed"
 
-    def give_back(self, why: str, attempt: BrokenAttempt) -> None:
-        """Queue the run again, or fail it after too many crashes."""
-        held = self._held
-        with self._database.write() as session:
-            run = session.get_one(Run, held.run_id, with_for_update=True)
-            if lease.is_held(session, run, held):
-                lease.give_back(session, run, why, attempt=attempt, max_attempts=self._settings.max_attempts)
-
     def lose(self, why: str) -> None:
         """Queue the run again as soon as the database answers, unless the reconciler was faster or the worker stops before that."""
         while True:
@@ -185,27 +178,15 @@ class Supervisor:
                 self.give_back(why, "lost")
                 self.forgive()
             except OperationalError:
-                if self._stopping.wait(_RETRY_SECONDS):
+                if self._stopping.wait(RETRY_SECONDS):
                     return
             else:
                 return
 
-    def forgive(self) -> None:
-        """Do not count the loss of this attempt as a crash of the run."""
-        with self._database.write() as session:
-            lease.forgive(session, self._held)
-
     def clear(self) -> None:
-        """Remove the files of a launcher's trainer, and the checkpoints of a run that has ended, but for those that it keeps for forks."""
+        """Remove the files of a launcher's trainer, and the checkpoints of a run that has ended."""
         shutil.rmtree(self._attempt, ignore_errors=True)
-        with self._database.read() as session:
-            run = session.get_one(Run, self._held.run_id)
-            ended, keeps = run.state in RUN_ENDED, run.state == "finished" and bool(run.kept_checkpoints)
-        if ended and not keeps:
-            shutil.rmtree(self._checkpoints, ignore_errors=True)
-        elif ended:
-            for folder in self._checkpoints.glob("step-*"):
-                shutil.rmtree(folder, ignore_errors=True)
+        clear_checkpoints(self._settings, self._database, self._held.run_id)
 
     def _checkpoint_request(self) -> CheckpointRequest:
         """The request for checkpoints: their folder, and the first unrecorded step, beyond which no checkpoint may be used."""
@@ -232,10 +213,10 @@ class Supervisor:
                 if message is None:
                     return False
                 if message["kind"] == "step":
-                    self._recorder.add(StepStats(**message["values"]))
+                    self.recorder.add(StepStats(**message["values"]))
                     steps_waiting = True
                 elif message["kind"] == "report":
-                    self._recorder.add_report(message)
+                    self.recorder.add_report(message)
                     steps_waiting = True
                 elif message["kind"] == "result":
                     self._results.add(message)
@@ -246,12 +227,12 @@ class Supervisor:
                     process.go_ahead()
             now = time.monotonic()
             if (steps_waiting and now >= next_flush) or now >= next_beat:
-                self._flush()
+                self.flush()
                 steps_waiting = False
                 next_flush, next_beat = now + settings.flush_seconds, now + settings.heartbeat_seconds
                 broken = next(limits)
                 if broken is not None:
-                    self._fail(*broken)
+                    self.fail(*broken)
                     return True
             if now - heard > settings.silence_seconds:
                 self.give_back(f"its training process sent no message for {settings.silence_seconds:g} s and was killed as hung", "crashed")
@@ -262,26 +243,25 @@ class Supervisor:
         """Handle a message other than a step; True if it ended the run."""
         match message["kind"]:
             case "manifest":
-                return self._record_manifest(message["manifest"], message["rounding"])
+                return self.record_manifest(message["manifest"], message["rounding"])
             case "layers":
-                self._recorder.name_layers(message["layers"], message["columns"])
+                self.recorder.name_layers(message["layers"], message["columns"])
             case "row":
-                self._retried(partial(self._recorder.write_row, message["name"], message["step"], message["columns"]))
+                self.retried(partial(self.recorder.write_row, message["name"], message["step"], message["columns"]))
             case "kept":
                 renewed = partial(lease.renew, held=self._held, lease_seconds=self._settings.lease_seconds)
-                self._written(partial(renewed, kept_checkpoints=message["steps"]))
+                self.written(partial(renewed, kept_checkpoints=message["steps"]))
             case "note":
-                self._written(partial(self._write_note, message["message"]))
+                self.note(message["message"])
             case "broke_off":
-                self._flush()
+                self.flush()
                 self.give_back(message["message"], "crashed")
                 return True
             case "end":
-                self._finish()
+                self.finish()
                 return True
             case "error":
-                # The judge reads from its curve that a run diverged, has a gap, is short or goes on: it is finished.
-                end = self._finish if message["code"] in ("DIVERGED", "METRICS_GAP", "ENDED_EARLY", "STEPS_ABOVE_PLAN") else self._fail
+                end = self.finish if message["code"] in JUDGED_ANYWAY else self.fail
                 end(message["code"], message["message"])
                 return True
         return False
@@ -303,63 +283,7 @@ class Supervisor:
                 broken = ("TIME_LIMIT", f"the run trained for longer than its remaining {allowed:.0f} s; {remedy}")
             yield broken
 
-    def _record_manifest(self, manifest: Mapping[str, str], rounding: Rounding | None) -> bool:
-        """Record the manifest; True if that ends the run, by reuse of an equal run's curve or by a mismatch with the job's baseline."""
-        if self._written(partial(self._write_manifest, manifest, rounding)):
-            return True
-        with self._database.read() as session:
-            difference = named_baseline_mismatch(session.get_one(Job, self._held.job_id), manifest)
-        if difference is not None:
-            self._written(partial(lease.fail_with_job, held=self._held, reason=difference))
-        return difference is not None
-
-    def _write_manifest(self, manifest: Mapping[str, str], rounding: Rounding | None, session: Session) -> bool:
-        """Write the manifest; True if the run ended with the curve of an equal run."""
-        held, fingerprint = self._held, fingerprint_of(self._held.spec, manifest)
-        lease.renew(session, held, self._settings.lease_seconds, manifest=manifest, fingerprint=fingerprint, rounding=rounding)
-        lease.note(session, held, fingerprint=fingerprint)
-        record_data(session, held.spec, held.run_id, manifest)
-        if held.spec.engine == COMMAND and PINNED not in manifest:  # the launcher does not say which libraries it has
-            return False
-        return lease.finish_with_equal_run(session, held, fingerprint)
-
-    def _write_note(self, text: str, session: Session) -> None:
-        lease.renew(session, self._held, self._settings.lease_seconds)
-        lease.note(session, self._held, message=text)
-
-    def _finish(self, code: str | None = None, message: str | None = None) -> None:
-        self._write_last_steps()
-        self._written(partial(lease.finish, held=self._held, code=code, message=message))
-
-    def _fail(self, code: str, message: str) -> None:
-        self._write_last_steps()
-        self._written(partial(lease.fail, held=self._held, code=code, message=message))
-
-    def _flush(self) -> None:
-        self._retried(self._results.flush)
-        self._retried(self._recorder.flush)
-
-    def _write_last_steps(self) -> None:
-        self._flush()
-        self._retried(self._recorder.seal)
-
-    def _written(self, change: Callable[[Session], Written]) -> Written:
-        """Make a change in one transaction; see `_retried`."""
-
-        def write() -> Written:
-            with self._database.write() as session:
-                return change(session)
-
-        return self._retried(write)
-
-    def _retried(self, write: Callable[[], Written]) -> Written:
-        """Write, and retry while the database is busy or unreachable; training continues, and the fence still protects the run."""
-        deadline = time.monotonic() + self._settings.database_patience_seconds
-        while True:
-            try:
-                return write()
-            except OperationalError as error:
-                if time.monotonic() > deadline or self._stopping.is_set():
-                    raise
-                _log.warning("a write to the database failed; retrying: %s", error.orig)
-            time.sleep(_RETRY_SECONDS)
+    def flush(self) -> None:
+        """Write what was collected, and renew the lease."""
+        self.retried(self._results.flush)
+        super().flush()

@@ -285,6 +285,7 @@ app = typer.Typer()
 SORTS = ("newest", "oldest", "name", "ended", "gap")
 FILTERS = "Filters of the list"
 JOB_STATES = ("queued", "running", "concluded", "failed", "cancelled")
+_MOST_WAITING = 12
 _STATES = {"pass": "PASS", "fail": "FAIL", "inconclusive": "INCONCLUSIVE"}
 
 
@@ -340,7 +341,7 @@ def _show_job(document: Document) -> None:
     console.print(f"{document['id']} {document['name']}: {document['status']}. {reason}", soft_wrap=True)
     console.print(table(document, {}))
     rules = [f"{arm['name']}: {rule}" for arm in document["arms"] for rule in arm.get("overrides", ())]
-    print_lines((*rules, *reused_words(document), *remark_words(document)), console)
+    print_lines((*rules, *_queue_words(document), *reused_words(document), *remark_words(document)), console)
     if document["engine"] == "external":
         _list_runs(document)
 
@@ -360,6 +361,18 @@ def _list_runs(document: Document) -> None:
         for run in (*arm["runs"], *arm["short_reruns"])
     ]
     print_rows(("run", "arm", "replicate", "steps", "state", "why"), rows)
+
+
+def _queue_words(document: Document) -> list[str]:
+    """One line per run that waits for a scheduler, with the scheduler's reason; of many the first."""
+    waiting = [
+        f"{arm['name']} replicate {run['replicate']} is {run['waiting']}"
+        for arm in document["arms"]
+        for run in (*arm["runs"], *arm["short_reruns"])
+        if run.get("waiting")
+    ]
+    more = len(waiting) - _MOST_WAITING
+    return waiting[:_MOST_WAITING] + ([f"and {count(more, 'further run')} in the queue"] if more > 0 else [])
 
 
 def reused_words(document: Document) -> list[str]:

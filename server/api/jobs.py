@@ -21,11 +21,12 @@ from server.api.runs import AttemptDocument, RunDocument, attempt_documents, run
 from server.api.verdicts import policy_of
 from server.concurrency import Turns
 from server.curves.loading import multiplicity_of
+from server.database import tables
 from server.database.sessions import find_job, time_text
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Arm, Job, JobStatus, Role, Run
 from server.errors import ForbiddenError, InvalidError, NotFoundError
-from server.jobs import projects
+from server.jobs import projects, submissions
 from server.jobs.added_runs import AddedRunRequest, add_runs
 from server.jobs.again import merged, origin_note, request_of
 from server.jobs.baselines import BaselineChoice, resolve
@@ -225,6 +226,7 @@ def job_document(session: Session, job: Job, lease_seconds: float, price: Price 
     slots = sum(worker.slots for worker in live if can_take(worker, job))
     left = seconds_left(job.runs, slots)
     attempts, remarks = attempt_documents(session, job), remarks_of(session, job)
+    submitted = submissions.by_run(session, [run.id for run in job.runs])
     shared = multiplicity_of(job)
     own = f"/api/v1/jobs/{job.id}"
     links = {"self": own, **{name: f"{own}/{name}" for name in ("events", "verdict", "gap")}}
@@ -246,7 +248,7 @@ def job_document(session: Session, job: Job, lease_seconds: float, price: Price 
         share_done=share_done(job.runs),
         eta_seconds=last_end([*left.values()]),
         last_event=job.event_sequence,
-        arms=[_arm_document(arm, left, attempts) for arm in job.arms],
+        arms=[_arm_document(arm, left, attempts, submitted) for arm in job.arms],
         verdicts=[*shown_documents(session, job)],
         cost=cost_of(session, job, price),
         tags=remarks.tags,
@@ -257,9 +259,15 @@ def job_document(session: Session, job: Job, lease_seconds: float, price: Price 
     )
 
 
-def _arm_document(arm: Arm, left: Mapping[str, float | None], attempts: Mapping[str, list[AttemptDocument]]) -> ArmDocument:
+def _arm_document(
+    arm: Arm,
+    left: Mapping[str, float | None],
+    attempts: Mapping[str, list[AttemptDocument]],
+    submitted: Mapping[str, Sequence[tables.Submission]],
+) -> ArmDocument:
     runs, short_reruns = (
-        [run_document(run, arm.name, left[run.id], attempts[run.id]) for run in each] for each in (arm.runs, arm.short_reruns)
+        [run_document(run, arm.name, left[run.id], attempts[run.id], submitted.get(run.id, ())) for run in each]
+        for each in (arm.runs, arm.short_reruns)
     )
     live = live_state(arm)
     begun = [run for run in runs if run.loss is not None]

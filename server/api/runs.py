@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -20,9 +20,9 @@ from server.database import tokens
 from server.database.sessions import find_run, time_text
 from server.database.states import RUN_ENDED
 from server.database.store import Coverage
-from server.database.tables import Attempt, AttemptState, Job, Run, RunKind, RunState, Worker
+from server.database.tables import Attempt, AttemptState, Job, Run, RunKind, RunState, Submission, SubmissionState, Worker
 from server.errors import InvalidError, NotFoundError
-from server.jobs import external, projects
+from server.jobs import external, projects, submissions
 from server.jobs.external import NAME, AttachRequest, Batch, Kind, Name, Outcome
 from server.jobs.projects import RunRequest
 from server.logs import without_secrets
@@ -61,6 +61,27 @@ class ReusedDocument:
 
 
 @frozen
+class SubmissionDocument:
+    """A job of a scheduler that trains a run: since when it is there, how long it waited and trained, and how its trainer ended.
+
+    `id` is the scheduler's name for it, `reason` why it does not train, in the scheduler's words; `exit_status` is the trainer's, a signal
+    as a negative number.
+    """
+
+    number: int
+    scheduler: str
+    id: str | None
+    state: SubmissionState
+    reason: str | None
+    exit_status: int | None
+    queued_seconds: float
+    device_seconds: float
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+
+
+@frozen
 class RunDocument:
     """One training run. `loss` is the last judged loss in nats; a code and message say why a run ended early.
 
@@ -68,7 +89,7 @@ class RunDocument:
     `kept_checkpoints` are the numbers of steps after which a checkpoint of the run is kept, from which an analysis can start.
 
     `rounding` is how its trainer rounded gradients, if recorded. `reused` is set if the run was not trained because an equal
-    run had been.
+    run had been. `waiting` says where a run waits that has a job with a scheduler (`submissions`), and why.
     """
 
     id: str
@@ -81,6 +102,8 @@ class RunDocument:
     message: str | None
     attempt: int
     attempts: list[AttemptDocument]
+    submissions: list[SubmissionDocument]
+    waiting: str | None
     priority: int
     steps_done: int
     planned_steps: int | None
@@ -112,8 +135,10 @@ def attempt_documents(session: Session, job: Job) -> Mapping[str, list[AttemptDo
     return attempts
 
 
-def run_document(run: Run, arm: str, eta_seconds: float | None, attempts: list[AttemptDocument]) -> RunDocument:
-    """A run of an arm (by name) with its attempts, oldest first; `eta_seconds` until it ends, None while unknown."""
+def run_document(
+    run: Run, arm: str, eta_seconds: float | None, attempts: list[AttemptDocument], submitted: Sequence[Submission] = ()
+) -> RunDocument:
+    """A run of an arm (by name) with its attempts and submissions, oldest first; `eta_seconds` until it ends, None while unknown."""
     reused = None
     if run.source:
         ended = run.source.finished_at
@@ -124,12 +149,19 @@ def run_document(run: Run, arm: str, eta_seconds: float | None, attempts: list[A
         arm=arm,
         attempt=run.attempt_number,
         attempts=attempts,
+        submissions=[_submission_document(each) for each in submitted],
+        waiting=submissions.why_not_training(submitted[-1]) if submitted else None,
         loss=None if run.last_loss is None else number(float(run.last_loss)),
         eta_seconds=eta_seconds,
         worker=attempts[-1].worker if attempts and run.worker_id else None,
         reused=reused,
         kept_checkpoints=run.kept_checkpoints or [],
     )
+
+
+def _submission_document(submission: Submission) -> SubmissionDocument:
+    took = {name: getattr(submissions, name)(submission, time.time()) for name in ("queued_seconds", "device_seconds")}
+    return of(SubmissionDocument, submission, id=submission.scheduler_id, **took)
 
 
 def seconds_since(ended: float | None) -> float | None:

@@ -11,7 +11,7 @@ import secrets
 import time
 from typing import Annotated, Any, Literal, cast
 
-from sqlalchemy import JSON, BigInteger, Float, ForeignKey, ForeignKeyConstraint, Index, String, Table, Text, UniqueConstraint, false
+from sqlalchemy import JSON, BigInteger, Float, ForeignKey, ForeignKeyConstraint, Index, String, Table, Text, UniqueConstraint, false, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from parity.judging.decision import State
@@ -29,7 +29,8 @@ Fact = Literal["recipe", "rounding", "seeds", "planned_steps", "tokens_per_step"
 BaselineRole = Literal["member", "control"]
 BaselineEventKind = Literal["promoted", "control", "expired"]
 DeliveryState = Literal["pending", "delivered", "failed"]
-_STATES = (JobStatus, RunState, AttemptState, DeliveryState)
+SubmissionState = Literal["intended", "held", "released", "ended"]
+_STATES = (JobStatus, RunState, AttemptState, DeliveryState, SubmissionState)
 _KINDS = (Role, RunKind, Rounding, BaselineRole, BaselineEventKind, WebhookEvent, Fact)
 
 Key = Annotated[str, mapped_column(primary_key=True)]
@@ -327,6 +328,44 @@ class Attempt(Base):
     ended_at: Mapped[float | None]
 
 
+class Submission(Base):
+    """A job of a scheduler (Slurm, Kubernetes) that trains a run; a run has one open submission at the most, and they are numbered from 1.
+
+    It moves from `intended` (before the scheduler is asked) to `held` (it has the job), `released` (the job may start) and `ended`; whoever
+    claims the run goes on from there. The scheduler knows the job by `key`, which is written before it is asked.
+    """
+
+    __tablename__ = "submissions"
+    __table_args__ = (
+        Index("submissions_open", "run_id", unique=True, sqlite_where=text("state <> 'ended'"), postgresql_where=text("state <> 'ended'")),
+    )
+
+    run_id: Mapped[OfRun]
+    number: Mapped[NumberedKey]
+    # The attempt that began with the newest start of the job: what it and later ones recorded came from that start.
+    attempt_number: Mapped[int]
+    key: Mapped[str] = mapped_column(String(63), unique=True)
+    scheduler: Mapped[str] = mapped_column(String(32))
+    scheduler_id: Mapped[str | None]
+    launcher: Mapped[str]
+    launcher_digest: Mapped[str]
+    # What the launcher said then (`workers.submitted`): a job that is submitted goes on under it, whatever the file says later.
+    plan: Mapped[dict[str, Any]]
+    # Where the job's script is and its trainer writes, on storage that the worker and the nodes share.
+    folder: Mapped[LongText]
+    state: Mapped[SubmissionState]
+    # What the scheduler last said of it, such as `PENDING (Resources)`.
+    reason: Mapped[LongText | None]
+    exit_status: Mapped[int | None]
+    # How often the scheduler has started it anew; None before its first start.
+    start: Mapped[int | None]
+    created_at: Mapped[float]
+    # Of the newest start, by the node's clock; and the seconds that earlier ones took.
+    started_at: Mapped[float | None]
+    earlier_seconds: Mapped[float] = mapped_column(default=0.0)
+    ended_at: Mapped[float | None]
+
+
 class Chunk(Base):
     """Consecutive records of one run, by columns; `kind` is for example `train` or `validation`.
 
@@ -557,14 +596,14 @@ class Worker(Base):
     heartbeat_at: Mapped[float]
 
 
-READINESS, HOUSEKEEPING, LISTENING = "readiness", "housekeeping", "listening"
+READINESS, HOUSEKEEPING, LISTENING, DEPLOYMENT = "readiness", "housekeeping", "listening", "deployment"
 
 
 class Duty(Base):
     """What one process at a time does for all: who does it, until when (unix seconds).
 
-    Two rows are nobody's. Readiness checks write `readiness` to see whether the database can be written, and `expires_at` of `listening` is
-    until when an API process has listened to trainers (`server.jobs.external`).
+    Three rows are nobody's. Readiness checks write `readiness` to see whether the database can be written; `expires_at` of `listening` is
+    until when an API process has listened to trainers (`server.jobs.external`); `holder` of `deployment` names this record to schedulers.
     """
 
     __tablename__ = "duties"

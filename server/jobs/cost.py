@@ -1,7 +1,8 @@
 """What a job cost: the device seconds of the runs that it trained, those of the runs that it reused, and a price where one is stated.
 
-A run that has ended counts with its recorded step times (a step that is not logged lasts as long as the next one that is, a step that was
-trained again after a crash counts once), else with the time of its attempts; each second on as many devices as the run had, 1 where that is
+A run that a scheduler trained counts with the time that its jobs ran, never with the time that they waited. Any other run that has ended
+counts with its recorded step times (a step that is not logged lasts as long as the next one that is, a step that was trained again after a
+crash counts once), else with the time of its attempts; each second on as many devices as the run had, 1 where that is
 not known. An open run counts with its steps at the speed last measured. The times of an external run are those in its files alone: nobody
 knows when its trainer began.
 """
@@ -19,7 +20,9 @@ from server.database import sessions
 from server.database.states import RUN_ENDED
 from server.database.store import read_each
 from server.database.tables import Attempt, Job, Run
+from server.jobs import submissions
 from server.settings import Settings
+from training.command import ENGINE as COMMAND
 
 SECONDS_OF_AN_HOUR = 3600.0
 NO_TIMES_IN_FILES, NO_TIMES = "no step times in these files", "no step times and no attempts on record"
@@ -88,8 +91,10 @@ def _why(job: Job, unknown: int, runs: int) -> str:
 
 def _device_seconds(session: Session, runs: Sequence[Run]) -> Mapping[str, float | None]:
     """Seconds times devices by run; None where neither steps nor attempts say it."""
-    found: dict[str, float] = {}
+    found = _of_submissions(session, runs)
     for run in runs:
+        if run.id in found:
+            continue
         known = _ended.get(_key(run), float)
         if known is None and run.state not in RUN_ENDED and run.steps_per_second:
             known = run.steps_done / run.steps_per_second
@@ -98,6 +103,14 @@ def _device_seconds(session: Session, runs: Sequence[Run]) -> Mapping[str, float
     found |= _of_steps(session, [run for run in runs if run.id not in found and run.state in RUN_ENDED])
     found |= _of_attempts(session, [run for run in runs if run.id not in found and run.job.engine != "external"])
     return {run.id: found[run.id] * _devices(run.source or run) if run.id in found else None for run in runs}
+
+
+def _of_submissions(session: Session, runs: Sequence[Run]) -> dict[str, float]:
+    """How long the jobs of schedulers ran that trained these runs, or those whose curves they reuse."""
+    trained = {run.id: (run.source or run).id for run in runs if run.capability == COMMAND}
+    own, now = submissions.by_run(session, {*trained.values()}), sessions.now(session)
+    took = {run_id: sum(submissions.device_seconds(each, now) for each in of_run) for run_id, of_run in own.items()}
+    return {run_id: took[source] for run_id, source in trained.items() if source in took}
 
 
 def _key(run: Run) -> tuple[str, int, int]:

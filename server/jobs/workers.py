@@ -14,6 +14,7 @@ from server.database import sessions
 from server.database.sessions import hold_lock
 from server.database.states import JOB_ENDED
 from server.database.tables import DataRead, Job, Run, Token, Worker
+from server.jobs import submissions
 from server.records import digest
 from training.command import ENGINE as COMMAND
 from training.rules import CAPABILITY_IN_WORDS
@@ -38,7 +39,7 @@ def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
     if silent:
         return f"Waiting for data of {len(silent)} of {len(job.runs)} runs (the first is {silent[0]}). Attach a trainer to each."
     if not any(run.state == "queued" for run in job.runs):
-        return None
+        return _in_a_schedulers_queue(job)
     wanted = CAPABILITY_IN_WORDS[job.capability]
     if job.device_class:
         wanted += f" of device class {job.device_class}, on which its {'baseline was trained' if job.baseline_id else 'first run began'}"
@@ -55,6 +56,16 @@ def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
         if worker.capability == job.capability and not devices_fit(worker, job):
             return f"Waiting for {wanted}: a run has {worker.device['devices']} on {worker.name}."
     return f"Waiting for {wanted}: none is registered. Start one; the workers page lists the registered workers."
+
+
+def _in_a_schedulers_queue(job: Job) -> str | None:
+    """A sentence if runs of the job wait for a scheduler; None if all of them train."""
+    session = object_session(job) if job.engine == COMMAND else None
+    if session is None:
+        return None
+    newest = [of_run[-1] for of_run in submissions.by_run(session, [run.id for run in job.runs]).values()]
+    waiting = [why for why in map(submissions.why_not_training, newest) if why]
+    return f"{len(waiting)} of {len(job.runs)} runs wait; the first is {waiting[0]}." if waiting else None
 
 
 def _at_its_limit(job: Job) -> str | None:

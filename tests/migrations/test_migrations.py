@@ -25,6 +25,7 @@ from server.database.tables import (
     Run,
     SignOff,
     Statement,
+    Submission,
     Verdict,
     Worker,
 )
@@ -64,6 +65,16 @@ def record(database, recorded):
         session.flush()
         auth.open_session(session, token)
         session.add(Attempt(run_id=first.id, attempt_number=1, state="finished", worker_id="w1", started_at=now))
+        job_of_slurm = {
+            "key": "k",
+            "scheduler": "slurm",
+            "launcher": "l",
+            "launcher_digest": "d",
+            "plan": {},
+            "folder": "/f",
+            "state": "ended",
+        }
+        session.add(Submission(run_id=first.id, number=1, attempt_number=1, created_at=now, **job_of_slurm))
         session.add(IdempotencyKey(principal=token.id, key="k", body_digest="0" * 64, job_id=new, created_at=now))
         session.add(ImportedGroup(family="f", name="g", cells={"family": "f"}, imported_by=token.id, imported_at=now))
         session.add(DataRead(place="0" * 64, digest="d", run_id=first.id))
@@ -112,7 +123,7 @@ def test_the_record_of_a_database_before_the_first_release_stays(database, recor
     command.upgrade(alembic_config(database.url), "head")
     assert _curves(database, record) == before
     # Webhooks are in the settings now, and statements came later.
-    assert _rows(database) == rows | {"webhooks": 0, "webhook_deliveries": 0, "statements": 0}
+    assert _rows(database) == rows | {"webhooks": 0, "webhook_deliveries": 0, "statements": 0, "submissions": 0}
     with database.read() as session:
         assert [(len(job.arms), len(job.runs)) for job in session.query(Job)] == [(2, 4), (2, 4)]
         assert session.query(Job).order_by(Job.id).first().verdicts

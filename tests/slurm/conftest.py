@@ -81,9 +81,10 @@ def _path() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A running cluster; `folder` has its logs."""
+    """A running cluster; `folder` has its logs, `daemons` the processes of munged, slurmctld and slurmd."""
 
     folder: Path
+    daemons: dict[str, subprocess.Popen[bytes]]
 
     def call(self, *command: str, check: bool = True) -> str:
         """The output of a Slurm command, both streams."""
@@ -96,6 +97,21 @@ class Cluster:
     @property
     def environment(self) -> dict[str, str]:
         return {**os.environ, "PATH": _path(), "SLURM_CONF": str(self.folder / "slurm.conf")}
+
+    def start(self, *daemon: str) -> None:
+        """Start a daemon, anew if it was killed."""
+        self.daemons[daemon[0]] = subprocess.Popen(
+            daemon, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def kill(self, name: str) -> None:
+        """Kill a daemon, and the processes that it has of ours, without a warning."""
+        self.daemons[name].kill()
+        self.daemons[name].wait(30)
+
+    def is_up(self) -> bool:
+        """Whether the controller answers and the node takes jobs."""
+        return any(state in self.call("sinfo", "--noheader", "--format=%t", check=False) for state in ("idle", "mix", "alloc"))
 
     def state(self, job: str) -> str:
         """The state of a batch job, such as RUNNING."""
@@ -145,21 +161,19 @@ def cluster() -> Iterator[Cluster]:
         )
         (folder / "slurm.conf").write_text(conf)
         (folder / "gres.conf").write_text(f"Name=gpu File={folder}/gpu[0-1]\n")
-        cluster = Cluster(folder=folder)
+        cluster = Cluster(folder=folder, daemons={})
         munge = [
             f"--{each}={folder}/munge.{each.removesuffix('-file')}" for each in ("key-file", "socket", "pid-file", "log-file", "seed-file")
         ]
         daemons = [["munged", "--foreground", *munge], ["slurmctld", "-D"], ["slurmd", "-D", "-N", "localhost"]]
-        running = []
         try:
             for daemon in daemons:
-                quiet = subprocess.Popen(daemon, env=cluster.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-                running.append(quiet)
-            wait_until(lambda: "idle" in cluster.call("sinfo", "--noheader", "--format=%t", check=False), 60, cluster.logs)
+                cluster.start(*daemon)
+            wait_until(cluster.is_up, 60, cluster.logs)
             yield cluster
         finally:
             cluster.call("scancel", "--user", pwd.getpwuid(os.getuid()).pw_name, check=False)
-            for process in reversed(running):
+            for process in reversed(cluster.daemons.values()):
                 process.terminate()
                 process.wait(30)
 

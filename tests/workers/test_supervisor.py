@@ -360,7 +360,7 @@ def test_a_run_is_given_back_once_the_database_answers_again(database, submit, t
     def stopped(self, slot):
         raise OperationalError("COMMIT", {}, Exception("the connection was lost"))
 
-    monkeypatch.setattr(supervisor, "_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(supervisor, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(supervisor.Supervisor, "give_back", away)
     monkeypatch.setattr(supervisor.Supervisor, "train", stopped)
     run = _run(database, train())

@@ -14,7 +14,6 @@ in, is killed at the end, and a watcher ends it if the worker dies. It loads nei
 
 import json
 import os
-import platform
 import pwd
 import queue
 import shutil
@@ -23,38 +22,28 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import psutil
 
 from parity.judging.schedule import last_recorded
-from training.command import PINNED, Command
+from training.command import Command
 from training.spec import Data, Model, RunSpec, Schedule
 from workers.commands import checkout
-from workers.commands.checkout import CheckoutError, Tree
+from workers.commands.checkout import CheckoutError
 from workers.commands.follow import Follower, LogRefusedError, Report
-from workers.commands.launchers import STDOUT, Launcher, LauncherError, read_launchers
+from workers.commands.launchers import STDOUT, Launcher, LauncherError
+from workers.commands.watch import EndedError, Watch, launcher_of, manifest, tail_of, trains_without_its_commit
 from workers.protocol import CRASHED, CommandRequest, claim_stdout
 
 _POLL_SECONDS = 0.25
 _SHARE_OF_TIME = 0.1  # that following a long report may take
 _SIZE_SECONDS, _SIZE_SHARE = 1.0, 0.05  # between two looks at the size of the output, and the most of the time that they may take
 _TERMINATE_SECONDS = 10.0
-_ASK_SECONDS = 30.0  # for nvidia-smi, which may load a driver first
-_TAIL_BYTES, _TAIL_LINES = 16_384, 30
 _PIECE, _MOST_LOG_BYTES = 1 << 20, 64 * 2**20
-
-
-class _EndedError(Exception):
-    """How a trainer ended, where that is not its last step; `kind` is that of the message (`workers.protocol.ErrorMessage`)."""
-
-    def __init__(self, code: str, message: str, kind: Literal["error", "broke_off"] = "error") -> None:
-        super().__init__(message)
-        self.code, self.kind = code, kind
 
 
 class _Sender:
@@ -79,7 +68,7 @@ def main() -> int:
     alive.start()
     try:
         _run(request, lines, send)
-    except _EndedError as ended:
+    except EndedError as ended:
         _send_end(send, ended.kind, ended.code, str(ended))
     except CheckoutError as error:
         _send_end(send, "broke_off" if error.transient else "error", error.code, str(error))
@@ -97,16 +86,7 @@ def _send_end(send: _Sender, kind: str, code: str, message: str) -> None:
 
 def _run(request: CommandRequest, lines: "queue.Queue[str]", send: _Sender) -> None:
     spec = _spec(request["spec"])
-    assert spec.command is not None  # noqa: S101 (of engine command)
-    try:
-        launchers = read_launchers(Path(request["launchers"]))
-    except LauncherError as error:  # its operator may be writing it
-        raise _EndedError(error.code, str(error), "broke_off") from None
-    launcher = launchers.get(spec.command.launcher)
-    if launcher is None:
-        known = ", ".join(launchers)
-        raise LauncherError(f"this worker has no launcher {spec.command.launcher!r}, expected one of {known}", "LAUNCHER_UNKNOWN")
-    launcher.check(spec)
+    launcher = launcher_of(spec, Path(request["launchers"]))
     mirror, tree = checkout.find(launcher, spec.revision, Path(request["mirrors"]))
     send("manifest", manifest=manifest(launcher, spec, tree), rounding=None)
     lines.get()  # the go-ahead
@@ -136,32 +116,6 @@ def _spec(values: Mapping[str, Any]) -> RunSpec:
     )
 
 
-def manifest(launcher: Launcher, spec: RunSpec, tree: Tree) -> dict[str, str]:
-    """The facts of a run that must agree between arms, and those that say what was compared. The commit is shown, its files decide."""
-    assert spec.command is not None  # noqa: S101 (of engine command)
-    facts = {
-        "engine": spec.engine,
-        "launcher": launcher.name,
-        "launcher_digest": launcher.digest,
-        "parameters": json.dumps(launcher.check(spec), sort_keys=True),
-        "repository": checkout.shown(launcher),
-        "code_revision": spec.revision,
-        "code_digest": tree.digest,
-    }
-    stated = {"environment": spec.environment, PINNED: launcher.pinned, "device_class": launcher.device_class or _devices()}
-    return facts | {name: value for name, value in stated.items() if value}
-
-
-def _devices() -> str:
-    """What this machine trains on, as far as it can be asked: its GPUs by name and number, else its processor."""
-    try:
-        asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-        named = subprocess.run(asked, capture_output=True, text=True, timeout=_ASK_SECONDS, check=True).stdout.splitlines()
-    except (OSError, subprocess.SubprocessError):
-        return f"cpu:{platform.machine()}"
-    return ", ".join(f"{number} x {name}" for name, number in Counter(named).items())
-
-
 def _prove(launcher: Launcher, spec: RunSpec, request: CommandRequest) -> None:
     """Start the launcher without the commit's files, once for its digest. Raises LauncherError if that trains."""
     record = Path(request["proofs"]) / launcher.digest
@@ -172,11 +126,8 @@ def _prove(launcher: Launcher, spec: RunSpec, request: CommandRequest) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         record.parent.mkdir(parents=True, exist_ok=True)
         record.write_text("" if step is None else str(step), encoding="utf-8")
-    if step_text := record.read_text(encoding="utf-8"):
-        raise LauncherError(
-            f"launcher {launcher.name} does not run the commit: started without the files of its paths ({', '.join(launcher.paths)}) it "
-            f"still reported the loss of step {step_text}. Let its command start a file of the repository"
-        )
+    if step := record.read_text(encoding="utf-8"):
+        raise LauncherError(trains_without_its_commit(launcher.name, ", ".join(launcher.paths), step))
 
 
 @contextmanager
@@ -211,12 +162,15 @@ def _trainer(launcher: Launcher, spec: RunSpec, folder: Path, checkpoints: Path)
         reports = launcher.reports
         base, path = (own, STDOUT) if reports.path == STDOUT else (holder, reports.path)
         follower = Follower(base, path, reports.pattern, last_recorded(spec.schedule.steps))
+        watch = Watch(
+            launcher.limits, follower, spec.schedule.steps, output, printed.tail, began=time.monotonic(), sizes=(_SIZE_SECONDS, _SIZE_SHARE)
+        )
         try:
-            yield _Trainer(launcher, spec, process, follower, printed, output)
+            yield _Trainer(process, watch, printed)
         finally:
             _end(process)
             printed.copy()
-            follower.close()
+            watch.close()
     finally:
         printed.close()
         os.close(holder)
@@ -254,9 +208,7 @@ class _Printed:
 
     def tail(self) -> str:
         """The last lines."""
-        size = os.fstat(self.descriptor).st_size
-        lines = os.pread(self.descriptor, _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(errors="replace").splitlines()
-        return "\n".join(lines[-_TAIL_LINES:]) or "(empty)"
+        return tail_of(self.descriptor)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -266,78 +218,30 @@ class _Printed:
 class _Trainer:
     """A running trainer and the report that it writes."""
 
-    def __init__(
-        self, launcher: Launcher, spec: RunSpec, process: "subprocess.Popen[bytes]", follower: Follower, printed: _Printed, output: Path
-    ) -> None:
-        self._launcher, self._spec, self._process, self._follower = launcher, spec, process, follower
-        self._printed, self._output = printed, output
-        self._seen = 0
-        self._began = self._wrote = time.monotonic()
-        self._next_size_check = self._began
+    def __init__(self, process: "subprocess.Popen[bytes]", watch: Watch, printed: _Printed) -> None:
+        self._process, self._watch, self._printed = process, watch, printed
 
     def first_step(self) -> int | None:
         """Wait for the first reported step, or for the trainer's end without one."""
         while True:
             ended = self._process.poll() is not None
-            with suppress(LogRefusedError):
-                self._follower.finish() if ended else self._follower.poll()
-            if self._follower.last_step is not None or ended:
-                return self._follower.last_step
-            self._check_limits()
+            if self._watch.reports_a_step(ended=ended) or ended:
+                return self._watch.last_step
+            self._watch.check_limits()
             time.sleep(_POLL_SECONDS)
 
     def train(self, send: _Sender) -> None:
-        """Follow the trainer to its end. Raises _EndedError for any end but that of its last step, LogRefusedError."""
+        """Follow the trainer to its end. Raises EndedError for any end but that of its last step, LogRefusedError."""
         while True:
             looked = time.monotonic()
             ended = self._process.poll() is not None
-            _send_rows(send, self._follower.finish() if ended else self._follower.poll())
+            _send_rows(send, self._watch.rows(ended=ended))
             if ended:
                 break
             self._printed.copy()
-            self._check_limits()
+            self._watch.check_limits()
             time.sleep(max(_POLL_SECONDS, (time.monotonic() - looked) / _SHARE_OF_TIME))
-        self._check_end()
-
-    def _check_end(self) -> None:
-        status, last = self._process.returncode, self._follower.last_step
-        if status < 0:
-            raise _EndedError("TRAINER_KILLED", f"the trainer was killed by signal {-status}{self._end_of_log()}", "broke_off")
-        if status and self._follower.has_diverged:  # many trainers stop at a NaN, and say so by their status
-            why = f"the loss of step {last} is not finite, and the trainer ended with status {status}"
-            raise _EndedError("DIVERGED", f"{why}{self._end_of_log()}")
-        if status:
-            raise _EndedError("TRAINER_FAILED", f"the trainer ended with status {status}{self._end_of_log()}")
-        if last is None:
-            why = f"the trainer ended without a loss: {self._follower.problem()}"
-            raise _EndedError("NO_LOSS", f"{why}{self._end_of_log()}")
-        planned, above = self._spec.schedule.steps, self._follower.left_out
-        if above is not None:
-            message = f"the trainer reported step {above:,} of {planned:,}; no step after {last_recorded(planned):,} is recorded"
-            raise _EndedError("STEPS_ABOVE_PLAN", message)
-        if not self._follower.reaches(planned):
-            message = f"the trainer ended at step {last:,} of {planned:,}, and said that it had succeeded{self._end_of_log()}"
-            raise _EndedError("ENDED_EARLY", message)
-
-    def _check_limits(self) -> None:
-        limits, now = self._launcher.limits, time.monotonic()
-        seen = self._follower.bytes_seen
-        if seen != self._seen:
-            self._seen, self._wrote = seen, now
-        if now - self._began > limits.seconds:
-            raise _EndedError("TIME_LIMIT", f"the trainer ran for longer than its launcher's {limits.seconds:g} s")
-        if now - self._wrote > limits.silent_seconds:
-            why = f"the trainer reported nothing for {limits.silent_seconds:g} s"
-            raise _EndedError("TRAINER_SILENT", f"{why}{self._end_of_log()}", "broke_off")
-        if now > self._next_size_check:
-            size = _bytes_below(self._output)
-            self._next_size_check = now + max(_SIZE_SECONDS, (time.monotonic() - now) / _SIZE_SHARE)
-            if size > limits.output_bytes:
-                message = f"the trainer wrote {size:,} bytes, expected at most its launcher's {limits.output_bytes:,.0f}"
-                raise _EndedError("OUTPUT_LIMIT", message)
-
-    def _end_of_log(self) -> str:
-        return f"; the end of its output: {self._printed.tail()}"
+        self._watch.check_end(self._process.returncode)
 
 
 def _send_rows(send: _Sender, report: Report | None) -> None:
@@ -347,15 +251,6 @@ def _send_rows(send: _Sender, report: Report | None) -> None:
     send("report", steps=report.steps.tolist(), columns=columns)
     for step, loss in zip(report.validation["step"].tolist(), report.validation["loss"].tolist(), strict=True):
         send("row", name="validation", step=int(step), columns={"loss": loss})
-
-
-def _bytes_below(folder: Path) -> int:
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118 (of many thousand files)
-    return total
 
 
 def _listen(lines: "queue.Queue[str]") -> None:

@@ -70,7 +70,7 @@ class Follower:
         while True:
             self._open()
             grown = self._read()
-            report = self._new_rows()
+            report = self._new_rows() if grown else None
             if not self._is_replaced():
                 return report
             self._close()

@@ -10,6 +10,9 @@
     reports = {path = "metrics.jsonl"}          # below {output}, or "stdout"
     pinned = "sha256:…"                         # names the libraries, such as an image's digest; without it no curve is reused
     limits = {seconds = 86400, silent_seconds = 1800, output_bytes = 1e11}
+    scheduler = "slurm"                         # trains on a cluster, not on the worker
+    slurm = {options = ["--partition=gpu", "--gpus-per-node=8", "--requeue"]}
+                                                # or "kubernetes", with kubernetes = {template = "/etc/parity/job.yaml", namespace = "ml"}
 
 A brace stands for one value, and an entry stays one argument: there is no shell. The braces are {source} (the checkout), {output} (the
 attempt's folder), {checkpoints} (the run's folder, which its next attempt finds again), {steps}, {warmup_steps}, {seed}, {replicate},
@@ -17,6 +20,7 @@ attempt's folder), {checkpoints} (the run's folder, which its next attempt finds
 """
 
 import hashlib
+import json
 import os
 import re
 import tomllib
@@ -26,9 +30,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
+import yaml
+
 from parity.readers.columns import LOSS, STEP
 from parity.recipes import RecipeError, check_recipe
-from parity.structure import canonical_json, check_words, frozen, known_keys, typed
+from parity.structure import canonical_json, check_words, fields_of, frozen, known_keys, typed
 from training.command import Value, check_name, check_value
 from training.rules import SpecError
 from training.spec import RunSpec
@@ -41,6 +47,12 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _UNTRUSTED = ("refs/pull/*", "refs/merge-requests/*", "refs/changes/*")  # where anybody may put a commit
 LONGEST_ARGUMENT = 4096
+SCHEDULERS = ("slurm", "kubernetes")
+# Options of sbatch that decide what a job is known by, what it runs, and that it is one job which waits for its release.
+_OUR_OPTIONS = (
+    *("array", "chdir", "clusters", "error", "export", "export-file", "hold", "input", "job-name", "open-mode", "output", "parsable"),
+    *("quiet", "test-only", "uid", "wait", "wrap", "help", "usage", "version", "ignore-pbs"),
+)
 
 
 class LauncherError(ValueError):
@@ -118,6 +130,25 @@ class Limits:
 
 
 @frozen
+class Slurm:
+    """How jobs are submitted to Slurm: further options of `sbatch`, in their long form."""
+
+    options: tuple[str, ...] = ()
+
+
+@frozen
+class Kubernetes:
+    """How jobs are submitted to Kubernetes: the template of the Job (a file of YAML), and how kubectl finds the cluster."""
+
+    template: str = ""
+    kubeconfig: str = ""
+    context: str = ""
+    namespace: str = ""
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    """What the template has."""
+
+
+@frozen
 class Added:
     """What a recipe adds: arguments at the end of the command, and variables of the environment."""
 
@@ -145,13 +176,22 @@ class Launcher:
     user: str = ""
     isolated: bool = False
     git_config: str = ""
+    scheduler: str = ""
+    slurm: Slurm = Slurm()
+    kubernetes: Kubernetes = Kubernetes()
     digest: str = ""
 
     def document(self) -> dict[str, Any]:
         """What the server is told of it: what a job may ask for, and no command, path or variable."""
         asked = {name: own._expected() for name, own in self.parameters.items()}
         environments = sorted(self.environments)
-        return {"digest": self.digest, "recipes": [*self.recipes], "parameters": asked, "environments": environments}
+        where = {"scheduler": self.scheduler} if self.scheduler else {}
+        return {"digest": self.digest, "recipes": [*self.recipes], "parameters": asked, "environments": environments, **where}
+
+    @property
+    def submits_with(self) -> dict[str, Any]:
+        """What its scheduler is told of every job."""
+        return fields_of(self.kubernetes if self.scheduler == "kubernetes" else self.slurm)
 
     def check(self, spec: RunSpec) -> dict[str, str]:
         """The values of the braces that a run sets. Raises LauncherError for a recipe, parameter or environment that it has not."""
@@ -243,13 +283,18 @@ def _launcher(name: str, table: object) -> Launcher:
         "environment": _variables,
         "environments": lambda value, where: {key: _variables(each, f"{where}.{key}") for key, each in _table(value, where).items()},
         "limits": _limits,
+        "scheduler": _scheduler,
+        "slurm": _slurm,
+        "kubernetes": _kubernetes,
     }
     plain = {own.name: bool if own.name == "isolated" else str for own in fields(Launcher) if own.name not in read}
     values: dict[str, Any] = {
         key: read[key](value, f"{place}.{key}") if key in read else typed(value, plain[key], f"{place}.{key}", refuse=_refusal)
         for key, value in given.items()
     }
-    launcher = Launcher(name=name, **values, digest=hashlib.sha256(canonical_json(table).encode()).hexdigest()[:32])
+    template = values["kubernetes"].manifest if "kubernetes" in values else {}
+    stated = {**_table(table, place), **({"template": template} if template else {})}
+    launcher = Launcher(name=name, **values, digest=hashlib.sha256(canonical_json(stated).encode()).hexdigest()[:32])
     _check(launcher, place)
     return launcher
 
@@ -273,6 +318,7 @@ def _check(launcher: Launcher, place: str) -> None:
             "branches of the repository alone: there anybody may put a commit, and a commit is code that runs as the worker's user. "
             'Set user = "NAME" (the worker runs as root), or isolated = true where the command starts a container',
         )
+    _check_scheduler(launcher, place)
     known = _OURS | launcher.parameters.keys()
     if doubled := _OURS & launcher.parameters.keys():
         raise _refusal(f"{place}.parameters.{min(doubled)}", "a parameter", "another name: this one is ours")
@@ -286,6 +332,22 @@ def _check(launcher: Launcher, place: str) -> None:
         raise _refusal(f"{place}.command", [], "a program and its arguments")
     if not launcher.recipes:
         raise _refusal(f"{place}.recipes", {}, "a recipe at least")
+
+
+def _check_scheduler(launcher: Launcher, place: str) -> None:
+    """What a launcher that submits its trainers cannot have, or needs."""
+    for name, own in (("slurm", launcher.slurm != Slurm()), ("kubernetes", launcher.kubernetes != Kubernetes())):
+        if own and launcher.scheduler != name:
+            raise _refusal(f"{place}.scheduler", launcher.scheduler, f'"{name}", as there is a table for it')
+    if launcher.scheduler == "kubernetes" and not launcher.kubernetes.template:
+        raise _refusal(f"{place}.kubernetes.template", "", "the path of a file of YAML with the Job")
+    if launcher.scheduler and launcher.user:
+        raise _refusal(
+            f"{place}.user", launcher.user, "nothing: a job of a scheduler runs as the worker's user; give that an account of its own"
+        )
+    if launcher.scheduler and not launcher.device_class:
+        expected = "what the nodes have, such as '8 x H100': the worker cannot ask them before a run, and other devices are no pair"
+        raise _refusal(f"{place}.device_class", launcher.device_class, expected)
 
 
 def _table(value: object, where: str) -> Mapping[str, Any]:
@@ -376,6 +438,64 @@ def _parameters(value: object, where: str) -> Mapping[str, Parameter]:
             parameter.checked(f"{place}.default", each)
         found[name] = parameter
     return found
+
+
+def _scheduler(value: object, where: str) -> str:
+    if value not in SCHEDULERS:
+        raise _refusal(where, value, f"one of {', '.join(SCHEDULERS)}; leave it out for trainers on the worker itself")
+    return str(value)
+
+
+def _slurm(value: object, where: str) -> Slurm:
+    given = known_keys(value, Slurm, where, _refusal)
+    options = _texts(given.get("options", []), f"{where}.options")
+    for option in options:
+        name = option.removeprefix("--").partition("=")[0]
+        if not option.startswith("--") or not name or not option.isprintable():
+            raise _refusal(f"{where}.options", option, "options of sbatch in their long form, such as --gpus-per-node=8")
+        # sbatch takes the first letters of an option for the whole.
+        if ours := next((each for each in _OUR_OPTIONS if each.startswith(name)), None):
+            raise _refusal(f"{where}.options", option, f"other options: --{ours} is ours")
+    return Slurm(options=options)
+
+
+def _kubernetes(value: object, where: str) -> Kubernetes:
+    given = known_keys(value, Kubernetes, where, _refusal)
+    if "manifest" in given:
+        raise _refusal(f"{where}.manifest", given["manifest"], "a template: the path of a file of YAML with the Job")
+    named = {name: typed(each, str, f"{where}.{name}", refuse=_refusal) for name, each in given.items()}
+    try:
+        manifest = yaml.safe_load(Path(named.get("template", "")).read_text(encoding="utf-8"))
+        json.dumps(manifest)
+    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+        raise _refusal(f"{where}.template", named.get("template"), f"the path of a file of YAML with a Job ({error})") from None
+    _check_template(manifest, f"{where}.template")
+    return Kubernetes(**named, manifest=manifest)
+
+
+def _check_template(manifest: object, where: str) -> None:
+    """Refuse a template that is no Job, is more than one pod at a time, or says what is ours."""
+    if not isinstance(manifest, dict) or manifest.get("kind") != "Job":
+        raise _refusal(where, manifest, "one manifest of kind Job")
+    try:
+        spec, pod = manifest["spec"], manifest["spec"]["template"]["spec"]
+        container = pod["containers"][0]
+        ours = {
+            "metadata.name": manifest.get("metadata", {}).get("name"),
+            "metadata.generateName": manifest.get("metadata", {}).get("generateName"),
+            "spec.suspend": spec.get("suspend"),
+            "spec.template.spec.containers[0].command": container.get("command"),
+            "spec.template.spec.containers[0].args": container.get("args"),
+        }
+        several = {name: spec.get(name) for name in ("parallelism", "completions")}
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise _refusal(where, manifest, f"spec.template.spec.containers with a container in it ({error!r})") from None
+    for name, given in ours.items():
+        if given is not None:
+            raise _refusal(f"{where}, {name}", given, "nothing: it is ours")
+    for name, given in several.items():
+        if given not in (None, 1):
+            raise _refusal(f"{where}, spec.{name}", given, "1: a run is one pod at a time")
 
 
 def _limits(value: object, where: str) -> Limits:

@@ -47,7 +47,7 @@ def keeper_database(owner_database):
 KEPT = {"baseline_events", "baseline_runs", "baselines", "browser_sessions", "duties", "imported_groups", "search_steps", "searches"}
 KEPT |= {"data_reads", "tokens", "webhooks", "workers"}
 BELONGING = {"arms", "attempts", "chunk_columns", "chunks", "events", "idempotency_keys", "jobs", "runs", "verdicts", "webhook_deliveries"}
-BELONGING |= {"analyses", "analysis_results", "job_notes", "job_tags", "sign_offs", "statements"}
+BELONGING |= {"analyses", "analysis_results", "job_notes", "job_tags", "sign_offs", "statements", "submissions"}
 
 
 @pytest.fixture

@@ -1,0 +1,143 @@
+"""Runs that Kubernetes trains: the real kubectl against an API server of the tests."""
+
+import shutil
+import time
+
+import pytest
+from sqlalchemy import select, update
+
+from server.database.tables import Attempt, Run, Submission
+from server.jobs import submissions
+from server.jobs.lifecycle import cancel_job
+from tests.workers.commands.conftest import LOOP, STEPS, head_of
+from tests.workers.commands.schedulers import PlayKubernetes, Stepping
+from workers import runtime
+from workers.commands.kubernetes import Kubernetes
+from workers.commands.launchers import LauncherError, read_launchers
+from workers.commands.schedulers import UnreachableError
+
+pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+SLOW = LOOP.replace("            log.write(", "            __import__('time').sleep(0.03)\n            log.write(")
+
+
+@pytest.fixture
+def kubernetes(tmp_path):
+    made = PlayKubernetes(tmp_path / "kubernetes")
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def on_kubernetes(stack, kubernetes):
+    return lambda **changes: stack(scheduler='"kubernetes"', kubernetes=kubernetes.launcher, device_class='"8 x H100"', **changes)
+
+
+def _rows(own):
+    with own.database.read() as session:
+        return session.scalars(select(Submission).order_by(Submission.created_at)).all()
+
+
+def _all_ended(own):
+    def ended():
+        with own.database.read() as session:
+            return all(run.state in ("finished", "failed", "cancelled") for run in session.scalars(select(Run)))
+
+    return ended
+
+
+def test_each_run_is_one_job_that_is_started_again_followed_and_removed(on_kubernetes, kubernetes, base, repository):
+    own = on_kubernetes()
+    slow = repository.commit({"train/loop.py": SLOW})
+    own.submit(slow, head_of(slow, "quantized", "nvfp4"))
+    kubernetes.is_down(True)
+    worker = Stepping(own)
+    for _ in range(2):
+        worker.round()
+    assert {row.state for row in _rows(own)} == {"intended"}
+    kubernetes.is_down(False)
+    kubernetes.is_full(True)
+    worker.until(lambda: {(row.reason or "").partition(":")[0] for row in _rows(own)} == {"Pending (Unschedulable"})
+    assert submissions.why_not_training(_rows(own)[0]).startswith("in Kubernetes's queue as job parity-")
+    kubernetes.is_full(False)
+    for row in _rows(own):
+        kubernetes.start_again(row.scheduler_id)
+    worker.until(lambda: all(own.run(row.run_id).steps_done > 3 for row in _rows(own)))
+    again = _rows(own)[0]
+    kubernetes.start_again(again.scheduler_id)
+    worker.until(_all_ended(own))
+    for row in _rows(own):
+        run = own.run(row.run_id)
+        assert (run.state, run.code, run.crashes) == ("finished", None, 0)
+        assert own.steps(run.id)[0].tolist() == list(range(STEPS))
+    assert sorted(row.start for row in _rows(own)) == [0, 1]
+    with own.database.read() as session:
+        states = session.scalars(select(Attempt.state).where(Attempt.run_id == again.run_id).order_by(Attempt.attempt_number)).all()
+    assert states == ["released", "finished"]
+    assert sorted(kubernetes.created()) == sorted(row.key for row in _rows(own))
+    worker.until(lambda: not kubernetes.jobs())  # no Job is left there for ever
+
+
+def test_a_job_that_exists_is_found_and_no_second_one_is_made(kubernetes, tmp_path):
+    options = {"template": "", "kubeconfig": str(kubernetes.kubeconfig), "context": "", "namespace": "ml"}
+    manifest = {"kind": "Job", "apiVersion": "batch/v1", "spec": {"template": {"spec": {"containers": [{"name": "t"}]}}}}
+    cluster = Kubernetes(options | {"manifest": manifest})
+    assert cluster.submit("parity-1", tmp_path) == cluster.submit("parity-1", tmp_path) == "parity-1"
+    (job,) = cluster.jobs("parity-1")
+    assert (job.id, job.key, job.state) == ("parity-1", "parity-1", "held")
+    assert cluster.jobs("parity-2") == []
+    assert kubernetes.jobs()["parity-1"]["spec"]["template"]["spec"]["containers"][0]["command"] == ["/bin/sh", f"{tmp_path}/job.sh"]
+    cluster.release("parity-2")
+    cluster.cancel("parity-2")
+    cluster.cancel("parity-1")
+    assert cluster.jobs() == []
+    kubernetes.is_down(True)
+    with pytest.raises(UnreachableError):
+        cluster.jobs()
+    with pytest.raises(UnreachableError):
+        cluster.submit("parity-3", tmp_path)
+
+
+def test_a_killed_worker_and_a_cancelled_job_leave_nothing(on_kubernetes, kubernetes, base, repository):
+    own = on_kubernetes()
+    slow = repository.commit({"train/loop.py": SLOW.replace("0.03", "0.3")})
+    job = own.submit(slow, head_of(slow, "quantized", "nvfp4"))
+    first = Stepping(own)
+    first.until(lambda: len([row for row in _rows(own) if row.start is not None]) == 2)
+    first.forget()
+    with own.database.write() as session:
+        session.execute(update(Run).values(lease_expires_at=1.0))
+    runtime.give_back_expired(own.settings, own.database)
+    second = Stepping(own)
+    second.until(lambda: all(own.run(row.run_id).steps_done > 3 for row in _rows(own)))
+    assert len(kubernetes.started()) == 2
+    with own.owner_database.write() as session:
+        cancel_job(session, job)
+    second.until(lambda: not kubernetes.jobs())
+    assert {row.state for row in _rows(own)} == {"ended"}
+    assert all(submissions.device_seconds(row, time.time()) > 0 for row in _rows(own))
+
+
+@pytest.mark.parametrize(
+    ("was", "wrong", "place"),
+    [
+        ("kind: Job", "kind: Pod", "kind Job"),
+        ("kind: Job", "kind: Job\nmetadata: {name: mine}", "metadata.name"),
+        ("backoffLimit: 3", "suspend: false", "spec.suspend"),
+        ("backoffLimit: 3", "parallelism: 2", "spec.parallelism"),
+        ("image: example/trainer", "command: [python]", "command"),
+        ("containers:", "others:", "containers"),
+    ],
+)
+def test_a_template_says_nothing_of_what_is_ours(kubernetes, write_launchers, was, wrong, place):
+    kubernetes.template.write_text(kubernetes.template.read_text().replace(was, wrong))
+    file = write_launchers(scheduler='"kubernetes"', kubernetes=kubernetes.launcher, device_class='"8 x H100"')
+    with pytest.raises(LauncherError) as refused:
+        read_launchers(file)
+    assert place in str(refused.value)
+
+
+def test_the_template_is_a_part_of_the_launcher(kubernetes, write_launchers):
+    file = write_launchers(scheduler='"kubernetes"', kubernetes=kubernetes.launcher, device_class='"8 x H100"')
+    before = read_launchers(file)["loop"].digest
+    kubernetes.template.write_text(kubernetes.template.read_text().replace("example/trainer", "example/another"))
+    assert read_launchers(file)["loop"].digest != before

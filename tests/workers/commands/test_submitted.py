@@ -1,0 +1,407 @@
+"""Runs that a scheduler trains: submitted once, found again, started anew, cancelled, lost; with a stand-in for Slurm's programs."""
+
+import logging
+import subprocess
+import sys
+import time
+
+import pytest
+from sqlalchemy import select, update
+
+from server.database.tables import Attempt, Run, Submission
+from server.jobs import submissions
+from server.jobs.lifecycle import cancel_job
+from tests.workers.commands.conftest import LOOP, STEPS, head_of
+from tests.workers.commands.schedulers import PlaySlurm, Stepping
+from workers import lease, runtime, submitted
+
+pytestmark = pytest.mark.both_databases
+WAITS = (
+    "            while step == 10 and not Path({gate!r}).exists():\n                __import__('time').sleep(0.02)\n            log.write("
+)
+ON_SLURM = {"scheduler": '"slurm"', "device_class": '"2 x H100"'}
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    made = PlaySlurm(tmp_path / "slurm")
+    monkeypatch.setenv("PATH", made.path)
+    yield made
+    made.cancel_all()
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """Trainers of the commit `gated` wait for this file after ten steps."""
+    return tmp_path / "gate"
+
+
+@pytest.fixture
+def gated(repository, base, gate):
+    return repository.commit({"train/loop.py": LOOP.replace("            log.write(", WAITS.format(gate=str(gate)))})
+
+
+@pytest.fixture
+def on_slurm(stack, slurm):
+    def make(**changes):
+        return stack(**(ON_SLURM | changes))
+
+    return make
+
+
+def _states(own):
+    with own.database.read() as session:
+        return sorted((run.arm.name, run.state, run.code) for run in session.scalars(select(Run)))
+
+
+def _all_ended(own):
+    return lambda: all(state in ("finished", "failed", "cancelled") for _, state, _ in _states(own))
+
+
+def _rows(own):
+    with own.database.read() as session:
+        return session.scalars(select(Submission).order_by(Submission.run_id, Submission.number)).all()
+
+
+def _waits_at_the_gate(own):
+    return lambda: [own.run(row.run_id).steps_done for row in _rows(own)] == [10]
+
+
+def _row(own):
+    (row,) = _rows(own)
+    return row
+
+
+def _attempts(own, run_id):
+    with own.database.read() as session:
+        return session.scalars(select(Attempt.state).where(Attempt.run_id == run_id).order_by(Attempt.attempt_number)).all()
+
+
+def _expire(own):
+    """Let all leases end, as if their worker had been killed a while ago, and give the runs back."""
+    with own.database.write() as session:
+        session.execute(update(Run).where(Run.state == "running").values(lease_expires_at=1.0))
+    runtime.give_back_expired(own.settings, own.database)
+
+
+def _only_one(own, base, **more):
+    """A job whose second run is of no use here: it is cancelled."""
+    own.submit(base, head_of(base, "quantized", "nvfp4"), **more)
+    with own.owner_database.write() as session:
+        run = next(run for run in session.scalars(select(Run)) if run.arm.name == "quantized")
+        submitted.lease.lifecycle.cancel(session, run)
+
+
+def _whole(own, run_id):
+    steps, columns = own.steps(run_id)
+    assert steps.tolist() == list(range(STEPS))
+    return columns["lm_loss"].tobytes()
+
+
+def test_runs_train_on_the_cluster_and_are_judged(on_slurm, slurm, base, repository):
+    own = on_slurm(slurm='{options = ["--partition=low"]}')
+    head = repository.commit({"train/loop.py": LOOP.replace("SKIPPED = 1", "SKIPPED = 4")})
+    job = own.submit(base, head_of(head))
+    assert own.claim() is None  # no slot takes them
+    worker = Stepping(own)
+    worker.until(_all_ended(own))
+    assert _states(own) == [("base", "finished", None), ("head", "finished", None)]
+    assert len({_whole(own, run.id) for run in own.job().runs}) == 2
+    rows = _rows(own)
+    assert {(row.state, row.exit_status, row.start, row.number) for row in rows} == {("ended", 0, 0, 1)}
+    assert {row.key for row in rows} == {job["name"] for job in slurm.jobs().values()}
+    assert all("--partition=low" in call for call in slurm.calls("sbatch"))
+    assert not any((own.settings.state_dir / "submitted").iterdir())
+    for row in rows:
+        now = time.time()
+        assert 0 <= submissions.device_seconds(row, now) <= now - row.created_at + 1
+    assert own.judged(job)["head"]["baseline"]["name"] == "base"
+
+
+def test_a_commit_of_the_readme_submits_nothing(on_slurm, slurm, base, repository):
+    own, worker = on_slurm(), None
+    own.submit(base, head_of(base, "quantized", "nvfp4"))
+    worker = Stepping(own)
+    worker.until(_all_ended(own))
+    readme = repository.commit({"README.md": "changed"})
+    own.submit(base, head_of(readme))
+    worker.until(_all_ended(own))
+    assert len(slurm.jobs()) == 2
+    with own.database.read() as session:
+        reused = [run.reused_from for run in session.scalars(select(Run).where(Run.reused_from.is_not(None)))]
+    assert len(reused) == 2
+
+
+def test_nothing_of_the_workers_environment_reaches_slurm_or_the_node(on_slurm, slurm, base, repository, monkeypatch):
+    for name in ("PARITY_DATABASE_URL", "SBATCH_EXPORT", "SLURM_JOB_ID", "GIT_SSH_COMMAND", "KUBECONFIG", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "planted")
+    own = on_slurm()
+    own.submit(base, head_of(repository.commit({"train/loop.py": "import os\nraise SystemExit(repr(sorted(os.environ.items())))"})))
+    Stepping(own).until(_all_ended(own))
+    assert "planted" not in (slurm.folder / "environment").read_text()
+    with own.database.read() as session:
+        message = session.scalars(select(Run.message).where(Run.code == "TRAINER_FAILED")).one()
+    assert "SLURM_JOB_ID" in message
+    assert "planted" not in message
+
+
+@pytest.mark.parametrize(
+    ("script", "state", "code"),
+    [
+        ('raise SystemExit("broken trainer")', "failed", "TRAINER_FAILED"),
+        ('print("hello")', "failed", "NO_LOSS"),
+        (LOOP.replace("range(asked.steps)", "range(20)"), "finished", "ENDED_EARLY"),
+        (
+            'import os, sys; os.symlink("/etc/hostname", sys.argv[3][6:] + "/metrics.jsonl")\nimport time; time.sleep(600)',
+            "failed",
+            "LOG_REFUSED",
+        ),
+    ],
+)
+def test_how_a_trainer_ends_is_told(on_slurm, slurm, base, repository, script, state, code):
+    own = on_slurm()
+    own.submit(base, head_of(repository.commit({"train/loop.py": script})))
+    Stepping(own).until(_all_ended(own))
+    assert _states(own) == [("base", "finished", None), ("head", state, code)]
+    assert {job["state"] for job in slurm.jobs().values()} <= {"COMPLETED", "FAILED", "CANCELLED"}
+
+
+def test_a_launcher_that_does_not_run_the_commit_is_refused(on_slurm, slurm, base, repository, tmp_path):
+    elsewhere = tmp_path / "elsewhere.py"
+    elsewhere.write_text(LOOP)
+    own = on_slurm(command=f'["{sys.executable}", "{elsewhere}", "--steps={{steps}}", "--seed={{seed}}", "--out={{output}}"]')
+    _only_one(own, base)
+    worker = Stepping(own)
+    worker.until(_all_ended(own))
+    assert ("base", "failed", "LAUNCHER_REFUSED") in _states(own)
+    own.submit(base, head_of(repository.commit({"train/more.py": ""})))
+    worker.until(_all_ended(own))
+    assert len(slurm.jobs()) == 1  # it is remembered, and no more is submitted
+
+
+def test_losses_that_are_printed_are_followed(on_slurm, base, repository):
+    own = on_slurm(reports='{path = "stdout"}')
+    head = repository.commit({"train/loop.py": LOOP.replace("log.write(", "print(end=")})
+    own.submit(head, head_of(head, "quantized", "nvfp4"))
+    Stepping(own).until(_all_ended(own))
+    assert {(state, code) for _, state, code in _states(own)} == {("finished", None)}
+
+
+def test_a_worker_that_is_killed_loses_nothing_and_the_next_one_goes_on(on_slurm, slurm, gated, gate):
+    own = on_slurm()
+    _only_one(own, gated)
+    first = Stepping(own)
+    first.until(_waits_at_the_gate(own))
+    first.forget()
+    _expire(own)
+    run = own.run(_row(own).run_id)
+    assert (run.state, run.crashes) == ("queued", 0)
+    assert own.claim() is None  # its job trains on: no slot may begin it again
+    gate.touch()
+    Stepping(own).until(_all_ended(own))
+    run = own.run(run.id)
+    assert (run.state, run.crashes) == ("finished", 0)
+    assert _attempts(own, run.id) == ["lost", "finished"]
+    _whole(own, run.id)
+    assert len(slurm.jobs()) == 1
+    with own.database.read() as session:
+        assert session.get_one(Attempt, (run.id, 2)).first_step == 10  # from the first step that was not recorded
+
+
+def test_a_worker_that_stops_leaves_the_job(on_slurm, slurm, gated, gate):
+    own = on_slurm()
+    _only_one(own, gated)
+    worker = Stepping(own)
+    worker.until(_waits_at_the_gate(own))
+    for run in worker.submitter._runs.values():
+        run.leave()
+    assert own.run(_row(own).run_id).state == "queued"
+    gate.touch()
+    Stepping(own).until(_all_ended(own))
+    assert _attempts(own, _row(own).run_id) == ["released", "finished"]
+    assert len(slurm.jobs()) == 1
+
+
+def test_a_job_that_is_taken_from_its_node_starts_again_and_its_steps_replace_the_earlier_ones(on_slurm, slurm, gated, gate):
+    own = on_slurm()
+    _only_one(own, gated)
+    worker = Stepping(own)
+    worker.until(_waits_at_the_gate(own))
+    slurm.call("scontrol", "requeue", _row(own).scheduler_id)
+    gate.touch()
+    worker.until(_all_ended(own))
+    run = own.run(_row(own).run_id)
+    assert (run.state, run.crashes) == ("finished", 0)
+    assert _attempts(own, run.id) == ["released", "finished"]
+    _whole(own, run.id)
+    with own.database.read() as session:
+        assert session.get_one(Attempt, (run.id, 2)).first_step == 0
+    row = _row(own)
+    assert (row.start, row.attempt_number, row.number) == (1, 2, 1)
+
+
+def test_a_start_that_nobody_saw_is_seen_by_the_next_worker(on_slurm, slurm, gated, gate):
+    own = on_slurm()
+    _only_one(own, gated)
+    first = Stepping(own)
+    first.until(_waits_at_the_gate(own))
+    first.forget()
+    slurm.call("scontrol", "requeue", _row(own).scheduler_id)
+    gate.touch()
+    _expire(own)
+    Stepping(own).until(_all_ended(own))
+    run = own.run(_row(own).run_id)
+    assert _attempts(own, run.id) == ["lost", "finished"]
+    _whole(own, run.id)
+    with own.database.read() as session:
+        assert session.get_one(Attempt, (run.id, 2)).first_step == 0
+
+
+def test_cancel_ends_the_run_at_once_and_its_job_soon(on_slurm, slurm, gated):
+    own = on_slurm()
+    job = own.submit(gated, head_of(gated, "quantized", "nvfp4"))
+    worker = Stepping(own)
+    worker.until(lambda: len([row for row in _rows(own) if row.start is not None]) == 2)
+    with own.owner_database.write() as session:
+        cancel_job(session, job)
+    assert {state for _, state, _ in _states(own)} == {"cancelled"}
+    worker.forget()  # whoever submitted it is gone: any worker sweeps
+    other = Stepping(own)
+    other.until(lambda: all(row.state == "ended" for row in _rows(own)))
+    assert not {job["state"] for job in slurm.jobs().values()} & {"RUNNING", "PENDING"}
+    other.until(lambda: not any((own.settings.state_dir / "submitted").iterdir()))
+
+
+def test_a_held_job_on_no_record_is_cancelled_and_that_of_somebody_else_is_left(on_slurm, slurm, base):
+    own = on_slurm()
+    own.submit(base, head_of(base, "quantized", "nvfp4"))
+    with own.database.read() as session:
+        prefix = submissions.deployment(session)
+    for name in (f"{prefix}-r0123456789ab-0123456789-1", "parity-00000000-r0123456789ab-0123456789-1", "theirs"):
+        slurm.call("sbatch", "--hold", "--export=NIL", f"--job-name={name}", "--output=/dev/null", "/bin/true")
+    worker = Stepping(own)
+    worker.until(_all_ended(own))
+    worker.round()
+    held = {job["name"] for job in slurm.jobs().values() if job["reason"] == "JobHeldUser"}
+    assert held == {"parity-00000000-r0123456789ab-0123456789-1", "theirs"}
+
+
+def test_a_scheduler_that_is_away_fails_nothing_and_is_told_once(on_slurm, slurm, base, caplog):
+    own = on_slurm()
+    own.submit(base, head_of(base, "quantized", "nvfp4"))
+    slurm.is_down(True)
+    worker = Stepping(own)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(6):
+            worker.round()
+            time.sleep(0.02)
+        assert {state for _, state, _ in _states(own)} == {"running"}
+        assert all(submissions.why_not_training(row).startswith("to be submitted to Slurm: SCHEDULER_UNREACHABLE") for row in _rows(own))
+        slurm.is_down(False)
+        worker.until(_all_ended(own))
+    lines = [record.getMessage() for record in caplog.records]
+    told = [line for line in lines if "SCHEDULER_UNREACHABLE" in line or "answers again" in line]
+    assert len(told) == 2
+    assert {(state, code) for _, state, code in _states(own)} == {("finished", None)}
+    assert {run.crashes for run in own.job().runs} == {0}
+
+
+def test_a_job_that_the_scheduler_will_not_take_fails_its_run(on_slurm, base):
+    own = on_slurm(slurm='{options = ["--partition=nowhere"]}')
+    _only_one(own, base)
+    Stepping(own).until(_all_ended(own))
+    assert ("base", "failed", "SCHEDULER_REFUSED") in _states(own)
+    assert [row.state for row in _rows(own)] == ["ended"]
+
+
+def test_where_a_run_waits_is_told_in_the_schedulers_words(on_slurm, slurm, base):
+    own = on_slurm()
+    _only_one(own, base)
+    slurm.is_full(True)
+    worker = Stepping(own)
+    worker.until(lambda: _rows(own) and (_row(own).reason or "").startswith("PENDING"))
+    row = _row(own)
+    assert submissions.why_not_training(row) == f"in Slurm's queue as job {row.scheduler_id}: PENDING (Resources)"
+    assert submissions.device_seconds(row, time.time() + 60) == 0
+    assert submissions.queued_seconds(row, row.created_at + 60) == 60
+    slurm.is_full(False)
+    slurm.call("scontrol", "release", row.scheduler_id)
+    worker.until(_all_ended(own))
+    assert submissions.why_not_training(_row(own)) is None
+
+
+def test_a_job_that_is_over_without_its_end_is_lost_and_tried_again(on_slurm, slurm, gated, gate, monkeypatch):
+    monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
+    own = on_slurm()
+    _only_one(own, gated)
+    worker = Stepping(own)
+    worker.until(_waits_at_the_gate(own))
+    slurm.call("scancel", _row(own).scheduler_id)
+    gate.touch()
+    worker.until(_all_ended(own))
+    first, second = _rows(own)
+    run = own.run(first.run_id)
+    assert (run.state, run.crashes) == ("finished", 1)
+    assert _attempts(own, run.id) == ["crashed", "finished"]
+    with own.database.read() as session:
+        assert "JOB_LOST" in session.get_one(Attempt, (run.id, 1)).message
+    assert (first.state, second.number, second.exit_status) == ("ended", 2, 0)
+    assert first.key != second.key
+    _whole(own, run.id)
+
+
+def test_what_the_job_says_outranks_the_scheduler(on_slurm, slurm, base, monkeypatch):
+    """Slurm once called a job running for 18 minutes after its end."""
+    monkeypatch.setattr(submitted, "LOST_SECONDS", 0.0)
+    own = on_slurm()
+    _only_one(own, base)
+    slurm.is_full(True)
+    worker = Stepping(own)
+    worker.until(lambda: _rows(own) and _row(own).state == "released")
+    subprocess.run(["sh", f"{_row(own).folder}/job.sh"], env={"PATH": slurm.path, "SLURM_JOB_ID": _row(own).scheduler_id}, check=True)
+    assert slurm.jobs()[_row(own).scheduler_id]["state"] == "PENDING"
+    worker.until(_all_ended(own))
+    assert ("base", "finished", None) in _states(own)
+
+
+def test_a_launcher_that_changed_lets_its_jobs_go_on_and_begins_no_other_attempt(on_slurm, slurm, gated, gate, monkeypatch):
+    monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
+    own = on_slurm()
+    own.submit(gated, head_of(gated, "quantized", "nvfp4"))
+    worker = Stepping(own)
+    worker.until(lambda: [own.run(row.run_id).steps_done for row in _rows(own)] == [10, 10])
+    worker.forget()
+    file = own.settings.launchers
+    file.write_text(file.read_text().replace("numpy of the tests", "another numpy").replace('"metrics.jsonl"', '"elsewhere.jsonl"'))
+    _expire(own)
+    again = Stepping(own)
+    again.until(lambda: {state for _, state, _ in _states(own)} == {"running"})
+    lost = next(row for row in _rows(own) if own.run(row.run_id).arm.name == "base")
+    slurm.call("scancel", lost.scheduler_id)
+    gate.touch()
+    again.until(_all_ended(own))
+    assert _states(own) == [("base", "failed", "LAUNCHER_CHANGED"), ("quantized", "finished", None)]
+    assert len(slurm.jobs()) == 2
+
+
+@pytest.mark.parametrize(("limits", "code"), [("{seconds = 0.5}", "TIME_LIMIT"), ("{output_bytes = 10}", "OUTPUT_LIMIT")])
+def test_the_launchers_limits_hold_on_the_node(on_slurm, slurm, gated, monkeypatch, limits, code):
+    monkeypatch.setattr(submitted, "_SIZES", (0.1, 0.05))
+    own = on_slurm(limits=limits)
+    _only_one(own, gated)
+    Stepping(own).until(_all_ended(own))
+    assert ("base", "failed", code) in _states(own)
+    assert {job["state"] for job in slurm.jobs().values()} == {"CANCELLED"}
+
+
+def test_all_leases_are_renewed_at_once_and_lost_ones_are_named(on_slurm, base):
+    own = on_slurm(scheduler='"slurm"')
+    own.submit(base, head_of(base, "quantized", "nvfp4"))
+    with own.database.write() as session:
+        held = [lease.claim(session, own.worker, 5.0, submitted=True) for _ in range(2)]
+    with own.owner_database.write() as session:
+        submitted.lease.lifecycle.cancel(session, session.get_one(Run, held[1].run_id))
+    with own.database.write() as session:
+        assert lease.renew_all(session, held, 1000.0) == {held[1].run_id}
+        assert lease.renew_all(session, [], 5.0) == set()
+    assert own.run(held[0].run_id).lease_expires_at > time.time() + 500

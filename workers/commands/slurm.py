@@ -1,0 +1,85 @@
+"""Slurm, by its own programs: `sbatch`, `squeue`, `scontrol release`, `scancel`. Nothing here needs slurmdbd.
+
+Measured on Slurm 22.05: `squeue` leaves ended jobs out unless it is asked for all states, and forgets them after MinJobAge. `scancel` of an
+unknown id succeeds. `sbatch` carries the caller's environment to the node unless it is told `--export=NIL`, and may have submitted a job
+although it ended with an error, so a key is looked for before each try.
+"""
+
+import os
+import pwd
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from workers.commands.schedulers import SCRIPT, Job, JobState, RefusedError, UnreachableError, called, sentence
+
+_OVER = ("boot_fail", "cancelled", "completed", "deadline", "failed", "node_fail", "out_of_memory", "revoked", "special_exit", "timeout")
+# In what sbatch says where it may take the job later: its controller is away or too busy, or the user has as many jobs as they may.
+_LATER = (
+    *("unable to contact", "connection", "timed out", "timeout", "communication", "zero bytes", "transport endpoint", "not responding"),
+    *("authentication", "configuration source", "temporarily", "try again", "maxsubmit", "maximum job", "queue is full", "slurmctld"),
+)
+
+
+class Slurm:
+    """The Slurm that this machine is set up for; `options` are the launcher's, for `sbatch`."""
+
+    place = "slurm"
+    keeps_ended = False
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options: Sequence[str] = options["options"]
+        self._user = pwd.getpwuid(os.getuid()).pw_name
+
+    def submit(self, key: str, folder: Path) -> str:
+        """Submit the script of a folder, held; returns the job's id."""
+        ours = ("--parsable", "--hold", "--export=NIL", f"--job-name={key}", f"--chdir={folder}", f"--output={folder}/scheduler.log")
+        status, out, errors = _called("sbatch", *ours, "--open-mode=append", *self._options, str(folder / SCRIPT))
+        job_id = out.strip().partition(";")[0]  # a name of the cluster may follow
+        if status == 0 and job_id.isdecimal():
+            return job_id
+        said = sentence(errors or out)
+        if any(word in said.lower() for word in _LATER):
+            raise UnreachableError(f"sbatch: {said}")
+        raise RefusedError(f"Slurm did not take the job: {said}")
+
+    def jobs(self, key: str = "") -> list[Job]:
+        """Our jobs in any state, or those of one name."""
+        named = [f"--name={key}"] if key else []
+        status, out, errors = _called("squeue", "--noheader", "--states=all", f"--user={self._user}", *named, "--format=%i|%T|%r|%j")
+        if status:
+            raise UnreachableError(f"squeue: {sentence(errors or out)}")
+        return [_job(line) for line in out.splitlines() if line.count("|") >= 3]
+
+    def release(self, job_id: str) -> None:
+        """Let a held job start."""
+        status, out, errors = _called("scontrol", "release", job_id)
+        if status and any(word in (errors + out).lower() for word in _LATER):
+            raise UnreachableError(f"scontrol: {sentence(errors or out)}")
+
+    def cancel(self, job_id: str) -> None:
+        """End a job."""
+        status, out, errors = _called("scancel", job_id)
+        if status and any(word in (errors + out).lower() for word in _LATER):
+            raise UnreachableError(f"scancel: {sentence(errors or out)}")
+
+
+def _called(*command: str) -> tuple[int, str, str]:
+    given = {"SLURM_CONF": os.environ["SLURM_CONF"]} if "SLURM_CONF" in os.environ else {}
+    return called(command, more=given)
+
+
+def _job(line: str) -> Job:
+    job_id, slurms, reason, key = (part.strip() for part in line.split("|", 3))
+    said = slurms if reason in ("", "None") else f"{slurms} ({reason})"
+    return Job(id=job_id, key=key, state=_state(slurms.lower(), reason), said=said)
+
+
+def _state(slurms: str, reason: str) -> JobState:
+    if slurms in _OVER:
+        return "ended"
+    if slurms == "preempted":
+        return "preempted"
+    if slurms == "pending":
+        return "held" if reason.startswith("JobHeld") else "waiting"
+    return "waiting" if slurms.startswith("requeue") else "running"
