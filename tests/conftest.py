@@ -208,6 +208,15 @@ def compiled_programs() -> Path:
     return Path(home) / "parity-tests" / "programs" / hashlib.sha256("\n".join(about).encode()).hexdigest()[:16]
 
 
+def copy_folder(source: Path, copy: Path) -> None:
+    """Copy a folder of code, with its bytecode where that lies elsewhere (`_share_compiled_programs`): else each copy would be compiled."""
+    shutil.copytree(source, copy)
+    if sys.pycache_prefix:
+        compiled, own = (Path(sys.pycache_prefix).joinpath(*folder.resolve().parts[1:]) for folder in (source, copy))
+        if compiled.is_dir():
+            shutil.copytree(compiled, own)
+
+
 def drop_oldest(folder: Path, most_bytes: int) -> None:
     """Delete the files in a folder and its subfolders that were written and read longest ago until `most_bytes` or less are left."""
     found = [(path.stat(), path) for path in folder.rglob("*") if path.is_file()]

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -12,6 +11,7 @@ import pytest
 from server.database.tables import Job, Worker
 from server.jobs.workers import why_waiting
 from server.settings import CHECKOUT
+from tests.conftest import copy_folder
 from training.spec import SPEC_VERSION
 from workers import lease
 
@@ -43,7 +43,7 @@ def newer(tmp_path_factory):
     """A checkout of the next version, whose specifications have a field more."""
     folder = tmp_path_factory.mktemp("newer")
     for name in PACKAGES:
-        shutil.copytree(CHECKOUT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        copy_folder(CHECKOUT / name, folder / name)
     path = folder / "training" / "spec.py"
     text = path.read_text()
     changed = text.replace(f"SPEC_VERSION = {SPEC_VERSION}\n", f"SPEC_VERSION = {SPEC_VERSION + 1}\n")
