@@ -27,9 +27,8 @@ test: .venv/.installed-dev node_modules/.installed ## every test, three processe
 	@coverage=; $(COUNTS_LINES) && coverage="--cov --cov-report= --cov-report=xml"; \
 	COVERAGE_CORE=sysmon $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $$coverage
 
-test-faults: .venv/.installed-dev ## all cases of the laws that make test tries some of, all tests on both databases, 250 faults on each, an hour
-	@PARITY_TEST_THOROUGH=1 $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder tests/parity tests/server/database tests/server/test_check.py tests/faults/test_judge.py tests/faults/test_rolling_restart.py
-	@PARITY_TEST_THOROUGH=1 $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder -m both_databases tests
+test-faults: .venv/.installed-dev node_modules/.installed ## every test with all of its cases, of which make test tries some, on both databases, and 250 faults on each, over an hour
+	@PARITY_TEST_THOROUGH=1 $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
 	@$(BIN)/python tests/faults/matrix.py --database postgresql --injections 250
 	@$(BIN)/python tests/faults/matrix.py --database sqlite --injections 250
 	@$(BIN)/python -m tests.faults.launchers --kills 40

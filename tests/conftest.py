@@ -55,12 +55,6 @@ THOROUGH = bool(os.environ.get("PARITY_TEST_THOROUGH"))
 # Folders whose files take up to two minutes each.
 LONG = ("faults", "workers", "server/pages", "training")
 
-# The same examples every time, however slow the machine is.
-hypothesis_settings.register_profile(
-    "parity", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-)
-hypothesis_settings.load_profile("parity")
-
 
 @pytest.fixture
 def api_settings(settings: Settings) -> Settings:
@@ -215,6 +209,15 @@ def compiled_programs() -> Path:
     return Path(home) / "parity-tests" / "programs" / hashlib.sha256("\n".join(about).encode()).hexdigest()[:16]
 
 
+def copy_folder(source: Path, copy: Path) -> None:
+    """Copy a folder of code, with its bytecode where that lies elsewhere (`_share_compiled_programs`): else each copy would be compiled."""
+    shutil.copytree(source, copy)
+    if sys.pycache_prefix:
+        compiled, own = (Path(sys.pycache_prefix).joinpath(*folder.resolve().parts[1:]) for folder in (source, copy))
+        if compiled.is_dir():
+            shutil.copytree(compiled, own)
+
+
 def drop_oldest(folder: Path, most_bytes: int) -> None:
     """Delete the files in a folder and its subfolders that were written and read longest ago until `most_bytes` or less are left."""
     found = [(path.stat(), path) for path in folder.rglob("*") if path.is_file()]
@@ -230,14 +233,14 @@ def drop_oldest(folder: Path, most_bytes: int) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tests that are marked, or whose module is, run on PostgreSQL or on both databases, the others on SQLite.
 
-    Where tests are to be quick, a third of those for both run on SQLite too.
+    Where tests are to be quick, a sixth of those for both run on SQLite too.
     """
     if "database_kind" in metafunc.fixturenames:
         marked = metafunc.definition.get_closest_marker
         kinds = ["postgresql"] if marked("postgresql") else ["sqlite"]
         if marked("both_databases"):
             # PostgreSQL refuses all that SQLite does, and has rights besides. What tests without a mark do, SQLite does too.
-            is_tried = THOROUGH or zlib.crc32(metafunc.definition.name.encode()) % 3 == 0
+            is_tried = THOROUGH or zlib.crc32(metafunc.definition.name.encode()) % 6 == 0
             kinds = ["sqlite", "postgresql"] if is_tried else ["postgresql"]
         metafunc.parametrize("database_kind", kinds)
 
@@ -428,13 +431,29 @@ def spare() -> Spare:
 
 
 def some(count: int) -> int:
-    """So many examples or simulated cases of a law, or a third of them where tests are to be quick."""
-    return count if THOROUGH else -(-count // 3)
+    """So many examples or simulated cases of a law, or a sixth of them where tests are to be quick."""
+    return count if THOROUGH else -(-count // 6)
+
+
+# The same examples every time, however slow the machine is.
+hypothesis_settings.register_profile(
+    "parity",
+    deadline=None,
+    derandomize=True,
+    max_examples=some(100),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+hypothesis_settings.load_profile("parity")
 
 
 def some_pairs(rows: Iterable[Any], columns: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Each row with each column, or, where tests are to be quick, with one of them; every column has its turn."""
     return [(row, column) for at, row in enumerate(rows) for column in (columns if THOROUGH else [columns[at % len(columns)]])]
+
+
+def some_of(items: Sequence[Any], every: int, turn: int) -> Sequence[Any]:
+    """All items, or, where tests are to be quick, one of `every`, beginning with the one whose turn it is."""
+    return items if THOROUGH else items[turn % every :: every]
 
 
 def small_job(steps: int = 40, **changes: Any) -> JobSpec:

@@ -9,10 +9,12 @@ from dataclasses import field
 from typing import Annotated, Any, Literal, cast, get_args
 
 from fastapi import APIRouter, Depends, Request
+from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import delete, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
+from starlette.routing import BaseRoute
 
 from parity.extensions import lab
 from parity.structure import frozen
@@ -176,9 +178,10 @@ def operations(openapi: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {f"{method.upper()} {path}": operation for path, methods in openapi["paths"].items() for method, operation in methods.items()}
 
 
-def check(openapi: Mapping[str, Any]) -> None:
-    """RuntimeError unless each operation has a rule and each rule an operation."""
-    known = operations(openapi).keys()
+def check(routes: Sequence[BaseRoute | RouteContext]) -> None:
+    """RuntimeError unless each operation of an application's routes has a rule and each rule an operation."""
+    described = [each for each in iter_route_contexts(routes) if isinstance(each.original_route, APIRoute) and each.include_in_schema]
+    known = {f"{method} {each.path_format}" for each in described for method in each.methods or ()}
     if known != RULES.keys():
         without, unused = sorted(known - RULES.keys()), sorted(RULES.keys() - known)
         raise RuntimeError(f"server/web/auth.py must have one rule for each operation: {without} have none, {unused} do not exist")

@@ -20,7 +20,7 @@ from server.errors import BadRequestError, ForbiddenError, InvalidError, Service
 from server.logs import cut
 from server.settings import Settings
 from server.web import problems
-from server.web.auth import is_loopback, tokens_required
+from server.web.auth import Context, is_loopback, tokens_required
 from server.web.requests import clean_address
 
 BODY_SECONDS = 30.0
@@ -52,9 +52,8 @@ _SECONDS = Histogram(
 class Guard:
     """The outermost layer of the application."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; an unexpected error becomes a problem document if no byte has been sent yet."""
@@ -63,7 +62,7 @@ class Guard:
             return
         request = Request(scope)
         request.state.request_id = _request_id(request)
-        answer = _Answer(request, send, self._settings)
+        answer = _Answer(request, send)
         began = time.perf_counter()
         with logs.bound(request_id=request.state.request_id):
             try:
@@ -97,14 +96,14 @@ class Guard:
         Without tokens, being on this machine is the only proof of identity. So the request must arrive on a loopback address, also if
         the server is set to listen elsewhere, and its Host must name this machine: an attacker can point a name at 127.0.0.1.
         """
-        host = request.headers.get("Host", "")
-        if not tokens_required(self._settings):
-            reached = (request.scope.get("server") or (self._settings.host,))[0]  # a unix socket has no address
+        host, settings = request.headers.get("Host", ""), _settings_of(request)
+        if not tokens_required(settings):
+            reached = (request.scope.get("server") or (settings.host,))[0]  # a unix socket has no address
             if not is_loopback(reached):
                 remedy = "set PARITY_HOST to the address that the server listens on, which makes it require tokens"
                 return f"the request arrived at {reached}, expected a loopback address, because this server requires no token; {remedy}"
-            if _hostname(host) not in {*_LOOPBACK, self._settings.host}:
-                return f"the request's Host is {host!r:.100}, expected {self._settings.host} or localhost"
+            if _hostname(host) not in {*_LOOPBACK, settings.host}:
+                return f"the request's Host is {host!r:.100}, expected {settings.host} or localhost"
         if request.method in _SAFE_METHODS:
             return None
         origin = request.headers.get("Origin")
@@ -117,13 +116,17 @@ class Guard:
         return None
 
 
+def _settings_of(request: Request) -> Settings:
+    context: Context = request.app.state.context
+    return context.settings
+
+
 class _Answer:
     """The outgoing side: adds headers and replaces the framework's bare 413 by a problem document."""
 
-    def __init__(self, request: Request, send: Send, settings: Settings) -> None:
+    def __init__(self, request: Request, send: Send) -> None:
         self._request = request
         self._send = send
-        self._settings = settings
         self._replaced = False
         self.status: int | None = None
 
@@ -141,7 +144,7 @@ class _Answer:
         await self._send(message)
 
     async def _too_large(self) -> None:
-        limit = self._request.scope.get(MAX_BODY_SIZE_SCOPE_KEY, self._settings.max_body_bytes)
+        limit = self._request.scope.get(MAX_BODY_SIZE_SCOPE_KEY, _settings_of(self._request).max_body_bytes)
         response = problems.respond(
             self._request, TooLargeError(f"the body is larger than {limit:,} bytes; split the data into smaller requests")
         )

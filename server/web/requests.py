@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 from urllib.parse import parse_qsl, urlencode
 
 from fastapi import Depends, Form, Header, Query, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator, TypeAdapter, ValidationError, WrapValidator
@@ -258,12 +259,16 @@ async def check_query(request: Request) -> None:  # in the event loop: it takes 
     """InvalidError for a key that the route does not know, with those that it knows."""
     if not request.query_params:
         return
-    operation = request.app.openapi()["paths"][request.scope["route"].path_format][request.method.lower()]
-    known = [each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"]
+    known = _query_keys(request.scope["route"].dependant)
     unknown = next((key for key in request.query_params if key not in known), None)
     if unknown is not None:
         expected = f"one of {', '.join(known)}" if known else "no query at all"
         raise InvalidError.at(f"/query/{escaped(unknown)}", f"query key {unknown!r:.80} is not known here; expected {expected}")
+
+
+def _query_keys(dependant: Dependant) -> list[str]:
+    """The keys that a route reads, and those that its dependencies read."""
+    return [*(each.alias for each in dependant.query_params), *(key for part in dependant.dependencies for key in _query_keys(part))]
 
 
 # Query parameters that the routes of curves share.

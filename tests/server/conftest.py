@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,15 +28,18 @@ from training.spec import SPEC_VERSION
 TRAINER = {"code_sha256": "a" * 64, "trainer_version": "0.1.0", "version.jax": "0.10.2", "env.JAX_PLATFORMS": "cpu"}
 
 
+Built = dict[tuple[object, ...], FastAPI]
+
+
 @pytest.fixture(scope="session")
-def built() -> dict[Settings, FastAPI]:
-    """Applications by their settings without folder and database, which only the context holds: building one takes 0.4 s of CPU."""
+def built() -> Built:
+    """Applications by the settings that they are built from; the context has all others. Building one takes a second of CPU."""
     return {}
 
 
-def _application(settings: Settings, built: dict[Settings, FastAPI]) -> FastAPI:
-    """The application with these settings; one that was built before gets a context of its own."""
-    key = settings.model_copy(update={"state_dir": Path(), "database_url": ""})
+def _application(settings: Settings, built: Built, place: int = 0) -> FastAPI:
+    """The application with these settings, a test's first or a later one; one that was built before gets a context of its own."""
+    key = (settings.max_body_bytes, settings.assets_dir, settings.docs_dir, place)
     app = built.get(key) or create_app(settings)
     built[key] = app
     app.state.context = context_of(settings)
@@ -47,7 +49,14 @@ def _application(settings: Settings, built: dict[Settings, FastAPI]) -> FastAPI:
 @pytest.fixture
 def application(built) -> Callable[[Settings], FastAPI]:
     """A function that gives the application with these settings; two of one test must differ in their settings."""
-    return lambda settings: _application(settings, built)
+    given: list[Settings] = []
+
+    def give(settings: Settings) -> FastAPI:
+        if settings not in given:
+            given.append(settings)
+        return _application(settings, built, given.index(settings))
+
+    return give
 
 
 @pytest.fixture
@@ -59,7 +68,7 @@ def api(api_settings, database, application) -> Iterator[TestClient]:
 class Served:
     """The application in a real uvicorn, on one port however often it is stopped and started."""
 
-    def __init__(self, settings: Settings, built: dict[Settings, FastAPI]) -> None:
+    def __init__(self, settings: Settings, built: Built) -> None:
         self._settings, self._built = settings, built
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -86,7 +95,7 @@ class Served:
 
 
 @pytest.fixture(scope="session")
-def built_to_serve() -> dict[Settings, FastAPI]:
+def built_to_serve() -> Built:
     """As `built`, for tests that use a client and a server at once: each has a context of its own."""
     return {}
 

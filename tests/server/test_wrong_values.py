@@ -8,6 +8,7 @@ from pydantic_core._pydantic_core import list_all_errors
 
 from server.settings import Settings
 from server.wrong_values import _OF_PATTERN, reason, sentence
+from tests.conftest import THOROUGH, some_of
 
 POINTER = r"(^|[ ;:])/(?!api/)[a-z_]+(/|[ ;:]|$)"
 FOREIGN = re.compile(rf"Input|should |pattern|pydantic|valid (string|number|integer|dictionary)|{POINTER}|\[A-Z|\^|\{{\d")
@@ -71,7 +72,8 @@ def test_no_answer_of_the_api_speaks_of_input_or_patterns(api):
             if schema := operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema"):
                 name = schema.get("$ref", "").rpartition("/")[2]
                 fields = openapi["components"]["schemas"].get(name, {}).get("properties", {})
-                sent += [{"json": {field: value}} for field in fields for value in VALUES] + [{"json": value} for value in VALUES]
+                sent += [{"json": {field: value}} for at, field in enumerate(fields) for value in some_of(VALUES, 3, at)]
+                sent += [{"json": value} for value in VALUES]
             for each in sent:
                 answer = api.request(method.upper(), path, **each)
                 if answer.status_code == 422:
@@ -79,4 +81,4 @@ def test_no_answer_of_the_api_speaks_of_input_or_patterns(api):
                     refused += 1
                     for words in (problem["detail"], *(error["detail"] for error in problem.get("errors", ()))):
                         assert not FOREIGN.search(words), (method, path, each, words)
-    assert refused > 300
+    assert refused > (300 if THOROUGH else 100)

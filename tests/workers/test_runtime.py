@@ -9,6 +9,7 @@ from sqlalchemy import select
 from server.database.tables import HOUSEKEEPING, Attempt, Job, Run
 from server.jobs.workers import live_workers
 from training.spec import Data
+from workers import runtime as runtime_module
 from workers.runtime import Runtime, take
 
 pytestmark = pytest.mark.both_databases
@@ -18,6 +19,24 @@ pytestmark = pytest.mark.both_databases
 def database(worker_database):
     """These tests do what a worker does, with its rights."""
     return worker_database
+
+
+@pytest.fixture(scope="module")
+def devices():
+    """The device of all of these workers, once one has asked for it, which takes seconds."""
+    return []
+
+
+@pytest.fixture(autouse=True)
+def asked_once(devices, monkeypatch):
+    ask = runtime_module._asked_device
+
+    def asked(settings):
+        if not devices:
+            devices.append(ask(settings))
+        return devices[0]
+
+    monkeypatch.setattr(runtime_module, "_asked_device", asked)
 
 
 @pytest.fixture

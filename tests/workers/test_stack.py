@@ -131,7 +131,7 @@ JOB = {
     "layer_policy": "mlp_only",
     "model": {"d_model": 32, "n_layers": 1, "n_heads": 1, "n_kv_heads": 1, "d_ff": 32},
     "data": {"sequence_length": 32, "batch_size": 2},
-    "schedule": {"steps": 1200, "warmup_steps": 10},
+    "schedule": {"steps": 300, "warmup_steps": 10},
     "baseline": {"recipe": "fp8_current"},
     "candidates": [{"recipe": "mxfp8"}],
 }
@@ -156,7 +156,7 @@ def test_a_job_from_the_command_line_to_its_verdict(stack, tmp_path):
     with _client(port) as client:
         (job,) = client.jobs()["items"]
         (verdict,) = client.verdict(job["id"])["verdicts"]
-        assert verdict["window"]["n"] == 240
+        assert verdict["window"]["n"] == 60
     reported = _parity("report", job["id"], "--markdown", port=port)
     assert reported.returncode == submitted.returncode
     assert "mxfp8" in reported.stdout

@@ -223,7 +223,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(settings, database
     first = train(started=lambda held: threading.Thread(target=kill_after_a_checkpoint, args=(held,)).start(), checkpoint_seconds=0.05)
     assert _run(database, first).state == "queued"
     wanted = _run(database, first).steps_done + 100
-    again = train(started=until(wanted), checkpoint_seconds=0.05)
+    again = train(started=until(wanted))
     assert (again.run_id, again.attempt_number) == (first.run_id, 2)
     with database.read() as session:
         resumed_at = session.get_one(Attempt, (again.run_id, 2)).first_step

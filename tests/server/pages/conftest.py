@@ -56,7 +56,7 @@ PAGES = {
     "/tokens": ["/tokens"],
     "/login": ["/login"],
 }
-_REFUSED = ["/nowhere", "/jobs/j-none", "/baselines/fp8/last"]
+REFUSED = ["/nowhere", "/jobs/j-none", "/baselines/fp8/last"]
 # Elements that are animated, change gradually or scroll smoothly.
 MOVING = """[...document.querySelectorAll("*")].filter((element) => {
   const style = getComputedStyle(element);
@@ -154,7 +154,7 @@ def others(database, recorded, many_judged):
 @pytest.fixture
 def addresses(job_id, others) -> list[str]:
     """Every page in every state, and pages of refusals."""
-    return [path.format(job=job_id, **others) for paths in PAGES.values() for path in paths] + _REFUSED
+    return [path.format(job=job_id, **others) for paths in PAGES.values() for path in paths] + REFUSED
 
 
 def _is_problem(message: ConsoleMessage, provoked: str) -> bool:

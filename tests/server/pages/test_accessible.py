@@ -1,7 +1,8 @@
 """Every page in every look: axe-core finds nothing, the keyboard reaches every control and shows where it is, nothing moves or is cut off.
 
 The dark look differs from the light one in colours alone (`prefers-color-scheme` sets nothing else), so only its
-colours are tried, on the narrow page. Nothing on these pages moves by itself, so no reader has to ask for less motion.
+colours are tried, on the narrow page: of each route's first state, and of all states where tests are thorough. Nothing on these
+pages moves by itself, so no reader has to ask for less motion.
 """
 
 from importlib import import_module
@@ -15,7 +16,8 @@ import server.pages
 from parity_lab.server import web
 from server.jobs.conclude import conclude
 from server.settings import CHECKOUT
-from tests.server.pages.conftest import MOVING, PAGES
+from tests.conftest import THOROUGH
+from tests.server.pages.conftest import MOVING, PAGES, REFUSED
 
 # Browsers report pages of refusals and wrong tokens as failed requests.
 PROVOKED = "status of 4(01|04|22)"
@@ -80,7 +82,7 @@ def _sideways(page: Page) -> list[tuple[object, ...]]:
     return [("scrolls sideways",)]
 
 
-def _faults(page: Page) -> list[tuple[object, ...]]:
+def _faults(page: Page, *, in_both_looks: bool = True) -> list[tuple[object, ...]]:
     """What is wrong with a page that is open, wide and light; it is left narrow."""
     for summary in page.query_selector_all("details:not([open]) > summary"):
         if summary.is_visible():
@@ -95,6 +97,8 @@ def _faults(page: Page) -> list[tuple[object, ...]]:
     page.set_viewport_size({"width": wide, "height": 900})
     faults += [(wide, *fault) for fault in _sideways(page) + _axe(page, _ALL_RULES)]
     page.set_viewport_size({"width": narrow, "height": 900})
+    if not in_both_looks:
+        return faults + [(narrow, *fault) for fault in _sideways(page)]
     page.emulate_media(color_scheme="dark")
     of_width = _sideways(page) + _axe(page, _RULES_OF_LOOKS)
     of_width += [("not reached by the keyboard, or without a visible focus", control) for control in _walk(page)]
@@ -112,11 +116,12 @@ def test_each_route_of_a_page_is_tried():
 
 def test_every_page(page: Page, addresses):
     faults: list[tuple[object, ...]] = []
-    for path in addresses:
+    is_first = [place == 0 for paths in (*PAGES.values(), REFUSED) for place in range(len(paths))]
+    for path, first in zip(addresses, is_first, strict=True):
         page.set_viewport_size({"width": WIDTHS[0], "height": 900})
         page.goto(path)
         _settled(page)
-        faults += [(path, *fault) for fault in _faults(page)]
+        faults += [(path, *fault) for fault in _faults(page, in_both_looks=first or THOROUGH)]
     assert not faults, "\n".join(map(str, faults))
 
 

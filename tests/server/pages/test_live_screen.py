@@ -16,7 +16,7 @@ from tests.server.pages.test_verdict_page import GEOMETRY, PIXELS, SHIFTS, SIZES
 
 LOOKS = ["light"]
 STEPS = 1500
-_APPENDS = 6  # refreshes of the live page, at least a second apart
+_APPENDS = 3  # refreshes of the live page, at least a second apart
 # Where the axes of the picture and its fixed labels stand, and what they say.
 AXES = """() => JSON.stringify([".yax text", ".xax text", ".area", ".jud", ".win"].map((part) =>
   [...document.querySelectorAll(`.screen > .pic ${part}`)].map((one) => {

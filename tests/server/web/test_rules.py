@@ -1,9 +1,8 @@
 """The rules of the API against the application: each operation, called with each kind of token, refuses exactly whom its rule refuses."""
 
-import copy
-
 import pytest
 from fastapi import APIRouter
+from fastapi.routing import APIRoute, iter_route_contexts
 
 from parity.judging.policy import policy_from_mapping
 from parity_lab.server.record import submit_search
@@ -112,12 +111,10 @@ class _Path(dict):
 
 
 def test_an_operation_without_a_rule_and_a_rule_without_an_operation_are_refused(api):
-    described = api.app.openapi()
-    auth.check(described)
-    with_route = copy.deepcopy(described)
-    with_route["paths"]["/api/v1/jobs/{job_id}/stars"] = {"post": {}}
-    without_route = copy.deepcopy(described)
-    del without_route["paths"]["/api/v1/workers"]
+    routes = [*iter_route_contexts(api.app.routes)]
+    auth.check(routes)
+    with_route = [*routes, APIRoute("/api/v1/jobs/{job_id}/stars", lambda: None, methods=["POST"])]
+    without_route = [route for route in routes if route.path_format != "/api/v1/workers"]
     for changed, name in ((with_route, "POST /api/v1/jobs/{job_id}/stars"), (without_route, "GET /api/v1/workers")):
         with pytest.raises(RuntimeError, match=name.replace("{", r"\{").replace("}", r"\}")):
             auth.check(changed)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import some
 from training.arithmetic import formats
 from training.arithmetic.formats import E2M1, E4M3, E5M2, stochastic, stochastic_floor, values
 from training.arithmetic.quantize import Quantizer, count_nonfinite, dequantize, matrix, quantize, tensor_scale, to_bfloat16
@@ -136,7 +137,7 @@ def bfloat16_values(shape: tuple[int, int], seed: int, exponent: int, spread: in
 
 
 @pytest.mark.parametrize("quantizer", ALL, ids=IDS)
-@settings(max_examples=20)
+@settings(max_examples=some(36))
 @given(
     shape_and_axis=st.sampled_from([((32, 64), 0), ((20, 33), 1)]),
     seed=st.integers(0, 2**31),
@@ -161,7 +162,7 @@ def test_any_shape_equals_the_slow_twin(quantizer, shape, axis, dtype):
 
 @pytest.mark.parametrize("quantizer", ALL, ids=IDS)
 @pytest.mark.parametrize("axis", [0, 1])
-@settings(max_examples=8)
+@settings(max_examples=some(18))
 @given(seed=st.integers(0, 2**31), exponent=st.integers(-120, -100), spread=st.integers(0, 3))
 def test_codes_and_scales_of_tiny_tensors_equal_the_slow_twin(quantizer, axis, seed, exponent, spread):
     """Down to 1e-37, where scales and their reciprocals are subnormal in numpy and would be flushed in XLA."""

@@ -10,6 +10,7 @@ import pytest
 import parity
 from parity.readers import ReadError, read_run
 from parity.readers.pattern import PATTERN
+from tests.conftest import some_of
 from tests.parity.readers.logs.corpus import LOGS, REFUSED
 
 STEPS = 1000
@@ -63,7 +64,7 @@ def test_a_refusal_names_the_option_that_reads_the_log(form: str, tmp_path: Path
         assert f"{flag} {value.partition('=')[0]}=NAME" in said
 
 
-@every_log
+@pytest.mark.parametrize("form", some_of([*LOGS], 3, 0))
 def test_the_verdict_is_that_of_a_table_of_the_same_numbers(form: str, tmp_path: Path) -> None:
     arms, tables = [], []
     for arm, losses in zip(("a", "b"), PAIR, strict=True):
