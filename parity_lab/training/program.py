@@ -129,7 +129,7 @@ def _chosen(
 
 def _branch(
     recipe: LinearRecipe, quantizer: Quantizer | None, shape: tuple[int, ...], axis: int, by_row: bool
-) -> Callable[[jax.Array, jax.Array, jax.Array | None], Operand]:
+) -> Callable[[jax.Array, jax.Array, formats.Key | None], Operand]:
     """Computes one operand; with a factor for each row (or column) if another branch has one."""
     factor_shape = (1, shape[1]) if axis == 0 else (shape[0], 1)
 

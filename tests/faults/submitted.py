@@ -37,6 +37,7 @@ from server.settings import Settings
 from tests.workers.commands.conftest import LOOP, Repository, Stack, head_of
 from tests.workers.commands.schedulers import PlayKubernetes, PlaySlurm
 from workers import lease, runtime, submitted
+from workers.commands import script
 from workers.commands.kubernetes import Kubernetes
 from workers.commands.slurm import Slurm
 from workers.recorder import AttemptRecord, Recorder
@@ -48,7 +49,7 @@ SLOW = LOOP.replace("            log.write(", "            __import__('time').sl
 MOMENTS = {
     "1 claimed": (lease, "claim"),
     "2 manifest": (AttemptRecord, "record_manifest"),
-    "3 intended": (submitted.script, "write"),
+    "3 intended": (script, "write"),
     "3 intent written": (AttemptRecord, "fenced"),
     "4 listed": (Slurm, "jobs"),
     "4 submitted": (Slurm, "submit"),
@@ -145,7 +146,7 @@ class OnKubernetes:
 
 def kill_workers(folder: Path, url: str, kills: int, seed: int, scheduler: str = "slurm") -> tuple[Counter[str], list[str]]:
     """Keep jobs coming and kill workers; how many died at each moment, and what is wrong afterwards."""
-    cluster = {"slurm": OnSlurm, "kubernetes": OnKubernetes}[scheduler](folder / scheduler)
+    cluster: OnSlurm | OnKubernetes = (OnSlurm if scheduler == "slurm" else OnKubernetes)(folder / scheduler)
     try:
         return _killed(folder, url, kills, seed, cluster)
     finally:

@@ -91,8 +91,9 @@ class Server:
         self.process = None
 
     def start(self):
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.process = subprocess.Popen(self._command, cwd=CHECKOUT, env=self._environment, **quiet)
+        self.process = subprocess.Popen(
+            self._command, cwd=CHECKOUT, env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         deadline = time.monotonic() + SECONDS
         with Client(f"http://127.0.0.1:{self.port}") as client:
             while True:

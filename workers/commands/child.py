@@ -126,8 +126,8 @@ def _prove(launcher: Launcher, spec: RunSpec, request: CommandRequest) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         record.parent.mkdir(parents=True, exist_ok=True)
         record.write_text("" if step is None else str(step), encoding="utf-8")
-    if step := record.read_text(encoding="utf-8"):
-        raise LauncherError(trains_without_its_commit(launcher.name, ", ".join(launcher.paths), step))
+    if reported := record.read_text(encoding="utf-8"):
+        raise LauncherError(trains_without_its_commit(launcher.name, ", ".join(launcher.paths), reported))
 
 
 @contextmanager

@@ -112,7 +112,7 @@ def test_models_and_schedules_resume_to_the_bit(model, schedule, tmp_path):
     plan = Checkpointing(folder=tmp_path, every_seconds=None, every_steps=3)
     started = train(spec, corpus(), checkpointing=plan)
     first = [lines_of(step) for step in islice(started, 7)]
-    started.close()
+    del started  # which ends it
     rest = [lines_of(step) for step in train(spec, corpus(), checkpointing=replace(plan, resume_at_most=7))]
     assert first == uninterrupted[:7]
     assert 0 < 9 - len(rest) <= 6

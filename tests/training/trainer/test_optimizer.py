@@ -82,13 +82,14 @@ def orthogonal(x):
 
 def test_four_steps_of_muon_equal_the_plain_formula():
     random = np.random.default_rng(1)
-    shapes = {"embed": (7, 4), "blocks": {"query": (4, 6), "down": (9, 4), "mlp_norm": (4,)}}
+    blocks = {"query": (4, 6), "down": (9, 4), "mlp_norm": (4,)}
+    shapes = {"embed": (7, 4), "blocks": blocks}
     draw = partial(
-        jax.tree.map, lambda shape: random.standard_normal(shape).astype(np.float32), shapes, is_leaf=lambda x: isinstance(x, tuple)
+        jax.tree.map, lambda shape: random.standard_normal(size=shape, dtype=np.float32), shapes, is_leaf=lambda x: isinstance(x, tuple)
     )
     parameters = jax.device_put(draw())
     state, adam = initial_state(parameters, "muon"), initial_state(parameters)
-    momentum = {name: np.zeros(shapes["blocks"][name]) for name in ("query", "down")}
+    momentum = {name: np.zeros(blocks[name]) for name in ("query", "down")}
     for step in range(4):
         gradient = draw()
         before = jax.tree.map(np.asarray, parameters)

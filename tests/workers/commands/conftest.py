@@ -93,6 +93,9 @@ def write_launchers(tmp_path, repository):
 class Stack:
     """A worker with launchers on a record, without its threads."""
 
+    base: str
+    head: str
+
     def __init__(self, settings, database, owner_database, launchers):
         self.settings = settings.model_copy(update={"launchers": launchers, "capability": "command"})
         self.database, self.owner_database = database, owner_database

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select, update
 
 from server.database.tables import Attempt, Run, Submission
-from server.jobs import submissions
+from server.jobs import lifecycle, submissions
 from server.jobs.lifecycle import cancel_job
 from tests.workers.commands.conftest import LOOP, STEPS, head_of
 from tests.workers.commands.schedulers import PlaySlurm, Stepping
@@ -89,7 +89,7 @@ def _only_one(own, base, **more):
     own.submit(base, head_of(base, "quantized", "nvfp4"), **more)
     with own.owner_database.write() as session:
         run = next(run for run in session.scalars(select(Run)) if run.arm.name == "quantized")
-        submitted.lease.lifecycle.cancel(session, run)
+        lifecycle.cancel(session, run)
 
 
 def _whole(own, run_id):
@@ -400,7 +400,7 @@ def test_all_leases_are_renewed_at_once_and_lost_ones_are_named(on_slurm, base):
     with own.database.write() as session:
         held = [lease.claim(session, own.worker, 5.0, submitted=True) for _ in range(2)]
     with own.owner_database.write() as session:
-        submitted.lease.lifecycle.cancel(session, session.get_one(Run, held[1].run_id))
+        lifecycle.cancel(session, session.get_one(Run, held[1].run_id))
     with own.database.write() as session:
         assert lease.renew_all(session, held, 1000.0) == {held[1].run_id}
         assert lease.renew_all(session, [], 5.0) == set()
