@@ -36,7 +36,7 @@ from server.queue import alembic_config
 from server.settings import Settings
 from tests.workers.commands.conftest import LOOP, Repository, Stack, head_of
 from tests.workers.commands.schedulers import PlayKubernetes, PlaySlurm
-from workers import lease, runtime, submitted
+from workers import lease, runtime
 from workers.commands import script
 from workers.commands.kubernetes import Kubernetes
 from workers.commands.slurm import Slurm
