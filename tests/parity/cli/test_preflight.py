@@ -1,5 +1,6 @@
 """parity preflight: hands its options to the trainer's checks and their exit code back; says what is missing without a trainer."""
 
+import json
 import subprocess
 import sys
 
@@ -16,8 +17,9 @@ from parity.cli.application import run
 def test_it_runs_the_trainers_checks(monkeypatch, arguments, passed_on):
     commands = []
 
-    def stand_in(command, check):
+    def stand_in(command, check, **sent):
         commands.append(command)
+        assert sent == {"input": "", "text": True}
         return subprocess.CompletedProcess(command, 1)
 
     monkeypatch.setattr(subprocess, "run", stand_in)
@@ -34,3 +36,20 @@ def test_without_the_trainer_it_says_what_is_missing(monkeypatch, capsys):
 def test_an_engine_that_has_no_kernels_here_is_a_usage_error(capsys):
     assert run(["preflight", "--engine", "maxtext"]) == 2
     assert "transformer_engine" in capsys.readouterr().err
+
+
+def test_a_job_is_sent_as_json_and_names_its_engine(monkeypatch, tmp_path, capsys):
+    sent = []
+
+    def stand_in(command, **more):
+        sent.append((command[3:], json.loads(more["input"])))
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", stand_in)
+    file = tmp_path / "parity.yaml"
+    file.write_text("job: {name: j, engine: emulated}\npolicy: {margin: 1%}\n")
+    assert run(["preflight", "--job", str(file)]) == 0
+    assert sent == [(["--job"], {"name": "j", "engine": "emulated"})]
+    assert run(["preflight", "--job", str(file), "--engine", "emulated"]) == 2
+    assert "a job names its engine" in capsys.readouterr().err
+    assert run(["preflight", "--job", str(tmp_path / "none.yaml")]) == 2
