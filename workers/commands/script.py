@@ -33,6 +33,7 @@ for each in ended.*; do [ -e "$each" ] && exit 0; done
 id=${{SLURM_JOB_ID:-{key}}}
 n=0
 host=$(uname -n)
+rm -f ".started.$id"  # else it is the file of the last start, under another name
 printf '%s %s %s %s\\n' "$id" "$(date +%s)" "$host" "$$" > ".started.$id" || exit 70
 until ln ".started.$id" "started.$n" 2> /dev/null; do
     [ -e "started.$n" ] || exit 70

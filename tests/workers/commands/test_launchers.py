@@ -161,3 +161,34 @@ def test_a_file_that_is_none(tmp_path):
             read_launchers(tmp_path / "l.toml")
     with pytest.raises(LauncherError):
         read_launchers(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"scheduler": '"cron"'}, "scheduler is 'cron'"),
+        ({"scheduler": '"slurm"', "device_class": '""'}, "device_class"),
+        ({"scheduler": '"slurm"', "user": '"nobody"'}, "user is 'nobody'"),
+        ({"slurm": '{options = ["--mem=1"]}'}, "scheduler is ''"),
+        ({"scheduler": '"kubernetes"'}, "kubernetes.template"),
+        ({"scheduler": '"kubernetes"', "kubernetes": '{template = "/nowhere.yaml"}'}, "/nowhere.yaml"),
+        ({"scheduler": '"kubernetes"', "kubernetes": "{manifest = {}}"}, "kubernetes.manifest"),
+        *(
+            ({"scheduler": '"slurm"', "slurm": f'{{options = ["{option}"]}}'}, option)
+            for option in ("-p", "low", "--array=1-5", "--arr=1-5", "--export=ALL", "--job-name=x", "--hold", "--output=/x", "--o", "--")
+        ),
+    ],
+)
+def test_what_a_scheduler_cannot_be_told_is_named(read, changes, named):
+    with pytest.raises(LauncherError) as refused:
+        read(**({"device_class": '"8 x H100"'} | changes))
+    assert named in str(refused.value)
+
+
+def test_a_scheduler_is_a_part_of_the_launcher_and_the_server_knows_its_name(read):
+    local = read(device_class='"8 x H100"')
+    on_slurm = read(device_class='"8 x H100"', scheduler='"slurm"', slurm='{options = ["--gpus-per-node=8", "--requeue"]}')
+    assert "scheduler" not in local.document()
+    assert on_slurm.document()["scheduler"] == "slurm"
+    assert on_slurm.submits_with == {"options": ("--gpus-per-node=8", "--requeue")}
+    assert on_slurm.digest != local.digest

@@ -19,8 +19,7 @@ BASE, HEAD = "a" * 40, "b" * 40
 
 
 def _block(language):
-    (text,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-    return text
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)[0]
 
 
 def test_the_launcher_of_the_page_is_that_of_the_example_and_fits_its_trainer(tmp_path):
@@ -37,6 +36,13 @@ def test_the_launcher_of_the_page_is_that_of_the_example_and_fits_its_trainer(tm
     assert asked <= known
     compile(trainer, "train.py", "exec")
     assert len(trainer.splitlines()) <= 32
+
+
+def test_the_launcher_of_the_page_goes_to_a_cluster_with_the_keys_that_the_page_adds(tmp_path):
+    first, on_a_cluster = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "launchers.toml").write_text(first + on_a_cluster)
+    loop = read_launchers(tmp_path / "launchers.toml")["loop"]
+    assert (loop.scheduler, loop.slurm.options[0], loop.document()["scheduler"]) == ("slurm", "--partition=gpu", "slurm")
 
 
 def test_every_key_of_a_launcher_has_a_row():

@@ -8,7 +8,10 @@ import time
 import pytest
 from sqlalchemy import select, update
 
-from server.database.tables import Attempt, Run, Submission
+from parity.cli import watching
+from parity.structure import json_value
+from server.api.jobs import job_document
+from server.database.tables import Attempt, Job, Run, Submission
 from server.jobs import lifecycle, submissions
 from server.jobs.lifecycle import cancel_job
 from tests.workers.commands.conftest import LOOP, STEPS, head_of
@@ -324,6 +327,15 @@ def test_where_a_run_waits_is_told_in_the_schedulers_words(on_slurm, slurm, base
     assert submissions.why_not_training(row) == f"in Slurm's queue as job {row.scheduler_id}: PENDING (Resources)"
     assert submissions.device_seconds(row, time.time() + 60) == 0
     assert submissions.queued_seconds(row, row.created_at + 60) == 60
+    with own.database.read() as session:
+        document = job_document(session, session.get_one(Job, own.job().id), 30.0, None)
+    (run,) = document.arms[0].runs
+    assert run.waiting == submissions.why_not_training(row)
+    assert document.waiting == f"1 of 2 runs wait; the first is {run.waiting}."
+    assert (run.submissions[0].id, run.submissions[0].reason, run.submissions[0].device_seconds) == (row.scheduler_id, row.reason, 0)
+    assert document.cost.device_seconds == 0
+    told = watching._queue_words(json_value(document))
+    assert told == [f"base replicate 0 is {run.waiting}"]
     slurm.is_full(False)
     slurm.call("scontrol", "release", row.scheduler_id)
     worker.until(_all_ended(own))
