@@ -45,7 +45,7 @@ def print_outlook(client: Client, file: str, content: Document, console: Console
 def print_missing(job: Document, console: Console) -> None:
     """Print what a job that was just queued lacks, such as a worker; an earlier server does not say."""
     for sentence in job.get("missing", ()):
-        console.print(f"missing: {sentence}", soft_wrap=True)
+        console.print(f"note: {sentence}", soft_wrap=True)
 
 
 def _outlook_line(file: str, candidate: Document, *, alone: bool) -> str:

@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.judging.evaluations.rules import tokens_words
 from parity.judging.policy import policy_from_mapping
-from parity.wording import count
+from parity.wording import count, short_percent
 from server.database.tables import DataRead, Job, Run
 from server.jobs.fingerprint import job_spec
 from server.jobs.forecasts import equal_earlier_run
@@ -53,20 +54,14 @@ def _tokenizer(spec: JobSpec) -> Iterator[str]:
 
 def _data(session: Session, job: Job, spec: JobSpec) -> Iterator[str]:
     if job.data_place is not None and session.get(DataRead, job.data_place) is None:
-        own = f" with {spec.maxtext.tokenizer_path}" if spec.maxtext.tokenizer_path else ""
-        yield (
-            f"No worker of this server has read {spec.data.path}{own} yet: a run fails at its start unless that is there, "
-            "inside the worker's PARITY_DATA_ROOTS."
-        )
+        own = f" or {spec.maxtext.tokenizer_path}" if spec.maxtext.tokenizer_path else ""
+        yield f"No worker has read {spec.data.path}{own} yet. A run fails at its start unless its worker's PARITY_DATA_ROOTS hold them."
 
 
 def _first_on_a_gpu(session: Session, job: Job) -> Iterator[str]:
     on_a_gpu = select(Run.id).join(Job, Job.id == Run.job_id).where(Job.engine == job.engine, Job.device_class.like("gpu:%"))
     if session.scalar(on_a_gpu.where(Run.state == "finished", Run.reused_from.is_(None)).limit(1)) is None:
-        yield (
-            f"Engine {job.engine} has not run on a GPU yet, neither where it was written nor on this server: "
-            "try it with a job of a few steps first, and `parity preflight` on the worker."
-        )
+        yield f"Engine {job.engine} has not run on a GPU yet, neither where it was written nor on this server. Try a few steps first."
 
 
 def _hours(session: Session, job: Job, spec: JobSpec) -> Iterator[str]:
@@ -77,11 +72,11 @@ def _hours(session: Session, job: Job, spec: JobSpec) -> Iterator[str]:
     else:
         tokens = spec.schedule.steps * spec.data.tokens_per_step
         seconds = 6.0 * spec.model.parameters * tokens / (_REACHED * peak * job.devices)
-        how = f"modelled: {tokens:.3g} tokens a run at {_REACHED:.0%} of the bf16 peak of {device}, for nothing like it was measured here"
+        how = f"modelled: {tokens_words(tokens)} a run at {short_percent(_REACHED)} of {device}'s bf16 peak"
     lengths = [run.length / spec.schedule.steps for run in job.runs if run.state == "queued"]
     each, total = seconds / _HOUR, sum(lengths) * seconds * job.devices / _HOUR
     runs = f"{count(len(lengths), 'run')} of up to {_hours_text(each)} h on {count(job.devices, 'device')}"
-    yield f"It takes about {_hours_text(total)} device hours: {runs} ({how})."
+    yield f"About {_hours_text(total)} device hours: {runs} ({how})."
     if job.max_run_seconds is not None and seconds > job.max_run_seconds:
         yield f"A run would be failed after {_hours_text(job.max_run_seconds / _HOUR)} h, the limit of its training time (max_run_seconds)."
 

@@ -171,7 +171,7 @@ def _window(job: JobDocument) -> tuple[int, int] | None:
 
 def _no_answer(job: JobDocument, strip: Sequence[Fact]) -> Answer:
     """Why there is no verdict and no forecast, in the place of the answer."""
-    measure = job.waiting or ""
+    measure, lacks = job.waiting or "", ""
     if job.status == "failed":
         chip, lead, measure = "✕ DID NOT FINISH", "This job did not finish.", job.message or job.code or "The reason is not on record."
     elif job.status == "cancelled":
@@ -179,7 +179,7 @@ def _no_answer(job: JobDocument, strip: Sequence[Fact]) -> Answer:
         measure = "It has no verdict."
     elif job.status == "queued":
         chip, lead = "… QUEUED", "Nothing has trained yet."
-        measure = " ".join(dict.fromkeys([*filter(None, [job.waiting]), *job.missing]))
+        lacks = " ".join(each for each in job.missing if each != job.waiting)
     elif job.is_open and len(job.arms) < 2:
         chip, lead = "▸ NO VERDICT YET", "One arm so far."
         measure = f"{job.arms[0].name} is the baseline; the next arm that parity.Run names is its candidate."
@@ -194,7 +194,7 @@ def _no_answer(job: JobDocument, strip: Sequence[Fact]) -> Answer:
     else:
         chip, lead = "▸ NO VERDICT YET", "Too early for a forecast."
         measure = measure or "The first forecast comes once both arms have trained a tenth of the planned steps."
-    return Answer(state="live", chip=chip, lead=lead, measure=measure, interval="", next=_next_of_none(job), strip=strip)
+    return Answer(state="live", chip=chip, lead=lead, measure=measure, interval=lacks, next=_next_of_none(job), strip=strip)
 
 
 def _next_of_none(job: JobDocument) -> str:
