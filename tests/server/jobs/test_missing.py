@@ -115,4 +115,4 @@ def test_submit_and_gate_print_what_a_new_job_lacks(served, tmp_path, capsys):
             cli.main([*words, "--server", served])
         told = capsys.readouterr()
         assert ended.value.code == code, told.err
-        assert "missing: Waiting for a worker that trains on CPUs: none is registered." in told.err
+        assert "note: Waiting for a worker that trains on CPUs: none is registered." in told.err
