@@ -271,8 +271,9 @@ class Submitter:
         here = {key: each for key, each in on_record.items() if _scheduler_of(each[0]).place == scheduler.place}
         for submission, is_over in here.values():
             if is_over:
-                for job_id in {submission.scheduler_id, *(job.id for job in jobs if job.key == submission.key)} - {None}:
-                    scheduler.cancel(str(job_id))
+                for job in jobs:
+                    if job.key == submission.key:
+                        scheduler.cancel(job.id)
                 with self.database.write() as session:
                     submissions.end(session, submission.run_id, submission.number, ended_at=_last_change(submission))
         stays = [job for job in jobs if scheduler.keeps_ended or job.state not in OVER]
@@ -281,6 +282,9 @@ class Submitter:
             _log.info("job %s of %s is on no open record and was cancelled", job_id, scheduler.place)
             scheduler.cancel(job_id)
         self._unrecorded[scheduler.place] = unrecorded
+        for job in jobs:  # its controller died, and came back with an older state
+            if scheduler.forgets and job.state == "held" and job.key in here and here[job.key][0].state == "released":
+                scheduler.release(job.id)
         by_key = {job.key: job for job in jobs if job.state not in OVER}
         reasons = [(row, _reason(by_key.get(row.key), row)) for row, is_over in here.values() if not is_over and row.scheduler_id]
         changed = [(row, reason) for row, reason in reasons if reason != row.reason]
@@ -724,7 +728,8 @@ class _Submitted:
 
     def _job(self) -> Job | None:
         listing = self._listing()
-        return None if listing is None else listing.jobs.get(self._submission.scheduler_id or "")
+        job = None if listing is None else listing.jobs.get(self._submission.scheduler_id or "")
+        return job if job is not None and job.key == self._submission.key else None  # a controller that forgets gives an id again
 
     # What both have.
 
@@ -749,8 +754,9 @@ class _Submitted:
         """End the attempt for the reason of an error."""
         if self._row is not None and self._row.state != "ended":
             with best_effort():
-                if self._row.scheduler_id is not None:
-                    _scheduler_of(self._row).cancel(self._row.scheduler_id)
+                scheduler = _scheduler_of(self._row)
+                for job in scheduler.jobs(self._row.key):
+                    scheduler.cancel(job.id)
         code, told = getattr(error, "code", ""), f"{getattr(error, 'code', '')}: {error}"
         is_transient = (isinstance(error, EndedError) and error.kind == "broke_off") or (
             isinstance(error, CheckoutError) and error.transient
