@@ -470,6 +470,7 @@ class _Submitted:
         self._proof: _Reported | None = None
         self._folder: int | None = None
         self._next_flush = 0.0
+        self._place = ""
         self._followed_since = 0.0
         self._gone_since: float | None = None
 
@@ -564,6 +565,7 @@ class _Submitted:
             recorded = select(func.count()).where(Attempt.run_id == row.run_id, since, Attempt.first_step.is_not(None))
             self._skip_below = self.held.steps_done if row.start is not None and session.scalar(recorded) else 0
         self._folder = os.open(row.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        self._place = _scheduler_of(row).place
         self._followed_since = time.monotonic()
         self.is_followed = True
 
@@ -658,8 +660,8 @@ class _Submitted:
 
     def _prove(self, *, is_over: bool) -> None:
         """Look whether the launcher trains without the commit's files; the job starts with that where it was not known."""
-        row, plan, folder = self._submission, _plan_of(self._submission), self._folder
-        if not plan.proves or folder is None or self._trainer is not None:
+        row, folder = self._submission, self._folder
+        if folder is None or self._trainer is not None or not (plan := _plan_of(row)).proves:
             return
         proof = self._proof_of(row.launcher_digest)
         if not proof.exists():
@@ -723,7 +725,7 @@ class _Submitted:
 
     def _listing(self) -> Listing | None:
         """What the scheduler said last, since the run is followed."""
-        listing = self._all.listings.get(_scheduler_of(self._submission).place)
+        listing = self._all.listings.get(self._place)
         return None if listing is None or listing.asked_at < self._followed_since else listing
 
     def _job(self) -> Job | None:
