@@ -32,6 +32,7 @@ from training.spec import Arm, JobSpec, Schedule
 from workers.commands.launchers import read_launchers
 
 STEPS, LINE_SECONDS = 100_000, 2.0
+_REPLICATES = 50  # of an arm; a job has two arms
 MOST_BYTES, MOST_SECONDS = 2**30, 5.0
 PROGRAMS = {
     "sbatch": 'n=$(($(cat "$HOME_OF/next" 2>/dev/null || echo 0) + 1)); echo $n > "$HOME_OF/next"; echo $n\n'
@@ -57,7 +58,7 @@ runtime.sign_off()
 def main() -> int:
     """Submit, follow for a while, and print the figures with their marks; 1 if one is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=300)
+    parser.add_argument("--runs", type=int, default=300, help="a multiple of 100")
     parser.add_argument("--seconds", type=float, default=120.0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -107,7 +108,7 @@ def _prepared(folder: Path, runs: int) -> Settings:
     (proofs / read_launchers(folder / "launchers.toml")["loop"].digest).touch()
     settings = Settings(state_dir=folder / "state")
     command.upgrade(alembic_config(settings.database), "head")
-    arms = [Arm(recipe=recipe, revision=commit, name=recipe, replicates=runs // 2) for recipe in ("bf16", "nvfp4")]
+    arms = [Arm(recipe=recipe, revision=commit, name=recipe, replicates=_REPLICATES) for recipe in ("bf16", "nvfp4")]
     spec = JobSpec(
         name="many",
         engine="command",
@@ -117,8 +118,10 @@ def _prepared(folder: Path, runs: int) -> Settings:
         candidates=(arms[1],),
     )
     database = Database(settings.database)
-    with database.write() as session:
-        submit_registered(session, Wanted(spec=spec, policy=policy_from_mapping({"margin": "1.0%"}), revision="r"), "someone")
+    for number in range(runs // (2 * _REPLICATES)):
+        policy = policy_from_mapping({"margin": "1.0%", "question": f"job {number}"})
+        with database.write() as session:
+            submit_registered(session, Wanted(spec=spec, policy=policy, revision="r"), "someone")
     database.close()
     return settings
 

@@ -272,8 +272,9 @@ class Submitter:
         here = {key: each for key, each in on_record.items() if _scheduler_of(each[0]).place == scheduler.place}
         for submission, is_over in here.values():
             if is_over:
-                for job_id in {submission.scheduler_id, *(job.id for job in jobs if job.key == submission.key)} - {None}:
-                    scheduler.cancel(str(job_id))
+                for job in jobs:
+                    if job.key == submission.key:
+                        scheduler.cancel(job.id)
                 with self.database.write() as session:
                     submissions.end(session, submission.run_id, submission.number, ended_at=_last_change(submission))
         stays = [job for job in jobs if scheduler.keeps_ended or job.state not in OVER]
@@ -282,6 +283,9 @@ class Submitter:
             _log.info("job %s of %s is on no open record and was cancelled", job_id, scheduler.place)
             scheduler.cancel(job_id)
         self._unrecorded[scheduler.place] = unrecorded
+        for job in jobs:  # its controller died, and came back with an older state
+            if scheduler.forgets and job.state == "held" and job.key in here and here[job.key][0].state == "released":
+                scheduler.release(job.id)
         by_key = {job.key: job for job in jobs if job.state not in OVER}
         reasons = [(row, _reason(by_key.get(row.key), row)) for row, is_over in here.values() if not is_over and row.scheduler_id]
         changed = [(row, reason) for row, reason in reasons if reason != row.reason]
@@ -467,6 +471,7 @@ class _Submitted:
         self._proof: _Reported | None = None
         self._folder: int | None = None
         self._next_flush = 0.0
+        self._place = ""
         self._followed_since = 0.0
         self._gone_since: float | None = None
 
@@ -561,6 +566,7 @@ class _Submitted:
             recorded = select(func.count()).where(Attempt.run_id == row.run_id, since, Attempt.first_step.is_not(None))
             self._skip_below = self.held.steps_done if row.start is not None and session.scalar(recorded) else 0
         self._folder = os.open(row.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        self._place = _scheduler_of(row).place
         self._followed_since = time.monotonic()
         self.is_followed = True
 
@@ -655,8 +661,8 @@ class _Submitted:
 
     def _prove(self, *, is_over: bool) -> None:
         """Look whether the launcher trains without the commit's files; the job starts with that where it was not known."""
-        row, plan, folder = self._submission, _plan_of(self._submission), self._folder
-        if not plan.proves or folder is None or self._trainer is not None:
+        row, folder = self._submission, self._folder
+        if folder is None or self._trainer is not None or not (plan := _plan_of(row)).proves:
             return
         proof = self._proof_of(row.launcher_digest)
         if not proof.exists():
@@ -720,12 +726,13 @@ class _Submitted:
 
     def _listing(self) -> Listing | None:
         """What the scheduler said last, since the run is followed."""
-        listing = self._all.listings.get(_scheduler_of(self._submission).place)
+        listing = self._all.listings.get(self._place)
         return None if listing is None or listing.asked_at < self._followed_since else listing
 
     def _job(self) -> Job | None:
         listing = self._listing()
-        return None if listing is None else listing.jobs.get(self._submission.scheduler_id or "")
+        job = None if listing is None else listing.jobs.get(self._submission.scheduler_id or "")
+        return job if job is not None and job.key == self._submission.key else None  # a controller that forgets gives an id again
 
     # What both have.
 
@@ -750,8 +757,9 @@ class _Submitted:
         """End the attempt for the reason of an error."""
         if self._row is not None and self._row.state != "ended":
             with best_effort():
-                if self._row.scheduler_id is not None:
-                    _scheduler_of(self._row).cancel(self._row.scheduler_id)
+                scheduler = _scheduler_of(self._row)
+                for job in scheduler.jobs(self._row.key):
+                    scheduler.cancel(job.id)
         code, told = getattr(error, "code", ""), f"{getattr(error, 'code', '')}: {error}"
         is_transient = (isinstance(error, EndedError) and error.kind == "broke_off") or (
             isinstance(error, CheckoutError) and error.transient

@@ -33,7 +33,7 @@ _LATER = (
 class Kubernetes:
     """A namespace of a cluster; `options` are the launcher's: the Job's `manifest`, and how kubectl finds the cluster."""
 
-    keeps_ended = True
+    keeps_ended, forgets = True, False
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._manifest = options["manifest"]

@@ -54,6 +54,8 @@ class Scheduler(Protocol):
     """Schedulers of one place have the same jobs, so that one query is enough for all."""
     keeps_ended: bool
     """Whether a job stays there for ever after its end, until it is cancelled."""
+    forgets: bool
+    """Whether its controller may come back with an older state: jobs that are gone, and held again."""
 
     def submit(self, key: str, folder: Path) -> str:
         """Submit the script of a folder so that it is held; returns the job's id."""

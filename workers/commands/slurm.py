@@ -25,7 +25,7 @@ class Slurm:
     """The Slurm that this machine is set up for; `options` are the launcher's, for `sbatch`."""
 
     place = "slurm"
-    keeps_ended = False
+    keeps_ended, forgets = False, True
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options: Sequence[str] = options["options"]
@@ -81,5 +81,5 @@ def _state(slurms: str, reason: str) -> JobState:
     if slurms == "preempted":
         return "preempted"
     if slurms == "pending":
-        return "held" if reason.startswith("JobHeld") else "waiting"
+        return "held" if reason == "JobHeldUser" else "waiting"  # an administrator's hold is not ours to release
     return "waiting" if slurms.startswith("requeue") else "running"

@@ -53,6 +53,13 @@ class PlaySlurm:
     def is_full(self, full: bool) -> None:
         _present(self.folder / "full", full)
 
+    def forget(self, job_id: str, **values: object) -> None:
+        """Give a job an older state, as a controller does that was killed before it saved the newer one."""
+        path = self.folder / "jobs.json"
+        jobs = json.loads(path.read_text())
+        jobs[job_id] |= {"pid": 0, **values}
+        path.write_text(json.dumps(jobs))
+
     def cancel_all(self) -> None:
         self.is_down(False)
         for job_id in self.jobs():

@@ -342,6 +342,34 @@ def test_where_a_run_waits_is_told_in_the_schedulers_words(on_slurm, slurm, base
     assert submissions.why_not_training(_row(own)) is None
 
 
+def test_a_controller_that_comes_back_with_an_older_state_leaves_no_job_held(on_slurm, slurm, gated, gate):
+    own = on_slurm()
+    _only_one(own, gated)
+    worker = Stepping(own)
+    worker.until(_waits_at_the_gate(own))
+    slurm.call("scancel", _row(own).scheduler_id)
+    slurm.forget(_row(own).scheduler_id, state="PENDING", reason="JobHeldUser")
+    gate.touch()
+    worker.until(_all_ended(own))
+    assert ("base", "finished", None) in _states(own)
+    assert _row(own).start == 1
+    _whole(own, _row(own).run_id)
+
+
+def test_a_job_of_ours_with_the_id_of_one_that_was_forgotten_is_another_job(on_slurm, slurm, gated, gate, monkeypatch):
+    monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
+    own = on_slurm()
+    _only_one(own, gated)
+    worker = Stepping(own)
+    worker.until(_waits_at_the_gate(own))
+    slurm.call("scancel", _row(own).scheduler_id)
+    slurm.forget(_row(own).scheduler_id, state="RUNNING", name="another")
+    gate.touch()
+    worker.until(_all_ended(own))
+    assert [row.number for row in _rows(own)] == [1, 2]
+    assert slurm.jobs()["1"]["state"] != "CANCELLED"
+
+
 def test_a_job_that_is_over_without_its_end_is_lost_and_tried_again(on_slurm, slurm, gated, gate, monkeypatch):
     monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
     own = on_slurm()
