@@ -55,7 +55,7 @@ def append(database, settings, run):
     def appended(attempt_number, step):
         with database.write() as session:
             batch = Batch(steps=np.array([step]), columns={"loss": np.array([1.0])})
-            return external.append(session, settings, run, attempt_number, "train", batch)
+            return external.append(session, settings, run, attempt_number, "train", batch)[0]
 
     return appended
 
