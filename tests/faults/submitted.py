@@ -209,11 +209,11 @@ def _worker(own: Stack, kind: type, moment: str, times: int, *, after: bool) -> 
         submitter = Submitter(own.settings, database, own.worker, stopping)
         thread = threading.Thread(target=submitter.work)
         thread.start()
-        end = time.monotonic() + 60.0
-        while _open_runs(database) and time.monotonic() < end:
+        end, submitted = time.monotonic() + 60.0, own.settings.state_dir / "submitted"
+        while (_open_runs(database) or any(submitted.glob("*"))) and time.monotonic() < end:
             runtime.give_back_expired(own.settings, database)
             time.sleep(0.1)
-        time.sleep(3 * own.settings.reconcile_seconds)  # for the sweep
+        time.sleep(3 * own.settings.reconcile_seconds)  # for what the sweep ends
         stopping.set()
         thread.join()
     except BaseException:  # noqa: BLE001 (a fork must not return)
