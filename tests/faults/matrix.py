@@ -114,8 +114,8 @@ def unpack(commit: str, folder: Path) -> Path:
 
 
 def older_checkout(folder: Path) -> Path | None:
-    """The oldest commit that has the newest migration, unpacked; None where there is no history, or no later commit."""
-    first = git("log", "-1", "--format=%H", "--", "migrations/versions").stdout.decode().strip()
+    """The oldest commit with this one's migrations and trainer, unpacked; None where there is no history, or no later commit."""
+    first = git("log", "-1", "--first-parent", "--format=%H", "--", "migrations/versions", "training").stdout.decode().strip()
     is_older = first and first != git("rev-parse", "HEAD").stdout.decode().strip()
     return unpack(first, folder) if is_older else None
 
