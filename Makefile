@@ -23,7 +23,7 @@ serve: .venv/.installed node_modules/.installed ## start the service on this mac
 docs: .venv/.installed-docs ## build the documentation site into build/docs, which the server shows under /docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-test: .venv/.installed-dev node_modules/.installed ## every test, three processes for two cores; Python 3.12 and later measure line coverage too
+test: .venv/.installed-dev node_modules/.installed ## every test, two processes a core; Python 3.12 and later measure line coverage too
 	@coverage=; $(COUNTS_LINES) && coverage="--cov --cov-report= --cov-report=xml"; \
 	COVERAGE_CORE=sysmon $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $$coverage
 

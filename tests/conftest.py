@@ -131,8 +131,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """The processes of `pytest -n auto`: more than there are cores, because tests wait for servers and browsers a quarter of the time."""
-    return max(2, (os.cpu_count() or 1) * 3 // 2)
+    """The processes of `pytest -n auto`: two for each core, because tests wait for servers and browsers half of the time."""
+    return 2 * (os.cpu_count() or 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
