@@ -20,7 +20,7 @@ ADDED = {"cli.md", "python-api.md", "rest.md"}
 MOST_WORDS: Mapping[str, int] = {
     "README.md": 620,
     "CONTRIBUTING.md": 270,
-    "development.md": 430,
+    "development.md": 440,
     # Tutorials
     "tutorial-files.md": 700,
     "tutorial-service.md": 800,

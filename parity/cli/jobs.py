@@ -239,9 +239,11 @@ def _follow(client: Client, job_id: str, following: Follow, at: AskedForVerdicts
 
 def _finish(document: Mapping[str, Any], at: AskedForVerdicts) -> int:
     if document["status"] not in watching.ENDED:
-        raise UsageError(
-            f"job {document['id']} is {document['status']} and has no verdict yet; `parity watch {document['id']}` waits for it"
-        )
+        own = document["id"]
+        remedy = f"`parity watch {own}` waits for it"
+        if watching.waits_to_be_concluded(document):
+            remedy = f"all its runs have ended, and `parity runs conclude {own}` records it"
+        raise UsageError(f"job {own} is {document['status']} and has no verdict yet; {remedy}")
     if document["status"] != "concluded":
         why = f": {document['message']}" if document["message"] else ""
         raise JobEndedError(f"job {document['id']} {document['status']} without a verdict{why}")

@@ -323,23 +323,32 @@ def status(
     filters = {key: value for key, value in asdict(wanted).items() if value}
     with at.client() as client:
         answer = client.jobs(limit, filters=filters) if job is None else client.job(job)
+        gaps = {} if job is None or answer["status"] in ENDED else _gaps(client, answer)
     if at.as_json:
         print_json(answer["items"] if job is None else answer)
     elif job is None:
         _list_jobs(answer["items"], filtered=bool(filters.keys() - {"sort"}))
     else:
-        _show_job(answer)
+        _show_job(answer, gaps)
     return 0
 
 
-def _show_job(document: Document) -> None:
+def waits_to_be_concluded(document: Document) -> bool:
+    """Whether all runs of a project have ended: it takes further ones until somebody concludes it."""
+    runs = [run for arm in document["arms"] for run in (*arm["runs"], *arm["short_reruns"])]
+    return bool(document.get("is_open") and len(document["arms"]) > 1 and all(run["finished_at"] for run in runs))
+
+
+def _show_job(document: Document, gaps: Mapping[str, float]) -> None:
     """The verdict, the state, progress per arm, overrides, reused runs, and the ids of runs that the user trains."""
     console = Console(width=WIDTH, highlight=False, markup=False)
     for part in answer_parts(document["verdicts"]) if document["verdicts"] else ():
         console.print(part)
     reason = document["message"] or document["waiting"] or f"{document['share_done']:.0%} of the steps are done"
+    if waits_to_be_concluded(document) and document["status"] not in ENDED:
+        reason = f"all its runs have ended; `parity runs conclude {document['id']}` records the verdict"
     console.print(f"{document['id']} {document['name']}: {document['status']}. {reason}", soft_wrap=True)
-    console.print(table(document, {}))
+    console.print(table(document, gaps))
     rules = [f"{arm['name']}: {rule}" for arm in document["arms"] for rule in arm.get("overrides", ())]
     print_lines((*rules, *_queue_words(document), *reused_words(document), *remark_words(document)), console)
     if document["engine"] == "external":

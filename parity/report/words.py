@@ -535,7 +535,7 @@ def _what_changes_it(document: AnyDocument) -> Fact:
         as_it_is = "undecided" if verdict == "inconclusive" else f"a {verdict}"
         return Fact(name, "Nothing likely", f"one more pair leaves it {as_it_is} ({likely(stays)})")
     outcomes = ", ".join(f"{outcome} {likely(chances[outcome])}" for outcome in ("pass", "fail"))
-    return Fact(name, f"One more pair: {likely(1.0 - stays)}", f"then {outcomes}")
+    return Fact(name, f"One more pair, by {likely(1.0 - stays)}", outcomes)
 
 
 # Several candidates, and forecasts.
