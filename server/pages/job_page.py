@@ -36,7 +36,7 @@ from server.jobs.cost import SECONDS_OF_AN_HOUR, CostDocument
 from server.jobs.remarks import MOST_REASON
 from server.pages.rendering import duration, size
 
-_FORECAST_NOTE = "A forecast is never a verdict. The axes are those of the whole plan, so nothing moves while points arrive."
+_PLAN_NOTE = "The axes are those of the whole plan, so nothing moves while points arrive."
 _NO_GAP_SO_FAR = "The first point comes with the first step that both arms have recorded."
 
 
@@ -148,7 +148,7 @@ def _live_scene(job: JobDocument, live: Mapping[str, LivePath], shown: ArmDocume
     margin = outlook.margin if outlook else None
     window = _window(job)
     steps = [int(step) for trace in traces for step, _ in trace.dots]
-    drawn = any(trace.dots or trace.path for trace in traces)
+    note = _PLAN_NOTE if any(trace.dots or trace.path for trace in traces) else _NO_GAP_SO_FAR
     reach = [end for own in live.values() for end in own.reach]
     return Scene(
         baseline=(shown.judged_against if shown else None) or job.arms[0].name,
@@ -159,7 +159,7 @@ def _live_scene(job: JobDocument, live: Mapping[str, LivePath], shown: ArmDocume
         margin=margin,
         margin_note="of today’s loss" if margin else "",
         legend="line: gap over the last part so far · band: its interval · fan: forecast" if outlook else "the plan’s axes",
-        note=_FORECAST_NOTE if drawn else _NO_GAP_SO_FAR,
+        note=f"A forecast is never a verdict. {note}" if outlook else note,
         selected=next((place for place, arm in enumerate(arms) if arm is shown), 0),
         now=outlook.step if outlook else None,
         limits=steady_limits(reach) if outlook and reach else None,

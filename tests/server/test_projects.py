@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import threading
 
 import httpx2
@@ -14,6 +15,7 @@ from parity.client.rest import Client, ClientError
 from parity.client.run import RunError
 from server.database import store
 from server.database.tables import Job, Run
+from server.jobs import forecasts
 
 STEPS = 500
 FAST = {"flush_seconds": 0.02, "finish_seconds": 60.0}
@@ -82,6 +84,23 @@ def test_from_two_scripts_to_a_verdict(served, client, database, tmp_path, capsy
     _train(served, tmp_path, "fp8", 1)  # which begins another job of that name
     with database.read() as session:
         assert session.query(Job).count() == 2
+
+
+def test_a_project_whose_runs_have_ended_asks_to_be_concluded(served, client, database, tmp_path, capsys):
+    _train(served, tmp_path, "fp8", 1, recipe="fp8_current")
+    _train(served, tmp_path, "nvfp4", 1, recipe="nvfp4")
+    job = _only_job(database)
+    forecasts.watch(database, job)  # whose forecast is none any more
+    for command, code in (("status", 0), ("report", 2)):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([command, job, "--server", served])
+        printed = "".join(capsys.readouterr())
+        assert (ended.value.code, f"parity runs conclude {job}" in printed) == (code, True)
+        if command == "status":
+            assert re.search(r"nvfp4 .* [+-]0\.0\d+", printed)  # the gap
+    page = httpx2.get(f"{served}/jobs/{job}", trust_env=False).text
+    assert "Open until it is concluded." in page
+    assert "never a verdict" not in page  # as a forecast is
 
 
 def test_who_judges_until_it_passes_has_looked_more_than_once(served, client, database, tmp_path):
