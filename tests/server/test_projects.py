@@ -100,7 +100,7 @@ def test_a_project_whose_runs_have_ended_asks_to_be_concluded(served, client, da
             assert re.search(r"nvfp4 .* [+-]0\.0\d+", printed)  # the gap
     page = httpx2.get(f"{served}/jobs/{job}", trust_env=False).text
     assert "Open until it is concluded." in page
-    assert "never a verdict" not in page  # as a forecast is
+    assert "A forecast is never a verdict. " not in page  # the note of the picture
 
 
 def test_who_judges_until_it_passes_has_looked_more_than_once(served, client, database, tmp_path):
