@@ -284,6 +284,8 @@ def test_a_specification_without_overrides_has_the_document_of_earlier_versions(
     assert plain.document() == {name: value for name, value in asdict(plain).items() if name not in later} | {
         "switches": first,
         "schedule": plain.schedule.document(),
+        "model": plain.model.document(),
+        "data": plain.data.document(),
     }
     assert "overrides" not in json.dumps(JOB.document())
     own = run(*OVERRIDES)
