@@ -82,6 +82,7 @@ def test_the_overrides_of_an_arm_are_lines_of_their_own(monkeypatch: pytest.Monk
         "steps_per_second": 1.0,
         "eta_seconds": 1.0,
         "runs": [],
+        "short_reruns": [],
     }
     words = ["wgrad of down in blocks 0-1: bf16", "all GEMMs of out in all blocks: rht=false"]
     job = {
@@ -96,8 +97,10 @@ def test_the_overrides_of_an_arm_are_lines_of_their_own(monkeypatch: pytest.Monk
     }
     document = job | {"arms": [arm | {"overrides": words}, arm | {"name": "other"}], "verdicts": []}
     monkeypatch.setattr(Client, "job", lambda _client, _job: document)
+    monkeypatch.setattr(Client, "gap", lambda *_: {"mean": [0.5, 0.0123]})
     code, out, err = run("status", "j1")
     assert code == 0, err
+    assert "+0.0123" in out
     lines = out.splitlines()
     assert [line for line in lines if ": " in line and line.startswith("o")] == [f"own: {each}" for each in words]
 
