@@ -43,7 +43,7 @@ def test_a_family_is_imported_exported_and_named_by_a_job(parity, table, tmp_pat
     for family, code, words in (("my-700M", 0, "borrowed run-to-run noise"), ("my-70M", 2, "job.family is 'my-70M'")):
         job.write_text(yaml.safe_dump(request_body | {"job": request_body["job"] | arms | {"family": family}}))
         status, _, err = parity("submit", str(job))
-        lines = 1 if code else 2  # the chances, and the look
+        lines = 1 if code else 3  # the chances, the worker that is missing, and the look
         assert (status, words in err, err.count("\n")) == (code, True, lines)
 
 
