@@ -333,7 +333,7 @@ def status(
     return 0
 
 
-def waits_to_be_concluded(document: Document) -> bool:
+def waits_to_be_concluded(document: Mapping[str, Any]) -> bool:
     """Whether all runs of a project have ended: it takes further ones until somebody concludes it."""
     runs = [run for arm in document["arms"] for run in (*arm["runs"], *arm["short_reruns"])]
     return bool(document.get("is_open") and len(document["arms"]) > 1 and all(run["finished_at"] for run in runs))
