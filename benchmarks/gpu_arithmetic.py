@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.arithmetic import fastest
 from training.arithmetic import quantize
+from training.arithmetic.formats import Key
 from training.arithmetic.linear import Channel
 from training.arithmetic.recipes import LinearRecipe
 from training.rules import PROJECTIONS, Recipe
@@ -61,7 +62,7 @@ SIZES: Mapping[str, Size] = {
 }
 
 
-def plain(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, seed: jax.Array, channel: Channel) -> jax.Array:  # noqa: ARG001
+def plain(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, key: Key, channel: Channel) -> jax.Array:  # noqa: ARG001
     """A linear layer as anybody writes it; its gradient is JAX's own. The arguments are those of `training.arithmetic.linear.linear`.
 
     Its result is bfloat16: of a float32 one JAX makes a gradient of TF32 products, with which the step took a third longer on an H200.

@@ -1,8 +1,9 @@
 """What do a thousand trainers get that together ask for twice what the server sustains?
 
-First a few of them send batches as fast as they are answered: the rate that the server sustains, with this program beside it. Then all are
-connected and send at twice that rate, each one batch at a time. Each answer has to be right, or 429 or 503 with Retry-After, which a client
-then keeps; at least 0.8 of the sustained rate is served; what was acknowledged is on record, bit for bit; the server's memory stays flat.
+First a few of them send batches as fast as they are answered: the rate that the server sustains while this program shares the machine.
+Then all are connected and send at twice that rate, each one batch at a time. Each answer has to be right, or 429 or 503 with Retry-After,
+which a client then keeps; at least 0.8 of the sustained rate is served; what was acknowledged is on record, bit for bit; the server's
+memory stays flat.
 
     python benchmarks/overload.py --seconds 120
 """

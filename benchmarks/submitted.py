@@ -85,7 +85,7 @@ def main() -> int:
 
 
 def _prepared(folder: Path, runs: int) -> Settings:
-    """A record with one job of so many runs, a repository, a launcher and the stand-ins."""
+    """A record with one job of `runs` runs, a repository, a launcher and the stand-ins."""
     for part in ("bin", "state", "model", "slurm"):
         (folder / part).mkdir()
     (folder / "slurm" / "jobs").touch()

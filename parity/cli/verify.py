@@ -50,7 +50,7 @@ def preflight(
     if find_spec("training") is None or find_spec("jax") is None:
         raise UsageError("preflight needs the trainer, which is not installed here; run it in a worker's environment (docs/hardware.md)")
     if engine and job:
-        raise UsageError(f"--engine is {engine!r} beside --job; expected one of them: a job names its engine")
+        raise UsageError(f"--engine is {engine!r} with --job; expected only one of them: a job names its engine")
     options = [*(("--engine", engine) if engine else ()), *(("--json",) if as_json else ()), *(("--job",) if job else ())]
     asked = json.dumps(job_file(job)["job"], default=str) if job else ""
     return subprocess.run([sys.executable, "-m", "training.preflight", *options], check=False, input=asked, text=True).returncode

@@ -357,7 +357,7 @@ class Submission(Base):
     # What the scheduler last said of it, such as `PENDING (Resources)`.
     reason: Mapped[LongText | None]
     exit_status: Mapped[int | None]
-    # How often the scheduler has started it anew; None before its first start.
+    # How often the scheduler has restarted it; None before its first start.
     start: Mapped[int | None]
     created_at: Mapped[float]
     # Of the newest start, by the node's clock; and the seconds that earlier ones took.
