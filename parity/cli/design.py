@@ -131,8 +131,8 @@ class Experiment(Options, panel=EXPERIMENT):
     devices: int = option(1, "Number of devices per run.", min=1)
     like: str | None = option(
         None,
-        "Take the loss, its logging interval, and the baseline's recipe, rounding, family and time per step, from this run: a file, or a "
-        "tracker's (mlflow:RUN_ID). Options override it.",
+        "Take the loss, its batch noise and logging interval, and the baseline's recipe, rounding, family and time per step, from this "
+        "run: a file, or a tracker's (mlflow:RUN_ID). Options override it.",
         "RUN",
     )
     column: list[str] = repeatable("Name a column of the run of --like; repeatable.", "QUANTITY=NAME")
@@ -154,7 +154,11 @@ class Noise(Options, panel=NOISE):
         "[ARM=]NAME",
     )
     noise_table: str | None = option(None, "Read the families from this table (CSV). [default: the public reruns shipped here]", "FILE")
-    pair_sd: float | None = option(None, "Step-to-step standard deviation of the paired gap. [default: 0.11 % of the loss]", "NATS")
+    pair_sd: float | None = option(
+        None,
+        "Step-to-step standard deviation of the paired gap. [default: 0.11 % of the loss, or 15 % of the batch noise of --like]",
+        "NATS",
+    )
     autocorrelation: float = option(0.0, "Lag-1 correlation of the paired gap, from 0 to below 1.", "R")
 
 
@@ -217,6 +221,8 @@ def _like(run: str, asked: Experiment, noise: Noise) -> tuple[Experiment, Noise]
     earlier = likeness(run, stated_columns(asked.column, asked.pattern).of(run))
     print(earlier.words, file=sys.stderr)
     missing = {name: getattr(earlier, name) for name in ("level", "step_seconds", "log_every") if getattr(asked, name) is None}
+    if noise.pair_sd is None and asked.level is None:
+        noise = replace(noise, pair_sd=earlier.pair_sd)
     if noise.baseline_recipe is None and noise.baseline_rounding is None:
         noise = replace(noise, baseline_recipe=earlier.recipe, baseline_rounding=earlier.rounding)
     return replace(asked, **missing), replace(noise, family=noise.family or known_family(earlier.family))

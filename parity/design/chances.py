@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from parity.design.experiment import BASELINE, CANDIDATE, Design, gpu_hours, hours_of, run_steps
+from parity.design.experiment import BASELINE, CANDIDATE, PAIR_SD, Design, gpu_hours, hours_of, run_steps
 from parity.judging import special
 from parity.judging.arms import RATIO_SD_LOG, EarlySpread, early_df
 from parity.judging.curve import FloatArray
@@ -16,7 +16,7 @@ from parity.judging.interval import FEW_POINTS, NOMINAL, interval, lowered, t_qu
 from parity.judging.lending import Lenders
 from parity.judging.live.prediction import BLOCKS, Progress, correlation, planned_lending, predict, spread
 from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, state_of
-from parity.judging.policy import Amount, Multiplicity, Policy
+from parity.judging.policy import Multiplicity, Policy
 from parity.judging.run_floor import Lending, OwnRuns, Prior, RunFloor, RunTerm, borrow, priors_for, run_floor, run_term
 from parity.judging.window import MANY_POINTS, StandardError, mean_ses
 from parity.judging.window_statistics import GapNoise
@@ -42,7 +42,6 @@ from parity.structure import frozen
 # still grows cost a verdict, too. SE_within = pair_sd sqrt((1 + rho)/(1 - rho)/n), n logged points, pair_sd 0.0038 nats of 3.34 (0.11 %
 # of the loss) where nothing better is known.
 
-PAIR_SD = Amount(value=0.0011, unit="relative")
 WITHIN_DF = 12.0
 NO_FAMILIES = Lenders(None, {})
 _NODES, _NODES_ALONE, _WITHIN_NODES, _RATIO_NODES = 10, 40, 3, 5

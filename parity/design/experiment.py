@@ -10,6 +10,8 @@ import numpy as np
 from parity.judging.arms import MAX_SHORT_RERUNS, MIN_STOP
 from parity.judging.curve import Rounding, usable
 from parity.judging.live.prediction import LiveArm
+from parity.judging.policy import Amount
+from parity.judging.window import step_noise
 from parity.readers import read_with_config
 from parity.readers.columns import ReadError
 from parity.readers.trackers.run import FAMILY
@@ -19,6 +21,7 @@ from parity.wording import count
 
 # An experiment that is planned: its arms, its size, and what it costs.
 
+PAIR_SD = Amount(value=0.0011, unit="relative")  # of the difference of two runs at one step, where nothing better is known
 DEFAULT_STOP, MAX_STOP = 0.5, 0.9  # shares of the steps; later a full replicate is better
 MAX_LEVEL = 1e6  # nats; losses above it count as infinite
 BASELINE, CANDIDATE = "baseline", "candidate"  # the names of the arms, as `--family ARM=NAME` has them
@@ -198,19 +201,28 @@ def parse_budget(text: str) -> Budget:
 
 # What an earlier run says about a planned experiment: loss near its end, recipe, rounding, family of reruns, time per step, log interval.
 #
-# level mean of the finite losses over the last fifth of the run's points step_seconds as the run's config states it, else the median of
-# the logged times per step log_every the most common interval between logged losses
+# level         mean of the finite losses over the last fifth of the run's points
+# pair_sd       the larger of 0.11 % of the level and 0.15 of the run's own batch noise there
+# step_seconds  as the run's config states it, else the median of the logged times per step
+# log_every     the most common interval between logged losses
 #
-# Can fail: a run that was shorter, or longer, than the planned one ends at another loss.
+# One run does not show what its batch noise leaves in the difference of a pair. It was 0.025 to 0.055 of it in 10 of 13 public pairs with
+# one data order (torchtitan_gb200, llama31_8b_160b_train_tail, rtx6000_277m), 0.21 to 0.24 in the other three, and 0.11 to 0.15 in the
+# emulated pairs of examples/curves.
+#
+# Can fail: a run that was shorter, or longer, than the planned one ends at another loss; a pair whose data order differs keeps all of its
+# batch noise.
 
 LAST_SHARE = 0.2
+_SHARED = 0.15  # what a pair keeps of a run's batch noise
 
 
 @frozen
 class Likeness:
-    """What a run states, None for what it does not; `level` in nats, `words` for the report."""
+    """What a run states, None for what it does not; `level` and `pair_sd` in nats, `words` for the report."""
 
     level: float
+    pair_sd: float
     recipe: str | None
     rounding: Rounding | None
     family: str | None
@@ -232,6 +244,7 @@ def likeness(name: str, columns: Mapping[str, str]) -> Likeness:
     if seconds is None and len(logged):
         seconds = float(np.median(logged))
     level, family = float(finite.mean()), curve.context.get(FAMILY)
+    pair_sd = min(max(PAIR_SD.nats(level), _SHARED * step_noise(finite)), abs(level))
     known = {"loss": f"{level:.4g}", "recipe": curve.recipe, "rounding": curve.rounding, "family": family}
     stride = curve.completeness.stride or 1
     known["logged every"] = f"{stride:,} steps" if stride > 1 else None
@@ -239,6 +252,7 @@ def likeness(name: str, columns: Mapping[str, str]) -> Likeness:
     stated = ", ".join(f"{key} {value}" for key, value in known.items() if value is not None)
     return Likeness(
         level=level,
+        pair_sd=pair_sd,
         recipe=curve.recipe,
         rounding=curve.rounding,
         family=family,

@@ -232,6 +232,7 @@ class Plan:
     """What a design can decide. Gaps and errors are in `unit`; `design.level` is the loss in that unit.
 
     `largest_gap_that_passes` passes half the time; `smallest_margin` is the smallest that it decides, None if none.
+    `every_step_decides`: it does not decide as it logs, and would if it logged every step.
     `cheapest` is the cheapest design that decides. With a `budget` the design is the most decisive one inside it. `no_pass` is why the
     policy forbids a pass whatever the gap. `early_stops` compares the design's reruns that stop early, or 3 per arm if it has none.
     The chances are those of the first look; `looks` has what further ones add, and is empty where the policy registers one. `stops` has
@@ -246,6 +247,7 @@ class Plan:
     smallest_margin: float | None
     power: tuple[Power, ...]
     decides: bool
+    every_step_decides: bool
     no_pass: str
     run_noise: tuple[RunNoise, RunNoise]
     noise_basis: NoiseBasis
@@ -287,6 +289,7 @@ def plan(design: Design, policy: Policy, lenders: Lenders = NO_FAMILIES, budget:
     ahead = looks_ahead(design, policy, lenders, question.margin)
     confidence, _ = first_confidence(design, policy)
     gap = outlook.expected.interval
+    decides = _power_by_the_end(design, question, outlook, ahead) >= WANTED_POWER
     return Plan(
         design=design,
         unit=unit,
@@ -295,7 +298,8 @@ def plan(design: Design, policy: Policy, lenders: Lenders = NO_FAMILIES, budget:
         largest_gap_that_passes=question.margin - outlook.half_width,
         smallest_margin=outlook.smallest_margin(WANTED_POWER),
         power=tuple(_power(factor, design, question, outlook) for factor in GAPS_IN_MARGINS),
-        decides=_power_by_the_end(design, question, outlook, ahead) >= WANTED_POWER,
+        decides=decides,
+        every_step_decides=not decides and design.log_every > 1 and _decides(dataclasses.replace(design, log_every=1), question),
         no_pass=_why_no_pass(design, policy, outlook),
         run_noise=_run_noise(design, policy, outlook),
         noise_basis=outlook.expected.noise_basis,
@@ -310,6 +314,11 @@ def plan(design: Design, policy: Policy, lenders: Lenders = NO_FAMILIES, budget:
         stops=stops_saved(design, policy, lenders, question.margin, confidence),
         confidence=confidence,
     )
+
+
+def _decides(design: Design, question: Question) -> bool:
+    """Whether its first look decides."""
+    return question.power(design, question.outlook(design)) >= WANTED_POWER
 
 
 def _power_by_the_end(design: Design, question: Question, outlook: Chances, ahead: tuple[LookAhead, ...]) -> float:
@@ -429,7 +438,9 @@ def headline(plan: Plan) -> str:
 
 
 def advice(plan: Plan) -> str:
-    """The cheapest design that decides, if it is not the planned one; what to do instead if no design decides."""
+    """A denser log where that is enough; else the cheapest design that decides, if it is not the planned one, or what to do instead."""
+    if plan.every_step_decides:
+        return f"The same runs decide if they log every step instead of every {plan.design.log_every:,}."
     if plan.cheapest is None:
         return f"No design of up to {MAX_RUNS} runs per arm decides: state a wider margin, or measure and declare the run-to-run noise."
     cheapest = f"{runs_words(plan.cheapest)}, {cost_words(plan.cheapest)}"

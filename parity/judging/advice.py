@@ -6,7 +6,9 @@ margin_to_pass = max(|lo|, |hi|),  MDE = margin - h: the largest gap that this d
 Runs or steps that are added make a further look, so h has the t of the next look's level (`multiplicity`); where no look is left,
 that of the first look of a new question.
 
-More steps shrink only the last term. Can fail: it assumes that run-to-run noise stays as it is now.
+More steps shrink only the last term, and so do more of the same steps in the log. Can fail: it assumes that run-to-run noise stays as it
+is now, and that the batch noise of neighbouring steps is independent; where each logged value is the mean of the steps since the last
+one, logging every step adds nothing.
 """
 
 import dataclasses
@@ -89,10 +91,10 @@ def advise(m: Measurements, decision: Decision, layer_policy: str | None, layer_
         sentences = _by_code(m, decision, layer_policy, layer_snr_db)
         ordered = (*state_first, *sentences) if decision.deciding.code == "RUN_NOISE_ASSUMED" else (*sentences, *state_first)
         return Advice(sentences=ordered, margin_to_pass=to_pass, minimum_detectable_gap=detectable)
-    runs, steps = runs_that_decide(m, statistics), steps_that_decide(m, statistics)
-    no_look = () if m.multiplicity.left or (runs is None and steps is None) else (NO_LOOK_LEFT,)
+    runs, steps, stride = runs_that_decide(m, statistics), steps_that_decide(m, statistics), sparse_log_that_decides(m, statistics)
+    no_look = () if m.multiplicity.left or not any((runs, steps, stride)) else (NO_LOOK_LEFT,)
     return Advice(
-        sentences=(*state_first, _straddle_sentence(m, runs, steps), *no_look),
+        sentences=(*state_first, _straddle_sentence(m, runs, steps, stride), *no_look),
         add_baseline_runs=runs[0] if runs else None,
         add_candidate_runs=runs[1] if runs else None,
         add_steps=steps,
@@ -158,9 +160,15 @@ def steps_that_decide(m: Measurements, statistics: WindowStatistics) -> int | No
     return None
 
 
-def _straddle_sentence(m: Measurements, runs: tuple[int, int] | None, steps: int | None) -> str:
+def sparse_log_that_decides(m: Measurements, statistics: WindowStatistics) -> int | None:
+    """The log's interval in steps if a log of every step would leave the margin; None where it has every step, or that can't do it."""
+    stride = max(run.completeness.stride or 1 for run in m.arms.runs)
+    return stride if stride > 1 and _decides(m, statistics, predicted(statistics.interval, statistics.floors, 0, 0, stride)) else None
+
+
+def _straddle_sentence(m: Measurements, runs: tuple[int, int] | None, steps: int | None, stride: int | None) -> str:
     seeds = m.statistics is not None and m.statistics.interval.run.seeds > 1
-    if runs is None and steps is None:
+    if runs is None and steps is None and stride is None:
         return (
             f"The gap is so near the margin that {MAX_ADDED_RUNS} more runs would not decide it: "
             "settle whether this margin is the right one, or treat the recipes as at the margin."
@@ -169,10 +177,13 @@ def _straddle_sentence(m: Measurements, runs: tuple[int, int] | None, steps: int
     if runs is not None:
         words = count(runs[0], "more seed") + " in both arms" if seeds else _runs_words(m, runs)
         options.append((sum(runs) * m.window.planned_steps, "add", words))
+    if stride is not None:
+        words = f"runs that log every step instead of every {stride:,}{_cost(m.arms.runs[0], len(m.arms.runs))}"
+        options.append((len(m.arms.runs) * m.window.planned_steps, "train", words))
     if steps is not None:
         options.append(_longer(m, steps))
     without = "; more steps won't help." if m.schedule.finished else "; or train on to the end of the schedule."
-    tail = "." if steps is not None else without
+    tail = without if steps is None and stride is None else "."
     options.sort()  # the cheapest first, in steps to train
     if not m.multiplicity.left:
         return f"Ask a new question that has {' or '.join(what for _, _, what in options)} from its start{tail}"

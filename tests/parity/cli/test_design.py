@@ -8,6 +8,7 @@ import pytest
 
 from parity.cli.terminal import EXIT_CODES
 
+CURVES = Path(__file__).parents[3] / "examples" / "curves"
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -172,3 +173,21 @@ def test_a_plan_knows_how_often_the_loss_is_logged(tmp_path: Path, run: Run) -> 
     assert "10 logged steps (every 20 steps)" in plan["no_pass"]
     dense = json.loads(run(*line, "--like", str(thin), "--log-every", "1")[1])
     assert (dense["design"]["log_every"], dense["no_pass"]) == (1, "")
+
+
+def test_a_plan_like_a_run_has_its_batch_noise_and_says_that_a_denser_log_decides(tmp_path: Path, run: Run) -> None:
+    """A pair of the examples that logs every 10 steps: the plan is as wide as the verdict's interval, within a fifth."""
+    for arm in ("fp8", "nvfp4"):
+        head, *rows = (CURVES / f"{arm}.csv").read_text().splitlines()
+        (tmp_path / f"{arm}.csv").write_text("\n".join([head, *rows[::10]]) + "\n")
+    line = ("--planned-steps", "1500")
+    _, out, _ = run("plan", *line, "--like", str(tmp_path / "fp8.csv"), "--json")
+    planned = json.loads(out)
+    _, out, _ = run("compare", str(tmp_path / "fp8.csv"), str(tmp_path / "nvfp4.csv"), *line, "--json")
+    gap = json.loads(out)["verdicts"][0]["gap"]
+    assert planned["half_width"] == pytest.approx((gap["hi"] - gap["lo"]) / 2, rel=0.2)
+    assert (planned["decides"], planned["every_step_decides"]) == (False, True)
+    dense = json.loads(run("plan", *line, "--like", str(CURVES / "fp8.csv"), "--json")[1])
+    assert (dense["decides"], dense["every_step_decides"]) == (True, False)
+    stated = json.loads(run("plan", *line, "--like", str(tmp_path / "fp8.csv"), "--pair-sd", "0.001", "--json")[1])
+    assert stated["half_width"] < planned["half_width"]

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 import parity
-from parity.judging.advice import NO_LOOK_LEFT, SLOPE_NEEDED, predicted, runs_that_decide, steps_that_decide, worst_layers
+from parity.judging.advice import (
+    NO_LOOK_LEFT,
+    SLOPE_NEEDED,
+    predicted,
+    runs_that_decide,
+    sparse_log_that_decides,
+    steps_that_decide,
+    worst_layers,
+)
 from parity.judging.curve import Curve
 from parity.judging.decision import ReasonCode
 from parity.judging.evidence import Case, bundle_bytes, verify
@@ -59,6 +67,20 @@ def test_steps_help_only_where_step_noise_dominates(make_run: MakeRun, judge_pai
     runs = judge_pair(make_run(), make_run(seed=2, gap=0.0205))
     assert steps_that_decide(runs.measurements, runs.measurements.statistics) is None
     assert "more steps won't help" in runs.document()["advice"]["sentences"][0]
+
+
+def test_a_sparse_log_is_told_to_log_every_step_where_that_decides(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    """Every 10th step of a pair with much batch noise; its honest twin, the whole log, decides, and a pair with little is not told so."""
+    base, cand = (make_run(seed=seed, batch_sd=0.5, pair_sd=0.08) for seed in (1, 2))
+    cand = curve_from_arrays(cand.steps, cand.loss - float((cand.loss - base.loss)[1600::10].mean()) + 0.004)
+    sparse = judge_pair(*(curve_from_arrays(run.steps[::10], run.loss[::10]) for run in (base, cand)))
+    assert sparse.codes[0] == "CI_STRADDLES_MARGIN"
+    assert sparse_log_that_decides(sparse.measurements, sparse.measurements.statistics) == 10
+    assert "log every step instead of every 10" in sparse.document()["advice"]["sentences"][0]
+    dense = judge_pair(base, curve_from_arrays(cand.steps, cand.loss - float((cand.loss - base.loss)[1600:].mean()) + 0.004))
+    assert dense.verdict == "pass"
+    few = judge_pair(*(curve_from_arrays(run.steps[::10], run.loss[::10]) for run in (make_run(), make_run(seed=2, gap=0.0205))))
+    assert sparse_log_that_decides(few.measurements, few.measurements.statistics) is None
 
 
 def test_a_gap_at_the_margin_is_not_promised_a_decision(make_run: MakeRun, judge_pair: JudgePair) -> None:
