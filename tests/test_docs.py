@@ -7,6 +7,15 @@ from pathlib import Path
 import pytest
 
 from parity.cli.terminal import EXIT_CODES
+from parity.judging.policy import (
+    FINISHED_FLOOR,
+    FLOOR_PER_SLOPE,
+    POINTS_TO_FAIL,
+    POINTS_TO_PASS,
+    STOCHASTIC_FACTOR,
+    UNFINISHED_FLOOR,
+    WINDOW_FRACTION,
+)
 from server.settings import CHECKOUT
 from tools.site.hooks import EXITS
 
@@ -141,3 +150,33 @@ def test_the_glossary_defines_each_term_once():
     assert len(terms) == len({term.lower() for term in terms})
     expected = {"arm", "rerun", "short rerun", "run-to-run noise", "final window", "margin", "token tax", "attempt", "analysis", "policy"}
     assert expected <= {term.lower() for term in terms}
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("README.md", f"in the last {_percent(WINDOW_FRACTION)} of the plan at least {POINTS_TO_PASS} logged points"),
+        ("CHANGELOG.md", f"A pass needs {POINTS_TO_PASS} common points in the window, a fail {POINTS_TO_FAIL}"),
+        ("docs/plan.md", f"a pass needs {POINTS_TO_PASS} logged steps"),
+        (
+            "docs/plan.md",
+            f"{_percent(FINISHED_FLOOR)} of the loss, {_percent(FINISHED_FLOOR * STOCHASTIC_FACTOR)} with stochastic rounding",
+        ),
+        ("docs/method.md", f"{_percent(FINISHED_FLOOR)} of `L` if the training was finished, else"),
+        ("docs/method.md", f"`max({_percent(UNFINISHED_FLOOR)}, {_percent(FLOOR_PER_SLOPE)} |s|)`"),
+    ],
+)
+def test_a_page_has_the_numbers_of_the_judge(page, words):
+    assert words in " ".join((CHECKOUT / page).read_text(encoding="utf-8").split())
+
+
+def test_nothing_is_installed_by_a_name_that_is_on_no_index():
+    """Nobody holds `parity` on an index: whoever registered it would get these installs."""
+    messages = [path for folder in ("parity", "server", "workers", "ci") for path in (CHECKOUT / folder).rglob("*.py")]
+    for path in [*PAGES, CHECKOUT / "action.yml", *messages]:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            assert not re.search(r"pip install [^#]*\bparity(\[|['\"]?$|\s*[=<>])", line), f"{path.name}: {line}"
