@@ -9,12 +9,13 @@ UV := $(BIN)/uv
 COUNTS_LINES = $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 12))'
 COMPILE = $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
 export UV_NO_PROGRESS := 1
-# Modules are compiled once, not at each start of a process: uv compiles none, and some images tell Python to keep none.
-export PYTHONDONTWRITEBYTECODE :=
 # Use the system's certificates, which include those of a company proxy.
 export UV_SYSTEM_CERTS := 1
 
 .PHONY: demo serve docs test test-faults test-slurm test-firefox test-trackers test-integrations check audit fuzz bench-record bench-charts test-maxtext lock clean
+
+# Modules are compiled once, not at each start of a process: uv compiles none, and some images tell Python to keep none.
+demo serve: export PYTHONDONTWRITEBYTECODE :=
 
 demo: .venv/.installed node_modules/.installed ## train the FP8/MXFP8/NVFP4 demo and print its verdicts; QUICK=1: one pair for fewer steps
 	@$(BIN)/python -m workers.standalone demo $(if $(QUICK),--quick)
