@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from server.database import sessions
 from server.database.states import RUN_ENDED
 from server.database.tables import DEPLOYMENT, Duty, Run, Submission
+from server.logs import without_secrets
 
 KEY_PREFIX = "parity"
 
@@ -38,6 +39,8 @@ def next_number(session: Session, run_id: str) -> int:
 
 def change(session: Session, run_id: str, number: int, **columns: object) -> None:
     """Set columns of a submission. Call it behind the fence of the run, or for a run that has ended."""
+    if isinstance(reason := columns.get("reason"), str):
+        columns["reason"] = without_secrets(reason)  # as a scheduler says it
     session.execute(
         update(Submission)
         .where(Submission.run_id == run_id, Submission.number == number)

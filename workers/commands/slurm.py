@@ -14,10 +14,11 @@ from typing import Any
 from workers.commands.schedulers import SCRIPT, Job, JobState, RefusedError, UnreachableError, called, sentence
 
 _OVER = ("boot_fail", "cancelled", "completed", "deadline", "failed", "node_fail", "out_of_memory", "revoked", "special_exit", "timeout")
-# In what sbatch says where it may take the job later: its controller is away or too busy, or the user has as many jobs as they may.
-_LATER = (
+# In what sbatch says where it may take the job later: the user has as many jobs as they may, or its controller is away or too busy.
+_FULL = ("maxsubmit", "maximum job", "queue is full")
+_AWAY = (
     *("unable to contact", "connection", "timed out", "timeout", "communication", "zero bytes", "transport endpoint", "not responding"),
-    *("authentication", "configuration source", "temporarily", "try again", "maxsubmit", "maximum job", "queue is full", "slurmctld"),
+    *("authentication", "configuration source", "temporarily", "try again", "slurmctld"),
 )
 
 
@@ -39,8 +40,9 @@ class Slurm:
         if status == 0 and job_id.isdecimal():
             return job_id
         said = sentence(errors or out)
-        if any(word in said.lower() for word in _LATER):
-            raise UnreachableError(f"sbatch: {said}")
+        is_full = any(word in said.lower() for word in _FULL)
+        if is_full or _is_away(said):
+            raise UnreachableError(f"sbatch: {said}", is_full=is_full)
         raise RefusedError(f"Slurm did not take the job: {said}")
 
     def jobs(self, key: str = "") -> list[Job]:
@@ -54,14 +56,18 @@ class Slurm:
     def release(self, job_id: str) -> None:
         """Let a held job start."""
         status, out, errors = _called("scontrol", "release", job_id)
-        if status and any(word in (errors + out).lower() for word in _LATER):
+        if status and _is_away(errors + out):
             raise UnreachableError(f"scontrol: {sentence(errors or out)}")
 
     def cancel(self, job_id: str) -> None:
         """End a job."""
         status, out, errors = _called("scancel", job_id)
-        if status and any(word in (errors + out).lower() for word in _LATER):
+        if status and _is_away(errors + out):
             raise UnreachableError(f"scancel: {sentence(errors or out)}")
+
+
+def _is_away(said: str) -> bool:
+    return any(word in said.lower() for word in _AWAY)
 
 
 def _called(*command: str) -> tuple[int, str, str]:
