@@ -40,7 +40,7 @@ from workers.commands import script
 from workers.commands.checkout import CheckoutError
 from workers.commands.follow import Follower, LogRefusedError, Report, open_below
 from workers.commands.launchers import STDOUT, LauncherError
-from workers.commands.schedulers import OVER, Job, RefusedError, UnreachableError, best_effort
+from workers.commands.schedulers import LOG, OVER, Job, RefusedError, UnreachableError, best_effort
 from workers.commands.watch import EndedError, Watch, tail_of
 from workers.lease import Claim, LeaseLostError
 from workers.recorder import JUDGED_ANYWAY, AttemptRecord, Recorder, write_all
@@ -517,7 +517,8 @@ class _Submitted:
         if job is not None and job.state == "preempted":
             self._give_back(f"{_PREEMPTED}: {why}", "released")
         else:
-            self._give_back(f"{_LOST}: {why}; see {row.folder}/scheduler.log", "crashed")
+            assert self._folder is not None  # noqa: S101 (as followed)
+            self._give_back(f"{_LOST}: {why}; the end of its log: {_tail(self._folder, LOG)}", "crashed")
 
     def _listing(self) -> submitting.Listing | None:
         """What the scheduler said last, since the run is followed."""

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from parity.structure import frozen
 
-SCRIPT = "job.sh"
+SCRIPT, LOG = "job.sh", "scheduler.log"  # in the folder of a job: what is submitted, and what Slurm itself prints there
 _SECONDS = 60.0  # Slurm gives up a controller that is away after 9 to 18 s
 _KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _LONGEST_SENTENCE = 500

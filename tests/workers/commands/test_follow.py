@@ -236,3 +236,17 @@ def test_a_log_of_every_nth_step_reaches_the_plan(folder, tmp_path, steps, plann
     assert [*follower.finish()]
     assert follower.reaches(planned) is whole
     follower.close()
+
+
+def test_a_poll_is_bounded_and_the_end_is_whole(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(follow, "_PIECE", 100)
+    monkeypatch.setattr(follow, "_AT_ONCE", 300)
+    text = "".join(_line(step, 3.0) for step in range(100))
+    (tmp_path / "log.jsonl").write_text(text[:-1])  # no end of its last line
+    follower = Follower(folder, "log.jsonl")
+    first = _rows(follower.poll())
+    assert 0 < len(first) < 20
+    assert follower.is_behind
+    rest = _rows(*follower.finish())
+    assert [step for step, _ in first + rest] == list(range(100))
+    follower.close()
