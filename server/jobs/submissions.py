@@ -1,7 +1,7 @@
 """The jobs of schedulers (Slurm, Kubernetes) that train runs: their record, where each waits and why, and what they took.
 
-A worker writes each step of a submission down before, or right after, it asks the scheduler for it (`workers.submitted`), always behind the
-fence of the run. So whoever claims the run later finds the job again, by its key, and nothing is submitted twice.
+A worker writes each step of a submission down before, or right after, it asks the scheduler for it (`workers.submitting`), always behind
+the fence of the run. So whoever claims the run later finds the job again, by its key, and nothing is submitted twice.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Kills a submitting worker after each write of a submission, again and again; the record and the scheduler must not notice.
 
 A worker is a process that follows runs with a stand-in for the scheduler, and kills itself with SIGKILL right after (or right before the
-commit of) one of the writes of `workers.submitted`, at random. The next one is started at once. When all runs have ended, each has trained
+commit of) one of the writes of `workers.submitting`, at random. The next one is started at once. When all runs have ended, each has trained
 once, each of its steps is on record once, no job is left held, and no run is stuck.
 
     python -m tests.faults.submitted --kills 100                          Slurm's programs played, on SQLite

@@ -2,8 +2,8 @@
 
 play_slurm.py FOLDER PROGRAM ARGUMENT ...     PROGRAM: sbatch, squeue, scontrol or scancel; FOLDER has the jobs
 
-A file `down` in the folder makes it unreachable, `full` leaves released jobs in the queue. In partition `limited` no job is taken until there
-is a file `unlimited`. `scontrol requeue ID` takes a job from its node and starts it again. Every call is a line of `calls`.
+A file `down` in the folder makes it unreachable, `full` leaves released jobs in the queue. In partition `limited` no job is taken until
+there is a file `unlimited`. `scontrol requeue ID` takes a job from its node and starts it again. Every call is a line of `calls`.
 """
 
 import contextlib
