@@ -15,7 +15,7 @@ import resource
 import shutil
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -50,7 +50,7 @@ from workers.supervisor import clear_checkpoints
 MOST_RUNS = 400  # of one worker; the others wait for it, or for another one
 LOST_SECONDS = 60.0  # that a job may be over for its scheduler without the file of its end
 _LOST, _PREEMPTED = "JOB_LOST", "PREEMPTED"  # what the messages of such attempts begin with
-_TICK_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 1.0  # between two rounds: as long as the last one took, within these
+_TICK_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 0.5  # between two rounds: as long as the last one took, within these
 _PREPARED_AT_ONCE = 4
 _RUNS_AT_ONCE = 50  # of one transaction
 _CLAIM_SECONDS, _MERGE_SECONDS = 0.5, 0.2  # of a round, for new runs, and for merging chunks
@@ -143,41 +143,48 @@ class Submitter:
             self.stopping.wait(self.settings.heartbeat_seconds)
 
     def _follow(self, pool: ThreadPoolExecutor) -> None:
-        """Look at each run; one that is over is concluded."""
-        for run_id, run in [*self._runs.items()]:
-            if run.over:
-                self._drop(run_id)
-                pool.submit(self._conclude, run)
-            elif run.may_ask_again():
-                run.waits_until = None
-                pool.submit(run.prepare)
-            elif run.is_followed and time.monotonic() > run.next_look:
-                run.look()
-        self._flush([run for _, run in sorted(self._runs.items()) if run.is_due()])
+        """Look at each run, and write what is new; one that is over is concluded.
+
+        In parts, each of which is written in one transaction before the next is looked at; by their ids, the order in which all lock them.
+        """
+        runs = sorted(self._runs.items())
+        for start in range(0, len(runs), _RUNS_AT_ONCE):
+            part = runs[start : start + _RUNS_AT_ONCE]
+            for run_id, run in part:
+                if run.over:
+                    self._drop(run_id)
+                    pool.submit(self._conclude, run)
+                elif run.may_ask_again():
+                    run.waits_until = None
+                    pool.submit(run.prepare)
+                elif run.is_followed and time.monotonic() > run.next_look:
+                    run.look()
+            self._flush([run for _, run in part if run.is_due()])
+        until = time.monotonic() + _MERGE_SECONDS
+        for _, run in runs:  # the chunks of runs that began together are as many at the same time
+            if run.is_followed and not run.over and time.monotonic() < until:
+                run.guarded(run.record.recorder.merge)
 
     def _flush(self, runs: Sequence["_Submitted"]) -> None:
-        """Write what was collected, of many runs in one transaction, in the order of their ids, as everybody locks them."""
-        for start in range(0, len(runs), _RUNS_AT_ONCE):
-            part = {run.record.recorder: run for run in runs[start : start + _RUNS_AT_ONCE]}
+        """Write what was collected in one transaction."""
+        if not runs:
+            return
+        recorders = [run.record.recorder for run in runs]
 
-            def write(part: Collection[Recorder] = [*part]) -> list[Recorder]:
-                with self.database.write() as session:
-                    return write_all(session, part, self.settings.lease_seconds)
+        def write() -> list[Recorder]:
+            with self.database.write() as session:
+                return write_all(session, recorders, self.settings.lease_seconds)
 
-            try:
-                written = runs[start].record.retried(write)
-            except OperationalError:
-                raise
-            except Exception:  # noqa: BLE001 (what one run has cannot be written: it must not keep that of the others)
-                for run in part.values():
-                    run.guarded(run.record.flush)
-                continue
-            for recorder, run in part.items():
-                run.was_written(is_held=recorder in written)
-        until = time.monotonic() + _MERGE_SECONDS
-        for run in runs:  # the chunks of runs that began together are as many at the same time
-            if not run.over and time.monotonic() < until:
-                run.guarded(run.record.recorder.merge)
+        try:
+            written = runs[0].record.retried(write)
+        except OperationalError:
+            raise
+        except Exception:  # noqa: BLE001 (what one run has cannot be written: it must not keep that of the others)
+            for run in runs:
+                run.guarded(run.record.flush)
+            return
+        for run, recorder in zip(runs, recorders, strict=True):
+            run.was_written(is_held=recorder in written)
 
     def _drop(self, run_id: str) -> None:
         if len(self._runs) == MOST_RUNS:

@@ -73,6 +73,8 @@ class JsonLines(Growing):
         super().__init__(source)
         self._wanted, self._run = wanted, run
         self._names: set[str] = set()
+        self._sorted: list[str] = []
+        self._fields: Mapping[str, str] | None = None  # of these names, where they are those of a plain table of one run
         self._packed: list[bytes] = []
         self._tail: list[str] = []
         self._tail_length = 0
@@ -94,16 +96,18 @@ class JsonLines(Growing):
 
     def columns(self) -> Columns:
         """The run so far; raises ReadError where no step or no loss is in it, or the run is not."""
-        names = sorted(self._names)
-        if self._run is not None or long_layout(names, self._wanted, self._source) or run_column(names) is not None:
+        if len(self._names) != len(self._sorted):
+            self._sorted, self._fields = sorted(self._names), None
+        names = self._sorted
+        if self._fields is None and (self._run is not None or long_layout(names, self._wanted, self._source) or run_column(names)):
             if self._records is None:
                 self._records = self._all_records()
-            self._new = []
-            self._rows = None
+            self._new, self._rows = [], None
             return _columns_of_run(self._records, self._wanted, self._source, "line", self._run)
-        fields = find_columns(names, self._wanted, self._source)
-        if self._rows is None or self._rows.fields != fields:
-            self._rows, self._new = _RecordRows(fields, self._source, "line"), self._all_records()
+        if self._fields is None:
+            self._fields = find_columns(names, self._wanted, self._source)
+        if self._rows is None or self._rows.fields != self._fields:
+            self._rows, self._new = _RecordRows(self._fields, self._source, "line"), self._all_records()
         taken = 0
         try:
             for record in self._new:
