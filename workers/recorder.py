@@ -197,6 +197,8 @@ def write_all(session: Session, recorders: Sequence[Recorder], lease_seconds: fl
     Returns those whose worker still holds its run; nothing of the others is written. Call `flushed` for each once it is committed.
     """
     collected = [(each, *each.collected()) for each in recorders if each.waits]
+    if not collected:
+        return []
     lost = lease.record_all(session, [progress for _, progress, _ in collected], lease_seconds)
     held = [(each, chunks) for each, progress, chunks in collected if progress.held.run_id not in lost]
     if held:

@@ -43,7 +43,7 @@ from workers.commands.launchers import STDOUT, LauncherError
 from workers.commands.schedulers import LOG, OVER, Job, RefusedError, UnreachableError, best_effort
 from workers.commands.watch import EndedError, Watch, tail_of
 from workers.lease import Claim, LeaseLostError
-from workers.recorder import JUDGED_ANYWAY, AttemptRecord, Recorder, write_all
+from workers.recorder import JUDGED_ANYWAY, AttemptRecord, write_all
 from workers.submitting import Schedulers, last_change, plan_of, scheduler_of
 from workers.supervisor import clear_checkpoints
 
@@ -169,11 +169,16 @@ class Submitter:
         """Write what was collected in one transaction."""
         if not runs:
             return
-        recorders = [run.record.recorder for run in runs]
 
-        def write() -> list[Recorder]:
+        def write() -> list[_Submitted]:
             with self.database.write() as session:
-                return write_all(session, recorders, self.settings.lease_seconds)
+                lost = lease.renew_all(session, [run.held for run in runs], self.settings.lease_seconds)
+                left = [run for run in runs if run.held.run_id not in lost]
+                for run in left:
+                    run.write_start_in(session)
+                waiting = [run.record.recorder for run in left if run.record.recorder.waits]
+                written = write_all(session, waiting, self.settings.lease_seconds)
+            return [run for run in left if run.record.recorder not in waiting or run.record.recorder in written]
 
         try:
             written = runs[0].record.retried(write)
@@ -181,10 +186,10 @@ class Submitter:
             raise
         except Exception:  # noqa: BLE001 (what one run has cannot be written: it must not keep that of the others)
             for run in runs:
-                run.guarded(run.record.flush)
+                run.guarded(run.flush)
             return
-        for run, recorder in zip(runs, recorders, strict=True):
-            run.was_written(is_held=recorder in written)
+        for run in runs:
+            run.was_written(is_held=run in written)
 
     def _drop(self, run_id: str) -> None:
         if len(self._runs) == MOST_RUNS:
@@ -322,6 +327,7 @@ class _Submitted:
         self._folder: int | None = None
         self._next_flush = 0.0
         self._looks_at_rest = 0
+        self._unwritten: dict[str, Any] = {}  # columns of the newest start
         self._not_started_at = 0.0  # unix seconds of the last look that found no further start
         self._place = ""
         self._followed_since = 0.0
@@ -404,7 +410,23 @@ class _Submitted:
 
     def is_due(self) -> bool:
         """Whether it has steps that are to be written now."""
-        return self.is_followed and not self.over and self.record.recorder.waits and time.monotonic() > self._next_flush
+        is_new = self.record.recorder.waits or bool(self._unwritten)
+        return self.is_followed and not self.over and is_new and time.monotonic() > self._next_flush
+
+    def write_start_in(self, session: Session) -> None:
+        """Write a start that is not on record yet, in the transaction of its first steps or before."""
+        if self._unwritten:
+            submissions.change(session, self._submission.run_id, self._submission.number, **self._unwritten)
+
+    def flush(self) -> None:
+        """Write what is new, of this run alone."""
+        self._write_start()
+        self.record.flush()
+
+    def _write_start(self) -> None:
+        if self._unwritten:
+            self.record.fenced(self.write_start_in)
+            self._unwritten = {}
 
     def was_written(self, *, is_held: bool) -> None:
         """What it had is on record, unless it is no longer held."""
@@ -413,6 +435,7 @@ class _Submitted:
             self.over = True
             return
         self.record.recorder.flushed()
+        self._unwritten = {}
         self._next_flush = time.monotonic() + self._all.settings.flush_seconds
 
     def _note_starts(self) -> None:
@@ -430,7 +453,9 @@ class _Submitted:
         started_at = min(max(told.at, earliest), max(looked_at, earliest))
         columns: dict[str, Any] = {"start": number, "started_at": started_at, "reason": None, "earlier_seconds": _seconds_until(row)}
         if not self._has_recorded:  # nothing of this attempt came from an earlier start
-            self._change(**columns, attempt_number=self.held.attempt_number)
+            columns["attempt_number"] = self.held.attempt_number
+            submitting.update(row, **columns)
+            self._unwritten |= columns
         else:
             self._begin_anew(columns)
         self._skip_below = 0
@@ -442,6 +467,7 @@ class _Submitted:
         if self._trainer is not None:
             self._add(self._trainer.watch.rows(ended=True))
             self._trainer.copy(self._log_path(), all_of_it=True)
+        self._write_start()
         self.record.write_last_steps()
         why = f"its job {row.scheduler_id} was taken from its node, and started again"
 
@@ -592,6 +618,7 @@ class _Submitted:
     def _end(self, change: Callable[[Session], object], status: int | None = None, ended_at: float | None = None) -> None:
         """End the attempt, and the submission in the same transaction."""
         row = self._row
+        self._write_start()
         self.record.write_last_steps()
 
         def both(session: Session) -> None:
@@ -626,8 +653,7 @@ class _Submitted:
     def leave(self) -> None:
         """Queue the run again, with its job as it is: the next worker that claims it goes on."""
         with suppress(LeaseLostError, OperationalError):
-            if self.record.recorder.waits:
-                self.record.flush()
+            self.flush()
             self.record.give_back("the worker was stopped; its job goes on", "released")
         self.close()
 
