@@ -187,6 +187,8 @@ def _killed(folder: Path, url: str, kills: int, seed: int, cluster: OnSlurm | On
         moment = chance.choice([*MOMENTS]) if more else ""
         if _worker(own, cluster, moment, chance.randint(1, 2), after=chance.random() < 0.7) == -signal.SIGKILL:
             killed[moment] += 1
+    database.engine.dispose()
+    _worker(own, cluster, "", 1, after=True)  # the last one may have been killed after the last write: somebody sweeps what it left
     wrong = _wrong(own, cluster, jobs)
     database.close()
     return killed, wrong
@@ -213,7 +215,8 @@ def _worker(own: Stack, cluster: OnSlurm | OnKubernetes, moment: str, times: int
         while (_open_runs(database) or any(submitted.glob("*"))) and time.monotonic() < end:
             runtime.give_back_expired(own.settings, database)
             time.sleep(0.1)
-        while not moment and cluster.left() and time.monotonic() < end:  # what the sweep ends
+        time.sleep(3 * own.settings.reconcile_seconds)  # for what the sweep ends
+        while not moment and cluster.left() and time.monotonic() < end:
             time.sleep(own.settings.reconcile_seconds)
         stopping.set()
         thread.join()
