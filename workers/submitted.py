@@ -54,7 +54,7 @@ _TICK_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 0.5  # between two rounds: as long
 _PREPARED_AT_ONCE = 4
 _RUNS_AT_ONCE = 50  # of one transaction
 _CLAIM_SECONDS, _MERGE_SECONDS = 0.5, 0.2  # of a round, for new runs, and for merging chunks
-_SLOW_SECONDS, _SHARE_OF_TIME = 0.1, 0.05  # a look that takes longer; and the most of the time that the looks at such a run take
+_SLOW_SECONDS, _SHARE_OF_TIME = 0.1, 0.05  # of a processor: a look that takes longer; and the most that the looks at such a run take
 _SIZES = (60.0, 0.0005)  # seconds between two looks at the size of an output, and the most of the time that they may take
 _MOST_LOG_BYTES, _PIECE = 64 * 2**20, 1 << 20
 _MOST_STARTS = 1000  # of a job that are believed
@@ -366,10 +366,10 @@ class _Submitted:
     def look(self) -> None:
         """Record what is new, and how the run ended if it has."""
         with logs.bound(worker=self._all.worker.id, job=self.held.job_id, run=self.held.run_id, attempt=self.held.attempt_number):
-            began = time.monotonic()
+            began = time.thread_time()  # a busy machine, or a lock of the database, is not this run's doing
             self.guarded(self._look)
-            took = time.monotonic() - began
-            self.next_look = began if took < _SLOW_SECONDS else began + took / _SHARE_OF_TIME
+            took = time.thread_time() - began
+            self.next_look = 0.0 if took < _SLOW_SECONDS else time.monotonic() + took / _SHARE_OF_TIME
 
     def _look(self) -> None:
         assert self._folder is not None  # noqa: S101 (as followed)

@@ -75,7 +75,12 @@ def clock(monkeypatch):
     def forward(seconds):
         offset[0] += seconds
 
-    moved = SimpleNamespace(time=lambda: time.time() + offset[0], monotonic=lambda: time.monotonic() + offset[0], sleep=time.sleep)
+    moved = SimpleNamespace(
+        time=lambda: time.time() + offset[0],
+        monotonic=lambda: time.monotonic() + offset[0],
+        thread_time=time.thread_time,
+        sleep=time.sleep,
+    )
     for module in (submitted, submitting, watch):
         monkeypatch.setattr(module, "time", moved)
     return SimpleNamespace(forward=forward)
