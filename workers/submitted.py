@@ -318,6 +318,7 @@ class _Submitted:
         self.waits_until: float | None = None
         """When (of time.monotonic) a scheduler that was away is asked again."""
         self.next_look = 0.0
+        self._was_slow = False
         self.record = AttemptRecord(submitter.settings, submitter.database, held, submitter.stopping)
         self._row: Submission | None = None
         self._has_recorded = False
@@ -366,9 +367,11 @@ class _Submitted:
     def look(self) -> None:
         """Record what is new, and how the run ended if it has."""
         with logs.bound(worker=self._all.worker.id, job=self.held.job_id, run=self.held.run_id, attempt=self.held.attempt_number):
-            began = time.thread_time()  # a busy machine, or a lock of the database, is not this run's doing
+            # A busy machine, or a lock of the database, is not this run's doing; but that clock is slow to read.
+            began, processor = time.monotonic(), time.thread_time() if self._was_slow else None
             self.guarded(self._look)
-            took = time.thread_time() - began
+            took = 0.0 if processor is None else time.thread_time() - processor
+            self._was_slow = time.monotonic() - began > _SLOW_SECONDS
             self.next_look = 0.0 if took < _SLOW_SECONDS else time.monotonic() + took / _SHARE_OF_TIME
 
     def _look(self) -> None:
