@@ -129,7 +129,7 @@ def _prepared(folder: Path, runs: int) -> Settings:
 def _measured(folder: Path, database: Database, worker: psutil.Process, runs: int, seconds: float, period: float) -> list[Line]:
     began = time.monotonic()
     while len(places := _released(database)) < runs:
-        if time.monotonic() - began > 1800 or not worker.is_running():
+        if time.monotonic() - began > 1800 or worker.status() == psutil.STATUS_ZOMBIE:
             raise SystemExit(f"{len(places)} of {runs} runs were submitted: {(folder / 'worker.log').read_text()[-2000:]}")
         time.sleep(1.0)
     took = time.monotonic() - began

@@ -83,7 +83,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
     ),
     "JOB_LOST": (
         "a scheduler ended a job, and its script did not see the trainer's end: its time limit, a node that died, or a cancellation",
-        "read the scheduler's word in the message, and `scheduler.log` in the job's folder; raise the limit in the launcher's options",
+        "read the scheduler's word and the end of its log in the message; raise the limit in the launcher's options",
     ),
     "JUDGE_FAILED": (
         "the judge itself failed; the curves are kept",
@@ -198,7 +198,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "read its sentence in the message; the operator corrects the launcher's options ([launchers](launchers.md#on-a-cluster))",
     ),
     "SCHEDULER_UNREACHABLE": (
-        "the scheduler does not answer, or takes no more jobs for now; it is asked again for as long as it takes, and no run fails",
+        "the scheduler does not answer; it is asked again for as long as it takes, and no run fails",
         "start its controller; the worker's log says once that it is away, and once that it is back",
     ),
     "SILENT": (

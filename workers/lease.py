@@ -1,13 +1,13 @@
 """Which run a worker claims next, the claim with its lease, and the fence behind which it writes."""
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Select, and_, bindparam, case, exists, func, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, case, exists, func, or_, select, tuple_, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, aliased, contains_eager
 
@@ -264,6 +264,49 @@ def renew_all(session: Session, held: Collection[Claim], lease_seconds: float) -
     statement = update(Run).where(*still).values(lease_expires_at=sessions.now_in(session) + lease_seconds).returning(Run.id)
     renewed = session.scalars(statement.execution_options(synchronize_session=False)).all()
     return {each.run_id for each in held}.difference(renewed)
+
+
+@frozen
+class Progress:
+    """What a write of steps makes of a run: its `columns`, `steps_done` among them, of which it has one of the `expected` before it."""
+
+    held: Claim
+    expected: Collection[int]
+    columns: Mapping[str, Any]
+
+
+_RECORD = (
+    update(Run)
+    .where(Run.id == bindparam("of_run"))
+    .values({name: bindparam(name) for name in ("steps_done", "last_loss", "steps_per_second")})
+)
+
+
+def record_all(session: Session, made: Sequence[Progress], lease_seconds: float) -> set[str]:
+    """Extend the leases of many runs and set their progress; the ids of those that this worker no longer holds, or that have other steps.
+
+    As `renew` does for one. `made`: of different runs.
+    """
+    newest = and_(Attempt.run_id == Run.id, Attempt.attempt_number == Run.attempt_number)
+    held = (
+        select(Run.id, Run.attempt_number, Run.steps_done, Attempt.token_digest)
+        .join(Attempt, newest)
+        .where(Run.id.in_([each.held.run_id for each in made]), Run.state == "running")
+        .order_by(Run.id)
+        .with_for_update(of=Run)
+    )
+    found = {row.id: row for row in session.execute(held)}
+    still = [each for each in made if each.held.run_id in found and _is_as_expected(found[each.held.run_id], each)]
+    if still:
+        now = sessions.now_in(session)
+        statement = _RECORD.values(lease_expires_at=now + lease_seconds, recorded_at=now)
+        session.connection().execute(statement, [{"of_run": each.held.run_id, **each.columns} for each in still])
+    return {each.held.run_id for each in made}.difference(each.held.run_id for each in still)
+
+
+def _is_as_expected(run: Row[Any], made: Progress) -> bool:
+    is_held = run.attempt_number == made.held.attempt_number and run.token_digest == tokens.digest_of(made.held.token)
+    return is_held and run.steps_done in made.expected
 
 
 def next_attempt(session: Session, held: Claim, worker: Worker, lease_seconds: float, why: str) -> Claim:

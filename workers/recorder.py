@@ -51,11 +51,11 @@ class Recorder:
         self._steps: list[StepStats] = []
         self._reports: list[store.Columns] = []
         self._seen: deque[tuple[float, int]] = deque()
-        self._unsealed = self._small = 0  # steps, flushes
+        self._unsealed = self._small = self._count = 0  # steps, flushes, steps of the last flush
         self._begun = False
         # As many steps as the run has, as far as this attempt knows; and whether the last write may have been committed unnoticed.
         self._recorded, self._unconfirmed = held.steps_done, False
-        self._flushed: tuple[int, int] | None = None  # the steps that the run has after the write, and how many it has written
+        self._flushed: tuple[int, int, int] | None = None  # of the last write: its first step, the steps of the run after it, its steps
         self._columns: Sequence[str] = ()
         self._layers: Sequence[str] = ()
         self._layer_columns: Sequence[str] = ()
@@ -84,51 +84,57 @@ class Recorder:
 
         Nor is anything written to a record that was restored from a backup: the steps since the backup would be missing in it.
         """
-        with self._database.write() as session:
-            self.flush_in(session)
-        self.flushed()
-
-    def flush_in(self, session: Session) -> None:
-        """The same in a transaction of the caller's, of this run or of several; call `flushed` once it is committed."""
         held = self._held
         if not self.waits:
-            lease.renew(session, held, self._lease_seconds)
+            with self._database.write() as session:
+                lease.renew(session, held, self._lease_seconds)
             return
+        with self._database.write() as session:
+            progress, chunks = self.collected()
+            expected = Run.steps_done.in_(progress.expected)
+            lease.renew(session, held, self._lease_seconds, expected, recorded=True, **progress.columns)
+            store.append_all(session, chunks)
+            self.note_first(session)
+        self.flushed()
+        self.merge()
+
+    def collected(self) -> tuple[lease.Progress, list[store.NewChunk]]:
+        """What waits, to be written in one transaction with the progress of the run; once it is committed, call `flushed`."""
         tables = [(kind, table) for kind, table in self._tables() if len(table["step"])]
         train = next(table for kind, table in tables if kind == "train")
         first, last = int(train["step"][0]), int(train["step"][-1])
         done = last + 1
-        expected = [self._recorded, done] if self._unconfirmed else [self._recorded]
+        expected = (self._recorded, done) if self._unconfirmed else (self._recorded,)
         self._unconfirmed = True
-        lease.renew(
-            session,
-            held,
-            self._lease_seconds,
-            Run.steps_done.in_(expected),
-            recorded=True,
-            steps_done=done,
-            last_loss=repr(float(train["lm_loss"][-1])),
-            steps_per_second=self._speed(last),
-        )
-        store.append_all(session, [chunk for kind, table in tables for chunk in store.cut(held.run_id, kind, held.attempt_number, table)])
-        if not self._begun:
-            lease.note(session, held, first_step=first)
-        self._flushed = (done, len(train["step"]))
+        self._flushed = (first, done, len(train["step"]))
+        columns = {"steps_done": done, "last_loss": repr(float(train["lm_loss"][-1])), "steps_per_second": self._speed(last)}
+        chunks = [chunk for kind, table in tables for chunk in store.cut(self._held.run_id, kind, self._held.attempt_number, table)]
+        return lease.Progress(held=self._held, expected=expected, columns=columns), chunks
+
+    def note_first(self, session: Session) -> None:
+        """Note the first step of the attempt, in the transaction that writes it."""
+        if self._flushed is not None and not self._begun:
+            lease.note(session, self._held, first_step=self._flushed[0])
 
     def flushed(self) -> None:
-        """What was written is on record; merge small chunks where there are many."""
+        """What was collected last is on record."""
         if self._flushed is None:
             return
-        (self._recorded, count), self._flushed = self._flushed, None
+        (_, self._recorded, count), self._flushed = self._flushed, None
         self._steps, self._reports, self._begun = [], [], True
         self._unconfirmed = False
         self._unsealed += count
-        self._small += 1
-        # In a separate transaction: a write whose commit was not confirmed is repeated, and must find its chunk unchanged.
+        self._small, self._count = self._small + 1, count
+
+    def merge(self) -> None:
+        """Merge small chunks where there are many.
+
+        In a separate transaction: a write whose commit was not confirmed is repeated, and must find its chunk unchanged.
+        """
         if self._unsealed >= store.SEALED_STEPS:
             self.seal()
         elif self._small >= store.SMALL_CHUNKS:
-            self._seal(min(store.SMALL_CHUNKS * count, store.SEALED_STEPS))
+            self._seal(min(store.SMALL_CHUNKS * self._count, store.SEALED_STEPS))
 
     def write_row(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         """Write one row of another kind immediately: a profile, or a validation loss that arrived after its step."""
@@ -183,6 +189,23 @@ class Recorder:
             self._seen.popleft()
         began, first = self._seen[0]
         return (step - first) / (now - began) if step > first else None
+
+
+def write_all(session: Session, recorders: Sequence[Recorder], lease_seconds: float) -> list[Recorder]:
+    """Write what the recorders of different runs have collected, in few statements, as each write of its own would take most of the time.
+
+    Returns those whose worker still holds its run; nothing of the others is written. Call `flushed` for each once it is committed.
+    """
+    collected = [(each, *each.collected()) for each in recorders if each.waits]
+    if not collected:
+        return []
+    lost = lease.record_all(session, [progress for _, progress, _ in collected], lease_seconds)
+    held = [(each, chunks) for each, progress, chunks in collected if progress.held.run_id not in lost]
+    if held:
+        store.append_all(session, [chunk for _, chunks in held for chunk in chunks])
+    for each, _ in held:
+        each.note_first(session)
+    return [each for each, _ in held]
 
 
 def _column(steps: Sequence[StepStats], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:

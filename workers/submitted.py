@@ -1,18 +1,12 @@
 """Follows all runs that a worker has submitted to schedulers, hundreds of them, in threads of the one process that the worker is.
 
-A submission is written down step by step, so that a worker that is killed after any of them leaves nothing behind that runs twice, waits
-for ever or is forgotten. Whoever claims the run next goes on at the step that is on record:
-
-    claimed     the files of the commit, the manifest; an equal run ends it here, and nothing is submitted
-    intended    the row with the job's key is written before the scheduler is asked. Then its jobs of that key are listed: only where there
-                is none is one submitted, held; of several the lowest id counts, and the others are swept
-    held        the job's id is on record, behind the fence of the run, before the job may start; then it is released
-    released    the job's own files tell of its starts and its end (`workers.commands.script`), the trainer's report of its steps
-    ended       in one transaction with the end of the attempt
+`workers.submitting` has brought each to its scheduler. From then on the files of its job tell of its starts and its end
+(`workers.commands.script`), and the trainer's report of its steps. What these files say outranks the scheduler, which may call a job
+running that has ended; its word counts for a job that has told nothing for a while. A node writes what it likes: a file that is no such
+file is none, its times are brought to the clock of the record, and of one run's files no more is read at once than others can wait for.
 
 A start of the job after the first (it was preempted, or its node died) ends the attempt and begins the next in one transaction: a step
-that is logged again replaces the earlier one. What the job's files say outranks the scheduler, which may call a job running that has ended.
-A scheduler that does not answer is asked again for as long as it takes, and nothing fails meanwhile.
+that is logged again replaces the earlier one. The end of the job ends the attempt and its submission in one transaction.
 """
 
 import logging
@@ -21,7 +15,7 @@ import resource
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -34,79 +28,40 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from parity.judging.schedule import last_recorded
-from parity.structure import fields_of, frozen
 from server import logs
-from server.database import sessions
 from server.database.sessions import Database
-from server.database.tables import Attempt, Run, Submission, Worker
+from server.database.tables import Attempt, Submission, Worker
 from server.jobs import submissions
 from server.jobs.conclude import conclude
 from server.jobs.lifecycle import BrokenAttempt
 from server.settings import Settings
-from workers import lease
-from workers.commands import checkout, script
+from workers import lease, submitting
+from workers.commands import script
 from workers.commands.checkout import CheckoutError
 from workers.commands.follow import Follower, LogRefusedError, Report, open_below
-from workers.commands.kubernetes import Kubernetes
-from workers.commands.launchers import STDOUT, Launcher, LauncherError, Limits, Reports, read_launchers
-from workers.commands.schedulers import OVER, Job, RefusedError, Scheduler, UnreachableError, best_effort
-from workers.commands.slurm import Slurm
-from workers.commands.watch import EndedError, Watch, launcher_of, manifest, tail_of, trains_without_its_commit
+from workers.commands.launchers import STDOUT, LauncherError
+from workers.commands.schedulers import LOG, OVER, Job, RefusedError, UnreachableError, best_effort
+from workers.commands.watch import EndedError, Watch, tail_of
 from workers.lease import Claim, LeaseLostError
-from workers.recorder import JUDGED_ANYWAY, AttemptRecord
+from workers.recorder import JUDGED_ANYWAY, AttemptRecord, write_all
+from workers.submitting import Schedulers, last_change, plan_of, scheduler_of
 from workers.supervisor import clear_checkpoints
 
 MOST_RUNS = 400  # of one worker; the others wait for it, or for another one
 LOST_SECONDS = 60.0  # that a job may be over for its scheduler without the file of its end
 _LOST, _PREEMPTED = "JOB_LOST", "PREEMPTED"  # what the messages of such attempts begin with
-_TICK_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 1.0  # between two rounds: as long as the last one took, within these
+_TICK_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 0.5  # between two rounds: as long as the last one took, within these
 _PREPARED_AT_ONCE = 4
 _RUNS_AT_ONCE = 50  # of one transaction
+_CLAIM_SECONDS, _MERGE_SECONDS = 0.5, 0.2  # of a round, for new runs, and for merging chunks
+_SLOW_SECONDS, _SHARE_OF_TIME = 0.1, 0.05  # of a processor: a look that takes longer; and the most that the looks at such a run take
 _SIZES = (60.0, 0.0005)  # seconds between two looks at the size of an output, and the most of the time that they may take
 _MOST_LOG_BYTES, _PIECE = 64 * 2**20, 1 << 20
+_MOST_STARTS = 1000  # of a job that are believed
+_MOST_LOOKS = 2000  # at the rest of a report whose trainer has ended
 _FILES = 8192  # that this process may have open, if the system allows it
 
 _log = logging.getLogger(__name__)
-
-
-@frozen
-class Plan:
-    """What a launcher said when a run was submitted; the row of the submission has it as JSON."""
-
-    reports: Reports
-    limits: Limits
-    paths: tuple[str, ...]
-    scheduler: Mapping[str, Any]
-    proves: bool
-
-    def document(self) -> dict[str, Any]:
-        """The plan as JSON."""
-        return fields_of(self) | {"reports": fields_of(self.reports), "limits": fields_of(self.limits)}
-
-
-def _plan_of(submission: Submission) -> Plan:
-    own = submission.plan
-    return Plan(
-        reports=Reports(**own["reports"]),
-        limits=Limits(**own["limits"]),
-        paths=tuple(own["paths"]),
-        scheduler=own["scheduler"],
-        proves=own["proves"],
-    )
-
-
-def scheduler_of(name: str, options: Mapping[str, Any]) -> Scheduler:
-    """The scheduler of a launcher, or of a submission, by its name."""
-    schedulers: Mapping[str, type[Slurm] | type[Kubernetes]] = {"slurm": Slurm, "kubernetes": Kubernetes}
-    return schedulers[name](options)
-
-
-@frozen
-class Listing:
-    """The jobs of a place by their ids, as of `asked_at` (of time.monotonic)."""
-
-    asked_at: float
-    jobs: Mapping[str, Job]
 
 
 class Submitter:
@@ -114,12 +69,10 @@ class Submitter:
 
     def __init__(self, settings: Settings, database: Database, worker: Worker, stopping: threading.Event) -> None:
         self.settings, self.database, self.worker, self.stopping = settings, database, worker, stopping
-        self.listings: dict[str, Listing] = {}
+        self.schedulers = Schedulers(settings, database, worker)
         self._runs: dict[str, _Submitted] = {}
         self._bell = threading.Event()
         self._look = threading.Event()
-        self._unrecorded: dict[str, set[str]] = {}
-        self._away: dict[str, str] = {}
         self._next_claim = 0.0
 
     def ring(self) -> None:
@@ -159,7 +112,11 @@ class Submitter:
             return
         self._bell.clear()
         self._next_claim = now + self.settings.reconcile_seconds
+        until = now + _CLAIM_SECONDS
         while len(self._runs) < MOST_RUNS and not self.stopping.is_set():
+            if time.monotonic() > until:  # those that are followed do not wait for hundreds of claims
+                self.ring()
+                return
             with self.database.write() as session:
                 held = lease.claim(session, self.worker, self.settings.lease_seconds, submitted=True)
             if held is None:
@@ -186,32 +143,53 @@ class Submitter:
             self.stopping.wait(self.settings.heartbeat_seconds)
 
     def _follow(self, pool: ThreadPoolExecutor) -> None:
-        """Look at each run; one that is over is concluded."""
-        for run_id, run in [*self._runs.items()]:
-            if run.over:
-                self._drop(run_id)
-                pool.submit(self._conclude, run)
-            elif run.waits_until is not None and time.monotonic() > run.waits_until:
-                run.waits_until = None
-                pool.submit(run.prepare)
-            elif run.is_followed:
-                run.look()
-        self._flush([run for _, run in sorted(self._runs.items()) if run.is_due()])
+        """Look at each run, and write what is new; one that is over is concluded.
 
-    def _flush(self, runs: Sequence["_Submitted"]) -> None:
-        """Write what was collected, of many runs in one transaction: a commit for each would take most of the time.
-
-        In the order of their ids, as everybody locks them.
+        In parts, each of which is written in one transaction before the next is looked at; by their ids, the order in which all lock them.
         """
+        runs = sorted(self._runs.items())
         for start in range(0, len(runs), _RUNS_AT_ONCE):
             part = runs[start : start + _RUNS_AT_ONCE]
+            for run_id, run in part:
+                if run.over:
+                    self._drop(run_id)
+                    pool.submit(self._conclude, run)
+                elif run.may_ask_again():
+                    run.waits_until = None
+                    pool.submit(run.prepare)
+                elif run.is_followed and time.monotonic() > run.next_look:
+                    run.look()
+            self._flush([run for _, run in part if run.is_due()])
+        until = time.monotonic() + _MERGE_SECONDS
+        for _, run in runs:  # the chunks of runs that began together are as many at the same time
+            if run.is_followed and not run.over and time.monotonic() < until:
+                run.guarded(run.record.recorder.merge)
 
-            def write(part: Sequence[_Submitted] = part) -> list[_Submitted]:
-                with self.database.write() as session:
-                    return [run for run in part if run.is_written_in(session)]
+    def _flush(self, runs: Sequence["_Submitted"]) -> None:
+        """Write what was collected in one transaction."""
+        if not runs:
+            return
 
-            for run in part[0].record.retried(write):
-                run.guarded(run.record.recorder.flushed)
+        def write() -> list[_Submitted]:
+            with self.database.write() as session:
+                lost = lease.renew_all(session, [run.held for run in runs], self.settings.lease_seconds)
+                left = [run for run in runs if run.held.run_id not in lost]
+                for run in left:
+                    run.write_start_in(session)
+                waiting = [run.record.recorder for run in left if run.record.recorder.waits]
+                written = write_all(session, waiting, self.settings.lease_seconds)
+            return [run for run in left if run.record.recorder not in waiting or run.record.recorder in written]
+
+        try:
+            written = runs[0].record.retried(write)
+        except OperationalError:
+            raise
+        except Exception:  # noqa: BLE001 (what one run has cannot be written: it must not keep that of the others)
+            for run in runs:
+                run.guarded(run.flush)
+            return
+        for run in runs:
+            run.was_written(is_held=run in written)
 
     def _drop(self, run_id: str) -> None:
         if len(self._runs) == MOST_RUNS:
@@ -237,106 +215,8 @@ class Submitter:
                 self._look.clear()
 
     def sweep(self) -> None:
-        """List the jobs of every place once; end those whose run has ended, and those that are on no record; note where each waits."""
-        with self.database.read() as session:
-            rows = submissions.open_ones(session)
-            prefix = submissions.deployment(session)
-        for place, scheduler in (self._known() | {own.place: own for own in map(_scheduler_of, self._rows_of(rows))}).items():
-            try:
-                self._sweep(scheduler, prefix)
-            except UnreachableError as error:
-                self.is_away(place, str(error))
-            else:
-                self.is_back(place)
-        self._remove_folders(rows)
-
-    def _known(self) -> dict[str, Scheduler]:
-        """The schedulers of the launchers, by their places."""
-        assert self.settings.launchers is not None  # noqa: S101 (as this worker has launchers)
-        with suppress(LauncherError):  # its operator may be writing it
-            launchers = read_launchers(self.settings.launchers).values()
-            schedulers = [scheduler_of(each.scheduler, each.submits_with) for each in launchers if each.scheduler]
-            return {own.place: own for own in schedulers}
-        return {}
-
-    def _rows_of(self, rows: Sequence[tuple[Submission, bool]]) -> list[Submission]:
-        """The submissions of runs that are followed here, or were by launchers that this worker still has."""
-        return [row for row, _ in rows if row.run_id in self._runs or row.launcher in self.worker.device["launchers"]]
-
-    def _sweep(self, scheduler: Scheduler, prefix: str) -> None:
-        asked_at = time.monotonic()
-        jobs = [job for job in scheduler.jobs() if job.key.startswith(f"{prefix}-")]
-        self.listings[scheduler.place] = Listing(asked_at=asked_at, jobs={job.id: job for job in jobs})
-        with self.database.read() as session:  # after the jobs were listed: each had its row before the scheduler was asked for it
-            on_record = {submission.key: (submission, is_over) for submission, is_over in submissions.open_ones(session)}
-        here = {key: each for key, each in on_record.items() if _scheduler_of(each[0]).place == scheduler.place}
-        for submission, is_over in here.values():
-            if is_over:
-                for job in jobs:
-                    if job.key == submission.key:
-                        scheduler.cancel(job.id)
-                with self.database.write() as session:
-                    submissions.end(session, submission.run_id, submission.number, ended_at=_last_change(submission))
-        stays = [job for job in jobs if scheduler.keeps_ended or job.state not in OVER]
-        unrecorded = {job.id for job in stays if not _is_on_record(job, on_record)}
-        for job_id in unrecorded & self._unrecorded.get(scheduler.place, set()):
-            _log.info("job %s of %s is on no open record and was cancelled", job_id, scheduler.place)
-            scheduler.cancel(job_id)
-        self._unrecorded[scheduler.place] = unrecorded
-        for job in jobs:  # its controller died, and came back with an older state
-            if scheduler.forgets and job.state == "held" and job.key in here and here[job.key][0].state == "released":
-                scheduler.release(job.id)
-        by_key = {job.key: job for job in jobs if job.state not in OVER}
-        reasons = [(row, _reason(by_key.get(row.key), row)) for row, is_over in here.values() if not is_over and row.scheduler_id]
-        changed = [(row, reason) for row, reason in reasons if reason != row.reason]
-        if changed:
-            with self.database.write() as session:
-                for row, reason in changed:
-                    submissions.change(session, row.run_id, row.number, reason=reason)
-
-    def is_away(self, place: str, why: str) -> None:
-        """Say once that a scheduler does not answer."""
-        if place not in self._away:
-            _log.warning("%s: %s does not answer (%s); it is asked again, and no run fails meanwhile", UnreachableError.code, place, why)
-        self._away[place] = why
-
-    def is_back(self, place: str) -> None:
-        """Say once that it answers again."""
-        if self._away.pop(place, None) is not None:
-            _log.warning("%s answers again", place)
-
-    def _remove_folders(self, rows: Sequence[tuple[Submission, bool]]) -> None:
-        """Remove the folders of submissions that are over."""
-        for folder in sorted(folder_of(self.settings, "r", 0).parent.glob("r*-*-*")):
-            run_id, _, number = folder.name.rpartition("-")
-            if run_id in self._runs or str(folder) in {submission.folder for submission, _ in rows} or not number.isdecimal():
-                continue
-            with self.database.read() as session:
-                run, row = session.get(Run, run_id), session.get(Submission, (run_id, int(number)))
-                is_over = run is None or run.state != "running" if row is None else row.state == "ended"
-            if is_over:
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def _scheduler_of(row: Submission) -> Scheduler:
-    return scheduler_of(row.scheduler, _plan_of(row).scheduler)
-
-
-def folder_of(settings: Settings, run_id: str, number: int) -> Path:
-    """The folder of a submission of a run."""
-    return (settings.state_dir / "submitted").resolve() / f"{run_id}-{number}"
-
-
-def _is_on_record(job: Job, on_record: Mapping[str, tuple[Submission, bool]]) -> bool:
-    submission = on_record[job.key][0] if job.key in on_record else None
-    return submission is not None and submission.scheduler_id in (None, job.id)
-
-
-def _reason(job: Job | None, submission: Submission) -> str | None:
-    """Why a job does not train, in the scheduler's words; None while it does."""
-    if job is None or job.state not in ("held", "waiting"):
-        return None if job is not None or submission.start is not None else submission.reason
-    return job.said
+        """Ask all schedulers, and sweep what is left there."""
+        self.schedulers.sweep(self._runs)
 
 
 def _allow_many_files() -> None:
@@ -347,29 +227,10 @@ def _allow_many_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _last_change(submission: Submission) -> float | None:
-    """When the newest start of a job wrote something for the last time, which is when it ended at the latest; None where nobody knows."""
-    if submission.start is None:
-        return None
-    folder, path = Path(submission.folder), _plan_of(submission).reports.path
-    names = (f"started.{submission.start}", f"stdout.{submission.start}", f"output.{submission.start}/{path}", f"ended.{submission.start}")
-    times = []
-    for name in names:
-        with suppress(OSError):
-            times.append(os.lstat(folder / name).st_mtime)
-    return max(times, default=None)
-
-
 def _seconds_until(submission: Submission) -> float:
     """Seconds of training on all starts of a job up to the newest on record."""
-    last, began = _last_change(submission), submission.started_at
+    last, began = last_change(submission), submission.started_at
     return submission.earlier_seconds + (0.0 if last is None or began is None else max(0.0, last - began))
-
-
-def _found_or_submitted(scheduler: Scheduler, row: Submission) -> str:
-    """The id of the job of a submission; one is submitted only where the scheduler has none of that key. The sweep ends others."""
-    found = [job.id for job in scheduler.jobs(row.key)]
-    return min(found, key=lambda each: (len(each), each)) if found else scheduler.submit(row.key, Path(row.folder))
 
 
 def _exists(folder: int, name: str) -> bool:
@@ -378,14 +239,6 @@ def _exists(folder: int, name: str) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file so that nobody reads a part of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{threading.get_ident()}")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
 
 
 # The output of a start, what it prints, and its errors where the losses are printed.
@@ -404,7 +257,7 @@ class _Reported:
     def opened(cls, folder: int, row: Submission, places: Sequence[str], planned: int, began: float) -> "_Reported | None":
         """What the newest start of a job writes below an open folder; None if it is not there yet. `began`: of time.monotonic()."""
         output, stdout, stderr = (place.format(row.start) for place in places)
-        plan = _plan_of(row)
+        plan = plan_of(row)
         if not _exists(folder, stdout):
             return None
         opened = open_below(folder, output)
@@ -417,8 +270,8 @@ class _Reported:
         watch = Watch(plan.limits, follower, planned, Path(row.folder) / output, tail, began=began, sizes=_SIZES)
         return cls(watch, folder, opened, (stdout, stderr) if prints else (stdout,))
 
-    def copy(self, log: Path) -> None:
-        """Copy what is newly printed to the log of the attempt, as far as a reader would look."""
+    def copy(self, log: Path, *, all_of_it: bool = False) -> None:
+        """Copy what is newly printed to the log of the attempt, a piece of it or all, as far as a reader would look."""
         if not log.exists():
             log.parent.mkdir(parents=True, exist_ok=True)
             log.touch()
@@ -428,7 +281,8 @@ class _Reported:
                 if source is None:
                     continue
                 try:
-                    piece = os.pread(source, min(_PIECE, _MOST_LOG_BYTES - copied), copied)
+                    most = _MOST_LOG_BYTES - copied
+                    piece = os.pread(source, most if all_of_it else min(_PIECE, most), copied)
                 finally:
                     os.close(source)
                 if piece:
@@ -463,6 +317,8 @@ class _Submitted:
         self.is_followed = self.over = False
         self.waits_until: float | None = None
         """When (of time.monotonic) a scheduler that was away is asked again."""
+        self.next_look = 0.0
+        self._was_slow = False
         self.record = AttemptRecord(submitter.settings, submitter.database, held, submitter.stopping)
         self._row: Submission | None = None
         self._has_recorded = False
@@ -471,6 +327,9 @@ class _Submitted:
         self._proof: _Reported | None = None
         self._folder: int | None = None
         self._next_flush = 0.0
+        self._looks_at_rest = 0
+        self._unwritten: dict[str, Any] = {}  # columns of the newest start
+        self._not_started_at = 0.0  # unix seconds of the last look that found no further start
         self._place = ""
         self._followed_since = 0.0
         self._gone_since: float | None = None
@@ -483,80 +342,13 @@ class _Submitted:
             self.guarded(self._prepare)
 
     def _prepare(self) -> None:
-        with self._all.database.read() as session:
-            self._row = submissions.open_of(session, self.held.run_id)
-        if self._row is None and not self._intend():
+        self._row = submitting.intended(self._all.settings, self._all.database, self.held, self.record)
+        if self._row is None:
             self.over = True
             return
-        row = self._row
-        assert row is not None  # noqa: S101 (as intended)
-        scheduler = _scheduler_of(row)
-        if row.state == "intended":
-            job_id = _found_or_submitted(scheduler, row)
-            try:
-                self._change(scheduler_id=job_id, state="held", reason=None)
-            except LeaseLostError:
-                with best_effort():
-                    scheduler.cancel(job_id)
-                raise
-        if row.state == "held":
-            assert row.scheduler_id is not None  # noqa: S101 (of a held job)
-            scheduler.release(row.scheduler_id)
-            self._change(state="released")
-        self._all.is_back(scheduler.place)
+        submitting.submit(self._row, self.record)
+        self._all.schedulers.is_back(scheduler_of(self._row).place)
         self._attach()
-
-    def _intend(self) -> bool:
-        """Write the files of the run and the row of its submission; False if the run has ended without one."""
-        settings, held, spec = self._all.settings, self.held, self.held.spec
-        assert settings.launchers is not None  # noqa: S101 (as this worker has launchers)
-        launcher = launcher_of(spec, settings.launchers)
-        if not launcher.scheduler:  # it changed since the run was claimed: a slot takes it
-            raise EndedError("LAUNCHER_REFUSED", f"launcher {launcher.name} has no scheduler any more", "broke_off")
-        mirror, tree = checkout.find(launcher, spec.revision, settings.repositories)
-        if self.record.record_manifest(manifest(launcher, spec, tree), None):
-            return False
-        with self._all.database.read() as session:
-            number, prefix = submissions.next_number(session, held.run_id), submissions.deployment(session)
-        key, folder = f"{prefix}-{held.run_id}-{number}", folder_of(settings, held.run_id, number)
-        shutil.rmtree(folder, ignore_errors=True)  # of a worker that was killed before it wrote the row
-        (folder / "source").mkdir(parents=True)
-        checkout.write(launcher, mirror, tree, folder / "source")
-        proves = self._is_unproven(launcher)
-        script.write(folder, key, launcher, spec, settings.checkpoints / held.run_id, proves=proves)
-        plan = Plan(reports=launcher.reports, limits=launcher.limits, paths=launcher.paths, scheduler=launcher.submits_with, proves=proves)
-
-        def intend(session: Session) -> Submission:
-            row = Submission(
-                run_id=held.run_id,
-                number=number,
-                attempt_number=held.attempt_number,
-                key=key,
-                scheduler=launcher.scheduler,
-                launcher=launcher.name,
-                launcher_digest=launcher.digest,
-                plan=plan.document(),
-                folder=str(folder),
-                state="intended",
-                created_at=sessions.now(session),
-            )
-            session.add(row)
-            session.flush()
-            session.expunge(row)
-            return row
-
-        self._row = self.record.fenced(intend)
-        return True
-
-    def _is_unproven(self, launcher: Launcher) -> bool:
-        """Whether the launcher has yet to be started without the commit's files. Raises LauncherError if it was, and trained."""
-        proof = self._proof_of(launcher.digest)
-        if proof.exists() and (step := proof.read_text(encoding="utf-8")):
-            raise LauncherError(trains_without_its_commit(launcher.name, ", ".join(launcher.paths), step))
-        return not proof.exists()
-
-    def _proof_of(self, digest: str) -> Path:
-        return (self._all.settings.state_dir / "launchers").resolve() / digest
 
     def _attach(self) -> None:
         """Follow the job from now on, from the first step that is not recorded yet."""
@@ -566,7 +358,7 @@ class _Submitted:
             recorded = select(func.count()).where(Attempt.run_id == row.run_id, since, Attempt.first_step.is_not(None))
             self._skip_below = self.held.steps_done if row.start is not None and session.scalar(recorded) else 0
         self._folder = os.open(row.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        self._place = _scheduler_of(row).place
+        self._place = scheduler_of(row).place
         self._followed_since = time.monotonic()
         self.is_followed = True
 
@@ -575,7 +367,12 @@ class _Submitted:
     def look(self) -> None:
         """Record what is new, and how the run ended if it has."""
         with logs.bound(worker=self._all.worker.id, job=self.held.job_id, run=self.held.run_id, attempt=self.held.attempt_number):
+            # A busy machine, or a lock of the database, is not this run's doing; but that clock is slow to read.
+            began, processor = time.monotonic(), time.thread_time() if self._was_slow else None
             self.guarded(self._look)
+            took = 0.0 if processor is None else time.thread_time() - processor
+            self._was_slow = time.monotonic() - began > _SLOW_SECONDS
+            self.next_look = 0.0 if took < _SLOW_SECONDS else time.monotonic() + took / _SHARE_OF_TIME
 
     def _look(self) -> None:
         assert self._folder is not None  # noqa: S101 (as followed)
@@ -587,13 +384,18 @@ class _Submitted:
             self._open()
         trainer = self._trainer
         if trainer is not None:
-            self._add(trainer.watch.rows(ended=ended is not None))
+            self._add(trainer.watch.rows(ended=False))
             trainer.copy(self._log_path())
         if ended is not None:
             if trainer is None:
                 raise EndedError("NO_LOSS", "the trainer ended, and its output folder is gone")
+            self._looks_at_rest += 1
+            if trainer.watch.is_behind and self._looks_at_rest < _MOST_LOOKS:
+                return
+            self._add(trainer.watch.rows(ended=True))
+            trainer.copy(self._log_path(), all_of_it=True)
             trainer.watch.check_end(int(ended.word))
-            self._end(partial(lease.finish, held=self.held), int(ended.word), ended.at)
+            self._end(partial(lease.finish, held=self.held), int(ended.word), self._ended_at(ended.at))
             return
         job = self._job()
         if trainer is not None and not (job is not None and job.state in ("held", "waiting")):
@@ -601,33 +403,62 @@ class _Submitted:
             self._check_time()
         self._check_job()
 
+    def _ended_at(self, told: float) -> float | None:
+        """When the newest start ended, by this record's clock: it took as long as its node says; None where that is unknown."""
+        row = self._submission
+        started = None if self._folder is None or row.start is None else script.started(self._folder, row.start)
+        if started is None or row.started_at is None:
+            return None
+        return min(row.started_at + max(0.0, told - started.at), max(time.time(), row.started_at))
+
     def is_due(self) -> bool:
         """Whether it has steps that are to be written now."""
-        return self.is_followed and not self.over and self.record.recorder.waits and time.monotonic() > self._next_flush
+        is_new = self.record.recorder.waits or bool(self._unwritten)
+        return self.is_followed and not self.over and is_new and time.monotonic() > self._next_flush
 
-    def is_written_in(self, session: Session) -> bool:
-        """Write what was collected in a transaction; False, without a write, if the run is no longer held."""
-        try:
-            self.record.recorder.flush_in(session)
-        except LeaseLostError as lost:
-            _log.info("%s: its job is left to whoever holds it, or to the sweep", lost)
+    def write_start_in(self, session: Session) -> None:
+        """Write a start that is not on record yet, in the transaction of its first steps or before."""
+        if self._unwritten:
+            submissions.change(session, self._submission.run_id, self._submission.number, **self._unwritten)
+
+    def flush(self) -> None:
+        """Write what is new, of this run alone."""
+        self._write_start()
+        self.record.flush()
+
+    def _write_start(self) -> None:
+        if self._unwritten:
+            self.record.fenced(self.write_start_in)
+            self._unwritten = {}
+
+    def was_written(self, *, is_held: bool) -> None:
+        """What it had is on record, unless it is no longer held."""
+        if not is_held:
+            _log.info("run %s is no longer held: its job is left to whoever holds it, or to the sweep", self.held.run_id)
             self.over = True
-            return False
+            return
+        self.record.recorder.flushed()
+        self._unwritten = {}
         self._next_flush = time.monotonic() + self._all.settings.flush_seconds
-        return True
 
     def _note_starts(self) -> None:
         """Note that the job was started, or started again."""
         assert self._folder is not None  # noqa: S101 (as followed)
         row, number = self._submission, -1 if self._submission.start is None else self._submission.start
-        told = None
-        while newer := script.started(self._folder, number + 1):
+        told, looked_at = None, time.time()
+        while number < _MOST_STARTS and (newer := script.started(self._folder, number + 1)):
             number, told = number + 1, newer
         if told is None:
+            self._not_started_at = looked_at
             return
-        columns: dict[str, Any] = {"start": number, "started_at": told.at, "reason": None, "earlier_seconds": _seconds_until(row)}
+        # A node's clock may be wrong: it was not started before the last look, nor after this one.
+        earliest = max(row.created_at, self._not_started_at, row.started_at or 0.0)
+        started_at = min(max(told.at, earliest), max(looked_at, earliest))
+        columns: dict[str, Any] = {"start": number, "started_at": started_at, "reason": None, "earlier_seconds": _seconds_until(row)}
         if not self._has_recorded:  # nothing of this attempt came from an earlier start
-            self._change(**columns, attempt_number=self.held.attempt_number)
+            columns["attempt_number"] = self.held.attempt_number
+            submitting.update(row, **columns)
+            self._unwritten |= columns
         else:
             self._begin_anew(columns)
         self._skip_below = 0
@@ -638,7 +469,8 @@ class _Submitted:
         row, settings = self._submission, self._all.settings
         if self._trainer is not None:
             self._add(self._trainer.watch.rows(ended=True))
-            self._trainer.copy(self._log_path())
+            self._trainer.copy(self._log_path(), all_of_it=True)
+        self._write_start()
         self.record.write_last_steps()
         why = f"its job {row.scheduler_id} was taken from its node, and started again"
 
@@ -648,7 +480,7 @@ class _Submitted:
             return held
 
         self.held = self.record.written(begin)
-        self._update(**columns, attempt_number=self.held.attempt_number)
+        submitting.update(row, **columns, attempt_number=self.held.attempt_number)
         self.record = AttemptRecord(settings, self._all.database, self.held, self._all.stopping)
         self._has_recorded = False
 
@@ -662,10 +494,10 @@ class _Submitted:
     def _prove(self, *, is_over: bool) -> None:
         """Look whether the launcher trains without the commit's files; the job starts with that where it was not known."""
         row, folder = self._submission, self._folder
-        if folder is None or self._trainer is not None or not (plan := _plan_of(row)).proves:
+        if folder is None or self._trainer is not None or not (plan := plan_of(row)).proves:
             return
-        proof = self._proof_of(row.launcher_digest)
-        if not proof.exists():
+        settings, digest = self._all.settings, row.launcher_digest
+        if submitting.is_unproven(settings, digest, row.launcher, plan.paths):
             if self._proof is None:
                 self._proof = _Reported.opened(folder, row, _OF_PROOF, self.held.spec.schedule.steps, time.monotonic())
             if self._proof is None:
@@ -675,26 +507,24 @@ class _Submitted:
             if not reports and not has_begun:
                 self._proof.watch.check_limits()
                 return
-            _write_whole(proof, str(self._proof.watch.last_step) if reports else "")
+            submitting.write_proof(settings, digest, self._proof.watch.last_step if reports else None)
         if self._proof is not None:
             self._proof.close()
             self._proof = None
-        if step := proof.read_text(encoding="utf-8"):
-            raise LauncherError(trains_without_its_commit(row.launcher, ", ".join(plan.paths), step))
+        submitting.is_unproven(settings, digest, row.launcher, plan.paths)
 
-    def _add(self, report: Report | None) -> None:
-        """Keep the new rows of a report that are not recorded yet."""
-        if report is None:
-            return
-        new = report.steps >= self._skip_below
-        if new.any():
-            columns = {name: values[new].tolist() for name, values in report.columns.items()}
-            self.record.recorder.add_report({"kind": "report", "steps": report.steps[new].tolist(), "columns": columns})
-            self._has_recorded = True
-        held_out = np.asarray(report.validation["step"])
-        for step, loss in zip(held_out.tolist(), report.validation["loss"].tolist(), strict=True):
-            if step >= self._skip_below:
-                self.record.retried(partial(self.record.recorder.write_row, "validation", int(step), {"loss": loss}))
+    def _add(self, reports: Iterable[Report]) -> None:
+        """Keep the new rows of reports that are not recorded yet."""
+        for report in reports:
+            new = report.steps >= self._skip_below
+            if new.any():
+                columns = {name: values[new].tolist() for name, values in report.columns.items()}
+                self.record.recorder.add_report({"kind": "report", "steps": report.steps[new].tolist(), "columns": columns})
+                self._has_recorded = True
+            held_out = np.asarray(report.validation["step"])
+            for step, loss in zip(held_out.tolist(), report.validation["loss"].tolist(), strict=True):
+                if step >= self._skip_below:
+                    self.record.retried(partial(self.record.recorder.write_row, "validation", int(step), {"loss": loss}))
 
     def _check_time(self) -> None:
         """Raises EndedError for a run that trained for longer than its job, or the operator, allows; waiting is no training."""
@@ -715,18 +545,20 @@ class _Submitted:
             self._gone_since = None
             return
         self._gone_since = self._gone_since or listing.asked_at
-        if listing.asked_at - self._gone_since < LOST_SECONDS:
+        reported_at = 0.0 if self._trainer is None else self._trainer.watch.wrote_at  # one that reports is there, whatever is said
+        if listing.asked_at - max(self._gone_since, reported_at) < LOST_SECONDS:
             return
         said = job.said if job is not None else f"{row.scheduler.capitalize()} no longer knows it"
         why = f"its job {row.scheduler_id} is over ({said}) and has not told its end"
         if job is not None and job.state == "preempted":
             self._give_back(f"{_PREEMPTED}: {why}", "released")
         else:
-            self._give_back(f"{_LOST}: {why}; see {row.folder}/scheduler.log", "crashed")
+            assert self._folder is not None  # noqa: S101 (as followed)
+            self._give_back(f"{_LOST}: {why}; the end of its log: {_tail(self._folder, LOG)}", "crashed")
 
-    def _listing(self) -> Listing | None:
+    def _listing(self) -> submitting.Listing | None:
         """What the scheduler said last, since the run is followed."""
-        listing = self._all.listings.get(self._place)
+        listing = self._all.schedulers.listings.get(self._place)
         return None if listing is None or listing.asked_at < self._followed_since else listing
 
     def _job(self) -> Job | None:
@@ -741,7 +573,7 @@ class _Submitted:
         try:
             work()
         except UnreachableError as error:
-            self._wait(str(error))
+            self._wait(error)
         except LeaseLostError as lost:
             _log.info("%s: its job is left to whoever holds it, or to the sweep", lost)
             self.over = True
@@ -749,15 +581,21 @@ class _Submitted:
             _log.exception("run %s cannot go on without the database; its job trains on", self.held.run_id)
             self.over = True
         except Exception as error:  # noqa: BLE001 (whatever is wrong with one run must not stop the others)
-            with suppress(LeaseLostError, OperationalError):
+            try:
                 self._end_by(error)
+            except (LeaseLostError, OperationalError):
+                pass  # whoever holds the run, or claims it next, finds the same
+            except Exception:  # noqa: BLE001 (its last steps, or its end, cannot be written)
+                _log.exception("run %s cannot be ended", self.held.run_id)
+                with suppress(Exception):
+                    self.record.give_back(f"its submitter failed: {error!r}", "crashed")
             self.over = True
 
     def _end_by(self, error: Exception) -> None:
         """End the attempt for the reason of an error."""
         if self._row is not None and self._row.state != "ended":
             with best_effort():
-                scheduler = _scheduler_of(self._row)
+                scheduler = scheduler_of(self._row)
                 for job in scheduler.jobs(self._row.key):
                     scheduler.cancel(job.id)
         code, told = getattr(error, "code", ""), f"{getattr(error, 'code', '')}: {error}"
@@ -783,12 +621,13 @@ class _Submitted:
     def _end(self, change: Callable[[Session], object], status: int | None = None, ended_at: float | None = None) -> None:
         """End the attempt, and the submission in the same transaction."""
         row = self._row
+        self._write_start()
         self.record.write_last_steps()
 
         def both(session: Session) -> None:
             change(session)
             if row is not None:
-                when = _last_change(row) if ended_at is None else ended_at
+                when = last_change(row) if ended_at is None else ended_at
                 submissions.end(session, row.run_id, row.number, ended_at=when, exit_status=status)
 
         self.record.written(both)
@@ -796,20 +635,28 @@ class _Submitted:
             shutil.rmtree(row.folder, ignore_errors=True)
         self.over = True
 
-    def _wait(self, why: str) -> None:
-        """Try again later: the scheduler does not answer."""
-        row = self._row
+    def _wait(self, error: UnreachableError) -> None:
+        """Try again later: the scheduler does not answer, or takes no more jobs for now."""
+        row, reason = self._row, str(error)
         if row is not None:
-            self._all.is_away(_scheduler_of(row).place, why)
-            with suppress(LeaseLostError, OperationalError):
-                self._change(reason=f"{UnreachableError.code}: {why}")
+            self._place = scheduler_of(row).place
+            if not error.is_full:
+                self._all.schedulers.is_away(self._place, reason)
+                reason = f"{error.code}: {reason}"
+            if reason != row.reason:
+                with suppress(LeaseLostError, OperationalError):
+                    self._change(reason=reason)
         self.waits_until = time.monotonic() + self._all.settings.reconcile_seconds
+
+    def may_ask_again(self) -> bool:
+        """Whether it waits for a scheduler, and may ask it again; one that is away is asked by the sweep, once for all."""
+        is_time = self.waits_until is not None and time.monotonic() > self.waits_until
+        return is_time and self._all.schedulers.answers(self._place)
 
     def leave(self) -> None:
         """Queue the run again, with its job as it is: the next worker that claims it goes on."""
         with suppress(LeaseLostError, OperationalError):
-            if self.record.recorder.waits:
-                self.record.flush()
+            self.flush()
             self.record.give_back("the worker was stopped; its job goes on", "released")
         self.close()
 
@@ -834,13 +681,7 @@ class _Submitted:
 
     def _change(self, **columns: Any) -> None:
         """Change the row behind the fence of the run."""
-        row = self._submission
-        self.record.fenced(lambda session: submissions.change(session, row.run_id, row.number, **columns))
-        self._update(**columns)
-
-    def _update(self, **columns: Any) -> None:
-        for name, value in columns.items():
-            setattr(self._submission, name, value)
+        submitting.change(self._submission, self.record, **columns)
 
     def _log_path(self) -> Path:
         return self._all.settings.state_dir / "logs" / "runs" / f"{self.held.run_id}-{self.held.attempt_number}.log"

@@ -373,15 +373,18 @@ def _list_runs(document: Document) -> None:
 
 
 def _queue_words(document: Document) -> list[str]:
-    """One line per run that waits for a scheduler, with the scheduler's reason; of many the first."""
-    waiting = [
-        f"{arm['name']} replicate {run['replicate']} is {run['waiting']}"
-        for arm in document["arms"]
-        for run in (*arm["runs"], *arm["short_reruns"])
-        if run.get("waiting")
+    """One line per run that waits for a scheduler, with the scheduler's reason, those with the same words together; of many the first."""
+    waiting: dict[str, list[str]] = {}
+    for arm in document["arms"]:
+        for run in (*arm["runs"], *arm["short_reruns"]):
+            if run.get("waiting"):
+                waiting.setdefault(run["waiting"], []).append(f"{arm['name']} replicate {run['replicate']}")
+    lines = [
+        f"{names[0]} is {words}" if len(names) == 1 else f"{names[0]} and {count(len(names) - 1, 'other run')} are {words}"
+        for words, names in waiting.items()
     ]
-    more = len(waiting) - _MOST_WAITING
-    return waiting[:_MOST_WAITING] + ([f"and {count(more, 'further run')} in the queue"] if more > 0 else [])
+    more = sum(map(len, [*waiting.values()][_MOST_WAITING:]))
+    return lines[:_MOST_WAITING] + ([f"and {count(more, 'further run')} in the queue"] if more else [])
 
 
 def reused_words(document: Document) -> list[str]:

@@ -6,6 +6,8 @@ import json
 import math
 import re
 import struct
+import zlib
+from array import array
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,7 @@ from parity.wording import count
 LOG_HISTORY = "log_history"
 
 _WORDS = {"nan": float("nan"), "inf": float("inf"), "infinity": float("inf"), "-inf": float("-inf"), "-infinity": float("-inf")}
+_PACKED = 1 << 18  # characters of lines that are compressed together
 Record = tuple[int, dict[str, Any]]
 """An object with the number of its line or record."""
 
@@ -61,19 +64,62 @@ def read_json(text: str, source: str, wanted: Mapping[str, str], run: str | None
 class JsonLines(Growing):
     """An object a line. Which fields are the step and the loss is decided by all names so far: a new one may revise all rows, and a second
     run is refused where none is named.
+
+    Lines become numbers once; their text is kept, compressed, for a new name that makes others of them. A long table, or one with a field
+    of runs, is read again each time that its columns are asked for.
     """
 
     def __init__(self, source: str, wanted: Mapping[str, str], run: str | None = None) -> None:
         super().__init__(source)
         self._wanted, self._run = wanted, run
-        self._records: list[Record] = []
+        self._names: set[str] = set()
+        self._sorted: list[str] = []
+        self._fields: Mapping[str, str] | None = None  # of these names, where they are those of a plain table of one run
+        self._packed: list[bytes] = []
+        self._tail: list[str] = []
+        self._tail_length = 0
+        self._new: list[Record] = []
+        self._rows: _RecordRows | None = None
+        self._records: list[Record] | None = None  # all of them, for what is no plain table of one run
 
     def _take(self, text: str) -> None:
-        self._records += _records(text, self._source, self._lines + 1)
+        records = _records(text, self._source, self._lines + 1)
+        self._names.update(*(record for _, record in records))
+        self._new += records
+        if self._records is not None:
+            self._records += records
+        self._tail.append(text)
+        self._tail_length += len(text)
+        if self._tail_length > _PACKED:
+            self._packed.append(zlib.compress("".join(self._tail).encode("utf-8", "surrogatepass"), 1))
+            self._tail, self._tail_length = [], 0
 
     def columns(self) -> Columns:
         """The run so far; raises ReadError where no step or no loss is in it, or the run is not."""
-        return _columns_of_run(self._records, self._wanted, self._source, "line", self._run)
+        if len(self._names) != len(self._sorted):
+            self._sorted, self._fields = sorted(self._names), None
+        names = self._sorted
+        if self._fields is None and (self._run is not None or long_layout(names, self._wanted, self._source) or run_column(names)):
+            if self._records is None:
+                self._records = self._all_records()
+            self._new, self._rows = [], None
+            return _columns_of_run(self._records, self._wanted, self._source, "line", self._run)
+        if self._fields is None:
+            self._fields = find_columns(names, self._wanted, self._source)
+        if self._rows is None or self._rows.fields != self._fields:
+            self._rows, self._new = _RecordRows(self._fields, self._source, "line"), self._all_records()
+        taken = 0
+        try:
+            for record in self._new:
+                self._rows.take(record)
+                taken += 1
+        finally:
+            del self._new[:taken]
+        return self._rows.columns(names)
+
+    def _all_records(self) -> list[Record]:
+        texts = [zlib.decompress(each).decode("utf-8", "surrogatepass") for each in self._packed]
+        return _records("".join((*texts, *self._tail)), self._source, 1)
 
 
 def _columns_of_run(records: Sequence[Record], wanted: Mapping[str, str], source: str, place: str, run: str | None) -> Columns:
@@ -96,27 +142,50 @@ def columns_of_records(records: Sequence[Record], names: Sequence[str], wanted: 
 
     Records without a training loss are left out and counted; a validation loss in them is kept.
     """
-    columns = find_columns(names, wanted, source)
-    loss_name = columns[LOSS]
+    rows = _RecordRows(find_columns(names, wanted, source), source, place)
+    for record in records:
+        rows.take(record)
+    return rows.columns(names)
 
-    def value(row: Record, quantity: str) -> float:
+
+class _RecordRows:
+    """The numbers of records whose `fields` are known by quantity: of those with a training loss, and of evaluations."""
+
+    def __init__(self, fields: Mapping[str, str], source: str, place: str) -> None:
+        self.fields = fields
+        self._source, self._place = source, place
+        self._values = {quantity: array("d") for quantity in fields}
+        self._evaluated: list[tuple[float, float]] = []
+        self._others = 0
+
+    def take(self, row: Record) -> None:
+        """Take the next record; nothing of one with a value that is no number, which raises ReadError."""
         number, record = row
-        return _value(record, columns[quantity], quantity, f"{source}, {place} {number}")
+        fields, where = self.fields, f"{self._source}, {self._place} {number}"
+        trained: dict[str, float] = {}
+        if record.get(fields[LOSS], "") not in (None, ""):
+            trained = {quantity: _value(record, name, quantity, where) for quantity, name in fields.items()}
+        if VALIDATION in fields and record.get(fields[VALIDATION]) is not None and fields[STEP] in record:
+            step, loss = (_value(record, fields[quantity], quantity, where) for quantity in (STEP, VALIDATION))
+            self._evaluated.append((step, loss))
+        for quantity, value in trained.items():
+            self._values[quantity].append(value)
+        self._others += not trained
 
-    training = [row for row in records if row[1].get(loss_name, "") not in (None, "")]
-    if not training:
-        raise ReadError(f"{source}: no record has a value of {loss_name!r}; expected one record per training step")
-    values = {quantity: np.array([value(row, quantity) for row in training]) for quantity in columns}
-    if VALIDATION in columns:
-        evaluated = [row for row in records if row[1].get(columns[VALIDATION]) is not None and columns[STEP] in row[1]]
-        values[VALIDATION] = at_rows(values[STEP], [(value(row, STEP), value(row, VALIDATION)) for row in evaluated])
-    notes = []
-    if others := len(records) - len(training):
-        notes.append(f"{others} records without a training loss left out")
-    steps = values[STEP]
-    if len(steps) and np.isfinite(steps).all() and steps.min() > 1 and loss_name.startswith("learning/"):
-        notes.append(f"begins at step {steps.min():.0f}: MaxText truncates its metrics_file at every evaluation pass")
-    return Columns(values=values, names=columns, found=names, notes=tuple(notes))
+    def columns(self, names: Sequence[str]) -> Columns:
+        """The rows so far, of records that have these names; raises ReadError where none has a training loss."""
+        values, loss_name = {quantity: np.array(own) for quantity, own in self._values.items()}, self.fields[LOSS]
+        if not len(values[LOSS]):
+            raise ReadError(f"{self._source}: no record has a value of {loss_name!r}; expected one record per training step")
+        if VALIDATION in self.fields:
+            values[VALIDATION] = at_rows(values[STEP], self._evaluated)
+        notes = []
+        if self._others:
+            notes.append(f"{self._others} records without a training loss left out")
+        steps = values[STEP]
+        if len(steps) and np.isfinite(steps).all() and steps.min() > 1 and loss_name.startswith("learning/"):
+            notes.append(f"begins at step {steps.min():.0f}: MaxText truncates its metrics_file at every evaluation pass")
+        return Columns(values=values, names=self.fields, found=names, notes=tuple(notes))
 
 
 def json_records(text: str, source: str) -> tuple[list[Record], str]:

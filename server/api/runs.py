@@ -119,6 +119,11 @@ class RunDocument:
     started_at: str | None
     finished_at: str | None
 
+    @property
+    def shown_state(self) -> str:
+        """`queued` for a run whose job waits at a scheduler, though a worker holds it."""
+        return "queued" if self.state == "running" and self.waiting else self.state
+
 
 def attempt_documents(session: Session, job: Job) -> Mapping[str, list[AttemptDocument]]:
     """The attempts of each run of a job, oldest first."""
@@ -150,7 +155,7 @@ def run_document(
         attempt=run.attempt_number,
         attempts=attempts,
         submissions=[_submission_document(each) for each in submitted],
-        waiting=submissions.why_not_training(submitted[-1]) if submitted else None,
+        waiting=submissions.why_not_training(submitted[-1]) if submitted and run.state not in RUN_ENDED else None,
         loss=None if run.last_loss is None else number(float(run.last_loss)),
         eta_seconds=eta_seconds,
         worker=attempts[-1].worker if attempts and run.worker_id else None,

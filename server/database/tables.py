@@ -349,7 +349,7 @@ class Submission(Base):
     scheduler_id: Mapped[str | None]
     launcher: Mapped[str]
     launcher_digest: Mapped[str]
-    # What the launcher said then (`workers.submitted`): a job that is submitted goes on under it, whatever the file says later.
+    # What the launcher said then (`workers.submitting`): a job that is submitted goes on under it, whatever the file says later.
     plan: Mapped[dict[str, Any]]
     # Where the job's script is and its trainer writes, on storage that the worker and the nodes share.
     folder: Mapped[LongText]

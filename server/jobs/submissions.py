@@ -1,7 +1,7 @@
 """The jobs of schedulers (Slurm, Kubernetes) that train runs: their record, where each waits and why, and what they took.
 
-A worker writes each step of a submission down before, or right after, it asks the scheduler for it (`workers.submitted`), always behind the
-fence of the run. So whoever claims the run later finds the job again, by its key, and nothing is submitted twice.
+A worker writes each step of a submission down before, or right after, it asks the scheduler for it (`workers.submitting`), always behind
+the fence of the run. So whoever claims the run later finds the job again, by its key, and nothing is submitted twice.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from server.database import sessions
 from server.database.states import RUN_ENDED
 from server.database.tables import DEPLOYMENT, Duty, Run, Submission
+from server.logs import without_secrets
 
 KEY_PREFIX = "parity"
 
@@ -38,6 +39,8 @@ def next_number(session: Session, run_id: str) -> int:
 
 def change(session: Session, run_id: str, number: int, **columns: object) -> None:
     """Set columns of a submission. Call it behind the fence of the run, or for a run that has ended."""
+    if isinstance(reason := columns.get("reason"), str):
+        columns["reason"] = without_secrets(reason)  # as a scheduler says it
     session.execute(
         update(Submission)
         .where(Submission.run_id == run_id, Submission.number == number)

@@ -1,7 +1,7 @@
 """Kills a submitting worker after each write of a submission, again and again; the record and the scheduler must not notice.
 
 A worker is a process that follows runs with a stand-in for the scheduler, and kills itself with SIGKILL right after (or right before the
-commit of) one of the writes of `workers.submitted`, at random. The next one is started at once. When all runs have ended, each has trained
+commit of) one of the writes of `workers.submitting`, at random. The next one is started at once. When all runs have ended, each has trained
 once, each of its steps is on record once, no job is left held, and no run is stuck.
 
     python -m tests.faults.submitted --kills 100                          Slurm's programs played, on SQLite
@@ -185,14 +185,16 @@ def _killed(folder: Path, url: str, kills: int, seed: int, cluster: OnSlurm | On
             break
         database.engine.dispose()
         moment = chance.choice([*MOMENTS]) if more else ""
-        if _worker(own, cluster.kind, moment, chance.randint(1, 2), after=chance.random() < 0.7) == -signal.SIGKILL:
+        if _worker(own, cluster, moment, chance.randint(1, 2), after=chance.random() < 0.7) == -signal.SIGKILL:
             killed[moment] += 1
+    database.engine.dispose()
+    _worker(own, cluster, "", 1, after=True)  # the last one may have been killed after the last write: somebody sweeps what it left
     wrong = _wrong(own, cluster, jobs)
     database.close()
     return killed, wrong
 
 
-def _worker(own: Stack, kind: type, moment: str, times: int, *, after: bool) -> int:
+def _worker(own: Stack, cluster: OnSlurm | OnKubernetes, moment: str, times: int, *, after: bool) -> int:
     """Let a worker live in a process of its own until it kills itself at the `times`-th passing of a moment, or has nothing to do.
 
     Returns its exit status, a signal as a negative number.
@@ -203,7 +205,7 @@ def _worker(own: Stack, kind: type, moment: str, times: int, *, after: bool) -> 
     try:
         if moment:
             owner, name = MOMENTS[moment]
-            _arm(kind if owner is Slurm else owner, name, times, after=after)
+            _arm(cluster.kind if owner is Slurm else owner, name, times, after=after)
         database = Database(own.settings.database)
         stopping = threading.Event()
         submitter = Submitter(own.settings, database, own.worker, stopping)
@@ -214,6 +216,8 @@ def _worker(own: Stack, kind: type, moment: str, times: int, *, after: bool) -> 
             runtime.give_back_expired(own.settings, database)
             time.sleep(0.1)
         time.sleep(3 * own.settings.reconcile_seconds)  # for what the sweep ends
+        while not moment and cluster.left() and time.monotonic() < end:
+            time.sleep(own.settings.reconcile_seconds)
         stopping.set()
         thread.join()
     except BaseException:  # noqa: BLE001 (a fork must not return)

@@ -173,8 +173,9 @@ def test_each_step_is_recorded_once_whatever_happens_to_slurm_and_the_worker(own
     until(lambda: _training(own))
     cancelled = _training(own)[0]
     cluster.call("scancel", cancelled.scheduler_id)
+    until(lambda: [row.state for row in _rows(own) if row.key == cancelled.key] == ["ended"])  # before the daemon that ends it is killed
     # The daemon of the node is killed with its steps: the script ends, and says so, while Slurm calls the job running.
-    until(lambda: [row for row in _training(own) if row.run_id != cancelled.run_id or row.number > 1])
+    until(lambda: _training(own))
     cluster.kill("slurmd")
     for process in psutil.process_iter(["name"]):
         if process.info["name"] == "slurmstepd":

@@ -12,7 +12,7 @@ from server.database.tables import Chunk, Run
 from training.rules import StepStats
 from workers import lease
 from workers.lease import LeaseLostError
-from workers.recorder import Recorder
+from workers.recorder import Recorder, write_all
 
 pytestmark = pytest.mark.both_databases
 
@@ -130,3 +130,36 @@ def test_statistics_by_layer_are_recorded_under_its_names(database, held):
     assert layers["0.up/grad/snr_db"].tolist() == [math.inf] * 2
     assert layers["0.down/grad/amax"].tolist() == [4.0] * 2
     assert math.isnan(layers["0.down/grad/snr_db"][0])
+
+
+def test_many_runs_are_written_at_once_and_nothing_of_those_that_are_lost_or_have_other_steps(database, submit, make_worker):
+    submit()
+    worker = make_worker()
+    with database.write() as session:
+        held = [lease.claim(session, worker, 5.0), lease.claim(session, worker, 5.0)]
+    recorders = [Recorder(database, each, 5.0) for each in held]
+    for recorder in recorders:
+        recorder.add(_step(0))
+        recorder.add(_step(1, loss=2.0))
+    with database.write() as session:
+        assert write_all(session, recorders, 1000.0) == recorders
+    for recorder in recorders:
+        recorder.flushed()
+        recorder.add(_step(2))
+    first, second = (each.run_id for each in held)
+    with database.write() as session:
+        lease.give_back(session, session.get_one(Run, second), "silent", attempt="crashed", max_attempts=3)
+    with database.write() as session:
+        assert write_all(session, recorders, 1000.0) == recorders[:1]
+        assert write_all(session, [], 1000.0) == []
+    with database.read() as session:
+        assert [store.read(session, run, "train")[0].tolist() for run in (first, second)] == [[0, 1, 2], [0, 1]]
+        run = session.get_one(Run, first)
+        assert (run.steps_done, run.last_loss) == (3, "1.0")
+        assert run.lease_expires_at > run.recorded_at + 900
+    with database.write() as session:  # restored from a backup: the steps since then would be missing
+        session.get_one(Run, first).steps_done = 1
+    recorders[0].flushed()
+    recorders[0].add(_step(3))
+    with database.write() as session:
+        assert write_all(session, recorders[:1], 1000.0) == []

@@ -235,7 +235,8 @@ class _Trainer:
         while True:
             looked = time.monotonic()
             ended = self._process.poll() is not None
-            _send_rows(send, self._watch.rows(ended=ended))
+            for report in self._watch.rows(ended=ended):
+                _send_rows(send, report)
             if ended:
                 break
             self._printed.copy()
@@ -244,9 +245,7 @@ class _Trainer:
         self._watch.check_end(self._process.returncode)
 
 
-def _send_rows(send: _Sender, report: Report | None) -> None:
-    if report is None:
-        return
+def _send_rows(send: _Sender, report: Report) -> None:
     columns = {name: values.tolist() for name, values in report.columns.items()}
     send("report", steps=report.steps.tolist(), columns=columns)
     for step, loss in zip(report.validation["step"].tolist(), report.validation["loss"].tolist(), strict=True):

@@ -10,7 +10,7 @@ import codecs
 import errno
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -23,7 +23,9 @@ from parity.readers.pattern import PATTERN
 from parity.structure import frozen
 
 _PIECE = 1 << 20  # bytes read at once
+_AT_ONCE = 4 * _PIECE  # of one poll, so that a report that grows fast does not keep others waiting
 _MOST_BYTES = 4 * 2**30  # of all that one attempt reports
+_MOST_POLLS = 2 * _MOST_BYTES // _AT_ONCE
 _LONGEST_LINE = 1 << 20
 _DEPTH = 2  # folders that a report may be in
 _END_BYTES = 256  # before the place that was read up to: other bytes there are another file
@@ -49,7 +51,7 @@ class Report:
 
 
 class Follower:
-    """Reads one report below an open folder. `poll` gives what is new, `finish` what a file without a line's end still had."""
+    """Reads one report below an open folder. `poll` gives what is new, `finish` all that is left once nobody writes any more."""
 
     def __init__(self, folder: int, path: str, pattern: str = "", most_steps: int | None = None) -> None:
         self._folder, self._path, self._most_steps = folder, path, most_steps
@@ -64,26 +66,32 @@ class Follower:
         """The first step that was left out because it lies above `most_steps`."""
         self.bytes_seen = 0
         """Grows whenever the trainer wrote something."""
+        self.is_behind = False
+        """Whether the last poll left something to be read."""
 
     def poll(self) -> Report | None:
-        """The rows that are new since the last call; None if there are none. Raises LogRefusedError."""
+        """The rows that are new since the last call, of a few MiB at the most; None if there are none. Raises LogRefusedError."""
         while True:
             self._open()
             grown = self._read()
             report = self._new_rows() if grown else None
-            if not self._is_replaced():
+            if self.is_behind or not self._is_replaced():
                 return report
             self._close()
             if report is not None or not grown:
+                self.is_behind = True  # in the file that stands there now
                 return report
 
-    def finish(self) -> Report | None:
-        """The rest, once nobody writes any more: a last line counts without its end."""
-        report = self.poll()
-        if report is None:
-            self._feed("\n")
-            report = self._new_rows()
-        return report
+    def finish(self) -> Iterator[Report]:
+        """The rest, once nobody writes any more: a last line counts without its end. Raises LogRefusedError."""
+        for _ in range(_MOST_POLLS):  # somebody might still write
+            if (report := self.poll()) is not None:
+                yield report
+            elif not self.is_behind:
+                break
+        self._feed("\n")
+        if (report := self._new_rows()) is not None:
+            yield report
 
     @property
     def last_step(self) -> int | None:
@@ -168,8 +176,8 @@ class Follower:
             self._file = None
 
     def _read(self) -> bool:
-        """Read what the file has; whether there was anything."""
-        grown = False
+        """Read what the file has, up to a bound; whether there was anything."""
+        read, self.is_behind = 0, False
         if self._is_rewritten():
             return False
         while self._file is not None and (piece := os.pread(self._file, _PIECE, self._offset)):
@@ -177,11 +185,14 @@ class Follower:
             self._end = (self._end + piece)[-_END_BYTES:]
             self._total += len(piece)
             self.bytes_seen += len(piece)
-            grown = True
+            read += len(piece)
             if self._total > _MOST_BYTES:
                 raise LogRefusedError(f"{self._path} has more than {_MOST_BYTES:,} bytes, expected the losses of one run; log less often")
             self._feed(self._decode(piece))
-        return grown
+            if read >= _AT_ONCE:
+                self.is_behind = True
+                break
+        return read > 0
 
     def _feed(self, text: str) -> None:
         end = max(text.rfind("\n"), text.rfind("\r"))

@@ -13,20 +13,11 @@ from workers.commands.schedulers import SCRIPT, Job, JobState, RefusedError, Unr
 
 _MANAGED = {"app.kubernetes.io/managed-by": "parity"}
 _KEY = "parity-key"
-# In what kubectl says where the cluster may take the job later: its API is away or too busy, or the quota is used up.
-_LATER = (
-    *(
-        "connection",
-        "unable to connect",
-        "unable to handle",
-        "timeout",
-        "timed out",
-        "no route",
-        "no such host",
-        "eof",
-        "too many requests",
-    ),
-    *("serviceunavailable", "internalerror", "exceeded quota", "etcd", "unauthorized", "certificate", "try again"),
+# In what kubectl says where the cluster may take the job later: the quota is used up, or its API is away or too busy.
+_FULL = "exceeded quota"
+_AWAY = (
+    *("connection", "unable to connect", "unable to handle", "timeout", "timed out", "no route", "no such host", "eof"),
+    *("too many requests", "serviceunavailable", "internalerror", "etcd", "unauthorized", "certificate", "try again"),
 )
 
 
@@ -63,7 +54,10 @@ class Kubernetes:
         status, out, errors = self._called("get", "jobs,pods", f"--selector={selector}", "--output=json")
         if status:
             raise UnreachableError(f"kubectl: {sentence(errors or out)}")
-        items = json.loads(out)["items"]
+        try:
+            items = [item for item in json.loads(out)["items"] if _KEY in item["metadata"].get("labels", {})]
+        except (ValueError, KeyError, TypeError):
+            raise UnreachableError(f"kubectl: its answer is not a list of Jobs: {sentence(out)[:100]}") from None
         pods: dict[str, list[Mapping[str, Any]]] = {}
         for item in sorted(items, key=lambda each: str(each["metadata"].get("creationTimestamp", ""))):
             if item["kind"] == "Pod":
@@ -88,8 +82,10 @@ class Kubernetes:
 
 
 def _check_reachable(errors: str) -> None:
-    if any(word in errors.lower() for word in _LATER):
-        raise UnreachableError(f"kubectl: {sentence(errors)}")
+    said = sentence(errors)
+    is_full = _FULL in errors.lower()
+    if is_full or any(word in errors.lower() for word in _AWAY):
+        raise UnreachableError(f"kubectl: {said}", is_full=is_full)
 
 
 def _job(item: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> Job:

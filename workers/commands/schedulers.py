@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from parity.structure import frozen
 
-SCRIPT = "job.sh"
+SCRIPT, LOG = "job.sh", "scheduler.log"  # in the folder of a job: what is submitted, and what Slurm itself prints there
 _SECONDS = 60.0  # Slurm gives up a controller that is away after 9 to 18 s
 _KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _LONGEST_SENTENCE = 500
@@ -36,9 +36,13 @@ class Job:
 
 
 class UnreachableError(Exception):
-    """A scheduler that does not answer, or takes no more jobs for now: it is asked again, for as long as it takes."""
+    """A scheduler that does not answer, or takes no more jobs for now (`is_full`): it is asked again, for as long as it takes."""
 
     code = "SCHEDULER_UNREACHABLE"
+
+    def __init__(self, message: str, *, is_full: bool = False) -> None:
+        super().__init__(message)
+        self.is_full = is_full
 
 
 class RefusedError(Exception):
@@ -80,7 +84,7 @@ def called(command: Sequence[str], given: str = "", more: Mapping[str, str] | No
     except subprocess.TimeoutExpired:
         raise UnreachableError(f"{command[0]} did not end in {_SECONDS:g} s") from None
     except OSError as error:
-        raise UnreachableError(f"{command[0]} cannot be started: {error.strerror}") from None
+        raise UnreachableError(f"{command[0]} cannot be started ({error.strerror}); it is looked for in the PATH of the worker") from None
     return done.returncode, done.stdout, done.stderr
 
 
@@ -91,7 +95,7 @@ def sentence(text: str) -> str:
 
 @contextmanager
 def best_effort() -> Iterator[None]:
-    """Do something now if the scheduler answers; what is left is swept later (`workers.submitted`)."""
+    """Do something now if the scheduler answers; what is left is swept later (`workers.submitting`)."""
     try:
         yield
     except UnreachableError:

@@ -25,6 +25,7 @@ from workers.commands.schedulers import SCRIPT
 _PLACES = ("source", "output", "checkpoints")
 _PLACE = re.compile("\ue000([a-z]+)\ue001")  # no printable character, so that no argument has it
 _MOST_BYTES = 200
+_STATUS, _TIME = re.compile(r"[0-9]{1,3}"), re.compile(r"[0-9]{1,12}")
 # After SIGTERM `wait` returns before the trainer has ended, so it is repeated. A job that is started again after its end has nothing to do.
 _TEXT = """#!/bin/sh
 umask 022
@@ -126,7 +127,7 @@ def started(folder: int, number: int) -> Told | None:
 def ended(folder: int, number: int) -> Told | None:
     """The exit status of the trainer of a start, a signal as a negative number; None before its end."""
     told = _told(folder, f"ended.{number}")
-    if told is None or not told.word.isdecimal():
+    if told is None or not _STATUS.fullmatch(told.word):
         return None
     status = int(told.word)
     return Told(word=str(status if status <= 128 else 128 - status), at=told.at)
@@ -146,6 +147,6 @@ def _told(folder: int, name: str) -> Told | None:
     finally:
         os.close(opened)
     parts = words.split()
-    if not words.endswith("\n") or len(parts) < 2 or not parts[1].isdecimal():
+    if not words.endswith("\n") or len(parts) < 2 or not _TIME.fullmatch(parts[1]):
         return None
     return Told(word=parts[0], at=float(parts[1]))

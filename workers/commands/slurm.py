@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workers.commands.schedulers import SCRIPT, Job, JobState, RefusedError, UnreachableError, called, sentence
+from workers.commands.schedulers import LOG, SCRIPT, Job, JobState, RefusedError, UnreachableError, called, sentence
 
 _OVER = ("boot_fail", "cancelled", "completed", "deadline", "failed", "node_fail", "out_of_memory", "revoked", "special_exit", "timeout")
-# In what sbatch says where it may take the job later: its controller is away or too busy, or the user has as many jobs as they may.
-_LATER = (
+# In what sbatch says where it may take the job later: the user has as many jobs as they may, or its controller is away or too busy.
+_FULL = ("maxsubmit", "maximum job", "queue is full")
+_AWAY = (
     *("unable to contact", "connection", "timed out", "timeout", "communication", "zero bytes", "transport endpoint", "not responding"),
-    *("authentication", "configuration source", "temporarily", "try again", "maxsubmit", "maximum job", "queue is full", "slurmctld"),
+    *("authentication", "configuration source", "temporarily", "try again", "slurmctld"),
 )
 
 
@@ -33,14 +34,15 @@ class Slurm:
 
     def submit(self, key: str, folder: Path) -> str:
         """Submit the script of a folder, held; returns the job's id."""
-        ours = ("--parsable", "--hold", "--export=NIL", f"--job-name={key}", f"--chdir={folder}", f"--output={folder}/scheduler.log")
+        ours = ("--parsable", "--hold", "--export=NIL", f"--job-name={key}", f"--chdir={folder}", f"--output={folder / LOG}")
         status, out, errors = _called("sbatch", *ours, "--open-mode=append", *self._options, str(folder / SCRIPT))
         job_id = out.strip().partition(";")[0]  # a name of the cluster may follow
         if status == 0 and job_id.isdecimal():
             return job_id
         said = sentence(errors or out)
-        if any(word in said.lower() for word in _LATER):
-            raise UnreachableError(f"sbatch: {said}")
+        is_full = any(word in said.lower() for word in _FULL)
+        if is_full or _is_away(said):
+            raise UnreachableError(_said("sbatch", said), is_full=is_full)
         raise RefusedError(f"Slurm did not take the job: {said}")
 
     def jobs(self, key: str = "") -> list[Job]:
@@ -48,20 +50,28 @@ class Slurm:
         named = [f"--name={key}"] if key else []
         status, out, errors = _called("squeue", "--noheader", "--states=all", f"--user={self._user}", *named, "--format=%i|%T|%r|%j")
         if status:
-            raise UnreachableError(f"squeue: {sentence(errors or out)}")
+            raise UnreachableError(_said("squeue", errors or out))
         return [_job(line) for line in out.splitlines() if line.count("|") >= 3]
 
     def release(self, job_id: str) -> None:
         """Let a held job start."""
         status, out, errors = _called("scontrol", "release", job_id)
-        if status and any(word in (errors + out).lower() for word in _LATER):
-            raise UnreachableError(f"scontrol: {sentence(errors or out)}")
+        if status and _is_away(errors + out):
+            raise UnreachableError(_said("scontrol", errors or out))
 
     def cancel(self, job_id: str) -> None:
         """End a job."""
         status, out, errors = _called("scancel", job_id)
-        if status and any(word in (errors + out).lower() for word in _LATER):
-            raise UnreachableError(f"scancel: {sentence(errors or out)}")
+        if status and _is_away(errors + out):
+            raise UnreachableError(_said("scancel", errors or out))
+
+
+def _said(program: str, text: str) -> str:
+    return f"{program}: {sentence(text).removeprefix(f'{program}: ').removeprefix('error: ')}"
+
+
+def _is_away(said: str) -> bool:
+    return any(word in said.lower() for word in _AWAY)
 
 
 def _called(*command: str) -> tuple[int, str, str]:

@@ -6,7 +6,7 @@ import platform
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -93,22 +93,33 @@ class Watch:
         self._output, self._tail = output, tail
         self._seen = 0
         self._began, self._sizes = began, sizes
-        self._wrote = time.monotonic()
-        self._next_size_check = self._wrote
+        self.wrote_at = time.monotonic()
+        """When `check_limits` saw something new of the report for the last time."""
+        """When (of time.monotonic) something new of the report was seen last, by `check_limits`."""
+        self._next_size_check = self.wrote_at
 
     @property
     def last_step(self) -> int | None:
         """The last step that was reported."""
         return self._follower.last_step
 
-    def rows(self, *, ended: bool) -> Report | None:
-        """What is new in the report. Raises LogRefusedError."""
-        return self._follower.finish() if ended else self._follower.poll()
+    @property
+    def is_behind(self) -> bool:
+        """Whether the report has more than was read so far."""
+        return self._follower.is_behind
+
+    def rows(self, *, ended: bool) -> Iterator[Report]:
+        """What is new in the report: a part of it, or, once the trainer has ended, all. Raises LogRefusedError."""
+        if ended:
+            yield from self._follower.finish()
+        elif (report := self._follower.poll()) is not None:
+            yield report
 
     def reports_a_step(self, *, ended: bool) -> bool:
         """Whether it has reported a step by now, readable or not to its end."""
         with suppress(LogRefusedError):
-            self.rows(ended=ended)
+            for _ in self.rows(ended=ended):
+                pass
         return self.last_step is not None
 
     def check_end(self, status: int) -> None:
@@ -136,10 +147,10 @@ class Watch:
         limits, now = self._limits, time.monotonic()
         seen = self._follower.bytes_seen
         if seen != self._seen:
-            self._seen, self._wrote = seen, now
+            self._seen, self.wrote_at = seen, now
         if now - self._began > limits.seconds:
             raise EndedError("TIME_LIMIT", f"the trainer ran for longer than its launcher's {limits.seconds:g} s")
-        if now - self._wrote > limits.silent_seconds:
+        if now - self.wrote_at > limits.silent_seconds:
             why = f"the trainer reported nothing for {limits.silent_seconds:g} s"
             raise EndedError("TRAINER_SILENT", f"{why}{self._end_of_log()}", "broke_off")
         if now > self._next_size_check:

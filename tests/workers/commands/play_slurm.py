@@ -2,8 +2,8 @@
 
 play_slurm.py FOLDER PROGRAM ARGUMENT ...     PROGRAM: sbatch, squeue, scontrol or scancel; FOLDER has the jobs
 
-A file `down` in the folder makes it unreachable, `full` leaves released jobs in the queue. `scontrol requeue ID` takes a job from its node
-and starts it again. Every call is a line of `calls`.
+A file `down` in the folder makes it unreachable, `full` leaves released jobs in the queue. In partition `limited` no job is taken until
+there is a file `unlimited`. `scontrol requeue ID` takes a job from its node and starts it again. Every call is a line of `calls`.
 """
 
 import contextlib
@@ -43,6 +43,8 @@ def sbatch(jobs, arguments):
     (HOME / "environment").write_text(json.dumps(dict(os.environ)))
     if options.get("partition") == "nowhere":
         sys.exit("sbatch: error: Batch job submission failed: Invalid partition name specified")
+    if options.get("partition") == "limited" and not (HOME / "unlimited").exists():
+        sys.exit("sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy")
     assert options["export"] == "NIL"
     job_id = str(1 + max(map(int, jobs), default=0))
     reason = "JobHeldUser" if "hold" in options else "None"

@@ -30,8 +30,9 @@ def _line(step, loss, **more):
     return json.dumps({"step": step, "loss": loss, **more}) + "\n"
 
 
-def _rows(report):
-    return [] if report is None else list(zip(report.steps.tolist(), report.columns["lm_loss"].tolist(), strict=True))
+def _rows(*reports):
+    told = [(each.steps.tolist(), each.columns["lm_loss"].tolist()) for each in reports if each is not None]
+    return [row for steps, losses in told for row in zip(steps, losses, strict=True)]
 
 
 def test_rows_come_as_their_lines_end(follower, tmp_path):
@@ -43,7 +44,7 @@ def test_rows_come_as_their_lines_end(follower, tmp_path):
     with log.open("a") as file:
         file.write(_line(1, 2.5)[7:] + _line(2, 2.25)[:-1])
     assert _rows(follower.poll()) == [(1.0, 2.5)]
-    assert _rows(follower.finish()) == [(2.0, 2.25)]
+    assert _rows(*follower.finish()) == [(2.0, 2.25)]
     assert follower.last_step == 2
 
 
@@ -57,7 +58,7 @@ def test_any_pieces_give_what_the_whole_file_gives(folder, tmp_path, cut):
             file.write(lines[begin : begin + cut])
             file.flush()
             found.append(follower.poll())
-    found.append(follower.finish())
+    found += follower.finish()
     reports = [report for report in found if report is not None]
     whole = read_run(str(tmp_path / "log.jsonl"))
     assert np.concatenate([report.steps for report in reports]).tolist() == whole.steps.tolist()
@@ -75,14 +76,14 @@ def test_a_printed_log_with_a_preamble_is_read_by_its_lines(folder, tmp_path):
         for step in range(5):
             file.write(f"step {step} loss {4.0 - step:.4f}\n")
             file.flush()
-    assert _rows(follower.finish()) == [(float(step), 4.0 - step) for step in range(5)]
+    assert _rows(*follower.finish()) == [(float(step), 4.0 - step) for step in range(5)]
     follower.close()
 
 
 def test_a_pattern_finds_what_no_reader_knows(folder, tmp_path):
     follower = Follower(folder, "log.txt", r"iter (?P<step>\d+): l=(?P<loss>\S+),")
     (tmp_path / "log.txt").write_text("".join(f"iter {step}: l={3.5 - step}, time 3ms\n" for step in range(3)))
-    assert _rows(follower.finish()) == [(0.0, 3.5), (1.0, 2.5), (2.0, 1.5)]
+    assert _rows(*follower.finish()) == [(0.0, 3.5), (1.0, 2.5), (2.0, 1.5)]
     follower.close()
 
 
@@ -169,7 +170,7 @@ def test_steps_above_the_most_are_left_out_and_told(follower, tmp_path):
     assert (follower.last_step, follower.left_out) == (1000, 1001)
     with log.open("a") as file:
         file.write(_line(1002, 1.5))
-    assert follower.finish() is None
+    assert [*follower.finish()] == []
     assert (follower.last_step, follower.left_out) == (1000, 1001)
 
 
@@ -210,10 +211,10 @@ def test_more_than_a_run_can_have_is_refused(follower, tmp_path, monkeypatch):
 
 def test_why_nothing_was_found_is_told(folder, tmp_path):
     follower = Follower(folder, "log.txt")
-    assert follower.finish() is None
+    assert [*follower.finish()] == []
     assert "nothing" in follower.problem()
     (tmp_path / "log.txt").write_text("hello\nworld\n")
-    assert follower.finish() is None
+    assert [*follower.finish()] == []
     assert "log.txt" in follower.problem()
 
 
@@ -232,6 +233,20 @@ def test_why_nothing_was_found_is_told(folder, tmp_path):
 def test_a_log_of_every_nth_step_reaches_the_plan(folder, tmp_path, steps, planned, whole):
     follower = Follower(folder, "log.jsonl")
     (tmp_path / "log.jsonl").write_text("".join(_line(step, 3.0) for step in steps))
-    follower.finish()
+    assert [*follower.finish()]
     assert follower.reaches(planned) is whole
+    follower.close()
+
+
+def test_a_poll_is_bounded_and_the_end_is_whole(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(follow, "_PIECE", 100)
+    monkeypatch.setattr(follow, "_AT_ONCE", 300)
+    text = "".join(_line(step, 3.0) for step in range(100))
+    (tmp_path / "log.jsonl").write_text(text[:-1])  # no end of its last line
+    follower = Follower(folder, "log.jsonl")
+    first = _rows(follower.poll())
+    assert 0 < len(first) < 20
+    assert follower.is_behind
+    rest = _rows(*follower.finish())
+    assert [step for step, _ in first + rest] == list(range(100))
     follower.close()

@@ -1,5 +1,6 @@
 """Runs that Kubernetes trains: the real kubectl against an API server of the tests."""
 
+import json
 import shutil
 import time
 
@@ -11,7 +12,7 @@ from server.jobs import submissions
 from server.jobs.lifecycle import cancel_job
 from tests.workers.commands.conftest import LOOP, STEPS, head_of
 from tests.workers.commands.schedulers import PlayKubernetes, Stepping
-from workers import runtime
+from workers import runtime, submitted
 from workers.commands.kubernetes import Kubernetes
 from workers.commands.launchers import LauncherError, read_launchers
 from workers.commands.schedulers import UnreachableError
@@ -115,6 +116,59 @@ def test_a_killed_worker_and_a_cancelled_job_leave_nothing(on_kubernetes, kubern
     second.until(lambda: not kubernetes.jobs())
     assert {row.state for row in _rows(own)} == {"ended"}
     assert all(submissions.device_seconds(row, time.time()) > 0 for row in _rows(own))
+
+
+def test_a_finished_job_of_the_same_key_is_found_and_the_run_begins_under_another(on_kubernetes, kubernetes, base, monkeypatch):
+    """After the record was restored from a backup, or a Job was made by hand."""
+    monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
+    own = on_kubernetes()
+    job = own.submit(base, head_of(base, "quantized", "nvfp4"))
+    with own.database.read() as session:
+        prefix = submissions.deployment(session)
+    other = next(iter(read_launchers(own.settings.launchers).values()))
+    for run in own.job().runs:
+        key, folder = f"{prefix}-{run.id}-1", kubernetes.folder / run.id
+        folder.mkdir()
+        (folder / "job.sh").write_text("exit 0")
+        Kubernetes(other.submits_with).submit(key, folder)
+        Kubernetes(other.submits_with).release(key)
+    Stepping(own).until(_all_ended(own))
+    assert {(run.state, run.crashes) for run in own.job().runs} == {("finished", 1)}
+    assert sorted(row.number for row in _rows(own)) == [1, 1, 2, 2]
+    assert own.job().id == job
+
+
+def test_a_job_that_was_deleted_is_lost_and_the_run_begins_again(on_kubernetes, kubernetes, repository, monkeypatch):
+    monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
+    own = on_kubernetes()
+    slow = repository.commit({"train/loop.py": SLOW})
+    own.submit(slow, head_of(slow, "quantized", "nvfp4"))
+    worker = Stepping(own)
+    worker.until(lambda: len(_rows(own)) == 2 and all(own.run(row.run_id).steps_done > 3 for row in _rows(own)))
+    first = _rows(own)[0]
+    Kubernetes(next(iter(read_launchers(own.settings.launchers).values())).submits_with).cancel(first.scheduler_id)
+    worker.until(_all_ended(own))
+    assert [row.number for row in _rows(own) if row.run_id == first.run_id] == [1, 2]
+    assert {run.state for run in own.job().runs} == {"finished"}
+
+
+@pytest.mark.parametrize("answer", ["", "[]", '{"items": null}', "<html>", '{"items": [{"kind": "Pod"}]}'])
+def test_what_is_no_list_of_jobs_is_no_answer(tmp_path, monkeypatch, answer):
+    program = tmp_path / "kubectl"
+    program.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnreachableError):
+        Kubernetes({"manifest": {}, "kubeconfig": "", "context": "", "namespace": ""}).jobs()
+
+
+def test_a_pod_of_somebody_else_with_our_label_is_left_out(tmp_path, monkeypatch):
+    theirs = {"kind": "Pod", "metadata": {"name": "theirs", "labels": {"app.kubernetes.io/managed-by": "parity"}}}
+    program = tmp_path / "kubectl"
+    program.write_text(f"#!/bin/sh\necho '{json.dumps({'items': [theirs, {**theirs, 'kind': 'Job'}]})}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert Kubernetes({"manifest": {}, "kubeconfig": "", "context": "", "namespace": ""}).jobs() == []
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
 """Runs that a scheduler trains: submitted once, found again, started anew, cancelled, lost; with a stand-in for Slurm's programs."""
 
 import logging
+import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from sqlalchemy import select, update
@@ -17,6 +20,9 @@ from server.jobs.lifecycle import cancel_job
 from tests.workers.commands.conftest import LOOP, STEPS, head_of
 from tests.workers.commands.schedulers import PlaySlurm, Stepping
 from workers import lease, runtime, submitted
+from workers.commands import follow
+from workers.recorder import Recorder
+from workers.submitting import Schedulers
 
 pytestmark = pytest.mark.both_databases
 WAITS = (
@@ -93,6 +99,11 @@ def _only_one(own, base, **more):
     with own.owner_database.write() as session:
         run = next(run for run in session.scalars(select(Run)) if run.arm.name == "quantized")
         lifecycle.cancel(session, run)
+
+
+def _run_of(own, arm):
+    with own.database.read() as session:
+        return next(run.id for run in session.scalars(select(Run)) if run.arm.name == arm)
 
 
 def _whole(own, run_id):
@@ -445,3 +456,168 @@ def test_all_leases_are_renewed_at_once_and_lost_ones_are_named(on_slurm, base):
         assert lease.renew_all(session, held, 1000.0) == {held[1].run_id}
         assert lease.renew_all(session, [], 5.0) == set()
     assert own.run(held[0].run_id).lease_expires_at > time.time() + 500
+
+
+# What a node, an operator or another worker may do to us.
+
+
+def _clock_is_wrong(slurm, seconds):
+    """Let the clock of the nodes be wrong by these seconds."""
+    date = slurm.programs / "date"
+    date.write_text(f"#!/bin/sh\necho $(($(/bin/date +%s) + {seconds}))\n")
+    date.chmod(0o755)
+
+
+@pytest.mark.parametrize("wrong", [-36_000, 36_000])
+def test_a_node_whose_clock_is_wrong_costs_no_device_hours_and_no_run(on_slurm, slurm, base, wrong):
+    _clock_is_wrong(slurm, wrong)
+    own = on_slurm()
+    _only_one(own, base)
+    Stepping(own, max_run_seconds=3600.0).until(_all_ended(own))
+    assert ("base", "finished", None) in _states(own)
+    row, now = _row(own), time.time()
+    assert row.created_at <= row.started_at <= row.ended_at <= now
+    assert submissions.device_seconds(row, now) <= now - row.created_at
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("ended.0", "nonsense\n"),
+        ("ended.0", "0 when\n"),
+        ("ended.0", f"{'9' * 80} {'9' * 80}\n"),
+        ("ended.0", b"\x00\xff\n"),
+        ("ended.0", "0 17"),  # torn
+        ("ended.1", "0 1700000000\n"),  # of a start that there was not
+        ("ended.7", "1 1700000000\n"),
+        ("started.1", "nonsense\n"),
+        ("started.1", f"1 {'9' * 80} node 1\n"),
+    ],
+)
+def test_a_file_that_no_script_of_ours_wrote_is_none(on_slurm, slurm, gated, gate, name, content):
+    own = on_slurm()
+    _only_one(own, gated)
+    worker = Stepping(own)
+    worker.until(_waits_at_the_gate(own))
+    (Path(_row(own).folder) / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    for _ in range(2):
+        worker.round()
+    assert (own.run(_row(own).run_id).state, _row(own).start) == ("running", 0)
+    gate.touch()
+    worker.until(_all_ended(own))
+    assert (_row(own).number, _row(own).exit_status) == (1, 0)
+    _whole(own, _row(own).run_id)
+
+
+def test_starts_that_a_trainer_invents_are_believed_up_to_a_number(on_slurm, slurm, gated, monkeypatch):
+    monkeypatch.setattr(submitted, "_MOST_STARTS", 5)
+    monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
+    own = on_slurm()
+    _only_one(own, gated)
+    worker = Stepping(own)
+    worker.until(_waits_at_the_gate(own))
+    for number in range(1, 100):
+        (Path(_row(own).folder) / f"started.{number}").write_text("1 1700000000 node 1\n")
+    worker.round()
+    assert _row(own).start == 5
+    assert len(_attempts(own, _row(own).run_id)) == 2
+    assert submissions.device_seconds(_row(own), time.time()) < time.time() - _row(own).created_at + 1
+
+
+def test_a_report_that_is_refused_or_huge_costs_the_other_runs_nothing(on_slurm, base, repository, monkeypatch):
+    monkeypatch.setattr(follow, "_AT_ONCE", 1 << 18)
+    monkeypatch.setattr(follow, "_PIECE", 1 << 17)
+    own = on_slurm()
+    line = repository.commit({"train/loop.py": 'import sys\nopen(sys.argv[3][6:] + "/metrics.jsonl", "w").write("x" * (3 << 20))'})
+    own.submit(base, head_of(line))
+    Stepping(own).until(_all_ended(own))
+    assert _states(own) == [("base", "finished", None), ("head", "failed", "LOG_REFUSED")]
+    _whole(own, _run_of(own, "base"))
+
+
+def test_steps_that_cannot_be_written_end_their_own_run_alone(on_slurm, base, monkeypatch):
+    write_all, flush = submitted.write_all, Recorder.flush
+    own = on_slurm()
+    own.submit(base, head_of(base, "quantized", "nvfp4"))
+    bad = _run_of(own, "base")
+
+    def refused(session, recorders, lease_seconds):
+        if any(recorder._held.run_id == bad for recorder in recorders):
+            raise ValueError("a value that the database does not take")
+        return write_all(session, recorders, lease_seconds)
+
+    def refused_alone(recorder):
+        if recorder._held.run_id == bad and recorder.waits:
+            raise ValueError("a value that the database does not take")
+        flush(recorder)
+
+    monkeypatch.setattr(submitted, "write_all", refused)
+    monkeypatch.setattr(Recorder, "flush", refused_alone)
+    Stepping(own).until(_all_ended(own))
+    assert _states(own) == [("base", "failed", "WORKER_CRASHED"), ("quantized", "finished", None)]
+    assert own.run(bad).crashes == own.settings.max_attempts
+
+
+def test_a_scheduler_whose_programs_are_not_installed_is_told_and_nothing_fails(on_slurm, slurm, base, monkeypatch, tmp_path):
+    own = on_slurm()
+    _only_one(own, base)
+    path = slurm.path
+    worker = Stepping(own)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "git").symlink_to(shutil.which("git"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    worker.until(lambda: _rows(own) and _row(own).reason)
+    worker.round()
+    assert "squeue cannot be started" in submissions.why_not_training(_row(own))
+    assert "PATH" in submissions.why_not_training(_row(own))
+    monkeypatch.setenv("PATH", path)
+    worker.until(_all_ended(own))
+    assert ("base", "finished", None) in _states(own)
+
+
+def test_a_scheduler_that_takes_no_more_jobs_for_now_is_not_away(on_slurm, slurm, base, caplog):
+    own = on_slurm(slurm='{options = ["--partition=limited"]}')
+    _only_one(own, base)
+    worker = Stepping(own)
+    with caplog.at_level(logging.WARNING):
+        worker.until(lambda: _rows(own) and _row(own).reason)
+        for _ in range(5):
+            worker.round()
+    assert "MaxSubmitJobLimit" in submissions.why_not_training(_row(own))
+    assert not [record for record in caplog.records if "answer" in record.getMessage()]
+    (slurm.folder / "unlimited").touch()
+    worker.until(_all_ended(own))
+    assert ("base", "finished", None) in _states(own)
+
+
+def test_workers_that_sweep_at_once_end_each_job_once(on_slurm, slurm, gated):
+    own = on_slurm()
+    job = own.submit(gated, head_of(gated, "quantized", "nvfp4"))
+    first = Stepping(own)
+    first.until(lambda: len([row for row in _rows(own) if row.start is not None]) == 2)
+    with own.owner_database.write() as session:
+        cancel_job(session, job)
+    workers = [Schedulers(own.settings, own.database, own.worker) for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(2):
+            for done in [pool.submit(each.sweep, {}) for each in workers]:
+                done.result()
+    first.forget()
+    assert [(row.number, row.state) for row in _rows(own)] == [(1, "ended"), (1, "ended")]
+    assert {job["state"] for job in slurm.jobs().values()} == {"CANCELLED"}
+    assert not any((own.settings.state_dir / "submitted").iterdir())
+
+
+def test_a_job_that_reports_is_not_lost_whatever_the_scheduler_says(on_slurm, slurm, base, repository, monkeypatch):
+    monkeypatch.setattr(submitted, "LOST_SECONDS", 3.0)
+    own = on_slurm()
+    slow = repository.commit(
+        {"train/loop.py": LOOP.replace("            log.write(", "            __import__('time').sleep(0.1)\n            log.write(")}
+    )
+    _only_one(own, slow)
+    worker = Stepping(own)
+    worker.until(lambda: _rows(own) and own.run(_row(own).run_id).steps_done > 1)
+    slurm.forget(_row(own).scheduler_id, state="CANCELLED")
+    worker.until(_all_ended(own))
+    assert [(row.number, row.exit_status) for row in _rows(own)] == [(1, 0)]
+    assert ("base", "finished", None) in _states(own)
