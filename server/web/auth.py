@@ -14,6 +14,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import delete, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
 from starlette.routing import BaseRoute
 
 from parity.extensions import lab
@@ -381,6 +382,7 @@ def close_session(session: Session, cookie: str) -> None:
 def principal(request: Request, context: InContext) -> Principal:
     """The sender of this request; UnauthorizedError if a token is required and the request has no valid one."""
     if not tokens_required(context.settings):
+        request.state.sender = LOCAL.id
         return LOCAL
     sent = _sent_token(request, context)
     if sent is None:
@@ -392,6 +394,7 @@ def principal(request: Request, context: InContext) -> Principal:
         with suppress(OperationalError), context.database.write() as session:
             session.get_one(Token, sent.id).last_used_at = time.time()
     sender = _principal_of(sent)
+    request.state.sender = sender.id  # for the log also of what is refused
     allowance = request.state.allowance = context.limiter.count(sent.id if isinstance(sent, Token) else sender.id)
     if allowance is not None and allowance.left < 0:
         raise TooManyError(
@@ -405,14 +408,17 @@ def is_still_known(request: Request, context: Context) -> bool:
     return not tokens_required(context.settings) or _sent_token(request, context) is not None
 
 
-def authorize(request: Request, context: InContext, _bearer: Bearer) -> Principal:
+async def authorize(request: Request, context: InContext, _bearer: Bearer) -> Principal:
     """The sender of this request, if the rule of its operation allows it: a dependency of every route of the API."""
     rule = RULES[f"{request.method} {request.scope['route'].path_format}"]
-    if rule.is_public:
+    if rule.is_public:  # liveness waits for no thread
         return NOBODY
+    return await run_in_threadpool(_authorized, request, context, rule)
+
+
+def _authorized(request: Request, context: Context, rule: Rule) -> Principal:
     sender = principal(request, context)
     check_rule(context, rule, sender, request.path_params)
-    request.state.sender = sender.id
     return sender
 
 

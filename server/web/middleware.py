@@ -8,7 +8,8 @@ import time
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-from prometheus_client import CollectorRegistry, Histogram
+from anyio.to_thread import current_default_thread_limiter
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.body_limit import MAX_BODY_SIZE_SCOPE_KEY
@@ -16,7 +17,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server import logs
-from server.errors import BadRequestError, ForbiddenError, InvalidError, ServiceError, TooLargeError
+from server.errors import BadRequestError, BusyError, ForbiddenError, InvalidError, ServiceError, TooLargeError
 from server.logs import cut
 from server.settings import Settings
 from server.web import problems
@@ -36,7 +37,9 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-# Monitoring polls these every few seconds; logging them would bury the other lines.
+MOST_WAITING = 128
+"""How many requests wait for a thread; a further one is told to come back. A busy process answers so many in about a second."""
+# Monitoring polls these every few seconds: logging them would bury the other lines, and refusing them would look like an outage.
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 REQUESTS = CollectorRegistry()
 """What this process has served since it began; all else in `/metrics` is counted from the database."""
@@ -47,6 +50,7 @@ _SECONDS = Histogram(
     buckets=(0.005, 0.02, 0.1, 0.5, 2.0, 10.0),
     registry=REQUESTS,
 )
+_SHED = Counter("parity_shed_requests", "Requests that this process refused because too many waited", registry=REQUESTS)
 
 
 class Guard:
@@ -81,6 +85,10 @@ class Guard:
                 _log_request(request, answer.status, seconds)
 
     def _refusal(self, request: Request) -> ServiceError | None:
+        # First, before the body is read and the sender known: a request that nobody has time for must cost next to nothing.
+        if current_default_thread_limiter().statistics().tasks_waiting >= MOST_WAITING and request.scope["path"] not in _QUIET:
+            _SHED.inc()
+            return BusyError(f"{MOST_WAITING} requests wait for this server already, the most that do; retry in a few seconds")
         try:
             clean_address(request.scope)
         except InvalidError as error:
