@@ -20,7 +20,7 @@ from server import logs
 from server.errors import BadRequestError, BusyError, ForbiddenError, InvalidError, ServiceError, TooLargeError
 from server.logs import cut
 from server.settings import Settings
-from server.web import problems
+from server.web import limits, problems
 from server.web.auth import Context, is_loopback, tokens_required
 from server.web.requests import clean_address
 
@@ -37,8 +37,6 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-MOST_WAITING = 128
-"""How many requests wait for a thread; a further one is told to come back. A busy process answers so many in about a second."""
 # Monitoring polls these every few seconds: logging them would bury the other lines, and refusing them would look like an outage.
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 REQUESTS = CollectorRegistry()
@@ -86,9 +84,9 @@ class Guard:
 
     def _refusal(self, request: Request) -> ServiceError | None:
         # First, before the body is read and the sender known: a request that nobody has time for must cost next to nothing.
-        if current_default_thread_limiter().statistics().tasks_waiting >= MOST_WAITING and request.scope["path"] not in _QUIET:
+        if current_default_thread_limiter().statistics().tasks_waiting >= limits.MOST_WAITING and request.scope["path"] not in _QUIET:
             _SHED.inc()
-            return BusyError(f"{MOST_WAITING} requests wait for this server already, the most that do; retry in a few seconds")
+            return BusyError(f"{limits.MOST_WAITING} requests wait for this server already, the most that do; retry in a few seconds")
         try:
             clean_address(request.scope)
         except InvalidError as error:
