@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
+import random
 import re
-import secrets
 import time
 from http import HTTPStatus
 from urllib.parse import urlsplit
@@ -68,9 +68,9 @@ class Guard:
         began = time.perf_counter()
         with logs.bound(request_id=request.state.request_id):
             try:
-                error = self._refusal(request)
-                if error:
-                    await problems.respond(request, error)(scope, receive, answer.send)
+                refusal = self._refusal(request)
+                if refusal:
+                    await problems.respond(request, refusal)(scope, receive, answer.send)
                 else:
                     await self._app(scope, _in_time(receive), answer.send)
             except Exception as error:
@@ -86,6 +86,7 @@ class Guard:
         # First, before the body is read and the sender known: a request that nobody has time for must cost next to nothing.
         if current_default_thread_limiter().statistics().tasks_waiting >= limits.MOST_WAITING and request.scope["path"] not in _QUIET:
             _SHED.inc()
+            request.state.is_shed = True
             return BusyError(f"{limits.MOST_WAITING} requests wait for this server already, the most that do; retry in a few seconds")
         try:
             clean_address(request.scope)
@@ -194,7 +195,7 @@ def _in_time(receive: Receive) -> Receive:
 def _request_id(request: Request) -> str:
     """The caller's request id if it is short and plain, so that it cannot forge a log line; else a new one."""
     given = request.headers.get("X-Request-ID", "")
-    return given if re.fullmatch(r"[A-Za-z0-9._:-]{1,100}", given) else secrets.token_hex(8)
+    return given if re.fullmatch(r"[A-Za-z0-9._:-]{1,100}", given) else f"{random.getrandbits(64):016x}"
 
 
 def _count_request(request: Request, status: int | None, seconds: float) -> None:
@@ -212,7 +213,8 @@ def _log_request(request: Request, status: int | None, seconds: float) -> None:
     values = {"method": request.method, "path": cut(request.url.path), "status": status, "milliseconds": round(1000 * seconds, 1), **ids}
     if sender:
         values["principal"] = sender
-    level = logging.DEBUG if request.url.path in _QUIET and status == 200 else logging.INFO
+    is_quiet = (request.url.path in _QUIET and status == 200) or getattr(request.state, "is_shed", False)  # which are counted
+    level = logging.DEBUG if is_quiet else logging.INFO
     _log.log(level, "request", extra=values)
 
 
