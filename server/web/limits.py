@@ -29,7 +29,7 @@ MOST_VALUES = 2_000_000
 MOST_FINDINGS, MOST_COUNTED = 100, 10_000
 """The most errors that a problem document lists, and the most of which it can list some: making more of them takes seconds."""
 
-THREADS, MOST_WAITING, THREAD_SECONDS = 12, 128, 5.0
+THREADS, MOST_WAITING, THREAD_SECONDS = 12, 128, 20.0
 """How many threads work on requests; how many requests wait for one, of which the next is refused; and for how long each of them does.
 
 With 40 threads, the event loop had so small a share of the interpreter under load that even refusals took seconds."""

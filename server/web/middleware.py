@@ -84,7 +84,9 @@ class Guard:
 
     def _refusal(self, request: Request) -> ServiceError | None:
         # First, before the body is read and the sender known: a request that nobody has time for must cost next to nothing.
-        if current_default_thread_limiter().statistics().tasks_waiting >= limits.MOST_WAITING and request.scope["path"] not in _QUIET:
+        waiting, path = current_default_thread_limiter().statistics().tasks_waiting, request.scope["path"]
+        # Pages that follow a job all come back at once when a server has restarted, and have a limit of their own (`PAGES`).
+        if waiting >= limits.MOST_WAITING and path not in _QUIET and not path.endswith("/events"):
             _SHED.inc()
             request.state.is_shed = True
             return BusyError(f"{limits.MOST_WAITING} requests wait for this server already, the most that do; retry in a few seconds")
