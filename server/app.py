@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from functools import cache, partial
 from typing import Any
 
+from anyio.to_thread import current_default_thread_limiter
 from fastapi import Depends, FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 
@@ -21,7 +22,7 @@ from server.queue import Doorbell, Readiness, broker
 from server.settings import Settings
 from server.web import auth, problems
 from server.web.auth import Context, additions
-from server.web.limits import BODY_BYTES, Limiter
+from server.web.limits import BODY_BYTES, THREADS, Limiter
 from server.web.live import Broadcast
 from server.web.middleware import Guard
 from server.web.requests import check_query
@@ -51,6 +52,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         context.judge,
         Listener(context.database, context.settings.external_stale_seconds),
     )
+    current_default_thread_limiter().total_tokens = THREADS
     for each in threads:
         each.start()
     yield

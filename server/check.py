@@ -50,7 +50,9 @@ def check(database: Database) -> Iterator[Checked]:
     last = ""
     while True:
         with database.read() as session:
-            runs = session.scalars(select(Run.id).where(Run.id > last).order_by(Run.id).limit(_RUNS_AT_ONCE)).all()
+            # Of chunks too: it may be the id that changed.
+            pages = (select(each).where(each > last).distinct().order_by(each).limit(_RUNS_AT_ONCE) for each in (Run.id, Chunk.run_id))
+            runs = sorted({run_id for page in pages for run_id in session.scalars(page)})[:_RUNS_AT_ONCE]
         if not runs:
             return
         for run_id in runs:
@@ -67,26 +69,30 @@ def _check_run(session: Session, run_id: str) -> Checked:
     damage = []
     for kind, attempt_number, first, last in sorted((key.kind, key.attempt_number, key.first_step, key.last_step) for key in keys):
         piece = store.Piece(attempt_number=attempt_number, first_step=first, last_step=max(first, last), count=1)
+        where = f"run {run_id}, {kind}, attempt {attempt_number}, the chunk from step {first}"
         try:
-            store.load(session, run_id, kind, [piece])
+            what = "" if store.load(session, run_id, kind, [piece]) else f"{where}: its last step changed since it was recorded, to {last}"
         except SQLAlchemyError:
             raise
         except DamagedError as error:
             what = error.detail
         except Exception as error:  # noqa: BLE001 (without a checksum, damage may be anything that cannot be unpacked)
-            what = f"run {run_id}, {kind}, attempt {attempt_number}, the chunk from step {first}: it cannot be unpacked ({error!r:.200})"
-        else:
+            what = f"{where}: it cannot be unpacked ({error!r:.200})"
+        if not what:
             continue
-        is_replaced = first >= limits[kind].get(attempt_number, -1)
-        remedies = ("nobody reads it any more: a newer attempt replaced these steps",) if is_replaced else _remedies(session, run_id)
+        remedies = _remedies(session, run_id)
+        if first >= limits[kind].get(attempt_number, -1):
+            remedies = ("a newer attempt replaced these steps: nobody needs them, unless the attempt's number is what changed", *remedies)
         damage.append(Damage(run_id=run_id, kind=kind, attempt_number=attempt_number, first_step=first, what=what, remedies=remedies))
     return Checked(chunks=len(keys), unchecked=unchecked, damage=tuple(damage))
 
 
 def _remedies(session: Session, run_id: str) -> tuple[str, ...]:
     """Where the same steps may still be, the best first."""
-    run = session.get_one(Run, run_id)
+    run = session.get(Run, run_id)
     found = ["a backup of the database from before the damage has them (docs/operate.md)"]
+    if run is None:
+        return (*found, "no run has this id: another run lacks these steps")
     if run.fingerprint is not None:
         equal = select(Run.id).where(
             Run.fingerprint == run.fingerprint, Run.id != run_id, Run.state == "finished", Run.reused_from.is_(None)

@@ -134,6 +134,13 @@ class UnavailableError(ServiceError):
     title = "Temporarily unavailable"
 
 
+class BusyError(UnavailableError):
+    """Too many requests wait for this process."""
+
+    kind = "busy"
+    title = "The server is busy"
+
+
 class DatabaseAwayError(UnavailableError):
     """The database is unreachable, busy for too long, or full."""
 

@@ -14,6 +14,7 @@ import redis
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from anyio import CapacityLimiter
 from celery import Celery
 from kombu.exceptions import OperationalError
 from kombu.utils.url import parse_url
@@ -117,6 +118,8 @@ class Readiness:
             NEEDED: lambda: _database_problem(database),
             "broker": lambda: _broker_problem(settings.redis),
         }
+        self.threads = CapacityLimiter(4)
+        """Of the requests that ask: those that wait for a part that hangs take no thread from others, nor wait for them."""
         self._lock = threading.Lock()
         self._begun: dict[str, tuple[float, Future[str | None]]] = {}
 

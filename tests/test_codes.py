@@ -42,6 +42,6 @@ def test_every_code_of_runs_and_jobs_has_a_row():
 
 def test_every_refusal_has_a_row():
     kinds = {each.kind for each in (*ServiceError.__subclasses__(), *ConflictError.__subclasses__())}
-    assert set(REFUSED) == kinds | {"database-away", "database-busy", "internal"}
+    assert set(REFUSED) == kinds | {"busy", "database-away", "database-busy", "internal"}
     page = PAGE.read_text(encoding="utf-8").partition("\n## Refused requests\n")[2]
     assert re.findall(r"^\| `([^`]+)` \| \d{3} \|", page, re.MULTILINE) == sorted(REFUSED)

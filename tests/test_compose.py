@@ -101,6 +101,14 @@ def test_jobs_read_inside_declared_folders_which_are_mounted_read_only():
         assert f"./data:{root}:ro" in worker["volumes"]
 
 
+@pytest.mark.parametrize("name", ["server", "worker-cpu", "worker-gpu"])
+def test_an_image_by_itself_starts_what_the_service_starts(name):
+    """That command is run below; the image's own is never built here, so a name in it could be wrong unnoticed."""
+    service = _services(VARIABLES)[name]
+    own = re.search(r"^CMD (.+)$", (CHECKOUT / service["build"]["dockerfile"]).read_text(), re.MULTILINE)
+    assert service.get("command", json.loads(own[1])) == json.loads(own[1])
+
+
 def test_both_kinds_of_workers_run_the_same_command_and_every_image_is_of_both_architectures():
     services = _services(VARIABLES)
     assert services["worker-gpu"]["command"] == services["worker-cpu"]["command"]

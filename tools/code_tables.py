@@ -257,6 +257,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
 # What to do about each type of a refused request.
 REFUSED: Mapping[str, str] = {
     "bad-request": "the request has two lengths (Content-Length and Transfer-Encoding): send one",
+    "busy": "too many requests wait: retry after the seconds in `Retry-After`; if it lasts, start another API process",
     "conflict": "the record has changed: read the run or job again. For steps: the same step is recorded with other numbers",
     "database-away": "retry after the seconds in `Retry-After`",
     "database-busy": "all connections are in use: retry; if it lasts, raise `PARITY_DATABASE_CONNECTIONS` or start another API process",

@@ -20,6 +20,7 @@ from server.jobs import lifecycle, submissions
 from server.jobs.conclude import needed_kind
 from server.jobs.fingerprint import columns_of_reused, equal_run, run_spec, unsound
 from server.jobs.workers import device_counts, devices_fit, is_bound_to, is_left_to_another, refused_recipe
+from server.logs import without_secrets
 from server.wrong_values import sentence
 from training.command import ENGINE as COMMAND
 from training.spec import SPEC_VERSION, RunSpec
@@ -394,7 +395,8 @@ def forgive(session: Session, held: Claim) -> None:
 
 def note(session: Session, held: Claim, **columns: object) -> None:
     """Set columns of this attempt's row. Call it in a transaction that `renew` has fenced."""
-    session.execute(update(Attempt).where(*_attempt_of(held)).values(columns))
+    clean = {name: without_secrets(value) if isinstance(value, str) else value for name, value in columns.items()}
+    session.execute(update(Attempt).where(*_attempt_of(held)).values(clean))
 
 
 def _held_run(session: Session, held: Claim) -> Run:

@@ -82,7 +82,7 @@ _PERIOD_SECONDS = 1.0
 _LINE_SECONDS = 30.0
 # The server may restart under a watcher, which tries for that long before it gives up.
 _PATIENCE_SECONDS = 60.0
-PAUSES = Pauses(first_seconds=_PERIOD_SECONDS, longest_seconds=_PERIOD_SECONDS, longest_retry_after_seconds=60.0)
+PAUSES = Pauses(first_seconds=_PERIOD_SECONDS, longest_seconds=_PERIOD_SECONDS, longest_retry_after_seconds=60.0, spread=0.5)
 _GAP_BINS = 20
 
 Lines = Callable[[Document, bool], Iterable[str]]

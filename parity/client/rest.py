@@ -372,7 +372,7 @@ class Pauses:
     """Seconds between tries: `first_seconds`, then twice as long after each failure, at most `longest_seconds`.
 
     A pause is never shorter than the server's Retry-After, which counts up to `longest_retry_after_seconds`. Pauses are multiplied by
-    1 - `spread` to 1 + `spread`, at random, so that many trainers do not come back at the same moment.
+    1 - `spread` to 1 + `spread`, at random, and Retry-After by 1 to 1 + `spread`: those who were refused together come back one by one.
     """
 
     first_seconds: float
@@ -385,7 +385,8 @@ class Pauses:
         pause = min(self.first_seconds * 2.0 ** min(failures, 64), self.longest_seconds)
         pause *= random.uniform(1.0 - self.spread, 1.0 + self.spread)  # noqa: S311 (no secret hangs on it)
         retry_after = error.retry_after if isinstance(error, ClientError) else None
-        return max(pause, min(retry_after or 0.0, self.longest_retry_after_seconds))
+        asked = min(retry_after or 0.0, self.longest_retry_after_seconds) * random.uniform(1.0, 1.0 + self.spread)  # noqa: S311 (as above)
+        return max(pause, asked)
 
 
 def retry(

@@ -1,10 +1,11 @@
 """Runs over REST: state, attempts, logs, files, and the requests of an external trainer (attach, steps, finish)."""
 
+import json
 import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -29,6 +30,7 @@ from server.logs import without_secrets
 from server.records import Body, Number, number, of
 from server.web.auth import InContext, Sender, check_attempt
 from server.web.limits import LARGEST
+from server.web.live import Download
 from server.web.requests import BodyRoute, StrictBody, refused
 from training.switches import Rounding
 
@@ -430,7 +432,9 @@ def log(
 
 
 @router.get("/runs/{run_id}/artifacts/{attempt}/{name:path}", response_class=FileResponse)
-def run_artifact(run_id: str, attempt: Annotated[int, PathParameter(ge=0, le=LARGEST)], name: str, context: InContext) -> FileResponse:
+def run_artifact(
+    run_id: str, attempt: Annotated[int, PathParameter(ge=0, le=LARGEST)], name: str, request: Request, context: InContext
+) -> Response:
     """A file of an attempt, usually a trace, if the server shares its worker's state folder."""
     with context.database.read() as session:
         find_run(session, run_id)
@@ -439,10 +443,11 @@ def run_artifact(run_id: str, attempt: Annotated[int, PathParameter(ge=0, le=LAR
         raise NotFoundError(
             f"attempt {attempt} of run {run_id} has no file {name!r:.200} on this machine; /runs/{run_id}/log lists its files"
         )
-    return FileResponse(left[name], filename=left[name].name, media_type=_BINARY)
+    return Download(request, left[name])
 
 
 _STEPS = TypeAdapter(StepsRequest)
+_NOT_FINITE = ("nan", "inf", "-inf", "infinity", "-infinity")
 
 
 def _from_json(body: bytes) -> Batch:
@@ -450,10 +455,24 @@ def _from_json(body: bytes) -> Batch:
         request = _STEPS.validate_json(body)
     except ValidationError as error:
         raise refused(error) from error
+    # Reading is strict only where there is anything but keys and numbers: looking at each value takes longer than all else.
+    if body.count(b'"') > 2 * (2 + len(request.columns)) or b"true" in body or b"false" in body:
+        _check_numbers(json.loads(body))
     return Batch(
         steps=np.array(request.steps, np.int64),
         columns={name: np.array(values, np.float64) for name, values in request.columns.items()},
     )
+
+
+def _check_numbers(sent: Mapping[str, Any]) -> None:
+    """InvalidError for a step or a value that was sent as a truth value or a text, other than `nan`, `inf` and `-inf`."""
+    for pointer, values in {"/steps": sent["steps"], **{f"/columns/{name}": each for name, each in sent["columns"].items()}}.items():
+        known = () if pointer == "/steps" else _NOT_FINITE
+        wrong = next((each for each in values if type(each) not in (int, float) and str(each).lower() not in known), None)
+        if wrong is not None:
+            raise InvalidError.at(
+                pointer, f"{pointer.rpartition('/')[2]} has {wrong!r:.80}, expected numbers{' or nan, inf, -inf' * bool(known)}"
+            )
 
 
 def _from_bytes(body: bytes, names: str | None) -> Batch:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import redis
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 from pydantic import Field, TypeAdapter
@@ -121,10 +122,10 @@ class Ready:
 
 
 @router.get("/readyz", tags=["health"])
-def readyz(context: InContext) -> Ready:
+async def readyz(context: InContext) -> Ready:
     """The database is migrated and can be written; otherwise, within two seconds, 503. Without the broker the service is
     `degraded`: workers look for work by themselves."""
-    problems = context.readiness.problems()
+    problems = await run_sync(context.readiness.problems, limiter=context.readiness.threads)
     if NEEDED in problems:
         raise UnavailableError("; ".join(problems.values()))
     return Ready(status="degraded" if problems else "ok", degraded=[*problems.values()])

@@ -137,7 +137,8 @@ def end_job(
 
     Emits the verdicts, then the status, and writes the deliveries of both to webhooks.
     """
-    if not move_job(session, job_id, JOB_OPEN, end, finished_at=sessions.now(session), code=code, message=message):
+    text = message and without_secrets(message)
+    if not move_job(session, job_id, JOB_OPEN, end, finished_at=sessions.now(session), code=code, message=text):
         return False
     if verdicts:
         states.emit(session, job_id, "verdict", dict(verdicts))

@@ -198,10 +198,10 @@ class LoginNeededError(Exception):
     """A visitor without a session, on a server that requires one."""
 
 
-def visitor(request: Request, context: InContext) -> None:
+async def visitor(request: Request, context: InContext) -> None:
     """A principal with scope view; without a session, a redirect to the login."""
     try:
-        asking = auth.principal(request, context)
+        asking = await auth.in_thread(auth.principal, request, context)
     except UnauthorizedError as error:
         raise LoginNeededError from error
     if not asking.may("view"):

@@ -6,14 +6,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, cast, get_args
 
+from anyio import move_on_after
 from fastapi import APIRouter, Depends, Request
 from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import delete, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
 from starlette.routing import BaseRoute
 
 from parity.extensions import lab
@@ -23,11 +25,12 @@ from server.database import tables, tokens
 from server.database.sessions import Database, find_job, find_run
 from server.database.tables import BrowserSession, Job, Token
 from server.database.tokens import RunToken
-from server.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, TooManyError, UnauthorizedError
+from server.errors import BusyError, ConflictError, ForbiddenError, InvalidError, NotFoundError, TooManyError, UnauthorizedError
 from server.jobs.conclude import Judge
 from server.jobs.lifecycle import requesters_of
 from server.queue import Doorbell, Readiness
 from server.settings import Settings
+from server.web import limits
 from server.web.limits import Limiter
 from server.web.live import Broadcast, OpenStreams
 
@@ -61,6 +64,8 @@ InContext = Annotated[Context, Depends(_context)]
 # `server.web.auth.authorize` enforces these rules, and docs/rights.md shows them as a table. A new route needs a line here:
 # without one the application does not start.
 
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 Scope = Literal["view", "submit", "worker", "approve", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
@@ -381,6 +386,7 @@ def close_session(session: Session, cookie: str) -> None:
 def principal(request: Request, context: InContext) -> Principal:
     """The sender of this request; UnauthorizedError if a token is required and the request has no valid one."""
     if not tokens_required(context.settings):
+        request.state.sender = LOCAL.id
         return LOCAL
     sent = _sent_token(request, context)
     if sent is None:
@@ -392,6 +398,7 @@ def principal(request: Request, context: InContext) -> Principal:
         with suppress(OperationalError), context.database.write() as session:
             session.get_one(Token, sent.id).last_used_at = time.time()
     sender = _principal_of(sent)
+    request.state.sender = sender.id  # for the log also of what is refused
     allowance = request.state.allowance = context.limiter.count(sent.id if isinstance(sent, Token) else sender.id)
     if allowance is not None and allowance.left < 0:
         raise TooManyError(
@@ -405,14 +412,24 @@ def is_still_known(request: Request, context: Context) -> bool:
     return not tokens_required(context.settings) or _sent_token(request, context) is not None
 
 
-def authorize(request: Request, context: InContext, _bearer: Bearer) -> Principal:
+async def in_thread(work: Callable[Given, Result], *given: Given.args, **named: Given.kwargs) -> Result:
+    """What a function returns that runs in a thread. BusyError if none was free in time; what has begun is never broken off."""
+    with move_on_after(limits.THREAD_SECONDS):
+        return await run_in_threadpool(work, *given, **named)
+    raise BusyError(f"the request waited {limits.THREAD_SECONDS:g} s for its turn; retry in a few seconds")
+
+
+async def authorize(request: Request, context: InContext, _bearer: Bearer) -> Principal:
     """The sender of this request, if the rule of its operation allows it: a dependency of every route of the API."""
     rule = RULES[f"{request.method} {request.scope['route'].path_format}"]
-    if rule.is_public:
+    if rule.is_public:  # liveness waits for no thread
         return NOBODY
+    return await in_thread(_authorized, request, context, rule)
+
+
+def _authorized(request: Request, context: Context, rule: Rule) -> Principal:
     sender = principal(request, context)
     check_rule(context, rule, sender, request.path_params)
-    request.state.sender = sender.id
     return sender
 
 

@@ -29,6 +29,11 @@ MOST_VALUES = 2_000_000
 MOST_FINDINGS, MOST_COUNTED = 100, 10_000
 """The most errors that a problem document lists, and the most of which it can list some: making more of them takes seconds."""
 
+THREADS, MOST_WAITING, THREAD_SECONDS = 12, 128, 20.0
+"""How many threads work on requests; how many requests wait for one, of which the next is refused; and for how long each of them does.
+
+With 40 threads, the event loop had so small a share of the interpreter under load that even refusals took seconds."""
+
 _log = logging.getLogger(__name__)
 _MINUTE = 60
 _PATIENCE_SECONDS = 0.4  # to connect, and again for an answer: a request may not wait longer for the broker than a second

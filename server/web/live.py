@@ -6,13 +6,14 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from fastapi import Request
 from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
-from starlette.responses import StreamingResponse
+from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from parity.structure import frozen
@@ -71,12 +72,10 @@ class OpenStreams:
                     del self._open[key]
 
 
-class Stream(StreamingResponse):
-    """A response that is made while its client reads it. If the client stops reading, the connection is cut before the body's end."""
+class _Limited(Response):
+    """A response that is sent as its client reads it. If the client stops reading, the connection is cut before the body's end."""
 
-    def __init__(self, request: Request, share: Share, parts: Iterable[bytes] | AsyncIterable[bytes], **more: Any) -> None:
-        """`more`: the media type and the headers."""
-        super().__init__(parts, **more)
+    def _limit(self, request: Request, share: Share) -> None:
         self._share, self._sender = share, str(request.state.sender)
         self._streams: OpenStreams = request.app.state.context.streams
 
@@ -94,6 +93,23 @@ class Stream(StreamingResponse):
             return
         finally:
             self._streams.leave(self._share, self._sender)
+
+
+class Stream(_Limited, StreamingResponse):
+    """A response that is made while its client reads it."""
+
+    def __init__(self, request: Request, share: Share, parts: Iterable[bytes] | AsyncIterable[bytes], **more: Any) -> None:
+        """`more`: the media type and the headers."""
+        super().__init__(parts, **more)
+        self._limit(request, share)
+
+
+class Download(_Limited, FileResponse):
+    """A file of this machine, also in parts (Range); it counts as an export."""
+
+    def __init__(self, request: Request, path: Path) -> None:
+        super().__init__(path, filename=path.name, media_type="application/octet-stream")
+        self._limit(request, EXPORTS)
 
 
 # Sends events of jobs, and the progress of their runs, to open pages: one poller thread per process reads the database.

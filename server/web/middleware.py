@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+import random
 import re
-import secrets
 import time
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-from prometheus_client import CollectorRegistry, Histogram
+from anyio.to_thread import current_default_thread_limiter
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.body_limit import MAX_BODY_SIZE_SCOPE_KEY
@@ -16,10 +17,10 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server import logs
-from server.errors import BadRequestError, ForbiddenError, InvalidError, ServiceError, TooLargeError
+from server.errors import BadRequestError, BusyError, ForbiddenError, InvalidError, ServiceError, TooLargeError
 from server.logs import cut
 from server.settings import Settings
-from server.web import problems
+from server.web import limits, problems
 from server.web.auth import Context, is_loopback, tokens_required
 from server.web.requests import clean_address
 
@@ -36,7 +37,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-# Monitoring polls these every few seconds; logging them would bury the other lines.
+# Monitoring polls these every few seconds: logging them would bury the other lines, and refusing them would look like an outage.
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 REQUESTS = CollectorRegistry()
 """What this process has served since it began; all else in `/metrics` is counted from the database."""
@@ -47,6 +48,7 @@ _SECONDS = Histogram(
     buckets=(0.005, 0.02, 0.1, 0.5, 2.0, 10.0),
     registry=REQUESTS,
 )
+_SHED = Counter("parity_shed_requests", "Requests that this process refused because too many waited", registry=REQUESTS)
 
 
 class Guard:
@@ -66,9 +68,9 @@ class Guard:
         began = time.perf_counter()
         with logs.bound(request_id=request.state.request_id):
             try:
-                error = self._refusal(request)
-                if error:
-                    await problems.respond(request, error)(scope, receive, answer.send)
+                refusal = self._refusal(request)
+                if refusal:
+                    await problems.respond(request, refusal)(scope, receive, answer.send)
                 else:
                     await self._app(scope, _in_time(receive), answer.send)
             except Exception as error:
@@ -81,6 +83,13 @@ class Guard:
                 _log_request(request, answer.status, seconds)
 
     def _refusal(self, request: Request) -> ServiceError | None:
+        # First, before the body is read and the sender known: a request that nobody has time for must cost next to nothing.
+        waiting, path = current_default_thread_limiter().statistics().tasks_waiting, request.scope["path"]
+        # Pages that follow a job all come back at once when a server has restarted, and have a limit of their own (`PAGES`).
+        if waiting >= limits.MOST_WAITING and path not in _QUIET and not path.endswith("/events"):
+            _SHED.inc()
+            request.state.is_shed = True
+            return BusyError(f"{limits.MOST_WAITING} requests wait for this server already, the most that do; retry in a few seconds")
         try:
             clean_address(request.scope)
         except InvalidError as error:
@@ -188,7 +197,7 @@ def _in_time(receive: Receive) -> Receive:
 def _request_id(request: Request) -> str:
     """The caller's request id if it is short and plain, so that it cannot forge a log line; else a new one."""
     given = request.headers.get("X-Request-ID", "")
-    return given if re.fullmatch(r"[A-Za-z0-9._:-]{1,100}", given) else secrets.token_hex(8)
+    return given if re.fullmatch(r"[A-Za-z0-9._:-]{1,100}", given) else f"{random.getrandbits(64):016x}"
 
 
 def _count_request(request: Request, status: int | None, seconds: float) -> None:
@@ -206,7 +215,8 @@ def _log_request(request: Request, status: int | None, seconds: float) -> None:
     values = {"method": request.method, "path": cut(request.url.path), "status": status, "milliseconds": round(1000 * seconds, 1), **ids}
     if sender:
         values["principal"] = sender
-    level = logging.DEBUG if request.url.path in _QUIET and status == 200 else logging.INFO
+    is_quiet = (request.url.path in _QUIET and status == 200) or getattr(request.state, "is_shed", False)  # which are counted
+    level = logging.DEBUG if is_quiet else logging.INFO
     _log.log(level, "request", extra=values)
 
 

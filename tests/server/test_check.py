@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import inspect, select, update
+from sqlalchemy import create_engine, inspect, select, text, update
 
 from server import check as check_module
 from server.check import check, main
@@ -113,6 +113,31 @@ def test_what_is_said_of_values_is_covered_too(database, owner_database, run_id,
     cell.write(change(cell.value))
     _is_refused(database, run_id)
     assert _damage(database)
+
+
+@pytest.mark.parametrize(
+    ("column", "changed"),
+    [("run_id", "r-of-nobody"), ("kind", "trbin"), ("attempt_number", 0), ("last_step", -1), ("first_step", -5)],
+)
+def test_what_hides_a_chunk_from_its_readers_is_found(database, owner_database, database_kind, run_id, column, changed):
+    """As a disk changes it, which asks for no constraint."""
+    with owner_database.write() as session:
+        store.append(session, run_id, "train", 1, np.arange(4106, 4110), _columns(4))
+    own = table_of(Chunk)
+    changes = update(own).where(own.c.first_step == 4106).values({column: changed})
+    if database_kind == "postgresql":
+        with owner_database.write() as session:
+            session.execute(text("set local session_replication_role = replica"))
+            session.connection().execute(changes)
+    else:
+        plain = create_engine(owner_database.engine.url)  # by itself SQLite checks no foreign key
+        with plain.begin() as connection:
+            connection.execute(text("pragma ignore_check_constraints = on"))
+            connection.execute(changes)
+        plain.dispose()
+    (damage,) = _damage(database)
+    assert any("backup" in remedy for remedy in damage.remedies)
+    assert damage.run_id == (changed if column == "run_id" else run_id)
 
 
 def test_a_column_that_was_not_asked_for_is_not_read(database, owner_database, run_id):

@@ -85,6 +85,23 @@ def test_a_line_of_json_is_one_object_whatever_is_in_it():
         ("sk-" + "aB3" * 16, "sk-***"),
         ("glpat-" + "a1B-" * 5 + ", xoxb-" + "12345-" * 4 + "aBc", "glpat-***, xoxb-***"),
         ("nvapi-" + "a_B1" * 16 + " npm_" + "aB12" * 9 + " AIza" + "Sy-_" * 8, "nvapi-*** npm_*** AIza***"),
+        (
+            "glrt-" + "t1_aB" * 4 + " hvs." + "CAES" * 6 + " pypi-" + "AgEI" * 8 + " sk-or-v1-" + "0a" * 20,
+            "glrt-*** hvs.*** pypi-*** sk-or-***",
+        ),
+        (
+            "X-Api-Key: abc-1 access_token=abc&x refreshToken: 'abc' passphrase=abc",
+            "X-Api-Key: *** access_token=*** refreshToken: '***' passphrase=***",
+        ),
+        (
+            "train --wandb-token abc --api-key 'k' --password=p --steps 5",
+            "train --wandb-token *** --api-key '***' --password=*** --steps 5",
+        ),
+        ("argv ['--hub-token', 'abc', '--lr', '1']", "argv ['--hub-token', '***', '--lr', '1']"),
+        (
+            "tokens: 12 and token 3, --token-count 5 --tokens 7 --no-secret --lr 1",
+            "tokens: 12 and token 3, --token-count 5 --tokens 7 --no-secret --lr 1",
+        ),
         ("sk-learn-contrib-of-1 and task-sk-1 and glpat-x are words", "sk-learn-contrib-of-1 and task-sk-1 and glpat-x are words"),
         ("sent eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmN, then", "sent eyJ***, then"),
         ("wandb login " + "0123456789" * 4, "wandb login ***"),
@@ -100,6 +117,15 @@ def test_a_line_of_json_is_one_object_whatever_is_in_it():
 )
 def test_keys_are_known_by_their_form(line, kept):
     assert logs.without_secrets(line) == kept
+
+
+def test_a_line_is_looked_at_only_where_a_pattern_could_match():
+    lines = [line for secret in SECRETS for line in (secret, secret.upper(), secret.lower(), f"x{secret}")]
+    for line in lines:
+        whole = line
+        for _, pattern, replacement in logs._SECRETS:
+            whole = pattern.sub(replacement, whole)
+        assert logs.without_secrets(line) == whole
 
 
 # What each pattern looks for: all of its beginnings, repeated, are what a stranger would ask for to stop the log.
@@ -120,6 +146,8 @@ SECRETS = [
     "Bearer   abcdefgh.-~+/=",
     "my_secret_key_1' : 'value",
     "A_TOKEN' = 'value",
+    "--my-api-key value",
+    "--x-token', 'value",
 ]
 
 
@@ -132,7 +160,7 @@ def _seconds(pattern, line):
 @pytest.mark.parametrize("index", range(len(logs._SECRETS)))
 def test_the_time_of_a_pattern_grows_with_the_line_and_not_with_its_square(index):
     """Anybody can ask for such a path, and its line is written whoever asks. A square would be 16 times as long for 4 times the length."""
-    pattern, _ = logs._SECRETS[index]
+    _, pattern, _ = logs._SECRETS[index]
     parts = {secret[:end] + joint for secret in SECRETS for end in range(1, len(secret) + 1) for joint in ("", "-")}
     slow = []
     for part in some_of(sorted(parts), 4, index):

@@ -48,7 +48,8 @@ def pauses(monkeypatch):
 )
 def test_a_pause_is_at_least_ours_and_at_most_a_minute(error, pause):
     assert PAUSES.after(0, error) == pause
-    assert watching.PAUSES.after(7, error) == max(1.0, pause if pause > 2.0 else 1.0)
+    least = pause if pause > 2.0 else 0.5
+    assert least <= watching.PAUSES.after(7, error) <= max(1.5 * pause, 1.5)
 
 
 def test_pauses_double_up_to_the_longest():
@@ -60,7 +61,9 @@ def test_a_trainers_pauses_are_spread_and_obey_the_server():
     drawn = [run.PAUSES.after(1, OSError()) for _ in range(100)]
     assert len(set(drawn)) > 50
     assert all(0.5 <= pause <= 1.5 for pause in drawn)
-    assert run.PAUSES.after(0, ClientError(503, "away", retry_after=3600.0)) == 3600.0
+    drawn = [run.PAUSES.after(0, ClientError(503, "away", retry_after=3600.0)) for _ in range(100)]
+    assert len(set(drawn)) > 50
+    assert all(3600.0 <= pause <= 5400.0 for pause in drawn)
 
 
 def test_errors_that_pass_are_noted_and_waited_out(pauses):

@@ -257,6 +257,10 @@ _BODIES = [
     {"steps": [0], "columns": {"": [1.0]}},
     {"steps": [0], "columns": {"loss": [1.0]}, "more": 1},
     {"steps": [0], "columns": {}},
+    {"steps": [True], "columns": {"loss": [1.0]}},
+    {"steps": ["1"], "columns": {"loss": [1.0]}},
+    {"steps": [0, 1], "columns": {"loss": [1.0, False]}},
+    {"steps": [0], "columns": {"loss": [1.0], "grad_norm": ["1"]}},
     [],
 ]
 

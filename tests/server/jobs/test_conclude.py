@@ -405,10 +405,12 @@ def test_a_lack_of_memory_or_files_is_tried_again_five_times(database, recorded,
 
 
 def test_a_judge_that_fails_for_good_is_not_tried_again(database, recorded, monkeypatch):
-    job_id, judge = recorded({"nvfp4": 0.0}), Faulty(monkeypatch, _raise(ValueError("a bug")), 100)
+    job_id, judge = recorded({"nvfp4": 0.0}), Faulty(monkeypatch, _raise(ValueError("a bug of redis://:hunter2@queue")), 100)
     assert conclude_each(database, [job_id]) == set()
     assert _judging(database, job_id)[:3] == ("failed", "JUDGE_FAILED", 0)
     assert judge.left == 99
+    with database.read() as session:
+        assert "redis://:***@queue" in session.get_one(Job, job_id).message
 
 
 def test_a_job_that_only_the_judge_failed_on_is_judged_again(database, recorded, monkeypatch):

@@ -1,10 +1,16 @@
 """Around every request: headers, ids, one line in the log, and no writes of other sites' pages."""
 
+import contextlib
 import logging
+import re
+import threading
 
+import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
+from server.web import auth, limits
+from server.web.auth import LOCAL
 from tests.server.conftest import people_of
 
 HEADERS = ("Content-Security-Policy", "X-Content-Type-Options", "X-Frame-Options", "Referrer-Policy", "X-Request-ID")
@@ -105,7 +111,64 @@ def test_a_log_line_names_the_principal_and_no_token(api_settings, database, app
     with TestClient(application(guarded), base_url="http://127.0.0.1") as client:
         client.get("/api/v1/jobs", headers=people["ann"])
         client.get("/api/v1/jobs")
-    known, unknown = [record for record in caplog.records if record.getMessage() == "request"]
-    assert known.principal == people["ann id"]
+        client.post("/api/v1/jobs", headers=people["ann"], json={})
+        client.get("/jobs", headers=people["ann"])
+    known, unknown, refused, page = [record for record in caplog.records if record.getMessage() == "request"]
+    assert (refused.status, page.status) == (403, 200)
+    assert known.principal == refused.principal == page.principal == people["ann id"]
     assert not hasattr(unknown, "principal")
     assert people["ann"]["Authorization"].split()[1] not in str(known.__dict__)
+
+
+def test_when_too_many_wait_a_request_is_refused_before_it_is_looked_at(server, monkeypatch):
+    """All threads are busy for as long as the test wants, and one request waits for them."""
+    goes_on = threading.Event()
+    monkeypatch.setattr("server.web.auth.principal", lambda *_: goes_on.wait(60) and LOCAL)
+    monkeypatch.setattr(limits, "MOST_WAITING", 1)
+    statuses: list[int] = []
+
+    def ask() -> None:
+        statuses.append(httpx2.get(f"{server.address}/api/v1/jobs", timeout=90).status_code)
+
+    waiting = [threading.Thread(target=ask) for _ in range(limits.THREADS + 1)]
+    for each in waiting:
+        each.start()
+    refused = None
+    while refused is None:
+        with contextlib.suppress(httpx2.TimeoutException):  # it waits too, and is soon too many
+            refused = httpx2.post(f"{server.address}/api/v1/jobs", content=b"{" * 2000, timeout=1)
+    assert (refused.status_code, refused.json()["type"]) == (503, "urn:parity:problem:busy")
+    assert int(refused.headers["Retry-After"]) > 0
+    assert [httpx2.get(server.address + path, timeout=30).status_code for path in ("/healthz", "/readyz")] == [200, 200]
+    goes_on.set()
+    for each in waiting:
+        each.join()
+    assert statuses.count(200) >= limits.THREADS
+    assert set(statuses) <= {200, 503}
+    metrics = httpx2.get(f"{server.address}/metrics").text
+    assert float(re.search(r"^parity_shed_requests_total (\S+)", metrics, re.MULTILINE)[1]) >= 1
+
+
+def test_a_request_waits_for_a_thread_for_a_limited_time_and_is_then_left_alone(api, monkeypatch):
+    monkeypatch.setattr(limits, "THREAD_SECONDS", 0.1)
+    began, goes_on = threading.Semaphore(0), threading.Event()
+
+    def slow(*_: object) -> auth.Principal:
+        began.release()
+        assert goes_on.wait(60)
+        return LOCAL
+
+    monkeypatch.setattr(auth, "principal", slow)
+    statuses: list[int] = []
+    asked = [threading.Thread(target=lambda: statuses.append(api.get("/api/v1/jobs").status_code)) for _ in range(limits.THREADS)]
+    for each in asked:
+        each.start()
+    for _ in asked:
+        assert began.acquire(timeout=60)
+    for path in ("/api/v1/jobs", "/jobs"):
+        refused = api.get(path)
+        assert (refused.status_code, refused.json()["type"]) == (503, "urn:parity:problem:busy")
+    goes_on.set()
+    for each in asked:
+        each.join()
+    assert statuses == [200] * limits.THREADS

@@ -27,7 +27,8 @@ EXPORTS, PAGES = Share(what="exports", each=4, in_all=6), Share(what="event stre
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch) -> None:
-    monkeypatch.setattr(curves, "EXPORTS", EXPORTS)
+    for module in (curves, live):
+        monkeypatch.setattr(module, "EXPORTS", EXPORTS)
     monkeypatch.setattr(events, "PAGES", PAGES)
 
 
@@ -74,15 +75,22 @@ def wait_for_room(client: httpx2.Client, run_id: str) -> None:
         time.sleep(0.05)
 
 
-def test_slow_readers_take_nothing_from_others(served, full, run_id):
+def test_slow_readers_take_nothing_from_others(served, full, run_id, settings):
+    trace = settings.state_dir / "artifacts" / f"{run_id}-1" / "trace"
+    trace.parent.mkdir(parents=True)
+    trace.write_bytes(b"0123456789")
+    of_trace = f"/api/v1/runs/{run_id}/artifacts/1/trace"
     with httpx2.Client(base_url=served) as client:
         assert client.get("/api/v1/jobs").status_code == 200
         refused = client.get(f"/api/v1/runs/{run_id}/steps?format=csv")
         assert (refused.status_code, refused.json()["type"]) == (429, "urn:parity:problem:too-many")
         assert int(refused.headers["Retry-After"]) > 0
+        assert client.get(of_trace).status_code == 429
         for reader in full:
             reader.close()
         wait_for_room(client, run_id)
+        part = client.get(of_trace, headers={"Range": "bytes=2-4"})
+        assert (part.status_code, part.content) == (206, b"234")
 
 
 def test_readers_that_stop_are_cut(served, run_id, monkeypatch):
