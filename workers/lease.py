@@ -305,7 +305,7 @@ def record_all(session: Session, made: Sequence[Progress], lease_seconds: float)
     return {each.held.run_id for each in made}.difference(each.held.run_id for each in still)
 
 
-def _is_as_expected(run: Row[Any], made: Progress) -> bool:
+def _is_as_expected(run: Row[str, int, int, str | None], made: Progress) -> bool:
     is_held = run.attempt_number == made.held.attempt_number and run.token_digest == tokens.digest_of(made.held.token)
     return is_held and run.steps_done in made.expected
 

@@ -21,7 +21,7 @@ from tests.workers.commands.conftest import LOOP, STEPS, head_of
 from tests.workers.commands.schedulers import PlaySlurm, Stepping
 from workers import lease, runtime, submitted
 from workers.commands import follow
-from workers.recorder import Recorder
+from workers.recorder import Recorder, write_all
 from workers.submitting import Schedulers
 
 pytestmark = pytest.mark.both_databases
@@ -536,7 +536,7 @@ def test_a_report_that_is_refused_or_huge_costs_the_other_runs_nothing(on_slurm,
 
 
 def test_steps_that_cannot_be_written_end_their_own_run_alone(on_slurm, base, monkeypatch):
-    write_all, flush = submitted.write_all, Recorder.flush
+    flush = Recorder.flush
     own = on_slurm()
     own.submit(base, head_of(base, "quantized", "nvfp4"))
     bad = _run_of(own, "base")
