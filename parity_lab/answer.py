@@ -201,7 +201,8 @@ def sentence(own: Check, rates: RatesDiffer | None = None) -> str:
         return f"not in the precision of these GEMMs: trained again, {_of(last)} does not follow its record: {departure(last)}"
     if own.outcome == "unchecked":
         missing = next(each for each in own.replayed if each.state == "missing")
-        return f"nothing is named, because {_of(missing)} could not be replayed from step {missing.replay.first:,}: {missing.result['missing']}"
+        why = missing.result["missing"]
+        return f"nothing is named, because {_of(missing)} could not be replayed from step {missing.replay.first:,}: {why}"
     noisy = sum(each.state == "within noise" for each in own.replayed)
     how = f"within the noise of reruns in {noisy} of {len(own.replayed)} replays, else bit for bit" if noisy else "bit for bit"
     return f"trained again, {count(len({each.replay.run for each in own.replayed}), 'run')} follow their record {how} ({_coverage(own)})"
@@ -210,10 +211,9 @@ def sentence(own: Check, rates: RatesDiffer | None = None) -> str:
 def departure(own: Replayed) -> str:
     """Where a replay leaves the record, and how far."""
     result = own.result
-    size = (
-        "by a loss that is not finite" if result["by"] is None else f"the loss on record is {signed(result['by'], _DECIMALS)} nats from it"
-    )
-    return f"from step {result['departs']:,} on, {size}"
+    if result["by"] is None:
+        return f"its loss at step {result['departs']:,} is not finite now"
+    return f"at step {result['departs']:,} the loss on record is {signed(result['by'], _DECIMALS)} nats from it"
 
 
 def _of(own: Replayed) -> str:

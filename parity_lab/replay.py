@@ -155,9 +155,8 @@ def check(replays: Sequence[Replay], results: Mapping[str, Any], rates: RatesDif
     replayed: list[Replayed] = []
     for each in replays:
         if each.key not in results:
-            return Check(
-                outcome="pending", replayed=tuple(replayed), pending=WantedReplay(key=each.key, replay=each, draw=0, steps=each.steps)
-            )
+            wanted = WantedReplay(key=each.key, replay=each, draw=0, steps=each.steps)
+            return Check(outcome="pending", replayed=tuple(replayed), pending=wanted)
         result: ReplayResult = results[each.key]
         lacking = next((rerun for rerun in _reruns(each, result) if rerun.key not in results), None)
         if lacking is not None:
