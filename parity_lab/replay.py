@@ -179,7 +179,7 @@ def replay_steps(results: Mapping[str, Any]) -> float:
 
 def _reruns(own: Replay, result: ReplayResult) -> Iterator[WantedReplay]:
     """The reruns that the result of a replay asks for."""
-    if result["missing"] is None and result["departs"] is not None and not result["exact"]:
+    if result["departs"] is not None and result["by"] is not None and not result["exact"]:
         for draw in range(1, RERUNS + 1):
             yield WantedReplay(key=f"rerun/{own.run}/{own.first}/{draw}", replay=own, draw=draw, steps=own.window)
 

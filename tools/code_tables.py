@@ -81,14 +81,6 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "the data have fewer than two held-out batches, which an analysis needs",
         "set `data.validation_fraction` and train again",
     ),
-    "NOT_IN_PRECISION": (
-        "trained again, a run that an analysis compares does not follow its record, so its GEMMs are not to blame",
-        "look at what differs, which the analysis lists, and train that run again ([explain](explain.md))",
-    ),
-    "NOT_REPLAYED": (
-        "a run that an analysis compares could not be trained again, so it names nothing",
-        "train the job again with its checkpoints on one kind of machine",
-    ),
     "JOB_LOST": (
         "a scheduler ended a job, and its script did not see the trainer's end: its time limit, a node that died, or a cancellation",
         "read the scheduler's word in the message, and `scheduler.log` in the job's folder; raise the limit in the launcher's options",
@@ -160,6 +152,14 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "METRICS_STOPPED": (
         "MaxText's log goes on but `metrics_file` does not",
         "check the disk of the worker",
+    ),
+    "NOT_IN_PRECISION": (
+        "trained again, a run that an analysis compares does not follow its record, so its GEMMs are not to blame",
+        "look at what differs, which the analysis lists, and train that run again ([explain](explain.md))",
+    ),
+    "NOT_REPLAYED": (
+        "a run that an analysis compares could not be trained again, so it names nothing",
+        "train the job again with its checkpoints on one kind of machine",
     ),
     "NO_LOSS": (
         "a launcher's trainer ended without an error and had reported no loss",
