@@ -275,7 +275,7 @@ class Bench:
                 first_difference=first,
                 late_difference=float(np.mean(losses[late:]) - np.mean(honest[late:])),
                 windows=windows.outcome,
-                noise=_windows(spec, folder, losses, case.arm, exact=False).outcome if case.seed < 2 else None,
+                noise=_windows(spec, folder, losses, case.arm, exact=False).outcome if case.seed == 0 else None,
                 whole="differs" if windows.outcome == "differs" or first is not None else windows.outcome,
             )
 

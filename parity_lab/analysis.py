@@ -323,6 +323,12 @@ def make_setup(
     return replace(setup, most_steps=setup.steps_for_any + setup.together_steps if most_steps is None else most_steps)
 
 
+def replayed_whole(setup: Setup, recorded: Sequence[Recorded]) -> Setup:
+    """The setup with every recorded step of these runs replayed; what that adds is added to the largest cost."""
+    whole = replace(setup, replays=planned(recorded, whole=len(recorded)))
+    return replace(whole, most_steps=setup.most_steps + whole.replay_steps - setup.replay_steps)
+
+
 def setup_from(document: Mapping[str, Any]) -> Setup:
     """The setup of a document: that of `asdict`."""
     given = {name: tuple(document[name]) for name in ("units", "ingredients", "parents")}

@@ -17,7 +17,7 @@ from parity.judging.document_types import FloorDocument, GapDocument
 from parity.judging.interval import Interval
 from parity.judging.policy import policy_from_mapping
 from parity.structure import frozen, picked
-from parity_lab.analysis import Origin, RecordRequest, Setup, make_setup, setup_from
+from parity_lab.analysis import Origin, RecordRequest, Setup, make_setup, replayed_whole, setup_from
 from parity_lab.answer import CONFIDENCE, Answer, answer, nats_words
 from parity_lab.effects import AblationArm, ArmNoise, Pair, ablate
 from parity_lab.replay import RATE_TOLERANCE, RatesDiffer, Recorded, Replay, Role
@@ -104,7 +104,8 @@ class WhyRequest(Body):
     """Which candidate to explain (null: the job's only one), what a GEMM takes that is off, and whose checkpoints are forked.
 
     `step`: a kept checkpoint (null: the one nearest to 60 % of the steps). `fork_steps` and `budget`, the largest cost in steps of
-    training, have defaults. `anyway`: also explain a gap that passed, or one that forks probably cannot see.
+    training, have defaults. `whole`: replay every recorded step, whatever it costs. `anyway`: also explain a gap that passed, or one that
+    forks probably cannot see.
     """
 
     candidate: Annotated[str, Field(min_length=1, max_length=200)] | None = None
@@ -113,6 +114,7 @@ class WhyRequest(Body):
     step: Annotated[int, Field(ge=1, le=_MOST_STEPS)] | None = None
     fork_steps: Annotated[int, Field(ge=1, le=_MOST_STEPS)] | None = None
     budget: Annotated[float, Field(gt=0, le=_MOST_STEPS, allow_inf_nan=False)] | None = None
+    whole: bool = False
     anyway: bool = False
 
 
@@ -134,6 +136,7 @@ def plan_analysis(session: Session, job_id: str, question: WhyRequest) -> Analys
     measured = _subject(spec, arm, question, step)  # before the parents, whose remedy is to train again
     parents = fork_parents(session, forked, step)[:MOST_PARENTS]
     runs = replayed_runs(session, job.arms[0], arm, parents)
+    records = [recorded(session, run, role) for role, own in runs.items() for run in own]
     try:
         setup = make_setup(
             units=tuple(unit.name for unit in measured.units),
@@ -143,10 +146,12 @@ def plan_analysis(session: Session, job_id: str, question: WhyRequest) -> Analys
             run_steps=spec.schedule.steps,
             fork_steps=question.fork_steps,
             most_steps=question.budget,
-            recorded=[recorded(session, run, role) for role, own in runs.items() for run in own],
+            recorded=records,
         )
     except ValueError as error:
         raise InvalidError(str(error)) from error
+    if question.whole:
+        setup = replayed_whole(setup, records)
     setup = replace(setup, origin=question.origin, rates=rates_differ(session, runs["baseline"], runs["candidate"]))
     _check_worth(verdict, setup, anyway=question.anyway)
     return Analysis(explained=job, candidate=arm.name, against=question.against, setup=asdict(setup))

@@ -80,7 +80,7 @@ def test_the_plan_comes_first_and_the_confirmed_assignment_last(parity, database
     assert "confirmed: assignment 110, 1.39 times" in out
     assert "pass: gap" in out
     assert "MaxText: cannot express" in out
-    assert "cost: 2,520" in err
+    assert "cost: 2,904" in err
     content = yaml.safe_load(made.read_text())
     (candidate,) = content["job"]["candidates"]
     assert candidate["overrides"][0]["gemms"] == ["wgrad"]
