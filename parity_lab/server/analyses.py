@@ -20,7 +20,7 @@ from parity.structure import frozen, picked
 from parity_lab.analysis import Origin, RecordRequest, Setup, make_setup, replayed_whole, setup_from
 from parity_lab.answer import CONFIDENCE, Answer, answer, nats_words
 from parity_lab.effects import AblationArm, ArmNoise, Pair, ablate
-from parity_lab.replay import RATE_TOLERANCE, RatesDiffer, Recorded, Replay, Role
+from parity_lab.replay import COLUMNS, RATE_TOLERANCE, RatesDiffer, Recorded, Replay, Role, parts_at
 from parity_lab.server.tables import Against, Analysis, AnalysisResult
 from parity_lab.training.menu import Measured, subject
 from server.curves import loading
@@ -152,7 +152,10 @@ def plan_analysis(session: Session, job_id: str, question: WhyRequest) -> Analys
         raise InvalidError(str(error)) from error
     if question.whole:
         setup = replayed_whole(setup, records)
-    setup = replace(setup, origin=question.origin, rates=rates_differ(session, runs["baseline"], runs["candidate"]))
+    pairs = pairs_of(runs)
+    setup = replace(setup, origin=question.origin, rates=rates_differ(session, pairs))
+    if setup.rates is None:
+        _check_between(session, pairs, setup, records)
     _check_worth(verdict, setup, anyway=question.anyway)
     return Analysis(explained=job, candidate=arm.name, against=question.against, setup=asdict(setup))
 
@@ -195,9 +198,32 @@ def recorded(session: Session, run: Run, role: Role) -> Recorded:
     return Recorded(run=run.id, arm=role, steps=steps, kept=tuple(sorted(run.kept_checkpoints or ())))
 
 
-def rates_differ(session: Session, baseline: Sequence[Run], candidate: Sequence[Run]) -> RatesDiffer | None:
+def pairs_of(runs: Mapping[Role, Sequence[Run]]) -> list[tuple[Run, Run]]:
+    """Baseline and candidate of each replicate that both have."""
+    theirs = {run.replicate: run for run in runs["candidate"]}
+    return [(run, theirs[run.replicate]) for run in runs["baseline"] if run.replicate in theirs]
+
+
+def _check_between(session: Session, pairs: Sequence[tuple[Run, Run]], setup: Setup, records: Sequence[Recorded]) -> None:
+    """Refuse pairs whose record parts between the steps that are replayed."""
+    steps = {record.run: record.steps for record in records}
+    whole = {each.run for each in setup.replays if each.first == 0 and each.steps == steps[each.run]}
+    for pair in pairs:
+        if {run.id for run in pair} <= whole:
+            continue
+        columns = [store.read(session, run.id, "train", COLUMNS)[1] for run in pair]
+        parting = parts_at(*({name: own[name][: steps[run.id]] for name in COLUMNS} for run, own in zip(pair, columns, strict=True)))
+        if parting is not None:
+            ours, theirs = (run.id for run in pair)
+            raise ConflictError(
+                f"at step {parting.step:,} runs {ours} and {theirs} part as precision does not make them: {parting.how}; add --whole, "
+                "which trains every recorded step again, before GEMMs are blamed"
+            )
+
+
+def rates_differ(session: Session, pairs: Sequence[tuple[Run, Run]]) -> RatesDiffer | None:
     """The first step of a pair whose learning rates on record differ, or None. Columns without the learning rate differ nowhere."""
-    for ours, theirs in zip(baseline, candidate, strict=False):
+    for ours, theirs in pairs:
         (steps, rates), (others, other_rates) = (_rates(session, run) for run in (ours, theirs))
         count = min(len(steps), len(others))
         far = np.abs(rates[:count] - other_rates[:count]) > RATE_TOLERANCE * np.abs(rates[:count])

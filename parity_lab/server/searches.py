@@ -43,6 +43,7 @@ from parity_lab.server.analyses import (
     judged_candidate,
     kept_step,
     late_loss,
+    pairs_of,
     rates_differ,
     readable_spec,
     recorded,
@@ -211,7 +212,7 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
     losses = _losses(session, baseline)
     level = sum(losses) / len(losses)
     runs = replayed_runs(session, baseline, arm, parents)
-    rates = rates_differ(session, runs["baseline"], runs["candidate"])
+    rates = rates_differ(session, pairs_of(runs))
     if rates is not None:
         raise ConflictError(f"there is nothing to search: {rates_sentence(rates)}; train the job again")
     policy = replace(policy_from_mapping(job.policy), looks=1)
