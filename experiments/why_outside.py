@@ -40,7 +40,7 @@ from experiments.search import share
 from experiments.why import RECORD, WORK
 from experiments.why_cases import DATA, PLANTED, PLANTS, STEPS
 from experiments.why_faults import MARK, codes, spoiled
-from parity_lab.replay import Recorded, check, planned
+from parity_lab.replay import COLUMNS, Recorded, check, parts_at, planned
 from parity_lab.training.program import Replays
 from training.arithmetic import formats, linear
 from training.device import describe, trainer_facts
@@ -260,7 +260,7 @@ class Bench:
         for case in cases():
             if self._has("outside", case.name):
                 continue
-            spec, folder = spec_of(case.recipe, case.seed), WORK / "outside" / "caused" / case.name.replace(" ", "_")
+            spec, folder = spec_of(case.recipe, case.seed), _folder(case)
             losses = Caused(spec, case.cause).record(folder, spec, STEPS)
             honest = _honest(case.recipe, case.seed)
             first = next((at for at, (a, b) in enumerate(zip(losses, honest, strict=True)) if a != b), None)
@@ -279,6 +279,14 @@ class Bench:
                 whole="differs" if windows.outcome == "differs" or first is not None else windows.outcome,
             )
 
+    def partings(self) -> None:
+        """Whether the records of each pair part, as the server sees it before anything is trained."""
+        for case in cases():
+            if self._has("outside", case.name) and not self._has("parting", case.name):
+                _honest(other := case.recipes[case.arm == "baseline"], case.seed)
+                folders = [WORK / "outside" / f"{other} {case.seed}", _folder(case)]
+                self._write("parting", case.name, **_parting(*(folders if case.arm == "candidate" else folders[::-1])))
+
     def inside(self, cases_of: int = 27) -> None:
         """Planted faults and healthy runs: the replay of a record that has the fault, with the arithmetic that has it."""
         kinds = list(PLANTS)
@@ -290,11 +298,13 @@ class Bench:
                 name = " ".join([kind, *units, f"seed {number}"])
                 if self._has("inside", name):
                     continue
+                twin, folder = WORK / "outside" / "twin", WORK / "outside" / "inside"
+                plant("healthy", ())
+                Caused(spec, Cause(name="none")).record(twin, spec, steps)
                 plant(kind, units)
-                folder = WORK / "outside" / "inside"
                 losses = Caused(spec, Cause(name="none")).record(folder, spec, steps)
                 outcome = _windows(spec, folder, losses, "candidate", whole=1).outcome
-                self._write("inside", name, fault=kind, gemms=list(units), whole=outcome)
+                self._write("inside", name, fault=kind, gemms=list(units), whole=outcome, **_parting(twin, folder))
 
     def build(self) -> None:
         """The first steps of runs by this process's build."""
@@ -325,6 +335,17 @@ class Bench:
             file.write(json.dumps(line) + "\n")
         sys.stdout.write(f"{time.strftime('%H:%M:%S')} {kind} {case}: {json.dumps(values)[:200]}\n")
         sys.stdout.flush()
+
+
+def _folder(case: Outside) -> Path:
+    return WORK / "outside" / "caused" / case.name.replace(" ", "_")
+
+
+def _parting(baseline: Path, candidate: Path) -> dict[str, Any]:
+    """Where the records in two folders part, and how."""
+    rows = (np.load(folder / "rows.npy") for folder in (baseline, candidate))
+    found = parts_at(*({name: own[:, ROW.index(name)] for name in COLUMNS} for own in rows))
+    return {"parts": found and found.step, "how": found and found.how}
 
 
 def _quiet() -> None:
@@ -425,6 +446,7 @@ def main() -> int:
     else:
         bench.builds()
         bench.outside()
+        bench.partings()
     return 0
 
 

@@ -179,10 +179,10 @@ def check(replays: Sequence[Replay], results: Mapping[str, Any], rates: RatesDif
 # Does the record of a pair part between the steps that are replayed, as a broken resume or other data make it and precision does not?
 #
 # x'(t)  = x(t) - median of the AROUND steps before
-# data   the spread over SPAN steps of (candidate's loss - baseline's)', over the larger of their own: sqrt(2) for other batches, far below 1
-#        for the same ones
-# jump   |x'(t)| over the scaled median absolute deviation of x' in its stretch of STRETCH steps, x the log of the ratio of the update norms,
-#        or the step of that of the weights' norms
+# data   the spread over SPAN steps of (candidate's loss - baseline's)', over the larger of their own: sqrt(2) for other batches, far
+#        below 1 for the same ones
+# jump   |x'(t)| over the scaled median absolute deviation of x' in its stretch of STRETCH steps, where it is not 0; x is the log of the
+#        ratio of the update norms, or the step of that of the weights' norms
 #
 # Source: experiments/why_outside.py. Of 400 steps of 0.1 million parameters, pairs without such a cause had at most 0.6 and 10; other data
 # had at least 0.9, and states broken at a resume 15 and more, but for weights 1 % off, which it misses.
@@ -191,7 +191,7 @@ AROUND, SPAN, STRETCH = 16, 24, 128
 FIRST_SEEN = 50
 OTHER_DATA, JUMP = 0.8, 12.0
 COLUMNS = ("lm_loss", "param_norm", "update_norm")
-_TO_SD = 1.4826
+_TO_SD, _FEWEST = 1.4826, 16
 
 
 @frozen
@@ -216,11 +216,8 @@ def parts_at(baseline: Mapping[str, FloatArray], candidate: Mapping[str, FloatAr
         step = FIRST_SEEN + int(np.argmax(is_other[FIRST_SEEN - AROUND :]))
         found.append(Parting(step=step, how="their losses vary as on other data"))
     with np.errstate(divide="ignore", invalid="ignore"):
-        moves = (
-            np.log(theirs["update_norm"] / ours["update_norm"]),
-            np.diff(np.log(theirs["param_norm"] / ours["param_norm"]), prepend=0.0),
-        )
-    for values in moves:
+        updates, weights = (np.log(theirs[name] / ours[name]) for name in ("update_norm", "param_norm"))
+    for values in (updates, np.diff(weights, prepend=weights[:1])):
         if np.isfinite(values).all():
             is_jump = _is_jump(_away(values))[FIRST_SEEN - AROUND :]
             if is_jump.any():
@@ -242,8 +239,10 @@ def _is_jump(values: FloatArray) -> npt.NDArray[np.bool_]:
     found = np.zeros(len(values), np.bool_)
     for first in range(0, len(values), STRETCH):
         own = values[first : first + STRETCH] if first + STRETCH <= len(values) else values[-STRETCH:]
-        scale = _TO_SD * float(np.median(np.abs(own - np.median(own))))
-        found[first : first + STRETCH] = np.abs(values[first : first + STRETCH]) > JUMP * scale
+        own = own[own != 0.0]  # the runs are equal until something differs
+        if len(own) >= _FEWEST:
+            scale = _TO_SD * float(np.median(np.abs(own - np.median(own))))
+            found[first : first + STRETCH] = np.abs(values[first : first + STRETCH]) > JUMP * scale
     return found
 
 
