@@ -2,11 +2,12 @@
 
 from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 
 from parity_lab.analysis import make_setup, next_measurement, setup_from, steps_spent
 from parity_lab.answer import answer
-from parity_lab.replay import RERUNS, WINDOW, RatesDiffer, Recorded, Replay, check, planned
+from parity_lab.replay import RERUNS, WINDOW, RatesDiffer, Recorded, Replay, check, parts_at, planned
 from tests.parity_lab.simulated import bit_equal, results_of, setup_of
 
 GUILTY = "1.gate.dgrad"
@@ -120,3 +121,49 @@ def test_a_setup_of_an_earlier_version_goes_on_and_says_that_it_was_not_checked(
     assert [each["gemms"] for each in whole["named"]] == [[GUILTY]]
     assert whole["replay"]["outcome"] == "not planned"
     assert "not excluded" in whole["replay"]["sentence"]
+
+
+def pair(steps=600):
+    """The columns of two runs on the same batches, with weights that drift apart."""
+    random, at = np.random.default_rng(5), np.arange(steps)
+    batches = random.normal(0, 0.05, steps)
+    return [
+        {
+            "lm_loss": 2 + np.exp(-at / 50) + batches + random.normal(0, 0.01, steps),
+            "param_norm": np.exp(np.cumsum(random.normal(1e-4, 1e-5, steps))),
+            "update_norm": np.exp(-at / 300) * random.lognormal(0, 0.02, steps),
+        }
+        for _ in range(2)
+    ]
+
+
+def test_a_pair_parts_where_its_data_or_its_state_do_and_nowhere_else():
+    ours, theirs = pair()
+    assert parts_at(ours, theirs) is None
+    assert parts_at(ours, {**theirs, "lm_loss": theirs["lm_loss"] + 0.3, "update_norm": 1.2 * theirs["update_norm"]}) is None
+    other = theirs["lm_loss"].copy()
+    other[300:360] = pair(900)[1]["lm_loss"][600:660]
+    data = parts_at(ours, {**theirs, "lm_loss": other})
+    assert abs(data.step - 300) < 24
+    assert "data" in data.how
+    jumped = theirs["param_norm"] * np.where(np.arange(600) >= 400, 1.002, 1)
+    assert parts_at(ours, {**theirs, "param_norm": jumped}).step == 400
+    spiked = theirs["update_norm"] * np.where(np.arange(600) == 450, 3, 1)
+    assert parts_at(ours, {**theirs, "update_norm": spiked}).step == 450
+    first, last = ({name: own[:200] for name, own in each.items()} for each in (ours, {**theirs, "param_norm": jumped}))
+    assert parts_at(first, last) is None  # too short to tell
+
+
+def test_equal_runs_do_not_part_until_their_arithmetic_does():
+    ours, theirs = pair()
+    late = {name: np.where(np.arange(600) >= 300, theirs[name], ours[name]) for name in ours}
+    late["param_norm"] = ours["param_norm"] * np.exp(
+        np.cumsum(np.where(np.arange(600) >= 300, np.random.default_rng(1).normal(0, 1e-5, 600), 0))
+    )
+    assert parts_at(ours, ours) is None
+    assert parts_at(ours, late) is None
+
+
+def test_without_norms_on_record_only_the_data_are_looked_at():
+    ours, theirs = ({**own, "param_norm": np.full(600, np.nan), "update_norm": np.full(600, np.nan)} for own in pair())
+    assert parts_at(ours, theirs) is None

@@ -92,6 +92,15 @@ def test_other_learning_rates_or_environments_are_listed_first(database, explain
     assert listed == [("learning rate at step 0", "0.001", "0.0013"), ("data_digest", "d", "other"), ("attempts", "1", "2")]
 
 
+def test_a_record_that_parts_between_the_replayed_steps_has_to_be_replayed_whole(database, explained):
+    job_id = explained(broken=700)
+    with database.read() as session:
+        for anyway in (False, True):
+            with pytest.raises(ConflictError, match=r"at step 700 .* weights or updates jump; add --whole"):
+                plan_analysis(session, job_id, WhyRequest(anyway=anyway))
+        assert plan_analysis(session, job_id, WhyRequest(whole=True)).setup["rates"] is None
+
+
 def test_every_step_is_replayed_if_that_is_asked_for(database, explained):
     job_id = explained()
     with database.read() as session:
