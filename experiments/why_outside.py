@@ -287,6 +287,21 @@ class Bench:
                 folders = [WORK / "outside" / f"{other} {case.seed}", _folder(case)]
                 self._write("parting", case.name, **_parting(*(folders if case.arm == "candidate" else folders[::-1])))
 
+    def fresh(self) -> None:
+        """Pairs and causes between windows with seeds on which no threshold was chosen."""
+        between = [cause for cause in CAUSES if cause.first in (EARLY, LATE) and "1 %" not in cause.name and "rounded" not in cause.name]
+        for number, cause in enumerate(between):
+            case = Outside(cause=cause, recipes=("fp8_current", "nvfp4"), arm="candidate", seed=SEEDS + 10 + number)
+            pair = [WORK / "outside" / f"{recipe} {case.seed}" for recipe in case.recipes]
+            if self._has("fresh", case.name):
+                continue
+            for recipe in case.recipes:
+                _honest(recipe, case.seed)
+            self._write("fresh pair", case.name, **_parting(*pair))
+            spec = spec_of(case.recipe, case.seed)
+            Caused(spec, cause).record(_folder(case), spec, STEPS)
+            self._write("fresh", case.name, cause=cause.name, **_parting(pair[0], _folder(case)))
+
     def inside(self, cases_of: int = 27) -> None:
         """Planted faults and healthy runs: the replay of a record that has the fault, with the arithmetic that has it."""
         kinds = list(PLANTS)
@@ -432,7 +447,7 @@ def table() -> Iterator[str]:
 def main() -> int:
     """Compute, or print what is on record."""
     parser = argparse.ArgumentParser(description="Causes outside the GEMMs.")
-    parser.add_argument("what", choices=["run", "inside", "build", "table"])
+    parser.add_argument("what", choices=["run", "inside", "fresh", "build", "table"])
     what = parser.parse_args().what
     if what == "table":
         sys.stdout.write("\n".join(table()) + "\n")
@@ -443,6 +458,8 @@ def main() -> int:
         bench.build()
     elif what == "inside":
         bench.inside()
+    elif what == "fresh":
+        bench.fresh()
     else:
         bench.builds()
         bench.outside()

@@ -227,11 +227,13 @@ def parts_at(baseline: Mapping[str, FloatArray], candidate: Mapping[str, FloatAr
 
 def _away(values: FloatArray) -> FloatArray:
     """How far each value from AROUND on is from the median of those before it."""
-    return values[AROUND:] - np.median(sliding_window_view(values, AROUND)[:-1], axis=1)
+    before: FloatArray = np.median(sliding_window_view(values, AROUND)[:-1], axis=1)
+    return values[AROUND:] - before
 
 
 def _spread(values: FloatArray) -> FloatArray:
-    return np.sqrt(np.mean(sliding_window_view(values, SPAN) ** 2, axis=1))
+    spread: FloatArray = np.sqrt(np.mean(sliding_window_view(values, SPAN) ** 2, axis=1))
+    return spread
 
 
 def _is_jump(values: FloatArray) -> npt.NDArray[np.bool_]:
