@@ -204,11 +204,9 @@ def sentence(own: Check, rates: RatesDiffer | None = None) -> str:
         why = missing.result["missing"]
         return f"nothing is named, because {_of(missing)} could not be replayed from step {missing.replay.first:,}: {why}"
     noisy = sum(each.state == "within noise" for each in own.replayed)
-    how = (
-        f"within the noise of reruns in {noisy} of {len(own.replayed)} replays, which hides small causes, else bit for bit"
-        if noisy
-        else "bit for bit"
-    )
+    how = "bit for bit"
+    if noisy:
+        how = f"within the noise of reruns (which hides small causes) in {noisy} of {len(own.replayed)} replays, else bit for bit"
     return f"trained again, {count(len({each.replay.run for each in own.replayed}), 'run')} follow their record {how} ({_coverage(own)})"
 
 

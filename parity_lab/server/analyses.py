@@ -154,8 +154,9 @@ def plan_analysis(session: Session, job_id: str, question: WhyRequest) -> Analys
         setup = replayed_whole(setup, records)
     pairs = pairs_of(runs)
     setup = replace(setup, origin=question.origin, rates=rates_differ(session, pairs))
-    if setup.rates is None:
-        _check_between(session, pairs, setup, records)
+    parted = None if setup.rates else parted_pair(session, pairs, setup.replays, records)
+    if parted is not None:
+        raise ConflictError(f"{parted}; add --whole, which trains every recorded step again, before GEMMs are blamed")
     _check_worth(verdict, setup, anyway=question.anyway)
     return Analysis(explained=job, candidate=arm.name, against=question.against, setup=asdict(setup))
 
@@ -204,10 +205,10 @@ def pairs_of(runs: Mapping[Role, Sequence[Run]]) -> list[tuple[Run, Run]]:
     return [(run, theirs[run.replicate]) for run in runs["baseline"] if run.replicate in theirs]
 
 
-def _check_between(session: Session, pairs: Sequence[tuple[Run, Run]], setup: Setup, records: Sequence[Recorded]) -> None:
-    """Refuse pairs whose record parts between the steps that are replayed."""
+def parted_pair(session: Session, pairs: Sequence[tuple[Run, Run]], replays: Sequence[Replay], records: Sequence[Recorded]) -> str | None:
+    """Where the record of a pair that is not replayed whole parts as precision does not make it, in words; None if none does."""
     steps = {record.run: record.steps for record in records}
-    whole = {each.run for each in setup.replays if each.first == 0 and each.steps == steps[each.run]}
+    whole = {each.run for each in replays if each.first == 0 and each.steps == steps[each.run]}
     for pair in pairs:
         if {run.id for run in pair} <= whole:
             continue
@@ -215,10 +216,8 @@ def _check_between(session: Session, pairs: Sequence[tuple[Run, Run]], setup: Se
         parting = parts_at(*({name: own[name][: steps[run.id]] for name in COLUMNS} for run, own in zip(pair, columns, strict=True)))
         if parting is not None:
             ours, theirs = (run.id for run in pair)
-            raise ConflictError(
-                f"at step {parting.step:,} runs {ours} and {theirs} part as precision does not make them: {parting.how}; add --whole, "
-                "which trains every recorded step again, before GEMMs are blamed"
-            )
+            return f"at step {parting.step:,} runs {ours} and {theirs} part as precision does not make them: {parting.how}"
+    return None
 
 
 def rates_differ(session: Session, pairs: Sequence[tuple[Run, Run]]) -> RatesDiffer | None:

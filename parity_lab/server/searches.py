@@ -44,6 +44,7 @@ from parity_lab.server.analyses import (
     kept_step,
     late_loss,
     pairs_of,
+    parted_pair,
     rates_differ,
     readable_spec,
     recorded,
@@ -242,7 +243,12 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
     )
     _check_worth(setup)
     whole = int(REPLAY_SHARE * setup.least_steps / (2 * steps))
-    setup = replace(setup, replays=planned([recorded(session, run, role) for role, own in runs.items() for run in own], whole))
+    records = [recorded(session, run, role) for role, own in runs.items() for run in own]
+    replays = planned(records, whole)
+    if parted_pair(session, pairs_of(runs), replays, records) is not None:
+        replays = planned(records, len(records))
+    setup = replace(setup, replays=replays)
+    _check_worth(setup)
     return PlannedSearch(arm=arm, setup=setup, seconds=seconds_of(parents, setup.most_steps))
 
 

@@ -62,6 +62,9 @@ def test_a_search_returns_the_assignment_that_the_judge_passed_on_fresh_runs(dat
 def test_a_search_ends_without_forks_where_no_precision_can_pass(database):
     with database.write() as session, pytest.raises(ConflictError, match="learning rates on record differ"):
         plan_search(session, make_base(database, rate=1.3e-3), WISH)
+    broken = make_base(database, broken=700)
+    with database.read() as session:
+        assert sum(each.steps == STEPS for each in plan_search(session, broken, WISH).setup.replays) == 6
     own = begun(database, make_base(database))
     with database.write() as session:
         search = session.get_one(Search, own)
