@@ -421,21 +421,28 @@ def table() -> Iterator[str]:
     outside = [line for line in lines if line["kind"] == "outside"]
     yield "| measured | result |"
     yield "| --- | --- |"
-    for what, mode in (("all steps replayed", "whole"), ("windows replayed", "windows")):
-        passed = [line for line in outside if line[mode] != "differs"]
-        different = [line for line in passed if line["recipes"][0] != line["recipes"][1]]
-        yield f"| causes outside, {what}: the replay lets it pass | {share(len(passed), len(outside))} |"
-        yield f"| … of which the recipes differ, so that forks name something | {len(different)} |"
-        windowless = [line for line in outside if line[mode] == "differs"]
-        yield f"| … caught | {share(len(windowless), len(outside))} |"
+    parted = {line["case"] for line in lines if line["kind"] == "parting" and line["parts"] is not None}
+    passed = {mode: [line for line in outside if line[mode] != "differs"] for mode in ("whole", "windows")}
+    passed["windows and record"] = [line for line in passed["windows"] if line["case"] not in parted]
+    for what, own in passed.items():
+        different = sum(line["recipes"][0] != line["recipes"][1] for line in own)
+        size = max((abs(line["late_difference"]) for line in own), default=0.0)
+        yield f"| causes outside, {what}: passes | {share(len(own), len(outside))} |"
+        yield f"| ... of different recipes, where forks name something; largest effect, nats | {different}; {size:.4f} |"
+    for kind, what in (
+        ("fresh", "causes between windows, other seeds: the record does not part"),
+        ("fresh pair", "their honest pairs: it parts"),
+    ):
+        own = [line for line in lines if line["kind"] == kind]
+        yield f"| {what} | {share(sum((line['parts'] is None) == (kind == 'fresh') for line in own), len(own))} |"
     noisy = [line for line in outside if line["noise"] is not None]
     if noisy:
-        caught = sum(line["noise"] == "differs" for line in noisy)
-        yield f"| causes outside, windows, where equal bits are not expected: caught | {share(caught, len(noisy))} |"
+        own = sum(line["noise"] != "differs" for line in noisy)
+        yield f"| causes outside, windows, where equal bits are not expected: passes | {share(own, len(noisy))} |"
     inside = [line for line in lines if line["kind"] == "inside"]
     if inside:
-        stopped = sum(line["whole"] != "reproduced" for line in inside)
-        yield f"| causes inside and healthy: the replay stops it | {share(stopped, len(inside))} |"
+        stopped = sum(line["whole"] != "reproduced" or line["parts"] is not None for line in inside)
+        yield f"| causes inside and healthy: stopped by replay or record | {share(stopped, len(inside))} |"
     builds = [line for line in lines if line["kind"] == "other build"]
     if builds:
         yield f"| another build: the replay stops it | {share(sum(line['outcome'] != 'reproduced' for line in builds), len(builds))} |"
