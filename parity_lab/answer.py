@@ -384,14 +384,14 @@ def _replay_lines(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterato
     replay = answer.get("replay")  # an answer of an earlier version has none
     if not replay:
         return
+    if replay["code"]:
+        for each in plan.get("differences", ()):
+            yield f"differs on record: {each['key']}: {each['baseline']} in the baseline, {each['other']} in the candidate"
+        if not plan.get("differences"):
+            yield "on record the arms differ in nothing but the precision"
     yield f"replay: {replay['sentence']}"
-    if not replay["code"]:
-        return
-    for each in plan.get("differences", ()):
-        yield f"  differs on record: {each['key']}: {each['baseline']} in the baseline, {each['other']} in the candidate"
-    if not plan.get("differences"):
-        yield "  on record the arms differ in nothing but the precision"
-    yield f"named: none. {IF_NOT_IN_PRECISION if replay['code'] == NOT_IN_PRECISION else IF_NOT_REPLAYED}"
+    if replay["code"]:
+        yield f"named: none. {IF_NOT_IN_PRECISION if replay['code'] == NOT_IN_PRECISION else IF_NOT_REPLAYED}"
 
 
 def ablation_lines(own: Mapping[str, Any]) -> Iterator[str]:

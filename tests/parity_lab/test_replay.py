@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parity_lab.analysis import make_setup, next_measurement, setup_from, steps_spent
-from parity_lab.answer import answer
+from parity_lab.answer import answer, answer_lines
 from parity_lab.replay import RERUNS, WINDOW, RatesDiffer, Recorded, Replay, check, parts_at, planned
 from tests.parity_lab.simulated import bit_equal, results_of, setup_of
 
@@ -167,3 +167,15 @@ def test_equal_runs_do_not_part_until_their_arithmetic_does():
 def test_without_norms_on_record_only_the_data_are_looked_at():
     ours, theirs = ({**own, "param_norm": np.full(600, np.nan), "update_norm": np.full(600, np.nan)} for own in pair())
     assert parts_at(ours, theirs) is None
+
+
+def test_what_differs_on_record_comes_before_where_the_replay_departs():
+    setup = replayed_setup()
+    key = next(each.key for each in setup.replays if each.arm == "candidate")
+    gap = {"gap": 0.05, "low": 0.04, "high": 0.06, "verdict": "fail"}
+    difference = {"key": "version.jax", "baseline": "0.10.2", "other": "0.10.1"}
+    plan = {"gap": gap, "differences": [difference]}
+    lines = [*answer_lines(plan, answer(setup, results_of(setup, {}) | {key: DEPARTED}))]
+    assert [line.partition(":")[0] for line in lines] == ["gap of the full runs", "differs on record", "replay", "named", "cost"]
+    assert "version.jax: 0.10.2 in the baseline" in lines[1]
+    assert "at step 3 the loss on record is +0.0100 nats from it" in lines[2]
