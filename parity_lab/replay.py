@@ -176,7 +176,7 @@ def check(replays: Sequence[Replay], results: Mapping[str, Any], rates: RatesDif
     return Check(outcome="unchecked" if is_missing else "reproduced", replayed=tuple(replayed))
 
 
-# Does the record of a pair part between the steps that are replayed, as a broken resume or other data make it and precision does not?
+# Does the record of a pair part between the steps that are replayed, as other data or a broken resume make it, and precision rarely?
 #
 # x'(t)  = x(t) - median of the AROUND steps before
 # data   the spread over SPAN steps of (candidate's loss - baseline's)', over the larger of their own: sqrt(2) for other batches, far

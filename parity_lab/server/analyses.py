@@ -206,7 +206,7 @@ def pairs_of(runs: Mapping[Role, Sequence[Run]]) -> list[tuple[Run, Run]]:
 
 
 def parted_pair(session: Session, pairs: Sequence[tuple[Run, Run]], replays: Sequence[Replay], records: Sequence[Recorded]) -> str | None:
-    """Where the record of a pair that is not replayed whole parts as precision does not make it, in words; None if none does."""
+    """Where the record of a pair that is not replayed whole parts, in words; None if none does."""
     steps = {record.run: record.steps for record in records}
     whole = {each.run for each in replays if each.first == 0 and each.steps == steps[each.run]}
     for pair in pairs:
@@ -216,7 +216,7 @@ def parted_pair(session: Session, pairs: Sequence[tuple[Run, Run]], replays: Seq
         parting = parts_at(*({name: own[name][: steps[run.id]] for name in COLUMNS} for run, own in zip(pair, columns, strict=True)))
         if parting is not None:
             ours, theirs = (run.id for run in pair)
-            return f"at step {parting.step:,} runs {ours} and {theirs} part as precision does not make them: {parting.how}"
+            return f"at step {parting.step:,} the records of runs {ours} and {theirs} part, which precision rarely does: {parting.how}"
     return None
 
 
