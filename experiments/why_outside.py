@@ -237,7 +237,7 @@ def _corpus() -> data.Corpus:
 def spec_of(recipe: Any, seed: int, **changes: Any) -> RunSpec:
     """What a run is on record."""
     schedule = Schedule(steps=STEPS, learning_rate=4e-3)
-    values = {"engine": "emulated", "model": PLANTED.model, "data": DATA, "schedule": schedule, "layer_policy": "mlp_only"}
+    values: dict[str, Any] = {"engine": "emulated", "model": PLANTED.model, "data": DATA, "schedule": schedule, "layer_policy": "mlp_only"}
     return RunSpec(**values | {"recipe": recipe, "seed": seed, "replicate": 0, "devices": 1} | changes)
 
 
@@ -401,7 +401,7 @@ def _faulty() -> Iterator[Callable[[str, Any], None]]:
         planted.update(kind=kind, units=units)
 
     names["operand_of"] = spoiled
-    Run._initial_state = with_fault  # type: ignore[method-assign]
+    Run._initial_state = with_fault  # type: ignore[method-assign, assignment]
     jax.clear_caches()
     try:
         yield plant

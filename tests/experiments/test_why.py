@@ -163,7 +163,7 @@ def test_every_cause_outside_changes_what_a_run_is_given():
     honest = Run(spec, why_outside._corpus(), fast_bf16=True)
     for cause in why_outside.CAUSES:
         run = why_outside.Caused(spec, cause)
-        last = min(cause.end, why_outside.STEPS) - 1
+        last = min(cause.end, why_cases.STEPS) - 1
         same_tokens = (np.asarray(run._tokens(last, 1)) == np.asarray(honest._tokens(last, 1))).all()
         changed = cause.change is not None and any(
             (before != after).any()
