@@ -378,12 +378,12 @@ def _windows(spec: RunSpec, folder: Path, losses: list[float], arm: Any, *, whol
     }
     replays = Replays({folder.name: record}, folder.parent, lambda own: own, _corpus())
     results: dict[str, Any] = {}
-    while (wanted := check(plan, results).pending) is not None:
+    while (wanted := check(plan, results, accept_noise=True).pending) is not None:
         own = wanted.replay
         results[wanted.key] = replays.rerun(own, wanted.draw, _quiet) if wanted.draw else replays.replay(own, _quiet)
         if exact is not None and not wanted.draw:
             results[wanted.key]["exact"] = exact
-    return check(plan, results)
+    return check(plan, results, accept_noise=True)
 
 
 @contextmanager

@@ -213,6 +213,7 @@ class Setup:
     `noise_draws` and `draws` are the forks of an arm for each parent. The two splits are measured at the checkpoint of the first parent.
     `most_steps` is the largest cost, in steps of training, at which the search stops. `replays` are the recorded steps that are trained
     again before anything else; an analysis of an earlier version has none. `rates`: where a pair has different learning rates on record.
+    `accept_noise`: whether a replay within the noise of reruns is enough, where bits may differ.
     """
 
     units: tuple[str, ...]
@@ -231,6 +232,7 @@ class Setup:
     alpha: float = ALPHA
     replays: tuple[Replay, ...] = ()
     rates: RatesDiffer | None = None
+    accept_noise: bool = False
 
     @property
     def replay_steps(self) -> float:
@@ -550,7 +552,7 @@ def search(setup: Setup, results: Results) -> Search:
 
 def checked(setup: Setup, results: Results) -> Check:
     """What the replays say so far."""
-    return check(setup.replays, results, setup.rates)
+    return check(setup.replays, results, setup.rates, accept_noise=setup.accept_noise)
 
 
 def next_measurement(setup: Setup, results: Results) -> Measurement | None:

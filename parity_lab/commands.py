@@ -83,7 +83,7 @@ class Question(Options, panel="What to measure"):
         None, "Largest cost, in steps of training. [default: enough to find any one GEMM; --plan prints it]", "STEPS", min=1
     )
     whole: bool = flag("--whole", "Train every recorded step again first, whatever that costs, not only some of them.")
-    anyway: bool = flag("--anyway", "Also explain a pass, or a gap that forks probably cannot see.")
+    anyway: bool = flag("--anyway", "Also explain a pass, what forks probably cannot see, or runs that follow their record within noise.")
 
 
 @app.command("why", epilog="parity why j0000000000001 --candidate nvfp4 --yes")

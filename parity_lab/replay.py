@@ -23,7 +23,8 @@ from parity.structure import frozen
 # If the whole of two runs is bit-equal, and their specifications differ in the arithmetic alone, then so does what made their gap. Of
 # longer runs only WINDOW steps from step 0 and from each kept checkpoint are replayed.
 #
-# Can fail: a cause that acts only in steps that are not replayed, and within noise one that changes WINDOW steps less than reruns do.
+# Can fail: a cause that acts only in steps that are not replayed. Within noise are also causes that change WINDOW steps less than reruns
+# do, 8 of 22 that were planted, so nothing is named there unless that is asked for.
 
 Role = Literal["baseline", "candidate"]
 State = Literal["bit-equal", "within noise", "differs", "missing"]
@@ -153,8 +154,11 @@ def replays_from(documents: Sequence[Mapping[str, Any]]) -> tuple[Replay, ...]:
     return tuple(Replay(**each) for each in documents)
 
 
-def check(replays: Sequence[Replay], results: Mapping[str, Any], rates: RatesDiffer | None = None) -> Check:
-    """What the results on record say; it ends at the first replay that differs, before one where the learning rates do."""
+def check(replays: Sequence[Replay], results: Mapping[str, Any], rates: RatesDiffer | None = None, *, accept_noise: bool = False) -> Check:
+    """What the results on record say; it ends at the first replay that differs, before one where the learning rates do.
+
+    `accept_noise`: whether a run that follows its record within noise only is reproduced; else it is unchecked.
+    """
     if rates is not None:
         return Check(outcome="differs")
     replayed: list[Replayed] = []
@@ -172,8 +176,9 @@ def check(replays: Sequence[Replay], results: Mapping[str, Any], rates: RatesDif
             return Check(outcome="differs", replayed=tuple(replayed))
     if not replayed:
         return Check(outcome="not planned")
-    is_missing = any(each.state == "missing" for each in replayed)
-    return Check(outcome="unchecked" if is_missing else "reproduced", replayed=tuple(replayed))
+    undecided = {"missing"} if accept_noise else {"missing", "within noise"}
+    is_undecided = any(each.state in undecided for each in replayed)
+    return Check(outcome="unchecked" if is_undecided else "reproduced", replayed=tuple(replayed))
 
 
 # Does the record of a pair part between the steps that are replayed, as other data or a broken resume make it, and precision rarely?

@@ -105,7 +105,7 @@ class WhyRequest(Body):
 
     `step`: a kept checkpoint (null: the one nearest to 60 % of the steps). `fork_steps` and `budget`, the largest cost in steps of
     training, have defaults. `whole`: replay every recorded step, whatever it costs. `anyway`: also explain a gap that passed, or one that
-    forks probably cannot see.
+    forks probably cannot see, and runs that follow their record within the noise of reruns only.
     """
 
     candidate: Annotated[str, Field(min_length=1, max_length=200)] | None = None
@@ -153,7 +153,7 @@ def plan_analysis(session: Session, job_id: str, question: WhyRequest) -> Analys
     if question.whole:
         setup = replayed_whole(setup, records)
     pairs = pairs_of(runs)
-    setup = replace(setup, origin=question.origin, rates=rates_differ(session, pairs))
+    setup = replace(setup, origin=question.origin, rates=rates_differ(session, pairs), accept_noise=question.anyway)
     parted = None if setup.rates else parted_pair(session, pairs, setup.replays, records)
     if parted is not None:
         raise ConflictError(f"{parted}; add --whole, which trains every recorded step again, before GEMMs are blamed")

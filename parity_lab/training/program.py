@@ -580,11 +580,11 @@ def _train_forks(request: MeasureRequest, folders: Path, read: Read, send: Calla
     send({"kind": "manifest", "manifest": manifest(spec, program.corpus), "rounding": spec.rounding})
     results = dict(request["results"])
     replays = Replays(request["records"], folders, read, program.corpus)
-    while (wanted := check(forks.replays, results).pending) is not None:
+    while (wanted := check(forks.replays, results, accept_noise=True).pending) is not None:
         value: Any = _replayed(replays, wanted.replay, wanted.draw, request["parents"], send)
         results[wanted.key] = value
         send({"kind": "result", "key": wanted.key, "value": value, "steps": wanted.steps})
-    for each in () if check(forks.replays, results).ends_it else forks.forks:
+    for each in () if check(forks.replays, results, accept_noise=True).ends_it else forks.forks:
         if each.key not in request["results"]:
             value = program.fork(choices[each.assignment], forks.parents.index(each.parent), each.draw, lambda: send({"kind": "alive"}))
             send({"kind": "result", "key": each.key, "value": value, "steps": forks.fork_steps})

@@ -77,15 +77,19 @@ def test_learning_rates_that_differ_end_it_before_anything_is_trained():
 def test_where_bits_may_differ_reruns_say_what_is_noise(spread, outcome):
     results = {OWN.key: DEPARTED | {"exact": False}}
     for draw in range(1, RERUNS + 1):
-        own = check([OWN], results)
+        own = check([OWN], results, accept_noise=True)
         assert (own.outcome, own.pending.draw, own.pending.steps) == ("pending", draw, WINDOW)
         results[own.pending.key] = rerun(spread)[own.pending.key]
-    assert check([OWN], results).outcome == outcome
+    assert check([OWN], results, accept_noise=True).outcome == outcome
+    strict = check([OWN], results)
+    assert (strict.outcome, strict.code) == {"reproduced": ("unchecked", "NOT_REPLAYED"), "differs": ("differs", "NOT_IN_PRECISION")}[
+        outcome
+    ]
 
 
 def test_the_first_step_comes_before_any_update_and_is_judged_alone():
     results = {OWN.key: DEPARTED | {"exact": False, "departs": 0, "first": 0.002}} | rerun(0.02)
-    assert check([OWN], results).outcome == "reproduced"  # reruns begin 0.002 from it
+    assert check([OWN], results, accept_noise=True).outcome == "reproduced"  # reruns begin 0.002 from it
     same = {key: {"first": 0.002, "mean": 0.03} for key in rerun(0.02)}
     assert check([OWN], results | same).outcome == "differs"
 
@@ -179,3 +183,15 @@ def test_what_differs_on_record_comes_before_where_the_replay_departs():
     assert [line.partition(":")[0] for line in lines] == ["gap of the full runs", "differs on record", "replay", "named", "cost"]
     assert "version.jax: 0.10.2 in the baseline" in lines[1]
     assert "at step 3 the loss on record is +0.0100 nats from it" in lines[2]
+
+
+def test_within_noise_nothing_is_named_unless_that_is_accepted():
+    setup = replayed_setup()
+    own = next(each for each in setup.replays if each.arm == "candidate")
+    noisy = {f"rerun/{own.run}/{own.first}/{draw}": {"first": 0.001, "mean": 0.03} for draw in range(1, RERUNS + 1)}
+    results = results_of(setup, {GUILTY: 0.02}) | {own.key: DEPARTED | {"exact": False}} | noisy
+    refused, accepted = (answer(each, results) for each in (setup, replace(setup, accept_noise=True)))
+    assert (refused["replay"]["code"], refused["named"]) == ("NOT_REPLAYED", [])
+    assert "within the noise of reruns only" in refused["replay"]["sentence"]
+    assert [each["gemms"] for each in accepted["named"]] == [[GUILTY]]
+    assert "which hides small causes" in accepted["replay"]["sentence"]
