@@ -158,8 +158,8 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "look at what differs, which the analysis lists, and train that run again ([explain](explain.md))",
     ),
     "NOT_REPLAYED": (
-        "a run that an analysis compares could not be trained again, so it names nothing",
-        "train the job again with its checkpoints on one kind of machine",
+        "a run that an analysis compares could not be trained again, or not bit for bit, so it names nothing",
+        "train the job again with its checkpoints on one kind of machine; `--anyway` accepts the noise of reruns",
     ),
     "NO_LOSS": (
         "a launcher's trainer ended without an error and had reported no loss",

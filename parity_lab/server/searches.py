@@ -444,12 +444,10 @@ def results_of_step(session: Session, step: SearchStep) -> list[dict[str, Any]] 
 
 def why_unfit(session: Session, setup: SearchSetup, step: SearchStep) -> str:
     """Why no assignment can pass whatever its precision, by the replays of a step that has ended; empty if they say nothing like it."""
-    replays = (
-        check(setup.replays, results_of(session, step.job_id), accept_noise=True)
-        if step.number == 1 and step.job.status == "concluded"
-        else None
-    )
-    return sentence(replays) if replays is not None and replays.ends_it else ""
+    if step.number != 1 or step.job.status != "concluded":
+        return ""
+    replays = check(setup.replays, results_of(session, step.job_id), accept_noise=True)
+    return sentence(replays) if replays.ends_it else ""
 
 
 def _verdict(job: Job) -> list[dict[str, Any]] | None:
