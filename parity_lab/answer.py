@@ -203,8 +203,8 @@ def sentence(own: Check, rates: RatesDiffer | None = None) -> str:
         missing = next((each for each in own.replayed if each.state == "missing"), None)
         if missing is None:
             noisy_one = next(each for each in own.replayed if each.state == "within noise")
-            why = "which hides causes; ask on the machine and with the versions that trained it, or accept that with --anyway"
-            return f"nothing is named, because {_of(noisy_one)} follows its record within the noise of reruns only, {why}"
+            remedy = "which hides causes; ask on the machine and with the versions that trained it, or accept that with --anyway"
+            return f"nothing is named, because {_of(noisy_one)} follows its record within the noise of reruns only, {remedy}"
         why = missing.result["missing"]
         return f"nothing is named, because {_of(missing)} could not be replayed from step {missing.replay.first:,}: {why}"
     noisy = sum(each.state == "within noise" for each in own.replayed)
