@@ -206,6 +206,7 @@ class Bench:
                     "parents": parents,
                     "baseline": self._spec(case.seed, 0),  # type: ignore[typeddict-item]  (`read` takes it as it is)
                     "assignments": None,
+                    "records": {},
                     "results": results,
                     "spent": 0.0,
                 },

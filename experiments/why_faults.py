@@ -71,7 +71,7 @@ def planted() -> Iterator[None]:
     """Marked operands have the fault that the state names."""
     names: Any = vars(program)
     original = names["operand_of"]
-    names["operand_of"] = _spoiled
+    names["operand_of"] = spoiled
     jax.clear_caches()
     try:
         yield
@@ -80,9 +80,10 @@ def planted() -> Iterator[None]:
         jax.clear_caches()
 
 
-def _spoiled(
+def spoiled(
     recipe: LinearRecipe, quantizer: Quantizer | None, x: jax.Array, axis: int, scale: jax.Array, seed: jax.Array | None = None
 ) -> Operand:
+    """The operand, with the fault that its scale names if it is marked."""
     if quantizer not in _MARKED or quantizer is None:
         return operand_of(recipe, quantizer, x, axis, scale, seed)
     code = scale.astype(jnp.int32) - 1

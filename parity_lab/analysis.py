@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 from parity.judging import special
 from parity.structure import frozen
 from parity_lab.effects import SUMS, Arm, Ends, Forks, Part, contrast, effect, ends
+from parity_lab.replay import Check, RatesDiffer, Recorded, Replay, Role, check, planned, replay_steps, replays_from
 
 # Which units are guilty? Group tests by halving, with familywise control.
 #
@@ -199,8 +200,9 @@ FORK_STEPS = 100
 # often (docs/design/attribution.md#each-end-has-its-own-noise).
 FORKS_OF_AN_ARM, NOISE_FORKS = 3, 18
 BATCHES, GRADIENT_BATCHES, SEEDS = 8, 4, 2
+REPLAY_SHARE = 0.5  # of what finding one GEMM costs: so much of the record is trained again whole, in pairs of runs
 ALPHA = 0.025  # the chance of naming any unit without an effect (docs/design/attribution.md#halving-weighed-by-the-gradient)
-Origin = Literal["baseline", "candidate"]
+Origin = Role
 """Whose checkpoints are forked: the baseline's, into which units are put, or the candidate's, out of which they are taken."""
 
 
@@ -209,7 +211,9 @@ class Setup:
     """One analysis and its cost. `units` and `ingredients` are names; `parents` are ids of runs whose checkpoint of `fork_step` is kept.
 
     `noise_draws` and `draws` are the forks of an arm for each parent. The two splits are measured at the checkpoint of the first parent.
-    `most_steps` is the largest cost, in steps of training, at which the search stops.
+    `most_steps` is the largest cost, in steps of training, at which the search stops. `replays` are the recorded steps that are trained
+    again before anything else; an analysis of an earlier version has none. `rates`: where a pair has different learning rates on record.
+    `accept_noise`: whether a replay within the noise of reruns is enough, where bits may differ.
     """
 
     units: tuple[str, ...]
@@ -226,6 +230,14 @@ class Setup:
     seeds: int = SEEDS
     most_steps: float = 0.0
     alpha: float = ALPHA
+    replays: tuple[Replay, ...] = ()
+    rates: RatesDiffer | None = None
+    accept_noise: bool = False
+
+    @property
+    def replay_steps(self) -> float:
+        """The replays, in steps."""
+        return float(sum(each.steps for each in self.replays))
 
     @property
     def instant_steps(self) -> float:
@@ -276,7 +288,7 @@ class Setup:
         return float((special.stdtrit(df, 1 - level / 2) + special.stdtrit(df, POWER)) * se)
 
     def _steps(self, cuts: int) -> float:
-        return self.instant_steps + self.gradient_steps + self.forks(cuts) * self.fork_steps
+        return self.replay_steps + self.instant_steps + self.gradient_steps + self.forks(cuts) * self.fork_steps
 
 
 def make_setup(
@@ -286,12 +298,12 @@ def make_setup(
     parents: tuple[str, ...],
     fork_step: int,
     run_steps: int,
-    origin: Origin = "baseline",
     fork_steps: int | None = None,
     most_steps: float | None = None,
+    recorded: Sequence[Recorded] = (),
 ) -> Setup:
-    """A setup with as many forks for each parent as three parents need; the largest cost is by default that of one guilty unit
-    to which nothing points, and of the forks with all named GEMMs off.
+    """A setup with as many forks of the baseline for each parent as three parents need; the largest cost is by default that of one guilty
+    unit to which nothing points, and of the forks with all named GEMMs off. Steps of the `recorded` runs are replayed first.
 
     Raises ValueError for forks that would end after the run.
     """
@@ -305,37 +317,56 @@ def make_setup(
         fork_step=fork_step,
         fork_steps=length,
         pair_steps=2 * run_steps,
-        origin=origin,
+        origin="baseline",
         noise_draws=-(-NOISE_FORKS // len(parents)),
         draws=-(-FORKS_OF_AN_ARM // len(parents)),
     )
+    setup = replace(setup, replays=planned(recorded, whole=int(REPLAY_SHARE * setup.steps_for_one / setup.pair_steps)))
     return replace(setup, most_steps=setup.steps_for_any + setup.together_steps if most_steps is None else most_steps)
+
+
+def replayed_whole(setup: Setup, recorded: Sequence[Recorded]) -> Setup:
+    """The setup with every recorded step of these runs replayed; what that adds is added to the largest cost."""
+    whole = replace(setup, replays=planned(recorded, whole=len(recorded)))
+    return replace(whole, most_steps=setup.most_steps + whole.replay_steps - setup.replay_steps)
 
 
 def setup_from(document: Mapping[str, Any]) -> Setup:
     """The setup of a document: that of `asdict`."""
-    names = ("units", "ingredients", "parents")
-    return Setup(**{**document, **{name: tuple(document[name]) for name in names}})
+    given = {name: tuple(document[name]) for name in ("units", "ingredients", "parents")}
+    rates = document.get("rates")
+    replays, rates = replays_from(document.get("replays", ())), RatesDiffer(**rates) if rates else None
+    return Setup(**{**document, **given, "replays": replays, "rates": rates})
+
+
+class RecordRequest(TypedDict):
+    """What is on record of a run that is replayed: its specification, its manifest, and its losses (nats) from each first step."""
+
+    spec: dict[str, Any]
+    manifest: dict[str, str]
+    losses: dict[str, list[float]]
 
 
 class MeasureRequest(TypedDict):
     """What a training process measures: an analysis, with its `Setup` as a document; or, with the specifications of `assignments` by name,
     the forks of a search (`parity_lab.search.Forks`).
 
-    `parents`: the specifications of the runs that are forked, by id. `baseline`: that of the baseline; None: against bf16. `results`: what
-    is on record by key, which has cost `spent` steps of training.
+    `parents`: the specifications of the runs that are forked, by id. `baseline`: that of the baseline; None: against bf16. `records`: the
+    runs that are replayed, by id. `results`: what is on record by key, which has cost `spent` steps of training.
     """
 
     setup: dict[str, Any]
     parents: dict[str, dict[str, Any]]
     baseline: dict[str, Any] | None
     assignments: dict[str, dict[str, Any]] | None
+    records: dict[str, RecordRequest]
     results: dict[str, Any]
     spent: float
 
 
 # What an analysis measures next, and what its forks say so far: a function of the results on record.
 #
+# replay      recorded steps trained again; if they differ from the record, the analysis ends (`parity_lab.replay`)
 # instant     the held-out losses (batches,) of one row: `on`, `off`, `without UNIT`, `alone UNIT`, `without INGREDIENT`
 # gradients   for one batch the sums over the gradient of all GEMMs, and of each GEMM alone, against bf16
 # fork        the final loss of one fork: `without CLUSTER` or `alone CLUSTER`, of one parent, with one draw of random numbers
@@ -352,7 +383,7 @@ class MeasureRequest(TypedDict):
 
 Results = Mapping[str, Any]
 Way = Literal["without", "alone"]
-Kind = Literal["instant", "gradients", "fork"]
+Kind = Literal["replay", "instant", "gradients", "fork"]
 _WAYS: tuple[Way, ...] = ("alone", "without")
 _ROUNDING = 0.01  # steps: costs are sums of thirds, and the last bit of a sum decides nothing
 
@@ -361,7 +392,8 @@ _ROUNDING = 0.01  # steps: costs are sums of thirds, and the last bit of a sum d
 class Measurement:
     """One thing to measure, at the checkpoint of `parent` (its number); `steps` is its cost in steps of training.
 
-    `way` and `units`: which units are off (`without`) or are the only ones on (`alone`). A fork has a `draw`, a gradient a `batch`.
+    `way` and `units`: which units are off (`without`) or are the only ones on (`alone`). A fork has a `draw`, a gradient a `batch`; a
+    `replay` with a draw is a rerun.
     """
 
     key: str
@@ -373,6 +405,7 @@ class Measurement:
     ingredient: str | None = None
     draw: int = 0
     batch: int = 0
+    replay: Replay | None = None
 
 
 @frozen
@@ -517,8 +550,19 @@ def search(setup: Setup, results: Results) -> Search:
     return Search(tree=units, ends=both, guilt=guilt, effects=effects, rest=rest, pending=tuple(pending), stopped=stopped)
 
 
+def checked(setup: Setup, results: Results) -> Check:
+    """What the replays say so far."""
+    return check(setup.replays, results, setup.rates, accept_noise=setup.accept_noise)
+
+
 def next_measurement(setup: Setup, results: Results) -> Measurement | None:
     """What to measure next; None at the end of the analysis."""
+    own = checked(setup, results)
+    if own.pending is not None:
+        wanted = own.pending
+        return Measurement(key=wanted.key, kind="replay", steps=wanted.steps, replay=wanted.replay, draw=wanted.draw)
+    if own.ends_it:
+        return None
     for each in (*instant_rows(setup), *gradient_batches(setup)):
         if each.key not in results:
             return each
@@ -529,7 +573,7 @@ def next_measurement(setup: Setup, results: Results) -> Measurement | None:
 def steps_spent(setup: Setup, results: Results) -> float:
     """The cost of what is on record, in steps of training."""
     splits = sum(each.steps for each in (*instant_rows(setup), *gradient_batches(setup)) if each.key in results)
-    return splits + setup.fork_steps * sum(key.startswith("fork/") for key in results)
+    return replay_steps(results) + splits + setup.fork_steps * sum(key.startswith("fork/") for key in results)
 
 
 def arm_losses(setup: Setup, results: Results, units: Tree, way: Way, cluster: Cluster, draws: int) -> Forks:

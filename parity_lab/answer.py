@@ -7,11 +7,13 @@ from typing import Any, TypedDict
 import numpy as np
 
 from parity.wording import age_in_words, count, interval_words, percent, signed
-from parity_lab.analysis import Results, Search, Setup, arm_losses, gradient_batches, instant_rows, label, search, steps_spent
+from parity_lab.analysis import Results, Search, Setup, arm_losses, checked, gradient_batches, instant_rows, label, search, steps_spent
 from parity_lab.effects import SUMS, Ends, Estimate, contrast, effect, estimate, gradient_error, split
+from parity_lab.replay import NOT_IN_PRECISION, Check, RatesDiffer, Replayed
 
 # The answer of an analysis as a document: the parts of the effect with intervals, what is named, and what stays unexplained.
 #
+# replay        whether the runs on record follow from their specifications; nothing is named where they do not, or nobody knows
 # named         the smallest causes, each with what switching it off gains and what it costs alone
 # interaction   what switching all m named clusters off gains, minus the sum of what switching each off gains: (1 - m) U - W + sum W_i
 # unexplained   what is left of the effect with all of them off: W - E
@@ -87,15 +89,40 @@ class GradientDocument(TypedDict):
     cosine: float
 
 
+class ReplayedDocument(TypedDict):
+    """The `compared` steps of a run from step `first` on, trained again: the first step that `departs` from the record, `by` how much."""
+
+    run: str
+    arm: str
+    first: int
+    compared: int
+    state: str
+    departs: int | None
+    by: float | None
+    missing: str | None
+
+
+class ReplayDocument(TypedDict):
+    """Whether the runs on record follow from their specifications: not planned (an analysis of an earlier version), pending, reproduced,
+    differs (with the `code` NOT_IN_PRECISION) or unchecked (NOT_REPLAYED). `sentence` says so with the run and the step."""
+
+    outcome: str
+    code: str | None
+    sentence: str
+    replays: list[ReplayedDocument]
+
+
 class Answer(TypedDict):
     """What an analysis has measured so far; parts that are not complete are null. `effect` is everything on minus everything off, by forks.
 
     `interaction` is null where fewer than two clusters are named. The effect is the sum of what switching each named cluster off gains, of
     the interaction, and of what is `unexplained`.
 
-    `untested` are parts of causes that were not tested: `stopped` says whether the largest cost was reached.
+    `untested` are parts of causes that were not tested: `stopped` says whether the largest cost was reached. Where `replay` has a code,
+    nothing else was measured.
     """
 
+    replay: ReplayDocument
     complete: bool
     steps_spent: float
     effect: EstimateDocument | None
@@ -112,11 +139,13 @@ class Answer(TypedDict):
 
 def answer(setup: Setup, results: Results) -> Answer:
     """What these results say. Raises ValueError for forks that are equal or not finite."""
-    forks = search(setup, results)
+    replays = checked(setup, results)
+    forks = search(setup, {} if replays.ends_it else results)
     instant, gradients = _instant(setup, results), _gradients(setup, results)
     tested = _tested(forks)
     return {
-        "complete": not forks.pending and instant is not None and gradients is not None,
+        "replay": replay_document(setup, replays),
+        "complete": replays.ends_it or (not forks.pending and instant is not None and gradients is not None),
         "steps_spent": steps_spent(setup, results),
         "effect": estimate_document(forks.effects[forks.tree.units].without) if forks.ends else None,
         "noise": _noise(forks.ends) if forks.ends else None,
@@ -129,6 +158,81 @@ def answer(setup: Setup, results: Results) -> Answer:
         "instant": instant,
         "gradients": gradients,
     }
+
+
+def replay_document(setup: Setup, own: Check) -> ReplayDocument:
+    """What the replays say."""
+    return {
+        "outcome": own.outcome,
+        "code": own.code,
+        "sentence": sentence(own, setup.rates),
+        "replays": [
+            {
+                "run": each.replay.run,
+                "arm": each.replay.arm,
+                "first": each.replay.first,
+                "compared": each.result["compared"],
+                "state": each.state,
+                "departs": each.result["departs"],
+                "by": each.result["by"],
+                "missing": each.result["missing"],
+            }
+            for each in own.replayed
+        ],
+    }
+
+
+def rates_sentence(rates: RatesDiffer) -> str:
+    """That learning rates on record explain a gap which no precision does."""
+    values = f"{rates.baseline:.6g} in the baseline, {rates.candidate:.6g} in the candidate"
+    return f"not in the precision of these GEMMs: from step {rates.step:,} on the learning rates on record differ ({values})"
+
+
+def sentence(own: Check, rates: RatesDiffer | None = None) -> str:
+    """What the replays say, with the run and the step."""
+    if rates is not None:
+        return rates_sentence(rates)
+    if own.outcome == "not planned":
+        return "no run was replayed: the analysis is of an earlier version, and a cause outside of the GEMMs is not excluded"
+    if own.outcome == "pending":
+        return f"{count(len(own.replayed), 'replay')} done so far; they come before anything else"
+    last = own.replayed[-1]
+    if own.outcome == "differs":
+        return f"not in the precision of these GEMMs: trained again, {_of(last)} does not follow its record: {departure(last)}"
+    if own.outcome == "unchecked":
+        missing = next((each for each in own.replayed if each.state == "missing"), None)
+        if missing is None:
+            noisy_one = next(each for each in own.replayed if each.state == "within noise")
+            remedy = "which hides causes; ask on the machine and with the versions that trained it, or accept that with --anyway"
+            return f"nothing is named, because {_of(noisy_one)} follows its record within the noise of reruns only, {remedy}"
+        why = missing.result["missing"]
+        return f"nothing is named, because {_of(missing)} could not be replayed from step {missing.replay.first:,}: {why}"
+    noisy = sum(each.state == "within noise" for each in own.replayed)
+    how = "bit for bit"
+    if noisy:
+        how = f"within the noise of reruns (which hides small causes) in {noisy} of {len(own.replayed)} replays, else bit for bit"
+    return f"trained again, {count(len({each.replay.run for each in own.replayed}), 'run')} follow their record {how} ({_coverage(own)})"
+
+
+def departure(own: Replayed) -> str:
+    """Where a replay leaves the record, and how far."""
+    result = own.result
+    if result["by"] is None:
+        return f"its loss at step {result['departs']:,} is not finite now"
+    return f"at step {result['departs']:,} the loss on record is {signed(result['by'], _DECIMALS)} nats from it"
+
+
+def _of(own: Replayed) -> str:
+    return f"run {own.replay.run} of the {own.replay.arm}"
+
+
+def _coverage(own: Check) -> str:
+    """The steps that were replayed, with the number of runs."""
+    spans: dict[tuple[int, int], int] = {}
+    for each in own.replayed:
+        span = (each.replay.first, each.replay.first + each.result["compared"])
+        spans[span] = spans.get(span, 0) + 1
+    return "; ".join(f"steps {first:,} to {end:,} of {count(runs, 'run')}" for (first, end), runs in sorted(spans.items()))
 
 
 def estimate_document(own: Estimate) -> EstimateDocument:
@@ -212,6 +316,8 @@ NO_VERDICT = "This ranks causes; it is no verdict. Confirm a change by a job of 
 IF_NONE_IS_NAMED = (
     "Longer forks (--fork-steps) or an earlier checkpoint (--step) can show more; ablation runs (--ablation) show the whole gap."
 )
+IF_NOT_IN_PRECISION = "Look for what decided that run beside its specification (data, checkpoint, code, machine), and train it again."
+IF_NOT_REPLAYED = "Train the job again, with its checkpoints, and ask again."
 _SHOWN = 5
 _DECIMALS = 4
 
@@ -242,6 +348,10 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     units = count(len(plan["gemms"]), "GEMM")
     where = f"at step {plan['fork_step']:,} of {parents} of the {plan['origin']}"
     yield f"measures: {units} {where}, by forks of {plan['fork_steps']} steps"
+    replayed = plan.get("replays") or ()
+    if replayed:
+        steps = sum(each["steps"] for each in replayed)
+        yield f"first: {steps:,} recorded steps of {count(len({each['run'] for each in replayed}), 'run')} are trained again and compared"
     share = percent(plan["steps_for_one"] / plan["pair_steps"])
     time = f"; about {age_in_words(plan['seconds'])}" if plan["seconds"] is not None else ""
     yield (
@@ -257,6 +367,10 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
 def answer_lines(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterator[str]:
     """What an analysis found so far."""
     yield f"gap of the full runs: {gap_words(plan['gap'])}"
+    yield from _replay_lines(plan, answer)
+    if (answer.get("replay") or {}).get("code"):
+        yield f"cost: {answer['steps_spent']:,.0f} steps"
+        return
     effect = answer["effect"]
     if effect is None:
         yield f"{answer['steps_spent']:,.0f} of at most {plan['most_steps']:,.0f} steps are done; the forks have no result yet"
@@ -268,6 +382,20 @@ def answer_lines(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterator
         yield _gradient_line(answer["gradients"])
     yield f"cost: {answer['steps_spent']:,.0f} steps, {percent(answer['steps_spent'] / plan['pair_steps'])} of a pair's"
     yield NO_VERDICT
+
+
+def _replay_lines(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterator[str]:
+    replay = answer.get("replay")  # an answer of an earlier version has none
+    if not replay:
+        return
+    if replay["code"]:
+        for each in plan.get("differences", ()):
+            yield f"differs on record: {each['key']}: {each['baseline']} in the baseline, {each['other']} in the candidate"
+        if not plan.get("differences"):
+            yield "on record the arms differ in nothing but the precision"
+    yield f"replay: {replay['sentence']}"
+    if replay["code"]:
+        yield f"named: none. {IF_NOT_IN_PRECISION if replay['code'] == NOT_IN_PRECISION else IF_NOT_REPLAYED}"
 
 
 def ablation_lines(own: Mapping[str, Any]) -> Iterator[str]:

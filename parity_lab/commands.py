@@ -38,8 +38,8 @@ class LabClient(Client):
     def begin(self, kind: str, job_id: str, wish: Document) -> Document:
         """Queue an analysis (`why`), or begin a search (`searches`).
 
-        Each key of a wish is optional: `candidate`, `step`, `fork_steps`, `budget`; of an analysis also `against`, `origin`, `anyway`; of a
-        search `switches`, `speed`, `pairs`, `pilots`, `confirmations`.
+        Each key of a wish is optional: `candidate`, `step`, `fork_steps`, `budget`; of an analysis also `against`, `origin`, `whole`,
+        `anyway`; of a search `switches`, `speed`, `pairs`, `pilots`, `confirmations`.
         """
         return self._post(f"jobs/{job_id}/{kind}", wish)
 
@@ -82,7 +82,8 @@ class Question(Options, panel="What to measure"):
     budget: float | None = option(
         None, "Largest cost, in steps of training. [default: enough to find any one GEMM; --plan prints it]", "STEPS", min=1
     )
-    anyway: bool = flag("--anyway", "Also explain a pass, or a gap that forks probably cannot see.")
+    whole: bool = flag("--whole", "Train every recorded step again first, whatever that costs, not only some of them.")
+    anyway: bool = flag("--anyway", "Also explain a pass, what forks probably cannot see, or runs that follow their record within noise.")
 
 
 @app.command("why", epilog="parity why j0000000000001 --candidate nvfp4 --yes")
@@ -132,7 +133,15 @@ def why(
 
 
 def _check_no_fork_options(question: Document, *, plan_only: bool) -> None:
-    defaults = {"step": None, "fork_steps": None, "budget": None, "against": "baseline", "origin": "baseline", "anyway": False}
+    defaults = {
+        "step": None,
+        "fork_steps": None,
+        "budget": None,
+        "against": "baseline",
+        "origin": "baseline",
+        "whole": False,
+        "anyway": False,
+    }
     given = [name for name, default in defaults.items() if question[name] != default] + ["plan"] * plan_only
     if given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)

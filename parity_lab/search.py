@@ -23,6 +23,7 @@ from parity_lab.assignments import Assignment, Space, Switch, all_assignments, a
 from parity_lab.belief import WANTED, Belief, Confirmation, Evaluation, Noise, Outcome, Result, Shares, believe, confirmation
 from parity_lab.effects import Arm, Estimate, effect, fork_noise
 from parity_lab.effects import Forks as MeasuredForks
+from parity_lab.replay import Replay, replays_from
 
 # Which assignment is the fastest that the judge will pass? What to run next, as a pure function of the results so far.
 #
@@ -214,7 +215,8 @@ class SearchSetup:
     `times` (2^n,) are those of a step by assignment, as a share of the baseline's. `given` are losses of full runs of the baseline and of
     the candidate. `parents` are ids of baseline runs whose checkpoint of `fork_step` is kept. `margin` is in nats. `noise_table` is the
     noise table from which confirmations borrow, of `family`; None without one. `budget`: the largest cost of everything.
-    `switches_from` says where the switches come from, `analysis` is the job whose answer they follow.
+    `switches_from` says where the switches come from, `analysis` is the job whose answer they follow. `replays`: recorded steps that are
+    trained again before the first forks (`parity_lab.replay`); a search of an earlier version has none.
     """
 
     switches: tuple[Switch, ...]
@@ -235,6 +237,7 @@ class SearchSetup:
     budget: float | None = None
     switches_from: SwitchSource | None = None
     analysis: str | None = None
+    replays: tuple[Replay, ...] = ()
 
     @property
     def space(self) -> Space:
@@ -287,13 +290,14 @@ class SearchSetup:
         )
 
     def cost(self, step: Step) -> float:
-        """What a step costs."""
+        """What a step costs, with the replays before forks."""
         each = {"fork": self.fork_steps, "run": self.run_steps, "confirmation": 2 * self.pairs * self.run_steps}
-        return float(sum(each[evaluation.kind] for evaluation in step))
+        replays = sum(own.steps for own in self.replays) if step[0].kind == "fork" else 0
+        return float(replays + sum(each[evaluation.kind] for evaluation in step))
 
     @property
     def least_steps(self) -> float:
-        """The cost of the forks, after which a search without a chance ends."""
+        """The cost of the replays and forks, after which a search without a chance ends."""
         return self.cost(first_step(self.setting))
 
     @property
@@ -306,7 +310,8 @@ class SearchSetup:
 def setup_from(document: Mapping[str, Any]) -> SearchSetup:
     """The setup of a document: that of `asdict`."""
     switches = tuple(Switch(**each) for each in document["switches"])
-    return SearchSetup(**{**document, "switches": switches, "times": tuple(document["times"]), "parents": tuple(document["parents"])})
+    lists = {"switches": switches, "times": tuple(document["times"]), "parents": tuple(document["parents"])}
+    return SearchSetup(**{**document, **lists, "replays": replays_from(document.get("replays", ()))})
 
 
 @frozen
@@ -321,18 +326,20 @@ class ForkOfAssignment:
 
 @frozen
 class Forks:
-    """The forks of one step, from the checkpoint of `fork_step` of their parents, each `fork_steps` long."""
+    """The forks of one step, from the checkpoint of `fork_step` of their parents, each `fork_steps` long; the `replays` come before."""
 
     parents: tuple[str, ...]
     fork_step: int
     fork_steps: int
     forks: tuple[ForkOfAssignment, ...]
+    replays: tuple[Replay, ...] = ()
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Forks:
         """The forks of a document: that of `asdict`."""
         rows = tuple(ForkOfAssignment(**each) for each in document["forks"])
-        return cls(**{**document, "parents": tuple(document["parents"]), "forks": rows})
+        replays = replays_from(document.get("replays", ()))
+        return cls(**{**document, "parents": tuple(document["parents"]), "forks": rows, "replays": replays})
 
 
 def forks_of(setup: SearchSetup, step: Sequence[Evaluation]) -> Forks:
@@ -342,6 +349,7 @@ def forks_of(setup: SearchSetup, step: Sequence[Evaluation]) -> Forks:
         parents=setup.parents,
         fork_step=setup.fork_step,
         fork_steps=setup.fork_steps,
+        replays=setup.replays if step[0].kind == "fork" else (),
         forks=tuple(
             ForkOfAssignment(
                 key=key_of(each),

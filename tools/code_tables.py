@@ -153,6 +153,14 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "MaxText's log goes on but `metrics_file` does not",
         "check the disk of the worker",
     ),
+    "NOT_IN_PRECISION": (
+        "trained again, a run that an analysis compares does not follow its record, so its GEMMs are not to blame",
+        "look at what differs, which the analysis lists, and train that run again ([explain](explain.md))",
+    ),
+    "NOT_REPLAYED": (
+        "a run that an analysis compares could not be trained again, or not bit for bit, so it names nothing",
+        "train the job again with its checkpoints on one kind of machine; `--anyway` accepts the noise of reruns",
+    ),
     "NO_LOSS": (
         "a launcher's trainer ended without an error and had reported no loss",
         "compare `reports` of the launcher with what the trainer writes",

@@ -7,28 +7,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.judging.agreement import confounding_keys
 from parity.judging.document_types import FloorDocument, GapDocument
 from parity.judging.interval import Interval
 from parity.judging.policy import policy_from_mapping
 from parity.structure import frozen, picked
-from parity_lab.analysis import Origin, Setup, make_setup, setup_from
+from parity_lab.analysis import Origin, RecordRequest, Setup, make_setup, replayed_whole, setup_from
 from parity_lab.answer import CONFIDENCE, Answer, answer, nats_words
 from parity_lab.effects import AblationArm, ArmNoise, Pair, ablate
+from parity_lab.replay import COLUMNS, RATE_TOLERANCE, RatesDiffer, Recorded, Replay, Role, parts_at
 from parity_lab.server.tables import Against, Analysis, AnalysisResult
 from parity_lab.training.menu import Measured, subject
 from server.curves import loading
 from server.curves.loading import label
-from server.database import tables
+from server.database import store, tables
 from server.database.sessions import find_job
 from server.database.states import JOB_ENDED, JOB_OPEN
 from server.database.tables import Arm, Job, JobStatus, Run, Verdict
 from server.errors import ConflictError, InvalidError, NotFoundError
 from server.jobs.conclude import verdict_documents
-from server.jobs.fingerprint import job_spec, unsound
+from server.jobs.fingerprint import Difference, job_spec, manifest_differences, run_spec, spec_differences, unsound
 from server.jobs.submit import Order, announce_new, arm_rows
 from server.records import Body, of
 from training.rules import SpecError
@@ -101,7 +104,8 @@ class WhyRequest(Body):
     """Which candidate to explain (null: the job's only one), what a GEMM takes that is off, and whose checkpoints are forked.
 
     `step`: a kept checkpoint (null: the one nearest to 60 % of the steps). `fork_steps` and `budget`, the largest cost in steps of
-    training, have defaults. `anyway`: also explain a gap that passed, or one that forks probably cannot see.
+    training, have defaults. `whole`: replay every recorded step, whatever it costs. `anyway`: also explain a gap that passed, or one that
+    forks probably cannot see, and runs that follow their record within the noise of reruns only.
     """
 
     candidate: Annotated[str, Field(min_length=1, max_length=200)] | None = None
@@ -110,6 +114,7 @@ class WhyRequest(Body):
     step: Annotated[int, Field(ge=1, le=_MOST_STEPS)] | None = None
     fork_steps: Annotated[int, Field(ge=1, le=_MOST_STEPS)] | None = None
     budget: Annotated[float, Field(gt=0, le=_MOST_STEPS, allow_inf_nan=False)] | None = None
+    whole: bool = False
     anyway: bool = False
 
 
@@ -130,6 +135,8 @@ def plan_analysis(session: Session, job_id: str, question: WhyRequest) -> Analys
     step = kept_step(forked, question.step, spec.schedule.steps)
     measured = _subject(spec, arm, question, step)  # before the parents, whose remedy is to train again
     parents = fork_parents(session, forked, step)[:MOST_PARENTS]
+    runs = replayed_runs(session, job.arms[0], arm, parents)
+    records = [recorded(session, run, role) for role, own in runs.items() for run in own]
     try:
         setup = make_setup(
             units=tuple(unit.name for unit in measured.units),
@@ -137,14 +144,125 @@ def plan_analysis(session: Session, job_id: str, question: WhyRequest) -> Analys
             parents=tuple(parent.id for parent in parents),
             fork_step=step,
             run_steps=spec.schedule.steps,
-            origin=question.origin,
             fork_steps=question.fork_steps,
             most_steps=question.budget,
+            recorded=records,
         )
     except ValueError as error:
         raise InvalidError(str(error)) from error
+    if question.whole:
+        setup = replayed_whole(setup, records)
+    pairs = pairs_of(runs)
+    setup = replace(setup, origin=question.origin, rates=rates_differ(session, pairs), accept_noise=question.anyway)
+    parted = None if setup.rates else parted_pair(session, pairs, setup.replays, records)
+    if parted is not None:
+        raise ConflictError(f"{parted}; add --whole, which trains every recorded step again, before GEMMs are blamed")
     _check_worth(verdict, setup, anyway=question.anyway)
     return Analysis(explained=job, candidate=arm.name, against=question.against, setup=asdict(setup))
+
+
+# What is replayed before anything is named (`parity_lab.replay`): runs of both arms, each from its record.
+
+
+def replayed_runs(session: Session, baseline: Arm, candidate: Arm, parents: Sequence[Run]) -> Mapping[Role, Sequence[Run]]:
+    """The runs of each arm that are replayed: the parents, and of the other arm those that were trained, of the same replicates first.
+
+    Raises ConflictError for an arm without a step on record.
+    """
+    known = {parent.id for parent in parents}
+    wanted = [parent.replicate for parent in parents]
+    runs: dict[Role, Sequence[Run]] = {}
+    roles: tuple[tuple[Role, Arm], ...] = (("baseline", baseline), ("candidate", candidate))
+    for role, arm in roles:
+        trained = [run.source or run for run in arm.runs if run.kind == "full" and run.state == "finished"]
+        if known & {run.id for run in trained}:
+            runs[role] = parents
+            continue
+        there = [run for run in trained if recorded_losses(session, run, 0, 1)]
+        if not there:
+            raise ConflictError(f"arm {arm.name} of job {arm.job_id} has no finished run with its first step; train the job again")
+        runs[role] = sorted(there, key=lambda run: run.replicate not in wanted)[:MOST_PARENTS]
+    return runs
+
+
+def recorded_losses(session: Session, run: Run, first: int, steps: int) -> list[float]:
+    """The losses on record from step `first` on, up to the first that lacks or is not finite."""
+    there, columns = store.read_range(session, run.id, "train", first, first + steps - 1, ["lm_loss"])
+    losses = [float(loss) for at, loss in zip(there, columns["lm_loss"], strict=True) if at >= first]
+    ends = (number for number, (at, loss) in enumerate(zip(there, losses, strict=True)) if at != first + number or not math.isfinite(loss))
+    return losses[: next(ends, len(losses))]
+
+
+def recorded(session: Session, run: Run, role: Role) -> Recorded:
+    """What is on record of a run of an arm."""
+    steps = len(recorded_losses(session, run, 0, run.length))
+    return Recorded(run=run.id, arm=role, steps=steps, kept=tuple(sorted(run.kept_checkpoints or ())))
+
+
+def pairs_of(runs: Mapping[Role, Sequence[Run]]) -> list[tuple[Run, Run]]:
+    """Baseline and candidate of each replicate that both have."""
+    theirs = {run.replicate: run for run in runs["candidate"]}
+    return [(run, theirs[run.replicate]) for run in runs["baseline"] if run.replicate in theirs]
+
+
+def parted_pair(session: Session, pairs: Sequence[tuple[Run, Run]], replays: Sequence[Replay], records: Sequence[Recorded]) -> str | None:
+    """Where the record of a pair that is not replayed whole parts, in words; None if none does."""
+    steps = {record.run: record.steps for record in records}
+    whole = {each.run for each in replays if each.first == 0 and each.steps == steps[each.run]}
+    for pair in pairs:
+        if {run.id for run in pair} <= whole:
+            continue
+        columns = [store.read(session, run.id, "train", COLUMNS)[1] for run in pair]
+        parting = parts_at(*({name: own[name][: steps[run.id]] for name in COLUMNS} for run, own in zip(pair, columns, strict=True)))
+        if parting is not None:
+            ours, theirs = (run.id for run in pair)
+            return f"at step {parting.step:,} the records of runs {ours} and {theirs} part, which precision rarely does: {parting.how}"
+    return None
+
+
+def rates_differ(session: Session, pairs: Sequence[tuple[Run, Run]]) -> RatesDiffer | None:
+    """The first step of a pair whose learning rates on record differ, or None. Columns without the learning rate differ nowhere."""
+    for ours, theirs in pairs:
+        (steps, rates), (others, other_rates) = (_rates(session, run) for run in (ours, theirs))
+        count = min(len(steps), len(others))
+        far = np.abs(rates[:count] - other_rates[:count]) > RATE_TOLERANCE * np.abs(rates[:count])
+        if far.any():
+            at = int(np.argmax(far))
+            return RatesDiffer(step=int(steps[at]), baseline=float(rates[at]), candidate=float(other_rates[at]))
+    return None
+
+
+def _rates(session: Session, run: Run) -> tuple[Any, Any]:
+    steps, columns = store.read(session, run.id, "train", ["learning_rate"])
+    return steps, columns["learning_rate"]
+
+
+def record_requests(session: Session, replays: Sequence[Replay]) -> dict[str, RecordRequest]:
+    """What a training process needs of the runs that it replays, by id."""
+    requests: dict[str, RecordRequest] = {}
+    for each in replays:
+        run = session.get_one(Run, each.run)
+        own = requests.setdefault(run.id, {"spec": run_spec(run).document(), "manifest": dict(run.manifest or {}), "losses": {}})
+        own["losses"][str(each.first)] = recorded_losses(session, run, each.first, each.steps)
+    return requests
+
+
+_PRECISION = ("recipe", "overrides", "bf16_from_step", "bf16_scope", "seed", "replicate")
+
+
+def differences(ours: Run, theirs: Run) -> list[Difference]:
+    """What differs on record between two runs, but for their precision: specification, manifest, and how often each was begun."""
+    try:
+        own = spec_differences(run_spec(ours), run_spec(theirs))
+    except ValueError:  # of a version that this one cannot read
+        own = []
+    of_the_spec = [each for each in own if each.key not in _PRECISION and not each.key.startswith("switches.")]
+    facts = [{key: str(value) for key, value in (run.manifest or {}).items()} for run in (ours, theirs)]
+    confounding = confounding_keys(facts)
+    of_the_manifest = [each for each in manifest_differences(*facts) if each.key in confounding]
+    attempts = [str(run.attempt_number) for run in (ours, theirs)]
+    begun = [] if attempts[0] == attempts[1] else [Difference(key="attempts", baseline=attempts[0], other=attempts[1])]
+    return [*of_the_spec, *of_the_manifest, *begun]
 
 
 def analysis_of(session: Session, job_id: str) -> Analysis:
@@ -334,7 +452,8 @@ class AnalysisPlan:
 
     `least_steps` if no GEMM has an effect, `steps_for_one` if one has to which the gradient points, `most_steps` is where the search
     stops, by default enough for one GEMM to which nothing points. `smallest_effect`: nats that the test of one GEMM sees with 80 % power
-    if forks vary an eighth as much as reruns. `seconds`: about how long `steps_for_one` take; null while that is unknown.
+    if forks vary an eighth as much as reruns. `seconds`: about how long `steps_for_one` take; null while that is unknown. `replays` are the
+    recorded steps that are trained again first, `differences` what differs on record between the arms beside their precision.
     """
 
     explains: str
@@ -354,6 +473,8 @@ class AnalysisPlan:
     pair_steps: int
     smallest_effect: float | None
     seconds: float | None
+    replays: Sequence[Replay]
+    differences: list[Difference]
 
 
 @frozen
@@ -386,7 +507,20 @@ def plan_document(session: Session, analysis: Analysis) -> AnalysisPlan:
         gap=_explained_gap(verdict),
         smallest_effect=_smallest_effect(verdict, setup),
         seconds=seconds_of([session.get_one(Run, parent) for parent in setup.parents], setup.steps_for_one),
+        differences=_differences(session, setup),
     )
+
+
+def _differences(session: Session, setup: Setup) -> list[Difference]:
+    """Between the first runs of the arms that are replayed, by key."""
+    first = {each.arm: each.run for each in reversed(setup.replays)}
+    own: list[Difference] = []
+    if setup.rates is not None:
+        rates = (f"{rate:.6g}" for rate in (setup.rates.baseline, setup.rates.candidate))
+        own = [Difference(key=f"learning rate at step {setup.rates.step}", baseline=next(rates), other=next(rates))]
+    if len(first) == 2:
+        own += differences(*(session.get_one(Run, first[role]) for role in ("baseline", "candidate")))
+    return own
 
 
 def _explained_gap(verdict: Verdict) -> ExplainedGap:

@@ -17,9 +17,20 @@ from parity_lab.analysis import setup_from as analysis_setup_from
 from parity_lab.answer import Answer
 from parity_lab.belief import Evaluation, Result, evaluations_from, results_from
 from parity_lab.belief import Outcome as SearchOutcome
-from parity_lab.search import Rating, SearchSetup, SwitchSource, ask, forks_of, rate, setup_from
-from parity_lab.server.analyses import answer_of, gap_words, readable_spec, results_of
-from parity_lab.server.searches import UNKNOWN, PlannedSearch, SearchOfFile, Wish, job_of, plan_search, queue_step, results_of_step
+from parity_lab.replay import replay_steps
+from parity_lab.search import Rating, SearchSetup, SwitchSource, ask, forks_of, key_of, rate, setup_from
+from parity_lab.server.analyses import answer_of, gap_words, readable_spec, record_requests, results_of
+from parity_lab.server.searches import (
+    UNKNOWN,
+    PlannedSearch,
+    SearchOfFile,
+    Wish,
+    job_of,
+    plan_search,
+    queue_step,
+    results_of_step,
+    why_unfit,
+)
 from parity_lab.server.tables import Analysis, Search, SearchState, SearchStep
 from server.concurrency import Repeating
 from server.database import tables
@@ -93,10 +104,15 @@ def advance(database: Database, search_id: str, may_queue: Callable[[Session, st
         setup, newest = setup_from(search.setup), search.steps[-1]
         _keep_results(session, newest)  # to know what comes next; the transaction below keeps them
         given_up = _why_given_up(newest) if newest.results is None else ""
+        unfit = why_unfit(session, setup, newest)
         number, results = newest.number, _results(search)
     barred, refusal = [setup.space.candidate], ""
     while True:
-        decided = None if given_up else ask(setup.setting, results, barred)
+        decided: tuple[Evaluation, ...] | SearchOutcome | None = None
+        if unfit:
+            decided = SearchOutcome(reason=unfit)
+        elif not given_up:
+            decided = ask(setup.setting, results, barred)
         try:
             with database.write() as session:
                 search = _locked(session, search_id)
@@ -495,7 +511,7 @@ def _request(session: Session, run: Run) -> MeasureRequest:
     own, results = session.get(Analysis, run.job_id), results_of(session, run.job_id)
     baseline = assignments = None
     if own is not None:
-        setup = own.setup
+        setup, replays = own.setup, analysis_setup_from(own.setup).replays
         spent = steps_spent(analysis_setup_from(setup), results)
         if own.against == "baseline":
             spec = readable_spec(run.job)
@@ -503,14 +519,15 @@ def _request(session: Session, run: Run) -> MeasureRequest:
     else:
         step, spec = session.scalars(_step_of_job(run.job)).one(), job_spec(run.job)
         forks = forks_of(setup_from(step.search.setup), evaluations_from(step.evaluations))
-        setup = asdict(forks)
-        spent = float(forks.fork_steps * len(results))
+        setup, replays = asdict(forks), forks.replays
+        spent = replay_steps(results) + forks.fork_steps * sum(key_of(each) in results for each in evaluations_from(step.evaluations))
         assignments = {arm.name: spec.run_of(arm, run.replicate).document() for arm in spec.candidates}
     return {
         "setup": setup,
         "parents": {parent: run_spec(session.get_one(Run, parent)).document() for parent in setup["parents"]},
         "baseline": baseline,
         "assignments": assignments,
+        "records": record_requests(session, replays),
         "results": results,
         "spent": spent,
     }
@@ -521,8 +538,12 @@ def _conclude(session: Session, job: Job) -> Outcome:
     (run,) = job.runs
     analysis = session.get(Analysis, job.id)
     if run.state == "finished":
-        write = None if analysis is None else partial(_keep_answer, job.id, answer_of(session, analysis))
-        return Outcome(verdicts=(), complete=True, write=write)
+        if analysis is None:
+            return Outcome(verdicts=(), complete=True)
+        answer = answer_of(session, analysis)
+        replay = answer["replay"]
+        message = replay["sentence"] if replay["code"] else None
+        return Outcome(verdicts=(), code=replay["code"], message=message, complete=True, write=partial(_keep_answer, job.id, answer))
     message = run.message or f"its run was {run.state}"
     if analysis is None:
         why = f"{run.code}: {run.message}" if run.code else f"it was {run.state}"

@@ -13,6 +13,8 @@ from sqlalchemy.orm import Session
 
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.structure import frozen
+from parity_lab.analysis import REPLAY_SHARE
+from parity_lab.answer import rates_sentence, sentence
 from parity_lab.assignments import (
     END_TO_END,
     GEMMS,
@@ -32,6 +34,7 @@ from parity_lab.assignments import (
     without,
 )
 from parity_lab.belief import WANTED, Evaluation, evaluations_from
+from parity_lab.replay import check, planned
 from parity_lab.search import GIVEN, SearchSetup, SwitchSource, arm_name, key_of
 from parity_lab.server.analyses import (
     MOST_PARENTS,
@@ -40,7 +43,12 @@ from parity_lab.server.analyses import (
     judged_candidate,
     kept_step,
     late_loss,
+    pairs_of,
+    parted_pair,
+    rates_differ,
     readable_spec,
+    recorded,
+    replayed_runs,
     results_of,
     seconds_of,
 )
@@ -204,6 +212,10 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
     space = _space(spec, own, proposal, step, fork_steps)
     losses = _losses(session, baseline)
     level = sum(losses) / len(losses)
+    runs = replayed_runs(session, baseline, arm, parents)
+    rates = rates_differ(session, pairs_of(runs))
+    if rates is not None:
+        raise ConflictError(f"there is nothing to search: {rates_sentence(rates)}; train the job again")
     policy = replace(policy_from_mapping(job.policy), looks=1)
     pairs = wish.pairs or max(spec.baseline.replicates, own.replicates, 2)
     if pairs > MOST_PAIRS:
@@ -229,6 +241,13 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
         switches_from=proposal.source,
         analysis=proposal.analysis,
     )
+    _check_worth(setup)
+    whole = int(REPLAY_SHARE * setup.least_steps / (2 * steps))
+    records = [recorded(session, run, role) for role, own in runs.items() for run in own]
+    replays = planned(records, whole)
+    if parted_pair(session, pairs_of(runs), replays, records) is not None:
+        replays = planned(records, len(records))
+    setup = replace(setup, replays=replays)
     _check_worth(setup)
     return PlannedSearch(arm=arm, setup=setup, seconds=seconds_of(parents, setup.most_steps))
 
@@ -418,7 +437,17 @@ def results_of_step(session: Session, step: SearchStep) -> list[dict[str, Any]] 
     if evaluations[0].kind == "run":
         return [{"value": late_loss(session, job.runs[0])}]
     values = results_of(session, job.id)
+    if not values.keys() >= {key_of(each) for each in evaluations}:  # its replays ended it
+        return None
     return [{"value": float(values[key_of(each)])} for each in evaluations]
+
+
+def why_unfit(session: Session, setup: SearchSetup, step: SearchStep) -> str:
+    """Why no assignment can pass whatever its precision, by the replays of a step that has ended; empty if they say nothing like it."""
+    if step.number != 1 or step.job.status != "concluded":
+        return ""
+    replays = check(setup.replays, results_of(session, step.job_id), accept_noise=True)
+    return sentence(replays) if replays.ends_it else ""
 
 
 def _verdict(job: Job) -> list[dict[str, Any]] | None:

@@ -111,7 +111,9 @@ def belonging() -> Subquery:
 
 
 def parents_in_use(session: Session) -> set[str]:
-    """The runs whose checkpoints an analysis or a search that has not ended starts from."""
+    """The runs whose checkpoints an analysis or a search that has not ended starts from, or replays."""
     analysed = select(Analysis.setup).join(Run, Run.job_id == Analysis.job_id).where(Run.state.not_in(RUN_ENDED))
     searched = select(Search.setup).where(Search.state == "running")
-    return {run_id for setup in (*session.scalars(analysed), *session.scalars(searched)) for run_id in setup["parents"]}
+    setups = [*session.scalars(analysed), *session.scalars(searched)]
+    replayed = {each["run"] for setup in setups for each in setup.get("replays", ())}
+    return replayed | {run_id for setup in setups for run_id in setup["parents"]}

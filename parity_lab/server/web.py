@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from parity.structure import frozen
 from parity_lab.analysis import label
-from parity_lab.answer import IF_NONE_IS_NAMED, assumed_words
+from parity_lab.answer import IF_NONE_IS_NAMED, IF_NOT_IN_PRECISION, IF_NOT_REPLAYED, assumed_words
 from parity_lab.assignments import GEMMS
 from parity_lab.belief import MOST_CONFIRMATIONS
 from parity_lab.server.analyses import (
@@ -210,6 +210,8 @@ def analysis_page(job_id: str, request: Request, context: InContext) -> Response
         "levels": range(LEVELS + 1),
         "label": label,
         "if_none_is_named": IF_NONE_IS_NAMED,
+        "if_not_in_precision": IF_NOT_IN_PRECISION,
+        "if_not_replayed": IF_NOT_REPLAYED,
         "forks": fork_bars(document),
         "forward": forward_bars(answer),
         "layers": layers(document),

@@ -1,7 +1,8 @@
 """Takes a candidate apart at its kept checkpoints: one process and a few programs measure everything that an analysis needs."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -12,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from parity.structure import frozen
-from parity_lab.analysis import Measurement, MeasureRequest, Setup, Way, next_measurement, setup_from
+from parity_lab.analysis import Measurement, MeasureRequest, RecordRequest, Setup, Way, next_measurement, setup_from
 from parity_lab.effects import SUMS
+from parity_lab.replay import WINDOW, Replay, ReplayResult, check
 from parity_lab.search import Forks
 from parity_lab.training.menu import Choice, assignments, changed, subject
 from training.arithmetic import formats
@@ -21,17 +23,19 @@ from training.arithmetic.linear import DGRAD, PANEL, WGRAD, finished, operand_of
 from training.arithmetic.quantize import Operand, Quantizer
 from training.arithmetic.recipes import LinearRecipe, layer_recipe, linear_recipe
 from training.device import describe
-from training.rules import PROJECTIONS
+from training.rules import PROJECTIONS, DivergedError
 from training.segments import Arithmetic
 from training.spec import Fork, Model, RunSpec
 from training.trainer import data
 from training.trainer import step as optimizer
-from training.trainer.checkpoint import identity, manifest, read_kept
+from training.trainer.checkpoint import CheckpointNotFoundError, CheckpointRefusedError, identity, manifest, read_kept
 from training.trainer.data import Corpus
 from training.trainer.loop import Run
 from training.trainer.model import Decoder, Parameters, loss_and_lm_loss
 from training.trainer.step import Inputs, State
 from workers.protocol import Message, TrainRequest
+
+Read = Callable[[Any], RunSpec]
 
 # A linear layer whose arithmetic is chosen while the program runs: one compilation measures every GEMM.
 #
@@ -440,9 +444,80 @@ def _finite(value: float, what: str) -> float:
     return value
 
 
-# One analysis, or the forks of a search, in a training process: measures what the record lacks and sends each result as it comes.
+# Trains recorded steps again, by the trainer itself: its own program, arithmetic and random numbers.
+#
+# What it answers: does the record of a run follow from its specification? (`parity_lab.replay`)
+#
+# Equal bits are expected where the manifest is that of the record, on CPUs; no GPU has been tried.
 
-Read = Callable[[Any], RunSpec]
+_FIRST_RERUN = 1 << 20  # replicates of reruns from step 0; those of a job count from 0
+
+
+class Replays:
+    """Runs on record by id: their specifications, manifests and losses, and the folders of their kept checkpoints."""
+
+    def __init__(self, records: Mapping[str, RecordRequest], folders: Path, read: Read, corpus: Corpus) -> None:
+        self._records, self._folders, self._corpus = records, folders, corpus
+        self._specs = {run: read(record["spec"]) for run, record in records.items()}
+        self._machine = describe()
+
+    def replay(self, wanted: Replay, alive: Callable[[], None]) -> ReplayResult:
+        """Train the steps again, to the end of the window in which one differs from the record."""
+        losses = self._records[wanted.run]["losses"][str(wanted.first)][: wanted.steps]
+        result: ReplayResult = {
+            "compared": 0,
+            "departs": None,
+            "by": None,
+            "first": 0.0,
+            "mean": 0.0,
+            "exact": self._is_exact(wanted.run),
+            "missing": None,
+        }
+        total = 0.0
+        for loss, own in zip(losses, self._losses(wanted, 0, alive), strict=False):
+            difference = loss - own
+            if difference != 0.0 and result["departs"] is None:  # NaN differs from 0 too
+                result["departs"], result["by"] = wanted.first + result["compared"], difference
+            total += difference
+            result["compared"] += 1
+            if result["compared"] == 1:
+                result["first"] = difference
+            if result["compared"] == wanted.window:
+                result["mean"] = total / wanted.window
+            if result["departs"] is not None and result["compared"] >= wanted.window:
+                break
+        if not all(map(math.isfinite, (result["by"] or 0.0, result["first"], result["mean"]))):
+            result |= {"by": None, "first": 0.0, "mean": 0.0}
+        return result
+
+    def rerun(self, wanted: Replay, draw: int, alive: Callable[[], None]) -> dict[str, float]:
+        """How far the record is from the same steps with other random numbers: at the first step, and in the mean over the window."""
+        losses = self._records[wanted.run]["losses"][str(wanted.first)][: wanted.window]
+        differences = [loss - own for loss, own in zip(losses, self._losses(wanted, draw, alive), strict=False)]
+        return {"first": differences[0], "mean": sum(differences) / len(differences)}
+
+    def _losses(self, wanted: Replay, draw: int, alive: Callable[[], None]) -> Iterator[float]:
+        """The losses from step `first` on, with the random numbers of a draw; those of the run for draw 0."""
+        spec = self._specs[wanted.run]
+        fork = Fork(parent=spec, step=wanted.first, draw=draw) if wanted.first else None
+        own = replace(spec, replicate=_FIRST_RERUN + draw) if draw and fork is None else spec
+        run = Run(own, self._corpus, fast_bf16=self._machine.fast_bf16, fork=fork)
+        if fork is not None:
+            folder = self._folders / wanted.run
+            run.start_from(read_kept(folder, wanted.first, identity(spec, self._corpus), run.state))
+        try:
+            for number, step in enumerate(run.steps()):
+                if number % WINDOW == 0:
+                    alive()
+                yield step.lm_loss
+        except DivergedError:
+            yield math.nan
+
+    def _is_exact(self, run: str) -> bool:
+        return self._machine.platform == "cpu" and self._records[run]["manifest"] == manifest(self._specs[run], self._corpus)
+
+
+# One analysis, or the forks of a search, in a training process: measures what the record lacks and sends each result as it comes.
 
 
 class ForksTellNothingError(Exception):
@@ -459,30 +534,57 @@ def measure(request: TrainRequest, candidate: RunSpec, read: Read, send: Callabl
 
 def analyse(request: MeasureRequest, candidate: RunSpec, folders: Path, read: Read, send: Callable[[Message], None]) -> None:
     """Measure everything that `request.results` lacks, from checkpoints of the parents in `folders`, by id."""
-    parents = [(read(spec), folders / parent) for parent, spec in request["parents"].items()]
     if request["assignments"] is not None:
-        _train_forks(request, parents, {name: read(spec) for name, spec in request["assignments"].items()}, send)
+        _train_forks(request, folders, read, send)
         return
+    parents = [(read(spec), folders / parent) for parent, spec in request["parents"].items()]
     setup, results = setup_from(request["setup"]), dict(request["results"])
     baseline = None if request["baseline"] is None else read(request["baseline"])
     program = Program(parents, candidate, baseline, setup.fork_step, setup.fork_steps)
     send({"kind": "manifest", "manifest": manifest(candidate, program.corpus), "rounding": candidate.rounding})
+    replays = Replays(request["records"], folders, read, program.corpus)
     while (wanted := _next(setup, results)) is not None:
-        value = _value(program, setup, wanted, lambda: send({"kind": "alive"}))
+        if wanted.replay is not None:
+            value: Any = _replayed(replays, wanted.replay, wanted.draw, request["parents"], send)
+        else:
+            value = _value(program, setup, wanted, lambda: send({"kind": "alive"}))
         results[wanted.key] = value
         send({"kind": "result", "key": wanted.key, "value": value, "steps": wanted.steps})
 
 
-def _train_forks(
-    request: MeasureRequest, parents: Sequence[tuple[RunSpec, Path]], runs: Mapping[str, RunSpec], send: Callable[[Message], None]
-) -> None:
-    """Train the forks of a search that the record lacks: one program computes them all."""
+def _replayed(replays: Replays, replay: Replay, draw: int, forked: Collection[str], send: Callable[[Message], None]) -> Any:
+    """The result of a replay or, with a draw, of a rerun; `missing` for a checkpoint that cannot be used, which the `forked` runs need."""
+
+    def alive() -> None:
+        send({"kind": "alive"})
+
+    if draw:
+        return replays.rerun(replay, draw, alive)
+    try:
+        return replays.replay(replay, alive)
+    except (CheckpointNotFoundError, CheckpointRefusedError) as error:
+        if replay.run in forked:
+            raise
+        nothing = {"compared": 0, "departs": None, "by": None, "first": 0.0, "mean": 0.0, "exact": False}
+        return {**nothing, "missing": str(error)}
+
+
+def _train_forks(request: MeasureRequest, folders: Path, read: Read, send: Callable[[Message], None]) -> None:
+    """Train the forks of a search that the record lacks, after its replays: one program computes them all."""
+    parents = [(read(spec), folders / parent) for parent, spec in request["parents"].items()]
+    runs = {name: read(spec) for name, spec in (request["assignments"] or {}).items()}
     forks = Forks.read(request["setup"])
     menu, choices = assignments(runs, forks.fork_step, forks.fork_steps)
     program = Checkpoints(parents, menu, [*choices.values()], forks.fork_step, forks.fork_steps)
     spec = parents[0][0]
     send({"kind": "manifest", "manifest": manifest(spec, program.corpus), "rounding": spec.rounding})
-    for each in forks.forks:
+    results = dict(request["results"])
+    replays = Replays(request["records"], folders, read, program.corpus)
+    while (wanted := check(forks.replays, results, accept_noise=True).pending) is not None:
+        value: Any = _replayed(replays, wanted.replay, wanted.draw, request["parents"], send)
+        results[wanted.key] = value
+        send({"kind": "result", "key": wanted.key, "value": value, "steps": wanted.steps})
+    for each in () if check(forks.replays, results, accept_noise=True).ends_it else forks.forks:
         if each.key not in request["results"]:
             value = program.fork(choices[each.assignment], forks.parents.index(each.parent), each.draw, lambda: send({"kind": "alive"}))
             send({"kind": "result", "key": each.key, "value": value, "steps": forks.fork_steps})

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import why_cases, why_faults, why_table
+from experiments import why_cases, why_faults, why_outside, why_table
 from parity_lab.training import program
 from training.arithmetic import formats
 from training.arithmetic.recipes import linear_recipe
+from training.trainer.loop import Run
 
 PLAIN, MARKED = (linear_recipe("nvfp4", *switches, fast_bf16=True) for switches in ((), (why_faults.MARK,)))
 # An operand by its name: its place in a recipe, the axis that is contracted, and its column in the scales.
@@ -152,3 +153,28 @@ def test_of_really_different_recipes_the_truth_is_that_of_further_forks():
     assert why_table.covers(line, {}) is None
     assert why_table.covers(line, {line["case"]: {"unexplained": 0.0, "se": 0.001}}) is False
     assert why_table.covers(line, {line["case"]: {"unexplained": 0.028, "se": 0.001}}) is True
+
+
+def test_every_cause_outside_changes_what_a_run_is_given():
+    cases = [*why_outside.cases()]
+    assert len({case.name for case in cases}) == len(cases) >= 60
+    assert {(case.arm, len(set(case.recipes))) for case in cases} == {("candidate", 2), ("candidate", 1), ("baseline", 2)}
+    spec = why_outside.spec_of("fp8_current", 0)
+    honest = Run(spec, why_outside._corpus(), fast_bf16=True)
+    for cause in why_outside.CAUSES:
+        run = why_outside.Caused(spec, cause)
+        last = min(cause.end, why_cases.STEPS) - 1
+        same_tokens = (np.asarray(run._tokens(last, 1)) == np.asarray(honest._tokens(last, 1))).all()
+        changed = cause.change is not None and any(
+            (before != after).any()
+            for before, after in zip(jax.tree.leaves(run.state), jax.tree.leaves(cause.change(run.state)), strict=True)
+            if before.shape == after.shape
+        )
+        assert cause.schedule or not same_tokens or changed or cause.change in (why_outside._forgotten, why_outside._halved), cause.name
+
+
+def test_a_run_without_a_cause_is_that_of_its_specification():
+    spec = why_outside.spec_of("fp8_current", 0)
+    runs = (why_outside.Caused(spec, why_outside.Cause(name="none")), Run(spec, why_outside._corpus(), fast_bf16=True))
+    tokens, others = (np.asarray(run._tokens(37, 5)) for run in runs)
+    np.testing.assert_array_equal(tokens, others)

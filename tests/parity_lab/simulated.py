@@ -15,8 +15,15 @@ def setup_of(**changes):
     return make_setup(**values | changes)
 
 
+def bit_equal(steps):
+    """The result of a replay that follows its record."""
+    return {"compared": steps, "departs": None, "by": None, "first": 0.0, "mean": 0.0, "exact": True, "missing": None}
+
+
 def measure(setup, wanted, costs):
     """The result of a measurement, the same whenever it is made. Several units with one cost have it only together."""
+    if wanted.replay is not None:
+        return bit_equal(wanted.replay.steps)
     random = np.random.default_rng(zlib.crc32(wanted.key.encode()))
     on = set(setup.units) - set(wanted.units) if wanted.way == "without" else set(wanted.units)
     if wanted.kind == "instant":  # which sees the forward pass alone

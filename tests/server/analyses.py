@@ -42,9 +42,11 @@ def make_explained(
     overrides: tuple[Override, ...] = (FAULT,),
     name: str = "planted",
     policy: Mapping[str, Any] = {"margin": "1.0%"},
+    rate: float = 1e-3,
+    broken: int = STEPS,
     **changes: Any,
 ) -> str:
-    """A concluded job whose candidate is worse by a gap in nats; its id."""
+    """A concluded job whose candidate, of this learning rate, is worse by a gap in nats; its weights break at step `broken`. Its id."""
     spec = small_job(
         STEPS,
         baseline=Arm(recipe=baseline, name="base", replicates=3),
@@ -53,19 +55,28 @@ def make_explained(
         **changes,
     )
     generator, at = np.random.default_rng(3), np.arange(STEPS)
+    batches = generator.normal(0, 0.01, STEPS)  # both arms see the same ones
     with database.write() as session:
         job = submit_job(session, spec, policy_from_mapping(policy))
         job.status, job.device_class, job.threads = "running", "cpu:test", 1
         for run in job.runs:
+            peak = rate if run.arm.position else 1e-3
             level = 1.4 + (gap if run.arm.position else 0) + generator.normal(0, 0.001)
-            loss = level + np.exp(-at / 40) + generator.normal(0, 0.01, STEPS)
+            loss = level + np.exp(-at / 40) + batches + generator.normal(0, 0.001, STEPS)
+            norms = 10.0 + np.cumsum(generator.normal(0, 1e-4, STEPS)) + (at >= broken) * 0.05 * run.arm.position
             store.append(
                 session,
                 run.id,
                 "train",
                 1,
                 at,
-                {"lm_loss": loss, "loss": loss, "learning_rate": 1e-3 * (0.55 + 0.45 * np.cos(np.pi * at / STEPS))},
+                {
+                    "lm_loss": loss,
+                    "loss": loss,
+                    "learning_rate": peak * (0.55 + 0.45 * np.cos(np.pi * at / STEPS)),
+                    "param_norm": norms,
+                    "update_norm": generator.lognormal(0, 0.01, STEPS),
+                },
             )
             run.state, run.attempt_number, run.steps_done, run.rounding, run.manifest = (
                 "finished",
@@ -116,13 +127,18 @@ def make_ablated(
         return job.id
 
 
-def measured(database: Database, job_id: str, costs: dict[str, float], most: int = 10_000) -> None:
-    """Write the results of a simulated candidate, at most this many; with all of them the run has ended."""
+def measured(database: Database, job_id: str, costs: dict[str, float], most: int = 10_000, departs: int | None = None) -> None:
+    """Write the results of a simulated candidate, at most this many; with all of them the run has ended.
+
+    `departs`: the step from which the record of its first run is not what training it again gives.
+    """
     with database.write() as session:
         job = session.get_one(Job, job_id)
         setup, results = setup_from(session.get_one(Analysis, job_id).setup), {}  # type: ignore[var-annotated]
         while len(results) < most and (wanted := next_measurement(setup, results)) is not None:
             results[wanted.key] = measure(setup, wanted, costs)
+            if departs is not None and wanted.replay is not None and wanted.replay.arm == "candidate":
+                results[wanted.key] |= {"departs": departs, "by": 0.012, "mean": 0.01}
         run = job.runs[0]
         session.add_all(AnalysisResult(run_id=run.id, key=key, value=value) for key, value in results.items())
         job.status, run.attempt_number, run.fingerprint = "running", 1, "f"

@@ -11,7 +11,7 @@ from parity_lab.search import setup_from
 from parity_lab.server.analyses import WhyRequest, readable_spec, submit_analysis
 from parity_lab.server.record import advance, cancel_search, find_search, resume_search, search_document, submit_search, waiting
 from parity_lab.server.searches import Speed, SwitchWish, Wish, job_of, plan_search
-from parity_lab.server.tables import Search
+from parity_lab.server.tables import AnalysisResult, Search
 from server import retention
 from server.database.tables import Job, Run
 from server.errors import ConflictError, InvalidError, LookError, NotFoundError, TooManyError
@@ -20,6 +20,7 @@ from server.jobs.conclude import conclude
 from server.jobs.fingerprint import equal_run, unsound
 from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import Order, Submission, submit_registered
+from tests.parity_lab.simulated import bit_equal
 from tests.server.analyses import KEPT, STEPS, measured
 from tests.server.played import jobs_of, make_base, play, play_step, state_of
 
@@ -56,6 +57,33 @@ def test_a_search_returns_the_assignment_that_the_judge_passed_on_fresh_runs(dat
         assert (job.device_class, job.max_run_seconds, job.submitted_by) == ("cpu:test", 60.0, "me")
         overrides = readable_spec(job).candidates[0].overrides
         assert [each.gemms for each in overrides] == [("wgrad",)]
+
+
+def test_a_search_ends_without_forks_where_no_precision_can_pass(database):
+    with database.write() as session, pytest.raises(ConflictError, match="learning rates on record differ"):
+        plan_search(session, make_base(database, rate=1.3e-3), WISH)
+    broken = make_base(database, broken=700)
+    with database.read() as session:
+        assert sum(each.steps == STEPS for each in plan_search(session, broken, WISH).setup.replays) == 6
+    own = begun(database, make_base(database))
+    with database.write() as session:
+        search = session.get_one(Search, own)
+        job = search.steps[0].job
+        assert search.steps[0].cost == setup_from(search.setup).least_steps
+        (run,) = job.runs
+        replays = setup_from(search.setup).replays
+        for each in replays:
+            departs = {"departs": 3, "by": 0.1} if each == replays[-1] else {}
+            session.add(AnalysisResult(run_id=run.id, key=each.key, value=bit_equal(each.steps) | departs))
+        job.status, run.state, run.attempt_number = "running", "finished", 1
+        made = job.id
+    conclude(database, made)
+    assert advance(database, own) is None
+    with database.read() as session:
+        search = session.get_one(Search, own)
+        assert (search.state, search.assignment, len(search.steps)) == ("none", None, 1)
+        assert replays[-1].run in search.message
+        assert "does not follow its record" in search.message
 
 
 def test_forks_and_pilots_are_no_runs_of_their_own_anywhere(database):
@@ -284,7 +312,7 @@ def test_measured_seconds_and_named_switches(database):
         setup = plan_search(session, base, wish).setup
     assert setup.times == (1.0, 0.75)
     assert (setup.fork_step, setup.fork_steps, len(setup.parents)) == (KEPT, 40, 3)
-    assert setup.least_steps == 4 * 3 * 40
+    assert setup.least_steps == 4 * 3 * 40 + 2 * 3 * 2 * 32  # forks, and two windows of three runs of each arm
 
 
 def analysed(database, base, *named):

@@ -55,7 +55,7 @@ def test_the_plan_comes_first_and_the_answer_last(parity, database):
     job_id = make_explained(database)
     code, out, _ = parity("why", job_id, "--plan")
     assert code == 0
-    assert "cost: about 4,257 steps to find one GEMM" in out
+    assert "cost: about 6,577 steps to find one GEMM" in out
     code, out, err = parity("why", job_id)  # nobody to ask
     assert (code, out) == (2, "")
     assert "add --yes" in err

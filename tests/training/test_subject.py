@@ -1,13 +1,17 @@
 """What an analysis can take apart: the units in which two runs differ, what is off, and what is refused with the way out."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import yaml
+from pydantic import TypeAdapter
 
 from parity_lab.training.menu import subject
+from server.settings import CHECKOUT
 from training.rules import SpecError
-from training.spec import Data, Model, RunSpec, Schedule
+from training.spec import Data, JobSpec, Model, RunSpec, Schedule
 from training.switches import Override
 
 SPEC = RunSpec(
@@ -36,6 +40,15 @@ def test_units_are_the_gemms_in_which_the_two_differ():
     assert names(subject(planted, None, 60, 10)) == names(subject(SPEC, None, 60, 10))
     only_forward = replace(SPEC, overrides=(Override(recipe="bf16", gemms=("fprop",), blocks=(0,)),))
     assert names(subject(only_forward, SPEC, 60, 10)) == ["0.gate.fprop", "0.up.fprop", "0.down.fprop"]
+
+
+@pytest.mark.parametrize("name", ["demo", "demo-quick"])
+def test_the_demo_keeps_a_checkpoint_from_which_its_candidates_can_be_explained(name):
+    content = yaml.safe_load((CHECKOUT / "examples" / f"{name}.yaml").read_text())["job"]
+    job = TypeAdapter(JobSpec).validate_json(json.dumps(content))
+    (step,) = job.keep_checkpoints
+    for candidate in job.candidates:
+        assert len(subject(job.run_of(candidate, 0), job.run_of(job.baseline, 0), step, 100).units) == 27
 
 
 def test_a_unit_that_is_off_has_the_baselines_arithmetic():

@@ -2,10 +2,12 @@
 
 import threading
 import time
+from dataclasses import asdict
 
 import pytest
 
-from parity_lab.server.analyses import WhyRequest, results_of, submit_analysis
+from parity_lab.answer import answer_lines
+from parity_lab.server.analyses import WhyRequest, analysis_document, results_of, submit_analysis
 from parity_lab.server.tables import Analysis, AnalysisResult
 from server.database.tables import Job, Run
 from server.jobs.conclude import conclude
@@ -60,6 +62,7 @@ def submitted(database, job):
 
 
 def test_an_analysis_measures_the_planted_units_and_resumes_with_equal_results(database, explained, train):
+    """Its record is honest: trained again, all of the first pair and the windows of the second have the bits on record."""
     whole = submitted(database, explained)
     assert train()[1:] == ("finished", None, None)
     conclude(database, whole)
@@ -68,6 +71,11 @@ def test_an_analysis_measures_the_planted_units_and_resumes_with_equal_results(d
         assert (job.status, job.verdicts, job.runs[0].kind) == ("concluded", [], "why")
         answer = session.get_one(Analysis, whole).answer
     assert answer["complete"]
+    replay = answer["replay"]
+    assert (replay["outcome"], replay["code"]) == ("reproduced", None)
+    assert {(each["arm"], each["first"], each["compared"], each["state"]) for each in replay["replays"]} == {
+        (arm, *span, "bit-equal") for arm in ("baseline", "candidate") for span in ((0, STEPS), (0, 32), (STEP, STEPS - STEP))
+    }
     assert sorted(answer["tested"][0]["gemms"]) == sorted(UNITS)
     assert [part["name"] for part in answer["instant"]["gemms"]] == UNITS
     errors = {each["name"]: each["error"]["value"] for each in answer["gradients"]}
@@ -94,3 +102,61 @@ def test_an_analysis_measures_the_planted_units_and_resumes_with_equal_results(d
     with database.read() as session:
         assert results_of(session, again) == results
         assert session.query(AnalysisResult).count() == 2 * len(results)
+
+
+@pytest.fixture
+def misreported(database, submit, train):
+    """A function that makes such a job whose candidate was trained with another schedule than is on record; the baseline was not."""
+
+    def make(**schedule):
+        job = submit(
+            steps=STEPS,
+            baseline=Arm(recipe="fp8_current", replicates=2),
+            candidates=(Arm(recipe="fp8_current", name="planted", overrides=(PLANTED,), replicates=2),),
+            keep_checkpoints=(STEP,),
+        )
+        assert train()[1] == "finished"
+        with database.write() as session:
+            row = session.get_one(Job, job)
+            honest, digest = row.spec, next(run.manifest["spec_sha256"] for run in row.runs if run.manifest)
+            row.spec = {**honest, "schedule": {**honest["schedule"], **schedule}}
+            for run in row.arms[0].runs:  # they are trained after this one's specification is back
+                run.priority = -1
+        for _ in range(2):
+            assert train()[1] == "finished"
+        with database.write() as session:
+            row = session.get_one(Job, job)
+            row.spec = honest
+            for run in row.arms[1].runs:
+                assert run.state == "finished"
+                run.manifest = {**run.manifest, "spec_sha256": digest}
+        assert train()[1] == "finished"
+        conclude(database, job)
+        return job
+
+    return make
+
+
+@pytest.mark.parametrize("cause", [{"learning_rate": 5e-3}, {"weight_decay": 1.0}])
+def test_a_cause_beside_the_precision_names_nothing(database, misreported, train, cause):
+    """The recorded rates show the first cause; of the other the record says nothing, and only training it again does."""
+    made = submitted(database, misreported(**cause))
+    assert train()[1:] == ("finished", None, None)
+    conclude(database, made)
+    with database.read() as session:
+        job = session.get_one(Job, made)
+        assert (job.status, job.code) == ("concluded", "NOT_IN_PRECISION")
+        assert not any(key.startswith("fork/") for key in results_of(session, made))
+        document = analysis_document(session, made)
+    answer = document.answer
+    assert (answer["complete"], answer["named"], answer["effect"]) == (True, [], None)
+    assert answer["replay"]["outcome"] == "differs"
+    lines = "\n".join(answer_lines(asdict(document.plan), answer))
+    assert "not in the precision" in lines
+    if "learning_rate" in cause:
+        assert answer["steps_spent"] == 0
+        assert document.plan.differences[0].key == "learning rate at step 0"
+    else:
+        departed = answer["replay"]["replays"][-1]
+        assert (departed["arm"], departed["state"], departed["departs"]) == ("candidate", "differs", 1)
+        assert abs(departed["by"]) > 0

@@ -52,6 +52,9 @@ def test_the_forks_of_a_search_are_trained_from_the_baselines_checkpoints(settin
         job = session.get_one(Job, step.job_id)
         assert [(run.kind, run.state, run.code) for run in job.runs] == [("why", "finished", None)]
         results = results_of(session, job.id)
+        replays = [results.pop(key) for key in list(results) if key.startswith("replay/")]
+        assert {(each["departs"], each["missing"]) for each in replays} == {(None, None)}  # the record of both arms is bit-equal
+        assert len(replays) == 8  # from step 0 and from the checkpoint
         assert len(results) == len(step.evaluations)
         assert all(0.0 < value < 20.0 for value in results.values())
         assert len(set(results.values())) > len(results) // 2  # assignments and draws differ

@@ -64,6 +64,54 @@ def test_the_answer_names_the_planted_unit_and_stays_on_record(database, worker_
         assert answer["complete"]
 
 
+def test_a_record_that_does_not_follow_from_its_specification_names_nothing(database, worker_database, explained, api):
+    made = submitted(database, explained())
+    measured(worker_database, made, {"0.down.wgrad": 0.02}, departs=17)
+    conclude(worker_database, made)
+    with database.read() as session:
+        job = session.get_one(Job, made)
+        assert (job.status, job.code) == ("concluded", "NOT_IN_PRECISION")
+        assert "at step 17 the loss on record is +0.0120 nats from it" in job.message
+        first = setup_from(session.get_one(Analysis, made).setup).replays
+    document = api.get(f"/api/v1/jobs/{made}/why").json()
+    answer = document["answer"]
+    assert (answer["complete"], answer["named"], answer["effect"]) == (True, [], None)
+    assert [each["state"] for each in answer["replay"]["replays"]].index("differs") == len(answer["replay"]["replays"]) - 1
+    assert len(document["plan"]["replays"]) == len(first) == 12  # windows and the first pair whole
+    assert document["plan"]["differences"] == []
+    assert "does not follow its record" in api.get(f"/jobs/{made}/why").text
+
+
+def test_other_learning_rates_or_environments_are_listed_first(database, explained):
+    job_id = explained(rate=1.3e-3)
+    with database.write() as session:
+        run = session.get_one(Job, job_id).arms[1].runs[0]
+        run.manifest, run.attempt_number = {**run.manifest, "data_digest": "other"}, 2
+        plan = plan_document(session, plan_analysis(session, job_id, WhyRequest(anyway=True)))
+        listed = [(each.key, each.baseline, each.other) for each in plan.differences]
+    assert listed == [("learning rate at step 0", "0.001", "0.0013"), ("data_digest", "d", "other"), ("attempts", "1", "2")]
+
+
+def test_a_record_that_parts_between_the_replayed_steps_has_to_be_replayed_whole(database, explained):
+    job_id = explained(broken=700)
+    with database.read() as session:
+        for anyway in (False, True):
+            with pytest.raises(ConflictError, match=r"at step 700 .* weights or updates jump; add --whole"):
+                plan_analysis(session, job_id, WhyRequest(anyway=anyway))
+        assert plan_analysis(session, job_id, WhyRequest(whole=True)).setup["rates"] is None
+
+
+def test_every_step_is_replayed_if_that_is_asked_for(database, explained):
+    job_id = explained()
+    with database.read() as session:
+        some, every = (plan_document(session, plan_analysis(session, job_id, WhyRequest(whole=whole))) for whole in (False, True))
+    assert sum(each.steps == STEPS for each in some.replays) == 2
+    assert sum(each.steps == STEPS for each in every.replays) == 6
+    more = every.least_steps - some.least_steps
+    assert more > 3 * STEPS
+    assert every.most_steps - some.most_steps == pytest.approx(more)
+
+
 def test_an_analysis_that_failed_ends_its_job_with_the_reason(database, explained):
     made = submitted(database, explained())
     with database.write() as session:

@@ -42,9 +42,21 @@ def test_an_analysis_without_a_guilty_unit_says_so(page: Page, database):
     expect(page.locator("#main")).to_contain_text("--fork-steps")
 
 
+def test_a_record_that_is_not_followed_says_where_and_names_nothing(page: Page, database):
+    explained = make_explained(database, rate=1.3e-3)
+    with database.write() as session:
+        analysis = submit_analysis(session, explained, WhyRequest(anyway=True)).id
+    measured(database, analysis, {NAMED: 0.02})
+    conclude(database, analysis)
+    page.goto(f"/jobs/{analysis}/why")
+    expect(page.locator(".headline")).to_contain_text("Not in the precision of these GEMMs")
+    expect(page.locator("#main li")).to_contain_text("learning rate at step 0: 0.001 in the baseline, 0.0013 in the candidate")
+    expect(page.locator(".heat-map")).to_have_count(0)
+
+
 def test_the_units_of_a_named_group_are_listed(page: Page, database):
     with database.write() as session:
-        question = WhyRequest(budget=4300)  # not enough to tell the three apart
+        question = WhyRequest(budget=6620)  # not enough to tell the three apart
         analysis = submit_analysis(session, make_explained(database), question).id
     group = ("0.down.dgrad", "0.down.fprop", "0.down.wgrad")
     measured(database, analysis, dict.fromkeys(group, 0.0006))
