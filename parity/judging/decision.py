@@ -1,4 +1,4 @@
-"""What a decision consists of: verdict, reason code with its sentence, warnings; and the codes that only checks and evaluations have."""
+"""What a decision consists of: verdict, reason code, sentence, warnings. The rules that decide are in `parity.judging.reasons`."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass

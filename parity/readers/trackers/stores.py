@@ -143,7 +143,7 @@ def _refusal(source: str, uri: str, error: Exception) -> ReadError:
     if isinstance(error, ImportError) or "unsupported uri" in str(error).lower():
         return ReadError(
             f"{source}: MLflow cannot open the store {uri}; expected http://HOST, a folder, or a database such as sqlite:///mlflow.db, "
-            "which needs pip install {_MLFLOW}"
+            f"which needs pip install {_MLFLOW}"
         )
     if code in _UNKNOWN:
         return ReadError(f"{source}: MLflow has no such run in its store ({line}); check the id and MLFLOW_TRACKING_URI")
