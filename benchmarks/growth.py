@@ -28,10 +28,10 @@ from sqlalchemy import make_url, select, text, update
 sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks run without installing this repository
 
 from parity.judging.policy import policy_from_mapping
+from server import deliveries
 from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Event, IdempotencyKey, Job, Run, WebhookDelivery, Worker, new_id
-from server.jobs import webhooks
 from server.jobs.conclude import conclude
 from server.jobs.submit import Order, Submission, submit_job_once
 from server.queue import alembic_config
@@ -179,7 +179,7 @@ def measure(name: str, settings: Settings, runs_a_day: int, jobs: int, steps: in
     command.upgrade(alembic_config(settings.database), "head")
     database = Database(settings.database, statement_seconds=3600)
     with database.write() as session:
-        webhooks.register(session, {"h1": ["job.ended", "verdict.given"]})
+        deliveries.register(session, {"h1": ["job.ended", "verdict.given"]})
     before = sizes(database)
     write(database, jobs, steps)
     of_steps = sizes(database)

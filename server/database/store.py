@@ -426,7 +426,16 @@ def _rows(chunk: NewChunk) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 def even_steps(first: int, last: int, count: int) -> NDArray[np.float64]:
     """The steps of a chunk if they are at equal distances, as float64."""
     stride = (last - first) // max(count - 1, 1)
-    return first + stride * np.arange(count, dtype=np.float64)
+    steps = _counted(count) if stride == 1 else stride * _counted(count)
+    return first + steps
+
+
+@lru_cache(maxsize=4)
+def _counted(count: int) -> NDArray[np.float64]:
+    """0 to count - 1, made once for the chunks of a run, which are nearly all of one size."""
+    numbers = np.arange(count, dtype=np.float64)
+    numbers.flags.writeable = False
+    return numbers
 
 
 def read(session: Session, run_id: str, kind: str, names: Sequence[str] | None = None) -> tuple[NDArray[np.int64], Columns]:
