@@ -143,8 +143,8 @@ def test_a_plan_takes_what_a_run_says_and_options_override_it(config, run: Run) 
     assert "From fp8: loss 1.383, recipe fp8_current, family modded-nanogpt-124M/track3, seconds per step 2." in err
     stated = ("--baseline-recipe", "fp8_current", "--family", FAMILY, "--step-seconds", "2")
     design = json.loads(out)["design"]
-    stated += ("--level", str(design["level"]), "--pair-sd", str(design["pair_sd"]))
-    assert json.loads(out) == json.loads(run(*line, *stated)[1])
+    losses = ("--level", str(design["level"]), "--pair-sd", str(design["pair_sd"]))
+    assert json.loads(out) == json.loads(run(*line, *stated, *losses)[1])
     other = json.loads(run(*line, "--like", "mlflow:fp8", "--level", "2.5", "--step-seconds", "1")[1])
     assert (other["design"]["level"], other["design"]["step_seconds"]) == (2.5, 1.0)
     assert run("plan", "--planned-steps", "1500", "--column", "loss=x")[0] == 2
