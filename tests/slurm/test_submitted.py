@@ -25,7 +25,12 @@ from training.command import Command
 from training.spec import Arm, JobSpec, Schedule
 
 STEPS = 250
-SLOW = LOOP.replace("            log.write(", "            __import__('time').sleep(0.1)\n            log.write(")
+# No run ends while the file is there, so that something trains when each fault comes, however slow the machine is.
+SLOW = """\
+            __import__('time').sleep(0.1)
+            while step == asked.steps - 1 and Path({hold!r}).exists():
+                __import__('time').sleep(0.1)
+            log.write("""
 # Two seconds instead of a minute until a job that is over without its end counts as lost.
 WORKER = """
 import logging, signal, threading
@@ -78,12 +83,20 @@ class Worker:
 
 
 @pytest.fixture
-def own(cluster, settings, database, owner_database, tmp_path):
+def hold(tmp_path):
+    path = tmp_path / "hold"
+    path.touch()
+    return path
+
+
+@pytest.fixture
+def own(cluster, settings, database, owner_database, tmp_path, hold):
     """A record with a launcher for the cluster, and what it submits."""
     repository = Repository(tmp_path / "model")
     own = Stack(settings, database, owner_database, _launchers(tmp_path, repository))
-    own.base = repository.commit({"train/loop.py": SLOW})
-    own.head = repository.commit({"train/loop.py": SLOW.replace("SKIPPED = 1", "SKIPPED = 4")})
+    slow = LOOP.replace("            log.write(", SLOW.format(hold=str(hold)))
+    own.base = repository.commit({"train/loop.py": slow})
+    own.head = repository.commit({"train/loop.py": slow.replace("SKIPPED = 1", "SKIPPED = 4")})
     return own
 
 
@@ -148,7 +161,7 @@ def _training(own):
     return [row for row in _rows(own) if row.state == "released" and row.start is not None and 20 <= done[row.run_id] < STEPS - 100]
 
 
-def test_each_step_is_recorded_once_whatever_happens_to_slurm_and_the_worker(own, cluster, worker, until):
+def test_each_step_is_recorded_once_whatever_happens_to_slurm_and_the_worker(own, cluster, worker, until, hold):
     job = _submit(own)
     until(lambda: _training(own))
     # The controller is away: the runs train on, and nothing fails.
@@ -182,6 +195,8 @@ def test_each_step_is_recorded_once_whatever_happens_to_slurm_and_the_worker(own
             process.kill()
     cluster.start("slurmd", "-D", "-N", "localhost")
     until(cluster.is_up)
+
+    hold.unlink()
 
     def all_finished():
         for row in _rows(own):
