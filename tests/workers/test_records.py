@@ -89,6 +89,7 @@ def test_an_attempt_that_ends_leaves_neither_record_nor_watcher(tmp_path, sleepe
 
 def test_the_next_worker_ends_what_a_dead_one_left(tmp_path, sleeper, dead):
     sleeper.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED)  # of two signals that wait, SIGTERM would come first
     _record(tmp_path, watcher.running(sleeper.pid), dead)
     assert leftovers.reap(tmp_path, SECONDS) == ["r-one-2"]
     assert sleeper.wait(10) == -signal.SIGKILL
