@@ -105,7 +105,7 @@ def _garbled(share_of: float, tokens: Tokens) -> Tokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """What a run does beside its specification: another schedule; `change` its state before step `first`, or after each step (`always`);
+    """What a run does outside its specification: another schedule; `change` its state before step `first`, or after each step (`always`);
     from step `first` to `end` the tokens of step `at(step)`, of another order (`seed`), or spoiled (`spoil`)."""
 
     name: str

@@ -316,7 +316,7 @@ NO_VERDICT = "This ranks causes; it is no verdict. Confirm a change by a job of 
 IF_NONE_IS_NAMED = (
     "Longer forks (--fork-steps) or an earlier checkpoint (--step) can show more; ablation runs (--ablation) show the whole gap."
 )
-IF_NOT_IN_PRECISION = "Look for what decided that run beside its specification (data, checkpoint, code, machine), and train it again."
+IF_NOT_IN_PRECISION = "Look for what else than its specification decided that run (data, checkpoint, code, machine), and train it again."
 IF_NOT_REPLAYED = "Train the job again, with its checkpoints, and ask again."
 _SHOWN = 5
 _DECIMALS = 4
@@ -392,7 +392,7 @@ def _replay_lines(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterato
         for each in plan.get("differences", ()):
             yield f"differs on record: {each['key']}: {each['baseline']} in the baseline, {each['other']} in the candidate"
         if not plan.get("differences"):
-            yield "on record the arms differ in nothing but the precision"
+            yield "on record the arms differ only in precision"
     yield f"replay: {replay['sentence']}"
     if replay["code"]:
         yield f"named: none. {IF_NOT_IN_PRECISION if replay['code'] == NOT_IN_PRECISION else IF_NOT_REPLAYED}"

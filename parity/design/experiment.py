@@ -206,7 +206,7 @@ def parse_budget(text: str) -> Budget:
 # step_seconds  as the run's config states it, else the median of the logged times per step
 # log_every     the most common interval between logged losses
 #
-# One run does not show what its batch noise leaves in the difference of a pair. It was 0.025 to 0.055 of it in 10 of 13 public pairs with
+# One run does not show what its batch noise leaves in the difference of a pair. It was 0.025 to 0.055 of it in 9 of 12 public pairs with
 # one data order (torchtitan_gb200, llama31_8b_160b_train_tail, rtx6000_277m), 0.21 to 0.24 in the other three, and 0.11 to 0.15 in the
 # emulated pairs of examples/curves.
 #

@@ -453,7 +453,7 @@ class AnalysisPlan:
     `least_steps` if no GEMM has an effect, `steps_for_one` if one has to which the gradient points, `most_steps` is where the search
     stops, by default enough for one GEMM to which nothing points. `smallest_effect`: nats that the test of one GEMM sees with 80 % power
     if forks vary an eighth as much as reruns. `seconds`: about how long `steps_for_one` take; null while that is unknown. `replays` are the
-    recorded steps that are trained again first, `differences` what differs on record between the arms beside their precision.
+    recorded steps that are trained again first, `differences` what differs on record between the arms apart from their precision.
     """
 
     explains: str
