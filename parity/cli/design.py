@@ -156,7 +156,7 @@ class Noise(Options, panel=NOISE):
     noise_table: str | None = option(None, "Read the families from this table (CSV). [default: the public reruns shipped here]", "FILE")
     pair_sd: float | None = option(
         None,
-        "Step-to-step standard deviation of the paired gap. [default: 0.11 % of the loss, or 15 % of the batch noise of --like]",
+        "Step-to-step standard deviation of the paired gap. [default: 0.11 % of the loss; with --like at least 15 % of its batch noise]",
         "NATS",
     )
     autocorrelation: float = option(0.0, "Lag-1 correlation of the paired gap, from 0 to below 1.", "R")
