@@ -21,6 +21,8 @@ class ServiceError(Exception):
     status = 500
     kind = "internal"
     title = "Internal server error"
+    retry_seconds = 2
+    """When to try again; only status 503 says so."""
 
     def __init__(self, detail: str, errors: Sequence[FieldProblem] = (), more_errors: int = 0) -> None:
         super().__init__(detail)
@@ -139,6 +141,10 @@ class BusyError(UnavailableError):
 
     kind = "busy"
     title = "The server is busy"
+
+    def __init__(self, detail: str, retry_seconds: int = ServiceError.retry_seconds) -> None:
+        super().__init__(detail)
+        self.retry_seconds = retry_seconds
 
 
 class DatabaseAwayError(UnavailableError):

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import math
+import random
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -34,6 +36,11 @@ THREADS, MOST_WAITING, THREAD_SECONDS = 12, 128, 20.0
 
 With 40 threads, the event loop had so small a share of the interpreter under load that even refusals took seconds."""
 
+RETURNS_A_SECOND, LONGEST_RETURN_SECONDS = 50, 20
+"""How many refused requests are told to come back in the same second, and the longest that one is told to wait.
+
+A refusal costs about a millisecond. If all came back after two seconds, a server of which twice too much is asked would mostly refuse."""
+
 _log = logging.getLogger(__name__)
 _MINUTE = 60
 _PATIENCE_SECONDS = 0.4  # to connect, and again for an answer: a request may not wait longer for the broker than a second
@@ -53,6 +60,22 @@ class Allowance:
         """The same values as response headers."""
         values = {"RateLimit-Limit": self.limit, "RateLimit-Remaining": max(0, self.left), "RateLimit-Reset": self.seconds}
         return {name: str(value) for name, value in values.items()}
+
+
+class Returns:
+    """When refused requests are to come back: one after another, at RETURNS_A_SECOND."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def seconds(self, now: float) -> int:
+        """Whole seconds until the next place, at least 2. Where all are taken, those of the second half of the time are shared."""
+        self._last = max(now + 1.0, self._last + 1.0 / RETURNS_A_SECOND)
+        longest = now + LONGEST_RETURN_SECONDS
+        if self._last <= longest:
+            return max(2, math.ceil(self._last - now))
+        self._last = longest
+        return random.randint(LONGEST_RETURN_SECONDS // 2, LONGEST_RETURN_SECONDS)  # noqa: S311 (no secret hangs on it)
 
 
 class Limiter:

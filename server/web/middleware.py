@@ -56,6 +56,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._returns = limits.Returns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; an unexpected error becomes a problem document if no byte has been sent yet."""
@@ -89,7 +90,8 @@ class Guard:
         if waiting >= limits.MOST_WAITING and path not in _QUIET and not path.endswith("/events"):
             _SHED.inc()
             request.state.is_shed = True
-            return BusyError(f"{limits.MOST_WAITING} requests wait for this server already, the most that do; retry in a few seconds")
+            seconds = self._returns.seconds(time.monotonic())
+            return BusyError(f"{limits.MOST_WAITING} requests wait for this server, the most that may; retry in {seconds} s", seconds)
         try:
             clean_address(request.scope)
         except InvalidError as error:

@@ -118,7 +118,9 @@ def respond(request: Request, error: ServiceError, headers: Mapping[str, str] | 
         body["more_errors"] = more
     allowance = getattr(request.state, "allowance", None)
     seconds = 60 if allowance is None else allowance.seconds
-    own = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": str(seconds)}, 503: {"Retry-After": "2"}}.get(error.status, {})
+    own = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+    if error.status in (429, 503):
+        own["Retry-After"] = str(seconds if error.status == 429 else error.retry_seconds)
     return JSONResponse(body, error.status, {"Link": _HELP, **(headers or {}), **own}, media_type=MEDIA_TYPE)
 
 
