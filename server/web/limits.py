@@ -36,10 +36,10 @@ THREADS, MOST_WAITING, THREAD_SECONDS = 12, 128, 20.0
 
 With 40 threads, the event loop had so small a share of the interpreter under load that even refusals took seconds."""
 
-RETURNS_A_SECOND, LONGEST_RETURN_SECONDS = 50, 20
+RETURNS_A_SECOND, LONGEST_RETURN_SECONDS = 20, 30
 """How many refused requests are told to come back in the same second, and the longest that one is told to wait.
 
-A refusal costs about a millisecond. If all came back after two seconds, a server of which twice too much is asked would mostly refuse."""
+A refusal costs about a quarter of an answer. If all came back after two seconds, an overloaded server would mostly refuse."""
 
 _log = logging.getLogger(__name__)
 _MINUTE = 60
