@@ -18,7 +18,7 @@ from parity.structure import frozen
 
 # A thin client of the REST API; every error becomes one sentence.
 
-_TIMEOUT_SECONDS = 30.0
+_TIMEOUT_SECONDS, _CONNECT_SECONDS = 30.0, 5.0
 _PLAN_SECONDS = 10.0  # of an answer that the caller can do without
 _API = "/api/v1/"
 _LOOPBACK = ("127.", "localhost", "[::1]")
@@ -59,7 +59,12 @@ class Client:
         self.url = url.rstrip("/")
         # A proxy of the company can't reach this machine's own loopback.
         trust_env = not any(f"://{name}" in self.url for name in _LOOPBACK)
-        self._http = httpx2.Client(base_url=self.url, headers=_bearer(token), timeout=_TIMEOUT_SECONDS, trust_env=trust_env)
+        self._http = httpx2.Client(
+            base_url=self.url,
+            headers=_bearer(token),
+            timeout=httpx2.Timeout(_TIMEOUT_SECONDS, connect=_CONNECT_SECONDS),
+            trust_env=trust_env,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -313,6 +318,8 @@ def _keys(pointer: str) -> Sequence[str]:
 
 def _cause(error: httpx2.HTTPError) -> str:
     """What happened, without the operating system's error numbers."""
+    if isinstance(error, httpx2.ConnectTimeout):
+        return f"no connection within {_CONNECT_SECONDS:g} s"
     if isinstance(error, httpx2.TimeoutException):
         return f"timed out after {_TIMEOUT_SECONDS:g} s"
     text = " ".join(str(error).split()).lower()

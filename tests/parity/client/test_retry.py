@@ -1,13 +1,15 @@
 """Trying again: what passes, how long a pause is, and who ends the tries."""
 
+import contextlib
 import math
+import socket
 import time
 
 import pytest
 
 from parity.cli import watching
 from parity.client import rest, run
-from parity.client.rest import ClientError, Pauses, UnreachableError, is_transient, may_be_accepted_later
+from parity.client.rest import Client, ClientError, Pauses, UnreachableError, is_transient, may_be_accepted_later
 
 PAUSES = Pauses(first_seconds=2.0, longest_seconds=2.0, longest_retry_after_seconds=60.0)
 
@@ -113,3 +115,16 @@ def test_whoever_waits_can_end_the_tries():
 )
 def test_which_errors_pass(error, transient, later):
     assert (is_transient(error), may_be_accepted_later(error)) == (transient, later)
+
+
+def test_a_server_that_takes_no_connection_is_given_up_soon(monkeypatch):
+    """Its queue of connections is full, so that packets are dropped, as by a firewall."""
+    monkeypatch.setattr(rest, "_CONNECT_SECONDS", 0.3)
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        with pytest.raises(UnreachableError, match=r"no connection within 0\.3 s"):
+            Client(f"http://127.0.0.1:{server.getsockname()[1]}").workers()
