@@ -324,7 +324,7 @@ def _least_bytes(spec: RunSpec) -> int:
 
 
 def _out_of_memory(spec: RunSpec, machine: Device) -> OutOfMemoryError:
-    remat = ", set remat: true" if machine.platform == "gpu" and not spec.remat else ""  # it saves nothing on a CPU
+    remat = "" if spec.remat else ", set remat: true"
     return OutOfMemoryError(
         f"{spec.model.parameters:,} parameters with {spec.data.tokens_per_step:,} tokens a step do not fit into the memory of "
         f"{machine.device_class} ({machine.memory_bytes / 2**30:.0f} GiB; weights, gradients, moments and activations need at least "

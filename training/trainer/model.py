@@ -10,9 +10,12 @@ What it answers: what is the loss of these parameters on these tokens if each li
 
 Recipes never change embedding, logits, norms, rotary positions, softmax and the two products inside attention: their products are
 bfloat16 with float32 sums (all float32 under recipe f32). `training.switches` says which recipe each linear layer has. Master weights
-and the residual stream are float32; inputs and outputs of a linear layer are bfloat16. With `remat` the backward pass recomputes a block
-from its input instead of storing its activations. XLA's compiler for CPUs orders those operations so that no memory is saved
-(jaxlib 0.10.2: 30 % more operations, 2 % fewer bytes); it has not been measured on a GPU.
+and the residual stream are float32; inputs and outputs of a linear layer are bfloat16.
+
+With `remat` the backward pass recomputes a block from its input instead of storing its activations, and equal blocks in a row are one
+loop over stacked parameters: the program and its compile time hardly grow with depth, and every product has the same operands, bit for
+bit. Without it each block is compiled by itself, because a loop would copy what a block keeps in and out
+(docs/design/arithmetic.md#a-loop-over-blocks-with-remat-alone).
 
 Legend: B batch, T sequence, D d_model, H heads, J key-value heads, G = H / J heads per key-value head, E head size,
 F d_ff, V vocabulary, M = B T tokens.
@@ -23,6 +26,7 @@ bfloat16.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -91,6 +95,12 @@ class Decoder:
             self, recipes=tuple(replace(each, watched=each.quantized, compared=compared and each.quantized) for each in self.recipes)
         )
 
+    @property
+    def groups(self) -> tuple[tuple[int, int], ...]:
+        """First block and number of blocks that one loop computes: equal ones in a row where `remat` is set, else each block alone."""
+        first = [0, *(at for at in range(1, len(self.layers)) if not self.remat or self.layers[at] != self.layers[at - 1])]
+        return tuple((at, after - at) for at, after in itertools.pairwise([*first, len(self.layers)]))
+
     def recipe_of(self, block: int, name: str) -> LinearRecipe:
         """Returns the recipe of one linear layer."""
         return self.recipes[self.layers[block][PROJECTIONS.index(name)]]
@@ -119,6 +129,36 @@ def linear_shapes(shape: Model) -> dict[str, tuple[int, int]]:
     """(inputs, outputs) of the linear layers of one block."""
     sizes = linear_sizes(shape.d_model, shape.d_ff, shape.head_size, (shape.n_heads, shape.n_kv_heads))
     return {name: (inputs.value, outputs.value) for name, (inputs, outputs) in sizes.items()}
+
+
+def grouped(model: Decoder, tree: Any) -> Any:
+    """Returns parameters, or a tree of such trees, in which the blocks of one group are one block of stacked arrays."""
+
+    def group(blocks: list[Parameters]) -> list[Parameters]:
+        return [
+            jax.tree.map(lambda *parts: jnp.stack(parts), *blocks[first : first + count]) if count > 1 else blocks[first]
+            for first, count in model.groups
+        ]
+
+    return _with_blocks(group, tree)
+
+
+def ungrouped(model: Decoder, tree: Any) -> Any:
+    """The inverse of `grouped`."""
+
+    def single(groups: list[Parameters]) -> list[Parameters]:
+        return [
+            jax.tree.map(lambda part, at=at: part[at], group) if count > 1 else group
+            for (_, count), group in zip(model.groups, groups, strict=True)
+            for at in range(count)
+        ]
+
+    return _with_blocks(single, tree)
+
+
+def _with_blocks(change: Callable[[list[Parameters]], list[Parameters]], tree: Any) -> Any:
+    """Returns a tree with every list in it changed: only the blocks of parameters are lists."""
+    return jax.tree.map(lambda node: change(node) if isinstance(node, list) else node, tree, is_leaf=lambda node: isinstance(node, list))
 
 
 def initial_parameters(shape: Model, seed: int, replicate: int) -> Parameters:
@@ -184,13 +224,38 @@ def _logits(model: Decoder, parameters: Parameters, tokens_BT: jax.Array, key: K
     batch, length = tokens_BT.shape
     angles = _rotary_angles(model.shape, length)
     x_MD = parameters["embed"][tokens_BT.reshape(-1)]
-    for index, weights in enumerate(parameters["blocks"]):
-        block = partial(_block, model, index, angles, batch)
-        run = jax.checkpoint(block) if model.remat else block
-        x_MD = run(weights, x_MD, key.numbered(index, model.shape.n_layers), channels)
+    for group, weights in zip(model.groups, parameters["blocks"], strict=True):
+        x_MD = _group(model, group, angles, batch, weights, x_MD, key, channels)
     n_MD = _rms_norm(x_MD, parameters["final_norm"], model.dtype)
     embedding = parameters["embed" if model.shape.tied_embeddings else "unembed"]
     return matmul(model.products, n_MD, _narrow(embedding, model.dtype).T)
+
+
+def _group(
+    model: Decoder,
+    group: tuple[int, int],
+    angles: tuple[Any, Any],
+    batch: int,
+    weights: Parameters,
+    x_MD: jax.Array,
+    key: Key,
+    channels: Channel,
+) -> jax.Array:
+    """Returns the residual stream after the blocks of one of `Decoder.groups`, whose weights are as `grouped` gives them."""
+    first, count = group
+    block: Callable[..., jax.Array] = partial(_block, model, first, angles, batch)
+    if model.remat:
+        block = jax.checkpoint(block, prevent_cse=count == 1)  # nothing is merged across the ends of a loop
+
+    def one(x_MD: jax.Array, own: tuple[Parameters, Any, Channel]) -> tuple[jax.Array, None]:
+        weights, index, channel = own
+        return block(weights, x_MD, key.numbered(index, model.shape.n_layers), channel), None
+
+    if count == 1:
+        return one(x_MD, (weights, first, jax.tree.map(lambda part: part[first], channels)))[0]
+    own = jax.tree.map(lambda part: part[first : first + count], channels)
+    result: jax.Array = jax.lax.scan(one, x_MD, (weights, jnp.arange(first, first + count), own))[0]
+    return result
 
 
 def _block(
@@ -201,10 +266,10 @@ def _block(
     weights: Parameters,
     x_MD: jax.Array,
     key: Key,
-    channels: Channel,
+    channel: Channel,
 ) -> jax.Array:
     """Returns the residual stream after one block: its input plus the outputs of attention and MLP."""
-    layer = partial(_projection, model, index, weights, key, channels)
+    layer = partial(_projection, model, index, weights, key, channel)
     n_MD = _rms_norm(x_MD, weights["attention_norm"], model.dtype)
     query, key_MJE, value = (layer(name, n_MD) for name in ("query", "key", "value"))
     if model.shape.qk_norm:
@@ -215,13 +280,13 @@ def _block(
     return x_MD + layer("down", _swiglu(layer("gate", n_MD), layer("up", n_MD))).astype(jnp.float32)
 
 
-def _projection(model: Decoder, index: int, block: Parameters, key: Key, channels: Channel, name: str, x: jax.Array) -> jax.Array:
+def _projection(model: Decoder, index: int, block: Parameters, key: Key, channel: Channel, name: str, x: jax.Array) -> jax.Array:
     number = PROJECTIONS.index(name)
-    channel = jax.tree.map(lambda part: part[index, number], channels)
+    own = jax.tree.map(lambda part: part[number], channel)
     w = _narrow(block[name], model.dtype)
     recipe = model.recipe_of(index, name)
     layer = model.layer if recipe.quantized else linear
-    return layer(recipe, x, w, key.numbered(number, len(PROJECTIONS)), channel)
+    return layer(recipe, x, w, key.numbered(number, len(PROJECTIONS)), own)
 
 
 def _narrow(x: jax.Array, dtype: Any) -> jax.Array:
@@ -269,7 +334,8 @@ def _attention(model: Decoder, query: jax.Array, key: jax.Array, value: jax.Arra
     v = value.reshape(batch, length, groups, size).transpose(0, 2, 1, 3)
     scores = matmul(model.products, _narrow(q, model.dtype), _narrow(k, model.dtype).swapaxes(-1, -2))
     scores = scores.reshape(batch, groups, heads // groups, length, length)
-    causal = np.tril(np.ones((1, 1, 1, length, length), bool))
+    place = jax.lax.broadcasted_iota(jnp.int32, (length, 1), 0)
+    causal = place >= place.T  # counted in the program: written out, it was most of a program's size
     weights = jax.nn.softmax(jnp.where(causal, scores, jnp.float32(-1e30)), axis=-1).reshape(batch, groups, -1, length)
     mixed = matmul(model.products, _narrow(weights, model.dtype), v)
     mixed = mixed.reshape(batch, groups, heads // groups, length, size).transpose(0, 3, 1, 2, 4)

@@ -14,7 +14,7 @@ from training.arithmetic import formats, quantize
 from training.arithmetic.linear import Channel, gradient_norms, quiet_channel, quiet_statistics
 from training.rules import PROJECTIONS
 from training.spec import Optimizer, Schedule
-from training.trainer.model import Decoder, loss_and_lm_loss
+from training.trainer.model import Decoder, grouped, loss_and_lm_loss, ungrouped
 
 # AdamW or Muon, with warm-up and then cosine decay or a stable phase; the settings are run-time arguments.
 #
@@ -95,14 +95,14 @@ def _muon(adam: optax.GradientTransformation) -> optax.GradientTransformation:
     """Muon's direction for the weights of linear layers, `adam`'s for everything else."""
 
     def matrices(tree: Any) -> Any:
-        return jax.tree.map(lambda _: optax.contrib.MuonDimensionNumbers(), tree)
+        return jax.tree.map(lambda w: optax.contrib.MuonDimensionNumbers(w.ndim - 2, w.ndim - 1), tree)
 
     def labels(tree: Any) -> Any:
         return jax.tree_util.tree_map_with_path(lambda path, _: "muon" if path[-1].key in PROJECTIONS else "adam", tree)
 
     muon = optax.chain(
         optax.contrib.scale_by_muon(beta=_MUON_MOMENTUM, weight_dimension_numbers=matrices),
-        optax.stateless_with_tree_map(lambda d, _: d * np.float32(_MUON_RMS * max(d.shape) ** 0.5)),
+        optax.stateless_with_tree_map(lambda d, _: d * np.float32(_MUON_RMS * max(d.shape[-2:]) ** 0.5)),
     )
     return optax.partition({"muon": muon, "adam": adam}, labels)
 
@@ -118,10 +118,10 @@ def apply(settings: Settings, parameters: Any, state: Any, gradient: Any, step: 
         direction, state = optimizer.update(clipped, state, parameters)
     rate = learning_rate(settings, step)
 
-    def change(d: jax.Array, w: jax.Array) -> jax.Array:
-        return -rate * (d + settings.weight_decay * w if w.ndim > 1 else d)
+    def change(path: Any, d: jax.Array, w: jax.Array) -> jax.Array:
+        return -rate * (d if path[-1].key.endswith("norm") else d + settings.weight_decay * w)
 
-    updates = jax.tree.map(change, direction, parameters)
+    updates = jax.tree_util.tree_map_with_path(change, direction, parameters)
     parameters = jax.tree.map(jnp.add, parameters, updates)
     return Update(parameters, state, rate, grad_norm, grad_norm * shrink, optax.tree.norm(parameters), optax.tree.norm(updates))
 
@@ -223,7 +223,7 @@ def block(model: Decoder, sharing: Sharing, state: State, inputs: Inputs) -> tup
         row = jnp.stack([gradients.loss, gradients.lm_loss, *norms, jnp.sum(gradients.report[..., 3])])
         output = BlockOutput(
             output.rows.at[offset].set(row),
-            output.layer_grad_norms.at[offset].set(_layer_grad_norms(gradients.gradient)),
+            output.layer_grad_norms.at[offset].set(_layer_grad_norms(model, gradients.gradient)),
             gradients.statistics,
         )
         scales = quantize.update(state.scales, gradients.report[..., :3], model.delayed_scaling)
@@ -232,12 +232,16 @@ def block(model: Decoder, sharing: Sharing, state: State, inputs: Inputs) -> tup
     quiet = BlockOutput(
         jnp.zeros((capacity, len(ROW)), jnp.float32), jnp.zeros((capacity, *layers), jnp.float32), quiet_statistics(*layers)
     )
-    result: tuple[State, BlockOutput] = jax.lax.fori_loop(0, inputs.steps, step, (state, quiet))
-    return result
+    state, output = jax.lax.fori_loop(0, inputs.steps, step, (grouped(model, state), quiet))
+    return ungrouped(model, state), output
 
 
-def _layer_grad_norms(gradient: Any) -> jax.Array:
-    return jnp.stack([jnp.stack([gradient_norms(block[name]) for name in PROJECTIONS]) for block in gradient["blocks"]])
+def _layer_grad_norms(model: Decoder, gradient: Any) -> jax.Array:
+    def of_one(block: Any) -> jax.Array:
+        return jnp.stack([gradient_norms(block[name]) for name in PROJECTIONS])
+
+    groups = zip(model.groups, gradient["blocks"], strict=True)
+    return jnp.concatenate([of_one(block)[None] if count == 1 else jax.lax.map(of_one, block) for (_, count), block in groups])
 
 
 def _gradient(model: Decoder, sharing: Sharing, state: State, tokens_BT: jax.Array, key: formats.Key, z_loss: jax.Array) -> _Gradients:
@@ -297,9 +301,9 @@ def _channels(state: State) -> Channel:
 @partial(jax.jit, static_argnums=0)
 def validation_loss(model: Decoder, state: State, batches: jax.Array) -> jax.Array:
     """Mean cross entropy over held-out batches (batches, batch, sequence + 1), with the recipe's own forward pass."""
-    channels = _channels(state)
+    channels, parameters = _channels(state), grouped(model, state.parameters)
 
     def one(tokens: jax.Array) -> jax.Array:
-        return loss_and_lm_loss(model, state.parameters, tokens, formats.key(), channels, jnp.float32(0))[1]
+        return loss_and_lm_loss(model, parameters, tokens, formats.key(), channels, jnp.float32(0))[1]
 
     return jnp.mean(jax.lax.map(one, batches))

@@ -1,7 +1,7 @@
 """The decoder against a plain numpy forward pass, and what a policy and a replicate change."""
 
+import itertools
 from dataclasses import replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from training.arithmetic import formats
 from training.arithmetic.linear import linear, quiet_channel
 from training.rules import PROJECTIONS
 from training.spec import Data, Model, Projections, RunSpec, Schedule
-from training.trainer.model import QK_NORMS, decoder, initial_parameters, loss_and_lm_loss, matmul
+from training.trainer.model import QK_NORMS, decoder, grouped, initial_parameters, loss_and_lm_loss, matmul, ungrouped
 
 SHAPE = Model(vocab_size=64, d_model=32, n_layers=2, n_heads=4, n_kv_heads=2, d_ff=48)
 RUN = RunSpec(
@@ -189,17 +189,37 @@ def test_number_of_parameters_is_what_the_specification_says(shape):
     assert {leaf.dtype for leaf in leaves} == {np.dtype(np.float32)}
 
 
-def test_remat_computes_the_same_twice():
-    """Blocks are computed again in the backward pass: a quarter more operations, the same gradient."""
-    parameters = jax.device_put(initial_parameters(SHAPE, 1, 0))
-    results, operations = [], []
-    for remat in (False, True):
-        model = model_of(SHAPE, "f32", "mlp_only", remat=remat)
-        program = jax.jit(jax.grad(lambda p, model=model: loss(model, p)[0])).lower(parameters).compile()
-        operations.append(program.cost_analysis()["flops"])
-        results.append(program(parameters))
-    assert 1.15 < operations[1] / operations[0] < 1.4
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), *results)
+def remat_gradient(shape, recipe, remat, **settings):
+    """The model, and its compiled gradient as a function of parameters."""
+    model = model_of(shape, recipe, "mlp_only", remat=remat, **settings)
+    return model, jax.jit(jax.grad(lambda p: loss(model, grouped(model, p))[0]))
+
+
+def test_remat_computes_equal_blocks_in_one_loop_with_the_same_bits():
+    shape = replace(SHAPE, n_layers=4, d_ff=64)
+    parameters = jax.device_put(initial_parameters(shape, 1, 0))
+    (plain, one_by_one), (model, looped) = (remat_gradient(shape, "nvfp4", remat, keep_last=1) for remat in (False, True))
+    assert model.groups == ((0, 3), (3, 1))
+    assert plain.groups == ((0, 1), (1, 1), (2, 1), (3, 1))
+    jax.tree.map(np.testing.assert_array_equal, looped(parameters), one_by_one(parameters))
+
+
+def test_with_remat_the_program_hardly_grows_with_depth():
+    sizes = {}
+    for remat, depth in itertools.product((True, False), (4, 16)):
+        shape = replace(SHAPE, n_layers=depth)
+        program = remat_gradient(shape, "bf16", remat)[1].lower(jax.eval_shape(lambda shape=shape: initial_parameters(shape, 1, 0)))
+        sizes[remat, depth] = len(program.as_text())
+    assert sizes[True, 16] - sizes[True, 4] < 0.25 * (sizes[False, 16] - sizes[False, 4])
+
+
+def test_grouped_blocks_come_back_as_they_were():
+    model = model_of(SHAPE, "nvfp4", "all_linears", remat=True)
+    parameters = initial_parameters(SHAPE, 1, 0)
+    tree = {"moments": parameters, "count": np.int32(3)}
+    groups = grouped(model, tree)["moments"]["blocks"]
+    assert [block["down"].shape for block in groups] == [(2, *parameters["blocks"][0]["down"].shape)]
+    jax.tree.map(np.testing.assert_array_equal, ungrouped(model, grouped(model, tree)), tree)
 
 
 def test_bfloat16_matmul_has_bfloat16_operands_in_both_directions():

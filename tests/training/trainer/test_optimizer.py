@@ -25,7 +25,7 @@ def test_learning_rate_warms_up_and_decays_as_a_cosine():
 
 def test_three_steps_equal_the_plain_formula():
     random = np.random.default_rng(0)
-    w = {"matrix": random.standard_normal((3, 2)).astype(np.float32), "gain": np.ones(3, np.float32)}
+    w = {"matrix": random.standard_normal((3, 2)).astype(np.float32), "mlp_norm": np.ones(3, np.float32)}
     parameters, state = {name: jnp.asarray(value) for name, value in w.items()}, None
     state = initial_state(parameters)
     m = {name: np.zeros_like(value, np.float64) for name, value in w.items()}
@@ -54,9 +54,9 @@ def test_three_steps_equal_the_plain_formula():
 
 
 def test_a_zero_gradient_is_no_division_by_zero():
-    parameters = {"gain": jnp.ones(3)}
-    update = apply(settings(SCHEDULE), parameters, initial_state(parameters), {"gain": jnp.zeros(3)}, jnp.int32(0))
-    np.testing.assert_array_equal(np.asarray(update.parameters["gain"]), 1)
+    parameters = {"mlp_norm": jnp.ones(3)}
+    update = apply(settings(SCHEDULE), parameters, initial_state(parameters), {"mlp_norm": jnp.zeros(3)}, jnp.int32(0))
+    np.testing.assert_array_equal(np.asarray(update.parameters["mlp_norm"]), 1)
     assert float(update.clipped_grad_norm) == 0
 
 
