@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -69,16 +70,22 @@ class Turns:
 # A thread that repeats one action until it is closed, or its process ends.
 
 _CLOSE_SECONDS = 2.0
+_AGAIN_SECONDS = 60.0
 
 
 class Repeating:
-    """Calls `act` every `seconds` in a daemon thread, with `at_once` also at its start. An exception is logged, after `failure`."""
+    """Calls `act` every `seconds` in a daemon thread, with `at_once` also at its start.
+
+    An exception is logged, after `failure`; while the same kind goes on, as in an outage, one line a minute says so.
+    """
 
     def __init__(self, name: str, act: Callable[[], object], seconds: float, failure: str, *, at_once: bool = False) -> None:
         self._act, self._seconds, self._failure, self._at_once = act, seconds, failure, at_once
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._repeat, name=name, daemon=True)
         self._log = logging.getLogger(act.__module__)
+        self._failed_with: type[Exception] | None = None
+        self._logged_at = 0.0
 
     def start(self) -> None:
         """Start the thread."""
@@ -103,5 +110,12 @@ class Repeating:
     def _try(self) -> None:
         try:
             self._act()
-        except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
-            self._log.exception("%s; retrying", self._failure)
+            self._failed_with = None
+        except Exception as error:  # noqa: BLE001 (the thread must survive an unreachable database)
+            if type(error) is not self._failed_with:
+                self._log.exception("%s; retrying", self._failure)
+            elif time.monotonic() >= self._logged_at + _AGAIN_SECONDS:
+                self._log.error("%s, as before (%s); retrying", self._failure, type(error).__name__)
+            else:
+                return
+            self._failed_with, self._logged_at = type(error), time.monotonic()

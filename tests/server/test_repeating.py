@@ -40,3 +40,25 @@ def test_without_at_once_the_first_call_comes_after_one_period():
     repeating.start()
     assert begun.wait(60)
     repeating.close()
+
+
+def test_an_outage_is_one_traceback_and_a_line_a_minute(caplog, monkeypatch):
+    now, calls = [100.0], iter([ValueError, ValueError, ValueError, OSError, None, OSError])
+    monkeypatch.setattr("server.concurrency.time.monotonic", lambda: now[0])
+
+    def act():
+        error = next(calls)
+        if error:
+            raise error("away")
+
+    repeating = Repeating("test", act, 3600.0, "it could not be done")
+    for seconds in (0, 1, 60, 1, 1, 1):
+        now[0] += seconds
+        repeating._try()
+    first, later = "it could not be done; retrying", "it could not be done, as before (ValueError); retrying"
+    assert [(record.message, bool(record.exc_info)) for record in caplog.records] == [
+        (first, True),  # the second, a second later, is not logged
+        (later, False),
+        (first, True),  # another kind
+        (first, True),  # and the same after it had worked
+    ]
