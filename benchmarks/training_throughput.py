@@ -104,7 +104,7 @@ def watching(preset: str, seconds: float) -> None:
 
     with_norms, norms = step.block, step._layer_grad_norms
     without_norms = jax.jit(step.block.__wrapped__, static_argnums=(0, 1), donate_argnums=(2,))
-    step._layer_grad_norms = lambda gradient: jax.numpy.zeros((len(gradient["blocks"]), len(step.PROJECTIONS)))
+    step._layer_grad_norms = lambda model, _: jax.numpy.zeros((model.shape.n_layers, len(step.PROJECTIONS)))
     runs = {name: run_of(preset, "nvfp4", statistics_every=int(name == "watched")) for name in ("plain", "norms", "unwatched", "watched")}
 
     def steps(name: str, count: int) -> Callable[[], None]:
