@@ -209,8 +209,8 @@ def loss_and_lm_loss(
 ) -> tuple[jax.Array, jax.Array]:
     """Returns mean loss and mean cross entropy, in nats per token, for predicting tokens 1..T from tokens 0..T-1.
 
-    tokens_BT: int32 (batch, sequence + 1). key: of this pass (stochastic rounding). channels: of all linear layers,
-    (blocks, projections, ...); their gradient contains what the layers measured.
+    parameters: as `grouped` gives them. tokens_BT: int32 (batch, sequence + 1). key: of this pass (stochastic rounding). channels: of
+    all linear layers, (blocks, projections, ...); their gradient contains what the layers measured.
     """
     logits_MV = _logits(model, parameters, tokens_BT[:, :-1], key, channels)
     lse_M = jax.nn.logsumexp(logits_MV, axis=-1)
