@@ -378,15 +378,17 @@ def _strip(document: AnyDocument, cost: Fact | None) -> tuple[Fact, ...]:
 
 def _cost(document: AnyDocument) -> Fact:
     """The hours of training on record in the runs themselves."""
-    hours = None
+    hours, missing = None, "no step times in these runs"
     if is_evaluation(document):
         times = [run["times"] for side in ("baseline", "candidate") for run in document[side]["runs"]]
         seconds = [own["seconds_to_target"] for own in times if own and own["seconds_to_target"] is not None]
         hours = sum(seconds) / 3600.0 if seconds and len(seconds) == len(times) else None
     elif speed := cast("VerdictDocument", document).get("throughput"):
         hours = speed["run_hours"]
+    else:  # step times are on record, but are no speed
+        missing = cast("VerdictDocument", document).get("speed_reason") or missing
     if hours is None:
-        return Fact("Cost", "Not recorded", "no step times in these runs")
+        return Fact("Cost", "Not recorded", missing)
     return Fact("Cost", f"{hours:.3g} hours of training", "all runs together" if not is_evaluation(document) else "all runs, to the target")
 
 

@@ -329,6 +329,14 @@ def test_a_modelled_gemm_time_stands_where_no_speed_was_measured_and_says_so(doc
     assert _speed(unmeasured | {"gemm_time": None}) == _speed(unmeasured)
 
 
+def test_a_cost_that_is_not_recorded_has_its_true_reason(documents: dict[str, Any]) -> None:
+    """Step times may be on record and still be no speed, as those of an emulation."""
+    cost = words(documents["pass"]).strip[0]
+    assert (cost.value, cost.why) == ("Not recorded", "no step times in these runs")
+    refused = words({**documents["pass"], "speed_reason": "an emulation has no speed"}).strip[0]  # type: ignore[typeddict-item]
+    assert (refused.value, refused.why) == ("Not recorded", "an emulation has no speed")
+
+
 def test_a_measured_speed_is_told_whatever_is_modelled(documents: dict[str, Any]) -> None:
     estimate = {"value": 1.25, "lo": 1.2, "hi": 1.3}
     measured = documents["pass"] | {"throughput": {"ratio": estimate, "run_hours": 1.0}, "speed_reason": None, "token_tax": None}
