@@ -30,6 +30,7 @@ def child(recipe: str, depth: int, remat: bool) -> None:
     from training.trainer import step  # noqa: PLC0415
     from training.trainer.data import Corpus  # noqa: PLC0415
     from training.trainer.loop import Run  # noqa: PLC0415
+    from training.trainer.model import grouped  # noqa: PLC0415
 
     tokens = np.random.default_rng(0).integers(0, 256, 1 << 18).astype(np.uint8)
     corpus = Corpus(train=tokens, validation=tokens[:0], largest=255, digest="", description="random bytes")
@@ -47,14 +48,14 @@ def child(recipe: str, depth: int, remat: bool) -> None:
         remat=remat,
     )
     run, again = (Run(spec, corpus, fast_bf16=fast) for _ in range(2))
-    inputs = run.inputs(0, 3, 3)
+    model, inputs = run._model_at(0), run.inputs(0, 3, 3)
     began = time.process_time()
-    program = step.block.lower(run._model_at(0), run._sharing, run.state, inputs).compile()
+    program = step.block.lower(model, run._sharing, grouped(model, run.state), inputs).compile()
     cpu_seconds = time.process_time() - began
-    _, output = program(run.state, inputs)
+    _, output = program(grouped(model, run.state), inputs)
     output.rows.block_until_ready()
     began = time.perf_counter()
-    program(again.state, inputs)[1].rows.block_until_ready()
+    program(grouped(model, again.state), inputs)[1].rows.block_until_ready()
     found = {
         "compile_cpu_seconds": cpu_seconds,
         "program_megabytes": len(program.as_text()) / 1e6,

@@ -23,7 +23,7 @@ from training.spec import Fork, RunSpec
 from training.trainer import data, step
 from training.trainer.checkpoint import Checkpointing, Checkpoints, identity
 from training.trainer.data import Corpus, batches, validation_batches
-from training.trainer.model import Decoder, decoder, initial_parameters, nudged
+from training.trainer.model import Decoder, decoder, grouped, initial_parameters, nudged, ungrouped
 from training.trainer.step import ROW, BlockOutput, Inputs, Sharing, State
 
 # One run: starts blocks of steps without waiting for them, and reads each while the next one runs.
@@ -96,6 +96,8 @@ class Run:
         self._fork = fork
         self._words = jnp.asarray(fork_words(fork) if fork else rounding_words(spec.seed, spec.replicate), jnp.uint32)
         self._settings = step.settings(spec.schedule)
+        self._stacked: Decoder | None = None
+        """The model as whose programs take it `_state` is held; None: block by block."""
         self._state = self._initial_state()
         self._held_out = None
         if spec.schedule.validation_every and len(corpus.validation):
@@ -124,17 +126,28 @@ class Run:
 
     @property
     def state(self) -> State:
-        """The state from which the next step starts."""
-        return self._state
+        """The state from which the next step starts, block by block."""
+        return self._state if self._stacked is None else ungrouped(self._stacked, self._state)
 
     def start_from(self, state: State) -> None:
         """Start from the state of the fork's parent."""
-        self._state = fork_state(self._fork, state) if self._fork else state
+        self._hold(fork_state(self._fork, state) if self._fork else state)
+
+    def _hold(self, state: State) -> None:
+        self._state, self._stacked = state, None
+
+    def _stack(self, model: Decoder) -> None:
+        """Hold the state as this model's programs take it: stacked inside them, each would hold it twice."""
+        if self._stacked is None or self._stacked.groups != model.groups:
+            self._state, self._stacked = grouped(model, self.state), model
 
     def steps(self, checkpoints: Checkpoints | None = None) -> Iterator[StepStats]:
         """Train from the first step (of a fork, the first after its parent's), or from the newest checkpoint, to the last."""
         last = self._spec.schedule.steps
-        first, self._state = checkpoints.resume(self._state) if checkpoints else (0, self._state)
+        first = 0
+        if checkpoints:
+            first, state = checkpoints.resume(self.state)
+            self._hold(state)
         first = max(first, self._fork.step if self._fork else 0)
         for number in [first, *(start for start in self._models if start > first)]:
             self._compile(number)
@@ -175,7 +188,8 @@ class Run:
             validation = step.validation_loss(self._model_at(first), self._state, self._held_out)
         at_the_end = first + count == schedule.steps
         if checkpoints and (checkpoints.is_kept(first + count) if at_the_end else checkpoints.due(first + count)):
-            snapshot = jax.tree.map(jnp.copy, self._state)  # the next block overwrites the state
+            held = set(map(id, jax.tree.leaves(self._state)))  # the next block overwrites them; slices of stacked blocks are copies already
+            snapshot = jax.tree.map(lambda leaf: jnp.copy(leaf) if id(leaf) in held else leaf, self.state)
         return _Block(first, count, output, kind > _PLAIN, validation, snapshot, waited)
 
     def advance(self, first: int, count: int) -> BlockOutput:
@@ -185,6 +199,7 @@ class Run:
     def _start(self, first: int, count: int, tokens: jax.Array, kind: int) -> BlockOutput:
         inputs = Inputs(tokens, jnp.int32(first), jnp.int32(count), self._words, self._settings)
         model = self._model_at(first)
+        self._stack(model)
         output: BlockOutput
         self._state, output = step.block(model.watching(compared=kind == _COMPARED) if kind else model, self._sharing, self._state, inputs)
         return output

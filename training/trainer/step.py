@@ -14,7 +14,7 @@ from training.arithmetic import formats, quantize
 from training.arithmetic.linear import Channel, gradient_norms, quiet_channel, quiet_statistics
 from training.rules import PROJECTIONS
 from training.spec import Optimizer, Schedule
-from training.trainer.model import Decoder, grouped, loss_and_lm_loss, ungrouped
+from training.trainer.model import Decoder, loss_and_lm_loss
 
 # AdamW or Muon, with warm-up and then cosine decay or a stable phase; the settings are run-time arguments.
 #
@@ -147,7 +147,10 @@ _WHOLE, _SPLIT = P(), P(_AXIS)  # type: ignore[no-untyped-call]
 
 
 class State(NamedTuple):
-    """The state that a step changes: parameters, the optimizer's moments, and the scales of delayed scaling."""
+    """The state that a step changes: parameters, the optimizer's moments, and the scales of delayed scaling.
+
+    The programs take it as `training.trainer.model.grouped` gives it; checkpoints and forks have it block by block.
+    """
 
     parameters: Any
     moments: Any
@@ -210,7 +213,7 @@ class Sharing(NamedTuple):
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=(2,))
 def block(model: Decoder, sharing: Sharing, state: State, inputs: Inputs) -> tuple[State, BlockOutput]:
-    """Returns the state after the block's steps and their output."""
+    """Returns the state after the block's steps and their output; the state is as `grouped` gives it."""
     capacity, layers = inputs.tokens.shape[0], (model.shape.n_layers, len(PROJECTIONS))
 
     def step(offset: jax.Array, carry: tuple[State, BlockOutput]) -> tuple[State, BlockOutput]:
@@ -232,8 +235,8 @@ def block(model: Decoder, sharing: Sharing, state: State, inputs: Inputs) -> tup
     quiet = BlockOutput(
         jnp.zeros((capacity, len(ROW)), jnp.float32), jnp.zeros((capacity, *layers), jnp.float32), quiet_statistics(*layers)
     )
-    state, output = jax.lax.fori_loop(0, inputs.steps, step, (grouped(model, state), quiet))
-    return ungrouped(model, state), output
+    result: tuple[State, BlockOutput] = jax.lax.fori_loop(0, inputs.steps, step, (state, quiet))
+    return result
 
 
 def _layer_grad_norms(model: Decoder, gradient: Any) -> jax.Array:
@@ -301,9 +304,9 @@ def _channels(state: State) -> Channel:
 @partial(jax.jit, static_argnums=0)
 def validation_loss(model: Decoder, state: State, batches: jax.Array) -> jax.Array:
     """Mean cross entropy over held-out batches (batches, batch, sequence + 1), with the recipe's own forward pass."""
-    channels, parameters = _channels(state), grouped(model, state.parameters)
+    channels = _channels(state)
 
     def one(tokens: jax.Array) -> jax.Array:
-        return loss_and_lm_loss(model, parameters, tokens, formats.key(), channels, jnp.float32(0))[1]
+        return loss_and_lm_loss(model, state.parameters, tokens, formats.key(), channels, jnp.float32(0))[1]
 
     return jnp.mean(jax.lax.map(one, batches))

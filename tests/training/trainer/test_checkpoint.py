@@ -19,7 +19,7 @@ from training.switches import Override, Switches
 from training.trainer import step as step_module
 from training.trainer.checkpoint import Checkpointing, CheckpointRefusedError, Checkpoints
 from training.trainer.data import Corpus
-from training.trainer.loop import train
+from training.trainer.loop import Run, train
 
 ROOT = Path(__file__).parents[3]
 SPEC = RunSpec(
@@ -266,3 +266,21 @@ def test_a_plan_checks_itself(tmp_path):
     with pytest.raises(ValueError, match=r"checkpointing\.every_steps is 0, expected a number above 0"):
         Checkpointing(folder=tmp_path, every_steps=0)
     assert json.dumps(Checkpointing(folder=tmp_path).every_seconds) == "60.0"
+
+
+def test_a_run_with_remat_resumes_to_the_bit_where_other_blocks_are_stacked(tmp_path):
+    """The first blocks of three are one loop, and from step 4 on only two of them."""
+    late = Override(blocks=("last 1",), projections=("down",), recipe="bf16", from_step=4)
+    model, schedule = replace(SPEC.model, n_layers=3), replace(SPEC.schedule, steps=8, validation_every=4)
+    spec = replace(SPEC, recipe="fp8_current", model=model, schedule=schedule, overrides=(late,), remat=True)
+    assert [each.groups for each in Run(spec, corpus(), fast_bf16=True)._models.values()] == [((0, 3),), ((0, 2), (2, 1))]
+    uninterrupted = list(train(spec, corpus()))
+    plan = Checkpointing(folder=tmp_path, every_seconds=None, every_steps=3)
+    started = train(spec, corpus(), checkpointing=plan)
+    first = [lines_of(step) for step in islice(started, 7)]
+    del started  # which ends it
+    rest = [lines_of(step) for step in train(spec, corpus(), checkpointing=replace(plan, resume_at_most=7))]
+    assert first + rest[-1:] == [lines_of(step) for step in uninterrupted]
+    assert 0 < 8 - len(rest) <= 6
+    plain = list(train(replace(spec, remat=False), corpus()))
+    np.testing.assert_allclose([step.loss for step in uninterrupted], [step.loss for step in plain], rtol=1e-4)
