@@ -21,7 +21,7 @@ LIMIT, CLOSE = 1.3, 1e-5
 
 
 def child(recipe: str, depth: int, remat: bool) -> None:
-    """Compile a block of three steps, train it, and print what that took as JSON."""
+    """Compile the program of three steps, run it twice, and print what that took as JSON."""
     sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks run without installing this repository
     import numpy as np  # noqa: PLC0415 (jax is imported in the child alone)
 
@@ -56,14 +56,14 @@ def child(recipe: str, depth: int, remat: bool) -> None:
     output.rows.block_until_ready()
     began = time.perf_counter()
     program(grouped(model, again.state), inputs)[1].rows.block_until_ready()
-    found = {
+    measured = {
         "compile_cpu_seconds": cpu_seconds,
         "program_megabytes": len(program.as_text()) / 1e6,
-        "activation_megabytes": program.memory_analysis().temp_size_in_bytes / 1e6,
+        "temporary_megabytes": program.memory_analysis().temp_size_in_bytes / 1e6,
         "step_milliseconds": 1e3 * (time.perf_counter() - began) / 3,
         "rows": np.asarray(output.rows)[:3, :4].tolist(),
     }
-    print(json.dumps(found))
+    print(json.dumps(measured))
 
 
 def main() -> int:
@@ -76,23 +76,23 @@ def main() -> int:
     if options.child:
         child(options.recipe, int(options.child[0]), options.child[1] == "True")
         return 0
-    found = {}
+    programs = {}
     environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "0"}
     for remat in (True, False):
         for depth in options.depths:
             line = [sys.executable, __file__, "--recipe", options.recipe, "--child", str(depth), str(remat)]
             printed = subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
-            found[remat, depth] = one = json.loads(printed)
+            programs[remat, depth] = one = json.loads(printed)
             shown = ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in one.items() if name != "rows")
             print(f"{options.recipe}, {depth} blocks, remat {str(remat).lower()}: {shown}", flush=True)
     shallow, deep = options.depths
     failed = False
     for name in ("compile_cpu_seconds", "program_megabytes"):
-        ratio = found[True, deep][name] / found[True, shallow][name]
+        ratio = programs[True, deep][name] / programs[True, shallow][name]
         failed |= ratio > LIMIT
         print(f"{name.replace('_', ' ')} of {deep} over {shallow} blocks: {ratio:.2f} (limit {LIMIT})")
     for depth in options.depths:
-        looped, plain = (found[remat, depth]["rows"] for remat in (True, False))
+        looped, plain = (programs[remat, depth]["rows"] for remat in (True, False))
         apart = max(abs(a - b) / abs(b) for rows in zip(looped, plain, strict=True) for a, b in zip(*rows, strict=True))
         failed |= apart > CLOSE
         print(f"losses and gradient norms of {depth} blocks, with and without remat, differ by {apart:.1e} (limit {CLOSE:.0e})")

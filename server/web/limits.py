@@ -36,10 +36,10 @@ THREADS, MOST_WAITING, THREAD_SECONDS = 12, 128, 20.0
 
 With 40 threads, the event loop had so small a share of the interpreter under load that even refusals took seconds."""
 
-RETURNS_A_SECOND, LONGEST_RETURN_SECONDS = 20, 30
-"""How many refused requests are told to come back in the same second, and the longest that one is told to wait.
+RETRIES_A_SECOND, LONGEST_RETRY_SECONDS = 20, 30
+"""How many refused clients are told to try again in the same second, and the longest that one is told to wait.
 
-A refusal costs about a quarter of an answer. If all came back after two seconds, an overloaded server would mostly refuse."""
+A refusal costs about a quarter of an answer. If all tried again after two seconds, an overloaded server would mostly refuse."""
 
 _log = logging.getLogger(__name__)
 _MINUTE = 60
@@ -62,20 +62,20 @@ class Allowance:
         return {name: str(value) for name, value in values.items()}
 
 
-class Returns:
-    """When refused requests are to come back: one after another, at RETURNS_A_SECOND."""
+class RetryTimes:
+    """When refused clients are to try again: RETRIES_A_SECOND of them, one after another."""
 
     def __init__(self) -> None:
         self._last = 0.0
 
     def seconds(self, now: float) -> int:
-        """Whole seconds until the next place, at least 2. Where all are taken, those of the second half of the time are shared."""
-        self._last = max(now + 1.0, self._last + 1.0 / RETURNS_A_SECOND)
-        longest = now + LONGEST_RETURN_SECONDS
+        """Whole seconds from `now` for the next client, at least 2; once the longest is reached, at random from half of it on."""
+        self._last = max(now + 1.0, self._last + 1.0 / RETRIES_A_SECOND)
+        longest = now + LONGEST_RETRY_SECONDS
         if self._last <= longest:
             return max(2, math.ceil(self._last - now))
         self._last = longest
-        return random.randint(LONGEST_RETURN_SECONDS // 2, LONGEST_RETURN_SECONDS)  # noqa: S311 (no secret hangs on it)
+        return random.randint(LONGEST_RETRY_SECONDS // 2, LONGEST_RETRY_SECONDS)  # noqa: S311 (no secret hangs on it)
 
 
 class Limiter:

@@ -56,7 +56,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._returns = limits.Returns()
+        self._retry_times = limits.RetryTimes()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; an unexpected error becomes a problem document if no byte has been sent yet."""
@@ -90,7 +90,7 @@ class Guard:
         if waiting >= limits.MOST_WAITING and path not in _QUIET and not path.endswith("/events"):
             _SHED.inc()
             request.state.is_shed = True
-            seconds = self._returns.seconds(time.monotonic())
+            seconds = self._retry_times.seconds(time.monotonic())
             return BusyError(f"{limits.MOST_WAITING} requests wait for this server, the most that may; retry in {seconds} s", seconds)
         try:
             clean_address(request.scope)

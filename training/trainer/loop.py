@@ -97,7 +97,7 @@ class Run:
         self._words = jnp.asarray(fork_words(fork) if fork else rounding_words(spec.seed, spec.replicate), jnp.uint32)
         self._settings = step.settings(spec.schedule)
         self._stacked: Decoder | None = None
-        """The model as whose programs take it `_state` is held; None: block by block."""
+        """The model whose programs take `_state` as it is held; None: it is held block by block."""
         self._state = self._initial_state()
         self._held_out = None
         if spec.schedule.validation_every and len(corpus.validation):
@@ -137,7 +137,7 @@ class Run:
         self._state, self._stacked = state, None
 
     def _stack(self, model: Decoder) -> None:
-        """Hold the state as this model's programs take it: stacked inside them, each would hold it twice."""
+        """Hold the state as this model's programs take it. If they stacked it themselves, they would hold it twice."""
         if self._stacked is None or self._stacked.groups != model.groups:
             self._state, self._stacked = grouped(model, self.state), model
 

@@ -13,8 +13,8 @@ bfloat16 with float32 sums (all float32 under recipe f32). `training.switches` s
 and the residual stream are float32; inputs and outputs of a linear layer are bfloat16.
 
 With `remat` the backward pass recomputes a block from its input instead of storing its activations, and equal blocks in a row are one
-loop over stacked parameters: the program and its compile time hardly grow with depth, and every product has the same operands, bit for
-bit. Without it each block is compiled by itself, because a loop would copy what a block keeps in and out
+loop over stacked parameters: the program and its compile time hardly grow with depth, and a gradient of the same parameters has
+the same bits. Without it each block is compiled by itself, because a loop would copy what a block keeps in and out
 (docs/design/arithmetic.md#a-loop-over-blocks-with-remat-alone).
 
 Legend: B batch, T sequence, D d_model, H heads, J key-value heads, G = H / J heads per key-value head, E head size,
@@ -245,7 +245,7 @@ def _group(
     first, count = group
     block: Callable[..., jax.Array] = partial(_block, model, first, angles, batch)
     if model.remat:
-        block = jax.checkpoint(block, prevent_cse=count == 1)  # nothing is merged across the ends of a loop
+        block = jax.checkpoint(block, prevent_cse=count == 1)  # XLA cannot merge the two computations of a block across a loop's ends
 
     def one(x_MD: jax.Array, own: tuple[Parameters, Any, Channel]) -> tuple[jax.Array, None]:
         weights, index, channel = own

@@ -186,21 +186,21 @@ def test_what_is_no_json_is_refused(api, content):
     assert answer.status_code in (400, 422)
 
 
-def test_refused_requests_come_back_one_after_another():
-    """A server refuses 300 at once, and no second has more than its share of those that come back."""
-    returns = limits.Returns()
-    seconds = [returns.seconds(now=1000.0) for _ in range(300)]
+def test_refused_clients_try_again_one_after_another():
+    """A server refuses 300 at once, and no second has more than its share of those that try again."""
+    times = limits.RetryTimes()
+    seconds = [times.seconds(now=1000.0) for _ in range(300)]
     counts = np.bincount(seconds)
     assert seconds == sorted(seconds)
     assert counts[:2].sum() == 0
-    assert counts.max() <= limits.RETURNS_A_SECOND + 1
-    assert returns.seconds(now=1100.0) == 2
+    assert counts.max() <= limits.RETRIES_A_SECOND + 1
+    assert times.seconds(now=1100.0) == 2
 
 
-def test_where_all_places_are_taken_nobody_waits_longer_and_few_together():
-    returns = limits.Returns()
-    seconds = [returns.seconds(now=1000.0 + at / 500) for at in range(3000)]
+def test_nobody_waits_longer_than_the_longest_and_those_who_do_are_spread():
+    times = limits.RetryTimes()
+    seconds = [times.seconds(now=1000.0 + at / 500) for at in range(3000)]
     late = np.bincount(seconds[1500:])
-    assert max(seconds) <= limits.LONGEST_RETURN_SECONDS
-    assert min(seconds[1500:]) >= limits.LONGEST_RETURN_SECONDS // 2
+    assert max(seconds) <= limits.LONGEST_RETRY_SECONDS
+    assert min(seconds[1500:]) >= limits.LONGEST_RETRY_SECONDS // 2
     assert late.max() < 1500 / 5
