@@ -138,7 +138,8 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take long come first: one at the end would leave the other processes without work."""
     tests = Path(__file__).parent
-    items.sort(key=lambda item: not any(item.path.is_relative_to(tests / name) for name in LONG))
+    is_long = functools.cache(lambda path: any(path.is_relative_to(tests / name) for name in LONG))
+    items.sort(key=lambda item: not is_long(item.path))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -14,6 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from parity.judging.live.rules import FORECAST_EVERY
 from server.app import context_of, create_app
 from server.database.sessions import Database
 from server.database.tables import Job, Worker, new_id
@@ -158,12 +159,15 @@ def people_of(database: Database, scopes: Mapping[str, Sequence[Scope]]) -> dict
 
 
 @pytest.fixture(autouse=True)
-def nothing_ships(monkeypatch):
+def nothing_ships(monkeypatch, request):
     """Jobs of these tests are small models of engine emulated; they borrow only from what a test records (but see
     jobs/test_noise_tables.py).
 
     Their verdicts have short paths, which take three quarters of the time of a verdict; tests/parity/judging/test_path.py has whole ones.
+    And every eighth of their forecasts is made, which else take half of the time of an end; modules that say `ALL_FORECASTS` have all.
     """
+    if not getattr(request.module, "ALL_FORECASTS", False):
+        monkeypatch.setattr("parity.judging.live.rules.FORECAST_EVERY", 8 * FORECAST_EVERY)
     monkeypatch.setattr("parity.judging.path.POINTS", 8)
     monkeypatch.setattr("parity.judging.path.FEWEST", 5)
     monkeypatch.setattr("server.jobs.noise_tables.emulated_family", lambda _spec: None)

@@ -26,6 +26,7 @@ from training.spec import Arm
 
 pytestmark = pytest.mark.both_databases
 
+ALL_FORECASTS = True
 STEPS = 2000
 
 

@@ -15,6 +15,7 @@ from server.jobs.conclude import conclude
 from tests.server.pages.test_verdict_page import GEOMETRY, PIXELS, SHIFTS, SIZES, drawing_flaws, look_flaws
 
 LOOKS = ["light"]
+ALL_FORECASTS = True
 STEPS = 1500
 _APPENDS = 3  # refreshes of the live page, at least a second apart
 # Where the axes of the picture and its fixed labels stand, and what they say.
