@@ -85,7 +85,7 @@ def test_the_fit_is_its_formulas(pairs: list[tuple[float, int]]) -> None:
     assert fitted.df <= min(MAX_DF, fitted.estimated_df * (1 + 1e-9))
 
 
-@settings(max_examples=30)
+@settings(max_examples=some(60))
 @given(families, st.randoms(use_true_random=False))
 def test_the_order_of_the_rows_changes_nothing(pairs: list[tuple[float, int]], order: random.Random) -> None:
     groups = groups_of(pairs)
@@ -94,7 +94,7 @@ def test_the_order_of_the_rows_changes_nothing(pairs: list[tuple[float, int]], o
     assert fit_family(mixed) == fit_family(groups)
 
 
-@settings(max_examples=30)
+@settings(max_examples=some(60))
 @given(families, st.floats(0.1, 10.0))
 def test_scaling_every_sd_scales_the_floor_alone(pairs: list[tuple[float, int]], factor: float) -> None:
     plain, scaled = fit_family(groups_of(pairs)), fit_family(groups_of(pairs, factor))

@@ -21,7 +21,7 @@ MakeRun = Callable[..., Curve]
 ABSOLUTE = policy_from_mapping(
     {"schedule": "decayed", "margin": "0.03 nats", "baseline_run_noise": "0.002 nats", "candidate_run_noise": "0.002 nats"}
 )
-LAWS = settings(max_examples=25)
+LAWS = settings(max_examples=some(60))
 
 gaps = st.sampled_from([-0.05, -0.01, 0.0, 0.012, 0.03, 0.08])
 run_seeds = st.integers(2, 40)

@@ -12,6 +12,7 @@ from sqlalchemy import event, select
 from server.database import store
 from server.database.store import read_each
 from server.database.tables import Run
+from tests.conftest import some
 
 pytestmark = pytest.mark.both_databases
 
@@ -36,7 +37,7 @@ def _a_run(database, recorded):
         return session.scalars(select(Run.id).where(Run.job_id == job).order_by(Run.position)).first()
 
 
-@rules(max_examples=25)
+@rules(max_examples=some(60))
 @given(values=st.lists(ANY_FLOAT, min_size=1, max_size=50), attempt_number=st.integers(1, 10**6))
 def test_every_bit_comes_back(database, recorded, values, attempt_number):
     run = _a_run(database, recorded)

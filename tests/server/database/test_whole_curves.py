@@ -10,6 +10,7 @@ from sqlalchemy import select
 from server.database import store
 from server.database.store import read_each, superseded_in_each
 from server.database.tables import Chunk, Run
+from tests.conftest import some
 
 pytestmark = pytest.mark.both_databases
 
@@ -39,7 +40,7 @@ def _same(one, other):
         assert values.tobytes() == other[1][name].tobytes()
 
 
-@rules(max_examples=25)
+@rules(max_examples=some(60))
 @given(writes=WRITES, sealed=st.booleans())
 def test_twin_of_reading_one_by_one(database, recorded, writes, sealed):
     runs = _runs(database, recorded)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.judging.live.prediction import BLOCKS, Progress, begin, observe, progress_from_mapping
+from tests.conftest import some
 
 
 def fed(planned: int, base: np.ndarray, gap: np.ndarray, first: int = 1, cuts: tuple[int, ...] = ()) -> Progress:
@@ -30,7 +31,7 @@ def test_slow_twin() -> None:
     assert state.blocks_done() == 56
 
 
-@settings(max_examples=20)
+@settings(max_examples=some(60))
 @given(cuts=st.lists(st.integers(0, 500), max_size=8), first=st.sampled_from([0, 1]), planned=st.sampled_from([37, 640, 777]))
 def test_a_resumed_state_equals_an_uninterrupted_one_bit_for_bit(cuts: list[int], first: int, planned: int) -> None:
     rng = np.random.default_rng(1)
