@@ -32,13 +32,12 @@ for side_by_side, in_turn in zip(train(two, corpus), train(one, corpus), strict=
         np.testing.assert_allclose(side_by_side.validation_loss, in_turn.validation_loss, rtol=1e-5)
     np.testing.assert_allclose(side_by_side.layer_grad_norms, in_turn.layer_grad_norms, rtol=1e-4)
 
-nvfp4 = replace(two, recipe="nvfp4", schedule=replace(two.schedule, statistics_every=2, validation_every=0))
+nvfp4 = replace(two, recipe="nvfp4", schedule=replace(two.schedule, statistics_every=1, validation_every=0))
 plan = Checkpointing(folder=Path(sys.argv[1]), every_seconds=None, every_steps=2)
 whole, again = list(train(nvfp4, corpus, checkpointing=plan)), list(train(nvfp4, corpus, checkpointing=plan))
 assert [step.step for step in again] == [2, 3], again
 assert [step.loss for step in again] == [step.loss for step in whole[2:]]
-assert all(10 < step.layers[4][3] < 30 for step in whole[::2]), "the SNR of x at the gate, in dB"
-assert whole[1].layers is None
+assert all(10 < step.layers[4][3] < 30 for step in whole), "the SNR of x at the gate, in dB"
 """
 
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.conftest import some_of
 from tools.vectors import VectorFileError, compare, main
 from training.arithmetic import formats
 from training.arithmetic.known_answers import QUANTIZERS
@@ -29,7 +30,7 @@ def hard_cases(te_vectors, te_variants):
 
 
 @pytest.mark.usefixtures("gpu_program")
-@pytest.mark.parametrize("units", [-2, 1])
+@pytest.mark.parametrize("units", some_of([-2, 1], 2, 0))
 def test_a_gpus_program_gives_the_same_codes_with_every_quotient_off(monkeypatch, hard_cases, units):
     monkeypatch.setattr(formats, "divided", lambda x, y: formats.float_of(formats.bits_of(x / y) + units))
     assert [row for row in compare(hard_cases) if not row.passed] == []

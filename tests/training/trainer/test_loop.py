@@ -145,17 +145,17 @@ def test_a_switch_to_bf16_changes_nothing_before_its_step(steps):
 
 def test_an_override_changes_nothing_before_its_step_and_is_watched_like_any_layer(steps):
     late = Override(projections=("gate",), gemms=("fprop",), recipe="bf16", from_step=7)
-    spec = replace(SPEC, overrides=(late,), schedule=replace(SPEC.schedule, statistics_every=4))
-    switched = list(train(spec, CORPUS))
+    every_step = replace(SPEC.schedule, statistics_every=1, validation_every=0)  # one program for each arithmetic: every step is watched
+    switched = list(train(replace(SPEC, overrides=(late,), schedule=every_step), CORPUS))
     assert [step.loss for step in switched[:7]] == [step.loss for step in steps[:7]]
     assert switched[7].loss != steps[7].loss
-    gate, up = PROJECTIONS.index("gate"), PROJECTIONS.index("up")
-    is_watched = [[not np.isnan(step.layers[name][0]) for name in (gate, up)] for step in switched if step.layers is not None]
-    assert is_watched == [[True, True], [True, True], [False, True]]  # x of gate's fprop, at steps 0, 4 and 8
-    both = replace(SPEC, overrides=(late, replace(late, projections=("up",), from_step=9)))
+    both = replace(SPEC, overrides=(late, replace(late, projections=("up",), from_step=9)), schedule=every_step)
     twice = list(train(both, CORPUS))
     assert [step.loss for step in twice[:9]] == [step.loss for step in switched[:9]]
     assert twice[9].loss != switched[9].loss
+    gate, up = PROJECTIONS.index("gate"), PROJECTIONS.index("up")
+    is_watched = [[not np.isnan(step.layers[name][0]) for name in (gate, up)] for step in twice]
+    assert is_watched == [[True, True]] * 7 + [[False, True]] * 2 + [[False, False]] * 3  # x of their fprop
     assert [each.first_step for each in both.segments] == [0, 7, 9]
 
 
@@ -232,7 +232,7 @@ def test_new_arithmetic_trains_watched_and_on_pieces(recipe, switches):
         switches=Switches(**switches),
         model=Model(vocab_size=32, d_model=128, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=128),
         data=Data(source="text", path="given", sequence_length=128, batch_size=2),
-        schedule=replace(SPEC.schedule, steps=5, validation_every=0, statistics_every=4),
+        schedule=replace(SPEC.schedule, steps=5, validation_every=0, statistics_every=1),  # one program: every step is watched
         gradient_accumulation=2,
     )
     stats = list(train(spec, CORPUS))

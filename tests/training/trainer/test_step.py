@@ -1,27 +1,40 @@
 """The compiled step: on a GPU nothing in it may wait for the host."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import pytest
 
 from training.arithmetic import quantize
-from training.rules import PROJECTIONS, Recipe
-from training.segments import uniform
-from training.spec import Model, Schedule
+from training.rules import PROJECTIONS
+from training.spec import Data, Model, RunSpec, Schedule
+from training.switches import Override
 from training.trainer import step
 from training.trainer.model import decoder, initial_parameters
 
-SHAPE = Model(vocab_size=32, d_model=64, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=64)
+SPEC = RunSpec(
+    recipe="nvfp4",
+    engine="emulated",
+    model=Model(vocab_size=32, d_model=64, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=64),
+    data=Data(sequence_length=32, batch_size=2),
+    schedule=Schedule(),
+    layer_policy="all_linears",
+    seed=0,
+    replicate=0,
+    devices=1,
+)
+PROJECTION_OF = {"fp8_current": "query", "fp8_delayed": "out", "mxfp8": "gate"}  # the others have nvfp4
 
 
-def program(recipe: Recipe, platform: str) -> str:
+def program(spec: RunSpec, platform: str) -> str:
     """The text of a block of steps before XLA compiles it."""
-    model = decoder(SHAPE, uniform(recipe, SHAPE.n_layers), fast_bf16=True)
+    model = decoder(spec.model, spec.segments[0], fast_bf16=True)
     length = quantize.HISTORY_LENGTH if model.delayed else 0
-    parameters = initial_parameters(SHAPE, 0, 0)
-    scales = quantize.initial_scales(SHAPE.n_layers, len(PROJECTIONS), length)
+    parameters = initial_parameters(spec.model, 0, 0)
+    scales = quantize.initial_scales(spec.model.n_layers, len(PROJECTIONS), length)
     state = step.State(parameters, step.initial_state(parameters), scales)
     tokens = jnp.zeros((1, 2, 33), jnp.int32)
-    inputs = step.Inputs(tokens, jnp.int32(0), jnp.int32(1), jnp.zeros(2, jnp.uint32), step.settings(Schedule()))
+    inputs = step.Inputs(tokens, jnp.int32(0), jnp.int32(1), jnp.zeros(2, jnp.uint32), step.settings(spec.schedule))
     return step.block.trace(model, step.Sharing(1, 1), state, inputs).lower(lowering_platforms=(platform,)).as_text()
 
 
@@ -30,17 +43,20 @@ def branches(text: str) -> int:
 
 
 @pytest.mark.usefixtures("gpu_program")
-@pytest.mark.parametrize("recipe", ["fp8_current", "fp8_delayed", "mxfp8", "nvfp4"])
-def test_a_gpus_step_has_no_branch(recipe):
-    assert branches(program(recipe, "cuda")) == 0
+def test_a_gpus_step_has_no_branch():
+    """In one program, a layer for each recipe."""
+    overrides = tuple(Override(recipe=recipe, projections=(name,)) for recipe, name in PROJECTION_OF.items())
+    mixed = replace(SPEC, overrides=overrides)
+    assert {arithmetic.recipe for *_, arithmetic in mixed.segments[0].cells()} == {"nvfp4", *PROJECTION_OF}
+    assert branches(program(mixed, "cuda")) == 0
 
 
 def test_a_cpus_step_branches_to_save_work():
-    assert branches(program("nvfp4", "cpu")) > 10  # so that the test above would see a branch
+    assert branches(program(SPEC, "cpu")) > 10  # so that the test above would see a branch
 
 
 def test_layers_of_one_shape_and_recipe_are_traced_once():
-    lines = program("nvfp4", "cpu").splitlines()
+    lines = program(SPEC, "cpu").splitlines()
     layers = [line for line in lines if "func.func private @_forward" in line or "func.func private @_backward" in line]
     assert 0 < len(layers) <= 2 * len(PROJECTIONS)
     assert sum("call @_forward" in line for line in lines) == len(PROJECTIONS)
