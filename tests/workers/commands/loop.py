@@ -17,7 +17,7 @@ def main() -> None:
     """Train, and report each step as soon as it is done."""
     asked = {"recipe": "bf16", "width": "16"} | dict(word.removeprefix("--").split("=", 1) for word in sys.argv[1:])
     steps, width = int(asked["steps"]), range(int(asked["width"]))
-    of_truth, of_weights, of_data = (random.Random(seed) for seed in (0, int(asked["seed"]), 1000 + int(asked["seed"])))
+    of_truth, of_weights, of_data = (random.Random(seed) for seed in (0, int(asked["seed"]), 1000 + int(asked["seed"])))  # noqa: S311
     truth = [[of_truth.gauss(0, 1) for _ in width] for _ in range(CLASSES)]
     weights = [[of_weights.gauss(0, 0.01) for _ in width] for _ in range(CLASSES)]
     with (Path(asked["out"]) / "metrics.jsonl").open("w", buffering=1, encoding="utf-8") as log:
