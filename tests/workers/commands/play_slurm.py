@@ -7,7 +7,7 @@ there is a file `unlimited`. `scontrol requeue ID` takes a job from its node and
 
 Tests call it hundreds of times, so it imports nothing that takes longer than its start.
 """
-# ruff: noqa: PTH, S302
+# ruff: noqa: PTH105, PTH108, PTH110, PTH123, PTH208, S302
 
 import fcntl
 import marshal
