@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.judging.secondary import MAX_CHOICES, TaskResult
-from parity.readers.columns import ReadError, read_text
+from parity.readers.columns import ReadError, json_of, read_text
 
 # Small tables of named values, CSV or JSON: (row number, row) with the row as a mapping.
 
@@ -33,15 +33,6 @@ def rows_of(text: str, name: str, from_mapping: Callable[[Mapping[str, Any]], li
         if not isinstance(row, dict):
             raise ReadError(f"{name}, row {number}: {row!r}; expected one object per row")
     return rows
-
-
-def json_of(text: str, name: str, remedy: str = "check the file") -> Any:
-    """The JSON in a text; raises ReadError where it is none."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise ReadError(f"{name}{place}: not valid JSON; {remedy}") from None
 
 
 # Results of EleutherAI's lm-evaluation-harness: results_*.json, and by item where samples were logged (--log_samples).

@@ -4,6 +4,7 @@ import codecs
 import dataclasses
 import difflib
 import gzip
+import json
 import math
 import re
 import sys
@@ -12,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -66,6 +67,15 @@ def read_text(name: str) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ReadError(f"{name}, line {line}: byte {error.start} is not UTF-8 text; expected CSV or JSON lines") from None
+
+
+def json_of(text: str, name: str, remedy: str = "check the file") -> Any:
+    """The JSON in a text; raises ReadError where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise ReadError(f"{name}{place}: not valid JSON; {remedy}") from None
 
 
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

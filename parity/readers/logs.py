@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from parity.judging.curve import BoolArray, FloatArray
-from parity.readers.accuracy import json_of
 from parity.readers.columns import (
     KNOWN_NAMES,
     LOSS,
@@ -29,6 +28,7 @@ from parity.readers.columns import (
     check_repeats,
     find_columns,
     from_series,
+    json_of,
     step_number,
 )
 from parity.readers.lines import COLOUR, Growing, GrowingLog, Line, Log, Place, numbered_lines

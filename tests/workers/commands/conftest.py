@@ -81,7 +81,7 @@ def write_launchers(tmp_path, repository):
             "recipes": '{bf16 = [], nvfp4 = ["--recipe=nvfp4"]}',
             "parameters": '{width = {type = "int", min = 2, max = 64, default = 16}}',
             "reports": '{path = "metrics.jsonl"}',
-            "pinned": '"numpy of the tests"',
+            "pinned": '"libraries of the tests"',
         } | changes
         path = tmp_path / "launchers.toml"
         path.write_text("[launcher.loop]\n" + "".join(f"{key} = {value}\n" for key, value in keys.items()) + more, encoding="utf-8")

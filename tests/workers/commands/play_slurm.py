@@ -3,47 +3,54 @@
 play_slurm.py FOLDER PROGRAM ARGUMENT ...     PROGRAM: sbatch, squeue, scontrol or scancel; FOLDER has the jobs
 
 A file `down` in the folder makes it unreachable, `full` leaves released jobs in the queue. In partition `limited` no job is taken until
-there is a file `unlimited`. `scontrol requeue ID` takes a job from its node and starts it again. Every call is a line of `calls`.
-"""
+there is a file `unlimited`. `scontrol requeue ID` takes a job from its node and starts it again. `calls` has every call.
 
-import contextlib
+Tests call it hundreds of times, so it imports nothing that takes longer than its start.
+"""
+# ruff: noqa: PTH105, PTH108, PTH110, PTH123, PTH208, S302
+
 import fcntl
-import json
+import marshal
 import os
-import signal
-import subprocess
 import sys
 import time
-from pathlib import Path
 
-HOME = Path(sys.argv[1])
+HOME = sys.argv[1]
+TERMINATE, KILL = 15, 9
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "PREEMPTED")
 
 
 def main():
     program, arguments = sys.argv[2], sys.argv[3:]
-    with (HOME / "calls").open("a") as calls:
-        calls.write(json.dumps([program, *arguments]) + "\n")
-    if (HOME / "down").exists():
-        sys.exit(f"{program}: error: Unable to contact slurm controller (connect failure)")
-    with (HOME / "lock").open("w") as lock:
+    with open(f"{HOME}/lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        file = HOME / "jobs.json"
-        jobs = json.loads(file.read_text()) if file.exists() else {}
+        with open(f"{HOME}/calls", "ab") as calls:
+            marshal.dump([program, *arguments], calls)
+        if is_there("down"):
+            sys.exit(f"{program}: error: Unable to contact slurm controller (connect failure)")
+        jobs = {}
+        if is_there("jobs"):
+            with open(f"{HOME}/jobs", "rb") as file:
+                jobs = marshal.load(file)
         try:
             {"sbatch": sbatch, "squeue": squeue, "scontrol": scontrol, "scancel": scancel}[program](jobs, arguments)
         finally:
-            part = HOME / "jobs.part"
-            part.write_text(json.dumps(jobs))
-            part.replace(file)
+            with open(f"{HOME}/jobs.part", "wb") as part:
+                marshal.dump(jobs, part)
+            os.replace(f"{HOME}/jobs.part", f"{HOME}/jobs")
+
+
+def is_there(name):
+    return os.path.exists(f"{HOME}/{name}")
 
 
 def sbatch(jobs, arguments):
     options = dict(each.removeprefix("--").partition("=")[::2] for each in arguments[:-1])
-    (HOME / "environment").write_text(json.dumps(dict(os.environ)))
+    with open(f"{HOME}/environment", "w") as file:
+        file.write(repr(dict(os.environ)))
     if options.get("partition") == "nowhere":
         sys.exit("sbatch: error: Batch job submission failed: Invalid partition name specified")
-    if options.get("partition") == "limited" and not (HOME / "unlimited").exists():
+    if options.get("partition") == "limited" and not is_there("unlimited"):
         sys.exit("sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy")
     assert options["export"] == "NIL"
     job_id = str(1 + max(map(int, jobs), default=0))
@@ -90,13 +97,16 @@ def scancel(jobs, arguments):
 
 
 def start(job_id, job):
-    if (HOME / "full").exists():
+    import subprocess
+
+    if is_there("full"):
         job["state"], job["reason"] = "PENDING", "Resources"
         return
     own = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": job_id, "SLURM_RESTART_COUNT": str(job["restarts"])}
-    (HOME / f"status.{job_id}").unlink(missing_ok=True)
+    if is_there(f"status.{job_id}"):
+        os.unlink(f"{HOME}/status.{job_id}")
     command = f'sh "{job["script"]}"; echo $? > "{HOME}/status.{job_id}"'
-    with Path(job["out"]).open("ab") as out:
+    with open(job["out"], "ab") as out:
         process = subprocess.Popen(
             ["sh", "-c", command], env=own, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, cwd="/"
         )
@@ -104,16 +114,19 @@ def start(job_id, job):
 
 
 def refresh(job_id, job):
-    status = HOME / f"status.{job_id}"
-    if job["state"] == "RUNNING" and status.exists():
-        job["state"] = "COMPLETED" if status.read_text().strip() == "0" else "FAILED"
+    if job["state"] == "RUNNING" and is_there(f"status.{job_id}"):
+        with open(f"{HOME}/status.{job_id}") as file:
+            status = file.read().strip()
+        job["state"] = "COMPLETED" if status == "0" else "FAILED"
 
 
 def end(job):
-    for how in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
+    for how in (TERMINATE, KILL):
+        try:
             if job["pid"]:
                 os.killpg(job["pid"], how)
+        except ProcessLookupError:
+            return
         deadline = time.monotonic() + 5
         while job["pid"] and time.monotonic() < deadline and any_of(job["pid"]):
             time.sleep(0.02)
@@ -121,11 +134,14 @@ def end(job):
 
 def any_of(group):
     """Whether a process of a group lives; what has ended and is waited for does not."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            if int(fields[2]) == group and fields[0] not in "ZX":
-                return True
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat") as stat:
+                fields = stat.read().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[2]) == group and fields[0] not in "ZX":
+            return True
     return False
 
 

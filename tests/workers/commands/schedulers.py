@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import marshal
 import os
 import subprocess
 import sys
@@ -40,12 +42,14 @@ class PlaySlurm:
 
     def jobs(self) -> dict[str, dict]:
         self.call("squeue", "--states=all")
-        return json.loads((self.folder / "jobs.json").read_text())
+        return marshal.loads((self.folder / "jobs").read_bytes())  # noqa: S302 (the tests' own)
 
     def calls(self, program: str) -> list[list[str]]:
-        path = self.folder / "calls"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [call for call in map(json.loads, lines) if call[0] == program]
+        made = []
+        with (self.folder / "calls").open("rb") as file, contextlib.suppress(EOFError):
+            while True:
+                made.append(marshal.load(file))  # noqa: S302 (the tests' own)
+        return [call for call in made if call[0] == program]
 
     def is_down(self, down: bool) -> None:
         _present(self.folder / "down", down)
@@ -55,10 +59,10 @@ class PlaySlurm:
 
     def forget(self, job_id: str, **values: object) -> None:
         """Give a job an older state, as a controller does that was killed before it saved the newer one."""
-        path = self.folder / "jobs.json"
-        jobs = json.loads(path.read_text())
+        path = self.folder / "jobs"
+        jobs = marshal.loads(path.read_bytes())  # noqa: S302 (the tests' own)
         jobs[job_id] |= {"pid": 0, **values}
-        path.write_text(json.dumps(jobs))
+        path.write_bytes(marshal.dumps(jobs))
 
     def cancel_all(self) -> None:
         self.is_down(False)
@@ -171,7 +175,7 @@ class Stepping:
         while not ready():
             assert time.monotonic() < deadline, "not in time"
             self.round()
-            time.sleep(0.02)
+            time.sleep(0.1)  # what the trainers need
 
     def forget(self) -> None:
         """Let go of everything without a word, as a worker that was killed does."""

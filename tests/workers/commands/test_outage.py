@@ -18,7 +18,7 @@ from workers import submitted, submitting
 from workers.commands import watch
 
 pytestmark = pytest.mark.both_databases
-CODE, ROUNDS = "SCHEDULER_UNREACHABLE", 40
+CODE, ROUNDS = "SCHEDULER_UNREACHABLE", 12
 GATED = (
     "            while step == 10 and not Path({gate!r}).exists():\n                __import__('time').sleep(0.02)\n            log.write("
 )
@@ -122,7 +122,7 @@ def test_nothing_fails_while_the_scheduler_is_away_and_one_line_says_so(stack, c
         worker.until(lambda: {row.reason is not None for row in _rows(own, new)} == {True} and len(_rows(own, new)) == 2)
         for _ in range(ROUNDS):
             worker.round()
-            clock.forward(100.0)
+            clock.forward(300.0)
     assert {(run.state, run.crashes) for run in _runs(own, trains, waits, new)} == {("running", 0)}
     assert [record.getMessage()[: len(CODE)] for record in caplog.records] == [CODE]
     assert [row.state for row in _rows(own, new)] == ["intended", "intended"]

@@ -164,7 +164,7 @@ def test_nothing_of_the_workers_environment_reaches_slurm_or_the_node(on_slurm, 
     [
         ('raise SystemExit("broken trainer")', "failed", "TRAINER_FAILED"),
         ('print("hello")', "failed", "NO_LOSS"),
-        (LOOP.replace("range(asked.steps)", "range(20)"), "finished", "ENDED_EARLY"),
+        (LOOP.replace("range(steps)", "range(20)"), "finished", "ENDED_EARLY"),
         (
             'import os, sys; os.symlink("/etc/hostname", sys.argv[3][6:] + "/metrics.jsonl")\nimport time; time.sleep(600)',
             "failed",
@@ -423,7 +423,7 @@ def test_a_launcher_that_changed_lets_its_jobs_go_on_and_begins_no_other_attempt
     worker.until(lambda: [own.run(row.run_id).steps_done for row in _rows(own)] == [10, 10])
     worker.forget()
     file = own.settings.launchers
-    file.write_text(file.read_text().replace("numpy of the tests", "another numpy").replace('"metrics.jsonl"', '"elsewhere.jsonl"'))
+    file.write_text(file.read_text().replace("libraries of the tests", "other libraries").replace('"metrics.jsonl"', '"elsewhere.jsonl"'))
     _expire(own)
     again = Stepping(own)
     again.until(lambda: {state for _, state, _ in _states(own)} == {"running"})
