@@ -16,7 +16,7 @@ import psutil
 import pytest
 import yaml
 from rich.console import Console
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from parity.client.rest import Client, ClientError
 from server import tokens
@@ -239,6 +239,8 @@ def test_a_killed_worker_is_started_again_and_resumes_its_run_until_it_is_cancel
     state, port = stack
     with closing(Database(Settings(state_dir=state).database)) as database, _client(port) as client:
         job_id = client.submit(JOB | {"schedule": {"steps": 500_000}}, {"margin": "1 %"}, key="long")["id"]
+        with database.write() as session:  # the other run is trained after this one, also when it is tried again
+            session.execute(update(Run).where(Run.job_id == job_id, Run.arm.has(role="candidate")).values(priority=-1))
 
         def resumed():
             with database.read() as session:

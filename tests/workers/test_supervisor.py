@@ -62,7 +62,7 @@ def _when_steps_come(database, held, act, least=1):
 
 
 def test_a_run_is_trained_and_recorded(database, submit, train):
-    submit(baseline=Arm(recipe="fp8_current"), schedule=Schedule(steps=40, warmup_steps=2, validation_every=20))
+    submit(baseline=Arm(recipe="mxfp8"), schedule=Schedule(steps=40, warmup_steps=2, validation_every=20))
     held = train()
     run = _run(database, held)
     assert (run.state, run.code, run.steps_done) == ("finished", None, 40)
