@@ -16,7 +16,7 @@ import psutil
 import pytest
 import yaml
 from rich.console import Console
-from sqlalchemy import select, update
+from sqlalchemy import select
 
 from parity.client.rest import Client, ClientError
 from server import tokens
@@ -87,7 +87,6 @@ SHORT = {
     "PARITY_HEARTBEAT_SECONDS": "0.5",
     "PARITY_RECONCILE_SECONDS": "0.5",
     "PARITY_CHECKPOINT_SECONDS": "0.2",
-    "PARITY_SLOTS": "1",
 }
 
 
@@ -239,8 +238,6 @@ def test_a_killed_worker_is_started_again_and_resumes_its_run_until_it_is_cancel
     state, port = stack
     with closing(Database(Settings(state_dir=state).database)) as database, _client(port) as client:
         job_id = client.submit(JOB | {"schedule": {"steps": 500_000}}, {"margin": "1 %"}, key="long")["id"]
-        with database.write() as session:  # the other run is trained after this one, also when it is tried again
-            session.execute(update(Run).where(Run.job_id == job_id, Run.arm.has(role="candidate")).values(priority=-1))
 
         def resumed():
             with database.read() as session:
@@ -250,13 +247,17 @@ def test_a_killed_worker_is_started_again_and_resumes_its_run_until_it_is_cancel
             with database.read() as session:
                 steps = {run.id: run.steps_done for run in session.scalars(select(Run).where(Run.job_id == job_id))}
             checkpoints = [path.parent for path in (state / "checkpoints").glob("*/step-*/complete.json")]
-            return any(0 < int(path.name.removeprefix("step-")) <= steps.get(path.parent.name, 0) for path in checkpoints)
+            return all(
+                any(path.parent.name == run and 0 < int(path.name.removeprefix("step-")) <= done for path in checkpoints)
+                for run, done in steps.items()
+            )
 
         _until(can_resume)
         worker = _part(state, "celery")
         trainers = [child for child in worker.children(recursive=True) if "workers.child" in child.cmdline()]
-        (trainer,) = trainers
-        trainer.suspend()  # which then cannot react to the end of its worker
+        assert len(trainers) == 2
+        for trainer in trainers:  # which then cannot react to the end of its worker
+            trainer.suspend()
         worker.kill()
         _until(lambda: resumed() is not None)
         assert client.job(job_id)["share_done"] > 0
