@@ -8,7 +8,7 @@ import time
 import pytest
 
 from server.database.tables import Worker
-from training.spec import SPEC_VERSION, Arm
+from training.spec import SPEC_VERSION
 
 
 @pytest.fixture
@@ -37,15 +37,12 @@ def make_worker(database):
 
 @pytest.fixture
 def submit(owner_database, make_job):
-    """A function that queues a small job of the recipes that start soonest, which trains its baseline whatever was trained before, and
-    returns its id."""
+    """A function that queues a small job, which trains its baseline whatever was trained before, and returns its id."""
     from parity.judging.policy import policy_from_mapping
     from server.jobs.submit import Order, submit_job
 
-    cheap = {"baseline": Arm(recipe="bf16"), "candidates": (Arm(recipe="fp8_current"),)}
-
     def submit_small(**changes) -> str:
         with owner_database.write() as session:
-            return submit_job(session, make_job(**cheap | changes), policy_from_mapping({"margin": "1.0%"}), order=Order(reuse=False)).id
+            return submit_job(session, make_job(**changes), policy_from_mapping({"margin": "1.0%"}), order=Order(reuse=False)).id
 
     return submit_small

@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +23,12 @@ from training.spec import Arm, Data, Model, Schedule, ShortReruns
 from workers import child, lease, runtime, supervisor
 from workers.recorder import Recorder
 from workers.training_process import Slot
+
+
+@pytest.fixture
+def submit(submit):
+    """A function that queues a small job of the recipes that start soonest."""
+    return partial(submit, baseline=Arm(recipe="bf16"), candidates=(Arm(recipe="fp8_current"),))
 
 
 @pytest.fixture
