@@ -47,7 +47,7 @@ from server.jobs import conclude, reuse
 from server.jobs.external import mark_or_fail_stale
 from server.jobs.submit import Order, submit_job
 from server.jobs.workers import place_of
-from server.queue import alembic_config
+from server.readiness import alembic_config
 from server.settings import Settings
 from training.spec import Arm as ArmSpec
 from training.spec import Data, JobSpec, Schedule

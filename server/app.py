@@ -18,7 +18,8 @@ from server.deliveries import Deliverer
 from server.jobs.conclude import Judge
 from server.jobs.external import Listener
 from server.pages import dashboard
-from server.queue import Doorbell, Readiness, broker
+from server.queue import Doorbell, broker
+from server.readiness import Readiness
 from server.settings import Settings
 from server.web import auth, problems
 from server.web.auth import Context, additions

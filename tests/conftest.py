@@ -41,7 +41,8 @@ from server.database import sessions, store
 from server.database.sessions import Database
 from server.jobs import ledger
 from server.jobs.submit import submit_job
-from server.queue import alembic_config, redis_client
+from server.queue import redis_client
+from server.readiness import alembic_config
 from server.settings import Settings
 from training.spec import Arm, Data, JobSpec, Model, Schedule
 from workers import standalone

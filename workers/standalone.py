@@ -35,7 +35,8 @@ from parity.wording import minus
 from server.database.sessions import Database
 from server.jobs.conclude import settled
 from server.jobs.workers import live_workers
-from server.queue import alembic_config, redis_client
+from server.queue import redis_client
+from server.readiness import alembic_config
 from server.settings import CHECKOUT, Settings
 from server.wrong_values import reason, sentence
 from training.command import ENGINE as COMMAND

@@ -23,7 +23,8 @@ from server.jobs.baselines import BaselineChoice
 from server.jobs.conclude import unjudged_jobs
 from server.jobs.remarks import MOST_TAGS, TAG
 from server.jobs.workers import live_workers
-from server.queue import NEEDED, queue_name, redis_client
+from server.queue import queue_name, redis_client
+from server.readiness import NEEDED
 from server.records import Body, of
 from server.web import auth
 from server.web.auth import SCOPES, Context, InContext, Scope

@@ -28,7 +28,8 @@ from server.database.tokens import RunToken
 from server.errors import BusyError, ConflictError, ForbiddenError, InvalidError, NotFoundError, TooManyError, UnauthorizedError
 from server.jobs.conclude import Judge
 from server.jobs.lifecycle import requesters_of
-from server.queue import Doorbell, Readiness
+from server.queue import Doorbell
+from server.readiness import Readiness
 from server.settings import Settings
 from server.web import limits
 from server.web.limits import Limiter

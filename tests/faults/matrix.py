@@ -46,7 +46,8 @@ from server.database.states import JOB_ENDED, JOB_OPEN, RECORD_DAMAGED, RUN_ENDE
 from server.database.tables import Attempt, Chunk, ChunkColumn, Job, Run, table_of
 from server.jobs.conclude import judge_again
 from server.jobs.submit import Order, submit_job
-from server.queue import alembic_config, redis_client
+from server.queue import redis_client
+from server.readiness import alembic_config
 from server.settings import CHECKOUT, Settings
 from training.spec import JobSpec
 from workers import standalone
@@ -61,7 +62,6 @@ JOB = {
     "model": {"vocab_size": 16, "d_model": 32, "n_layers": 1, "n_heads": 1, "n_kv_heads": 1, "d_ff": 32},
     "data": {"source": "markov", "sequence_length": 32, "batch_size": 2},
     "baseline": {"recipe": "bf16"},
-    "candidates": [{"recipe": "nvfp4"}],
 }
 POLICY = {"margin": "5%"}
 PACKAGES = ("parity", "parity_lab", "server", "training", "workers")
@@ -208,7 +208,7 @@ class Matrix:
     def __init__(self, stack: Stack, database: Database, postgres: Postgres | None, options: argparse.Namespace) -> None:
         self.stack, self.database, self.postgres = stack, database, postgres
         self.steps, self.jobs_at_once = options.steps, options.jobs
-        self.job = {**JOB, "schedule": {"steps": self.steps, "warmup_steps": 10}}
+        self.job = {**JOB, "candidates": [{"recipe": options.recipe}], "schedule": {"steps": self.steps, "warmup_steps": 10}}
         self.random = random.Random(options.seed)  # noqa: S311 (a repeatable order of faults, no secret)
         self.tally = Tally()
         self.submitted: dict[str, str] = {}
@@ -577,6 +577,7 @@ def main() -> int:
     parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=1000, help="of each run; from 4,096 on chunks are sealed while it trains")
+    parser.add_argument("--recipe", default="nvfp4", help="of the candidate")
     parser.add_argument("--jobs", type=int, default=2, help="at once")
     parser.add_argument("--pause", type=float, nargs=2, default=(0.5, 3.0), help="seconds between faults, from and to")
     parser.add_argument("--keep", action="store_true", help="keep the folder with logs and database")

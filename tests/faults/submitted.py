@@ -32,7 +32,7 @@ from server.database.sessions import Database
 from server.database.states import RUN_ENDED
 from server.database.tables import Attempt, Run, Submission
 from server.jobs import submissions
-from server.queue import alembic_config
+from server.readiness import alembic_config
 from server.settings import Settings
 from tests.workers.commands.conftest import LOOP, Repository, Stack, head_of
 from tests.workers.commands.schedulers import PlayKubernetes, PlaySlurm

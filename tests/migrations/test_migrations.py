@@ -31,7 +31,7 @@ from server.database.tables import (
 )
 from server.jobs import baselines
 from server.jobs.conclude import conclude
-from server.queue import alembic_config
+from server.readiness import alembic_config
 from server.web import auth
 
 pytestmark = pytest.mark.both_databases

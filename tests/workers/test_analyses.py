@@ -47,8 +47,8 @@ def explained(database, submit, train):
     """A judged job whose candidate has another format in one layer, with a checkpoint of two runs."""
     job = submit(
         steps=STEPS,
-        baseline=Arm(recipe="fp8_current", replicates=2),
-        candidates=(Arm(recipe="fp8_current", name="planted", overrides=(PLANTED,), replicates=2),),
+        baseline=Arm(recipe="bf16", replicates=2),
+        candidates=(Arm(recipe="bf16", name="planted", overrides=(PLANTED,), replicates=2),),
         keep_checkpoints=(STEP,),
     )
     assert [train()[1] for _ in range(4)] == ["finished"] * 4
@@ -111,8 +111,8 @@ def misreported(database, submit, train):
     def make(**schedule):
         job = submit(
             steps=STEPS,
-            baseline=Arm(recipe="fp8_current", replicates=2),
-            candidates=(Arm(recipe="fp8_current", name="planted", overrides=(PLANTED,), replicates=2),),
+            baseline=Arm(recipe="bf16", replicates=2),
+            candidates=(Arm(recipe="bf16", name="planted", overrides=(PLANTED,), replicates=2),),
             keep_checkpoints=(STEP,),
         )
         assert train()[1] == "finished"

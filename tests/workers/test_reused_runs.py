@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from sqlalchemy import delete, select
@@ -16,9 +17,15 @@ from server.jobs.fingerprint import equal_run
 from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import Order, submit_job
 from server.jobs.workers import place_of
-from training.spec import Data
+from training.spec import Arm, Data
 from workers import lease, supervisor
 from workers.training_process import Slot
+
+
+@pytest.fixture
+def make_job(make_job):
+    """A function that makes a small job of the recipes that start soonest."""
+    return partial(make_job, baseline=Arm(recipe="bf16"), candidates=(Arm(recipe="fp8_current"),))
 
 
 @pytest.fixture

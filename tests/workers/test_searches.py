@@ -31,7 +31,7 @@ def test_the_forks_of_a_search_are_trained_from_the_baselines_checkpoints(settin
             held = lease.claim(session, worker, settings.lease_seconds)
         supervisor.train(settings, database, held, Slot(), threading.Event())
 
-    arms = {"baseline": Arm(recipe="fp8_current", replicates=2), "candidates": (Arm(recipe="nvfp4", replicates=2),)}
+    arms = {"baseline": Arm(recipe="bf16", replicates=2), "candidates": (Arm(recipe="nvfp4", replicates=2),)}
     spec = make_job(steps=STEPS, keep_checkpoints=(STEP,), **arms)
     with database.write() as session:  # too few steps for a verdict, in a margin that confirmations could pass
         base = submit_job(session, spec, policy_from_mapping({"margin": "40%"})).id

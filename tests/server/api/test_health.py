@@ -10,7 +10,7 @@ from alembic import command
 from fastapi.testclient import TestClient
 
 from server.database.tables import Worker
-from server.queue import alembic_config
+from server.readiness import alembic_config
 from server.settings import CHECKOUT
 
 pytestmark = pytest.mark.both_databases

@@ -8,7 +8,7 @@ import pytest
 from alembic import command
 
 from server.database.sessions import Database, keep_private
-from server.queue import alembic_config
+from server.readiness import alembic_config
 from server.settings import Settings
 
 
