@@ -46,7 +46,7 @@ from server.database.sessions import Database
 from server.database.tables import Job
 from server.jobs.conclude import conclude
 from server.jobs.submit import Order, submit_job
-from server.queue import alembic_config
+from server.readiness import alembic_config
 from server.settings import Settings
 from server.web import auth
 from training.spec import Arm, JobSpec

@@ -34,7 +34,7 @@ from server.database.sessions import Database
 from server.database.tables import Event, IdempotencyKey, Job, Run, WebhookDelivery, Worker, new_id
 from server.jobs.conclude import conclude
 from server.jobs.submit import Order, Submission, submit_job_once
-from server.queue import alembic_config
+from server.readiness import alembic_config
 from server.retention import delete_batch, plan
 from server.settings import Settings
 from training.rules import StepStats

@@ -39,7 +39,7 @@ from server.app import create_app
 from server.database.sessions import Database
 from server.database.tables import Arm, Job, JobTag, Run, Verdict
 from server.jobs.submit import submit_job
-from server.queue import alembic_config
+from server.readiness import alembic_config
 from server.settings import Settings
 from training.spec import Arm as ArmSpec
 from training.spec import JobSpec

@@ -34,7 +34,7 @@ from server.database.sessions import Database
 from server.database.states import begin_attempt
 from server.database.tables import ChunkColumn, Run, Worker
 from server.jobs.submit import submit_job
-from server.queue import alembic_config
+from server.readiness import alembic_config
 from server.web import auth
 from training.spec import Arm, Data, JobSpec, Model, Schedule
 from workers import lease, standalone

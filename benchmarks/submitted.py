@@ -25,7 +25,7 @@ from server.database.sessions import Database
 from server.database.tables import Run, Submission
 from server.jobs.submit import Submission as Wanted
 from server.jobs.submit import submit_registered
-from server.queue import alembic_config
+from server.readiness import alembic_config
 from server.settings import CHECKOUT, Settings
 from training.command import Command
 from training.spec import Arm, JobSpec, Schedule
