@@ -1,4 +1,4 @@
-"""Readiness: whether the database, its migrations and the broker answer; and alembic's configuration, which workers need not import."""
+"""Whether the database, its migrations and the broker are ready; and alembic's configuration, without which workers start sooner."""
 
 import logging
 import math

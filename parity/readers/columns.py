@@ -70,7 +70,7 @@ def read_text(name: str) -> str:
 
 
 def json_of(text: str, name: str, remedy: str = "check the file") -> Any:
-    """The JSON in a text; raises ReadError where it is none."""
+    """The value of a JSON text; raises ReadError, with the line, where it is not valid JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -164,7 +164,7 @@ def nothing_ships(monkeypatch, request):
     jobs/test_noise_tables.py).
 
     Their verdicts have short paths, which take three quarters of the time of a verdict; tests/parity/judging/test_path.py has whole ones.
-    And every eighth of their forecasts is made, which else take half of the time of an end; modules that say `ALL_FORECASTS` have all.
+    Of their forecasts every eighth is made: all would take half of the time of concluding. Modules that say `ALL_FORECASTS` have all.
     """
     if not getattr(request.module, "ALL_FORECASTS", False):
         monkeypatch.setattr("parity.judging.live.rules.FORECAST_EVERY", 8 * FORECAST_EVERY)

@@ -28,7 +28,7 @@ STEPS = 250
 # No run ends while the file is there, so that something trains when each fault comes, however slow the machine is.
 SLOW = """\
             __import__('time').sleep(0.1)
-            while step == asked.steps - 1 and Path({hold!r}).exists():
+            while step == steps - 1 and Path({hold!r}).exists():
                 __import__('time').sleep(0.1)
             log.write("""
 # Two seconds instead of a minute until a job that is over without its end counts as lost.

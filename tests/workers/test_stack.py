@@ -76,7 +76,7 @@ def refused(monkeypatch, capsys):
         monkeypatch.setenv("PARITY_STATE_DIR", str(state))
         monkeypatch.setenv("PARITY_PORT", str(port))
         assert standalone.main() == 2
-        return " ".join(capsys.readouterr().err.split())  # which wraps its lines
+        return " ".join(capsys.readouterr().err.split())  # without the terminal's line breaks
 
     return start
 

@@ -458,7 +458,7 @@ def _slurm(value: object, where: str) -> Slurm:
 
 
 def _kubernetes(value: object, where: str) -> Kubernetes:
-    import yaml  # noqa: PLC0415 (takes a tenth of the time in which a process starts that trains by a launcher)
+    import yaml  # noqa: PLC0415 (a tenth of the start of each process that trains by a launcher, and few need it)
 
     given = known_keys(value, Kubernetes, where, _refusal)
     if "manifest" in given:

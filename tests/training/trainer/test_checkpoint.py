@@ -33,7 +33,7 @@ SPEC = RunSpec(
     replicate=0,
     devices=1,
 )
-# Rounds at random, and one layer has scales of its own past.
+# Rounds stochastically, and has one projection whose scales come from its past.
 KILLED = replace(SPEC, overrides=(Override(recipe="fp8_delayed", projections=("down",)),))
 CHILD = """
 import sys, time
@@ -66,7 +66,7 @@ def lines_of(step) -> list[str]:
 
 
 def killed(folder: Path, recorded: int, kill_after: int) -> list[list[str]]:
-    """What one process said of its steps before it was killed, after so many of them and its first checkpoint."""
+    """The lines that a training process printed, a step each, until it was killed after `kill_after` of them and its first checkpoint."""
     arguments = [str(Path(__file__).parent), str(folder), str(recorded), "0.03"]
     with subprocess.Popen([sys.executable, "-c", CHILD, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
         lines = []

@@ -1,6 +1,6 @@
 """A trainer of somebody else's: softmax regression, one line of JSON a step. A commit of the tests' repository has it as train/loop.py.
 
-Without numpy, which would take most of its time.
+It does without numpy, whose import would take most of its time.
 """
 
 import json

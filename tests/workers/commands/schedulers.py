@@ -175,7 +175,7 @@ class Stepping:
         while not ready():
             assert time.monotonic() < deadline, "not in time"
             self.round()
-            time.sleep(0.1)  # what the trainers need
+            time.sleep(0.1)  # the cores are the trainers' meanwhile
 
     def forget(self) -> None:
         """Let go of everything without a word, as a worker that was killed does."""
