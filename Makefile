@@ -11,11 +11,10 @@ COMPILE = $(UV) pip compile -q --universal --python-version 3.11 --generate-hash
 export UV_NO_PROGRESS := 1
 # Use the system's certificates, which include those of a company proxy.
 export UV_SYSTEM_CERTS := 1
+# Modules are compiled once, not at each start of a process: some images tell Python to keep no bytecode.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo serve docs test test-faults test-slurm test-firefox test-trackers test-integrations check audit fuzz bench-record bench-charts test-maxtext lock clean
-
-# Modules are compiled once, not at each start of a process: uv compiles none, and some images tell Python to keep none.
-demo serve: export PYTHONDONTWRITEBYTECODE :=
 
 demo: .venv/.installed node_modules/.installed ## train the FP8/MXFP8/NVFP4 demo and print its verdicts; QUICK=1: one pair for fewer steps
 	@$(BIN)/python -m workers.standalone demo $(if $(QUICK),--quick)
@@ -122,7 +121,7 @@ $(UV):
 
 .venv/.installed-dev: locks/dev.lock .venv/.installed
 	@echo "installing from locks/dev.lock"
-	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r locks/dev.lock
+	@$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r locks/dev.lock
 	@touch $@
 
 .venv/.installed-docs: locks/docs.lock .venv/.installed

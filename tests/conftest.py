@@ -48,8 +48,8 @@ from training.spec import Arm, Data, JobSpec, Model, Schedule
 from workers import standalone
 
 ROLES = ("parity_api", "parity_worker")
-# In the user's cache. Each checkout has bytecode of its own, which must not push out the programs.
-MOST_BYTES = {"programs": 250_000_000, "bytecode": 250_000_000}
+# Of compiled programs in the user's cache.
+MOST_BYTES = 500_000_000
 # Every example and simulated case (`make test-faults`), not some of them.
 THOROUGH = bool(os.environ.get("PARITY_TEST_THOROUGH"))
 
@@ -152,22 +152,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _share_compiled_programs() -> None:
-    """Let all processes of this session, and later ones on such a machine, share what JAX compiles: tests train the same few small models.
-
-    And Python's bytecode, with pytest's assertions in it, where the environment forbids to write it next to the sources: each worker and
-    hundreds of processes would compile all modules again.
-    """
+    """Let all processes of this session, and later ones on such a machine, share what JAX compiles: many tests train the same model."""
     programs = compiled_programs()
     programs.mkdir(parents=True, exist_ok=True)
-    cache = programs.parent.parent
-    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
-        bytecode = cache / "bytecode" / platform.python_version()
-        # Copies of the sources that tests made are gone, and would push out what is used again.
-        shutil.rmtree(bytecode.joinpath(*Path(tempfile.gettempdir()).parts[1:]), ignore_errors=True)
-        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(bytecode)
-        sys.dont_write_bytecode = False  # this process has read its environment
-    for name, most in MOST_BYTES.items():
-        drop_oldest(cache / name, most)
+    drop_oldest(programs.parent, MOST_BYTES)
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(programs))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     if "jax" in sys.modules:  # a plugin has imported it, and it has read its environment
@@ -209,15 +197,6 @@ def compiled_programs() -> Path:
     about = [platform.platform(), platform.machine(), flags, *(metadata.version(name) for name in ("jax", "jaxlib"))]
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "parity-tests" / "programs" / hashlib.sha256("\n".join(about).encode()).hexdigest()[:16]
-
-
-def copy_folder(source: Path, copy: Path) -> None:
-    """Copy a folder of code, with its bytecode where that lies elsewhere (`_share_compiled_programs`): else each copy would be compiled."""
-    shutil.copytree(source, copy)
-    if sys.pycache_prefix:
-        compiled, own = (Path(sys.pycache_prefix).joinpath(*folder.resolve().parts[1:]) for folder in (source, copy))
-        if compiled.is_dir():
-            shutil.copytree(compiled, own)
 
 
 def drop_oldest(folder: Path, most_bytes: int) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,7 +19,6 @@ import yaml
 from server.database.sessions import Database
 from server.database.tables import Job, Worker
 from server.settings import CHECKOUT
-from tests.conftest import copy_folder
 from workers import standalone
 
 PASSWORD = "0123456789abcdef" * 4
@@ -123,9 +123,8 @@ def test_what_a_dockerfile_copies_is_all_that_its_command_imports(tmp_path, dock
     last_stage = (CHECKOUT / "docker" / f"{dockerfile}.Dockerfile").read_text().rpartition("\nFROM ")[2]
     for line in last_stage.splitlines():
         if line.startswith("COPY ") and "--from=" not in line and line.split()[-1] not in ("./",):
-            copy_folder(CHECKOUT / line.split()[1], tmp_path / line.split()[-1])
-    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPYCACHEPREFIX")}
-    environment = kept | {"PYTHONPATH": str(tmp_path), "PARITY_STATE_DIR": str(tmp_path / "state")}
+            shutil.copytree(CHECKOUT / line.split()[1], tmp_path / line.split()[-1])
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path), "PARITY_STATE_DIR": str(tmp_path / "state")}
     script = f"import {module}, sys; print(sys.modules['{module.split('.')[0]}'].__file__)"
     ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
     assert ended.stdout.startswith(str(tmp_path))

@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from server.settings import CHECKOUT
-from tests.conftest import copy_folder
 from tests.documentation import run_by
 
 PAGE = "docs/tutorial-service.md"
@@ -36,7 +35,7 @@ def checkout(tmp_path_factory):
     copy = tmp_path_factory.mktemp("t") / "parity"
     copy.mkdir()
     for name in FOLDERS:
-        copy_folder(CHECKOUT / name, copy / name)
+        shutil.copytree(CHECKOUT / name, copy / name)
     for name in FILES:
         (copy / name).parent.mkdir(exist_ok=True)
         shutil.copy(CHECKOUT / name, copy / name)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -11,7 +12,6 @@ import pytest
 from server.database.tables import Job, Worker
 from server.jobs.workers import why_waiting
 from server.settings import CHECKOUT
-from tests.conftest import copy_folder
 from training.spec import SPEC_VERSION
 from workers import lease
 
@@ -44,7 +44,7 @@ def newer(tmp_path_factory):
     """A checkout of the next version, whose specifications have a field more."""
     folder = tmp_path_factory.mktemp("newer")
     for name in PACKAGES:
-        copy_folder(CHECKOUT / name, folder / name)
+        shutil.copytree(CHECKOUT / name, folder / name)
     path = folder / "training" / "spec.py"
     text = path.read_text()
     changed = text.replace(f"SPEC_VERSION = {SPEC_VERSION}\n", f"SPEC_VERSION = {SPEC_VERSION + 1}\n")
