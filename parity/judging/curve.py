@@ -132,6 +132,11 @@ def dots(left: FloatArray, right: FloatArray) -> FloatArray:
     return products
 
 
+def mean(values: FloatArray) -> float:
+    """Mean of (n,) values, n > 0: numpy's, to the bit, without what it spends on axes and types."""
+    return float(np.add.reduce(values)) / len(values)
+
+
 def median(values: FloatArray) -> float:
     """Median of (n,) finite values, n > 0: numpy's, without what it spends on axes and NaN, which is most of the time for short series."""
     half = len(values) // 2

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from parity.judging.agreement import quantum
-from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, IntArray, all_usable, dot, median, once_per_run, usable
+from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, IntArray, all_usable, dot, mean, median, once_per_run, usable
 from parity.judging.pairing import common_losses
 from parity.judging.window import MAD_TO_SD, mad_sd, second_differences, step_noise, stretches
 from parity.structure import frozen
@@ -258,7 +258,7 @@ def block_memory(difference: FloatArray) -> float | None:
     variance = median(np.array([mad_sd(block[-LONG // BLOCKS :]) for block in blocks])) ** 2  # a few spikes must not hide an offset
     if variance == 0.0:
         return 0.0 if not late.any() else math.inf
-    return float(np.mean([len(block) * float(block.mean()) ** 2 for block in blocks])) / variance
+    return float(np.mean([len(block) * mean(block) ** 2 for block in blocks])) / variance
 
 
 def _are_coarse(x: FloatArray, y: FloatArray, quanta: tuple[float, float]) -> bool:
@@ -451,7 +451,7 @@ def _sample(run: Curve) -> _Sample:
         before=end[:-3],
         basis=np.column_stack(_orthonormal((np.ones(len(end) - 3), end[:-3], end[1:-2], end[2:-1], end[3:]))),
         changes=loss[at] - 2.0 * loss[at + 1] + loss[at + 2],
-        means=np.array([part.mean() for part in parts]),
+        means=np.array([mean(part) for part in parts]),
         sizes=np.array([len(part) for part in parts], dtype=float),
         blocks=np.array([part[_spread(0, len(part), length)] for part in late]),
         start=loss[_spread(0, max(FORK_POINTS, math.ceil(FORK_SHARE * n)), POINTS)],

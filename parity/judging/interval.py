@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from parity.judging import special
-from parity.judging.curve import Curve, FloatArray, IntArray, completeness_of, dot, usable
+from parity.judging.curve import Curve, FloatArray, IntArray, completeness_of, dot, mean, usable
 from parity.judging.policy import NOISE_FLOOR, NOISE_FLOOR_DF, PROFILES, Amount, Policy
 from parity.judging.run_floor import RunFloor, RunTerm
 from parity.judging.schedule import constant_rate, contradicting_rate, not_at_end, recorded_rates
@@ -446,7 +446,7 @@ def lowered(gap: FloatArray) -> list[FloatArray]:
     rows = list(np.minimum(gap, caps[:, None]))
     for split in range(1, SPLITS):
         at = split * n // SPLITS
-        step = float(gap[at:].mean() - gap[:at].mean()) if 0 < at < n else 0.0
+        step = mean(gap[at:]) - mean(gap[:at]) if 0 < at < n else 0.0
         row = gap.copy()
         row[slice(at, None) if step > 0.0 else slice(None, at)] -= abs(step)
         rows.append(row)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.judging.agreement import DEVICE_CLASS, EMULATED, ENGINE, HOST, values_of
-from parity.judging.curve import Curve, FloatArray, IntArray
+from parity.judging.curve import Curve, FloatArray, IntArray, mean
 from parity.judging.document_types import EstimateDocument, ThroughputDocument
 from parity.judging.interval import TokenSlope, t_quantile
 from parity.judging.window import mad_sd
@@ -137,14 +137,14 @@ def fit_law(steps: IntArray, loss: FloatArray) -> PowerLaw | None:
     """Fit the law to the baseline's mean curve, (n,) steps and losses; None for fewer than 100 points or no decline."""
     if len(steps) < MIN_POINTS:
         return None
-    t, mean, n = _log_bins(steps - steps[0] + 1, loss)
-    if len(t) < 5 or mean[0] <= mean[-1]:
+    t, level, n = _log_bins(steps - steps[0] + 1, loss)
+    if len(t) < 5 or level[0] <= level[-1]:
         return None
     weight = n
     law = PowerLaw(floor=0.0, scale=0.0, power=1.0)
     for _ in range(REWEIGHTINGS):
-        law = _least_squares(t, mean, weight)
-        residual = (mean - law.at(t)) * np.sqrt(n)
+        law = _least_squares(t, level, weight)
+        residual = (level - law.at(t)) * np.sqrt(n)
         limit = HUBER * max(mad_sd(residual), 1e-12)
         weight = n * np.minimum(1.0, limit / np.maximum(np.abs(residual), 1e-300))
     return law if law.scale > 0.0 else None
@@ -196,8 +196,10 @@ def _shift(law: PowerLaw, t: FloatArray, gap: float) -> float:
     """The s with mean(f(t/s)) - mean(f(t)) = gap, from 1/32 to 32; inf or 0 beyond."""
     from scipy.optimize import brentq  # noqa: PLC0415 (as above)
 
+    before = law.at(t)
+
     def excess(log_s: float) -> float:
-        return float(np.mean(law.at(t / np.exp(log_s)) - law.at(t))) - gap
+        return mean(law.at(t / np.exp(log_s)) - before) - gap
 
     far = float(np.log(MAX_SHIFT))
     if excess(far) <= 0.0:

@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.judging import special
 from parity.judging.arms import Arms, Controls, EarlySpread, early_df
-from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray
+from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray, mean
 from parity.judging.document_types import SensitivityDocument
 from parity.judging.interval import (
     NO_CHANGES,
@@ -173,7 +173,7 @@ def _of_few(gap: FloatArray, level: float, quantum: float) -> list[_Tails]:
     for capped in (*np.minimum(before, caps[:, None]), before):
         sd = math.sqrt(float(capped.var(ddof=1)) + quantum**2 / 6.0)
         limits = np.maximum(t * sd * np.sqrt(1.0 / lengths + 1.0 / len(before)), NEGLIGIBLE * abs(level))
-        tails.append(_Tails(lengths=lengths, means=means, rises=means - float(capped.mean()), limits=limits))
+        tails.append(_Tails(lengths=lengths, means=means, rises=means - mean(capped), limits=limits))
     return tails
 
 
@@ -183,7 +183,7 @@ def _tail_means(gap: FloatArray, lengths: IntArray) -> FloatArray:
 
 def _ends_high(gap: FloatArray, margin: float) -> bool:
     """Whether the last tenth or twentieth, at least 16 points, is on average at the margin: no noise limit, so that a slow swing counts."""
-    return any(float(gap[-max(HIGH_POINTS, len(gap) // parts) :].mean()) >= margin for parts in (10, 20) if len(gap) >= MANY_POINTS)
+    return any(mean(gap[-max(HIGH_POINTS, len(gap) // parts) :]) >= margin for parts in (10, 20) if len(gap) >= MANY_POINTS)
 
 
 def late_part_above(gap: FloatArray, whole: Interval, margin: float, levels: tuple[float, float]) -> bool:
@@ -193,9 +193,9 @@ def late_part_above(gap: FloatArray, whole: Interval, margin: float, levels: tup
 
 def _is_above(late: FloatArray, whole: Interval, margin: float, levels: tuple[float, float]) -> bool:
     """Whether the mean of the late points lies above the margin, whatever a few of them do."""
-    if len(late) < POINTS_TO_FAIL or float(late.mean()) <= margin:  # no lower end is above the mean
+    if len(late) < POINTS_TO_FAIL or mean(late) <= margin:  # no lower end is above the mean
         return False
-    plain = interval(float(late.mean()), mean_se(late), whole.run)
+    plain = interval(mean(late), mean_se(late), whole.run)
     return capped_interval(late, plain, 0, ((), ())).bounds(*levels)[0] > margin
 
 

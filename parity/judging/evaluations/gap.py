@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.judging import special
 from parity.judging.agreement import quantum
-from parity.judging.curve import Curve, FloatArray, IntArray, usable
+from parity.judging.curve import Curve, FloatArray, IntArray, mean, usable
 from parity.judging.document_types import EstimateDocument
 from parity.judging.interval import Interval, RunChange, RunNoise, capped_interval, interval, run_changes, run_interval, t_quantile
 from parity.judging.policy import POINTS_TO_PASS
@@ -166,32 +166,36 @@ def gap_interval(losses: Losses, priors: tuple[Prior, Prior], seeds: Seeds, roun
     base, cand = losses[0][kept[0]], losses[1][kept[1]]
     own_seeds = seeds[0][kept[0]], seeds[1][kept[1]]
     means = base.mean(axis=1), cand.mean(axis=1)
-    mean, run = _over_runs(means, priors, own_seeds)
+    over_runs = _over_runs(means[0], priors, own_seeds)
+    whole, run = over_runs(means[1])
 
     def changed(shifts: FloatArray) -> RunChange:
-        other, left = _over_runs((means[0], means[1] + shifts), priors, own_seeds)
-        return other - mean, left
+        other, left = over_runs(means[1] + shifts)
+        return other - whole, left
 
-    of_partners = np.array([means[0][own_seeds[0] == seed].mean() for seed in own_seeds[1]])
+    of_partners = np.array([mean(means[0][own_seeds[0] == seed]) for seed in own_seeds[1]])
     runs: tuple[Sequence[RunChange], Sequence[RunChange]] = run_changes(means[1] - of_partners, changed)
     if noise is not None:
         run, runs = noise.term, noise.of_changes(runs)
     if len(common) == 1 and min(len(base), len(cand)) == 1:
-        measured = _of_single_runs(cand.mean(axis=0) - base.mean(axis=0), run, float(means[0].mean()), runs)
+        measured = _of_single_runs(cand.mean(axis=0) - base.mean(axis=0), run, mean(means[0]), runs)
     else:
-        measured = run_interval(interval(mean, StandardError(value=0.0, df=run.df), run), runs)
+        measured = run_interval(interval(whole, StandardError(value=0.0, df=run.df), run), runs)
     return dataclasses.replace(measured, rounding=rounding)
 
 
-def _over_runs(means: Losses, priors: tuple[Prior, Prior], seeds: Seeds) -> tuple[float, RunTerm]:
-    """The gap over the seeds of the runs' means, and its between-run term."""
-    floors = [run_floor(prior, own, own_seeds.tolist()) for prior, own, own_seeds in zip(priors, means, seeds, strict=True)]
-    of_seeds = [
-        np.array([own[own_seeds == seed].mean() for seed in np.unique(own_seeds)]) for own, own_seeds in zip(means, seeds, strict=True)
-    ]
-    gaps = of_seeds[1] - of_seeds[0]
-    term = run_term(floors[0], floors[1]) if len(gaps) == 1 else run_term_over_seeds(gaps, floors[0], floors[1])
-    return float(gaps.mean()), term
+def _over_runs(base: FloatArray, priors: tuple[Prior, Prior], seeds: Seeds) -> Callable[[FloatArray], RunChange]:
+    """A function of the means of the candidate's runs (K_B,), given those of the baseline's (K_A,): the gap over their seeds, and its
+    between-run term."""
+    of_seeds = [[own_seeds == seed for seed in np.unique(own_seeds)] for own_seeds in seeds]
+    base_floor, base_means = run_floor(priors[0], base, seeds[0].tolist()), np.array([mean(base[own]) for own in of_seeds[0]])
+
+    def gap(cand: FloatArray) -> RunChange:
+        floor = run_floor(priors[1], cand, seeds[1].tolist())
+        gaps = np.array([mean(cand[own]) for own in of_seeds[1]]) - base_means
+        return mean(gaps), run_term(base_floor, floor) if len(gaps) == 1 else run_term_over_seeds(gaps, base_floor, floor)
+
+    return gap
 
 
 def _of_single_runs(series: FloatArray, run: RunTerm, level: float, runs: tuple[Sequence[RunChange], Sequence[RunChange]]) -> Interval:

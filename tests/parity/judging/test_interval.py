@@ -1,6 +1,7 @@
 """The half-width of a gap: the root of the squared half-widths of its two parts."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -33,12 +34,19 @@ def test_without_any_noise_it_is_0() -> None:
     assert of(0.0, 2.0, 0.0, 12.0).half_width(0.95) == 0.0
 
 
+CONFIDENCES = np.linspace(0.0, 0.9998, 200_001)
+
+
+@cache
+def quantiles(df: float) -> np.ndarray:
+    return student.ppf(0.5 + CONFIDENCES / 2.0, df)
+
+
 def chance_below(gap: Interval, margin: float) -> float:
     """The slow twin: the half-widths of 200,000 confidences, with quantiles from scipy.stats."""
-    confidences = np.linspace(0.0, 0.9998, 200_001)
-    run, within = (student.ppf(0.5 + confidences / 2.0, df) for df in (gap.run.df, gap.within.df))
+    run, within = (quantiles(df) for df in (gap.run.df, gap.within.df))
     halves = np.hypot(run * math.sqrt(gap.run.variance), within * gap.within.value)
-    reached = confidences[min(int(np.searchsorted(halves, abs(margin - gap.mean))), len(confidences) - 1)]
+    reached = CONFIDENCES[min(int(np.searchsorted(halves, abs(margin - gap.mean))), len(CONFIDENCES) - 1)]
     return float(0.5 + np.sign(margin - gap.mean) * reached / 2.0)
 
 
