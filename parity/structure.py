@@ -33,8 +33,13 @@ def frozen(kind: type[C] | None = None, /, *, eq: bool = True) -> type[C] | Call
 # Values as canonical JSON: sorted keys, no NaN or infinity as numbers, the same bytes for the same value.
 
 
+_PLAIN = frozenset((str, int, bool, type(None)))
+
+
 def json_value(value: object) -> Any:
     """JSON-able form: dataclasses and mappings become sorted dicts, arrays and tuples lists, non-finite floats "nan", "inf", "-inf"."""
+    if type(value) in _PLAIN:  # most values: the questions below take longer
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return json_value(fields_of(value))
     if isinstance(value, Mapping):

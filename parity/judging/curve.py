@@ -137,6 +137,12 @@ def mean(values: FloatArray) -> float:
     return float(np.add.reduce(values)) / len(values)
 
 
+def row_means(rows: FloatArray) -> FloatArray:
+    """(b,): `mean` of each row of (b, n) values, n > 0."""
+    found: FloatArray = np.add.reduce(rows, axis=1) / rows.shape[1]
+    return found
+
+
 def median(values: FloatArray) -> float:
     """Median of (n,) finite values, n > 0: numpy's, without what it spends on axes and NaN, which is most of the time for short series."""
     half = len(values) // 2

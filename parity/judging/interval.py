@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from parity.judging import special
-from parity.judging.curve import Curve, FloatArray, IntArray, completeness_of, dot, mean, usable
+from parity.judging.curve import Curve, FloatArray, IntArray, completeness_of, dot, mean, row_means, usable
 from parity.judging.policy import NOISE_FLOOR, NOISE_FLOOR_DF, PROFILES, Amount, Policy
 from parity.judging.run_floor import RunFloor, RunTerm
 from parity.judging.schedule import constant_rate, contradicting_rate, not_at_end, recorded_rates
@@ -420,7 +420,7 @@ def _side(
             run_half = t_quantile(NOMINAL, plain.run.df) * plain.run.variance**0.5
             counts = t_quantiles(NOMINAL, df) * own <= run_half
             changed, own, df = changed[counts], own[counts], df[counts]
-        means, errors, dfs = np.append(means, changed.mean(axis=1)), np.append(errors, own), np.append(dfs, df)
+        means, errors, dfs = np.append(means, row_means(changed)), np.append(errors, own), np.append(dfs, df)
     least = min(float(gap.min()), plain.mean)
     return _of_rows((len(gap) * means + missing * least) / (len(gap) + missing), (errors, dfs), plain, runs)
 

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from parity.judging import special
-from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray, between, dot, dots, median
+from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray, between, dot, dots, median, row_means
 from parity.judging.document_types import RunSpikesDocument
 from parity.structure import frozen
 from parity.wording import percent
@@ -92,7 +92,7 @@ def mean_se(series: FloatArray) -> StandardError:
 def mean_ses(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
     """SE_within (b,) of the means of (b, n) values, n > 3, and its degrees of freedom (b,)."""
     n = rows.shape[1]
-    centred = rows - rows.mean(axis=1, keepdims=True)
+    centred = rows - row_means(rows)[:, None]
     weight = min(max((n - FEW_POINTS) / (MANY_POINTS - FEW_POINTS), 0.0), 1.0)
     variances, inverse_df = np.zeros(len(rows)), np.zeros(len(rows))
     for share, estimate in ((1.0 - weight, _ar1), (weight, _long_run)):
@@ -142,7 +142,7 @@ def newey_west_prewhitened(centred: FloatArray) -> FloatArray:
     rho = _lag1s(centred)
     rho = np.clip(rho + (1.0 + 3.0 * rho) / n, -MAX_PREWHITENING_RHO, MAX_PREWHITENING_RHO)  # + small-sample bias of the estimate
     white = centred[:, 1:] - rho[:, None] * centred[:, :-1]
-    left = np.clip(_lag1s(white - white.mean(axis=1, keepdims=True)), -MAX_PREWHITENING_RHO, MAX_PREWHITENING_RHO)
+    left = np.clip(_lag1s(white - row_means(white)[:, None]), -MAX_PREWHITENING_RHO, MAX_PREWHITENING_RHO)
     alpha = 4.0 * left**2 / ((1.0 - left) ** 2 * (1.0 + left) ** 2)
     lags = np.minimum(np.floor(1.1447 * (alpha * n) ** (1 / 3)), white.shape[1] - 1)
     variance = dots(white, white) / n

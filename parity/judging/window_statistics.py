@@ -512,7 +512,7 @@ def _between_runs(
 
 
 def _mean_of_seed(means: FloatArray, seeds: tuple[int, ...], seed: int) -> float:
-    return float(np.mean([mean for mean, own in zip(means, seeds, strict=True) if own == seed]))
+    return mean(np.array([each for each, own in zip(means, seeds, strict=True) if own == seed]))
 
 
 def _sensitivity(pair: PairInWindow, window: Window, in_window: Interval) -> tuple[SensitivityDocument, ...]:
