@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -318,6 +318,7 @@ def _priors(
     return borrow(assumed, lending, own, level)
 
 
+@lru_cache(maxsize=1024)  # each of one arm stands beside all of the other
 def _floor(prior: Prior, runs: int, controls: int, short_reruns: int, squares: float, level: float) -> RunFloor:
     """The judge's floor where full runs, controls and reruns that stop early have this sum of squares, each its share of it."""
     if not short_reruns:

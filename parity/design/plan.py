@@ -97,7 +97,8 @@ def cheapest_design(design: Design, question: Question) -> Design | None:
     full = _cheapest_of_full_runs(dataclasses.replace(design, short_reruns=0), question)
     if full is None:
         return None
-    return _first_that_decides(_with_early_stops(design, question.policy, run_steps(full) - 1), question) or full
+    early = _with_early_stops(design, question.policy, run_steps(full) - 1)
+    return _first_that_decides(sorted(early, key=run_steps), question) or full
 
 
 def replicates_for(design: Design, question: Question) -> Design:
@@ -112,12 +113,13 @@ def replicates_for(design: Design, question: Question) -> Design:
 def _cheapest_of_full_runs(design: Design, question: Question) -> Design | None:
     arms = range(1, MAX_RUNS + 1)
     lengths = [steps for steps in _lengths(design, question.policy) if _may_decide(_with(design, MAX_RUNS, MAX_RUNS, steps), question)]
-    return _first_that_decides([_with(design, base, cand, steps) for base, cand, steps in itertools.product(arms, arms, lengths)], question)
+    by_cost = sorted(itertools.product(arms, arms, lengths), key=lambda each: (each[0] + design.candidates * each[1]) * each[2])
+    return _first_that_decides((_with(design, *each) for each in by_cost), question)
 
 
 def _first_that_decides(designs: Iterable[Design], question: Question) -> Design | None:
-    """Of the designs that decide with the fewest run-steps, the one with the narrowest interval."""
-    for _, group in itertools.groupby(sorted(designs, key=run_steps), key=run_steps):
+    """Of designs in order of their run-steps: of the first that decide, the one with the narrowest interval."""
+    for _, group in itertools.groupby(designs, key=run_steps):
         outlooks = [(one, question.outlook(one)) for one in group if _may_decide(one, question)]
         if deciding := [(outlook.half_width, one) for one, outlook in outlooks if question.power(one, outlook) >= WANTED_POWER]:
             return min(deciding, key=lambda entry: entry[0])[1]
@@ -155,7 +157,7 @@ def _with_early_stops(design: Design, policy: Policy, most_run_steps: float) -> 
     steps = _lengths(design, policy)[0]
     runs, reruns = range(1, MOST_BESIDE_EARLY + 1), range(1, MOST_EARLY + 1)
     tried = (
-        dataclasses.replace(_with(design, base, cand, steps), short_reruns=number, stop_at=stop)
+        dataclasses.replace(design, baseline_runs=base, candidate_runs=cand, planned_steps=steps, short_reruns=number, stop_at=stop)
         for base, cand, stop, number in itertools.product(runs, runs, sorted({MIN_STOP, design.stop_at}), reruns)
     )
     return [one for one in tried if run_steps(one) <= most_run_steps]

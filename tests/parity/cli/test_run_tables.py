@@ -241,7 +241,7 @@ def test_an_arm_of_several_runs_is_no_run(tables: dict[str, str], run: Run) -> N
 
 
 def test_calibrate_reads_the_runs_of_one_arm(tables: dict[str, str], run: Run) -> None:
-    code, out, _ = run("calibrate", tables["evaluations"], *EVALUATED[:-2], "--arm", "FP8", "--json")
+    code, out, _ = run("calibrate", tables["evaluations"], *EVALUATED[:-2], "--arm", "FP8", "--margin", "1%", "--json")
     calibration = json.loads(out)
     assert (code, calibration["runs"]) == (0, 8)
     assert calibration["tau"]["value"] == pytest.approx(0.006, abs=0.004)
