@@ -214,14 +214,14 @@ def drop_oldest(folder: Path, most_bytes: int) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tests that are marked, or whose module is, run on PostgreSQL or on both databases, the others on SQLite.
 
-    Where tests are to be quick, a sixth of those for both run on SQLite too.
+    Where tests are to be quick, a twelfth of those for both run on SQLite too.
     """
     if "database_kind" in metafunc.fixturenames:
         marked = metafunc.definition.get_closest_marker
         kinds = ["postgresql"] if marked("postgresql") else ["sqlite"]
         if marked("both_databases"):
             # PostgreSQL refuses all that SQLite does, and has rights besides. What tests without a mark do, SQLite does too.
-            is_tried = THOROUGH or zlib.crc32(metafunc.definition.name.encode()) % 6 == 0
+            is_tried = THOROUGH or zlib.crc32(metafunc.definition.name.encode()) % 12 == 0
             kinds = ["sqlite", "postgresql"] if is_tried else ["postgresql"]
         metafunc.parametrize("database_kind", kinds)
 
@@ -412,8 +412,8 @@ def spare() -> Spare:
 
 
 def some(count: int) -> int:
-    """So many examples or simulated cases of a law, or a sixth of them where tests are to be quick."""
-    return count if THOROUGH else -(-count // 6)
+    """So many examples or simulated cases of a law, or a tenth of them where tests are to be quick."""
+    return count if THOROUGH else -(-count // 10)
 
 
 # The same examples every time, however slow the machine is.

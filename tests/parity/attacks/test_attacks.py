@@ -7,12 +7,12 @@ makes all of them on all.
 import pytest
 
 from parity.judging.curve import Curve
-from tests.conftest import some
+from tests.conftest import THOROUGH
 from tests.parity.attacks.case import Attack, Runs
 from tests.parity.attacks.catalogue import ATTACKS
 from tests.parity.attacks.pairs import groups
 
-SOME = some(9)
+SOME = 9 if THOROUGH else 2
 
 
 def _some(attack: Attack, reruns: tuple[Curve, ...]) -> list[tuple[int, Runs]]:

@@ -180,7 +180,7 @@ def test_chances_of_few_points_are_those_of_the_judge(n: int, rho: float, share:
     term = run_term(*drawn.floors((0.0, 0.0)))
     rng = np.random.default_rng(4)
     passes = fails = 0
-    for _ in range(jobs := some(1200)):
+    for _ in range(jobs := some(2000)):
         noise = rng.standard_normal(n)
         for at in range(1, n):
             noise[at] = rho * noise[at - 1] + math.sqrt(1.0 - rho**2) * noise[at]
