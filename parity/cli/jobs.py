@@ -18,7 +18,6 @@ from parity.client.rest import Client, ClientError, Document
 from parity.comparing.arms import place_in, read_yaml
 from parity.judging.arms import MAX_SHORT_RERUNS
 from parity.judging.sign_offs import accepted
-from parity.report.page import ConcludedJob, job_report
 from parity.wording import count, did_you_mean, first_few
 
 # Job files: what `parity.yaml` contains, and the options that replace parts of it.
@@ -217,6 +216,8 @@ def report(
     with at.client() as client:
         document = client.job(job)
         if html and document["verdicts"]:
+            from parity.report.page import ConcludedJob, job_report  # noqa: PLC0415  (draws, which other commands do not)
+
             write_file(html, job_report(cast(ConcludedJob, document), client.page(job)).encode())
         return _finish(document, at)
 

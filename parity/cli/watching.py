@@ -22,7 +22,6 @@ from parity.cli.output import WIDTH, print_json, print_lines, print_rows
 from parity.cli.remarks import remark_words
 from parity.cli.terminal import UsageError
 from parity.client.rest import Client, ClientError, Document, Pauses, UnreachableError, is_transient, retry
-from parity.design.plan import NATS
 from parity.report.text import answer_parts
 from parity.wording import age_in_words, count, did_you_mean, signed, version_words
 
@@ -63,7 +62,7 @@ def command(file: str, plan: Document) -> str:
     """The call of `parity plan` that shows the same design, with the policy of the job file."""
     design = plan["design"]
     words = ["parity", "plan", "--policy", file, "--planned-steps", str(design["planned_steps"])]
-    words += ["--level", f"{design['level']:.4g}"] if plan["unit"] == NATS else []
+    words += ["--level", f"{design['level']:.4g}"] if plan["unit"] == "nats" else []
     for arm in ("baseline", "candidate"):
         runs, recipe, rounding = (design[f"{arm}_{what}"] for what in ("runs", "recipe", "rounding"))
         words += [f"--{arm}-recipe", recipe] if recipe else []

@@ -111,8 +111,8 @@ def misreported(database, submit, train):
     def make(**schedule):
         job = submit(
             steps=STEPS,
-            baseline=Arm(recipe="bf16", replicates=2),
-            candidates=(Arm(recipe="bf16", name="planted", overrides=(PLANTED,), replicates=2),),
+            baseline=Arm(recipe="bf16"),
+            candidates=(Arm(recipe="bf16", name="planted", overrides=(PLANTED,)),),
             keep_checkpoints=(STEP,),
         )
         assert train()[1] == "finished"
@@ -120,17 +120,13 @@ def misreported(database, submit, train):
             row = session.get_one(Job, job)
             honest, digest = row.spec, next(run.manifest["spec_sha256"] for run in row.runs if run.manifest)
             row.spec = {**honest, "schedule": {**honest["schedule"], **schedule}}
-            for run in row.arms[0].runs:  # they are trained after this one's specification is back
-                run.priority = -1
-        for _ in range(2):
-            assert train()[1] == "finished"
+        assert train()[1] == "finished"
         with database.write() as session:
             row = session.get_one(Job, job)
             row.spec = honest
-            for run in row.arms[1].runs:
-                assert run.state == "finished"
-                run.manifest = {**run.manifest, "spec_sha256": digest}
-        assert train()[1] == "finished"
+            (run,) = row.arms[1].runs
+            assert run.state == "finished"
+            run.manifest = {**run.manifest, "spec_sha256": digest}
         conclude(database, job)
         return job
 
