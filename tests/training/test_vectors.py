@@ -22,26 +22,6 @@ def test_codes_scales_and_products_equal_transformer_engine(te_vectors):
     assert {row.name: row.worst_ulp for row in rows if row.allowed_ulp} == dict.fromkeys(recipes, 0.0)
 
 
-@pytest.fixture
-def hard_cases(te_vectors, te_variants):
-    cases = {name: value for name, value in te_vectors.items() if name.split("/")[0] in ("outliers_128x128", "ties_32x64")}
-    variants = ("ties/x", "ties/nvfp4_1d_row_4over6/", "ties/nvfp4_2d_4over6/")
-    return cases | {name: value for name, value in te_variants.items() if name.startswith(variants)}
-
-
-@pytest.mark.usefixtures("gpu_program")
-@pytest.mark.parametrize("units", some_of([-2, 1], 2, 0))
-def test_a_gpus_program_gives_the_same_codes_with_every_quotient_off(monkeypatch, hard_cases, units):
-    monkeypatch.setattr(formats, "divided", lambda x, y: formats.float_of(formats.bits_of(x / y) + units))
-    assert [row for row in compare(hard_cases) if not row.passed] == []
-
-
-@pytest.mark.usefixtures("gpu_program")
-def test_without_the_correction_the_codes_would_differ(monkeypatch, hard_cases):
-    monkeypatch.setattr(formats, "quotient", lambda x, y: formats.float_of(formats.bits_of(x / y) + 1))
-    assert sum(row.codes_differ for row in compare(hard_cases)) > 0
-
-
 VARIANTS = (
     "nvfp4_1d_row",
     "nvfp4_1d_rht_row",
@@ -190,3 +170,23 @@ def test_a_file_in_another_format_is_refused_by_key(arrays, message, tmp_path, c
     np.savez(tmp_path / "other.npz", **arrays)
     assert main([str(tmp_path / "other.npz")]) == 2
     assert "expected" in capsys.readouterr().err
+
+
+@pytest.fixture
+def hard_cases(te_vectors, te_variants):
+    cases = {name: value for name, value in te_vectors.items() if name.split("/")[0] in ("outliers_128x128", "ties_32x64")}
+    variants = ("ties/x", "ties/nvfp4_1d_row_4over6/", "ties/nvfp4_2d_4over6/")
+    return cases | {name: value for name, value in te_variants.items() if name.startswith(variants)}
+
+
+@pytest.mark.usefixtures("gpu_program")
+@pytest.mark.parametrize("units", some_of([-2, 1], 2, 0))
+def test_a_gpus_program_gives_the_same_codes_with_every_quotient_off(monkeypatch, hard_cases, units):
+    monkeypatch.setattr(formats, "divided", lambda x, y: formats.float_of(formats.bits_of(x / y) + units))
+    assert [row for row in compare(hard_cases) if not row.passed] == []
+
+
+@pytest.mark.usefixtures("gpu_program")
+def test_without_the_correction_the_codes_would_differ(monkeypatch, hard_cases):
+    monkeypatch.setattr(formats, "quotient", lambda x, y: formats.float_of(formats.bits_of(x / y) + 1))
+    assert sum(row.codes_differ for row in compare(hard_cases)) > 0
