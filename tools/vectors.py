@@ -29,6 +29,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -234,17 +235,18 @@ def _dense_recipe(name: str, through_bfloat16: bool) -> tuple[LinearRecipe, floa
 
 def _compare_dense(arrays: Arrays, name: str, through_bfloat16: bool) -> Comparison:
     recipe, allowed = _dense_recipe(name, through_bfloat16)
-    x, w, g = (jnp.asarray(arrays[key], jnp.bfloat16) for key in ("x", "w", "g"))
-
-    @jax.jit
-    def layer(x: jax.Array, w: jax.Array, g: jax.Array) -> tuple[jax.Array, ...]:
-        y, pull = jax.vjp(lambda x, w: linear(recipe, x, w, formats.key(0), quiet_channel()), x, w)
-        return y, *pull(g)
-
+    matrices = (jnp.asarray(arrays[key], jnp.bfloat16) for key in ("x", "w", "g"))
     worst = 0.0
-    for ours, part in zip(layer(x, w, g), _DENSE, strict=True):
+    for ours, part in zip(_layer(recipe, *matrices), _DENSE, strict=True):
         worst = max(worst, _worst_ulp(np.asarray(ours, np.float32), arrays[f"{name}/{part}"].astype(np.float32)))
     return Comparison(name=f"dense/{name}/{recipe.products}", worst_ulp=worst, allowed_ulp=allowed)
+
+
+@partial(jax.jit, static_argnums=0)
+def _layer(recipe: LinearRecipe, x: jax.Array, w: jax.Array, g: jax.Array) -> tuple[jax.Array, ...]:
+    """y, dx and dw of a layer."""
+    y, pull = jax.vjp(lambda x, w: linear(recipe, x, w, formats.key(0), quiet_channel()), x, w)
+    return y, *pull(g)
 
 
 def _worst_ulp(ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]) -> float:

@@ -83,9 +83,12 @@ class MenuChannel(NamedTuple):
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def menu_linear(menu: Menu, x_MK: jax.Array, w_KN: jax.Array, key: formats.Key, channel: MenuChannel) -> jax.Array:
     """Returns y (M, N) = x (M, K) w (K, N) with the recipes that `channel.choice` names; arguments as for `linear`."""
-    return _forward(menu, x_MK, w_KN, key, channel)[0]
+    y_MN: jax.Array = _forward(menu, x_MK, w_KN, key, channel)[0]
+    return y_MN
 
 
+# Compiled functions of their own, as in `linear`, so that layers of one shape and menu are traced once.
+@partial(jax.jit, static_argnums=0)
 def _forward(menu: Menu, x_MK: jax.Array, w_KN: jax.Array, key: formats.Key, channel: MenuChannel) -> tuple[jax.Array, Any]:
     fprop, dgrad, wgrad = channel.choice
     x_scale, w_scale, g_scale = channel.scale
@@ -97,6 +100,7 @@ def _forward(menu: Menu, x_MK: jax.Array, w_KN: jax.Array, key: formats.Key, cha
     return y_MN, (saved_x, saved_w, key, g_scale, dgrad, wgrad)
 
 
+@partial(jax.jit, static_argnums=0)
 def _backward(menu: Menu, saved: Any, g_MN: jax.Array) -> tuple[jax.Array, jax.Array, None, None]:
     x, w, key, scale, dgrad, wgrad = saved
     g = _chosen(menu, dgrad, "dgrad_g", g_MN, 1, scale, key.numbered(DGRAD, 2))

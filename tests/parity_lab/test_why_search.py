@@ -8,6 +8,7 @@ import pytest
 
 from parity_lab.analysis import arm_forks, gradient_batches, make_setup, next_measurement, search, setup_from, steps_spent, tree
 from parity_lab.answer import answer, answer_lines
+from tests.conftest import some, some_of
 from tests.parity_lab.simulated import SD, UNITS, measure, results_of, setup_of
 
 GUILTY = "1.gate.dgrad"
@@ -74,19 +75,20 @@ def test_opposite_effects_that_cancel_together_are_named():
 
 def test_the_interval_of_what_is_unexplained_covers():
     hits = 0
-    for seed in range(60):
+    count = some(300)
+    for seed in range(count):
         setup = setup_of()
         rest = answer(setup, forks_of(setup, COSTS, seed))["unexplained"]
         hits += rest["low"] <= 0 <= rest["high"]
-    assert hits >= 52  # 57 are expected
+    assert hits >= 0.87 * count  # 95 % are expected
 
 
 OVERLAP = {"0.gate.fprop": 0.03, "1.down.wgrad": 0.02, ("0.gate.fprop", "1.down.wgrad"): -0.01}
 
 
 def test_named_units_that_overlap_have_an_interaction_and_leave_nothing():
-    hits, covered = 0, 0
-    for seed in range(40):
+    hits, covered, count = 0, 0, some(150)
+    for seed in range(count):
         setup = setup_of(most_steps=100_000.0)
         results = forks_of(setup, OVERLAP, seed)
         whole = answer(setup, results)
@@ -96,8 +98,8 @@ def test_named_units_that_overlap_have_an_interaction_and_leave_nothing():
         assert total == pytest.approx(whole["effect"]["value"], abs=1e-12)
         hits += whole["unexplained"]["low"] <= 0 <= whole["unexplained"]["high"]
         covered += whole["interaction"]["low"] <= 0.01 <= whole["interaction"]["high"]  # each off gains 0.01 less than its own cost
-    assert hits >= 34  # 38 are expected
-    assert covered >= 34
+    assert hits >= 0.85 * count  # 95 % are expected
+    assert covered >= 0.85 * count
     assert any(line.startswith("interaction: ") for line in answer_lines(plan_of(setup), whole))
 
 
@@ -117,7 +119,7 @@ def test_the_forks_with_all_named_units_off_are_within_the_largest_cost():
     assert halves["steps_spent"] <= setup.steps_for_one
 
 
-@pytest.mark.parametrize("count", range(2, 20))
+@pytest.mark.parametrize("count", some_of(range(2, 20), 3, 0))
 def test_the_default_cost_finds_any_one_unit_whatever_the_last_bit_of_the_sum(count):
     units = tuple(f"0.layer{at}.fprop" for at in range(count))
     for guilty in (units[0], units[-1]):

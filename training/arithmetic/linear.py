@@ -228,10 +228,12 @@ def linear(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, key: Key, cha
     key: another for every layer and step (stochastic rounding of g). channel: delayed scales go in; amaxes and
     the count of non-finite values come out, so that no such value goes unnoticed.
     """
-    y_MN, _ = _forward(recipe, x_MK, w_KN, key, channel)
+    y_MN: jax.Array = _forward(recipe, x_MK, w_KN, key, channel)[0]
     return y_MN
 
 
+# Compiled functions of their own, so that layers of one shape and recipe are traced once.
+@partial(jax.jit, static_argnums=0)
 def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, key: Key, channel: Channel) -> tuple[jax.Array, Any]:
     x_scale, w_scale, g_scale = channel.scale
     x, w = operand_of(recipe, recipe.fprop_x, x_MK, 1, x_scale), operand_of(recipe, recipe.fprop_w, w_KN, 0, w_scale)
@@ -247,6 +249,7 @@ def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, key: Key, c
     return y_MN, ((saved_x, saved_w), amaxes, key, channel._replace(scale=g_scale), nonfinite, (of_x, of_w, of_saved_x), original)
 
 
+@partial(jax.jit, static_argnums=0)
 def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Array, jax.Array, None, Channel]:
     (x, w), amaxes, key, channel, nonfinite, (of_x, of_w, of_saved_x), original_x = saved
     scale = channel.scale
@@ -269,8 +272,7 @@ def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Ar
     return dx_MK, dw_KN, None, Channel(jnp.zeros(3, jnp.float32), report, statistics)
 
 
-# Compiled functions of their own, so that layers of one shape and recipe are traced once.
-linear.defvjp(jax.jit(_forward, static_argnums=0), jax.jit(_backward, static_argnums=0))
+linear.defvjp(_forward, _backward)
 
 
 def operand_of(

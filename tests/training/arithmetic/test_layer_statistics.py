@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.conftest import some_pairs
 from training.arithmetic import formats
 from training.arithmetic.formats import E2M1, E4M3, values
 from training.arithmetic.linear import (
@@ -60,13 +61,12 @@ def twin(x, axis, quantizer, ours, value):
     ]
 
 
-@pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize(
-    ("quantizer", "scale"),
-    [(NVFP4, None), (replace(NVFP4, two_dimensional=True), None), (MXFP8, None), (FP8, None), (DELAYED, 300.0)],
-    ids=["nvfp4", "nvfp4_2d", "mxfp8", "fp8", "fp8_delayed"],
+    ("case", "axis"),
+    some_pairs([(NVFP4, None), (replace(NVFP4, two_dimensional=True), None), (MXFP8, None), (FP8, None), (DELAYED, 300.0)], [0, 1]),
 )
-def test_equals_plain_numpy(quantizer, scale, axis):
+def test_equals_plain_numpy(case, axis):
+    quantizer, scale = case
     random = np.random.default_rng(4)
     x = jnp.asarray(random.standard_normal((64, 96)) * np.exp2(random.integers(-9, 4, (64, 96))), jnp.bfloat16)
     x = x.at[:32, :32].multiply(2.0**-30)  # blocks whose scale is 0 in NVFP4
@@ -90,30 +90,34 @@ def test_nothing_lost_nothing_there_and_nothing_finite():
     assert np.isnan(named(sick)["amax"])
 
 
+RECIPE = linear_recipe("nvfp4", fast_bf16=True)
+MATRICES = tuple(
+    jnp.asarray(np.random.default_rng(i).standard_normal(shape), jnp.bfloat16) for i, shape in enumerate(((64, 32), (32, 48), (64, 48)))
+)
+
+
+@partial(jax.jit, static_argnums=0)
+def layer(recipe):
+    """y, dx and dw, and the statistics."""
+    x, w, g = MATRICES
+    y, pull = jax.vjp(lambda x, w, c: linear(recipe, x, w, formats.key(1), c), x, w, quiet_channel())
+    dx, dw, channel = pull(g)
+    return (y, dx, dw), channel.statistics
+
+
 def test_a_layer_says_its_statistics_when_watched_and_zeros_when_not():
-    recipe = linear_recipe("nvfp4", fast_bf16=True)
-    x, w, g = (
-        jnp.asarray(np.random.default_rng(i).standard_normal(shape), jnp.bfloat16) for i, shape in enumerate(((64, 32), (32, 48), (64, 48)))
-    )
-
-    @partial(jax.jit, static_argnums=0)
-    def layer(watched):
-        watching = replace(recipe, watched=watched)
-        y, pull = jax.vjp(lambda x, w, c: linear(watching, x, w, formats.key(1), c), x, w, quiet_channel())
-        dx, dw, channel = pull(g)
-        return (y, dx, dw), channel.statistics
-
-    products, silent = layer(False)
-    watched_products, statistics = layer(True)
+    x, w, g = MATRICES
+    products, silent = layer(RECIPE)
+    watched_products, statistics = layer(replace(RECIPE, watched=True))
     jax.tree.map(np.testing.assert_array_equal, products, watched_products)
     assert statistics.shape == (len(COLUMNS),)
     assert np.all(np.isnan(np.asarray(statistics[-len(COMPARISONS) :])))
     statistics = statistics[: -len(COMPARISONS)].reshape(len(OPERANDS), len(STATISTICS))
     assert not np.any(np.asarray(silent))
-    for row, tensor, quantizer, axis in ((0, x, recipe.fprop_x, 1), (1, w, recipe.fprop_w, 0), (3, x, recipe.wgrad_x, 0)):
+    for row, tensor, quantizer, axis in ((0, x, RECIPE.fprop_x, 1), (1, w, RECIPE.fprop_w, 0), (3, x, RECIPE.wgrad_x, 0)):
         np.testing.assert_allclose(np.asarray(statistics[row]), np.asarray(look(tensor, axis, quantizer)[0]), rtol=1e-6)
     snr = STATISTICS.index("snr_db")
-    assert float(statistics[2, snr]) < float(look(g, 1, replace(recipe.dgrad_g, stochastic=False))[0][snr])  # SR adds noise
+    assert float(statistics[2, snr]) < float(look(g, 1, replace(RECIPE.dgrad_g, stochastic=False))[0][snr])  # SR adds noise
 
 
 def test_the_statistics_of_a_layer_that_is_not_quantized_are_no_numbers():
@@ -168,20 +172,9 @@ def test_a_gradient_is_compared_with_the_one_of_unquantized_operands():
 
 
 def test_a_compared_layer_says_how_far_its_gradient_is_off_and_computes_the_same():
-    recipe = linear_recipe("nvfp4", fast_bf16=True)
-    x, w, g = (
-        jnp.asarray(np.random.default_rng(i).standard_normal(shape), jnp.bfloat16) for i, shape in enumerate(((64, 32), (32, 48), (64, 48)))
-    )
-
-    @partial(jax.jit, static_argnums=0)
-    def layer(compared):
-        comparing = replace(recipe, watched=compared, compared=compared)
-        y, pull = jax.vjp(lambda x, w, c: linear(comparing, x, w, formats.key(1), c), x, w, quiet_channel())
-        dx, dw, channel = pull(g)
-        return (y, dx, dw), channel.statistics
-
-    plain, _ = layer(False)
-    products, statistics = layer(True)
+    x, _, g = MATRICES
+    plain, _ = layer(RECIPE)
+    products, statistics = layer(replace(RECIPE, watched=True, compared=True))
     jax.tree.map(np.testing.assert_array_equal, plain, products)
     exact = np.asarray(x, np.float64).T @ np.asarray(g, np.float64)
     dw = np.asarray(products[2], np.float64)
