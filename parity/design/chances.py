@@ -233,13 +233,20 @@ class _Drawn:
     def half_widths(self, run: RunTerm, within: float, levels: tuple[float, float]) -> FloatArray:
         """From the mean of each series to hi* (drawn,), with this run term and SE_within, at the confidences of both."""
         confidence, of_pairs = levels
-        own = special.stdtrit(self.df, 0.5 + of_pairs / 2.0) * self.errors * within
+        own = _halves(self, of_pairs) * within
         run_se = math.sqrt(run.variance)
         ends = self.shifts * within + np.hypot(t_quantile(confidence, run.df) * run_se, own)
         if self.n < FEW_POINTS:
-            nominal = special.stdtrit(self.df, 0.5 + NOMINAL / 2.0) * self.errors * within
+            nominal = _halves(self, NOMINAL) * within
             ends[:, 1:][nominal[:, 1:] > t_quantile(NOMINAL, run.df) * run_se] = np.inf
         return np.sort(ends.min(axis=1))
+
+
+@lru_cache(maxsize=32)  # of two confidences each; a search asks for thousands of run terms
+def _halves(drawn: _Drawn, confidence: float) -> FloatArray:
+    """Half the intervals (drawn, m) where the error within is all there is, and 1."""
+    halves: FloatArray = special.stdtrit(drawn.df, 0.5 + confidence / 2.0) * drawn.errors
+    return halves
 
 
 @cache
