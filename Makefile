@@ -119,6 +119,7 @@ $(UV):
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 
+# Compiled here once: else each of the tests' processes would compile what it imports, at the same time.
 .venv/.installed-dev: locks/dev.lock .venv/.installed
 	@echo "installing from locks/dev.lock"
 	@$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r locks/dev.lock

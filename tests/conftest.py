@@ -378,7 +378,7 @@ class Spare:
         self._rows: dict[str, str | None] = {}
 
     def close(self) -> None:
-        """Leave the server."""
+        """Close the connection to the server."""
         if self._server is not None:
             self._server.close()
 

@@ -242,9 +242,9 @@ class _Drawn:
         return np.sort(ends.min(axis=1))
 
 
-@lru_cache(maxsize=32)  # of two confidences each; a search asks for thousands of run terms
+@lru_cache(maxsize=32)  # one plan asks for thousands of run terms at the same two confidences
 def _halves(drawn: _Drawn, confidence: float) -> FloatArray:
-    """Half the intervals (drawn, m) where the error within is all there is, and 1."""
+    """Half the interval of each series (drawn, m) without run-to-run noise, where SE_within is 1."""
     halves: FloatArray = special.stdtrit(drawn.df, 0.5 + confidence / 2.0) * drawn.errors
     return halves
 
@@ -325,7 +325,7 @@ def _priors(
     return borrow(assumed, lending, own, level)
 
 
-@lru_cache(maxsize=1024)  # each of one arm stands beside all of the other
+@lru_cache(maxsize=1024)  # a simulation combines each floor of the baseline with each of the candidate
 def _floor(prior: Prior, runs: int, controls: int, short_reruns: int, squares: float, level: float) -> RunFloor:
     """The judge's floor where full runs, controls and reruns that stop early have this sum of squares, each its share of it."""
     if not short_reruns:

@@ -98,7 +98,12 @@ class Design:
 def run_steps(design: Design) -> int:
     """Steps of all runs together, without those of controls."""
     early = (1 + design.candidates) * design.short_reruns * round(design.stop_at * design.planned_steps)
-    return (design.baseline_runs + design.candidates * design.candidate_runs) * design.planned_steps + early
+    return full_run_steps(design.baseline_runs, design.candidate_runs, design.planned_steps, design.candidates) + early
+
+
+def full_run_steps(baseline_runs: int, candidate_runs: int, steps: int, candidates: int) -> int:
+    """Steps of full runs alone: of the baseline, and of each candidate."""
+    return (baseline_runs + candidates * candidate_runs) * steps
 
 
 def gpu_hours(design: Design) -> float | None:

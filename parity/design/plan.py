@@ -30,6 +30,7 @@ from parity.design.experiment import (
     cost_words,
     device_hours,
     early_words,
+    full_run_steps,
     gpu_hours,
     run_steps,
     runs_words,
@@ -113,8 +114,9 @@ def replicates_for(design: Design, question: Question) -> Design:
 def _cheapest_of_full_runs(design: Design, question: Question) -> Design | None:
     arms = range(1, MAX_RUNS + 1)
     lengths = [steps for steps in _lengths(design, question.policy) if _may_decide(_with(design, MAX_RUNS, MAX_RUNS, steps), question)]
-    by_cost = sorted(itertools.product(arms, arms, lengths), key=lambda each: (each[0] + design.candidates * each[1]) * each[2])
-    return _first_that_decides((_with(design, *each) for each in by_cost), question)
+    tried = itertools.product(arms, arms, lengths)
+    by_cost = sorted((full_run_steps(base, cand, steps, design.candidates), base, cand, steps) for base, cand, steps in tried)
+    return _first_that_decides((_with(design, base, cand, steps) for _, base, cand, steps in by_cost), question)
 
 
 def _first_that_decides(designs: Iterable[Design], question: Question) -> Design | None:

@@ -215,7 +215,10 @@ def _squares(group: Sequence[float]) -> float:
 
 
 def _mean(group: Sequence[float]) -> float:
-    """NumPy adds fewer than eight numbers in their order, so a loop gives the same bits in a twentieth of the time."""
+    """Mean of a group.
+
+    NumPy adds fewer than eight numbers in their order, so a loop gives the same bits in a twentieth of the time.
+    """
     if len(group) >= _NUMPY_ADDS_IN_PARTS:
         return float(np.mean(group))
     total = 0.0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.curve import CurveError, completeness_of, curve_from_arrays
+from parity.judging.curve import CurveError, completeness_of, curve_from_arrays, mean, row_means
 
 
 def test_sorts_and_keeps_the_last_of_duplicates() -> None:
@@ -15,6 +15,14 @@ def test_sorts_and_keeps_the_last_of_duplicates() -> None:
     assert run.loss.tolist() == [10.0, 21.0, 31.0]
     assert run.columns["grad_norm"].tolist() == [2.0, 4.0, 5.0]
     assert run.completeness.duplicates == 2
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 127, 128, 129, 8193, 100_001])
+def test_means_have_the_bits_of_numpys(n: int) -> None:
+    rows = np.random.default_rng(n).normal(2.0, 1.0, (3, 2 * n))
+    for values in (rows[:, :n], rows[:, ::2], rows[:, ::-1]):
+        assert [mean(row) for row in values] == [float(row.mean()) for row in values]
+        assert row_means(values).tobytes() == values.mean(axis=1).tobytes()
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.floats(allow_nan=False, width=32)), max_size=60))
