@@ -1,4 +1,5 @@
-"""docs/tutorial-service.md: each of its commands in the order of the page, on a copy of the checkout whose demo is a tiny model."""
+"""docs/tutorial-service.md: each of its commands in the order of the page, on a copy of the checkout whose demo is a tiny model and loses
+its Redis."""
 
 import os
 import re
@@ -9,6 +10,7 @@ import subprocess
 from functools import reduce
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
@@ -80,6 +82,13 @@ def _submit_a_job_with_a_long_name(checkout: Path, environment: dict[str, str]) 
     subprocess.run([".venv/bin/parity", "submit", "long.yaml"], cwd=checkout, env=environment, check=True, capture_output=True)
 
 
+def _kill_redis(checkout: Path) -> None:
+    """The demo's Redis, of whose death the demo takes notice."""
+    stack = psutil.Process(int((checkout / ".state" / "lock").read_text().split()[1].rstrip(",")))
+    (redis,) = (child for child in stack.children() if any("valkey" in word for word in child.cmdline()))
+    redis.kill()
+
+
 def _workflow(repository: Path, environment: dict[str, str]) -> int:
     """The exit code of the copied workflow's gate, run in the repository of the page as for a pull request without a label."""
     _, revision, gate = yaml.safe_load((repository / ".github" / "workflows" / "parity.yml").read_text())["jobs"]["gate"]["steps"]
@@ -106,6 +115,8 @@ def test_the_tour(checkout, environment):
                 line = serving.stdout.readline()
                 assert line, "".join(printed)
                 printed.append(line)
+                if "submitted, job j" in line:  # so early that all else happens after it
+                    _kill_redis(checkout)
             _submit_a_job_with_a_long_name(checkout, environment)
             # A model this small may have a gap that forks do not see, and then the plan asks for --anyway.
             shown = {"parity gate": "parity gate --timeout 120", "--plan": "--plan --anyway"}
@@ -118,6 +129,7 @@ def test_the_tour(checkout, environment):
             serving.wait(30)
     demo_output = "".join(printed)
     assert "demo.yaml: submitted, job j" in demo_output
+    assert "redis ended with status -9" in demo_output
     assert "cannot predict an 8 B run" in demo_output
     assert f"Charts and curves: {environment['PARITY_URL']}/jobs/j" in demo_output
     told = [line for line in demo_output.splitlines() if line.startswith(("PASS: ", "FAIL: ", "INCONCLUSIVE: "))]
