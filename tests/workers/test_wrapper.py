@@ -34,6 +34,8 @@ def train(settings, database, make_worker, monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("PARITY_COORDINATOR", f"127.0.0.1:{free.getsockname()[1]}")
+    # JAX keeps no program of the second process, which compiles each time.
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
     def train_one(wrapper=SRUN, started=None):
         with database.write() as session:
