@@ -15,7 +15,7 @@ from server.jobs.conclude import conclude
 from server.settings import CHECKOUT, Settings
 from server.web import auth
 
-SECONDS = float(os.environ.get("PARITY_FUZZ_SECONDS", "2"))
+SECONDS = float(os.environ.get("PARITY_FUZZ_SECONDS", "4"))
 
 
 @pytest.fixture
