@@ -1,5 +1,6 @@
 """The command line: the commands in their groups, imported when they are called, and the one place where errors become exit codes."""
 
+import functools
 import importlib
 import sys
 import traceback
@@ -54,13 +55,7 @@ class LazyGroup(Group):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         """The command of a name, from its module; None for an unknown name."""
         place = self.places.get(cmd_name)
-        if place is None:
-            return None
-        app = getattr(importlib.import_module(place.module), place.app)
-        for command in app.registered_commands:
-            command.cls = Command
-        group = get_group_from_info(TyperInfo(app), pretty_exceptions_short=False, rich_markup_mode=None, suggest_commands=True)
-        return group if group.name == cmd_name else group.commands[cmd_name]
+        return None if place is None else _command(place, cmd_name)
 
     def commands_by_panel(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:  # noqa: ARG002
         """Names and summaries of the commands, by the title under which the help lists them."""
@@ -68,6 +63,16 @@ class LazyGroup(Group):
         for name, place in self.places.items():
             panels.setdefault(place.panel, []).append((name, place.summary))
         return panels
+
+
+@functools.cache
+def _command(place: Place, name: str) -> Any:
+    """The command of a name, from its module. Made once: typer takes as long for it as a short command takes in all."""
+    app = getattr(importlib.import_module(place.module), place.app)
+    for command in app.registered_commands:
+        command.cls = Command
+    group = get_group_from_info(TyperInfo(app), pretty_exceptions_short=False, rich_markup_mode=None, suggest_commands=True)
+    return group if group.name == name else group.commands[name]
 
 
 # The commands in their groups, and the one place where errors become exit codes (`exits`).

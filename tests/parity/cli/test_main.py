@@ -30,7 +30,7 @@ def _commands(command: Any, context: Any) -> Iterator[tuple[list[str], Any]]:
 
 def _every_command() -> list[tuple[list[str], Any]]:
     whole = typer.main.get_command(app)
-    return list(_commands(whole, whole.context_class(whole, info_name="parity")))
+    return list(_commands(whole, whole.context_class(whole, info_name="parity", **whole.context_settings)))
 
 
 def test_the_first_help_names_every_exit_code(run: Run) -> None:
