@@ -29,6 +29,7 @@ _PAIR = re.compile(
     rf"(?P<number>{_NUMBER}){_ENDS}(?:\s?/\s?(?P<planned>\d+(?:,\d{{3}})*))?",
     re.IGNORECASE,
 )
+_NAME_OR_BAR = re.compile("[a-z_/]", re.IGNORECASE)
 _BAR = re.compile(r"(?<![\d/])(\d+)/(\d+)(?![\d/])\s*(?:\[|[━╸╺─█▉-▏])")
 
 _STEPS = (
@@ -56,6 +57,8 @@ _WHOLE = 15  # digits of a step that every float holds
 def read_line(line: str) -> Line | None:
     """The record of a printed line without colours; None where it has neither a step nor a number behind a name."""
     text = line[:LONGEST]
+    if _NAME_OR_BAR.search(text) is None:  # as most lines of a table, which are looked at too
+        return None
     rank = _RANK.match(text)
     values: dict[str, re.Match[str]] = {}
     steps: dict[str, re.Match[str]] = {}
