@@ -68,6 +68,18 @@ def _when_steps_come(database, held, act, least=1):
     threading.Thread(target=watch).start()
 
 
+def _when_it_starts(act):
+    """Call `act` in a thread as soon as there is a training process: it has to import and to compile before its first step."""
+
+    def watch():
+        deadline = time.monotonic() + 600
+        while not _children() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        act()
+
+    threading.Thread(target=watch).start()
+
+
 def test_a_run_is_trained_and_recorded(database, submit, train):
     submit(baseline=Arm(recipe="mxfp8"), schedule=Schedule(steps=40, warmup_steps=2, validation_every=20))
     held = train()
@@ -130,7 +142,7 @@ def test_cancel_kills_the_training_process(database, submit, train):
         with database.write() as session:
             cancel_job(session, job_id)
 
-    held = train(started=lambda held: _when_steps_come(database, held, cancel))
+    held = train(started=lambda _: _when_it_starts(cancel))
     assert _run(database, held).state == "cancelled"
     assert _children() == []
 
@@ -141,7 +153,7 @@ def test_a_killed_training_process_is_a_crash_and_the_run_is_tried_again(databas
     def kill():
         os.kill(_children()[0].pid, signal.SIGKILL)
 
-    held = train(started=lambda held: _when_steps_come(database, held, kill))
+    held = train(started=lambda _: _when_it_starts(kill))
     run = _run(database, held)
     assert (run.state, run.crashes, run.attempt_number) == ("queued", 1, 1)
     assert "status -9" in run.message
@@ -259,24 +271,16 @@ def test_a_run_beyond_its_memory_is_failed_and_says_what_to_reduce(database, sub
 
 def test_a_training_process_that_hangs_is_killed_and_tried_again(database, submit, train):
     submit(steps=100_000)
-    hanging = threading.Thread(target=_stop_child)
-    run = _run(database, train(started=lambda _: hanging.start(), silence_seconds=1.0))
-    hanging.join()
+    run = _run(database, train(started=lambda _: _when_it_starts(lambda: _children()[0].send_signal(signal.SIGSTOP)), silence_seconds=1.0))
     assert (run.state, run.crashes) == ("queued", 1)
     assert "sent no message for 1 s" in run.message
     assert _children() == []
 
 
-def _stop_child():
-    while not _children():
-        time.sleep(0.01)
-    _children()[0].send_signal(signal.SIGSTOP)
-
-
 def test_a_stopping_worker_gives_its_run_back(database, submit, train):
     submit(steps=100_000)
     stopping = threading.Event()
-    held = train(stopping, started=lambda held: _when_steps_come(database, held, stopping.set))
+    held = train(stopping, started=lambda _: _when_it_starts(stopping.set))
     run = _run(database, held)
     assert (run.state, run.crashes) == ("queued", 0)
     assert _children() == []
