@@ -1,5 +1,7 @@
 """examples/ci/github-command.yml on a stack of its own: its steps, as a runner takes them, in a clone of a pull request's repository."""
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -13,6 +15,7 @@ import pytest
 import yaml
 
 from parity.client.rest import Client
+from server import tokens
 from server.settings import CHECKOUT
 
 ACTION = yaml.safe_load((CHECKOUT / "action.yml").read_text(encoding="utf-8"))
@@ -43,16 +46,15 @@ def stack(tmp_path_factory, repository, base, write_launchers):
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PARITY_")}
     own = {"STATE_DIR": state, "PORT": port, "LAUNCHERS": write_launchers(), "GATE_RULES": rules, "REQUIRE_TOKENS": "true"}
     environment = kept | {f"PARITY_{name}": str(value) for name, value in own.items()} | {"PARITY_FLUSH_SECONDS": "0.2", "NO_COLOR": "1"}
-    words = [sys.executable, "-m"]
-    with subprocess.Popen(
-        [*words, "workers.standalone", "serve"], cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
+    serve = [sys.executable, "-m", "workers.standalone", "serve"]
+    with subprocess.Popen(serve, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for line in process.stdout:
             if "parity is up" in line:
                 break
-        create = [*words, "server.tokens", "create", "ci", "--scope", "submit", "--repository", "team/model"]
-        made = subprocess.run(create, check=True, capture_output=True, text=True, cwd=CHECKOUT, env=environment)
-        yield f"http://127.0.0.1:{port}", made.stdout.strip()
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as made:
+            patch.setenv("PARITY_STATE_DIR", str(state))
+            assert tokens.main(["create", "ci", "--scope", "submit", "--repository", "team/model"]) == 0
+        yield f"http://127.0.0.1:{port}", made.getvalue().strip()
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=600)
     assert process.returncode == 0, out
