@@ -19,7 +19,7 @@ from parity.judging.curve import (
     IntArray,
     all_usable,
     completeness_of,
-    once_per_run,
+    computed_once,
     usable,
 )
 from parity.judging.pairing import SAME_ORDER, Aligned, common_steps, pair_correlation
@@ -440,7 +440,7 @@ def resolution(baseline: Sequence[Curve], candidate: Sequence[Curve], window: Wi
     )
 
 
-@once_per_run
+@computed_once
 def _quantum(run: Curve) -> float:
     return quantum(_finite(run.loss)[-RESOLUTION_SAMPLE:])
 
@@ -460,7 +460,7 @@ def _late(run: Curve, window: Window) -> _Late:
     return known[window]
 
 
-@once_per_run
+@computed_once
 def _known(_run: Curve) -> dict[Window, _Late]:
     return {}
 

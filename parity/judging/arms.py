@@ -8,7 +8,7 @@ from weakref import ref
 import numpy as np
 
 from parity.judging.agreement import confounding_keys, same_data_recorded
-from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, Rounding, once_per_run, rounding_of
+from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, Rounding, computed_once, rounding_of
 from parity.judging.independence import LeftOut, dependence, is_mixture, may_be_mixtures, may_be_related, starts_late
 from parity.judging.pairing import (
     BY_SEEDS,
@@ -62,7 +62,7 @@ def _related(runs: Sequence[Curve]) -> BoolArray:
     return known[key]
 
 
-@once_per_run
+@computed_once
 def _known_relations(_first: Curve) -> dict[tuple["ref[Curve]", ...], BoolArray]:
     return {}
 

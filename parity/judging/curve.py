@@ -95,18 +95,19 @@ class Curve:
         return series_digest(self.steps, self.loss)
 
 
+Of = TypeVar("Of")
 Fact = TypeVar("Fact")
 
 
-def once_per_run(function: Callable[[Curve], Fact]) -> Callable[[Curve], Fact]:
-    """A function of one run that is computed once for it, and kept as long as the run is: runs don't change."""
-    known: WeakKeyDictionary[Curve, Fact] = WeakKeyDictionary()
+def computed_once(function: Callable[[Of], Fact]) -> Callable[[Of], Fact]:
+    """A function of a run, or of another value that never changes, that is computed once for it and kept as long as the value is."""
+    known: WeakKeyDictionary[Of, Fact] = WeakKeyDictionary()
 
     @functools.wraps(function)
-    def once(run: Curve) -> Fact:
-        if run not in known:
-            known[run] = function(run)
-        return known[run]
+    def once(of: Of) -> Fact:
+        if of not in known:
+            known[of] = function(of)
+        return known[of]
 
     return once
 

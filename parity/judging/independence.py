@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from parity.judging.agreement import quantum
-from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, IntArray, all_usable, dot, mean, median, once_per_run, usable
+from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, IntArray, all_usable, computed_once, dot, mean, median, usable
 from parity.judging.pairing import common_losses
 from parity.judging.window import MAD_TO_SD, mad_sd, second_differences, step_noise, stretches
 from parity.structure import frozen
@@ -266,7 +266,7 @@ def _are_coarse(x: FloatArray, y: FloatArray, quanta: tuple[float, float]) -> bo
     return max(quanta) > FINE_QUANTUM or min(len(np.unique(loss[-SAMPLE:])) for loss in (x, y)) <= 2
 
 
-@once_per_run
+@computed_once
 def rounding_step(run: Curve) -> float:
     """The step to which a run's last losses are rounded, nats: their difference where there are two values; 0.0 where none is visible."""
     late = run.loss[-SAMPLE:]
@@ -409,12 +409,12 @@ def _is_screened(run: Curve, grid: IntArray) -> bool:
     return len(grid) >= MIN_POINTS and np.array_equal(run.steps, grid) and _is_usable(run)
 
 
-@once_per_run
+@computed_once
 def _every_few(run: Curve) -> FloatArray:
     return run.loss[:: EQUAL_POINTS // 2].copy()
 
 
-@once_per_run
+@computed_once
 def _is_usable(run: Curve) -> bool:
     return all_usable(run.loss)
 
@@ -431,7 +431,7 @@ def _spread(start: int, end: int, count: int) -> IntArray:
     return inside
 
 
-@once_per_run
+@computed_once
 def _sample(run: Curve) -> _Sample:
     loss, n = run.loss, len(run.loss)
     at = _spread(max(0, n - LONG), n - 2, POINTS)

@@ -3,6 +3,7 @@
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from parity.judging.agreement import (
     without_assumed_floor,
 )
 from parity.judging.arms import Arm, Arms, Controls, EarlyStops, make_arms, usable_controls, usable_early_stops
-from parity.judging.curve import FORKED_FROM, LOADED, START, Curve, FloatArray, IntArray, Rounding, all_usable, usable
+from parity.judging.curve import FORKED_FROM, LOADED, START, Curve, FloatArray, IntArray, Rounding, all_usable, computed_once, usable
 from parity.judging.independence import MIN_COMMON, NOISELESS, VISIBLE_STEPS, pairs_to_test, resemblance, rounding_step, shared_start
 from parity.judging.lending import Lender, Lenders, refused
 from parity.judging.pairing import SAME_ORDER, Aligned, align, common_losses, is_proven_somewhere, worst_correlation
@@ -57,7 +58,7 @@ class Identical:
     rounding: float
 
 
-@frozen(eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Measurements:
     """One comparison, measured; `statistics` is None where the window has no common finite point or no seed is common.
 
@@ -109,7 +110,12 @@ class Measurements:
     @property
     def bounds(self) -> tuple[float, float] | None:
         """The ends of that interval, nats; None without a window."""
-        return self.statistics.interval.bounds(*self.levels) if self.statistics else None
+        return _bounds(self)
+
+
+@computed_once
+def _bounds(m: Measurements) -> tuple[float, float] | None:
+    return m.statistics.interval.bounds(*m.levels) if m.statistics else None
 
 
 class FurtherRuns(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, between, dots, once_per_run, series_digest, usable
+from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, between, computed_once, dots, series_digest, usable
 from parity.judging.window import mad_sds, second_differences
 from parity.structure import frozen
 
@@ -223,7 +223,7 @@ def _noise_of(run: Curve, losses: FloatArray) -> _LateNoise:
     return _late_noise_of(run) if len(losses) == len(run.loss) else _late_noise(losses)
 
 
-@once_per_run
+@computed_once
 def _late_noise_of(run: Curve) -> _LateNoise:
     return _late_noise(run.loss)
 

@@ -23,7 +23,7 @@ from parity.judging.agreement import (
     SMOOTHED_WEIGHT,
     contradicted,
 )
-from parity.judging.curve import Curve, FloatArray
+from parity.judging.curve import Curve, FloatArray, computed_once
 from parity.judging.decision import (
     AS_OF,
     CHECK_CODES,
@@ -1024,6 +1024,7 @@ def _bounds(m: Measurements) -> tuple[float, float]:
     return m.bounds or NOT_KNOWN
 
 
+@computed_once
 def _nominal_bounds(m: Measurements) -> tuple[float, float]:
     """The interval of a fail and of a veto: further looks and candidates must not make either harder to reach."""
     return m.statistics.interval.bounds(m.policy.confidence) if m.statistics else NOT_KNOWN

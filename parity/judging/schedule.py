@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, dot, once_per_run, usable
+from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, computed_once, dot, usable
 from parity.judging.pairing import align
 from parity.judging.policy import Policy
 from parity.judging.window import CONSTANT_RATE_TOLERANCE, LEARNING_RATE, Window
@@ -198,7 +198,7 @@ def _not_at_end(run: Curve) -> str | None:
     return "has a learning rate that still falls at its end" if cut_schedule(run) is not None else None
 
 
-@once_per_run
+@computed_once
 def cut_schedule(run: Curve) -> Literal["falls", "rises"] | None:
     """What a recorded learning rate still does at its end, where that says that its schedule was cut; None where it doesn't."""
     recorded = recorded_rates(run)
