@@ -1,12 +1,14 @@
+import gc
 import hashlib
 import struct
+import weakref
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.curve import CurveError, completeness_of, curve_from_arrays, mean, row_means
+from parity.judging.curve import Curve, CurveError, completeness_of, computed_once, curve_from_arrays, mean, row_means
 
 
 def test_sorts_and_keeps_the_last_of_duplicates() -> None:
@@ -78,6 +80,23 @@ def test_coverage_is_the_share_of_the_regular_grid() -> None:
 def test_digest_is_sha256_of_little_endian_steps_and_losses() -> None:
     run = curve_from_arrays([1, 2], [0.5, float("inf")])
     assert run.digest() == hashlib.sha256(struct.pack("<2q2d", 1, 2, 0.5, float("inf"))).hexdigest()
+
+
+def test_a_fact_is_computed_once_for_each_run_and_keeps_no_run_alive() -> None:
+    asked: list[int] = []
+
+    @computed_once
+    def last(run: Curve) -> float:
+        asked.append(len(run.loss))
+        return float(run.loss[-1])
+
+    first, second = curve_from_arrays([1, 2], [4.0, 3.0]), curve_from_arrays([1, 2, 3], [4.0, 3.0, 2.0])
+    assert [last(first), last(second), last(first), last(second)] == [3.0, 2.0, 3.0, 2.0]
+    assert asked == [2, 3]
+    gone = weakref.ref(first)
+    del first
+    gc.collect()
+    assert gone() is None
 
 
 def test_a_curve_does_not_alias_the_callers_array() -> None:
