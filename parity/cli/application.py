@@ -67,7 +67,7 @@ class LazyGroup(Group):
 
 @functools.cache
 def _command(place: Place, name: str) -> Any:
-    """The command of a name, from its module. Made once: typer takes as long for it as a short command takes in all."""
+    """The command of a name, from its module. Made once a process: Typer reads every option for it."""
     app = getattr(importlib.import_module(place.module), place.app)
     for command in app.registered_commands:
         command.cls = Command

@@ -17,7 +17,7 @@ from jax._src.interpreters import mlir
 
 from training.environment import transformer_engine
 
-# What programs are written in before XLA compiles them takes 3 ms to set up, half of the time of a small one that is compiled already.
+# Each program is lowered in an MLIR context of its own, which takes 3 ms: nearly half of the time of a small program from the cache.
 mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 VECTORS = Path(__file__).parent.parent / "data" / "te_vectors.npz"
 VARIANTS = VECTORS.with_name("te_variants.npz")

@@ -221,7 +221,7 @@ def test_a_demo_whose_data_is_missing_says_so(stack, tmp_path, capsys):
 
 def test_ctrl_c_ends_a_demo_that_is_starting_and_nothing_is_left(tmp_path):
     process = _standalone("demo", tmp_path, _free_port())
-    _until((tmp_path / "redis.sock").exists)
+    _until((tmp_path / "parity.db").exists)  # the migrations run, and Redis does already
     parts = psutil.Process(process.pid).children()
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=600)

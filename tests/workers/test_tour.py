@@ -83,7 +83,7 @@ def _submit_a_job_with_a_long_name(checkout: Path, environment: dict[str, str]) 
 
 
 def _kill_redis(checkout: Path) -> None:
-    """The demo's Redis, of whose death the demo takes notice."""
+    """Kill the Redis of the demo, which starts it again and says so."""
     stack = psutil.Process(int((checkout / ".state" / "lock").read_text().split()[1].rstrip(",")))
     (redis,) = (child for child in stack.children() if any("valkey" in word for word in child.cmdline()))
     redis.kill()

@@ -83,8 +83,10 @@ def _sideways(page: Page) -> list[tuple[object, ...]]:
 
 
 def _faults(page: Page, *, in_both_looks: bool = True) -> list[tuple[object, ...]]:
-    """What is wrong with a page that is open, wide and light; it is left narrow. Another state of a page (not `in_both_looks`) is only
-    looked at: of the first one the keyboard opens every detail and reaches every control."""
+    """What is wrong with a page that is open, wide and light; it is left narrow.
+
+    Keys open the details of the first state of a page alone (`in_both_looks`), and reach every control there.
+    """
     if in_both_looks:
         for summary in page.query_selector_all("details:not([open]) > summary"):
             if summary.is_visible():
