@@ -106,7 +106,7 @@ def redis_url() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def redis(redis_url: str) -> Redis:
-    """A client of that Redis, for all tests: a new one and its connection take 2 ms."""
+    """A client of that Redis, for all tests: a new one and its connection take 1 ms."""
     return redis_client(redis_url, seconds=20)
 
 

@@ -108,14 +108,10 @@ class Measurements:
         return self.multiplicity.levels(self.policy.confidence)
 
     @property
+    @computed_once  # more than ten rules and sentences ask for them
     def bounds(self) -> tuple[float, float] | None:
         """The ends of that interval, nats; None without a window."""
-        return _bounds(self)
-
-
-@computed_once
-def _bounds(m: Measurements) -> tuple[float, float] | None:
-    return m.statistics.interval.bounds(*m.levels) if m.statistics else None
+        return self.statistics.interval.bounds(*self.levels) if self.statistics else None
 
 
 class FurtherRuns(NamedTuple):

@@ -1,14 +1,25 @@
-"""A registered worker, and a state folder whose compiled programs are the session's."""
+"""A registered worker, a state folder whose compiled programs are the session's, and the parts of a stack."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from pathlib import Path
 
+import psutil
 import pytest
 
 from server.database.tables import Worker
 from training.spec import SPEC_VERSION
+
+
+def part_of(state: Path, name: str) -> psutil.Process | None:
+    """The part of the stack in a state folder with this word in its command line; None while there is none."""
+    stack = psutil.Process(int((state / "lock").read_text().split()[1].rstrip(",")))
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return next((child for child in stack.children() if any(name in word for word in child.cmdline())), None)
+    return None
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from server import tokens
 from server.database.sessions import Database
 from server.database.tables import Attempt, Run
 from server.settings import CHECKOUT, Settings
+from tests.workers.conftest import part_of
 from workers import standalone
 
 
@@ -55,14 +56,6 @@ def _until(happened) -> None:
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.2)
-
-
-def _part(state: Path, name: str) -> psutil.Process | None:
-    """The part of the stack with this word in its command line; None while there is none."""
-    stack = psutil.Process(int((state / "lock").read_text().split()[1].rstrip(",")))
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return next((child for child in stack.children() if any(name in word for word in child.cmdline())), None)
-    return None
 
 
 @pytest.fixture
@@ -250,7 +243,7 @@ def test_a_killed_worker_is_started_again_and_resumes_its_run_until_it_is_cancel
             )
 
         _until(can_resume)
-        worker = _part(state, "celery")
+        worker = part_of(state, "celery")
         trainers = [child for child in worker.children(recursive=True) if "workers.child" in child.cmdline()]
         assert len(trainers) == 2
         for trainer in trainers:  # which then cannot react to the end of its worker
@@ -267,9 +260,9 @@ def test_a_killed_worker_is_started_again_and_resumes_its_run_until_it_is_cancel
 @pytest.mark.parametrize("part", ["valkey", "uvicorn"])
 def test_a_killed_part_is_started_again(stack, part):
     state, port = stack
-    killed = _part(state, part)
+    killed = part_of(state, part)
     killed.kill()
-    _until(lambda: _part(state, part) not in (None, killed))
+    _until(lambda: part_of(state, part) not in (None, killed))
     with _client(port) as client:
         _until(client.ready)
 

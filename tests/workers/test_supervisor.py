@@ -56,28 +56,21 @@ def _children():
     return [child for child in psutil.Process().children(recursive=True) if "workers.child" in " ".join(child.cmdline())]
 
 
-def _when_steps_come(database, held, act, least=1):
-    """Call `act` in a thread as soon as the run has recorded this many steps."""
+def _when(happened, act):
+    """Call `act` in a thread as soon as this has happened."""
 
     def watch():
         deadline = time.monotonic() + 600
-        while _run(database, held).steps_done < least and time.monotonic() < deadline:
-            time.sleep(0.05)
+        while not happened() and time.monotonic() < deadline:
+            time.sleep(0.02)
         act()
 
     threading.Thread(target=watch).start()
 
 
 def _when_it_starts(act):
-    """Call `act` in a thread as soon as there is a training process: it has to import and to compile before its first step."""
-
-    def watch():
-        deadline = time.monotonic() + 600
-        while not _children() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        act()
-
-    threading.Thread(target=watch).start()
+    """Call `act` as soon as there is a training process: it has to import and to compile before its first step."""
+    _when(_children, act)
 
 
 def test_a_run_is_trained_and_recorded(database, submit, train):
@@ -229,7 +222,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(settings, database
             with database.write() as session:
                 cancel_job(session, held.job_id)
 
-        return lambda held: _when_steps_come(database, held, lambda: cancel(held), least)
+        return lambda held: _when(lambda: _run(database, held).steps_done >= least, lambda: cancel(held))
 
     def submit_one():
         submit(steps=100_000, baseline=Arm(recipe="nvfp4"), candidates=(Arm(recipe="mxfp8"),))

@@ -10,12 +10,12 @@ import subprocess
 from functools import reduce
 from pathlib import Path
 
-import psutil
 import pytest
 import yaml
 
 from server.settings import CHECKOUT
 from tests.documentation import run_by
+from tests.workers.conftest import part_of
 
 PAGE = "docs/tutorial-service.md"
 FOLDERS = ("ci", "examples", "migrations", "parity", "parity_lab", "server", "training", "workers")
@@ -82,13 +82,6 @@ def _submit_a_job_with_a_long_name(checkout: Path, environment: dict[str, str]) 
     subprocess.run([".venv/bin/parity", "submit", "long.yaml"], cwd=checkout, env=environment, check=True, capture_output=True)
 
 
-def _kill_redis(checkout: Path) -> None:
-    """Kill the Redis of the demo, which starts it again and says so."""
-    stack = psutil.Process(int((checkout / ".state" / "lock").read_text().split()[1].rstrip(",")))
-    (redis,) = (child for child in stack.children() if any("valkey" in word for word in child.cmdline()))
-    redis.kill()
-
-
 def _workflow(repository: Path, environment: dict[str, str]) -> int:
     """The exit code of the copied workflow's gate, run in the repository of the page as for a pull request without a label."""
     _, revision, gate = yaml.safe_load((repository / ".github" / "workflows" / "parity.yml").read_text())["jobs"]["gate"]["steps"]
@@ -116,7 +109,7 @@ def test_the_tour(checkout, environment):
                 assert line, "".join(printed)
                 printed.append(line)
                 if "submitted, job j" in line:  # so early that all else happens after it
-                    _kill_redis(checkout)
+                    part_of(checkout / ".state", "valkey").kill()  # the demo starts it again, and says so
             _submit_a_job_with_a_long_name(checkout, environment)
             # A model this small may have a gap that forks do not see, and then the plan asks for --anyway.
             shown = {"parity gate": "parity gate --timeout 120", "--plan": "--plan --anyway"}
