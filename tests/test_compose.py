@@ -118,12 +118,21 @@ def test_both_kinds_of_workers_run_the_same_command_and_every_image_is_of_both_a
     assert not any(re.search(r"--platform|amd64|x86_64", line) for text in dockerfiles for line in text.splitlines() if line[:1] != "#")
 
 
-@pytest.mark.parametrize(("dockerfile", "module"), [("server", "server.app"), ("worker", "workers.app"), ("worker-gpu", "workers.app")])
-def test_what_a_dockerfile_copies_is_all_that_its_command_imports(tmp_path, dockerfile, module):
+def _folders(dockerfile: str) -> list[tuple[str, str]]:
+    """What a Dockerfile copies of the checkout into its last stage, and where to."""
     last_stage = (CHECKOUT / "docker" / f"{dockerfile}.Dockerfile").read_text().rpartition("\nFROM ")[2]
-    for line in last_stage.splitlines():
-        if line.startswith("COPY ") and "--from=" not in line and line.split()[-1] not in ("./",):
-            shutil.copytree(CHECKOUT / line.split()[1], tmp_path / line.split()[-1])
+    copied = [line.split()[1:] for line in last_stage.splitlines() if line.startswith("COPY ") and "--from=" not in line]
+    return [(words[0], words[1]) for words in copied if words[-1] != "./"]
+
+
+def test_both_kinds_of_workers_have_the_same_code():
+    assert _folders("worker") == _folders("worker-gpu") != []
+
+
+@pytest.mark.parametrize(("dockerfile", "module"), [("server", "server.app"), ("worker", "workers.app")])
+def test_what_a_dockerfile_copies_is_all_that_its_command_imports(tmp_path, dockerfile, module):
+    for source, target in _folders(dockerfile):
+        shutil.copytree(CHECKOUT / source, tmp_path / target)
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path), "PARITY_STATE_DIR": str(tmp_path / "state")}
     script = f"import {module}, sys; print(sys.modules['{module.split('.')[0]}'].__file__)"
     ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)

@@ -147,9 +147,19 @@ def row_means(rows: FloatArray) -> FloatArray:
 def median(values: FloatArray) -> float:
     """Median of (n,) finite values, n > 0: numpy's, without what it spends on axes and NaN, which is most of the time for short series."""
     half = len(values) // 2
-    parted = np.partition(values, half)
+    parted = values.copy()
+    parted.partition(half)
     upper = float(parted[half])
     return upper if len(values) % 2 else 0.5 * (float(parted[:half].max()) + upper)
+
+
+def row_medians(rows: FloatArray) -> FloatArray:
+    """(b,): `median` of each row of (b, n) values, n > 0."""
+    half = rows.shape[1] // 2
+    parted = rows.copy()
+    parted.partition(half, axis=1)
+    upper: FloatArray = parted[:, half]
+    return upper if rows.shape[1] % 2 else 0.5 * (parted[:, :half].max(axis=1) + upper)
 
 
 def rounding_of(roundings: Iterable[Rounding | None]) -> Rounding | None:

@@ -170,7 +170,8 @@ def _is_filter(x: FloatArray, y: FloatArray, tolerance: float) -> bool:
     """Whether least squares explain y_t by a constant, y_{t-1} and x_{t-1} to x_{t+2}: by Gram and Schmidt, on one thread."""
     x, y = x[-FILTERED:], y[-FILTERED:]
     known = _orthonormal((np.ones(len(x) - 3), x[1:-2], x[:-3], x[2:-1], x[3:], y[:-3]))
-    return float(np.mean(np.abs(_rest(y[1:-2], known)) <= tolerance)) >= FILTER_SHARE
+    rest = _rest(y[1:-2], known)
+    return float(np.count_nonzero(np.abs(rest) <= tolerance)) / len(rest) >= FILTER_SHARE
 
 
 def _orthonormal(columns: Iterable[FloatArray]) -> list[FloatArray]:

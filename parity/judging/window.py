@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from parity.judging import special
-from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray, between, dot, dots, median, row_means
+from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray, between, dot, dots, mean, median, row_means, row_medians
 from parity.judging.document_types import RunSpikesDocument
 from parity.structure import frozen
 from parity.wording import percent
@@ -70,7 +70,7 @@ def step_noise(series: FloatArray) -> float:
 
 def lag1(series: FloatArray) -> float:
     """Lag-1 autocorrelation of the demeaned series (n,); 0.0 for a constant one."""
-    centred = series - series.mean() if len(series) else series
+    centred = series - mean(series) if len(series) else series
     power = dot(centred, centred)
     return dot(centred[1:], centred[:-1]) / power if power > 0.0 else 0.0
 
@@ -277,7 +277,7 @@ def ols_change(series: FloatArray, steps: IntArray) -> float:
     """Least-squares change of (n,) values from the first to the last of (n,) steps."""
     u = _unit_steps(steps)
     power = dot(u, u)
-    return dot(u, series - series.mean()) / power if power > 0.0 else 0.0
+    return dot(u, series - mean(series)) / power if power > 0.0 else 0.0
 
 
 def detrended(series: FloatArray, steps: IntArray) -> FloatArray:
@@ -291,7 +291,7 @@ def drift(gap: FloatArray, steps: IntArray) -> tuple[float, float]:
     power = dot(u, u)
     if len(gap) < 8 or power == 0.0:
         return 0.0, 0.0
-    centred = gap - gap.mean()
+    centred = gap - mean(gap)
     change = dot(u, centred) / power
     score = mean_se(u * (centred - change * u))
     return change, score.value * len(gap) / power
@@ -303,7 +303,7 @@ def _unit_steps(steps: IntArray) -> FloatArray:
     if span == 0.0:
         return np.zeros(len(steps))
     u = (steps - steps[0]) / span
-    centred: FloatArray = u - u.mean()
+    centred: FloatArray = u - mean(u)
     return centred
 
 
@@ -356,7 +356,7 @@ class Spikes:
     @property
     def masked_share(self) -> float:
         """Share of the window's points that are masked."""
-        return float(self.mask.mean()) if len(self.mask) else 0.0
+        return np.count_nonzero(self.mask) / len(self.mask) if len(self.mask) else 0.0
 
     @property
     def candidate_alone(self) -> bool:
@@ -371,9 +371,8 @@ def find_spikes(gap: FloatArray, level: float, quantum: float = 0.0, *, part_of_
     """
     if len(gap) == 0:
         return no_spikes(gap)
-    sample = gap[:: 1 + len(gap) // SPIKE_SCALE_SAMPLE]
-    middle = median(sample)
-    limit = max(THRESHOLD_SDS * MAD_TO_SD * median(np.abs(sample - middle)), NEGLIGIBLE * abs(level), QUANTA * quantum)
+    middles, limits = _bands(gap[None], level, quantum)
+    middle, limit = float(middles[0]), float(limits[0])
     if gap.max() - middle <= limit and middle - gap.min() <= limit:
         return no_spikes(gap)
     offset = gap - middle
@@ -391,6 +390,14 @@ def find_spikes(gap: FloatArray, level: float, quantum: float = 0.0, *, part_of_
     return Spikes(baseline_at=tops[~up], candidate_at=tops[up], mask=mask, masked_gap=interpolate(gap, mask))
 
 
+def _bands(rows: FloatArray, level: float, quantum: float) -> tuple[FloatArray, FloatArray]:
+    """The middle of each gap series of (b, n), and how far from it a value is a spike, both (b,)."""
+    sample = rows[:, :: 1 + rows.shape[1] // SPIKE_SCALE_SAMPLE]
+    middles = row_medians(sample)
+    scales = MAD_TO_SD * row_medians(np.abs(sample - middles[:, None]))
+    return middles, np.maximum(THRESHOLD_SDS * scales, max(NEGLIGIBLE * abs(level), QUANTA * quantum))
+
+
 def spikes_over_run(gap: FloatArray, steps: IntArray, level: float, quantum: float = 0.0) -> RunSpikesDocument | None:
     """Count the spikes of a whole run's gap series (n,) at (n,) steps, block by block because its scale falls; None below 200 points."""
     blocks = min(RUN_BLOCKS, len(gap) // RUN_BLOCK_POINTS)
@@ -398,10 +405,16 @@ def spikes_over_run(gap: FloatArray, steps: IntArray, level: float, quantum: flo
         return None
     baseline: list[int] = []
     candidate: list[int] = []
-    for part, at in zip(np.array_split(gap, blocks), np.array_split(steps, blocks), strict=True):
-        in_block = find_spikes(part, level, quantum, part_of_run=True)
-        baseline += at[in_block.baseline_at].tolist()
-        candidate += at[in_block.candidate_at].tolist()
+    size, longer = divmod(len(gap), blocks)  # the first blocks have a point more, as numpy.array_split makes them
+    cut = longer * (size + 1)
+    for part, points in ((slice(0, cut), size + 1), (slice(cut, None), size)):
+        rows, at = gap[part].reshape(-1, points), steps[part].reshape(-1, points)
+        middles, limits = _bands(rows, level, quantum)
+        within = (rows.max(axis=1) - middles <= limits) & (middles - rows.min(axis=1) <= limits)
+        for block in np.flatnonzero(~within):
+            found = find_spikes(rows[block], level, quantum, part_of_run=True)
+            baseline += at[block][found.baseline_at].tolist()
+            candidate += at[block][found.candidate_at].tolist()
     return RunSpikesDocument(
         baseline=len(baseline),
         candidate=len(candidate),

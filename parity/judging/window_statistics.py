@@ -203,7 +203,7 @@ def _before(gap: FloatArray, level: float, quantum: float) -> tuple[float, float
     """Mean of the gap before the end, its long-run variance Omega, and the degrees of freedom that this is known with."""
     quiet = find_spikes(gap, level, quantum, part_of_run=True).masked_gap
     error = mean_se(quiet)
-    return float(quiet.mean()), error.value**2 * len(quiet) + quantum**2 / 6.0, error.df
+    return mean(quiet), error.value**2 * len(quiet) + quantum**2 / 6.0, error.df
 
 
 # What the points of the late window say: level, gap with its interval, noises, decline, drift and sensitivity.
@@ -356,7 +356,7 @@ class PairInWindow:
 
     def spikes(self) -> Spikes:
         """The spikes of the part; none below 200 points, of which a spike with what surrounds it would take too many (`capped` instead)."""
-        return find_spikes(self.gap, float(self.baseline.mean()), self.quantum) if len(self.steps) >= MANY_POINTS else no_spikes(self.gap)
+        return find_spikes(self.gap, mean(self.baseline), self.quantum) if len(self.steps) >= MANY_POINTS else no_spikes(self.gap)
 
 
 @frozen(eq=False)
@@ -377,7 +377,7 @@ def window_gap(pair: PairInWindow, window: Window) -> WindowGap:
 
     def changed(shifts: FloatArray) -> RunChange:
         _, left, shifted = _between_runs(pair, base, cand + shifts)
-        return float(shifted.mean() - gaps.mean()), left
+        return mean(shifted) - mean(gaps), left
 
     runs = run_changes(_own_gaps(pair, base, cand), changed)
     return WindowGap(spikes=spikes, keep=keep, floors=floors, interval=_gap_interval(pair, window, spikes.masked_gap, run, runs))
@@ -389,11 +389,11 @@ def gap_with_noise(pair: PairInWindow, window: Window, noise: RunNoise) -> Inter
     if pair.exact is not None:
         return exact_interval(pair.exact, noise.term)
     spikes, keep, base, cand = _run_means(pair)
-    known = noise.at(float(pair.baseline[keep].mean()))
+    known = noise.at(mean(pair.baseline[keep]))
     gaps = _seed_gaps(pair, base, cand)
 
     def changed(shifts: FloatArray) -> RunChange:
-        return float(_seed_gaps(pair, base, cand + shifts).mean() - gaps.mean()), known.term
+        return mean(_seed_gaps(pair, base, cand + shifts)) - mean(gaps), known.term
 
     runs = known.of_changes(run_changes(_own_gaps(pair, base, cand), changed))
     return _gap_interval(pair, window, spikes.masked_gap, known.term, runs)
@@ -427,7 +427,7 @@ def _gap_interval(
     """The interval of a gap series (n,) without spikes, with the run-to-run noise and what changes of runs leave of it."""
     if pair.exact is not None:
         return exact_interval(pair.exact, run)
-    plain = interval(float(gap.mean()), _within_se(pair, gap), run)
+    plain = interval(mean(gap), _within_se(pair, gap), run)
     if pair.policy.pairing == "paired":
         return capped_interval(gap, plain, missing_points(pair.steps, window), runs)
     return run_interval(plain, runs)
@@ -453,8 +453,8 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
         spikes=measured.spikes,
         interval=measured.interval,
         floors=measured.floors,
-        raw_gap=float(pair.gap.mean()),
-        raw_gap_candidate=float(np.maximum(pair.gap, gap).mean()),
+        raw_gap=mean(pair.gap),
+        raw_gap_candidate=mean(np.maximum(pair.gap, gap)),
         token_slope=slope,
         margin=margin,
         sigma_step=float(np.mean([step_noise(row) for row in pair.aligned.baseline[:, pair.part]])),
@@ -477,7 +477,7 @@ def _within_se(pair: PairInWindow, gap: FloatArray) -> StandardError:
 
 def _arm_statistics(curve: FloatArray, pair: PairInWindow, keep: BoolArray) -> ArmStatistics:
     in_window = curve[pair.part][keep]
-    level, first = float(in_window.mean()), float(curve[0])
+    level, first = mean(in_window), float(curve[0])
     decline = -ols_change(in_window, pair.steps[keep])
     return ArmStatistics(level=level, first_loss=first, decline=decline)
 
@@ -499,7 +499,7 @@ def _between_runs(
         own = OwnRuns(
             squares=(spreads[0][0] + early[0][0], spreads[1][0] + early[1][0]),
             df=(spreads[0][1] + early[0][1], spreads[1][1] + early[1][1]),
-            gap_squares=float(np.sum((gaps - gaps.mean()) ** 2)),
+            gap_squares=float(np.sum((gaps - mean(gaps)) ** 2)),
             gap_df=len(gaps) - 1,
             gap_runs=(len(base_means) / len(gaps), len(cand_means) / len(gaps)),
         )
@@ -527,7 +527,7 @@ def _sensitivity(pair: PairInWindow, window: Window, in_window: Interval) -> tup
             continue
         else:
             gap = other.spikes().masked_gap
-            of_fraction = interval(float(gap.mean()), _within_se(other, gap), in_window.run)
+            of_fraction = interval(mean(gap), _within_se(other, gap), in_window.run)
             of_fraction = dataclasses.replace(of_fraction, rounding=in_window.rounding)
         lo, hi = of_fraction.bounds(*pair.levels)
         entries.append(SensitivityDocument(fraction=fraction, n=points, mean=of_fraction.mean, lo=lo, hi=hi))
@@ -577,7 +577,7 @@ def worst_run(arms: Arms, window: Window, policy: Policy, slope: float | None, l
     gaps = []
     for number, run in enumerate(given, 1):
         for part in _parts(run, arms.baseline.runs, window, paired=policy.pairing == "paired"):
-            plain = interval(float(part.mean()), mean_se(part), term)
+            plain = interval(mean(part), mean_se(part), term)
             lo = capped_interval(part, plain, 0, NO_CHANGES).bounds(policy.confidence)[0]
             gaps.append((lo, plain.mean, run.label or f"run {number}"))
     if not gaps:

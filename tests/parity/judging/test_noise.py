@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
-from parity.judging.curve import dot, dots, median
+from parity.judging.curve import dot, dots, median, row_medians
 from parity.judging.interval import t_quantile
 from parity.judging.window import block_average, lag1, mad_sd, mad_sds, mean_se, mean_ses, newey_west_prewhitened, step_noise
 
@@ -214,5 +214,6 @@ def test_median_twin(values: list[float]) -> None:
 @given(st.integers(1, 5), st.integers(2, 40), st.integers(0, 99))
 def test_rows_have_what_each_has_alone(rows: int, points: int, seed: int) -> None:
     values = np.random.default_rng(seed).normal(size=(rows, points)).round(1)  # with ties
+    assert row_medians(values).tolist() == [median(row) for row in values]
     assert mad_sds(values) == pytest.approx([mad_sd(row) for row in values], rel=1e-15)
     assert dots(values, values[::-1]) == pytest.approx([dot(a, b) for a, b in zip(values, values[::-1], strict=True)], rel=1e-12, abs=1e-12)

@@ -115,6 +115,23 @@ def test_spikes_over_the_run_are_counted_on_the_scale_of_their_block() -> None:
     assert spikes_over_run(gap[:199], np.arange(199), 3.0) is None
 
 
+@given(st.integers(200, 2_300), st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.sampled_from([1.0, -1.0, np.nan])), max_size=6))
+def test_the_spikes_of_a_run_are_those_of_its_blocks(points: int, spikes: list[tuple[float, float]]) -> None:
+    gap, steps = quiet(points), 3 * np.arange(points)
+    for place, size in spikes:
+        gap[int(place * points)] += size
+    expected: tuple[list[int], list[int]] = [], []
+    blocks = min(20, points // 100)
+    for part, at in zip(np.array_split(gap, blocks), np.array_split(steps, blocks), strict=True):
+        found = find_spikes(part, 3.0, part_of_run=True)
+        expected[0].extend(at[found.baseline_at])
+        expected[1].extend(at[found.candidate_at])
+    counted = spikes_over_run(gap, steps, 3.0)
+    assert counted is not None
+    assert counted["steps"] == [expected[0], expected[1]]
+    assert counted["blocks"] == blocks
+
+
 def test_an_early_spike_outside_the_window_is_reported_and_does_not_decide(make_run, judge_pair) -> None:
     from parity.judging.curve import curve_from_arrays
     from parity.report.text import render_markdown

@@ -1,7 +1,10 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import brentq
 
-from parity.judging.speed import PowerLaw, fit_law, token_tax
+from parity.judging.speed import MAX_SHIFT, PowerLaw, fit_law, token_tax
 
 TRUE = PowerLaw(floor=2.0, scale=8.0, power=0.35)
 
@@ -37,6 +40,22 @@ def test_an_exact_law_gives_the_exact_tax() -> None:
     assert tax.lo == pytest.approx(0.0, abs=1e-6)
     assert tax.hi > 0.5
     assert "equal-loss shift" in tax.caveat
+
+
+@given(st.floats(0.02, 3.0), st.floats(1e-3, 1e3), st.floats(-4.0, 4.0))
+def test_the_tax_is_the_root_that_a_search_finds(power: float, scale: float, log_s: float) -> None:
+    law, window = PowerLaw(floor=2.0, scale=scale, power=power), np.arange(400, 500)
+    t = window + 1.0
+
+    def gap_at(log_s: float) -> float:
+        return float(np.mean(law.at(t / np.exp(log_s))) - np.mean(law.at(t)))
+
+    tax = token_tax(law, window, 0, gap_at(log_s), 0.0, 0.0, constant_rate=True).estimate
+    if abs(log_s) > np.log(MAX_SHIFT):
+        assert tax == (np.inf if log_s > 0 else -1.0)
+    else:
+        found = np.exp(brentq(lambda at: gap_at(at) - gap_at(log_s), -5.0, 5.0, xtol=1e-12))
+        assert 1.0 + tax == pytest.approx(found, rel=1e-6)
 
 
 def test_a_gap_that_no_shift_explains_is_unbounded() -> None:

@@ -69,6 +69,18 @@ def base(repository):
 
 
 @pytest.fixture
+def gate(tmp_path):
+    """Trainers of the commit `gated` wait for this file after ten steps: however slow the worker is, they do not end before."""
+    return tmp_path / "gate"
+
+
+@pytest.fixture
+def gated(repository, base, gate):
+    waits = f"            while step == 10 and not Path({str(gate)!r}).exists():\n                __import__('time').sleep(0.02)\n"
+    return repository.commit({"train/loop.py": LOOP.replace("            log.write(", waits + "            log.write(")})
+
+
+@pytest.fixture
 def write_launchers(tmp_path, repository):
     """A function that writes the file of launchers; `changes` replaces keys of the launcher (values in TOML), `more` adds tables."""
 

@@ -10,7 +10,7 @@ from sqlalchemy import select, update
 from server.database.tables import Attempt, Run, Submission
 from server.jobs import submissions
 from server.jobs.lifecycle import cancel_job
-from tests.workers.commands.conftest import LOOP, STEPS, head_of
+from tests.workers.commands.conftest import STEPS, head_of
 from tests.workers.commands.schedulers import PlayKubernetes, Stepping
 from workers import runtime, submitted
 from workers.commands.kubernetes import Kubernetes
@@ -18,7 +18,6 @@ from workers.commands.launchers import LauncherError, read_launchers
 from workers.commands.schedulers import UnreachableError
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-SLOW = LOOP.replace("            log.write(", "            __import__('time').sleep(0.03)\n            log.write(")
 
 
 @pytest.fixture
@@ -46,10 +45,9 @@ def _all_ended(own):
     return ended
 
 
-def test_each_run_is_one_job_that_is_started_again_followed_and_removed(on_kubernetes, kubernetes, base, repository):
+def test_each_run_is_one_job_that_is_started_again_followed_and_removed(on_kubernetes, kubernetes, gated, gate):
     own = on_kubernetes()
-    slow = repository.commit({"train/loop.py": SLOW})
-    own.submit(slow, head_of(slow, "quantized", "nvfp4"))
+    own.submit(gated, head_of(gated, "quantized", "nvfp4"))
     kubernetes.is_down(True)
     worker = Stepping(own)
     for _ in range(2):
@@ -65,6 +63,7 @@ def test_each_run_is_one_job_that_is_started_again_followed_and_removed(on_kuber
     worker.until(lambda: all(own.run(row.run_id).steps_done > 3 for row in _rows(own)))
     again = _rows(own)[0]
     kubernetes.start_again(again.scheduler_id)
+    gate.touch()
     worker.until(_all_ended(own))
     for row in _rows(own):
         run = own.run(row.run_id)
@@ -98,10 +97,9 @@ def test_a_job_that_exists_is_found_and_no_second_one_is_made(kubernetes, tmp_pa
         cluster.submit("parity-3", tmp_path)
 
 
-def test_a_killed_worker_and_a_cancelled_job_leave_nothing(on_kubernetes, kubernetes, base, repository):
+def test_a_killed_worker_and_a_cancelled_job_leave_nothing(on_kubernetes, kubernetes, gated):
     own = on_kubernetes()
-    slow = repository.commit({"train/loop.py": SLOW.replace("0.03", "0.3")})
-    job = own.submit(slow, head_of(slow, "quantized", "nvfp4"))
+    job = own.submit(gated, head_of(gated, "quantized", "nvfp4"))
     first = Stepping(own)
     first.until(lambda: len([row for row in _rows(own) if row.start is not None]) == 2)
     first.forget()
@@ -138,15 +136,15 @@ def test_a_finished_job_of_the_same_key_is_found_and_the_run_begins_under_anothe
     assert own.job().id == job
 
 
-def test_a_job_that_was_deleted_is_lost_and_the_run_begins_again(on_kubernetes, kubernetes, repository, monkeypatch):
+def test_a_job_that_was_deleted_is_lost_and_the_run_begins_again(on_kubernetes, kubernetes, gated, gate, monkeypatch):
     monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
     own = on_kubernetes()
-    slow = repository.commit({"train/loop.py": SLOW})
-    own.submit(slow, head_of(slow, "quantized", "nvfp4"))
+    own.submit(gated, head_of(gated, "quantized", "nvfp4"))
     worker = Stepping(own)
     worker.until(lambda: len(_rows(own)) == 2 and all(own.run(row.run_id).steps_done > 3 for row in _rows(own)))
     first = _rows(own)[0]
     Kubernetes(next(iter(read_launchers(own.settings.launchers).values())).submits_with).cancel(first.scheduler_id)
+    gate.touch()
     worker.until(_all_ended(own))
     assert [row.number for row in _rows(own) if row.run_id == first.run_id] == [1, 2]
     assert {run.state for run in own.job().runs} == {"finished"}

@@ -12,16 +12,13 @@ from parity.cli import watching
 from parity.structure import json_value
 from server.api.jobs import job_document
 from server.database.tables import Job, Run, Submission
-from tests.workers.commands.conftest import LOOP, STEPS, head_of
+from tests.workers.commands.conftest import STEPS, head_of
 from tests.workers.commands.schedulers import PlayKubernetes, PlaySlurm, Stepping
 from workers import submitted, submitting
 from workers.commands import watch
 
 pytestmark = pytest.mark.both_databases
 CODE, ROUNDS = "SCHEDULER_UNREACHABLE", 12
-GATED = (
-    "            while step == 10 and not Path({gate!r}).exists():\n                __import__('time').sleep(0.02)\n            log.write("
-)
 
 
 class OnSlurm(PlaySlurm):
@@ -105,9 +102,7 @@ def _are_pending(own, job):
     return [(row.reason or "").lower().startswith("pending") for row in _rows(own, job)] == [True, True]
 
 
-def test_nothing_fails_while_the_scheduler_is_away_and_one_line_says_so(stack, cluster, clock, base, repository, tmp_path, caplog):
-    gate = tmp_path / "gate"
-    gated = repository.commit({"train/loop.py": LOOP.replace("            log.write(", GATED.format(gate=str(gate)))})
+def test_nothing_fails_while_the_scheduler_is_away_and_one_line_says_so(stack, cluster, clock, gated, gate, caplog):
     own = stack(scheduler=f'"{cluster.name}"', device_class='"a CPU"', limits="{silent_seconds = 1e6}", pinned='""', **cluster.keys)
     worker = Stepping(own)
     trains = own.submit(gated, head_of(gated, "quantized", "nvfp4"))

@@ -25,9 +25,6 @@ from workers.recorder import Recorder, write_all
 from workers.submitting import Schedulers
 
 pytestmark = pytest.mark.both_databases
-WAITS = (
-    "            while step == 10 and not Path({gate!r}).exists():\n                __import__('time').sleep(0.02)\n            log.write("
-)
 ON_SLURM = {"scheduler": '"slurm"', "device_class": '"2 x H100"'}
 
 
@@ -37,17 +34,6 @@ def slurm(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", made.path)
     yield made
     made.cancel_all()
-
-
-@pytest.fixture
-def gate(tmp_path):
-    """Trainers of the commit `gated` wait for this file after ten steps."""
-    return tmp_path / "gate"
-
-
-@pytest.fixture
-def gated(repository, base, gate):
-    return repository.commit({"train/loop.py": LOOP.replace("            log.write(", WAITS.format(gate=str(gate)))})
 
 
 @pytest.fixture
