@@ -287,7 +287,8 @@ def running(settings: Settings, console: Console) -> Iterator[Keeper]:
         keeper = Keeper(begin, lambda line: console.print(line, markup=False, highlight=False))
         stack.callback(_stop, keeper)
         wait_until(keeper.add("redis"), lambda: _answers(settings), _START_SECONDS)
-        command.upgrade(alembic_config(settings.database), "head")
+        with ctrl_c_waits():
+            command.upgrade(alembic_config(settings.database), "head")
         api = keeper.add("api")
         workers = [keeper.add(name) for name in ("worker", *(["launchers"] if "launchers" in commands else []))]
         with Client(_url(settings)) as client:
@@ -301,6 +302,25 @@ def running(settings: Settings, console: Console) -> Iterator[Keeper]:
             console.print(unused, highlight=False)
         yield keeper
         console.print("stopping", highlight=False)
+
+
+@contextmanager
+def ctrl_c_waits() -> Iterator[None]:
+    """Ctrl-C takes effect at the end of what is done here, not in its middle.
+
+    Python drops what is raised while it clears an object away, and SQLAlchemy clears many away in a migration: the demo went on after one
+    Ctrl-C in thirty.
+    """
+    pressed: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # else it is ignored, as in the background of a shell
+        signal.signal(signal.SIGINT, lambda number, _frame: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 def unused_gpu(settings: Settings, driver: Path = _GPUS) -> str | None:

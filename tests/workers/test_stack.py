@@ -224,6 +224,30 @@ def test_ctrl_c_ends_a_demo_that_is_starting_and_nothing_is_left(tmp_path):
     assert psutil.wait_procs(parts, timeout=0)[1] == []
 
 
+def test_a_ctrl_c_during_the_migrations_waits_for_their_end():
+    done = []
+
+    @standalone.ctrl_c_waits()
+    def migrate():
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        migrate()
+    assert done == [1]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_stack_in_the_background_of_a_shell_goes_on_ignoring_ctrl_c():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with standalone.ctrl_c_waits():
+            os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_a_killed_worker_is_started_again_and_resumes_its_run_until_it_is_cancelled(stack):
     state, port = stack
     with closing(Database(Settings(state_dir=state).database)) as database, _client(port) as client:
