@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from pathlib import Path
 import httpx2
 import numpy as np
 from playwright.sync_api import Browser, Page, sync_playwright
-from record import POLICY, RESULTS, ROOT, best_of, free_port, process, report, service, spec, wait_for
+from record import CHROMIUM, POLICY, RESULTS, ROOT, best_of, free_port, process, report, service, spec, wait_for
 
 from server.database import store
 from server.database.sessions import Database
@@ -209,18 +208,19 @@ def main() -> int:
     parser.add_argument("--peers", help="a Python that has MLflow")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
+    if CHROMIUM is None:
         print("no Chromium is installed: see the README's test section for the line that installs it", file=sys.stderr)
         return 2
-    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before this began (figures of a busy machine say little)")
+    print(
+        f"{os.cpu_count()} processors, {CHROMIUM}, load {os.getloadavg()[0]:.1f} before this began (figures of a busy machine say little)"
+    )
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder, curves = Path(name), losses()
         with service(folder, f"sqlite:///{folder / 'ours.db'}") as (address, database, token):
             job, training = record_job(database, curves), record_job(database, curves, trains=True)
             many = record_many(database)
             with sync_playwright() as playwright:
-                browser = playwright.chromium.launch(executable_path=chromium, args=_FLAGS)
+                browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_FLAGS)
                 views = {what: [view(browser, address, token, one) for _ in range(VIEWS)] for what, one in (("", job), (MANY, many))}
                 reopen(database, many)
                 first_live, *live_views = (view(browser, address, token, many).opened for _ in range(VIEWS))

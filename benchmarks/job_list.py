@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import socket
 import sys
 import tempfile
@@ -27,6 +26,7 @@ import uvicorn
 from alembic import command
 from fastapi.testclient import TestClient
 from playwright.sync_api import sync_playwright
+from record import CHROMIUM
 from sqlalchemy import insert, make_url
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks run without installing this repository
@@ -142,9 +142,8 @@ def served(settings: Settings, server: psutil.Process | None) -> list[str]:
 
 def drawn(settings: Settings) -> list[str]:
     """Print how long Chromium needs until the list is painted; the name if it misses its mark."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        raise SystemExit("no Chromium is installed; expected chromium or google-chrome on PATH")
+    if CHROMIUM is None:
+        raise SystemExit("no Chromium is installed; expected chromium, google-chrome or chromium-headless-shell on PATH")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -155,7 +154,7 @@ def drawn(settings: Settings) -> list[str]:
         time.sleep(0.01)
     times = []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         for _ in range(_REPEATS + 1):  # the first view fills the browser's cache
             page.goto(f"http://127.0.0.1:{port}/jobs", wait_until="load")
