@@ -88,7 +88,7 @@ def resemblance(left: Curve, right: Curve) -> str | None:
     quanta = rounding_step(left), rounding_step(right)
     if _equal_as_printed(x, y, quanta) and step_noise(x[-LONG:]) >= max(VISIBLE_STEPS * max(quanta), NOISELESS * abs(float(x[-1]))):
         return "equal as printed"
-    if (why := _copied(x, y, quanta)) is not None:
+    if (why := _copied((left, right), (x, y), quanta)) is not None:
         return why
     if not _are_coarse(x, y, quanta) and (points := _longest_equal(x, y)) >= EQUAL_POINTS:
         return f"equal at {points:,} points in a row"
@@ -112,7 +112,7 @@ def dependence(first: Curve, second: Curve) -> tuple[Relation, str] | None:
             return "fork", f"equal to another run up to step {until:,}"
         if (points := _longest_equal(x, y)) >= EQUAL_POINTS:
             return "fork", f"equal to another run at {points:,} points in a row"
-    if (why := _copied(x, y, quanta)) is not None:
+    if (why := _copied((first, second), (x, y), quanta)) is not None:
         return "copy", why
     return ("late", f"its log starts at step {int(second.steps[0]):,}: whether it is a fork can't be seen") if starts_late(second) else None
 
@@ -149,10 +149,10 @@ def octaves(x: FloatArray, quantum: float) -> FloatArray:
     return np.maximum(factors, 1.0)
 
 
-def _copied(x: FloatArray, y: FloatArray, quanta: tuple[float, float]) -> str | None:
-    """How one log (n,) was made from the other, where that is proven."""
-    x, y = x[-LONG:], y[-LONG:]
-    noise = step_noise(x), step_noise(y)
+def _copied(runs: tuple[Curve, Curve], losses: tuple[FloatArray, FloatArray], quanta: tuple[float, float]) -> str | None:
+    """How the log of one run was made from that of the other, where their common losses (n,) prove it."""
+    x, y = (loss[-LONG:] for loss in losses)
+    noise = [_late_noise(run) if len(own) == len(run.loss) else step_noise(own[-LONG:]) for run, own in zip(runs, losses, strict=True)]
     if len(x) < COPY_POINTS or min(noise) == 0.0:
         return None
     printed = max(step / own for step, own in zip(quanta, noise, strict=True))
@@ -274,6 +274,12 @@ def rounding_step(run: Curve) -> float:
     late = late[usable(late)]
     values = np.unique(late)
     return float(values[1] - values[0]) if len(values) == 2 and len(late) > 2 else quantum(late)
+
+
+@computed_once
+def _late_noise(run: Curve) -> float:
+    """Batch noise of a run's last points, nats."""
+    return step_noise(run.loss[-LONG:])
 
 
 def _common_losses(left: Curve, right: Curve) -> tuple[IntArray, FloatArray, FloatArray]:
@@ -445,7 +451,7 @@ def _sample(run: Curve) -> _Sample:
     quantum, spread, end = rounding_step(run), loss[_spread(0, n, POINTS)], loss[-FILTER_POINTS:]
     return _Sample(
         quantum=np.array(quantum),
-        noise=np.array(step_noise(loss[-LONG:])),
+        noise=np.array(_late_noise(run)),
         spread=spread,
         steps=quantum * (octaves(loss, quantum)[_spread(0, n, POINTS)] if is_binary(quantum) else np.ones(len(spread))),
         target=end[1:-2],
