@@ -255,7 +255,7 @@ def _few_points(n: int, rho: float) -> _Drawn | None:
     if not 4 <= n < MANY_POINTS:
         return None
     series = _ar1_series(n, rho) / math.sqrt((1.0 + rho) / (1.0 - rho) / n)
-    rows = np.stack([np.array([own, *(-np.array(lowered(-own)))]) for own in series])
+    rows = np.stack([np.vstack([own, -lowered(-own)]) for own in series])
     errors, df = mean_ses(rows.reshape(-1, n))
     means = rows.mean(axis=2)
     shape = means.shape

@@ -278,10 +278,10 @@ def _start(base: Curve, cand: Curve) -> float | None:
 
 def _rounding_share(aligned: Aligned, quantum: float) -> float:
     """Share of the noise of single steps that rounding explains, in the noisier arm's favour."""
-    late = slice(len(aligned.steps) // 2, None)
-    noise = max(step_noise(aligned.baseline[0, late][:SAMPLE]), step_noise(aligned.candidate[0, late][:SAMPLE]))
     if quantum == 0.0:
         return 0.0
+    late = slice(len(aligned.steps) // 2, None)
+    noise = max(step_noise(aligned.baseline[0, late][:SAMPLE]), step_noise(aligned.candidate[0, late][:SAMPLE]))
     if noise <= quantum / math.sqrt(12.0):
         return 1.0
     return (quantum / noise) ** 2 / 12.0

@@ -340,7 +340,7 @@ def capped_interval(
     `errors_of` gives the standard errors of changed series of `fewest` points and more.
     """
     short = block_average(gap, BLOCKS)
-    better, worse = (lowered(series) if len(series) >= fewest else [] for series in (short, -short))
+    better, worse = (lowered(series) if len(series) >= fewest else np.empty((0, len(series))) for series in (short, -short))
     lower = _side(gap, plain, missing, runs[0], better, errors_of, careful=len(gap) < FEW_POINTS)
     mirrored = [(-shift, term) for shift, term in runs[1]]
     upper = _side(-gap, interval(-plain.mean, plain.within, plain.run), missing, mirrored, worse, errors_of)
@@ -407,20 +407,19 @@ def _side(
     plain: Interval,
     missing: int,
     runs: Sequence[RunChange],
-    rows: Sequence[FloatArray],
+    rows: FloatArray,
     errors_of: RowErrors,
     *,
     careful: bool = False,
 ) -> Side:
     means, errors, dfs = np.array([plain.mean]), np.array([plain.within.value]), np.array([plain.within.df])
-    if rows:
-        changed = np.array(rows)
-        own, df = errors_of(changed)
+    if len(rows):
+        own, df = errors_of(rows)
         if careful:
             run_half = t_quantile(NOMINAL, plain.run.df) * plain.run.variance**0.5
             counts = t_quantiles(NOMINAL, df) * own <= run_half
-            changed, own, df = changed[counts], own[counts], df[counts]
-        means, errors, dfs = np.append(means, row_means(changed)), np.append(errors, own), np.append(dfs, df)
+            rows, own, df = rows[counts], own[counts], df[counts]
+        means, errors, dfs = np.append(means, row_means(rows)), np.append(errors, own), np.append(dfs, df)
     least = min(float(gap.min()), plain.mean)
     return _of_rows((len(gap) * means + missing * least) / (len(gap) + missing), (errors, dfs), plain, runs)
 
@@ -436,18 +435,18 @@ def _of_rows(means: FloatArray, within: tuple[FloatArray, FloatArray], plain: In
     )
 
 
-def lowered(gap: FloatArray) -> list[FloatArray]:
-    """The series (n,) lowered by caps and levels, each (n,)."""
+def lowered(gap: FloatArray) -> FloatArray:
+    """The series (n,) lowered by each of r caps and levels, (r, n)."""
     n = len(gap)
     every = 1
     if n > ALL_CAPS:
         every = 1 + n // ALL_CAPS if n < MANY_POINTS else -(-n // CAPS_OF_MANY)
     caps = np.sort(gap)[::every]
-    rows = list(np.minimum(gap, caps[:, None]))
-    for split in range(1, SPLITS):
+    rows = np.empty((len(caps) + SPLITS - 1, n))
+    np.minimum(gap, caps[:, None], out=rows[: len(caps)])
+    for split, row in enumerate(rows[len(caps) :], 1):
         at = split * n // SPLITS
         step = mean(gap[at:]) - mean(gap[:at]) if 0 < at < n else 0.0
-        row = gap.copy()
+        row[:] = gap
         row[slice(at, None) if step > 0.0 else slice(None, at)] -= abs(step)
-        rows.append(row)
     return rows
