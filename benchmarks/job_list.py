@@ -26,10 +26,11 @@ import uvicorn
 from alembic import command
 from fastapi.testclient import TestClient
 from playwright.sync_api import sync_playwright
-from record import CHROMIUM
 from sqlalchemy import insert, make_url
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks run without installing this repository
+
+from record import CHROMIUM
 
 from benchmarks.housekeeping import analyze, processor_seconds, report
 from parity.judging.curve import curve_from_arrays
@@ -45,6 +46,7 @@ from training.spec import Arm as ArmSpec
 from training.spec import JobSpec
 
 _SERVER_MARK, _DRAWN_MARK = 0.050, 0.200
+_PAGE, _PAGES_BEFORE = 500, 10  # before the late page
 _REPEATS, _CALLS = 5, 5
 _QUERIES = (
     "",
@@ -129,10 +131,11 @@ def served(settings: Settings, server: psutil.Process | None) -> list[str]:
     """Print a line for each list; the missed ones."""
     missed = []
     with TestClient(create_app(settings), base_url="http://127.0.0.1") as api:
-        late = "/api/v1/jobs?count=true"
-        for _ in range(10):
-            late = f"/api/v1/jobs?count=true&limit=500&cursor={api.get(late + '&limit=500').raise_for_status().json()['next_cursor']}"
-        late = late.replace("limit=500", "limit=50")
+        cursor = ""
+        for _ in range(_PAGES_BEFORE):
+            page = api.get(f"/api/v1/jobs?limit={_PAGE}{cursor}").raise_for_status().json()
+            cursor = f"&cursor={page['next_cursor']}"
+        late = f"/api/v1/jobs?count=true&limit=50{cursor}"
         paths = [*(f"/jobs{query}" for query in _QUERIES), "/api/v1/jobs?count=true", late, "/trend?gate=job+7"]
         for path in paths:
             seconds = processor_seconds(lambda: api.get(path).raise_for_status(), server, calls=_CALLS)  # noqa: B023 (called at once)
@@ -184,6 +187,8 @@ def main() -> int:
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--browser", action="store_true", help="draw the list in Chromium, too")
     options = parser.parse_args()
+    if options.jobs <= _PAGE * _PAGES_BEFORE:
+        parser.error(f"--jobs is {options.jobs}; expected more than {_PAGE * _PAGES_BEFORE}, after which the late page begins")
     sys.stdout.write(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before this began\n")
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         settings = Settings(state_dir=Path(folder), redis_url="redis://127.0.0.1:1")

@@ -287,7 +287,7 @@ def running(settings: Settings, console: Console) -> Iterator[Keeper]:
         keeper = Keeper(begin, lambda line: console.print(line, markup=False, highlight=False))
         stack.callback(_stop, keeper)
         wait_until(keeper.add("redis"), lambda: _answers(settings), _START_SECONDS)
-        with ctrl_c_waits():
+        with defer_ctrl_c():
             command.upgrade(alembic_config(settings.database), "head")
         api = keeper.add("api")
         workers = [keeper.add(name) for name in ("worker", *(["launchers"] if "launchers" in commands else []))]
@@ -305,11 +305,11 @@ def running(settings: Settings, console: Console) -> Iterator[Keeper]:
 
 
 @contextmanager
-def ctrl_c_waits() -> Iterator[None]:
-    """Ctrl-C takes effect at the end of what is done here, not in its middle.
+def defer_ctrl_c() -> Iterator[None]:
+    """Raise KeyboardInterrupt at the end of the block, not inside it.
 
-    Python drops what is raised while it clears an object away, and SQLAlchemy clears many away in a migration: the demo went on after one
-    Ctrl-C in thirty.
+    Python ignores an exception that is raised in a weakref callback, and SQLAlchemy runs many of those during migrations: one Ctrl-C in
+    thirty was lost there.
     """
     pressed: list[int] = []
     before = signal.getsignal(signal.SIGINT)

@@ -412,9 +412,9 @@ def spikes_over_run(gap: FloatArray, steps: IntArray, level: float, quantum: flo
         middles, limits = _bands(rows, level, quantum)
         within = (rows.max(axis=1) - middles <= limits) & (middles - rows.min(axis=1) <= limits)
         for block in np.flatnonzero(~within):
-            found = find_spikes(rows[block], level, quantum, part_of_run=True)
-            baseline += at[block][found.baseline_at].tolist()
-            candidate += at[block][found.candidate_at].tolist()
+            spikes = find_spikes(rows[block], level, quantum, part_of_run=True)
+            baseline += at[block][spikes.baseline_at].tolist()
+            candidate += at[block][spikes.candidate_at].tolist()
     return RunSpikesDocument(
         baseline=len(baseline),
         candidate=len(candidate),

@@ -1,5 +1,6 @@
-"""Schemathesis against the application in a real uvicorn: every check, stateful, with a token and known ids; without them where tests are
-thorough, for most requests then only learn that there is no such job.
+"""Schemathesis against the application in a real uvicorn: every check, stateful, with a token and known ids.
+
+Without known ids most requests end in 404, so that case runs only in `make test-faults`.
 
 A bounded run; `PARITY_FUZZ_SECONDS=900 pytest tests/server/test_fuzz.py -s` (`make fuzz`) is the long one.
 """

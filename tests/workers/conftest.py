@@ -15,7 +15,7 @@ from training.spec import SPEC_VERSION
 
 
 def part_of(state: Path, name: str) -> psutil.Process | None:
-    """The part of the stack in a state folder with this word in its command line; None while there is none."""
+    """The part of the stack in a state folder whose command line contains `name`; None while it does not run."""
     stack = psutil.Process(int((state / "lock").read_text().split()[1].rstrip(",")))
     with contextlib.suppress(psutil.NoSuchProcess):
         return next((child for child in stack.children() if any(name in word for word in child.cmdline())), None)

@@ -227,7 +227,7 @@ def test_ctrl_c_ends_a_demo_that_is_starting_and_nothing_is_left(tmp_path):
 def test_a_ctrl_c_during_the_migrations_waits_for_their_end():
     done = []
 
-    @standalone.ctrl_c_waits()
+    @standalone.defer_ctrl_c()
     def migrate():
         os.kill(os.getpid(), signal.SIGINT)
         done.append(1)
@@ -241,7 +241,7 @@ def test_a_ctrl_c_during_the_migrations_waits_for_their_end():
 def test_a_stack_in_the_background_of_a_shell_goes_on_ignoring_ctrl_c():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with standalone.ctrl_c_waits():
+        with standalone.defer_ctrl_c():
             os.kill(os.getpid(), signal.SIGINT)
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:

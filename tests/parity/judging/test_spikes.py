@@ -116,16 +116,16 @@ def test_spikes_over_the_run_are_counted_on_the_scale_of_their_block() -> None:
 
 
 @given(st.integers(200, 2_300), st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.sampled_from([1.0, -1.0, np.nan])), max_size=6))
-def test_the_spikes_of_a_run_are_those_of_its_blocks(points: int, spikes: list[tuple[float, float]]) -> None:
+def test_the_spikes_of_a_run_are_those_of_its_blocks(points: int, added: list[tuple[float, float]]) -> None:
     gap, steps = quiet(points), 3 * np.arange(points)
-    for place, size in spikes:
+    for place, size in added:
         gap[int(place * points)] += size
     expected: tuple[list[int], list[int]] = [], []
     blocks = min(20, points // 100)
     for part, at in zip(np.array_split(gap, blocks), np.array_split(steps, blocks), strict=True):
-        found = find_spikes(part, 3.0, part_of_run=True)
-        expected[0].extend(at[found.baseline_at])
-        expected[1].extend(at[found.candidate_at])
+        spikes = find_spikes(part, 3.0, part_of_run=True)
+        expected[0].extend(at[spikes.baseline_at])
+        expected[1].extend(at[spikes.candidate_at])
     counted = spikes_over_run(gap, steps, 3.0)
     assert counted is not None
     assert counted["steps"] == [expected[0], expected[1]]

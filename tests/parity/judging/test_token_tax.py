@@ -54,8 +54,8 @@ def test_the_tax_is_the_root_that_a_search_finds(power: float, scale: float, log
     if abs(log_s) > np.log(MAX_SHIFT):
         assert tax == (np.inf if log_s > 0 else -1.0)
     else:
-        found = np.exp(brentq(lambda at: gap_at(at) - gap_at(log_s), -5.0, 5.0, xtol=1e-12))
-        assert 1.0 + tax == pytest.approx(found, rel=1e-6)
+        root = np.exp(brentq(lambda at: gap_at(at) - gap_at(log_s), -5.0, 5.0, xtol=1e-12))
+        assert 1.0 + tax == pytest.approx(root, rel=1e-6)
 
 
 def test_a_gap_that_no_shift_explains_is_unbounded() -> None:

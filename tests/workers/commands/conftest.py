@@ -70,12 +70,13 @@ def base(repository):
 
 @pytest.fixture
 def gate(tmp_path):
-    """Trainers of the commit `gated` wait for this file after ten steps: however slow the worker is, they do not end before."""
+    """The file that trainers of the commit `gated` wait for."""
     return tmp_path / "gate"
 
 
 @pytest.fixture
 def gated(repository, base, gate):
+    """A commit whose trainer stops after ten steps until the file `gate` exists, so that it cannot finish first on a slow machine."""
     waits = f"            while step == 10 and not Path({str(gate)!r}).exists():\n                __import__('time').sleep(0.02)\n"
     return repository.commit({"train/loop.py": LOOP.replace("            log.write(", waits + "            log.write(")})
 
