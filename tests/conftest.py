@@ -220,7 +220,7 @@ def drop_oldest(folder: Path, most_bytes: int) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tests that are marked, or whose module is, run on PostgreSQL or on both databases, the others on SQLite.
 
-    Where tests are to be quick, a twelfth of those for both run on SQLite too.
+    Where tests are to be quick, one in 24 of those for both runs on SQLite too.
     """
     if "database_kind" in metafunc.fixturenames:
         marked = metafunc.definition.get_closest_marker
