@@ -89,7 +89,8 @@ _PAUSES = Pauses(first_seconds=2.0, longest_seconds=2.0, longest_retry_after_sec
 
 @frozen
 class _Question:
-    """What the server is asked: `body` as `Client.gate` takes it, from a job file; the wait ends at `deadline`.
+    """What the server is asked: `body` as `Client.gate` takes it, from a job file; the wait ends `timeout_seconds` after `asked_at`
+    (`time.monotonic()`).
 
     `elsewhere` says which commits the job file names in place of the pull request's, which no gate with pinned rules takes.
     """
@@ -97,7 +98,8 @@ class _Question:
     file: str
     body: Document
     lookup: bool
-    deadline: float | None
+    asked_at: float
+    timeout_seconds: float | None
     elsewhere: str | None = None
 
 
@@ -193,7 +195,8 @@ def gate(
         file=file,
         body=needed | {name: value for name, value in stated.items() if value} | labels_of(file, content, labels),
         lookup=earlier.lookup,
-        deadline=None if rules.timeout_seconds is None else time.monotonic() + rules.timeout_seconds,
+        asked_at=time.monotonic(),
+        timeout_seconds=rules.timeout_seconds,
         elsewhere=elsewhere(content["job"], commits),
     )
     with at.client() as client:
@@ -286,7 +289,8 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
             outcome = replace(outcome, source=answer["found"], **origin, job=job["id"], url=url, config_hash=job["config_hash"])
             if job["status"] not in watching.ENDED:
                 progress.print(f"{gate_report.origin(outcome)}. Following {url}", soft_wrap=True)
-                left = None if question.deadline is None else max(0.0, question.deadline - time.monotonic())
+                whole = question.timeout_seconds
+                left = None if whole is None else max(0.0, question.asked_at + whole - time.monotonic())
                 job = watching.follow(client, job["id"], progress, left)
             return _exit_code_asked(client, gate_report.ended(outcome, job))
     except KeyboardInterrupt:
@@ -296,8 +300,10 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
             f"follow it: parity watch {outcome.job}; end it: parity cancel {outcome.job}" if outcome.job else "`parity status` lists it"
         )
         return replace(outcome, trouble=f"the waiting was stopped; the job, if it was queued, goes on: {remedy}")
-    except watching.WatchTimeoutError as error:
-        return replace(outcome, result="timeout", trouble=f"{error}{_waiting(client, outcome.job)}")
+    except watching.WatchTimeoutError:
+        # It tells the time that was left for this job; what the caller gave is the whole.
+        told = watching.not_ended(outcome.job or "", question.timeout_seconds or 0.0)
+        return replace(outcome, result="timeout", trouble=f"{told}{_waiting(client, outcome.job)}")
     except (UnreachableError, ClientError) as error:
         if not is_transient(error):
             raise

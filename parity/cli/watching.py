@@ -96,6 +96,11 @@ class WatchTimeoutError(Exception):
     """The job did not end within the given time, up to which the server answered."""
 
 
+def not_ended(job_id: str, seconds: float) -> WatchTimeoutError:
+    """The error of a job that did not end within the time that its caller was given."""
+    return WatchTimeoutError(f"job {job_id} did not end within {seconds:g} s and goes on; follow it with `parity watch {job_id}`")
+
+
 def follow(
     client: Client, job_id: str, console: Console, timeout_seconds: float | None = None, check: Callable[[], None] | None = None
 ) -> Document:
@@ -184,7 +189,7 @@ def poll(
         if left <= 0.0:
             if unanswered and getattr(unanswered[-1], "status", 0) != 429:  # too many requests
                 raise unanswered[-1]
-            raise WatchTimeoutError(f"job {job_id} did not end within {limit:g} s and goes on; follow it with `parity watch {job_id}`")
+            raise not_ended(job_id, limit)
         time.sleep(min(seconds, left))
         check()
 

@@ -100,7 +100,7 @@ class Client:
         Raises TypeError or ValueError for what JSON can't say.
         """
         body = {"job": job, "policy": policy} | ({"baseline": baseline} if baseline else {})
-        return self._post("jobs:plan", body, timeout=_PLAN_SECONDS)
+        return self._post("jobs:plan", body, timeout=httpx2.Timeout(_PLAN_SECONDS, connect=_CONNECT_SECONDS))
 
     def gate(self, question: Document, key: str) -> Document:
         """The job that answers this question, found or queued: `found`, `reason`, `age_seconds`, `expires_at` and `job`.
@@ -318,10 +318,11 @@ def _keys(pointer: str) -> Sequence[str]:
 
 def _cause(error: httpx2.HTTPError) -> str:
     """What happened, without the operating system's error numbers."""
-    if isinstance(error, httpx2.ConnectTimeout):
-        return f"no connection within {_CONNECT_SECONDS:g} s"
     if isinstance(error, httpx2.TimeoutException):
-        return f"timed out after {_TIMEOUT_SECONDS:g} s"
+        seconds = error.request.extensions["timeout"]  # of this call, by what is waited for
+        if isinstance(error, httpx2.ConnectTimeout):
+            return f"no connection within {seconds['connect']:g} s"
+        return f"timed out after {seconds['read']:g} s"
     text = " ".join(str(error).split()).lower()
     known = {
         "refused": "connection refused",

@@ -279,6 +279,7 @@ def test_a_job_that_no_worker_takes_runs_into_the_timeout_and_goes_on(served, as
     code, out, err = _gate(capsys, asks(request_body), *words)
     assert code == 5
     assert out.startswith("NO VERDICT (timeout): job j")
+    assert "within 0.5 s" in out, "the time that was given, not what was left of it"
     assert "none is registered" in out
     assert "no earlier job" in err
     code, _, err = _gate(capsys, asks(request_body), *words)

@@ -128,3 +128,13 @@ def test_a_server_that_takes_no_connection_is_given_up_soon(monkeypatch):
             waiting.connect_ex(server.getsockname())
         with pytest.raises(UnreachableError, match=r"no connection within 0\.3 s"):
             Client(f"http://127.0.0.1:{server.getsockname()[1]}").workers()
+
+
+def test_the_time_that_a_call_was_given_is_told(monkeypatch):
+    monkeypatch.setattr(rest, "_PLAN_SECONDS", 0.2)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        Client(f"http://127.0.0.1:{silent.getsockname()[1]}") as client,
+        pytest.raises(UnreachableError, match=r"timed out after 0\.2 s"),
+    ):
+        client.plan({}, {})
