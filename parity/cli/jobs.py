@@ -242,7 +242,7 @@ def _finish(document: Mapping[str, Any], at: AskedForVerdicts) -> int:
     if document["status"] not in watching.ENDED:
         own = document["id"]
         remedy = f"`parity watch {own}` waits for it"
-        if watching.waits_to_be_concluded(document):
+        if document.get("awaits_conclusion"):
             remedy = f"all its runs have ended, and `parity runs conclude {own}` records it"
         raise UsageError(f"job {own} is {document['status']} and has no verdict yet; {remedy}")
     if document["status"] != "concluded":

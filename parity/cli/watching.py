@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -337,19 +337,13 @@ def status(
     return 0
 
 
-def waits_to_be_concluded(document: Mapping[str, Any]) -> bool:
-    """Whether all runs of a project have ended: it takes further ones until somebody concludes it."""
-    runs = [run for arm in document["arms"] for run in (*arm["runs"], *arm["short_reruns"])]
-    return bool(document.get("is_open") and len(document["arms"]) > 1 and all(run["finished_at"] for run in runs))
-
-
 def _show_job(document: Document, gaps: Mapping[str, float]) -> None:
     """The verdict, the state, progress per arm, overrides, reused runs, and the ids of runs that the user trains."""
     console = Console(width=WIDTH, highlight=False, markup=False)
     for part in answer_parts(document["verdicts"]) if document["verdicts"] else ():
         console.print(part)
     reason = document["message"] or document["waiting"] or f"{document['share_done']:.0%} of the steps are done"
-    if waits_to_be_concluded(document) and document["status"] not in ENDED:
+    if document.get("awaits_conclusion"):  # an earlier server does not say
         reason = f"all its runs have ended; `parity runs conclude {document['id']}` records the verdict"
     console.print(f"{document['id']} {document['name']}: {document['status']}. {reason}", soft_wrap=True)
     console.print(table(document, gaps))

@@ -23,7 +23,7 @@ from server.concurrency import Turns
 from server.curves.loading import multiplicity_of
 from server.database import tables
 from server.database.sessions import find_job, time_text
-from server.database.states import JOB_ENDED, RUN_ENDED
+from server.database.states import JOB_ENDED, JOB_OPEN, RUN_ENDED
 from server.database.tables import Arm, Job, JobStatus, Role, Run
 from server.errors import ForbiddenError, InvalidError, NotFoundError
 from server.jobs import projects, submissions
@@ -171,7 +171,8 @@ class JobDocument:
     """A job: its status, why it waits, its arms, and its verdicts once the last run has ended.
 
     While it is queued, `missing` has a sentence for each thing that it lacks, or that nobody has tried: a worker, a tokenizer, its data,
-    the engine on a GPU, and what it takes in device hours.
+    the engine on a GPU, and what it takes in device hours. `awaits_conclusion`: all runs of a project have ended; it takes further ones
+    until somebody concludes it.
     To each verdict as the judge wrote it are added `path`, the gap and its interval as of steps on the way to its end, and `chances`, of
     what one more pair of runs would make of it. Neither is part of the verdict's digest.
     """
@@ -189,6 +190,7 @@ class JobDocument:
     device_class: str | None
     max_run_seconds: float | None
     is_open: bool
+    awaits_conclusion: bool
     reuse: bool
     baseline: NamedDocument | None
     config_hash: str | None
@@ -240,6 +242,7 @@ def job_document(session: Session, job: Job, lease_seconds: float, price: Price 
         waiting=waiting,
         missing=missing(session, job, None if slots else waiting),
         layer_policy=job.spec.get("layer_policy"),
+        awaits_conclusion=job.is_open and job.status in JOB_OPEN and len(job.arms) > 1 and all(run.finished_at for run in job.runs),
         baseline=_named_baseline(session, job),
         look=shared and of(LookDocument, shared, number=shared.look),
         # With a trainer of the user's own the specification need not have the model.

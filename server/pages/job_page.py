@@ -110,7 +110,7 @@ def _judged(
 def _unjudged(job: JobDocument, live: Mapping[str, LivePath], candidate: str, buttons: Sequence[str]) -> Screen:
     arms = _likeliest_first(job)
     shown = next((arm for arm in arms if arm.name == candidate), arms[0] if arms else None)
-    outlook = shown.live if shown and job.status not in JOB_ENDED and not _waits_to_be_concluded(job) else None
+    outlook = shown.live if shown and job.status not in JOB_ENDED and not job.awaits_conclusion else None
     strip = _strip(job)
     if shown is not None and outlook is not None:
         answer = live_answer((shown.judged_against or job.arms[0].name, shown.name), outlook, job.planned_steps, strip, _next_of(shown))
@@ -126,11 +126,6 @@ def _unjudged(job: JobDocument, live: Mapping[str, LivePath], candidate: str, bu
     )
 
 
-def _waits_to_be_concluded(job: JobDocument) -> bool:
-    """Whether all runs of a project have ended: it takes further ones until somebody concludes it, and a forecast says nothing any more."""
-    return job.is_open and len(job.arms) > 1 and all(run.finished_at for arm in job.arms for run in arm.runs)
-
-
 def _likeliest_first(job: JobDocument) -> list[ArmDocument]:
     """The candidates, those that are likeliest to pass first; as submitted before any forecast."""
     return sorted(job.arms[1:], key=lambda arm: -arm.live.passes if arm.live else 1.0)
@@ -138,7 +133,7 @@ def _likeliest_first(job: JobDocument) -> list[ArmDocument]:
 
 def _live_scene(job: JobDocument, live: Mapping[str, LivePath], shown: ArmDocument | None) -> Scene:
     """The picture of a job without a verdict: the axes of the whole plan, the gap so far, and the forecast while it trains."""
-    has_ended = job.status in JOB_ENDED or _waits_to_be_concluded(job)
+    has_ended = job.status in JOB_ENDED or job.awaits_conclusion
     traces = []
     arms = _likeliest_first(job)
     for arm in arms:
@@ -190,7 +185,7 @@ def _no_answer(job: JobDocument, strip: Sequence[Fact]) -> Answer:
         measure = f"{job.arms[0].name} is the baseline; the next arm that parity.Run names is its candidate."
     elif job.is_open:
         chip, lead = "▸ NO VERDICT YET", "Open until it is concluded."
-        measure = f"{'All its runs have ended; it' if _waits_to_be_concluded(job) else 'The project'} takes further runs."
+        measure = f"{'All its runs have ended; it' if job.awaits_conclusion else 'The project'} takes further runs."
     elif job.code == JUDGING_AGAIN:
         chip, lead, measure = "▸ NO VERDICT YET", "The judge could not finish yet.", job.message or ""
     elif job.share_done >= 1.0:

@@ -79,7 +79,7 @@ def test_from_two_scripts_to_a_verdict(served, client, database, tmp_path, capsy
     (recorded,) = json.loads(capsys.readouterr().out)["verdicts"]
     assert recorded == now
     assert left.value.code == {"pass": 0, "fail": 1, "inconclusive": 3}[now["verdict"]]
-    assert client.job(job)["status"] == "concluded"
+    assert (client.job(job)["status"], client.job(job)["awaits_conclusion"]) == ("concluded", False)
     assert httpx2.get(client.page(job), timeout=60).status_code == 200
     _train(served, tmp_path, "fp8", 1)  # which begins another job of that name
     with database.read() as session:
@@ -87,8 +87,18 @@ def test_from_two_scripts_to_a_verdict(served, client, database, tmp_path, capsy
 
 
 def test_a_project_whose_runs_have_ended_asks_to_be_concluded(served, client, database, tmp_path, capsys):
+    def awaits():
+        return client.job(_only_job(database))["awaits_conclusion"]
+
     _train(served, tmp_path, "fp8", 1, recipe="fp8_current")
-    _train(served, tmp_path, "nvfp4", 1, recipe="nvfp4")
+    assert not awaits(), "there is no candidate"
+    with parity.Run(
+        project="mine", arm="nvfp4", seed=1, server=served, folder=tmp_path, recipe="nvfp4", planned_steps=STEPS, **FAST
+    ) as run:
+        for step, (loss, rate) in enumerate(zip(*_losses("nvfp4", 1), strict=True)):
+            run.log(step, loss=loss, learning_rate=rate)
+        assert not awaits(), "the candidate trains"
+    assert awaits()
     job = _only_job(database)
     forecasts.watch(database, job)  # whose forecast is none any more
     for command, code in (("status", 0), ("report", 2)):
@@ -100,6 +110,7 @@ def test_a_project_whose_runs_have_ended_asks_to_be_concluded(served, client, da
             assert re.search(r"nvfp4 .* [+-]0\.0\d+", printed)  # the gap
     page = httpx2.get(f"{served}/jobs/{job}", trust_env=False).text
     assert "Open until it is concluded." in page
+    assert "All its runs have ended; it takes further runs." in page
     assert "A forecast is never a verdict. " not in page  # the note of the picture
 
 
