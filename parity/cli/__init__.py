@@ -15,7 +15,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with a documented code; bad input never ends in a traceback."""
     if arguments is None:  # a process of its own
         _quit_on_interrupt()
-        atexit.register(gc.freeze)  # at its end no cycles are looked for in what it imported, which took a tenth of a short command
+        atexit.register(gc.freeze)  # at exit Python searches no module for cycles, which took a tenth of a short command
     from parity.cli.application import run  # noqa: PLC0415  (takes a second or two, in which Ctrl-C may come)
 
     sys.exit(run(arguments))

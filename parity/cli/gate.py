@@ -289,9 +289,7 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
             outcome = replace(outcome, source=answer["found"], **origin, job=job["id"], url=url, config_hash=job["config_hash"])
             if job["status"] not in watching.ENDED:
                 progress.print(f"{gate_report.origin(outcome)}. Following {url}", soft_wrap=True)
-                whole = question.timeout_seconds
-                left = None if whole is None else max(0.0, question.asked_at + whole - time.monotonic())
-                job = watching.follow(client, job["id"], progress, left)
+                job = watching.follow(client, job["id"], progress, question.timeout_seconds, since=question.asked_at)
             return _exit_code_asked(client, gate_report.ended(outcome, job))
     except KeyboardInterrupt:
         if question.lookup:
@@ -300,10 +298,8 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
             f"follow it: parity watch {outcome.job}; end it: parity cancel {outcome.job}" if outcome.job else "`parity status` lists it"
         )
         return replace(outcome, trouble=f"the waiting was stopped; the job, if it was queued, goes on: {remedy}")
-    except watching.WatchTimeoutError:
-        # It tells the time that was left for this job; what the caller gave is the whole.
-        told = watching.not_ended(outcome.job or "", question.timeout_seconds or 0.0)
-        return replace(outcome, result="timeout", trouble=f"{told}{_waiting(client, outcome.job)}")
+    except watching.WatchTimeoutError as error:
+        return replace(outcome, result="timeout", trouble=f"{error}{_waiting(client, outcome.job)}")
     except (UnreachableError, ClientError) as error:
         if not is_transient(error):
             raise

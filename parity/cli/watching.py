@@ -96,19 +96,20 @@ class WatchTimeoutError(Exception):
     """The job did not end within the given time, up to which the server answered."""
 
 
-def not_ended(job_id: str, seconds: float) -> WatchTimeoutError:
-    """The error of a job that did not end within the time that its caller was given."""
-    return WatchTimeoutError(f"job {job_id} did not end within {seconds:g} s and goes on; follow it with `parity watch {job_id}`")
-
-
 def follow(
-    client: Client, job_id: str, console: Console, timeout_seconds: float | None = None, check: Callable[[], None] | None = None
+    client: Client,
+    job_id: str,
+    console: Console,
+    timeout_seconds: float | None = None,
+    since: float | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> Document:
     """Show a job's progress until it ends, and return its last document. To stop watching does not stop the job.
 
-    `check` is called about once a second; what it raises ends the watching.
+    The time limit counts from `since` (`time.monotonic()`), by default from now. `check` is called about once a second; what it raises
+    ends the watching.
     """
-    documents = poll(lambda: client.job(job_id), job_id, timeout_seconds, check or (lambda: None))
+    documents = poll(lambda: client.job(job_id), job_id, timeout_seconds, since, check)
     states: dict[str, str] = {}
     if not console.is_terminal:
         return follow_lines(
@@ -174,14 +175,18 @@ def follow_to_end(
 
 
 def poll(
-    fetch: Callable[[], Document], job_id: str, timeout_seconds: float | None, check: Callable[[], None] = lambda: None
+    fetch: Callable[[], Document],
+    job_id: str,
+    timeout_seconds: float | None,
+    since: float | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> Iterator[Document]:
     """What `fetch` returns about once a second; its `status` is that of the job, and the last one has ended.
 
     Raises WatchTimeoutError where it had not ended in time; where no server answered at that time, the last request's error.
     """
     limit = math.inf if timeout_seconds is None else timeout_seconds
-    began = time.monotonic()
+    began = time.monotonic() if since is None else since
     unanswered: list[Exception] = []  # errors since the last answer
 
     def wait(seconds: float) -> None:
@@ -189,7 +194,7 @@ def poll(
         if left <= 0.0:
             if unanswered and getattr(unanswered[-1], "status", 0) != 429:  # too many requests
                 raise unanswered[-1]
-            raise not_ended(job_id, limit)
+            raise WatchTimeoutError(f"job {job_id} did not end within {limit:g} s and goes on; follow it with `parity watch {job_id}`")
         time.sleep(min(seconds, left))
         check()
 

@@ -319,10 +319,10 @@ def _keys(pointer: str) -> Sequence[str]:
 def _cause(error: httpx2.HTTPError) -> str:
     """What happened, without the operating system's error numbers."""
     if isinstance(error, httpx2.TimeoutException):
-        seconds = error.request.extensions["timeout"]  # of this call, by what is waited for
+        limits = error.request.extensions["timeout"]  # seconds of this call
         if isinstance(error, httpx2.ConnectTimeout):
-            return f"no connection within {seconds['connect']:g} s"
-        return f"timed out after {seconds['read']:g} s"
+            return f"no connection within {limits['connect']:g} s"
+        return f"timed out after {limits['read']:g} s"
     text = " ".join(str(error).split()).lower()
     known = {
         "refused": "connection refused",

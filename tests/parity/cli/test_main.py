@@ -85,7 +85,8 @@ def test_every_help_is_readable_and_has_an_example_that_parses(words: list[str],
     assert example, out
     context, parsing, rest = None, typer.main.get_command(app), shlex.split(example[1])
     while isinstance(parsing, Group):
-        context = parsing.context_class(parsing, info_name=parsing.name, parent=context)
+        # With its settings: without them a command would keep a help option that is not called -h.
+        context = parsing.context_class(parsing, info_name=parsing.name, parent=context, **parsing.context_settings)
         _, parsing, rest = parsing.resolve_command(context, rest)
     assert parsing.name == command.name or isinstance(command, Group)
     parsing.make_context(parsing.name, rest, parent=context)

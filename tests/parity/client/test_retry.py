@@ -130,7 +130,7 @@ def test_a_server_that_takes_no_connection_is_given_up_soon(monkeypatch):
             Client(f"http://127.0.0.1:{server.getsockname()[1]}").workers()
 
 
-def test_the_time_that_a_call_was_given_is_told(monkeypatch):
+def test_a_timeout_names_the_seconds_of_its_call(monkeypatch):
     monkeypatch.setattr(rest, "_PLAN_SECONDS", 0.2)
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
