@@ -4,6 +4,7 @@ A file counts when one of its functions is called, in any thread of the process,
 not when it is only imported, and nothing in child processes. Files that a reader must open to follow a flow are about these.
 """
 
+import inspect
 import os
 import subprocess
 import sys
@@ -20,9 +21,10 @@ ROOT = Path(__file__).parents[1]
 FLOWS = {
     "compare of two files": "tests/parity/cli/test_compare.py::test_the_worst_of_several_verdicts",
     "submit, train both arms, verdict": (
-        "tests/workers/test_supervisor.py::test_an_environment_that_differs_between_arms_confounds_the_verdict[sqlite]"
+        "tests/workers/test_supervisor.py::"
+        "test_arms_agree_in_everything_but_the_recipe_and_an_environment_that_differs_confounds_the_verdict[sqlite]"
     ),
-    "live page, one update": "tests/server/api/test_live.py::test_a_running_job_has_its_gap_and_a_forecast_of_the_rest[sqlite]",
+    "live page, one update": "tests/server/api/test_live.py::test_a_running_job_has_its_gap_and_a_forecast_of_the_rest[postgresql]",
     "gate, verdict cached": "tests/server/test_gate.py::test_a_concluded_job_is_served_with_its_age[sqlite-gaps0-0-PASS]",
     "gate on files": "tests/server/test_gate.py::test_verdicts_from_files_need_no_server",
     "why: plan, then answer": "tests/server/test_why_command.py::test_the_plan_comes_first_and_the_answer_last[sqlite]",
@@ -34,7 +36,7 @@ _called: set[CodeType] = set()
 
 
 def _profile(frame: FrameType, event: str, _: object) -> None:
-    if event == "call" and _counting.is_set():
+    if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED and _counting.is_set():  # the body of a class or module is not
         _called.add(frame.f_code)
 
 
@@ -55,7 +57,7 @@ def pytest_runtest_call() -> Iterator[None]:
 def pytest_unconfigure() -> None:
     """Print the figures: files of ours with a function that was called, and functions."""
     sys.setprofile(None)
-    ours = [code for code in _called if code.co_filename.startswith(_OURS) and code.co_name != "<module>"]
+    ours = [code for code in _called if code.co_filename.startswith(_OURS)]
     print(f"\nfiles {len({code.co_filename for code in ours})} functions {len(ours)}")
 
 
