@@ -30,7 +30,9 @@ class Lab:
 
     def part(self, name: str) -> ModuleType | None:
         """A module of the lab; None where the lab is taken away."""
-        return import_module(self.parts[name]) if name in self.parts else None
+        if name not in self.parts:
+            return None
+        return import_module(self.parts[name])
 
 
 @cache

@@ -49,7 +49,9 @@ def rounds_to_nearest(recipe: str | None) -> bool:
 def width_of(recipe: str) -> int | None:
     """The bits of the numbers that a known recipe multiplies; None for any other word."""
     name = recipe.split("+", 1)[0]
-    return next((bits for bits, starts in _WIDTHS if name.startswith(starts)), None) if name in RECIPES else None
+    if name not in RECIPES:
+        return None
+    return next((bits for bits, starts in _WIDTHS if name.startswith(starts)), None)
 
 
 def forward_differs(first: str | None, second: str | None) -> bool:

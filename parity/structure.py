@@ -86,7 +86,9 @@ class ManifestError(ValueError):
 def shown(value: object) -> str:
     """A value of a stranger as short printable ASCII."""
     text = ascii(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
+    if len(text) <= _MAX_SHOWN:
+        return text
+    return f"{text[: _MAX_SHOWN - 3]}..."
 
 
 def of_manifest(place: str, value: object, expected: str) -> ManifestError:
@@ -104,7 +106,9 @@ def typed(value: object, kind: type[_T], place: str, expected: str | None = None
 
 def optional(value: object, kind: type[_T], place: str) -> _T | None:
     """The value if it is of that kind, or None."""
-    return None if value is None else typed(value, kind, place, f"{_WORDS[kind]} or null")
+    if value is None:
+        return None
+    return typed(value, kind, place, f"{_WORDS[kind]} or null")
 
 
 def record(kind: type[_Record], value: object, place: str, expected: str = "an object") -> _Record:

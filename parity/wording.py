@@ -40,7 +40,9 @@ def minus(text: str) -> str:
 def signed(value: float, decimals: int = DECIMALS) -> str:
     """A number with its sign, such as a gap in nats: "+0.0258"; what rounds to zero is "+0.0000" (as in chart_parts.js)."""
     text = f"{value:+.{decimals}f}"
-    return text.replace("-", "+") if float(text) == 0.0 else text
+    if float(text) == 0.0:
+        return text.replace("-", "+")
+    return text
 
 
 def interval_words(lo: float, hi: float, decimals: int = DECIMALS) -> str:
@@ -73,14 +75,18 @@ def percent(share: float, digits: int = 2) -> str:
 def short_percent(share: float) -> str:
     """A share as people state it, "1 %", "0.25 %": two significant digits and no zeros behind them."""
     value = 100.0 * share
-    return f"{value:.0f} %" if abs(value) >= 99.5 else f"{value:.2g} %"
+    if abs(value) >= 99.5:
+        return f"{value:.0f} %"
+    return f"{value:.2g} %"
 
 
 def likely(chance: float) -> str:
     """A chance in whole percent, never 0 or 100 %."""
     if chance < 0.01:
         return "below 1 %"
-    return "above 99 %" if chance > 0.99 else f"{100.0 * chance:.0f} %"
+    if chance > 0.99:
+        return "above 99 %"
+    return f"{100.0 * chance:.0f} %"
 
 
 def cut(name: str, most: int) -> str:
@@ -95,7 +101,9 @@ def short_commit(revision: str) -> str:
     """A commit as people write it: 12 characters, with a mark where the sources had changes of their own; another name up to 24."""
     head, plus, _ = revision.partition("+")
     digest = len(head) > 12 and all(letter in "0123456789abcdef" for letter in head)
-    return f"{head[:12]}{'+' if plus else ''}" if digest else revision[:24]
+    if digest:
+        return f"{head[:12]}{'+' if plus else ''}"
+    return revision[:24]
 
 
 def count(number: int, singular: str, plural: str | None = None) -> str:
@@ -120,11 +128,15 @@ def age_in_words(seconds: float) -> str:
     for unit, size in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
-    return "1 second" if round(seconds) == 1 else f"{seconds:.0f} seconds"
+    if round(seconds) == 1:
+        return "1 second"
+    return f"{seconds:.0f} seconds"
 
 
 def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
     """ "; did you mean X?" where a known word is close, with up to `most` of them, nearest first; else ""."""
     by_lower = {name.lower(): name for name in known}
     close = [by_lower[name] for name in difflib.get_close_matches(word.lower(), by_lower, n=most, cutoff=_NEAR)]
-    return f"; did you mean {' or '.join(close)}?" if close else ""
+    if not close:
+        return ""
+    return f"; did you mean {' or '.join(close)}?"

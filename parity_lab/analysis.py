@@ -427,7 +427,9 @@ class Search:
 
 def label(cluster: Sequence[str]) -> str:
     """A cluster by the GEMM of largest weight: no other cluster of its tree has as many units from there on."""
-    return ", ".join(cluster) if len(cluster) <= 2 else f"{cluster[0]} and {len(cluster) - 1} more"
+    if len(cluster) <= 2:
+        return ", ".join(cluster)
+    return f"{cluster[0]} and {len(cluster) - 1} more"
 
 
 def instant_rows(setup: Setup) -> Iterator[Measurement]:
@@ -530,7 +532,9 @@ def search(setup: Setup, results: Results) -> Search:
         spent += cost
         planned.update(forks)
         pending.extend(each for each in more if each.key not in results)
-        return None if pending else [p_of_one(each, draws) for each in clusters]
+        if pending:
+            return None
+        return [p_of_one(each, draws) for each in clusters]
 
     def p_of_one(cluster: Cluster, draws: int) -> float:
         off, alone = (both.between(arm_losses(setup, results, units, way, cluster, draws)) for way in ("without", "alone"))

@@ -146,7 +146,9 @@ def believe(assignments: Sequence[Assignment], results: Sequence[Result], noise:
 def _sd(result: Result, noise: Noise) -> float:
     if result.evaluation.kind == "confirmation":
         return result.se
-    return noise.candidate if "1" in result.evaluation.assignment else noise.baseline
+    if "1" in result.evaluation.assignment:
+        return noise.candidate
+    return noise.baseline
 
 
 # How likely does the ordinary judge pass an assignment of this gap, at the level that a confirmation has?

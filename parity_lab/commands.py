@@ -162,8 +162,14 @@ def _progress(document: Document, is_due: bool) -> list[str]:
     if not is_due or document["status"] in watching.ENDED:
         return []
     plan, answer = document["plan"], document["answer"]
-    spent = f"{answer['steps_spent']:,.0f} of at most {plan['most_steps']:,.0f} steps" if answer else "no result yet"
-    tested = f"; {len(answer['tested'])} clusters tested, {len(answer['named'])} named so far" if answer and answer["tested"] else ""
+    if answer:
+        spent = f"{answer['steps_spent']:,.0f} of at most {plan['most_steps']:,.0f} steps"
+    else:
+        spent = "no result yet"
+    if answer and answer["tested"]:
+        tested = f"; {len(answer['tested'])} clusters tested, {len(answer['named'])} named so far"
+    else:
+        tested = ""
     return [f"{document['status']}: {spent}{tested}"]
 
 
@@ -283,4 +289,6 @@ def _finish_search(document: Document, output: str | None, at: Asked) -> int:
         content = {"job": document["job"], "policy": {key: value for key, value in document["policy"].items() if value is not None}}
         write_file(output, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
     at.show({name: value for name, value in document.items() if name != "status"}, answer_lines(document))
-    return 0 if document["state"] == "found" else EXIT_CODES["inconclusive"]
+    if document["state"] == "found":
+        return 0
+    return EXIT_CODES["inconclusive"]

@@ -380,4 +380,6 @@ def _together(first: ArmNoise, second: ArmNoise) -> float:
     """How far two floors are wrong together, from 0 to 1."""
     if first is second:
         return 1.0
-    return math.sqrt(first.prior_df / first.df * second.prior_df / second.df) if first.prior == second.prior else 0.0
+    if first.prior != second.prior:
+        return 0.0
+    return math.sqrt(first.prior_df / first.df * second.prior_df / second.df)

@@ -150,7 +150,9 @@ def candidate_gap(setting: Setting) -> float:
 def fastest(setting: Setting, rating: Rating, tried: Sequence[Assignment] = ()) -> int | None:
     """The number of the fastest assignment that passes with at least 95 % power and was not tried, or None."""
     may = [at for at, assignment in enumerate(rating.assignments) if rating.passes[at] >= WANTED and assignment not in tried]
-    return min(may, key=lambda at: (setting.times[at], at)) if may else None
+    if not may:
+        return None
+    return min(may, key=lambda at: (setting.times[at], at))
 
 
 def _next(setting: Setting, batches: Sequence[Sequence[Result]], barred: Collection[Assignment]) -> Step | Outcome:
@@ -304,7 +306,9 @@ class SearchSetup:
     def most_steps(self) -> float:
         """The cost if everything is needed: the forks, every pilot and every confirmation; at most the budget."""
         most = self.least_steps + (self.pilots + self.confirmations * 2 * self.pairs) * self.run_steps
-        return most if self.budget is None else min(most, self.budget)
+        if self.budget is None:
+            return most
+        return min(most, self.budget)
 
 
 def setup_from(document: Mapping[str, Any]) -> SearchSetup:
@@ -391,7 +395,10 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
         f"confirmation: {count(plan['pairs'], 'fresh pair')} at {100 * plan['confidence']:.4g} %, at most {plan['confirmations']} times; "
         f"aims at gaps up to {plan['target']:.4f} nats, which pass with 95 % power (margin {plan['margin']:.4f})"
     )
-    time = f"; the most takes about {age_in_words(plan['seconds'])} on one device" if plan["seconds"] is not None else ""
+    if plan["seconds"] is not None:
+        time = f"; the most takes about {age_in_words(plan['seconds'])} on one device"
+    else:
+        time = ""
     yield f"cost: {plan['least_steps']:,.0f} to {plan['most_steps']:,.0f} steps; a pair of full runs has {plan['pair_steps']:,}{time}"
     yield f"guarantee: {plan['guarantee']} It counts for one search on this question, and is as good as the judge's interval."
 
@@ -403,12 +410,17 @@ def switches_words(plan: Mapping[str, Any]) -> str:
         return f"what analysis {plan['analysis']} named, then the other blocks"
     if source == "default":
         return f"attention and MLP by GEMM; no analysis of {plan['base']} names a part (`parity why {plan['base']}` makes one)"
-    return "as named in search.switches" if source == "request" else ""
+    if source == "request":
+        return "as named in search.switches"
+    return ""
 
 
 def step_line(step: Mapping[str, Any]) -> str:
     """A step in one line."""
-    what = step["assignments"][0] if len(step["assignments"]) == 1 else count(len(step["assignments"]), "assignment", "assignments")
+    if len(step["assignments"]) == 1:
+        what = step["assignments"][0]
+    else:
+        what = count(len(step["assignments"]), "assignment", "assignments")
     return f"step {step['number']}: {step['kind']} of {what}, {step['cost']:,.0f} steps, {step['status']}" + (
         f": {step['outcome']}" if step["outcome"] else ""
     )

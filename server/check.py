@@ -71,7 +71,10 @@ def _check_run(session: Session, run_id: str) -> Checked:
         piece = store.Piece(attempt_number=attempt_number, first_step=first, last_step=max(first, last), count=1)
         where = f"run {run_id}, {kind}, attempt {attempt_number}, the chunk from step {first}"
         try:
-            what = "" if store.load(session, run_id, kind, [piece]) else f"{where}: its last step changed since it was recorded, to {last}"
+            if store.load(session, run_id, kind, [piece]):
+                what = ""
+            else:
+                what = f"{where}: its last step changed since it was recorded, to {last}"
         except SQLAlchemyError:
             raise
         except DamagedError as error:
@@ -125,7 +128,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     finally:
         database.close()
-    without = f", {count(unchecked, 'chunk')} without a checksum, from before migration 0030" if unchecked else ""
+    if unchecked:
+        without = f", {count(unchecked, 'chunk')} without a checksum, from before migration 0030"
+    else:
+        without = ""
     print(f"{count(chunks, 'chunk')} read, {damaged} damaged{without}", file=sys.stderr)
     return 1 if damaged else 0
 

@@ -30,7 +30,9 @@ class Cache:
                 return None
             self._values.move_to_end(key)
             value = self._values[key]
-        return value if isinstance(value, kind) else None
+        if not isinstance(value, kind):
+            return None
+        return value
 
     def put(self, key: Hashable, value: object) -> None:
         """Cache a value; replaces an earlier value of the same key."""

@@ -165,7 +165,9 @@ def common_range(session: Session, job: Job, recorded: Extents, wanted: Range) -
     first = max(wanted.first, *(min(one.first_step for one in some) for some in (baseline, others)))
     last = min(max(one.last_step for one in some) for some in (baseline, others))
     last = last if wanted.last is None else min(last, wanted.last)
-    return (first, last) if first <= last else None
+    if first <= last:
+        return (first, last)
+    return None
 
 
 def _read(session: Session, runs: Sequence[Run], wanted: Range) -> list[Curve]:

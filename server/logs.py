@@ -176,4 +176,6 @@ _SHOWN = 300  # characters of a path in a log line or an error
 def cut(text: object) -> str:
     """A path, or a part of one, for a log line or an error: what is longer than 300 characters ends in an ellipsis."""
     whole = str(text)
-    return whole if len(whole) <= _SHOWN else f"{whole[:_SHOWN]}…"
+    if len(whole) <= _SHOWN:
+        return whole
+    return f"{whole[:_SHOWN]}…"

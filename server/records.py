@@ -44,7 +44,9 @@ def of(kind: type[T], source: object, /, **more: object) -> T:
 
 def number(value: float) -> Number:
     """A float for JSON; non-finite values become the strings nan, inf and -inf."""
-    return float(value) if np.isfinite(value) else kind_of(value)
+    if np.isfinite(value):
+        return float(value)
+    return kind_of(value)
 
 
 def kind_of(value: float) -> Literal["nan", "inf", "-inf"]:

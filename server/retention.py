@@ -104,7 +104,9 @@ def cutoffs(settings: Settings, now: float) -> Cutoffs:
 def run_delete(statement: Delete, session: Session) -> int:
     """Delete rows in the database; returns their number."""
     result = session.execute(statement.execution_options(synchronize_session=False))
-    return result.rowcount if isinstance(result, CursorResult) else 0
+    if not isinstance(result, CursorResult):
+        return 0
+    return result.rowcount
 
 
 def slices(items: Sequence[Item], size: int = ROWS_AT_ONCE) -> Iterator[Sequence[Item]]:

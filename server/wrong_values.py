@@ -115,7 +115,9 @@ def _number(value: object) -> object:
     """A number as people write it: 90 for 90.0, and thousands apart."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
-    return f"{int(value):,}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.15g}"
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:.15g}"
 
 
 def _not_one_of(field: str, finding: Mapping[str, Any]) -> str:

@@ -164,7 +164,9 @@ def can_run(engine: str, recipe: str, device: Device, wrong_formats: Mapping[str
     refused = transformer_engine.sm_refusal(recipe, int(device.sm))
     if refused is not None:
         return False, refused
-    return _maxtext_is_there() if engine == "maxtext" else transformer_engine.can_run(recipe)
+    if engine == "maxtext":
+        return _maxtext_is_there()
+    return transformer_engine.can_run(recipe)
 
 
 def _formats(recipe: str) -> list[str]:

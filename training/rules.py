@@ -370,9 +370,10 @@ def check_statistics(engine: str, every: int) -> None:
 def check_gradients(every: int, statistics_every: int) -> None:
     """Raises SpecError unless gradients are compared on steps whose statistics are recorded."""
     if every and (not statistics_every or every % statistics_every):
-        expected = (
-            f"a multiple of schedule.statistics_every ({statistics_every})" if statistics_every else "0 without schedule.statistics_every"
-        )
+        if statistics_every:
+            expected = f"a multiple of schedule.statistics_every ({statistics_every})"
+        else:
+            expected = "0 without schedule.statistics_every"
         raise SpecError("schedule.gradients_every", every, expected, "such as statistics_every: 25 and gradients_every: 100")
 
 

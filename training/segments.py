@@ -148,7 +148,9 @@ def checked(plan: Plan, engine: str) -> tuple[Segment, ...]:
 def rounding(parts: Sequence[Segment]) -> Rounding:
     """How a run rounds gradients: stochastic if any of its GEMMs does, in any of its steps."""
     rounded = (each for part in parts for _, _, gemm, each in part.cells() if gemm in _REACHES["stochastic_rounding"])
-    return "stochastic" if any(rounds_stochastically(*each) for each in rounded) else "nearest"
+    if any(rounds_stochastically(*each) for each in rounded):
+        return "stochastic"
+    return "nearest"
 
 
 def not_te_parity_of(parts: Sequence[Segment]) -> str | None:
@@ -369,7 +371,9 @@ def _not_one_recipe(layer: Layer) -> tuple[Gemm, str] | None:
         return None
     given: dict[str, Any] = {name: value for name, value in merged.items() if value != getattr(plain, name)}
     reason = not_te_parity(family, Switches(**given))
-    return None if reason is None else ("wgrad", reason)
+    if reason is None:
+        return None
+    return ("wgrad", reason)
 
 
 # Sizes: what a recipe requires of the tokens, inputs and outputs of a linear layer.

@@ -85,7 +85,9 @@ class Model(Strict):
     @property
     def head_size(self) -> int:
         """The size of a query, a key or a value of one head."""
-        return self.d_model // self.n_heads if self.head_dim is None else self.head_dim
+        if self.head_dim is None:
+            return self.d_model // self.n_heads
+        return self.head_dim
 
     @property
     def parameters(self) -> int:
@@ -614,7 +616,9 @@ def _sizes(spec: JobSpec | RunSpec, model: Model, projection: str) -> Sizes:
     tokens = "data.batch_size x data.sequence_length" + (" / (gradient_accumulation x devices)" if pieces > 1 else "")
     inputs, outputs = segments.linear_sizes(model.d_model, model.d_ff, model.head_size, (model.n_heads, model.n_kv_heads))[projection]
     whole = {"M": Size(spec.data.tokens_per_step // pieces, tokens), "K": inputs, "N": outputs}
-    return whole if spec.engine != "maxtext" else _share_of_maxtext(spec, model, projection, whole)
+    if spec.engine != "maxtext":
+        return whole
+    return _share_of_maxtext(spec, model, projection, whole)
 
 
 def _share_of_maxtext(spec: JobSpec | RunSpec, model: Model, projection: str, whole: Sizes) -> Sizes:

@@ -167,7 +167,9 @@ _OF_FAMILY: Mapping[str, tuple[str, ...]] = {
 def switches_of(recipe: str) -> tuple[str, ...]:
     """The names of the switches that a recipe has; none of one that is not quantized."""
     plain = _FEATURES.get(recipe)
-    return _OF_FAMILY[plain.family] if plain else ()
+    if not plain:
+        return ()
+    return _OF_FAMILY[plain.family]
 
 
 @lru_cache(1000)
@@ -372,7 +374,10 @@ def short(override: Override) -> str:
     """An override in one word: what it sets, where, and from which step on."""
     given = [f"{name}={str(value).lower()}" for name, value in override.switches.given().items()]
     what = [*([override.recipe] if override.recipe is not None else []), *given]
-    blocks = ["blocks:" + ",".join(str(item).replace(" ", "") for item in override.blocks)] if override.blocks else []
+    if override.blocks:
+        blocks = ["blocks:" + ",".join(str(item).replace(" ", "") for item in override.blocks)]
+    else:
+        blocks = []
     places = [*blocks, *(",".join(words) for words in (override.projections, override.gemms) if words)]
     since = [f"from:{override.from_step}"] if override.from_step is not None else []
     return ",".join(what) + ("@" + ".".join([*places, *since]) if places or since else "")

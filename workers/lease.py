@@ -37,7 +37,10 @@ def next_run(session: Session, worker: Worker, left: Collection[str] = (), *, su
     a time, highest first. Within a priority the index returns the rows in order; the first match is taken.
     """
     registered: dict[str, Any] = worker.device.get("can_run", {})
-    able = tuple(tuple(name.split("/")) for name, can in registered.items() if can["ok"]) if registered else None
+    if registered:
+        able = tuple(tuple(name.split("/")) for name, can in registered.items() if can["ok"])
+    else:
+        able = None
     devices = device_counts(worker, "maxtext"), device_counts(worker, "emulated")
     launchers = None
     if worker.capability == COMMAND:
@@ -335,7 +338,10 @@ def fail(session: Session, held: Claim, *, code: str, message: str) -> None:
 def finish_with_equal_run(session: Session, held: Claim, fingerprint: str) -> bool:
     """Finish the run with the curve of an equal earlier one; False if there is none. Call it before the first step."""
     any_arm = held.spec.engine == COMMAND
-    found = equal_run(session, fingerprint, held.question, held.keep, any_arm=any_arm) if held.reuses else None
+    if held.reuses:
+        found = equal_run(session, fingerprint, held.question, held.keep, any_arm=any_arm)
+    else:
+        found = None
     # Retention may have deleted the curve since it was read; once the run is locked, it finds that the curve is reused, and leaves it.
     source = session.get(Run, found.id, with_for_update=True, populate_existing=True) if found else None
     if source is None or unsound(session, source) is not None:
@@ -367,14 +373,18 @@ def give_back(session: Session, run: Run, why: str, *, attempt: lifecycle.Broken
         return None
     # A job with a scheduler lives on without the worker that followed it.
     if attempt == "released" or (attempt == "lost" and submissions.open_of(session, run.id) is not None):
-        return "queued" if lifecycle.requeue(session, run, attempt=attempt, code=None, message=why) else None
+        if lifecycle.requeue(session, run, attempt=attempt, code=None, message=why):
+            return "queued"
+        return None
     crashes = run.crashes + 1
     code, message = "WORKER_CRASHED", f"{why} (attempt {run.attempt_number}, {crashes} of {max_attempts} crashes)"
     if crashes < max_attempts:
         again = lifecycle.requeue(session, run, attempt=attempt, code=code, message=message, crashes=crashes)
         return "queued" if again else None
     free = {"worker_id": None, "steps_per_second": None, "crashes": crashes}
-    return "failed" if lifecycle.fail(session, run, code=code, message=message, attempt=attempt, **free) else None
+    if lifecycle.fail(session, run, code=code, message=message, attempt=attempt, **free):
+        return "failed"
+    return None
 
 
 def forgive(session: Session, held: Claim) -> None:

@@ -188,7 +188,9 @@ class Recorder:
         while now - self._seen[0][0] > _SPEED_WINDOW_SECONDS and len(self._seen) > 2:
             self._seen.popleft()
         began, first = self._seen[0]
-        return (step - first) / (now - began) if step > first else None
+        if step > first:
+            return (step - first) / (now - began)
+        return None
 
 
 def write_all(session: Session, recorders: Sequence[Recorder], lease_seconds: float) -> list[Recorder]:

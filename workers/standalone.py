@@ -407,7 +407,9 @@ def _settings_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
     name = f"PARITY_{str(problem['loc'][0]).upper()}"
     may_be_secret = problem["loc"][0] == "webhooks"
-    return f"{name}: {reason(problem)}" if may_be_secret else sentence(problem, [name])
+    if may_be_secret:
+        return f"{name}: {reason(problem)}"
+    return sentence(problem, [name])
 
 
 def _answers(settings: Settings) -> bool:

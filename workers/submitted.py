@@ -559,7 +559,9 @@ class _Submitted:
     def _listing(self) -> submitting.Listing | None:
         """What the scheduler said last, since the run is followed."""
         listing = self._all.schedulers.listings.get(self._place)
-        return None if listing is None or listing.asked_at < self._followed_since else listing
+        if listing is None or listing.asked_at < self._followed_since:
+            return None
+        return listing
 
     def _job(self) -> Job | None:
         listing = self._listing()

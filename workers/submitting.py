@@ -170,7 +170,9 @@ def _folder_of_all(settings: Settings) -> Path:
 def _found_or_submitted(scheduler: Scheduler, row: Submission) -> str:
     """The id of the job of a submission; one is submitted only where the scheduler has none of that key. The sweep ends others."""
     found = [job.id for job in scheduler.jobs(row.key)]
-    return min(found, key=lambda each: (len(each), each)) if found else scheduler.submit(row.key, Path(row.folder))
+    if found:
+        return min(found, key=lambda each: (len(each), each))
+    return scheduler.submit(row.key, Path(row.folder))
 
 
 # Whether a launcher trains without the files of the commit: a file for each, which is empty if it does not.
@@ -332,7 +334,9 @@ def _is_on_record(job: Job, on_record: Mapping[str, tuple[Submission, bool]]) ->
 def _reason(job: Job | None, row: Submission) -> str | None:
     """Why a job does not train, in the scheduler's words; None while it does."""
     if job is not None:
-        return job.said if job.state in ("held", "waiting") else None
+        if job.state not in ("held", "waiting"):
+            return None
+        return job.said
     is_known = row.start is None and row.reason and not row.reason.startswith(UnreachableError.code)
     return row.reason if is_known else None
 

@@ -58,7 +58,9 @@ def refusal(roots: Sequence[str], spec: RunSpec) -> str | None:
 
 
 def _resolved(path: str) -> str:
-    return path if "://" in path else str(Path(path).expanduser().resolve())
+    if "://" in path:
+        return path
+    return str(Path(path).expanduser().resolve())
 
 
 # Train one claimed run in a child process and record it: reads its messages, flushes, renews the lease, applies limits, ends the run.

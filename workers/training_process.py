@@ -242,7 +242,9 @@ def _argument(line: str, log_path: Path) -> Iterator[str]:
 
 def terminate_seconds(settings: Settings) -> float:
     """Seconds between SIGTERM and SIGKILL for a process whose worker is gone."""
-    return _TERMINATE_SECONDS if settings.wrapper else _EXIT_SECONDS
+    if settings.wrapper:
+        return _TERMINATE_SECONDS
+    return _EXIT_SECONDS
 
 
 def _terminate(process: subprocess.Popen[str], *, has_trained: bool) -> None:

@@ -33,7 +33,9 @@ class Process(NamedTuple):
 def running(pid: int) -> Process | None:
     """The process that has this id now; None if there is none, or only its exit status is left."""
     fields = _fields(pid)
-    return None if fields is None or fields[0] in "ZX" else Process(pid, int(fields[19]))
+    if fields is None or fields[0] in "ZX":
+        return None
+    return Process(pid, int(fields[19]))
 
 
 def lives(process: Process) -> bool:
@@ -79,12 +81,16 @@ def _group(leader: Process) -> list[Process]:
         return []
     numbers = [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208 (names only, of thousands of processes)
     members = [member for number in numbers if number != leader.pid and (member := _member(number, leader.pid))]
-    return [leader, *members] if lives(leader) else []
+    if not lives(leader):
+        return []
+    return [leader, *members]
 
 
 def _member(pid: int, group: int) -> Process | None:
     fields = _fields(pid)
-    return Process(pid, int(fields[19])) if fields and fields[0] not in "ZX" and int(fields[2]) == group else None
+    if fields and fields[0] not in "ZX" and int(fields[2]) == group:
+        return Process(pid, int(fields[19]))
+    return None
 
 
 def _fields(pid: int) -> list[str] | None:

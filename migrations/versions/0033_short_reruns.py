@@ -65,4 +65,6 @@ def _named(value: Any, names: Mapping[str, str]) -> Any:
         return {names.get(key, key): _named(each, names) for key, each in value.items()}
     if isinstance(value, list):
         return [_named(each, names) for each in value]
-    return names.get(value, value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return names.get(value, value)
+    return value

@@ -36,4 +36,6 @@ def _rename(names: Mapping[str, str]) -> None:
 def _keyed(value: Any, names: Mapping[str, str]) -> Any:
     if isinstance(value, dict):
         return {names.get(key, key): _keyed(each, names) for key, each in value.items()}
-    return [_keyed(each, names) for each in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_keyed(each, names) for each in value]
+    return value

@@ -55,7 +55,9 @@ class LazyGroup(Group):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         """The command of a name, from its module; None for an unknown name."""
         place = self.places.get(cmd_name)
-        return None if place is None else _command(place, cmd_name)
+        if place is None:
+            return None
+        return _command(place, cmd_name)
 
     def commands_by_panel(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:  # noqa: ARG002
         """Names and summaries of the commands, by the title under which the help lists them."""
@@ -72,7 +74,9 @@ def _command(place: Place, name: str) -> Any:
     for command in app.registered_commands:
         command.cls = Command
     group = get_group_from_info(TyperInfo(app), pretty_exceptions_short=False, rich_markup_mode=None, suggest_commands=True)
-    return group if group.name == name else group.commands[name]
+    if group.name == name:
+        return group
+    return group.commands[name]
 
 
 # The commands in their groups, and the one place where errors become exit codes (`exits`).

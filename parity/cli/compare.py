@@ -359,7 +359,10 @@ def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyD
     documents = _with_worth(documents, evidence)
     reports.show_verdicts(documents)
     on_stdout = not (reports.as_json or reports.markdown)
-    recorded = push_case(case, documents, server.server, server.token, on_stdout=on_stdout) if reports.push else []
+    if reports.push:
+        recorded = push_case(case, documents, server.server, server.token, on_stdout=on_stdout)
+    else:
+        recorded = []
     return [*documents, *recorded]
 
 

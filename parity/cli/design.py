@@ -213,7 +213,9 @@ def plan_design(
         option_name = f"--{name.replace('_', '-')}" if mark and name.isidentifier() else name
         raise UsageError(f"{option_name}{mark}{rest}") from None
     _print(PLAN_SCHEMA, plan_document(outlook), _plan_text(outlook), as_json=as_json)
-    return EXIT_CODES["pass"] if outlook.decides else EXIT_CODES["inconclusive"]
+    if outlook.decides:
+        return EXIT_CODES["pass"]
+    return EXIT_CODES["inconclusive"]
 
 
 def _like(run: str, asked: Experiment, noise: Noise) -> tuple[Experiment, Noise]:

@@ -211,7 +211,10 @@ def _leave(outcome: Outcome, rules: GateRules, files: gate_report.Files) -> int:
     else:
         print(outcome.line)
     code, note = gate_report.exit_code_under(outcome, rules)
-    link = f"{gate_report.origin(outcome)}. {outcome.url or ''}".rstrip() if outcome.job or outcome.source else ""
+    if outcome.job or outcome.source:
+        link = f"{gate_report.origin(outcome)}. {outcome.url or ''}".rstrip()
+    else:
+        link = ""
     lines = [link, *gate_report.lapsed(outcome), note, *gate_report.write(outcome, rules, files)]
     print_lines(filter(None, lines), Console(stderr=True, highlight=False, markup=False))
     return code
@@ -294,9 +297,10 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
     except KeyboardInterrupt:
         if question.lookup:
             return replace(outcome, trouble="the lookup was stopped")
-        remedy = (
-            f"follow it: parity watch {outcome.job}; end it: parity cancel {outcome.job}" if outcome.job else "`parity status` lists it"
-        )
+        if outcome.job:
+            remedy = f"follow it: parity watch {outcome.job}; end it: parity cancel {outcome.job}"
+        else:
+            remedy = "`parity status` lists it"
         return replace(outcome, trouble=f"the waiting was stopped; the job, if it was queued, goes on: {remedy}")
     except watching.WatchTimeoutError as error:
         return replace(outcome, result="timeout", trouble=f"{error}{_waiting(client, outcome.job)}")
@@ -399,9 +403,9 @@ def elsewhere(job: Document, given: Mapping[str, str | None]) -> str | None:
     if base is None or head is None or {first, *others} == {head}:
         return None
     strange = first if first != base else next((each for each in others if each not in (base, head)), None)
-    return (
-        None if strange is None else f"revision is {strange}; expected `revision: base` of the baseline, and base or head of each candidate"
-    )
+    if strange is None:
+        return None
+    return f"revision is {strange}; expected `revision: base` of the baseline, and base or head of each candidate"
 
 
 def pull_request_commits() -> dict[str, str]:

@@ -145,7 +145,9 @@ class Outcome:
 def _told(document: VerdictDocument) -> str:
     """The verdict on one line, with what to do next where it is no pass."""
     told = words(document)
-    return told.line if document["verdict"] == PASS or not told.next else f"{told.line} Next: {told.next}"
+    if document["verdict"] == PASS or not told.next:
+        return told.line
+    return f"{told.line} Next: {told.next}"
 
 
 class Files(Options, panel=OUTPUT):
@@ -201,7 +203,9 @@ def _worst(verdicts: Sequence[VerdictDocument]) -> VerdictDocument | None:
 
 def _taken(document: VerdictDocument) -> State:
     """The verdict as a gate takes it: a pass that rests on a schedule which is only stated is none, unless the policy accepts that."""
-    return INCONCLUSIVE if _is_stated_only(document) else document["verdict"]
+    if _is_stated_only(document):
+        return INCONCLUSIVE
+    return document["verdict"]
 
 
 def _is_stated_only(document: VerdictDocument) -> bool:
@@ -227,11 +231,17 @@ def exit_code_under(outcome: Outcome, rules: GateRules) -> tuple[int, str]:
     unproven = STATED_ONLY if outcome.result == INCONCLUSIVE and outcome.is_stated_only else ""
     if code and outcome.is_accepted and not rules.advisory:
         return 0, f"accepted by a person: the exit code is 0; without the sign-off it would be {code} ({outcome.result})"
-    blocked = _not_acceptable(outcome) if rules.on_inconclusive == "pass" and outcome.result == INCONCLUSIVE else None
+    if rules.on_inconclusive == "pass" and outcome.result == INCONCLUSIVE:
+        blocked = _not_acceptable(outcome)
+    else:
+        blocked = None
     if blocked is not None and not rules.advisory:
         return code, f"on_inconclusive: pass does not apply: {blocked}"
     passes = {"inconclusive": rules.on_inconclusive == "pass", "infrastructure": rules.on_infra == "pass"}
-    why = "advisory" if rules.advisory else f"on_{'infra' if outcome.result == 'infrastructure' else outcome.result}: pass"
+    if rules.advisory:
+        why = "advisory"
+    else:
+        why = f"on_{'infra' if outcome.result == 'infrastructure' else outcome.result}: pass"
     if code and (rules.advisory or passes.get(outcome.result, False)):
         return 0, f"{why}: the exit code is 0; without that it would be {code} ({outcome.result})"
     return code, "advisory: the exit code is 0 whatever the verdict" if rules.advisory else unproven
@@ -338,7 +348,10 @@ def markdown(outcome: Outcome, rules: GateRules, fits: Callable[[str], bool]) ->
         title = f"{NOT_A_PASS.lower()} ({outcome.result})"
     trained = "".join(f"\n- {escaped(line)}" for line in outcome.trained)
     first = f"### parity: {title}\n\n{' · '.join(fact for fact in facts if fact)}" + (f"\n{trained}" if trained else "")
-    rest = [escaped(outcome.line)] if outcome.trouble is not None else markdown_sections(outcome.verdicts, outcome.accepted)
+    if outcome.trouble is not None:
+        rest = [escaped(outcome.line)]
+    else:
+        rest = markdown_sections(outcome.verdicts, outcome.accepted)
     last = f"parity {VERSION}\n"
     kept, left_out = [first], 0
     for section in rest:

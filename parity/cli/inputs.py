@@ -359,7 +359,9 @@ def _named(runs: Sequence[str]) -> list[tuple[str, str]]:
 
 def _optional_name(run: str) -> tuple[str | None, str]:
     name, _, file = run.partition("=")
-    return (name, file) if name and file and not Path(run).exists() else (None, run)
+    if name and file and not Path(run).exists():
+        return (name, file)
+    return (None, run)
 
 
 def read_layer_snrs(items: Sequence[str], candidates: Sequence[str]) -> dict[str, LayerSnr]:
@@ -396,7 +398,9 @@ def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str
 
 def known_family(name: str | None) -> list[str]:
     """A family that a run's config states, as --family would be given, if the public table has it."""
-    return [name] if name is not None and name in public_noise_table().families else []
+    if name is not None and name in public_noise_table().families:
+        return [name]
+    return []
 
 
 def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str]) -> Lenders:
@@ -460,10 +464,14 @@ _KINDS = {"bool": "true or false", "int": "a whole number", "float": "a number",
 
 
 def _in_folder(value: object, folder: Path) -> object:
-    return [from_folder(item, folder) for item in value] if isinstance(value, list) else from_folder(str(value), folder)
+    if isinstance(value, list):
+        return [from_folder(item, folder) for item in value]
+    return from_folder(str(value), folder)
 
 
 def from_folder(item: str, folder: Path) -> str:
     """FILE or NAME=FILE with the file named from a folder; a number, stdin or a tracker's run as it is."""
     name, mark, file = item.rpartition("=")
-    return item if file == STDIN or is_typed_number(file) or is_source(file) else f"{name}{mark}{folder / file}"
+    if file == STDIN or is_typed_number(file) or is_source(file):
+        return item
+    return f"{name}{mark}{folder / file}"

@@ -145,7 +145,9 @@ def diff(
             console.print(f"no run of {difference['other']} has begun, so its environment is unknown")
         elif not differs:
             console.print(f"nothing differs between {difference['baseline']} and {difference['other']}")
-    return EXIT_CODES["fail"] if differs else EXIT_CODES["pass"]
+    if differs:
+        return EXIT_CODES["fail"]
+    return EXIT_CODES["pass"]
 
 
 def _row(version: Document) -> tuple[str, ...]:

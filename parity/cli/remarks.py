@@ -59,7 +59,9 @@ def git(file: Path, *words: str) -> str:
     if program is None:
         return ""
     done = subprocess.run([program, *words], cwd=file.resolve().parent, check=False, capture_output=True, text=True, errors="replace")
-    return done.stdout if done.returncode == 0 else ""
+    if done.returncode != 0:
+        return ""
+    return done.stdout
 
 
 # The commands that show several jobs at once: matrix and trend.

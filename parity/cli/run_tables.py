@@ -89,7 +89,9 @@ class Table(Options, panel=TABLE):
 
     def run_columns(self) -> tuple[str, ...]:
         """The columns of --run-by; none where each arm has one run."""
-        return () if self.run_by is None else _columns(self.run_by, "--run-by", "system,run")
+        if self.run_by is None:
+            return ()
+        return _columns(self.run_by, "--run-by", "system,run")
 
 
 def _columns(text: str, option: str, example: str) -> tuple[str, ...]:
@@ -198,7 +200,9 @@ def holds_held_out_losses(loss_is: str | None, columns: Collection[str | None]) 
     """Whether runs hold held-out losses, as stated, else by the names of the columns that were named for the loss (None: none was)."""
     if loss_is not in (None, *LOSS_KINDS):
         raise UsageError(f"--loss-is is {loss_is!r}; expected {' or '.join(LOSS_KINDS)}{did_you_mean(loss_is, LOSS_KINDS)}")
-    return loss_is == VALIDATION if loss_is else any(column is not None and is_held_out(column) for column in columns)
+    if loss_is:
+        return loss_is == VALIDATION
+    return any(column is not None and is_held_out(column) for column in columns)
 
 
 def refuse_evaluation_options(options: Table) -> None:

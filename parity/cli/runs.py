@@ -62,7 +62,9 @@ def runs_of_table(file: str, arms: Mapping[str, Sequence[Curve]], job: Document,
 def _noise_words(job: Document, name: str) -> str:
     """How to import the short reruns of an arm, "" where it has none."""
     noise = next(len(arm.get("short_reruns", ())) for arm in job["arms"] if arm["name"] == name)
-    return f"; import the {count(noise, 'rerun')} that {'stops' if noise == 1 else 'stop'} early with --as-run" if noise else ""
+    if not noise:
+        return ""
+    return f"; import the {count(noise, 'rerun')} that {'stops' if noise == 1 else 'stop'} early with --as-run"
 
 
 def why_incomplete(curve: Completeness, planned_steps: int | None) -> str | None:
@@ -143,9 +145,10 @@ def resend(
             raise UsageError(str(error)) from None
         except ClientError as error:
             refused += 1
-            kept = (
-                f"{error}; the spool is kept as it is: send it again later" if may_be_accepted_later(error) else delivery.set_aside(error)
-            )
+            if may_be_accepted_later(error):
+                kept = f"{error}; the spool is kept as it is: send it again later"
+            else:
+                kept = delivery.set_aside(error)
             print(f"parity: {path}: {kept}", file=sys.stderr)
         else:
             sent.append({"run": run, "spool": str(path), "attempt": delivery.attempt_number, "unreadable_lines": delivery.unreadable})
@@ -386,5 +389,8 @@ def _refuse_other_runs(spools: list[Path], as_run: str) -> None:
 def _nothing_to_send(folders: list[str]) -> str:
     """The line for folders without a spool, and how to send those that a server has refused."""
     left = sorted(path for folder in folders for path in Path(folder).rglob(f"*{spool.REFUSED}"))
-    again = f"; {count(len(left), 'spool')} that the server refused: `parity resend {left[0]}` tries one again" if left else ""
+    if left:
+        again = f"; {count(len(left), 'spool')} that the server refused: `parity resend {left[0]}` tries one again"
+    else:
+        again = ""
     return f"{', '.join(folders)}: nothing to send{again}"

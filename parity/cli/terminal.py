@@ -158,7 +158,10 @@ def what_is_wrong(error: Any) -> str:
     see = f"see `{' '.join(['parity', *command.split(), '--help'])}`"
     kind, message = type(error).__name__, " ".join(str(error.format_message()).split())
     if kind == "NoSuchOption":
-        names = [name for parameter in context.command.get_params(context) for name in parameter.opts] if context else []
+        if context:
+            names = [name for parameter in context.command.get_params(context) for name in parameter.opts]
+        else:
+            names = []
         return f"unknown option {error.option_name}{did_you_mean(error.option_name, names) or f'; {see}'}"
     if message.startswith("No such command"):
         word = message.split("'")[1] if "'" in message else ""
@@ -184,7 +187,8 @@ def what_is_wrong(error: Any) -> str:
 def _called(parameter: Any) -> str:
     if parameter is None:
         return "an argument"
-    return str(parameter.metavar or parameter.name) if parameter.param_type_name == "argument" else max(parameter.opts, key=len)
+    name: str = parameter.metavar or parameter.name if parameter.param_type_name == "argument" else max(parameter.opts, key=len)
+    return name
 
 
 def _given_value(error: Any) -> object:
@@ -201,7 +205,9 @@ def _expected(parameter: Any) -> str:
         return f"{words} from {low:g} to {high:g}"
     if low is not None:
         return f"{words}, at least {low:g}"
-    return f"{words}, at most {high:g}" if high is not None else words
+    if high is not None:
+        return f"{words}, at most {high:g}"
+    return words
 
 
 # Exit codes: one table for every command.

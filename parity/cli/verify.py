@@ -138,7 +138,9 @@ def doctor(
         silent = len(workers) - len(alive)
         lines.append(f"{len(alive)} alive, {silent} no longer responding" if workers else "no worker has registered yet; start one")
         print_lines([*lines, *waiting], console)
-    return 0 if alive else EXIT_CODES["infrastructure"]
+    if alive:
+        return 0
+    return EXIT_CODES["infrastructure"]
 
 
 def _waiting(client: Client) -> Sequence[str]:

@@ -235,7 +235,9 @@ def _line(arm: Document, gaps: Mapping[str, float]) -> str:
 def _steps(arm: Document) -> str:
     """The steps that an arm's runs have done, of those that are planned where that is known."""
     done, planned = arm["steps_done"], arm["planned_steps"]
-    return f"{done:,}" if planned is None else f"{done:,}/{planned:,}"
+    if planned is None:
+        return f"{done:,}"
+    return f"{done:,}/{planned:,}"
 
 
 def table(document: Document, gaps: Mapping[str, float]) -> Table:
@@ -277,14 +279,18 @@ def _gaps(client: Client, document: Document) -> dict[str, float]:
 
 
 def _loss(value: float | str | None) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else value or "–"
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return value or "–"
 
 
 def _left(seconds: float | None) -> str:
     if seconds is None:
         return "–"
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
+    if minutes >= 60:
+        return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+    return f"{minutes}:{rest:02d}"
 
 
 # The command `status`: the state of a job, or a list of jobs.

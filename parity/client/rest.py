@@ -305,7 +305,10 @@ class Client:
             ) from error
         if answer.is_success:
             return answer
-        problem = answer.json() if answer.headers.get("content-type", "").startswith("application/problem+json") else {}
+        if answer.headers.get("content-type", "").startswith("application/problem+json"):
+            problem = answer.json()
+        else:
+            problem = {}
         detail = problem.get("detail") or _unexplained(answer)
         findings = [(_keys(each["pointer"]), each["detail"]) for each in problem.get("errors", ())]
         raise ClientError(answer.status_code, detail, problem.get("type", "").rpartition(":")[2], _retry_after(answer), findings)
@@ -339,17 +342,23 @@ def _cause(error: httpx2.HTTPError) -> str:
 
 def _baseline_path(name: str, version: int | None) -> str:
     own = f"baselines/{quote(name, safe='')}"
-    return own if version is None else f"{own}/versions/{version}"
+    if version is None:
+        return own
+    return f"{own}/versions/{version}"
 
 
 def _idempotent(key: str | None) -> dict[str, str]:
     """The header with which a request may be made again."""
-    return {} if key is None else {"Idempotency-Key": key}
+    if key is None:
+        return {}
+    return {"Idempotency-Key": key}
 
 
 def _bearer(token: str | None) -> dict[str, str]:
     """The header of a token that replaces the client's own; none without one."""
-    return {"Authorization": f"Bearer {token}"} if token else {}
+    if not token:
+        return {}
+    return {"Authorization": f"Bearer {token}"}
 
 
 def _sendable(text: str) -> str:
@@ -359,7 +368,9 @@ def _sendable(text: str) -> str:
 
 def _retry_after(answer: httpx2.Response) -> float | None:
     seconds = answer.headers.get("retry-after", "")
-    return float(seconds) if seconds.isdigit() else None
+    if not seconds.isdigit():
+        return None
+    return float(seconds)
 
 
 def _unexplained(answer: httpx2.Response) -> str:

@@ -559,7 +559,9 @@ def _number(value: Any) -> Any:
     """A float, or a jax array as it is: that can't change, and reading it now would wait for the device."""
     if isinstance(value, str | bytes):
         raise TypeError(f"{value!r:.40} is not a number")
-    return value if hasattr(value, "block_until_ready") else float(value)
+    if hasattr(value, "block_until_ready"):
+        return value
+    return float(value)
 
 
 def _wrong_project(run: str, of_project: Mapping[str, Any]) -> str:
@@ -583,7 +585,10 @@ def _wrong_project(run: str, of_project: Mapping[str, Any]) -> str:
 def _folder_of(of_project: Mapping[str, Any]) -> str:
     """The folder for spools of a project's run: the same for a seed, so that a restart finds what is left; else one of its own."""
     project = re.sub(r"[^A-Za-z0-9_.-]", "_", of_project["project"])[:64]
-    own = f"{time.time_ns()}-{os.getpid()}" if of_project["seed"] is None else f"seed{of_project['seed']}"
+    if of_project["seed"] is None:
+        own = f"{time.time_ns()}-{os.getpid()}"
+    else:
+        own = f"seed{of_project['seed']}"
     return f"{project}-{of_project['arm']}-{own}"
 
 

@@ -265,7 +265,9 @@ class Delivery:
     @property
     def sent_to(self) -> str | None:
         """The run that has the steps; None before the first attach."""
-        return None if self._header is None or self._progress.attempt_number is None else self.run
+        if self._header is None or self._progress.attempt_number is None:
+            return None
+        return self.run
 
     @property
     def run(self) -> str:

@@ -49,8 +49,14 @@ def check_plan(planned_steps: int | None, name: str, assume_complete: bool, othe
 def stated_multiplicity(look: int, name: str, looks: int, candidates: int) -> Multiplicity:
     """Which of the policy's `looks` a comparison without a ledger is, and how many candidates share it; InputError for another look."""
     if isinstance(look, bool) or not isinstance(look, int) or not 1 <= look <= looks:
-        expected = f"expected a whole number from 1 to {looks}, the looks that the policy registers" if looks > 1 else "expected 1"
-        remedy = "" if looks > 1 else ": this policy registers one look; register more before the first one (looks: 2)"
+        if looks > 1:
+            expected = f"expected a whole number from 1 to {looks}, the looks that the policy registers"
+        else:
+            expected = "expected 1"
+        if looks > 1:
+            remedy = ""
+        else:
+            remedy = ": this policy registers one look; register more before the first one (looks: 2)"
         raise InputError(f"{name} is {look!r}; {expected}{remedy}")
     return Multiplicity(look=look, looks=looks, candidates=candidates)
 
@@ -195,7 +201,10 @@ def _checked_size(node: yaml.Node, known: dict[int, int], path: str) -> int:
     else:
         if isinstance(node, yaml.MappingNode):
             _check_keys(node, path)
-        parts = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
+        if isinstance(node, yaml.SequenceNode):
+            parts = node.value
+        else:
+            parts = [part for pair in node.value for part in pair]
         size = 1 + sum(_checked_size(part, known, path) for part in parts)
     known[id(node)] = size
     return size

@@ -74,7 +74,9 @@ class Comparison:
     @property
     def gap(self) -> float | None:
         """The candidate's final loss minus the baseline's, in nats; None where no window could be judged."""
-        return self.document["gap"]["mean"] if self.document["gap"] else None
+        if not self.document["gap"]:
+            return None
+        return self.document["gap"]["mean"]
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -85,7 +87,9 @@ class Comparison:
     @property
     def margin(self) -> float | None:
         """The largest acceptable gap in nats."""
-        return self.document["margin"]["nats"] if self.document["margin"] else None
+        if not self.document["margin"]:
+            return None
+        return self.document["margin"]["nats"]
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
@@ -131,7 +135,9 @@ class Comparison:
 
 def _one_line(text: str) -> str:
     words = " ".join(text.split())
-    return words if len(words) <= _LINE else f"{words[: _LINE - 1]}…"
+    if len(words) <= _LINE:
+        return words
+    return f"{words[: _LINE - 1]}…"
 
 
 # The case that the judge gets, from arms and what is stated: the one way from `parity compare` and from `parity.compare` to a verdict.
@@ -162,7 +168,9 @@ def complete_case(case: Case, *, step_option: str, noise_option: str) -> Case:
 def stated_plan(arms: Sequence[Arm]) -> int | None:
     """The planned length that the runs' sources state, a trainer's log or a tracker's config; None where none does or two disagree."""
     stated = {run.context[PLANNED_STEPS] for _, runs in arms for run in runs if PLANNED_STEPS in run.context}
-    return int(stated.pop()) if len(stated) == 1 else None
+    if len(stated) != 1:
+        return None
+    return int(stated.pop())
 
 
 def refuse_mixed_recipes(arms: Sequence[Arm]) -> None:
@@ -307,7 +315,10 @@ def refuse_worse(result: Comparison, *, allow_inconclusive: bool) -> None:
         return
     why_not = why_not_acceptable(result.document) if allow_inconclusive else None
     if not allow_inconclusive or why_not is not None:
-        note = f"allow_inconclusive does not apply: {why_not}\n" if why_not and result.verdict == "inconclusive" else ""
+        if why_not and result.verdict == "inconclusive":
+            note = f"allow_inconclusive does not apply: {why_not}\n"
+        else:
+            note = ""
         raise AssertionError(f"\n{note}{result.report()}")
 
 
@@ -324,7 +335,10 @@ def _policy(
     elif isinstance(policy, Policy):
         base = policy.document()
     elif isinstance(policy, Mapping):
-        base = {**policy, "margin": stated_margin(policy["margin"])} if policy.get("margin") is not None else policy
+        if policy.get("margin") is not None:
+            base = {**policy, "margin": stated_margin(policy["margin"])}
+        else:
+            base = policy
     elif isinstance(policy, (str, os.PathLike)):
         base = read_policy(os.fspath(policy))
     else:

@@ -91,7 +91,9 @@ def calibrate(
 
 def _at_margin(policy: Policy | None, rel: float) -> Policy:
     margin = Amount(value=rel, unit="relative")
-    return dataclasses.replace(policy, margin=margin, profile=None) if policy else Policy(margin=margin)
+    if policy:
+        return dataclasses.replace(policy, margin=margin, profile=None)
+    return Policy(margin=margin)
 
 
 def _plan(runs: Sequence[Curve], planned_steps: int | None) -> int:

@@ -436,7 +436,9 @@ def _half_widths(drawn: Drawing, base: FloatArray, cand: FloatArray, levels: tup
 
 def decisive(ahead: tuple[LookAhead, ...]) -> float:
     """The smaller of the chances to pass at a gap of 0 and to fail at twice the margin by the last look; 0 where there is only one look."""
-    return min(ahead[-1].passed, ahead[-1].failed) if ahead else 0.0
+    if not ahead:
+        return 0.0
+    return min(ahead[-1].passed, ahead[-1].failed)
 
 
 # What the live rules save: how much of a candidate is trained where the policy stops those that will fail or are futile (`early_stop:

@@ -108,7 +108,9 @@ def full_run_steps(baseline_runs: int, candidate_runs: int, steps: int, candidat
 
 def gpu_hours(design: Design) -> float | None:
     """Device hours of all runs; None without a step time."""
-    return None if design.step_seconds is None else hours_of(run_steps(design), design.step_seconds, design.devices)
+    if design.step_seconds is None:
+        return None
+    return hours_of(run_steps(design), design.step_seconds, design.devices)
 
 
 def hours_of(steps: float, step_seconds: float, devices: int) -> float:
@@ -118,13 +120,18 @@ def hours_of(steps: float, step_seconds: float, devices: int) -> float:
 
 def device_hours(hours: float) -> str:
     """Device hours in words, three digits below a hundred."""
-    return f"{hours:,.0f} device hours" if hours >= 100 else f"{hours:.3g} device hours"
+    if hours >= 100:
+        return f"{hours:,.0f} device hours"
+    return f"{hours:.3g} device hours"
 
 
 def runs_words(design: Design) -> str:
     """The runs in words, "1 baseline run and 2 candidate runs of 10,000 steps", and the reruns that stop early."""
     each = f" of each of {design.candidates} candidates" if design.candidates > 1 else ""
-    own = f"{count(design.candidate_runs, 'run')}{each}" if each else count(design.candidate_runs, "candidate run")
+    if each:
+        own = f"{count(design.candidate_runs, 'run')}{each}"
+    else:
+        own = count(design.candidate_runs, "candidate run")
     runs = f"{count(design.baseline_runs, 'baseline run')} and {own}"
     early = f" with {early_words(design)}" if design.short_reruns else ""
     return f"{runs}{', each' if each else ''} of {count(design.planned_steps, 'step')}{early}"
@@ -163,7 +170,9 @@ class Budget:
     unit: Literal["hours", "steps"]
 
     def __str__(self) -> str:
-        return device_hours(self.amount) if self.unit == "hours" else count(math.floor(self.amount), "run-step")
+        if self.unit == "hours":
+            return device_hours(self.amount)
+        return count(math.floor(self.amount), "run-step")
 
     def run_steps(self, design: Design) -> float:
         """How many steps it pays for, of all runs together. Raises BudgetError where hours lack a step time, or not even a pair fits."""

@@ -82,11 +82,15 @@ class Question:
 
     def passes(self, design: Design, outlook: Chances, gap: float) -> float:
         """The chance of a pass at a true gap, 0 where the window has too few points for one."""
-        return 0.0 if points(design, self.policy) < self.policy.min_points else outlook.passes(gap, self.margin)
+        if points(design, self.policy) < self.policy.min_points:
+            return 0.0
+        return outlook.passes(gap, self.margin)
 
     def fails(self, design: Design, outlook: Chances, gap: float) -> float:
         """The chance of a fail at a true gap, 0 where the window has too few points for one."""
-        return 0.0 if points(design, self.policy) < POINTS_TO_FAIL else outlook.fails(gap, self.margin)
+        if points(design, self.policy) < POINTS_TO_FAIL:
+            return 0.0
+        return outlook.fails(gap, self.margin)
 
     def power(self, design: Design, outlook: Chances) -> float:
         """The smaller of two chances: of a pass at a gap of 0, and of a fail at 2 margins."""
@@ -141,7 +145,9 @@ def best_within(design: Design, question: Question, most_run_steps: float, cheap
     most = max((power for power, _ in tried), default=0.0)
     near = [one for power, one in tried if power >= most - _ROUGH_HIGH]
     outlooks = [(round(question.power(one, question.outlook(one)), 2), -run_steps(one), one) for one in near]
-    return max(outlooks, key=lambda entry: entry[:2])[2] if outlooks else None
+    if not outlooks:
+        return None
+    return max(outlooks, key=lambda entry: entry[:2])[2]
 
 
 def _affordable(design: Design, lengths: Iterable[int], most_run_steps: float) -> Sequence[Design]:
@@ -275,7 +281,9 @@ class Plan:
     @property
     def pass_chance_by_the_end(self) -> float:
         """The same by the last look that is registered."""
-        return max(self.pass_chance, self.looks[-1].passed) if self.looks and self.pass_chance > 0.0 else self.pass_chance
+        if self.looks and self.pass_chance > 0.0:
+            return max(self.pass_chance, self.looks[-1].passed)
+        return self.pass_chance
 
 
 def plan(design: Design, policy: Policy, lenders: Lenders = NO_FAMILIES, budget: Budget | None = None) -> Plan:
@@ -328,7 +336,9 @@ def _decides(design: Design, question: Question) -> bool:
 def _power_by_the_end(design: Design, question: Question, outlook: Chances, ahead: tuple[LookAhead, ...]) -> float:
     """The power of the first look, or that of all looks where the policy can pass at all."""
     first = question.power(design, outlook)
-    return max(first, decisive(ahead)) if first > 0.0 else first
+    if first > 0.0:
+        return max(first, decisive(ahead))
+    return first
 
 
 def _with_level(design: Design, policy: Policy, lenders: Lenders) -> tuple[Design, Unit]:
@@ -363,7 +373,10 @@ def _margin(design: Design, policy: Policy) -> float:
 
 
 def _early_stops(design: Design, question: Question) -> EarlyStops:
-    early = design if design.short_reruns else dataclasses.replace(design, short_reruns=_USUAL_SHORT_RERUNS)
+    if design.short_reruns:
+        early = design
+    else:
+        early = dataclasses.replace(design, short_reruns=_USUAL_SHORT_RERUNS)
     full = replicates_for(early, question)
     halves = [question.outlook(one, rough=True).half_width for one in (early, full)]
     return EarlyStops(design=early, half_width=halves[0], replicates=full, replicates_half_width=halves[1])
@@ -406,7 +419,9 @@ def _run_noise(design: Design, policy: Policy, outlook: Chances) -> tuple[RunNoi
 def _basis(floor: RunFloor, *, declared: bool) -> str:
     if floor.prior.loan:
         return f"{'borrowed from' if floor.prior.loan.is_data else 'assumed as in'} {floor.prior.loan.lender.name}"
-    return "declared by the policy" if declared else "assumed"
+    if declared:
+        return "declared by the policy"
+    return "assumed"
 
 
 def _far(lender: Lender, level: float) -> str:
@@ -452,7 +467,9 @@ def advice(plan: Plan) -> str:
         return f"The cheapest plan that decides at its first look: {cheapest}."
     if not plan.decides:
         return f"The cheapest plan with {100 * WANTED_POWER:.0f} % power: {cheapest}."
-    return f"A cheaper one decides too: {cheapest}." if run_steps(plan.cheapest) < plan.run_steps else "No cheaper plan decides."
+    if run_steps(plan.cheapest) < plan.run_steps:
+        return f"A cheaper one decides too: {cheapest}."
+    return "No cheaper plan decides."
 
 
 def cost(plan: Plan) -> str:
@@ -497,7 +514,10 @@ def looks(plan: Plan) -> str:
     """What further looks decide and cost, and how many candidates share the error; "" where there is one look and one candidate."""
     first = plan.design
     level = level_percent(plan.confidence)
-    shared = f"{first.candidates} candidates share the error: each interval is at {level}." if first.candidates > 1 else ""
+    if first.candidates > 1:
+        shared = f"{first.candidates} candidates share the error: each interval is at {level}."
+    else:
+        shared = ""
     if not plan.looks:
         return shared
     last = plan.looks[-1]
@@ -545,12 +565,16 @@ def margin_words(plan: Plan) -> str:
 def share_words(plan: Plan, value: float, digits: int = 2) -> str:
     """A difference as a share of the loss, with the nats where the loss is known: "1.0 % (0.0390 nats)"."""
     share = percent(value / (plan.design.level or 1.0), digits)
-    return f"{share} ({value:.4f} nats)" if plan.unit == NATS else share
+    if plan.unit == NATS:
+        return f"{share} ({value:.4f} nats)"
+    return share
 
 
 def amount(plan: Plan, value: float) -> str:
     """A difference in the plan's unit."""
-    return f"{value:.4f} nats" if plan.unit == NATS else f"{percent(value)} of the loss"
+    if plan.unit == NATS:
+        return f"{value:.4f} nats"
+    return f"{percent(value)} of the loss"
 
 
 def _noise_words(noise: RunNoise) -> str:

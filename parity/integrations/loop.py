@@ -64,7 +64,9 @@ def _jax_rank() -> int | None:
     bridge = sys.modules.get("jax._src.xla_bridge")
     if jax is None or not (jax.distributed.is_initialized() or getattr(bridge, "_backends", None)):
         return None
-    return int(jax.process_index()) if jax.process_count() > 1 else None
+    if jax.process_count() > 1:
+        return int(jax.process_index())
+    return None
 
 
 def _launched_rank(environ: Mapping[str, str]) -> int:

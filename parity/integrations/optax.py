@@ -31,7 +31,9 @@ def finished_step(state: Any) -> int | None:
             "without MultiSteps log your own step number, with `record.log(step, loss=loss)`"
         )
     done = int(states[0].gradient_step)
-    return done - 1 if done and int(states[0].mini_step) == 0 else None
+    if done and int(states[0].mini_step) == 0:
+        return done - 1
+    return None
 
 
 def _multi_steps(state: Any) -> Iterator[Any]:

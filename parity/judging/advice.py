@@ -83,13 +83,19 @@ def advise(m: Measurements, decision: Decision, layer_policy: str | None, layer_
     statistics = m.statistics
     if statistics is None or statistics.margin is None:
         return Advice(sentences=_by_code(m, decision, layer_policy, layer_snr_db))
-    state_first = _state_rounding(m) if decision.state == INCONCLUSIVE and decision.deciding.code not in MISFITS else ()
+    if decision.state == INCONCLUSIVE and decision.deciding.code not in MISFITS:
+        state_first = _state_rounding(m)
+    else:
+        state_first = ()
     lo, hi = statistics.interval.bounds(*m.levels)
     half = statistics.interval.half_width(*m.levels)
     to_pass, detectable = max(abs(lo), abs(hi)), statistics.margin.nats - half
     if decision.deciding.code != "CI_STRADDLES_MARGIN":
         sentences = _by_code(m, decision, layer_policy, layer_snr_db)
-        ordered = (*state_first, *sentences) if decision.deciding.code == "RUN_NOISE_ASSUMED" else (*sentences, *state_first)
+        if decision.deciding.code == "RUN_NOISE_ASSUMED":
+            ordered = (*state_first, *sentences)
+        else:
+            ordered = (*sentences, *state_first)
         return Advice(sentences=ordered, margin_to_pass=to_pass, minimum_detectable_gap=detectable)
     runs, steps, stride = runs_that_decide(m, statistics), steps_that_decide(m, statistics), sparse_log_that_decides(m, statistics)
     no_look = () if m.multiplicity.left or not any((runs, steps, stride)) else (NO_LOOK_LEFT,)
@@ -140,11 +146,10 @@ def _decides(m: Measurements, statistics: WindowStatistics, got: Interval) -> bo
 def runs_that_decide(m: Measurements, statistics: WindowStatistics) -> tuple[int, int] | None:
     """The fewest runs to add (baseline, candidate) so that the interval would leave the margin; None up to 16 in all."""
     for total in range(1, MAX_ADDED_RUNS + 1):
-        splits = (
-            [(total, total)]
-            if statistics.interval.run.seeds > 1
-            else [(total - candidate, candidate) for candidate in range(total, -1, -1)]
-        )
+        if statistics.interval.run.seeds > 1:
+            splits = [(total, total)]
+        else:
+            splits = [(total - candidate, candidate) for candidate in range(total, -1, -1)]
         widths = {split: predicted(statistics.interval, statistics.floors, *split, 1.0) for split in splits}
         best = min(splits, key=lambda split: widths[split].half_width(*m.levels))
         if _decides(m, statistics, widths[best]):
@@ -163,7 +168,9 @@ def steps_that_decide(m: Measurements, statistics: WindowStatistics) -> int | No
 def sparse_log_that_decides(m: Measurements, statistics: WindowStatistics) -> int | None:
     """The log's interval in steps if a log of every step would leave the margin; None where it has every step, or that can't do it."""
     stride = max(run.completeness.stride or 1 for run in m.arms.runs)
-    return stride if stride > 1 and _decides(m, statistics, predicted(statistics.interval, statistics.floors, 0, 0, stride)) else None
+    if stride > 1 and _decides(m, statistics, predicted(statistics.interval, statistics.floors, 0, 0, stride)):
+        return stride
+    return None
 
 
 def _straddle_sentence(m: Measurements, runs: tuple[int, int] | None, steps: int | None, stride: int | None) -> str:
@@ -182,7 +189,10 @@ def _straddle_sentence(m: Measurements, runs: tuple[int, int] | None, steps: int
         options.append((len(m.arms.runs) * m.window.planned_steps, "train", words))
     if steps is not None:
         options.append(_longer(m, steps))
-    without = "; more steps won't help." if m.schedule.finished else "; or train on to the end of the schedule."
+    if m.schedule.finished:
+        without = "; more steps won't help."
+    else:
+        without = "; or train on to the end of the schedule."
     tail = without if steps is None and stride is None else "."
     options.sort()  # the cheapest first, in steps to train
     if not m.multiplicity.left:
@@ -298,7 +308,9 @@ def _after_fail(m: Measurements, layer_policy: str | None) -> str:
         steps.append("Turn the random Hadamard transform on")
     first, *rest = steps
     later = ", then ".join(step[0].lower() + step[1:] for step in rest)
-    return f"{first}. If that fails, {later}." if rest else f"{first}."
+    if rest:
+        return f"{first}. If that fails, {later}."
+    return f"{first}."
 
 
 def _state_recipe(m: Measurements) -> tuple[str, ...]:
@@ -306,7 +318,10 @@ def _state_recipe(m: Measurements) -> tuple[str, ...]:
     arm = m.arms.candidate
     if arm.recipe is not None:
         return ()
-    how = "in the job file" if m.multiplicity.registered else f"--recipe {shlex.quote(arm.name + '=RECIPE')}"
+    if m.multiplicity.registered:
+        how = "in the job file"
+    else:
+        how = f"--recipe {shlex.quote(arm.name + '=RECIPE')}"
     return (f"The recipe of {arm.name} is not on record, so this advice is general: state it ({how}).",)
 
 

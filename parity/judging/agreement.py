@@ -149,7 +149,9 @@ def without_assumed_floor(runs: Sequence[Curve]) -> str | None:
 def _count_of(text: str) -> float | None:
     """A number of parameters as people write it: 4000000, 4e6, 4,000,000, 4M; None for anything else."""
     match = _NUMBER.fullmatch(text.strip())
-    return None if match is None else float(match[1].replace(",", "").replace("_", "")) * _SUFFIX[match[2].lower()]
+    if match is None:
+        return None
+    return float(match[1].replace(",", "").replace("_", "")) * _SUFFIX[match[2].lower()]
 
 
 def _same(key: str, first: str, second: str) -> bool:
@@ -266,14 +268,18 @@ def _loss_ratio(aligned: Aligned, base: Curve) -> float | None:
     if any(abs(early / unit - 1.0) <= RATIO_SPREAD for unit in (BITS, 1.0 / BITS)):
         return early  # a candidate in another unit may be worse as well
     from_start = int(base.steps[0]) <= START_SHARE * int(base.steps[-1])
-    return early if from_start and not 1.0 - RATIO_FROM_ONE <= early <= 1.0 / (1.0 - RATIO_FROM_ONE) else None
+    if from_start and not 1.0 - RATIO_FROM_ONE <= early <= 1.0 / (1.0 - RATIO_FROM_ONE):
+        return early
+    return None
 
 
 def _start(base: Curve, cand: Curve) -> float | None:
     if int(base.steps[0]) != int(cand.steps[0]) or int(base.steps[0]) > 1 or not base.loss[0] > 0.0:
         return None
     share = float(cand.loss[0] / base.loss[0]) - 1.0
-    return share if abs(share) > START_DIFFERENCE else None
+    if abs(share) > START_DIFFERENCE:
+        return share
+    return None
 
 
 def _rounding_share(aligned: Aligned, quantum: float) -> float:
@@ -347,7 +353,9 @@ def contradicted(name: str, runs: Sequence[Curve]) -> str | None:
         return recorded
     own = width_of(name.strip().lower().replace("-", "_").removeprefix("te_"))
     recipe = runs[0].recipe
-    return recipe if own is not None and recipe and width_of(recipe) not in (None, own) else None
+    if own is not None and recipe and width_of(recipe) not in (None, own):
+        return recipe
+    return None
 
 
 def _equal_start(base: Curve, cand: Curve, quantum: float) -> EqualStart | None:
@@ -362,7 +370,9 @@ def _first_loss(base: Curve, cand: Curve) -> float | None:
     if not (len(base.steps) and len(cand.steps)) or int(base.steps[0]) > FIRST_STEP or int(cand.steps[0]) != int(base.steps[0]):
         return None
     loss = float(base.loss[0])
-    return loss if float(cand.loss[0]) == loss and usable(base.loss[:1])[0] else None
+    if float(cand.loss[0]) == loss and usable(base.loss[:1])[0]:
+        return loss
+    return None
 
 
 def _is_uniform(loss: float, quantum: float) -> bool:
@@ -479,7 +489,9 @@ def noise_ratio(aligned: Aligned, quantum: float, *, same_batches: bool) -> floa
         return None
     noise = [float(np.median([step_noise(run) for run in arm[:, late]])) for arm in (aligned.baseline, aligned.candidate)]
     least = max(quantum, NOISELESS * float(np.abs(aligned.baseline[0, late]).max()))
-    return noise[1] / max(noise[0], 1e-300) if max(noise) > 0.0 and max(noise) >= NOISE_OVER_QUANTUM * least else None
+    if max(noise) > 0.0 and max(noise) >= NOISE_OVER_QUANTUM * least:
+        return noise[1] / max(noise[0], 1e-300)
+    return None
 
 
 # By how much can averages alone raise the losses of a log? They lag behind a curve that falls.
@@ -583,4 +595,6 @@ def memory_steps(loss: FloatArray) -> float:
     if far < 5:
         return 1.0
     near = float(np.mean((loss[1:] - loss[:-1]) ** 2))
-    return float(np.mean((loss[far:] - loss[:-far]) ** 2)) / near if near > 0.0 else 1.0
+    if near > 0.0:
+        return float(np.mean((loss[far:] - loss[:-far]) ** 2)) / near
+    return 1.0

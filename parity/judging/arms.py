@@ -281,7 +281,9 @@ class EarlySpread:
 
 def early_df(runs: int) -> float:
     """nu of N reruns, of one arm or of both together; 0 without any."""
-    return 1.0 / (1.0 / runs + SHARED_VARIANCE) if runs else 0.0
+    if not runs:
+        return 0.0
+    return 1.0 / (1.0 / runs + SHARED_VARIANCE)
 
 
 def prefix_window(window: Window, last: int) -> tuple[int, int]:
@@ -371,7 +373,9 @@ def _excess(arm: Arm, run: Curve, window: Window) -> float:
         return 0.0
     end = slice(max(points - max(END_POINTS, math.ceil(END_SHARE * points)), 0), None)
     level, own = float(together.baseline[:, end].mean()), float(together.candidate[:, end].mean())
-    return (own - level) / abs(level) if level != 0.0 else 0.0
+    if level == 0.0:
+        return 0.0
+    return (own - level) / abs(level)
 
 
 def _not_a_rerun(arm: Arm, run: Curve, window: Window, policy: Policy) -> str:
@@ -408,7 +412,9 @@ def _dependent(run: Curve, others: Sequence[Curve]) -> str:
     mixed = is_mixture(run, relatives)
     if mixed is None:
         return f"too few points in common with {len(relatives)} other runs to see whether it is a mixture of them: log it more often"
-    return "a mixture of other runs" if mixed else ""
+    if mixed:
+        return "a mixture of other runs"
+    return ""
 
 
 def _spread(arm: Arm, early: Sequence[Curve], window: Window) -> tuple[EarlySpread | None, str]:

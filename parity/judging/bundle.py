@@ -149,7 +149,9 @@ def _check_member(info: zipfile.ZipInfo) -> None:
 def _member_limit(name: str) -> int:
     if name == "manifest.json":
         return MAX_MANIFEST_BYTES
-    return MAX_BYTES if name.endswith(".npy") else MAX_JSON_BYTES
+    if name.endswith(".npy"):
+        return MAX_BYTES
+    return MAX_JSON_BYTES
 
 
 def _inflate(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:

@@ -110,7 +110,9 @@ def _half_widths(now: _Error, then: _Error, moves: FloatArray, levels: tuple[flo
 def _shared(document: VerdictDocument) -> Multiplicity:
     """What the verdict shares its error with; nothing for judges before 0.3.0."""
     stated = document.get("multiplicity")
-    return Multiplicity() if stated is None else Multiplicity(looks=stated["looks"], candidates=stated["candidates"])
+    if stated is None:
+        return Multiplicity()
+    return Multiplicity(looks=stated["looks"], candidates=stated["candidates"])
 
 
 def _keeps_a_pass_back(document: VerdictDocument, policy: dict[str, Any]) -> bool:

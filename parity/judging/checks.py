@@ -132,4 +132,6 @@ def _why_no_speedup(advisory: Advisory) -> str:
         return advisory.speed_reason
     if advisory.throughput is None:
         return "step times were not recorded by all runs"
-    return "the token tax is not known" if advisory.token_tax is None else "the token tax is unbounded"
+    if advisory.token_tax is None:
+        return "the token tax is not known"
+    return "the token tax is unbounded"

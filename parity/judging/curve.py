@@ -150,7 +150,9 @@ def median(values: FloatArray) -> float:
     parted = values.copy()
     parted.partition(half)
     upper = float(parted[half])
-    return upper if len(values) % 2 else 0.5 * (float(parted[:half].max()) + upper)
+    if len(values) % 2:
+        return upper
+    return 0.5 * (float(parted[:half].max()) + upper)
 
 
 def row_medians(rows: FloatArray) -> FloatArray:
@@ -167,7 +169,9 @@ def rounding_of(roundings: Iterable[Rounding | None]) -> Rounding | None:
     recorded = set(roundings)
     if "stochastic" in recorded:
         return "stochastic"
-    return "nearest" if recorded == {"nearest"} else None
+    if recorded == {"nearest"}:
+        return "nearest"
+    return None
 
 
 def between(steps: IntArray, first: float, last: float) -> slice:

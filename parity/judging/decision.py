@@ -72,12 +72,16 @@ class ReasonCode:
 
     def next_for(self, *, job: bool) -> str | None:
         """What a user does next, in the words of a server's job or of the command line."""
-        return self.next_step_of_job if job and self.next_step_of_job is not None else self.next_step
+        if job and self.next_step_of_job is not None:
+            return self.next_step_of_job
+        return self.next_step
 
     @property
     def meaning(self) -> str:
         """`means` with its detail."""
-        return f"{self.means}; {self.detail}" if self.detail else self.means
+        if self.detail:
+            return f"{self.means}; {self.detail}"
+        return self.means
 
 
 @frozen

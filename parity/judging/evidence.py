@@ -93,7 +93,9 @@ class Case:
 
     def judged_against(self, candidate: str) -> Sequence[Curve]:
         """The runs that a candidate is judged against: those of the baseline, or of another candidate."""
-        return self.candidates[self.against[candidate]] if candidate in self.against else self.baseline
+        if candidate in self.against:
+            return self.candidates[self.against[candidate]]
+        return self.baseline
 
     def documents(self) -> list[VerdictDocument]:
         """Judge the case: one document a candidate."""
@@ -196,7 +198,10 @@ def verify(path: str) -> Verification:
     try:
         today: Sequence[AnyDocument] = _case(files, manifest).documents()
     except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError, MemoryError) as error:
-        judges = "" if made_by == JUDGE_VERSION else f"; it was made by judge {made_by}, this is judge {JUDGE_VERSION}"
+        if made_by == JUDGE_VERSION:
+            judges = ""
+        else:
+            judges = f"; it was made by judge {made_by}, this is judge {JUDGE_VERSION}"
         raise EvidenceError(f"{path}: the manifest does not describe a case ({type(error).__name__}: {_short(error)}){judges}") from None
     recorded = _json(files, VERDICT, path).get("verdicts")
     if made_by == JUDGE_VERSION:
@@ -252,7 +257,10 @@ def _sign_offs(files: Mapping[str, bytes], path: str) -> list[dict[str, Any]]:
 def _strangers(sign_offs: Sequence[Mapping[str, Any]], recorded: object) -> Iterator[str]:
     """A line for each sign-off that does not belong to a verdict of the bundle."""
     verdicts = [each for each in recorded if isinstance(each, dict)] if isinstance(recorded, list) else []
-    known = {sha256_of(each): (each.get("candidate") or {}).get("name") for each in verdicts} if sign_offs else {}
+    if sign_offs:
+        known = {sha256_of(each): (each.get("candidate") or {}).get("name") for each in verdicts}
+    else:
+        known = {}
     for index, each in enumerate(sign_offs):
         if each["state"] != "void" and known.get(str(each["verdict_sha256"])) != each["candidate"]:
             yield f"sign_offs[{index}]: of no verdict on {shown(each['candidate'])} in the bundle"
@@ -265,13 +273,17 @@ def _sign_off_words(each: Mapping[str, Any]) -> str:
 
 def _printable(value: object) -> str:
     """A value of a file as one line of printable ASCII, plain text without quotes."""
-    return value if isinstance(value, str) and value.isascii() and value.isprintable() else ascii(value)
+    if isinstance(value, str) and value.isascii() and value.isprintable():
+        return value
+    return ascii(value)
 
 
 def _short(error: Exception) -> str:
     """What an error says, as printable ASCII of some 300 characters: its values are those of the bundle."""
     words = ascii(str(error))[1:-1]
-    return words if len(words) <= _MAX_WORDS else f"{words[:_MAX_WORDS]}..."
+    if len(words) <= _MAX_WORDS:
+        return words
+    return f"{words[:_MAX_WORDS]}..."
 
 
 def compare_documents(stored: object, computed: object, where: str) -> Iterator[str]:

@@ -114,7 +114,9 @@ def dependence(first: Curve, second: Curve) -> tuple[Relation, str] | None:
             return "fork", f"equal to another run at {points:,} points in a row"
     if (why := _copied((first, second), (x, y), quanta)) is not None:
         return "copy", why
-    return ("late", f"its log starts at step {int(second.steps[0]):,}: whether it is a fork can't be seen") if starts_late(second) else None
+    if not starts_late(second):
+        return None
+    return ("late", f"its log starts at step {int(second.steps[0]):,}: whether it is a fork can't be seen")
 
 
 def _equal_as_printed(x: FloatArray, y: FloatArray, quanta: tuple[float, float]) -> bool:
@@ -273,7 +275,9 @@ def rounding_step(run: Curve) -> float:
     late = run.loss[-SAMPLE:]
     late = late[usable(late)]
     values = np.unique(late)
-    return float(values[1] - values[0]) if len(values) == 2 and len(late) > 2 else quantum(late)
+    if len(values) == 2 and len(late) > 2:
+        return float(values[1] - values[0])
+    return quantum(late)
 
 
 @computed_once
@@ -471,7 +475,9 @@ def _stacked(samples: Sequence[_Sample]) -> _Sample:
 
 
 def _from(samples: _Sample, start: int) -> _Sample:
-    return _Sample(**{field.name: getattr(samples, field.name)[start:] for field in dataclasses.fields(_Sample)}) if start else samples
+    if start:
+        return _Sample(**{field.name: getattr(samples, field.name)[start:] for field in dataclasses.fields(_Sample)})
+    return samples
 
 
 def _are_alike(one: _Sample, others: _Sample) -> BoolArray:

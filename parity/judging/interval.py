@@ -65,7 +65,10 @@ def token_slope(
     stated = policy.margin.slope if policy.margin else None
     if stated is not None:
         return TokenSlope(nats=stated, error=0.0, basis="stated by the policy")
-    found = _of_shorter(policy, shorter, window, level, tau) if shorter else _at_constant_rate(baseline, window, tau)
+    if shorter:
+        found = _of_shorter(policy, shorter, window, level, tau)
+    else:
+        found = _at_constant_rate(baseline, window, tau)
     if isinstance(found, TokenSlope) and not found.error <= MAX_ERROR * found.nats:
         error = f"{found.nats:.3g} nats per e-fold with an error of {found.error:.2g}"
         return NoSlope(why=f"{found.basis} gives {error}; expected at most {percent(MAX_ERROR)} of it")
@@ -172,7 +175,9 @@ def stated_margins(policy: Policy) -> list[tuple[Amount, str]]:
     """The margins that the policy states as amounts, each with its source; a noise floor is not one of them."""
     stated = [] if policy.margin is None else [(policy.margin, str(policy.margin))]
     amount = PROFILES[policy.profile] if policy.profile is not None else None
-    return stated if amount is None else [*stated, (amount, f"profile {policy.profile}: {amount}")]
+    if amount is None:
+        return stated
+    return [*stated, (amount, f"profile {policy.profile}: {amount}")]
 
 
 def _nats(amount: Amount, level: float, slope: TokenSlope | None) -> float:
@@ -252,8 +257,14 @@ class Interval:
         half = self.half_width(confidence, within_confidence)
         other = confidence if within_confidence is None else within_confidence
         better, worse = self.sides
-        lo = self.mean - half if better is None else float(better.ends(confidence, other, -1.0).max()) - self.rounding
-        hi = self.mean + half if worse is None else float(worse.ends(confidence, other, 1.0).min()) + self.rounding
+        if better is None:
+            lo = self.mean - half
+        else:
+            lo = float(better.ends(confidence, other, -1.0).max()) - self.rounding
+        if worse is None:
+            hi = self.mean + half
+        else:
+            hi = float(worse.ends(confidence, other, 1.0).min()) + self.rounding
         return lo, hi
 
 

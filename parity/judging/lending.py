@@ -162,7 +162,9 @@ class Spread:
     @property
     def ratio(self) -> float | None:
         """s_own^2 / s0^2; None without own reruns."""
-        return self.squares / self.df if self.df else None
+        if not self.df:
+            return None
+        return self.squares / self.df
 
     def __add__(self, other: "Spread") -> "Spread":
         return Spread(squares=self.squares + other.squares, df=self.df + other.df)
@@ -211,7 +213,9 @@ class Lender:
     @property
     def name(self) -> str:
         """The family in words; `any-decoder` with the families that it rests on."""
-        return f"{self.family} ({self.floor.families} families)" if self.floor and self.floor.families else self.family
+        if self.floor and self.floor.families:
+            return f"{self.family} ({self.floor.families} families)"
+        return self.family
 
     @property
     def needs_finished(self) -> bool:
@@ -235,7 +239,9 @@ class Loan:
     @property
     def df(self) -> float:
         """Degrees of freedom that count as data of other runs."""
-        return self.agreement.weight * self.floor.df if self.is_data else 0.0
+        if not self.is_data:
+            return 0.0
+        return self.agreement.weight * self.floor.df
 
 
 def between_families(*lenders: Lender | None) -> bool:
@@ -274,7 +280,10 @@ def find_lender(noise_table: NoiseTable, name: str, rounding: Rounding) -> Lende
     if family is None:
         return refused(name, "the noise table has no family of this name")
     if family.problems:
-        more = f", and {count(len(family.problems) - 1, 'more row')} like it" if len(family.problems) > 1 else ""
+        if len(family.problems) > 1:
+            more = f", and {count(len(family.problems) - 1, 'more row')} like it"
+        else:
+            more = ""
         return refused(name, f"a row of it is not usable ({family.problems[0]}{more})")
     groups = [group for group in family.groups if group.rounding == rounding]
     if not groups:
@@ -304,7 +313,10 @@ def _nothing_of(rounding: Rounding, others: set[Rounding | None], bit_equal: int
     if not others:
         return f"all its reruns are equal bit for bit ({count(bit_equal, 'group')}), which shows no run-to-run noise"
     stated = sorted(word for word in others if word)
-    have = f"its groups round {' or '.join(stated)}" if stated else "it is not stated how its groups round"
+    if stated:
+        have = f"its groups round {' or '.join(stated)}"
+    else:
+        have = "it is not stated how its groups round"
     return f"it has no group with {rounding} rounding, as the arm has or is taken to have; {have}"
 
 
@@ -363,4 +375,6 @@ def _why_nothing(family: Family) -> str:
     """Why groups that do not state their rounding, or none at all, lend nothing."""
     if family.problems:
         return family.problems[0]
-    return "it is not stated how its groups round" if family.groups else "all its groups are equal bit for bit"
+    if family.groups:
+        return "it is not stated how its groups round"
+    return "all its groups are equal bit for bit"

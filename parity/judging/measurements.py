@@ -111,7 +111,9 @@ class Measurements:
     @computed_once  # more than ten rules and sentences ask for them
     def bounds(self) -> tuple[float, float] | None:
         """The ends of that interval, nats; None without a window."""
-        return self.statistics.interval.bounds(*self.levels) if self.statistics else None
+        if not self.statistics:
+            return None
+        return self.statistics.interval.bounds(*self.levels)
 
 
 class FurtherRuns(NamedTuple):

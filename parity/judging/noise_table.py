@@ -225,7 +225,9 @@ def _group(row: Row) -> RerunGroup | str:
 def _number(text: str) -> float:
     """A cell as a number; NaN, which no check lets pass, for anything else."""
     try:
-        return float(text) if len(text) <= _LONGEST_NUMBER and "_" not in text else math.nan
+        if len(text) <= _LONGEST_NUMBER and "_" not in text:
+            return float(text)
+        return math.nan
     except ValueError:
         return math.nan
 
@@ -379,7 +381,9 @@ def jackknife_se(logs: FloatArray, errors: FloatArray, estimate: Callable[[Float
 
 def log_bias(df: float) -> float:
     """digamma(df/2) - ln(df/2)."""
-    return 0.0 if math.isinf(df) else float(special.psi(df / 2.0)) - math.log(df / 2.0)
+    if math.isinf(df):
+        return 0.0
+    return float(special.psi(df / 2.0)) - math.log(df / 2.0)
 
 
 # Reruns of the emulated engine's own small models, and what they lend to jobs of that engine that nobody told where to borrow.

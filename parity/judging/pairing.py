@@ -220,7 +220,9 @@ def _pairs(aligned: Aligned) -> list[tuple[int, int]]:
 
 def _noise_of(run: Curve, losses: FloatArray) -> _LateNoise:
     """The noise of a run's losses (n,) at the common steps, computed once where these are all its steps."""
-    return _late_noise_of(run) if len(losses) == len(run.loss) else _late_noise(losses)
+    if len(losses) == len(run.loss):
+        return _late_noise_of(run)
+    return _late_noise(losses)
 
 
 @computed_once

@@ -167,7 +167,9 @@ def _point(step: int, mean: float, ends: tuple[float, float]) -> PathPointDocume
 def _finite(points: list[PathPointDocument]) -> list[PathPointDocument]:
     """The points whose numbers are finite; none where the last, which is the verdict, is not."""
     finite = [point for point in points if all(math.isfinite(point[key]) for key in ("mean", "lo", "hi"))]
-    return finite if finite and finite[-1] is points[-1] else []
+    if finite and finite[-1] is points[-1]:
+        return finite
+    return []
 
 
 def with_path(verdicts: Iterable[Verdict]) -> list[VerdictDocument]:

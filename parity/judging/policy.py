@@ -64,7 +64,9 @@ class Multiplicity:
 
     def within_confidence(self, nominal: float) -> float:
         """The level of the error within pairs in the same interval, which looks do not change."""
-        return nominal if self.candidates == 1 else 1.0 - (1.0 - nominal) / self.candidates
+        if self.candidates == 1:
+            return nominal
+        return 1.0 - (1.0 - nominal) / self.candidates
 
     def levels(self, nominal: float) -> tuple[float, float]:
         """Both: `confidence` and `within_confidence`."""
@@ -87,7 +89,9 @@ def look_weight(looks: int) -> float:
 def pairs_confidence(nominal: float, candidates: int) -> float:
     """The confidence of each interval where all pairs of `candidates` (at least 2) are compared with each other at once."""
     pairs = candidates * (candidates - 1) // 2
-    return nominal if pairs == 1 else 1.0 - (1.0 - nominal) / pairs
+    if pairs == 1:
+        return nominal
+    return 1.0 - (1.0 - nominal) / pairs
 
 
 # The policy of a comparison: how large a gap is acceptable, with which confidence, and what may be assumed.
@@ -138,13 +142,17 @@ class Amount:
             if self.slope is None:
                 raise ValueError(f"{self} is no amount in nats without a slope; expected such as {SLOPE_EXAMPLE!r}")
             return self.slope * math.log1p(self.value)
-        return self.value * level if self.unit == "relative" else self.value
+        if self.unit == "relative":
+            return self.value * level
+        return self.value
 
     def __str__(self) -> str:
         if self.unit == "tokens":
             slope = "" if self.slope is None else f" at {self.slope:.12g} nats"
             return f"{100 * self.value:.12g} % tokens{slope}"
-        return f"{100 * self.value:.12g} %" if self.unit == "relative" else f"{self.value:.12g} nats"
+        if self.unit == "relative":
+            return f"{100 * self.value:.12g} %"
+        return f"{self.value:.12g} nats"
 
 
 NVFP4, NVFP4_DECAY, FP8_GRADE, BF16_BAR, NOISE_FLOOR = "nvfp4", "nvfp4-decay", "fp8-grade", "bf16-bar", "noise-floor"
@@ -192,7 +200,9 @@ def parse_margin(text: object, path: str = "margin") -> Amount:
         raise PolicyError(path, text, expected)
     if not math.isfinite(value) or value <= 0:
         raise PolicyError(path, text, expected)
-    return Amount(value=value / 100, unit="relative") if unit == "%" else Amount(value=value, unit="nats")
+    if unit == "%":
+        return Amount(value=value / 100, unit="relative")
+    return Amount(value=value, unit="nats")
 
 
 def _tokens(text: str, match: re.Match[str], path: str) -> Amount:
@@ -303,7 +313,10 @@ class Policy:
         if self.margin is None and self.profile is None:
             raise PolicyError("policy.margin", None, 'a margin such as "1.0%" or "0.01 nats", or a profile: ' + ", ".join(PROFILES))
         if self.profile is not None and self.profile not in PROFILES:
-            hint = "; step noise is reported in every headline but never decides" if self.profile == "step-noise" else ""
+            if self.profile == "step-noise":
+                hint = "; step noise is reported in every headline but never decides"
+            else:
+                hint = ""
             raise PolicyError("policy.profile", self.profile, "one of " + ", ".join(PROFILES) + hint)
         check_words(self, "policy", PolicyError)
         if LOSS not in self.checks or not set(self.checks) <= set(POLICY_CHECKS):
@@ -377,4 +390,6 @@ def _read_names(value: object, path: str) -> tuple[str, ...]:
 def _plain(value: object) -> object:
     if isinstance(value, Amount):
         return str(value)
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return list(value)
+    return value

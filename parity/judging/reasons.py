@@ -123,7 +123,9 @@ def with_margin(rule: MarginRule) -> Rule:
 
     def of_measurements(m: Measurements) -> str | None:
         s = m.statistics
-        return None if s is None or s.margin is None else rule(m, s, s.margin)
+        if s is None or s.margin is None:
+            return None
+        return rule(m, s, s.margin)
 
     return of_measurements
 
@@ -210,7 +212,9 @@ def _loss_scaled(m: Measurements) -> str | None:
 def _larger_first(m: Measurements, ratio: float) -> tuple[str, str, float]:
     """The arms by name, the larger one first, and how much larger it is, where the candidate is `ratio` times the baseline."""
     baseline, candidate = m.arms.baseline.name, m.arms.candidate.name
-    return (candidate, baseline, ratio) if ratio > 1.0 else (baseline, candidate, 1.0 / ratio)
+    if ratio > 1.0:
+        return (candidate, baseline, ratio)
+    return (baseline, candidate, 1.0 / ratio)
 
 
 @decides(
@@ -253,7 +257,9 @@ DATA_ORDER_MISMATCH = ReasonCode(
 
 @decides_as(INCONCLUSIVE, DATA_ORDER_MISMATCH)
 def _other_batches(m: Measurements) -> str | None:
-    return None if m.arms.share_seeds and (m.batches_proven or _broke(m)) else _data_order(m)
+    if m.arms.share_seeds and (m.batches_proven or _broke(m)):
+        return None
+    return _data_order(m)
 
 
 @decides_as(INCONCLUSIVE, ROUNDED)
@@ -284,7 +290,9 @@ ARM_AVERAGED = ReasonCode(
 
 @decides_as(INCONCLUSIVE, ARM_AVERAGED)
 def _averaging_hides_pairing(m: Measurements) -> str | None:
-    return _arm_averaged(m) if _pairing_unseen(m) and not m.batches_proven and not _broke(m) else None
+    if _pairing_unseen(m) and not m.batches_proven and not _broke(m):
+        return _arm_averaged(m)
+    return None
 
 
 def _broke(m: Measurements) -> bool:
@@ -301,7 +309,9 @@ def _is_worse_throughout(m: Measurements, _s: WindowStatistics, margin: Margin) 
     """That the gap is above the margin in each part of the last half: a stretch of harder data, longer than the window shows, is not."""
     baseline, candidate = m.aligned.arm_means()
     late = (candidate - baseline)[len(m.aligned.steps) // 2 :]
-    return "throughout" if all(float(part.mean()) > margin.nats for part in np.array_split(late, BROKEN_PARTS)) else None
+    if all(float(part.mean()) > margin.nats for part in np.array_split(late, BROKEN_PARTS)):
+        return "throughout"
+    return None
 
 
 def _is_averaged(m: Measurements) -> bool:
@@ -335,13 +345,17 @@ def _not_nats(m: Measurements) -> str | None:
     level = m.statistics.baseline.level
     absolute = m.statistics.margin is not None and m.policy.is_absolute
     words = None if absolute else no_relative_margin(level, m.policy)
-    return f"The baseline's loss in the window is {level:.4g}; {words}." if words else None
+    if not words:
+        return None
+    return f"The baseline's loss in the window is {level:.4g}; {words}."
 
 
 def no_relative_margin(level: float, policy: Policy) -> str | None:
     """Why no share of a loss at this level says how good a model is; None where one does."""
     if policy.loss_unit == "other":
-        return None if level > 0.0 else "expected a loss above 0, of which a margin can be a share"
+        if level > 0.0:
+            return None
+        return "expected a loss above 0, of which a margin can be a share"
     if MIN_LEVEL_NATS <= level <= MAX_LEVEL_NATS:
         return None
     return f"expected a cross-entropy in nats, {MIN_LEVEL_NATS:g} to {MAX_LEVEL_NATS:g}, of which margin and run-to-run noise can be shares"
@@ -514,7 +528,10 @@ def _ends_above(m: Measurements, s: WindowStatistics, margin: Margin) -> str | N
 
 def _without_averages(m: Measurements, s: WindowStatistics) -> FloatArray:
     """The gap series (n,) without what averages in the candidate's log could add to it."""
-    gap: FloatArray = s.spikes.masked_gap if m.lift is None else s.spikes.masked_gap - interpolate(m.lift, s.spikes.mask)
+    if m.lift is None:
+        gap: FloatArray = s.spikes.masked_gap
+    else:
+        gap = s.spikes.masked_gap - interpolate(m.lift, s.spikes.mask)
     return gap
 
 
@@ -652,7 +669,9 @@ def _recipe_contradicted(m: Measurements) -> str | None:
 def recipe_contradicted(*arms: tuple[str, Sequence[Curve]]) -> str | None:
     """Which arms, by name and runs, recorded another precision than their name or their stated recipe says; None where none did."""
     parts = [f"{name} recorded recipe {recipe}" for name, runs in arms if (recipe := contradicted(name, runs)) is not None]
-    return f"The runs of {' and those of '.join(parts)}, which is another precision." if parts else None
+    if not parts:
+        return None
+    return f"The runs of {' and those of '.join(parts)}, which is another precision."
 
 
 @decides(
@@ -688,7 +707,10 @@ def _end_differs(m: Measurements, s: WindowStatistics, margin: Margin) -> str | 
     end, decimals = s.end, _decimals(m, margin)
     if abs(end.rise) <= end.limit:
         return f"The gap ends at the margin of {_nats(m, margin)} nats or above it, although its mean over the window is below."
-    what = "an unfinished spike or a divergence" if end.rise > 0.0 else f"a spike or divergence of {m.arms.baseline.name}, or a sudden gain"
+    if end.rise > 0.0:
+        what = "an unfinished spike or a divergence"
+    else:
+        what = f"a spike or divergence of {m.arms.baseline.name}, or a sudden gain"
     steps = "last point" if end.points == 1 else f"last {end.points:,} points"
     return (
         f"Over the {steps} the gap is {signed(end.gap, decimals)} nats, {signed(end.rise, decimals)} from the window before it "
@@ -776,7 +798,9 @@ def _run_above(m: Measurements) -> str | None:
     next_step="Find out why that run rose: a recipe that has to be rolled back is not at parity, whatever it reaches afterwards.",
 )
 def _rolled_back(m: Measurements) -> str | None:
-    return rolled_back(m.arms.candidate.name, m.arms.candidate.runs, m.statistics.baseline.level) if m.statistics else None
+    if not m.statistics:
+        return None
+    return rolled_back(m.arms.candidate.name, m.arms.candidate.runs, m.statistics.baseline.level)
 
 
 def rolled_back(candidate: str, runs: Sequence[Curve], level: float) -> str | None:
@@ -784,7 +808,10 @@ def rolled_back(candidate: str, runs: Sequence[Curve], level: float) -> str | No
     risen = max(run.completeness.rolled_back for run in runs)
     if risen <= ROLLED_BACK * abs(level):
         return None
-    height = "NaN, infinite or above 1,000,000" if risen > MAX_LEVEL_NATS else f"{risen:.3f} nats above those that replaced them"
+    if risen > MAX_LEVEL_NATS:
+        height = "NaN, infinite or above 1,000,000"
+    else:
+        height = f"{risen:.3f} nats above those that replaced them"
     return f"A run of {candidate} went back to an earlier step; the losses that it overwrote are {height}."
 
 
@@ -816,7 +843,9 @@ def _grad_norm_apart(m: Measurements) -> str | None:
 )
 def _short_rerun_diverged(m: Measurements) -> str | None:
     diverged = [label for early in m.early for label in early.diverged]
-    return f"{count(len(diverged), 'short rerun')} diverged: {'; '.join(diverged)}." if diverged else None
+    if not diverged:
+        return None
+    return f"{count(len(diverged), 'short rerun')} diverged: {'; '.join(diverged)}."
 
 
 @decides(
@@ -841,7 +870,9 @@ def _beyond_plan(m: Measurements) -> str | None:
         return None
     worse = s.margin is not None and beyond.is_worse(s.candidate.level, s.margin.nats, s.sigma_step)
     longer = beyond.share > MAX_BEYOND and not m.window.unreached
-    return goes_beyond_plan(m) if worse or longer else None
+    if worse or longer:
+        return goes_beyond_plan(m)
+    return None
 
 
 @decides(
@@ -935,7 +966,9 @@ def _margin_of_few_digits(m: Measurements, s: WindowStatistics, margin: Margin) 
     printed = m.resolution.quantum
     if m.policy.is_absolute or printed <= s.sigma_step or _within_margin(m) is None:
         return None
-    return few_digits(margin, printed) if margin.nats < MIN_PRINTED_STEPS * printed else None
+    if margin.nats < MIN_PRINTED_STEPS * printed:
+        return few_digits(margin, printed)
+    return None
 
 
 def few_digits(margin: Margin, printed: float) -> str:
@@ -960,7 +993,9 @@ ANOTHER_LOSS = (
 
 @decides_as(INCONCLUSIVE, RUN_NOISE_ASSUMED)
 def _noise_rejected(m: Measurements) -> str | None:
-    return noise_assumed(m) if m.policy.assumed_noise == "reject" else None
+    if m.policy.assumed_noise != "reject":
+        return None
+    return noise_assumed(m)
 
 
 @decides(
@@ -980,7 +1015,9 @@ def _margin_wide(m: Measurements, _s: WindowStatistics, margin: Margin) -> str |
 @decides_as(INCONCLUSIVE, AS_OF)
 def _passes_as_of(m: Measurements) -> str | None:
     would_pass = m.identical is not None or _within_margin(m) is not None
-    return as_of(m) if m.policy.as_of != "accept" and would_pass else None
+    if m.policy.as_of != "accept" and would_pass:
+        return as_of(m)
+    return None
 
 
 @decides_as(PASS, IDENTICAL)
@@ -1027,7 +1064,9 @@ def _bounds(m: Measurements) -> tuple[float, float]:
 @computed_once
 def _nominal_bounds(m: Measurements) -> tuple[float, float]:
     """The interval of a fail and of a veto: further looks and candidates must not make either harder to reach."""
-    return m.statistics.interval.bounds(m.policy.confidence) if m.statistics else NOT_KNOWN
+    if m.statistics:
+        return m.statistics.interval.bounds(m.policy.confidence)
+    return NOT_KNOWN
 
 
 def _interval(m: Measurements, margin: Margin) -> str:

@@ -77,7 +77,9 @@ class RunFloor:
     @property
     def borrowed_df(self) -> float:
         """Degrees of freedom of other runs of its family; 0 where the prior is assumed."""
-        return self.prior.loan.df if self.prior.loan else 0.0
+        if not self.prior.loan:
+            return 0.0
+        return self.prior.loan.df
 
     @property
     def has_reruns(self) -> bool:
@@ -104,12 +106,16 @@ def assume_stochastic(recipe: str | None, rounding: Rounding | None = None) -> b
 
     An arm without a recipe, and a recipe that is not one of `parity.recipes.NEAREST`, counts as stochastic: its prior is the wider one.
     """
-    return rounding == "stochastic" if rounding is not None else not rounds_to_nearest(recipe)
+    if rounding is not None:
+        return rounding == "stochastic"
+    return not rounds_to_nearest(recipe)
 
 
 def assumed_share(slope: float | None) -> float:
     """The run-to-run noise that is assumed for rounding to nearest, as a share of the loss, at a slope per e-fold (None: finished)."""
-    return FINISHED_FLOOR if slope is None else max(UNFINISHED_FLOOR, FLOOR_PER_SLOPE * abs(slope))
+    if slope is None:
+        return FINISHED_FLOOR
+    return max(UNFINISHED_FLOOR, FLOOR_PER_SLOPE * abs(slope))
 
 
 def prior_for(
@@ -188,7 +194,9 @@ def _sources(*, replicate_df: int, df: int, early: bool) -> str:
     """What gave an arm's own degrees of freedom, "" without any: those that its replicates do not give are of controls."""
     held = {"replicates": replicate_df > 0, "controls": df > replicate_df, "early-stopped reruns": early}
     *first, last = [what for what, holds in held.items() if holds] or [""]
-    return f"{', '.join(first)} and {last}" if first else last
+    if first:
+        return f"{', '.join(first)} and {last}"
+    return last
 
 
 def _by_seed(run_means: FloatArray, run_seeds: Sequence[int], control_means: FloatArray | None) -> tuple[tuple[float, ...], ...]:
@@ -244,7 +252,9 @@ def one_apart(groups: Sequence[Sequence[float]]) -> bool:
 
 def early_spread(early: EarlySpread | None, run_means: FloatArray) -> tuple[float, float]:
     """nu_n tau_n^2 (nats^2) and nu_n of an arm's early-stopped reruns, whose full runs have these late means (K,)."""
-    return (early.df * (early.share * float(np.mean(run_means))) ** 2, early.df) if early else (0.0, 0.0)
+    if not early:
+        return (0.0, 0.0)
+    return (early.df * (early.share * float(np.mean(run_means))) ** 2, early.df)
 
 
 def run_term(baseline: RunFloor, candidate: RunFloor) -> RunTerm:
@@ -254,7 +264,10 @@ def run_term(baseline: RunFloor, candidate: RunFloor) -> RunTerm:
     if variance == 0.0:
         return RunTerm(variance=0.0, df=min(baseline.df, candidate.df), seeds=1)
     a, b = a / variance, b / variance  # as shares, whose squares can't underflow
-    rho = math.sqrt(_prior_weight(baseline) * _prior_weight(candidate)) if _one_guess(baseline.prior, candidate.prior) else 0.0
+    if _one_guess(baseline.prior, candidate.prior):
+        rho = math.sqrt(_prior_weight(baseline) * _prior_weight(candidate))
+    else:
+        rho = 0.0
     joint = math.sqrt(baseline.df * candidate.df)
     rho += SHARED_VARIANCE * baseline.early_df * candidate.early_df / joint
     spread = a**2 / baseline.df + b**2 / candidate.df + 2.0 * rho * a * b / joint

@@ -63,7 +63,9 @@ def recorded_rates(run: Curve) -> tuple[IntArray, FloatArray] | None:
     finite = np.isfinite(rate)
     if finite.all():
         return run.steps, rate
-    return (run.steps[finite], rate[finite]) if np.count_nonzero(finite) > 1 else None
+    if np.count_nonzero(finite) > 1:
+        return (run.steps[finite], rate[finite])
+    return None
 
 
 def constant_rate(runs: Sequence[Curve]) -> bool | None:
@@ -195,7 +197,9 @@ def _not_at_end(run: Curve) -> str | None:
         return f"ends at {100.0 * end:.0f} % of its peak learning rate; expected {100.0 * DECAYED:.0f} % or less"
     if before > STILL_HIGH:
         return f"has {100.0 * before:.0f} % of its peak learning rate {100.0 * BEFORE_END:.0f} % before its end: a step, not a decay"
-    return "has a learning rate that still falls at its end" if cut_schedule(run) is not None else None
+    if cut_schedule(run) is not None:
+        return "has a learning rate that still falls at its end"
+    return None
 
 
 @computed_once
@@ -217,13 +221,17 @@ def cut_schedule(run: Curve) -> Literal["falls", "rises"] | None:
         if abs(r1 - r0) > DIGITS * unit:
             if r0 - r1 > RISES:
                 return "rises"
-            return "falls" if _falls_on(rates, unit, back) else None
+            if _falls_on(rates, unit, back):
+                return "falls"
+            return None
     return None
 
 
 def _last_step(steps: IntArray, last: int) -> int:
     """The run's last step where the rate is logged every few steps up to it, else the last step with a rate."""
-    return last if last - int(steps[-1]) <= int(steps[-1]) - int(steps[-2]) else int(steps[-1])
+    if last - int(steps[-1]) <= int(steps[-1]) - int(steps[-2]):
+        return last
+    return int(steps[-1])
 
 
 def _rates_at(steps: IntArray, rate: FloatArray, wanted: Sequence[float]) -> FloatArray:
@@ -313,7 +321,9 @@ def beyond_plan(baseline: Sequence[Curve], candidate: Sequence[Curve], window: W
 def late_start(runs: Sequence[Curve], window: Window) -> int | None:
     """The latest first step of any run, where it is more than 5 % of the plan after the plan's first; else None."""
     first = max((int(run.steps[0]) for run in runs if len(run.steps)), default=0)
-    return first if first - window.origin > MAX_LATE * window.planned_steps else None
+    if first - window.origin > MAX_LATE * window.planned_steps:
+        return first
+    return None
 
 
 def _after(run: Curve, last: int) -> tuple[IntArray, FloatArray]:
@@ -395,4 +405,6 @@ def log_slope(steps: IntArray, loss: FloatArray, *, loaded: bool) -> float:
         return LATE_FACTOR * slope
     beginning = float(loss[: max(1, len(loss) // FIRST_PART)].mean())
     cut = first <= STARTS_EARLY * last and float(loss[0]) < FROM_SCRATCH * level and beginning > level
-    return max(slope, UNKNOWN_SLOPE) if cut and not loaded else slope
+    if cut and not loaded:
+        return max(slope, UNKNOWN_SLOPE)
+    return slope

@@ -86,7 +86,9 @@ def norm_ratio(baseline: tuple[Curve, ...], candidate: tuple[Curve, ...], steps:
         return None
     ratio = np.mean([_log_norm(run, steps) for run in candidate], axis=0) - np.mean([_log_norm(run, steps) for run in baseline], axis=0)
     ratio = ratio[np.isfinite(ratio)]
-    return float(np.exp(median(ratio))) if len(ratio) >= FEWEST_POINTS else None
+    if len(ratio) >= FEWEST_POINTS:
+        return float(np.exp(median(ratio)))
+    return None
 
 
 def _clipped_share(arm: tuple[Curve, ...], steps: IntArray) -> float | None:
@@ -97,7 +99,9 @@ def _clipped_share(arm: tuple[Curve, ...], steps: IntArray) -> float | None:
         np.concatenate([run.columns[name][np.searchsorted(run.steps, steps)] for run in arm]) for name in (GRAD_NORM, CLIPPED_GRAD_NORM)
     )
     both = np.isfinite(before) & np.isfinite(after)
-    return float(np.mean(after[both] < CLIPPED_BELOW * before[both])) if both.any() else None
+    if not both.any():
+        return None
+    return float(np.mean(after[both] < CLIPPED_BELOW * before[both]))
 
 
 def _between_runs(left: FloatArray, right: FloatArray, within_df: float) -> tuple[float, float, str]:
@@ -227,14 +231,20 @@ def compare_peers(
     measured = throughput(*m.arms.both_runs, policy.confidence)
     ratio = None if measured is None or isinstance(measured, NotComparable) else measured["ratio"]
     paired = policy.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or m.same_data_recorded
-    faster = f", step speed {ratio['value']:.3f} x ({ratio['lo']:.3f} to {ratio['hi']:.3f})" if ratio else ""
+    if ratio:
+        faster = f", step speed {ratio['value']:.3f} x ({ratio['lo']:.3f} to {ratio['hi']:.3f})"
+    else:
+        faster = ""
     if m.statistics is None or not paired:
         sentence = f"{names[1]} and {names[0]} have no common late window of one data order{faster}"
         return PeerDocument(name=names[0], gap=None, lo=None, hi=None, speed=ratio, sentence=f"{sentence}.")
     confidence = pairs_confidence(policy.confidence, candidates)
     lo, hi = m.statistics.interval.bounds(confidence)
     words = "differ" if lo > 0.0 or hi < 0.0 else "are indistinguishable"
-    together = "" if confidence == policy.confidence else f", {level_percent(confidence)} each so that all pairs hold together"
+    if confidence == policy.confidence:
+        together = ""
+    else:
+        together = f", {level_percent(confidence)} each so that all pairs hold together"
     gap = f"gap {signed(m.statistics.interval.mean, 4)} nats ({interval_words(lo, hi, 4)}{together})"
     sentence = f"{names[1]} and {names[0]} {words}: {gap}{faster}."
     return PeerDocument(name=names[0], gap=m.statistics.interval.mean, lo=lo, hi=hi, speed=ratio, sentence=sentence)

@@ -51,7 +51,9 @@ def common_conditions(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> 
     shorter = min(base[1] - base[0], cand[1] - cand[0])
     if end - begin < MIN_OVERLAP * shorter or end <= begin:
         return NotComparable(reason="the arms trained at different times, so the load of the machine may have changed")
-    return (-np.inf, np.inf) if min(len(baseline), len(candidate)) > 1 else (begin, end)
+    if min(len(baseline), len(candidate)) > 1:
+        return (-np.inf, np.inf)
+    return (begin, end)
 
 
 def _other_machine(runs: Sequence[Curve], *, several: bool) -> str | None:
@@ -84,7 +86,9 @@ def _other_work(baseline: Curve, candidate: Curve) -> str | None:
 def _span(run: Curve) -> Span | None:
     at = run.columns.get(UNIX_SECONDS, np.empty(0))
     at = at[np.isfinite(at)]
-    return (float(at.min()), float(at.max())) if len(at) > 1 else None
+    if len(at) > 1:
+        return (float(at.min()), float(at.max()))
+    return None
 
 
 def _hull(spans: Sequence[Span]) -> Span:
@@ -282,7 +286,9 @@ def _median(arm: Sequence[Curve], column: str) -> float | None:
         return None
     late = np.concatenate([run.columns[column][int(SKIPPED_SHARE * len(run.steps)) :] for run in arm])
     late = late[np.isfinite(late)]
-    return float(np.median(late)) if len(late) else None
+    if not len(late):
+        return None
+    return float(np.median(late))
 
 
 def _all_times(run: Curve) -> FloatArray:

@@ -228,12 +228,16 @@ class Verdict:
     @property
     def gap(self) -> Interval | None:
         """The window's gap with its error in nats, where there is a window."""
-        return self.measurements.statistics.interval if self.measurements.statistics else None
+        if not self.measurements.statistics:
+            return None
+        return self.measurements.statistics.interval
 
     @property
     def margin(self) -> Margin | None:
         """The deciding margin, where it could be determined."""
-        return self.measurements.statistics.margin if self.measurements.statistics else None
+        if not self.measurements.statistics:
+            return None
+        return self.measurements.statistics.margin
 
     def __repr__(self) -> str:
         """One line: the candidate, the state and what decided it; `document()` has everything."""

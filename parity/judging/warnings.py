@@ -76,11 +76,10 @@ def noise_assumed(m: Measurements) -> str | None:
         of_data = "measured or borrowed" if m.statistics.borrowed_df else "measured"
         return f"Run-to-run noise rests mostly on an assumption: {count(df, 'degree')} of freedom {of_data}, {MIN_MEASURED_DF} needed."
     shares = {percent(share) for _, share in prior}
-    which = (
-        f"{shares.pop()} of the loss for each arm"
-        if len(prior) == 2 and len(shares) == 1
-        else " and ".join(f"{percent(share)} of the loss for {name}" for name, share in prior)
-    )
+    if len(prior) == 2 and len(shares) == 1:
+        which = f"{shares.pop()} of the loss for each arm"
+    else:
+        which = " and ".join(f"{percent(share)} of the loss for {name}" for name, share in prior)
     others = {loan.lender.name for _, loan in _loans(m) if not loan.is_data}
     return f"Run-to-run noise was assumed ({which}{f', as in {others.pop()}' if others else ''}), not measured."
 
@@ -125,7 +124,9 @@ def _noise_contradicted(m: Measurements) -> str | None:
         for _, loan in _loans(m)
         if loan.agreement.contradicted and loan.agreement.ratio is not None
     }
-    return f"The runs differ {' and '.join(sorted(contradicted))}." if contradicted else None
+    if not contradicted:
+        return None
+    return f"The runs differ {' and '.join(sorted(contradicted))}."
 
 
 @warns(
@@ -262,7 +263,9 @@ def _has_recorded(key: str, run: Curve) -> bool:
 def _context_in_one_arm(m: Measurements) -> str | None:
     keys = [key for key in (ENGINE, DEVICE_CLASS, DATA_DIGEST) if key not in m.policy.may_differ]
     parts = [f"{key} of {only}" for key in keys if (only := _only_arm(m, partial(_has_recorded, key)))]
-    return f"On record for one arm only: {', '.join(parts)}." if parts else None
+    if not parts:
+        return None
+    return f"On record for one arm only: {', '.join(parts)}."
 
 
 @warns(
@@ -273,9 +276,9 @@ def _steps_missing(m: Measurements) -> str | None:
     if m.resolution.coverage >= 1.0 - FEW_MISSING:
         return None
     missing = 1.0 - min(completeness_of(run.steps[m.window.part(run.steps)]).coverage for run in m.arms.runs)
-    return (
-        f"A log lacks {percent(missing)} of its steps in the window; what was not logged is not judged." if missing > FEW_MISSING else None
-    )
+    if missing > FEW_MISSING:
+        return f"A log lacks {percent(missing)} of its steps in the window; what was not logged is not judged."
+    return None
 
 
 @warns(
@@ -298,7 +301,9 @@ def _policy_unusual(m: Measurements) -> str | None:
             for f in m.statistics.floors
             if level and f.prior.tau < LEAST_FLOOR * level and f.prior.loan is None
         ]
-    return f"The policy makes a pass easier than usual: {', '.join(dict.fromkeys(parts))}." if parts else None
+    if not parts:
+        return None
+    return f"The policy makes a pass easier than usual: {', '.join(dict.fromkeys(parts))}."
 
 
 @warns(
@@ -354,7 +359,9 @@ def _window_sensitive(m: Measurements) -> str | None:
 def _side(lo: float, hi: float, margin: float) -> str:
     if lo > margin:
         return "above the margin"
-    return "below the margin" if hi < margin else "straddles it"
+    if hi < margin:
+        return "below the margin"
+    return "straddles it"
 
 
 ROUNDED = ReasonCode(
@@ -402,7 +409,9 @@ def _unpaired_runs(m: Measurements) -> str | None:
     means="controls that are not reruns of the baseline were left out",
 )
 def _controls_left_out(m: Measurements) -> str | None:
-    return f"Controls not used: {'; '.join(m.controls.left_out)}." if m.controls.left_out else None
+    if not m.controls.left_out:
+        return None
+    return f"Controls not used: {'; '.join(m.controls.left_out)}."
 
 
 @warns(
@@ -412,7 +421,9 @@ def _controls_left_out(m: Measurements) -> str | None:
 )
 def _short_reruns_left_out(m: Measurements) -> str | None:
     left_out = [why for early in m.early for why in early.left_out]
-    return f"Short reruns not used: {first_few(left_out, RUNS_SHOWN, '; ')}." if left_out else None
+    if not left_out:
+        return None
+    return f"Short reruns not used: {first_few(left_out, RUNS_SHOWN, '; ')}."
 
 
 BEYOND_PLAN = ReasonCode(
@@ -464,7 +475,9 @@ def as_of(m: Measurements) -> str | None:
     detail="no recorded rate contradicts it",
 )
 def _schedule_stated(m: Measurements) -> str | None:
-    return "That the runs came to the end of their schedule is stated, not recorded." if m.schedule.stated else None
+    if m.schedule.stated:
+        return "That the runs came to the end of their schedule is stated, not recorded."
+    return None
 
 
 @warns(
@@ -473,7 +486,9 @@ def _schedule_stated(m: Measurements) -> str | None:
 )
 def _rate_in_one_arm(m: Measurements) -> str | None:
     only = _only_arm(m, lambda run: recorded_rates(run) is not None)
-    return f"Only {only} recorded its learning rate, so the schedules of the arms cannot be compared." if only else None
+    if not only:
+        return None
+    return f"Only {only} recorded its learning rate, so the schedules of the arms cannot be compared."
 
 
 WARNING_CODES: tuple[ReasonCode, ...] = tuple(entry for entry, _ in _WARNINGS)

@@ -46,7 +46,9 @@ class StandardError:
 
 def mad_sd(values: FloatArray) -> float:
     """Robust standard deviation of (n,) values: 1.4826 x the median absolute deviation; 0.0 for fewer than 2."""
-    return MAD_TO_SD * median(np.abs(values - median(values))) if len(values) > 1 else 0.0
+    if len(values) > 1:
+        return MAD_TO_SD * median(np.abs(values - median(values)))
+    return 0.0
 
 
 def mad_sds(values: FloatArray) -> FloatArray:
@@ -72,7 +74,9 @@ def lag1(series: FloatArray) -> float:
     """Lag-1 autocorrelation of the demeaned series (n,); 0.0 for a constant one."""
     centred = series - mean(series) if len(series) else series
     power = dot(centred, centred)
-    return dot(centred[1:], centred[:-1]) / power if power > 0.0 else 0.0
+    if power > 0.0:
+        return dot(centred[1:], centred[:-1]) / power
+    return 0.0
 
 
 def _lag1s(centred: FloatArray) -> FloatArray:
@@ -193,9 +197,10 @@ class Window:
         """The rule in words."""
         decay = f", its decay phase from step {self.decay_from}" if self.decay_from is not None else ""
         reached = self.last - self.origin + 1
-        steps = (
-            f"{self.planned_steps} steps ({self.plan})" if not self.unreached else f"{reached} steps (of {self.planned_steps}, {self.plan})"
-        )
+        if not self.unreached:
+            steps = f"{self.planned_steps} steps ({self.plan})"
+        else:
+            steps = f"{reached} steps (of {self.planned_steps}, {self.plan})"
         return f"last {100 * self.fraction:g} % of {steps}{decay}"
 
     def part(self, steps: IntArray) -> slice:
@@ -277,7 +282,9 @@ def ols_change(series: FloatArray, steps: IntArray) -> float:
     """Least-squares change of (n,) values from the first to the last of (n,) steps."""
     u = _unit_steps(steps)
     power = dot(u, u)
-    return dot(u, series - mean(series)) / power if power > 0.0 else 0.0
+    if power > 0.0:
+        return dot(u, series - mean(series)) / power
+    return 0.0
 
 
 def detrended(series: FloatArray, steps: IntArray) -> FloatArray:
@@ -356,7 +363,9 @@ class Spikes:
     @property
     def masked_share(self) -> float:
         """Share of the window's points that are masked."""
-        return np.count_nonzero(self.mask) / len(self.mask) if len(self.mask) else 0.0
+        if not len(self.mask):
+            return 0.0
+        return np.count_nonzero(self.mask) / len(self.mask)
 
     @property
     def candidate_alone(self) -> bool:
@@ -455,7 +464,9 @@ def interpolate(series: FloatArray, mask: BoolArray) -> FloatArray:
 
 def binomial_upper(count: int, total: int) -> float:
     """P(X >= count) for X ~ Binomial(total, 1/2)."""
-    return 1.0 if count <= 0 else float(special.bdtrc(float(count - 1), total, 0.5))
+    if count <= 0:
+        return 1.0
+    return float(special.bdtrc(float(count - 1), total, 0.5))
 
 
 def diverged_late(gap: FloatArray, margin: float) -> bool:

@@ -238,7 +238,9 @@ class GapNoise:
     def measured_df(self) -> int:
         """Degrees of freedom of data in the between-run term: of both arms' reruns, or of the spread of the seeds' gaps."""
         seeds = self.interval.run.seeds
-        return seeds - 1 if seeds > 1 else sum(floor.measured_df for floor in self.floors)
+        if seeds > 1:
+            return seeds - 1
+        return sum(floor.measured_df for floor in self.floors)
 
     @property
     def borrowed_df(self) -> float:
@@ -272,7 +274,9 @@ class GapNoise:
         if self.noise_is_assumed:
             return "assumed"
         bare = self.interval.run.seeds == 1 and any(not floor.has_reruns for floor in self.floors)
-        return "borrowed" if bare or self.measured_df + self.early_df < MIN_MEASURED_DF else "measured"
+        if bare or self.measured_df + self.early_df < MIN_MEASURED_DF:
+            return "borrowed"
+        return "measured"
 
 
 @frozen(eq=False)
@@ -356,7 +360,9 @@ class PairInWindow:
 
     def spikes(self) -> Spikes:
         """The spikes of the part; none below 200 points, of which a spike with what surrounds it would take too many (`capped` instead)."""
-        return find_spikes(self.gap, mean(self.baseline), self.quantum) if len(self.steps) >= MANY_POINTS else no_spikes(self.gap)
+        if len(self.steps) >= MANY_POINTS:
+            return find_spikes(self.gap, mean(self.baseline), self.quantum)
+        return no_spikes(self.gap)
 
 
 @frozen(eq=False)

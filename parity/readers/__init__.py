@@ -98,9 +98,10 @@ def _read_text(text: str, path: str, run: str | None, wanted: Mapping[str, str])
             return reader.read(text)
         if run is None and is_prose(text, path):
             option = proposed(text)
-            remedy = (
-                f"say where they stand: {option}" if option else "write a CSV file with the columns step and loss, or say --pattern REGEX"
-            )
+            if option:
+                remedy = f"say where they stand: {option}"
+            else:
+                remedy = "write a CSV file with the columns step and loss, or say --pattern REGEX"
             raise ReadError(
                 f"{path}: neither a table nor a log with two lines of a step and a training loss, such as 'step 10 loss 4.88'; {remedy}"
             ) from None
@@ -130,7 +131,9 @@ def _read_folder(path: str, wanted: Mapping[str, str]) -> Columns:
         raise SeveralRunsError(
             f"{path}: a folder of {len(logs):,} MLPerf logs; name one, or compare them: parity compare {path} --arm-by COLUMN", tuple(logs)
         )
-    return read_mlperf(read_text(logs[0]), logs[0], wanted) if logs else read_folder(path, wanted)
+    if logs:
+        return read_mlperf(read_text(logs[0]), logs[0], wanted)
+    return read_folder(path, wanted)
 
 
 def _is_text(name: str, path: str, run: str | None) -> bool:

@@ -102,7 +102,9 @@ def _leaf(document: Mapping[str, Any], task: str, metrics: Mapping[str, Any], na
     if not isinstance(items, int) or items < 1:
         raise ReadError(f"{where}: n-samples is {counts!r}; expected the number of items under `effective`")
     correct = round(share * items)
-    return (metric, TaskResult(correct=correct, items=items)) if abs(share * items - correct) <= _WHOLE * items else None
+    if abs(share * items - correct) <= _WHOLE * items:
+        return (metric, TaskResult(correct=correct, items=items))
+    return None
 
 
 def _preferred(metrics: Mapping[str, Any]) -> Iterator[str]:
@@ -329,6 +331,8 @@ def _layers_from_mapping(document: Mapping[str, Any]) -> list[Any]:
 
 def _snr(value: object, key: str, where: str) -> float:
     try:
-        return math.nan if isinstance(value, bool) or value is None else float(str(value))
+        if isinstance(value, bool) or value is None:
+            return math.nan
+        return float(str(value))
     except ValueError:
         raise ReadError(f"{where}: {key} is {value!r}; expected a number") from None

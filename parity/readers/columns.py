@@ -327,7 +327,10 @@ def from_series(
             of_step = (
                 {} if is_alike else dict(zip(own_steps.tolist(), own.tolist(), strict=True))
             )  # of a step that it repeats, the last value
-            values[quantity] = own if is_alike else np.array([of_step.get(step, np.nan) for step in steps.tolist()], dtype=np.float64)
+            if is_alike:
+                values[quantity] = own
+            else:
+                values[quantity] = np.array([of_step.get(step, np.nan) for step in steps.tolist()], dtype=np.float64)
     return Columns(values=values, names=tags | {STEP: step}, found=known)
 
 
@@ -377,7 +380,9 @@ def plain_number(value: object) -> float | None:
     try:
         return float(value)  # type: ignore[arg-type]
     except OverflowError:  # a whole number that no float holds
-        return math.inf if isinstance(value, int) and value > 0 else -math.inf
+        if isinstance(value, int) and value > 0:
+            return math.inf
+        return -math.inf
     except (TypeError, ValueError):
         return None
 
@@ -410,7 +415,9 @@ def _plain(name: str) -> str:
 def did_you_mean(word: str, names: Sequence[str]) -> str:
     """ "; did you mean 'X'?" where a column's name is close, else ""."""
     close = difflib.get_close_matches(word, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    if not close:
+        return ""
+    return f"; did you mean {close[0]!r}?"
 
 
 _MOST_SHOWN = 60  # characters of a name
@@ -513,7 +520,9 @@ def unit_change(steps: IntArray) -> tuple[int, int, int, int] | None:
     if steps[at] < RATIO * max(steps[at - 1], RATIO) or min(len(before), len(after)) < MIN_POINTS:
         return None
     strides = int(np.median(before)), int(np.median(after))
-    return (int(steps[at - 1]), strides[0], int(steps[at]), strides[1]) if strides[1] >= RATIO * strides[0] else None
+    if strides[1] >= RATIO * strides[0]:
+        return (int(steps[at - 1]), strides[0], int(steps[at]), strides[1])
+    return None
 
 
 # The curve of what a reader took from a file, with the checks that every file gets: plausible losses, repeated steps, one unit.

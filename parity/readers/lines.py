@@ -338,7 +338,9 @@ def _shape(read: Callable[[str], Line | None], text: str, names: Collection[str]
         )
     runs = [*_DIGITS.finditer(text)]
     fixed = [(at, run[0]) for at, run in enumerate(runs) if any(start < run.end() and run.start() < end for start, end in line.fixed)]
-    return None if any(len(digits) > _MOST_DIGITS for _, digits in fixed) else _Shape(line=line, numbers=numbers, fixed=fixed)
+    if any(len(digits) > _MOST_DIGITS for _, digits in fixed):
+        return None
+    return _Shape(line=line, numbers=numbers, fixed=fixed)
 
 
 class _Lines:

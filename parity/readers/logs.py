@@ -191,7 +191,9 @@ class _RecordRows:
 def json_records(text: str, source: str) -> tuple[list[Record], str]:
     """The objects of a JSON text with their numbers, and what is numbered: a record or a line."""
     history = _of_document(text, source)
-    return (_records(text, source, 1), "line") if history is None else (history, "record")
+    if history is None:
+        return (_records(text, source, 1), "line")
+    return (history, "record")
 
 
 def is_json(text: str) -> bool:
@@ -264,7 +266,10 @@ def _by_step(document: Any) -> list[dict[str, Any]] | None:
 
 def _by_row(document: Any) -> list[dict[str, Any]] | None:
     """The records of an object of lists that are equally long; None for any other document."""
-    lists = {name: one for name, one in document.items() if isinstance(one, list)} if isinstance(document, dict) else {}
+    if isinstance(document, dict):
+        lists = {name: one for name, one in document.items() if isinstance(one, list)}
+    else:
+        lists = {}
     if len(lists) < 2 or len({len(one) for one in lists.values()}) > 1:
         return None
     return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
@@ -293,7 +298,9 @@ def _value(record: Mapping[str, Any], name: str, quantity: str, where: str) -> f
         return float("nan")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         try:
-            return step_number(float(value), where) if quantity == STEP else float(value)
+            if quantity == STEP:
+                return step_number(float(value), where)
+            return float(value)
         except OverflowError:
             return float("inf") if value > 0 else float("-inf")
     if isinstance(value, str) and quantity != STEP and value.strip().lower() in _WORDS:
@@ -705,7 +712,9 @@ def _scalar(item: bytes) -> tuple[str, float] | None:
             (number,) = struct.unpack("<f", value)
         elif field == _VALUE_TENSOR:
             number = _tensor(value)
-    return (tag, number) if number is not None else None
+    if number is None:
+        return None
+    return (tag, number)
 
 
 def _tensor(data: bytes) -> float | None:

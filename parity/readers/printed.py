@@ -114,7 +114,9 @@ def _may_be_other(named: tuple[str, re.Match[str]]) -> bool:
 def _evaluation(values: Mapping[str, re.Match[str]], text: str) -> dict[str, re.Match[str]]:
     """The loss of a line of an evaluation, under one name; none of a test at the end."""
     losses = [pair for name, pair in values.items() if "loss" in _words(name) and "ppl" not in _words(name)]
-    return {"val_loss": losses[0]} if losses and "test" not in _words(text) else {}
+    if losses and "test" not in _words(text):
+        return {"val_loss": losses[0]}
+    return {}
 
 
 def _words(name: str) -> set[str]:
@@ -134,7 +136,9 @@ def _named(raw: str) -> tuple[str, bool]:
     for at in range(len(words)):
         plain, before = " ".join(words[at:]).lower().replace("_", " "), _words(" ".join(words[:at]))
         if plain in _STEPS:
-            return (raw, False) if before & _OTHER_STEPS else (plain, True)
+            if before & _OTHER_STEPS:
+                return (raw, False)
+            return (plain, True)
         if plain in _KNOWN or plain == "loss train" or plain.rpartition("/")[2] in _LOSSES:
             known = _KNOWN.get(plain, "loss/train" if plain == "loss train" else LOSS)
             if known in _TRAINING and before & _EVALUATION:

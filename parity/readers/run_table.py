@@ -259,7 +259,10 @@ def read_sizes(source: str, layout: RunTable, size: Sequence[str]) -> dict[str, 
         texts.append(cells.full_texts(column, "the size of the model"))
     wanted = {} if layout.loss is None else {LOSS: layout.loss}
     has_steps = layout.step is not None or any(name.strip().lower() in KNOWN_NAMES[STEP] for name in cells.names)
-    loss = _quantities(cells, layout)[LOSS] if has_steps else find_columns([STEP, *cells.names], wanted, source, _OPTION)[LOSS]
+    if has_steps:
+        loss = _quantities(cells, layout)[LOSS]
+    else:
+        loss = find_columns([STEP, *cells.names], wanted, source, _OPTION)[LOSS]
     rows: dict[str, list[int]] = {}
     for row, values in enumerate(zip(*texts, strict=True)):
         rows.setdefault(", ".join(f"{column}={value}" for column, value in zip(size, values, strict=True)), []).append(row)
@@ -275,7 +278,10 @@ def read_sizes(source: str, layout: RunTable, size: Sequence[str]) -> dict[str, 
             if len(run.rows) > 1:
                 _refuse_two_losses(part, run, label, size, loss)
         at_size = [arm for arm in arms if arm in part.texts(layout.arm)]
-        curve = partial(_number_of, part, loss=loss) if not has_steps else partial(_curve_at_size, part, layout)
+        if not has_steps:
+            curve = partial(_number_of, part, loss=loss)
+        else:
+            curve = partial(_curve_at_size, part, layout)
         sizes[label] = _runs_by_arm(part, layout, at_size, curve)
     return sizes
 
@@ -381,7 +387,9 @@ def proposed_options(source: str) -> list[str]:
     if (sizes := _proposed_sizes(cells, arm)) is not None:
         losses = [name for name in cells.names if "loss" in re.split("[^a-z]+", name.lower())]
         options = ["--arm-by", arm, "--size-by", ",".join(sizes), "--baseline", baseline]
-        return [*options, "--loss", losses[0]] if losses and is_alone else options
+        if losses and is_alone:
+            return [*options, "--loss", losses[0]]
+        return options
     runs = [name for name in cells.names if name.strip().lower() in _NAMES_OF_RUNS]
     runs = [name for name in runs if len(set(zip(cells.texts(arm), cells.texts(name), strict=True))) > len(arms)]
     steps = [name for name in cells.names if name.lower() in KNOWN_NAMES[STEP]] or [name for name in cells.names if name == SAMPLES]
@@ -397,7 +405,9 @@ def proposed_options(source: str) -> list[str]:
     options = ["--arm-by", arm, *(["--run-by", ",".join(runs)] if runs else []), "--baseline", baseline]
     options += ["--step", SAMPLES] if steps == [SAMPLES] else []
     held_out = [name for name in cells.names if is_held_out(name)]
-    return [*options, "--loss", held_out[0]] if held_out and (is_alone or Path(source).is_dir()) else options
+    if held_out and (is_alone or Path(source).is_dir()):
+        return [*options, "--loss", held_out[0]]
+    return options
 
 
 def _proposed_sizes(cells: Cells, arm: str) -> Sequence[str] | None:
@@ -527,7 +537,10 @@ def _steps(cells: Cells, rows: Sequence[int], column: str) -> FloatArray:
 def _refuse_sizes(cells: Cells, run: _Run, named: Collection[str]) -> None:
     """Raise ReadError where the rows of one run are of models of several sizes."""
     for column in cells.names:
-        values = list(dict.fromkeys(cells.text(row, column) for row in run.rows)) if is_size(column) and column not in named else []
+        if is_size(column) and column not in named:
+            values = list(dict.fromkeys(cells.text(row, column) for row in run.rows))
+        else:
+            values = []
         if len(values) > 1:
             raise ReadError(
                 f"{cells.source}: run {run.label} of {run.arm} has {len(values)} values in the column {column!r}, the size of a model; "
@@ -601,7 +614,9 @@ def _natural(name: Sequence[str]) -> list[list[tuple[int, str]]]:
 
 def _sort_key(part: str) -> tuple[int, str]:
     digits = part.lstrip("0")
-    return (len(digits), digits) if re.fullmatch("[0-9]+", part) else (-1, part)
+    if re.fullmatch("[0-9]+", part):
+        return (len(digits), digits)
+    return (-1, part)
 
 
 # The times of runs from a table with one row per run: time per step or sample, and time to the target loss.

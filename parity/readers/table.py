@@ -173,9 +173,11 @@ class Table:
         """(line, row by name) of each row; raises ReadError where one has other cells than the header."""
         rows: list[Row] = []
         try:
-            marked = (
-                csv.reader(io.StringIO(self.body), delimiter=self.delimiter) if self.delimiter else map(str.split, self.body.splitlines())
-            )
+            marked: Iterable[list[str]]
+            if self.delimiter:
+                marked = csv.reader(io.StringIO(self.body), delimiter=self.delimiter)
+            else:
+                marked = map(str.split, self.body.splitlines())
             for number, cells in enumerate(marked, self.line):
                 if not cells:
                     continue
@@ -422,7 +424,9 @@ def _cell(table: Table, cells: Sequence[str], columns: Mapping[str, int], where:
     if value is None:
         shown = repr(text[:40]) if text else "nothing"
         raise ReadError(f"{where}: {shown} in the {quantity} column; expected a number (nan and inf are allowed)")
-    return step_number(value, where) if quantity == STEP else value
+    if quantity == STEP:
+        return step_number(value, where)
+    return value
 
 
 def _fields(line: str, delimiter: str | None) -> list[str]:

@@ -175,7 +175,9 @@ def _row_name(row: Row) -> str:
 def _short_names(clusters: Sequence[str]) -> dict[str, str]:
     """Each cluster's name after its last slash, where these names stay distinct."""
     ends = {name: name.rpartition("/")[2] for name in clusters}
-    return ends if all(ends.values()) and len(set(ends.values())) == len(ends) else {name: name for name in clusters}
+    if all(ends.values()) and len(set(ends.values())) == len(ends):
+        return ends
+    return {name: name for name in clusters}
 
 
 def _dots(axes: Any, place: int, row: Row, dots: Sequence[tuple[float, bool]]) -> None:
@@ -264,7 +266,9 @@ def _reached(axes: Any, document: EvaluationDocument, rows: Sequence[Row]) -> No
 
 def _minutes_of(run: EvaluatedRunDocument) -> float | None:
     seconds = run["times"]["seconds_to_target"] if run["times"] else None
-    return seconds / 60.0 if isinstance(seconds, (int, float)) else None
+    if not isinstance(seconds, (int, float)):
+        return None
+    return seconds / 60.0
 
 
 def _minutes(axes: Any, document: EvaluationDocument, rows: Sequence[Row]) -> None:

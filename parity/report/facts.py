@@ -112,7 +112,10 @@ def looks_words(document: VerdictDocument) -> str:
     if shared["looks"] > 1 or shared["candidates"] > 1:
         among = f", {shared['candidates']} candidates" if shared["candidates"] > 1 else ""
         level = f"{among}: each interval has {level_percent(shared['confidence'])}, so that all together keep {nominal}"
-    counted = "registered" if shared["registered"] else "not registered: nobody counts further comparisons of this question"
+    if shared["registered"]:
+        counted = "registered"
+    else:
+        counted = "not registered: nobody counts further comparisons of this question"
     return f"{number}{level}; {counted}"
 
 
@@ -158,7 +161,10 @@ def _advisory_facts(document: VerdictDocument) -> list[tuple[str, str]]:
         facts.append(("worth", gain["sentence"]))
     if norm := document.get("grad_norm"):
         base, cand = norm.get("clipped_share") or (None, None)
-        clipped = "" if base is None or cand is None else f", clipped {percent(cand)} of the steps against {percent(base)}"
+        if base is None or cand is None:
+            clipped = ""
+        else:
+            clipped = f", clipped {percent(cand)} of the steps against {percent(base)}"
         ratio = _ratio_words(norm["ratio"], norm)
         facts.append(("gradient norm", f"{ratio}, 99th percentile {norm['p99_ratio']:.2f} x{clipped}; {norm['basis']}"))
     return facts
@@ -182,13 +188,18 @@ def _speed(document: VerdictDocument) -> list[tuple[str, str]]:
 
 
 def _spike_words(document: VerdictDocument, spikes: RunSpikesDocument) -> str:
-    more = f", more than chance gives (p {spikes['p_candidate_more']:.2g})" if spikes["p_candidate_more"] < ONE_SIDED_ALPHA else ""
+    if spikes["p_candidate_more"] < ONE_SIDED_ALPHA:
+        more = f", more than chance gives (p {spikes['p_candidate_more']:.2g})"
+    else:
+        more = ""
     sides = f"{spikes['candidate']:,} of {candidate_name(document)} and {spikes['baseline']:,} of {baseline_name(document)}"
     return f"over the whole run {sides}{more}"
 
 
 def _rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
 
 
 def _ratio_words(ratio: float, ends: EstimateDocument | GradNormDocument) -> str:
@@ -222,7 +233,9 @@ def _floor_words(document: VerdictDocument) -> str:
 
 def _floors(document: VerdictDocument) -> list[tuple[str, FloorDocument]]:
     floors = document["tau"]
-    return [(baseline_name(document), floors["baseline"]), (candidate_name(document), floors["candidate"])] if floors else []
+    if not floors:
+        return []
+    return [(baseline_name(document), floors["baseline"]), (candidate_name(document), floors["candidate"])]
 
 
 def _early_stops(document: VerdictDocument) -> list[tuple[str, str]]:
@@ -232,7 +245,9 @@ def _early_stops(document: VerdictDocument) -> list[tuple[str, str]]:
         for name, floor in _floors(document)
         if (early := floor.get("early_stopped"))
     ]
-    return [("run-to-run noise", f"from {' and '.join(arms)}")] if arms else []
+    if not arms:
+        return []
+    return [("run-to-run noise", f"from {' and '.join(arms)}")]
 
 
 def _margin_fact(document: VerdictDocument) -> str:
@@ -254,7 +269,9 @@ def _margin_fact(document: VerdictDocument) -> str:
 
 def judge_of(documents: Sequence[VerdictDocument | EvaluationDocument]) -> str:
     """The version of the judge that made these documents; this judge's where there are none."""
-    return documents[0]["engine_version"] if documents else JUDGE_VERSION
+    if documents:
+        return documents[0]["engine_version"]
+    return JUDGE_VERSION
 
 
 # A comparison of evaluations in words: the rows of its tables.
@@ -270,7 +287,9 @@ Cells = tuple[str, ...]
 
 def point_words(document: EvaluationDocument, before: str) -> str:
     """The points compared, after `before`; empty where there are none."""
-    return f"{before}{point(document)}" if document["as_of"] else ""
+    if not document["as_of"]:
+        return ""
+    return f"{before}{point(document)}"
 
 
 def _side(interval: IntervalDocument) -> str:
@@ -362,7 +381,9 @@ def notes(document: EvaluationDocument) -> list[tuple[str, str]]:
 def tokens_per_step(document: EvaluationDocument) -> float | None:
     """Tokens a step, where the document knows them."""
     as_of = document["as_of"]
-    return as_of["tokens"] / as_of["points"][-1] if as_of and as_of["tokens"] and as_of["points"][-1] else None
+    if as_of and as_of["tokens"] and as_of["points"][-1]:
+        return as_of["tokens"] / as_of["points"][-1]
+    return None
 
 
 def token_unit(tokens: float) -> tuple[float, str]:

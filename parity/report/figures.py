@@ -139,7 +139,10 @@ def gap_limits(document: VerdictDocument, gap: BinnedGap, pad: float) -> tuple[f
     `pad` is the room left at both ends, as a share of the height.
     """
     middle = (gap.first_step + gap.last_step) / 2
-    inside = middle >= gap.window[0] if (middle >= gap.window[0]).any() else np.ones(len(middle), dtype=bool)
+    if (middle >= gap.window[0]).any():
+        inside = middle >= gap.window[0]
+    else:
+        inside = np.ones(len(middle), dtype=bool)
     held = [0.0, gap.margin_nats or 0.0, *gap.lo[inside].tolist(), *gap.hi[inside].tolist()]
     if document["gap"]:
         held += [document["gap"]["lo"], document["gap"]["hi"]]

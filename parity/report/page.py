@@ -178,7 +178,10 @@ def _numbers(documents: Sequence[AnyDocument], job: str) -> Row:
     text = path_csv(documents)
     name = escape(file_name(job, documents, "gap nats")) + ".csv"
     link = f'<p><a download="{name}" href="data:text/csv;charset=utf-8,{urllib.parse.quote(text, safe=",.:+ ")}">{name}</a>: '
-    download = f"{link}gap and interval of each point of the picture, nats</p>" if text.count("\n") > 1 else ""
+    if text.count("\n") > 1:
+        download = f"{link}gap and interval of each point of the picture, nats</p>"
+    else:
+        download = ""
     body = f'<div class="scroll" tabindex="0" role="region" aria-label="Numbers">{table}</div>{download}'
     return Row("n", "Numbers", "gap, interval, margin in nats", body, is_open=True)
 
@@ -199,7 +202,10 @@ def path_csv(documents: Sequence[AnyDocument]) -> str:
     lines = [f"candidate,over,step,{','.join(f'{each}_nats' for each in _COLUMNS)}"]
     for document in documents:
         path: Any = document.get("path") or ()
-        paths = [(kind.removeprefix("over_"), own) for kind, own in path.items()] if isinstance(path, Mapping) else [("", path)]
+        if isinstance(path, Mapping):
+            paths = [(kind.removeprefix("over_"), own) for kind, own in path.items()]
+        else:
+            paths = [("", path)]
         name = _cell(candidate_name(document))
         for over, points in paths:
             lines += [f"{name},{over},{at['step']},{','.join(f'{at[key]:.{_CSV_DIGITS}g}' for key in _COLUMNS)}" for at in points]
@@ -209,7 +215,9 @@ def path_csv(documents: Sequence[AnyDocument]) -> str:
 def _cell(name: str) -> str:
     """A name as a cell, which no spreadsheet takes for a formula."""
     plain = f"'{name}" if name[:1] in {"=", "+", "-", "@", "\t", "\r"} else name
-    return plain if plain.isascii() and not set(plain) & set(',"\n\r') else '"{}"'.format(plain.replace('"', '""'))
+    if plain.isascii() and not set(plain) & set(',"\n\r'):
+        return plain
+    return '"{}"'.format(plain.replace('"', '""'))
 
 
 def table_html(rows: Sequence[tuple[str, ...]]) -> str:

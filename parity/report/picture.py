@@ -74,8 +74,14 @@ def picture(scene: Scene, *, with_points: bool = True) -> str:
     looks = ["pic", f"y{next(size for size in (5, 7, 9, 99) if widest <= size)}", f"w{wide}", f"m{narrow}", f"n{_whiskers(scene)}"]
     looks += ["many"] if len(scene.traces) > 1 else []
     looks += ["crowd"] if scene.is_dense else []
-    keys = " Arrow keys move the cursor, plus and minus zoom, 0 shows the whole run." if with_points and is_gap else ""
-    note = f'<p class="note says">{escape(scene.traces[scene.selected].line or scene.note)}</p>' if _has_lines(scene) else ""
+    if with_points and is_gap:
+        keys = " Arrow keys move the cursor, plus and minus zoom, 0 shows the whole run."
+    else:
+        keys = ""
+    if _has_lines(scene):
+        note = f'<p class="note says">{escape(scene.traces[scene.selected].line or scene.note)}</p>'
+    else:
+        note = ""
     note = note or (f'<p class="note">{escape(scene.note)}</p>' if scene.note and is_gap else "")
     return (
         f'<figure class="{" ".join(looks)}">{_caption(scene)}'
@@ -108,7 +114,10 @@ def _caption(scene: Scene) -> str:
         what = f'<span class="what">Losses of {names}, nats per token</span>'
         return f'<figcaption>{what}<span class="r">{escape(scene.legend)}</span></figcaption>'
     name = escape(cut(selected.name, _NAME))
-    named = f'<b class="c-{selected.state} tinted name">{name}</b>: gap' if len(scene.traces) > 1 else "<b>Gap</b>"
+    if len(scene.traces) > 1:
+        named = f'<b class="c-{selected.state} tinted name">{name}</b>: gap'
+    else:
+        named = "<b>Gap</b>"
     marks = [trace.marks for trace in scene.traces]
     keys = [" · ▲ spike"] if any(any(each.spikes) for each in marks) else []
     keys += [" · △ NaN"] if any(any(each.nonfinite) for each in marks) else []
@@ -268,12 +277,16 @@ def _band(path: Sequence[PathPointDocument], axes: _Axes, look: str) -> str:
 
 
 def _line(points: Points, axes: _Axes, look: str = "line") -> str:
-    return f'<path class="{look}" d="M{"L".join(axes.point(*point) for point in points)}"/>' if len(points) > 1 else ""
+    if len(points) > 1:
+        return f'<path class="{look}" d="M{"L".join(axes.point(*point) for point in points)}"/>'
+    return ""
 
 
 def _dots(points: Points, axes: _Axes, look: str) -> str:
     drawn = "".join(f"M{axes.point(*point)}h0" for point in points)
-    return f'<path class="{look}" d="{drawn}"/>' if drawn else ""
+    if not drawn:
+        return ""
+    return f'<path class="{look}" d="{drawn}"/>'
 
 
 def _fan(scene: Scene, trace: Trace, axes: _Axes) -> str:
@@ -307,7 +320,9 @@ def _margins(scene: Scene) -> list[float]:
     if scene.margin is None:
         return []
     is_crossed = any(each.lo < -scene.margin < each.hi for trace in scene.traces for each in trace.judged)
-    return [scene.margin, -scene.margin] if is_crossed and scene.margin > 0.0 else [scene.margin]
+    if is_crossed and scene.margin > 0.0:
+        return [scene.margin, -scene.margin]
+    return [scene.margin]
 
 
 # Text and marks in percent.
@@ -337,7 +352,10 @@ def _labels(scene: Scene, axes: _Axes) -> Iterator[str]:
         yield f'<line class="cross now moves" x1="{_percent(x)}" x2="{_percent(x)}" y1="0" y2="100%"/>'
         yield f'<text class="lab strong moves {anchor}" x="{_percent(x)}" y={y}>now</text>'
     if not any(trace.path or trace.dots for trace in scene.traces) and not any(arm.points for arm in scene.losses):
-        words = "no step yet" if any(trace.state == "live" for trace in scene.traces) else "no path of the gap is known"
+        if any(trace.state == "live" for trace in scene.traces):
+            words = "no step yet"
+        else:
+            words = "no path of the gap is known"
         yield f'<text class="lab middle" x="50%" y="50%" dy="-24">{words}</text>'
     yield '<line class="cross cursor" x1="0" x2="0" y1="0" y2="100%"/>'
 
@@ -359,7 +377,10 @@ def _level_labels(scene: Scene, axes: _Axes) -> Iterator[str]:
 def _window_label(scene: Scene, axes: _Axes, y: int) -> str:
     """At the window's beginning; a narrow window's label runs on into the panel, which continues the shade."""
     first, last = scene.window or (0, 0)
-    what = "judged" if any(trace.judged for trace in scene.traces) and scene.now is None else "to be judged"
+    if any(trace.judged for trace in scene.traces) and scene.now is None:
+        what = "judged"
+    else:
+        what = "to be judged"
     steps = f" {first:,} to {last:,}" if last > first else f" {last:,}"
     steps = "" if scene.tokens_per_step else f'<tspan class="minor">{steps}</tspan>'
     margin = axes.far_y(scene.margin) if scene.margin is not None and scene.has_gap else 100.0
@@ -374,7 +395,10 @@ def _marks(marks: Marks, axes: _Axes) -> Iterator[str]:
             for group in _groups(steps, axes):
                 x, more = axes.x(group[0]), len(group)
                 tip, foot = (1 + 10 * row, 9 + 10 * row) if side == "own" else (-1 - 10 * row, -9 - 10 * row)
-                title = f"{word} at step {group[0]:,}" if more == 1 else f"{more:,} {words} from step {group[0]:,} to {group[-1]:,}"
+                if more == 1:
+                    title = f"{word} at step {group[0]:,}"
+                else:
+                    title = f"{more:,} {words} from step {group[0]:,} to {group[-1]:,}"
                 counted = f'<text class="count" x="7" y="{max(tip, foot)}">{more:,}</text>' if more > 1 else ""
                 shape = f'<path class="tri {look} {side}" d="M0 {tip}L-5 {foot}H5Z"><title>{title}</title></path>{counted}'
                 yield _at(0.0 if side == "own" else 100.0, shape, x=x)
@@ -413,7 +437,9 @@ def _whiskers(scene: Scene) -> int:
     """How many whiskers stand side by side."""
     if scene.is_dense or not scene.has_gap:
         return 1
-    return len(scene.traces) if len(scene.traces) > 1 else max(1, len(scene.traces[0].judged))
+    if len(scene.traces) > 1:
+        return len(scene.traces)
+    return max(1, len(scene.traces[0].judged))
 
 
 def _panel_widths(scene: Scene) -> tuple[int, int]:
@@ -598,4 +624,6 @@ def _percent(value: float) -> str:
 def _short(value: float, places: int = 1) -> str:
     """A number without zeros at its end."""
     text = f"{value:.{places}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    if "." in text:
+        return text.rstrip("0").rstrip(".")
+    return text

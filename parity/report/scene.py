@@ -217,7 +217,9 @@ def _paths(document: AnyDocument) -> tuple[Sequence[PathPointDocument], Sequence
         return (), ()
     if is_evaluation(document):
         both = document["path"]
-        return (both["over_runs"], both["over_clusters"]) if both["over_runs"] else (both["over_clusters"], ())
+        if both["over_runs"]:
+            return (both["over_runs"], both["over_clusters"])
+        return (both["over_clusters"], ())
     return cast("Sequence[PathPointDocument]", path), ()
 
 
@@ -231,7 +233,10 @@ def _notes(document: AnyDocument, *, several: bool) -> list[str]:
         named = len(intervals) > 1
         return [f"{unit}: {ends_words(document, own)}" if named else ends_words(document, own) for own, unit in reversed(intervals)]
     share = gap["rel"]
-    of_loss = [f"{signed(100.0 * number(share), 2)} % of the loss"] if share is not None and not several else []
+    if share is not None and not several:
+        of_loss = [f"{signed(100.0 * number(share), 2)} % of the loss"]
+    else:
+        of_loss = []
     return [ends_words(document, gap), *of_loss]
 
 
@@ -239,7 +244,9 @@ def window_of(document: AnyDocument) -> tuple[int, int] | None:
     """First and last step of what is judged."""
     if is_evaluation(document):
         as_of = document["as_of"]
-        return (as_of["points"][0], as_of["points"][-1]) if as_of and as_of["points"] else None
+        if as_of and as_of["points"]:
+            return (as_of["points"][0], as_of["points"][-1])
+        return None
     window = cast("VerdictDocument", document)["window"]
     return window["first"], window["last"]
 

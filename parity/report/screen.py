@@ -145,7 +145,10 @@ def _answer(screen: Screen) -> str:
     others = f" <b>{escape(answer.others)}</b>" if answer.others else ""
     counts = "".join(f'<span class="c-{state}">{MARKS[state]} {number} {state}</span>' for state, number in answer.counts)
     counted = f'<p class="tally">{counts}</p>' if counts else ""
-    interval = f'<p class="int"><span class="told">{escape(answer.interval)}</span>{others}</p>' if answer.interval or others else ""
+    if answer.interval or others:
+        interval = f'<p class="int"><span class="told">{escape(answer.interval)}</span>{others}</p>'
+    else:
+        interval = ""
     long = ' class="long"' if len(answer.lead) > _LONG else ""
     return (
         f'<section class="ans c-{answer.state}" aria-label="Answer"><p class="chip">{escape(answer.chip)}</p>'
@@ -203,7 +206,9 @@ def _details(rows: Sequence[Row]) -> str:
         opened = " open" if row.is_open else ' name="more"'
         head = f"<summary><kbd>{escape(row.key)}</kbd><b>{escape(row.title)}</b><span>{row.answer}</span></summary>"
         drawn.append(f'<details data-key="{escape(row.key)}"{opened}>{head}<div class="body">{row.body}</div></details>')
-    return f'<section class="more" aria-label="Details">{"".join(drawn)}</section>' if drawn else ""
+    if not drawn:
+        return ""
+    return f'<section class="more" aria-label="Details">{"".join(drawn)}</section>'
 
 
 def _keys(screen: Screen) -> str:
@@ -251,7 +256,9 @@ def candidates_table(documents: Sequence[AnyDocument], selected: int = 0) -> str
 def _filler(gap: str, places: int) -> str:
     """Room for the decimals that a gap has fewer than others, so that their points stand below each other: digits follow one rule."""
     missing = places - len(gap.partition(".")[2]) if "." in gap else 0
-    return f'<span aria-hidden="true">{FIGURE_SPACE * missing}</span>' if missing else ""
+    if not missing:
+        return ""
+    return f'<span aria-hidden="true">{FIGURE_SPACE * missing}</span>'
 
 
 def _interval(document: AnyDocument, axis: Axis) -> str:

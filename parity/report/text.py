@@ -151,7 +151,10 @@ def _outcome(document: AnyDocument, check: CheckName) -> tuple[str, str]:
         return "failure" if _DECIDED_BY[code] == FAIL else "error", f"{code}: {reason['sentence']}"
     if check == "gap against margin" and document["verdict"] != "pass" and not _PASSING & {*document["codes"]}:
         return "skipped", f"not decided: {deciding}"
-    reused = reused_notes(cast("VerdictDocument", document)) if check == _GROUND and not is_evaluation(document) else []
+    if check == _GROUND and not is_evaluation(document):
+        reused = reused_notes(cast("VerdictDocument", document))
+    else:
+        reused = []
     return "ok", "; ".join(f"reused: {note}" for note in reused)
 
 
@@ -275,7 +278,10 @@ def interval_bars(documents: Sequence[AnyDocument], width: int = 80) -> list[str
             cells[low] = "├" if estimate.lo >= axis.low else "◂"
             cells[high] = "┤" if estimate.hi <= axis.high else "▸"
             cells[middle] = MARKS[document["verdict"]]
-        behind = _behind(document) if len(documents) == 1 else f"{minus(mean_words(document)):>9}  {document['verdict']}"
+        if len(documents) == 1:
+            behind = _behind(document)
+        else:
+            behind = f"{minus(mean_words(document)):>9}  {document['verdict']}"
         lines.append(f"{name:<{left}}{''.join(cells)} {behind}".rstrip())
     return lines
 
@@ -300,7 +306,9 @@ def _strip_lines(document: AnyDocument, width: int) -> list[RenderableType]:
 def _next_line(told: Words, width: int) -> Text:
     """The first sentence of what to do next."""
     first = re.split(r"(?<=[.:]) (?=[A-Z])", told.next, maxsplit=1)[0].rstrip(":")
-    return _row("Next", minus(first), width) if first else Text("")
+    if first:
+        return _row("Next", minus(first), width)
+    return Text("")
 
 
 def _row(name: str, line: str, width: int) -> Text:
@@ -311,7 +319,9 @@ def _row(name: str, line: str, width: int) -> Text:
 
 def shortened_end(text: str, most: int) -> str:
     """A line of so many characters at most."""
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 1].rstrip()}…"
 
 
 def _fitted(parts: Sequence[RenderableType], width: int) -> list[RenderableType]:

@@ -49,7 +49,9 @@ class Fact(NamedTuple):
 
     def __str__(self) -> str:
         """Value and reason on one line."""
-        return f"{self.value}: {self.why}" if self.why else self.value
+        if self.why:
+            return f"{self.value}: {self.why}"
+        return self.value
 
 
 @frozen
@@ -133,7 +135,9 @@ def lead_of(document: AnyDocument) -> str:
     """The answer in one sentence: "Do not switch to nvfp4."."""
     verdict, code, name, base = document["verdict"], document["codes"][0], candidate_name(document), baseline_name(document)
     if NUMBERS_ALONE.code in document["codes"]:
-        return f"Do not switch to {name}, as these two numbers stand." if verdict == "fail" else f"Two numbers cannot decide on {name}."
+        if verdict == "fail":
+            return f"Do not switch to {name}, as these two numbers stand."
+        return f"Two numbers cannot decide on {name}."
     alike = _one_recipe(document)
     if verdict == "inconclusive" and code == AS_OF.code and (_is_below(document) or is_identical(document)):
         early = f"say that {name} trains as {base} does" if "compares" in document else "switch"
@@ -143,10 +147,16 @@ def lead_of(document: AnyDocument) -> str:
     if alike:
         does = {"pass": "trains", "fail": "does not train"}.get(verdict)
         as_of = f", as of {point(document)}" if verdict == "pass" and not _finished(document) else ""
-        return f"{name} {does} as {base} does{as_of}." if does else f"It is open whether {name} trains as {base} does."
+        if does:
+            return f"{name} {does} as {base} does{as_of}."
+        return f"It is open whether {name} trains as {base} does."
     if verdict == "pass":
-        return f"You may switch to {name}." if _finished(document) else f"You may switch to {name}, as of {point(document)}."
-    return f"Do not switch to {name}." if verdict == "fail" else f"Do not decide on {name} yet."
+        if _finished(document):
+            return f"You may switch to {name}."
+        return f"You may switch to {name}, as of {point(document)}."
+    if verdict == "fail":
+        return f"Do not switch to {name}."
+    return f"Do not decide on {name} yet."
 
 
 def _is_below(document: AnyDocument) -> bool:
@@ -204,8 +214,12 @@ def _in_margins(size: float, margin: MarginDocument | None) -> str:
     times = size / margin["nats"]
     if times < 1.0:
         share = min(99, round(100.0 * times))
-        return f", {share} % of the margin" if share else ", less than 1 % of the margin"
-    return f", {times:.{2 if times < 1.05 else 1}f} times the margin" if times < 100.0 else f", {times:,.0f} times the margin"
+        if not share:
+            return ", less than 1 % of the margin"
+        return f", {share} % of the margin"
+    if times < 100.0:
+        return f", {times:.{2 if times < 1.05 else 1}f} times the margin"
+    return f", {times:,.0f} times the margin"
 
 
 def _interval(document: AnyDocument) -> str:
@@ -247,7 +261,10 @@ def _side(document: AnyDocument, gap: GapDocument | IntervalDocument) -> str:
         return f"across the margin {margin['nats']:.{decimals(document)}f}; the {nominal} interval, which a fail takes, is above it"
     nats = f"{margin['nats']:.{decimals(document)}f}"
     worth = margin["source"]
-    share = f" ({short_percent(margin['rel'])} of the loss)" if margin["rel"] and "nats" not in worth and "tokens" not in worth else ""
+    if margin["rel"] and "nats" not in worth and "tokens" not in worth:
+        share = f" ({short_percent(margin['rel'])} of the loss)"
+    else:
+        share = ""
     return f"{where} the margin {nats}{share}"
 
 
@@ -255,7 +272,9 @@ def against(gap: GapDocument | IntervalDocument, margin: float) -> str:
     """Where an interval lies: above, below or across the margin (nats)."""
     if number(gap["hi"]) < margin:
         return "below"
-    return "above" if number(gap["lo"]) > margin else "across"
+    if number(gap["lo"]) > margin:
+        return "above"
+    return "across"
 
 
 def _over_clusters(document: EvaluationDocument) -> str:
@@ -294,7 +313,9 @@ def next_step(document: AnyDocument) -> str:
 def why(document: AnyDocument) -> str:
     """Why a verdict is undecided, or why it fails apart from its gap, in a few words; "" where the interval says it."""
     in_brief = code_in_brief(document["codes"][0])
-    return str(document["reasons"][0]["sentence"]).rstrip(".") if in_brief is None else in_brief
+    if in_brief is None:
+        return str(document["reasons"][0]["sentence"]).rstrip(".")
+    return in_brief
 
 
 def code_in_brief(code: str) -> str | None:
@@ -310,7 +331,9 @@ def code_in_brief(code: str) -> str | None:
 
 def number(value: object) -> float:
     """A number of a document, in which one that is not finite is text."""
-    return float(value) if isinstance(value, (int, float, str)) else math.nan
+    if isinstance(value, (int, float, str)):
+        return float(value)
+    return math.nan
 
 
 def told_gap(document: AnyDocument) -> GapDocument | IntervalDocument | None:
@@ -341,7 +364,9 @@ def ends_words(document: AnyDocument, gap: GapDocument | IntervalDocument) -> st
 def mean_words(document: AnyDocument) -> str:
     """The gap: "+0.0413"; "none" without one."""
     gap = told_gap(document)
-    return signed(number(gap["mean"]), decimals(document)) if gap else "none"
+    if not gap:
+        return "none"
+    return signed(number(gap["mean"]), decimals(document))
 
 
 def _finished(document: AnyDocument) -> bool:
@@ -354,9 +379,13 @@ def point(document: AnyDocument) -> str:
     if is_evaluation(document):
         as_of = document["as_of"]
         several = len(as_of["points"]) if as_of else 0
-        return f"{as_of['words']}{f' (mean of {several} points)' if several > 1 else ''}" if as_of else "this point"
+        if not as_of:
+            return "this point"
+        return f"{as_of['words']}{f' (mean of {several} points)' if several > 1 else ''}"
     schedule = cast("VerdictDocument", document).get("schedule")
-    return f"step {schedule['step']:,}" if schedule else "this point"
+    if not schedule:
+        return "this point"
+    return f"step {schedule['step']:,}"
 
 
 def chance_words(document: AnyDocument) -> str:
@@ -366,7 +395,9 @@ def chance_words(document: AnyDocument) -> str:
         return ""
     if chance < LEAST_CHANCE:
         return "<3 %"
-    return ">97 %" if chance > 1.0 - LEAST_CHANCE else f"{100.0 * chance:.0f} %"
+    if chance > 1.0 - LEAST_CHANCE:
+        return ">97 %"
+    return f"{100.0 * chance:.0f} %"
 
 
 # The strip: what the check cost, what the candidate gains, what the verdict rests on, and what would change it.
@@ -458,22 +489,30 @@ def _evidence(document: AnyDocument) -> Fact:
 
 
 def _count_of(runs: object) -> int:
-    return runs if isinstance(runs, int) else len(cast("Sequence[object]", runs))
+    if isinstance(runs, int):
+        return runs
+    return len(cast("Sequence[object]", runs))
 
 
 def _runs_of(document: VerdictDocument, side: str) -> Sequence[RunDocument]:
     inputs = document["inputs"]
-    return inputs["baseline"] if side == "baseline" else inputs["candidate"]
+    if side == "baseline":
+        return inputs["baseline"]
+    return inputs["candidate"]
 
 
 def _pairing(document: AnyDocument) -> str:
     if is_evaluation(document):
-        return "unpaired" if document["gap"]["pairs"] is None else "paired by seed"
+        if document["gap"]["pairs"] is None:
+            return "unpaired"
+        return "paired by seed"
     verdict = cast("VerdictDocument", document)
     if verdict["params"]["policy"].get("pairing") == "unpaired":
         return "unpaired"
     r_pair = verdict["noise"]["r_pair"]
-    return f"paired, r {r_pair:.3f}" if isinstance(r_pair, float) else "paired"
+    if not isinstance(r_pair, float):
+        return "paired"
+    return f"paired, r {r_pair:.3f}"
 
 
 def _shared_error(document: VerdictDocument) -> str:
@@ -565,7 +604,9 @@ def others_words(documents: Sequence[AnyDocument]) -> str:
         return ""
 
     def name(document: AnyDocument) -> str:
-        return candidate_name(document) if baseline_name(document) == baseline_name(first) else pair_words(document)
+        if baseline_name(document) == baseline_name(first):
+            return candidate_name(document)
+        return pair_words(document)
 
     by_verdict = {state: [name(each) for each in others if each["verdict"] == state] for state in BEST_FIRST}
     parts = []
@@ -611,7 +652,9 @@ def live_lead(name: str, live: Outlook) -> str:
         return f"{name} is on course to pass."
     if live.fails >= PROBABLE:
         return f"{name} is on course to fail."
-    return f"{name} will probably stay undecided." if live.inconclusive >= PROBABLE else f"{name} is still open."
+    if live.inconclusive >= PROBABLE:
+        return f"{name} will probably stay undecided."
+    return f"{name} is still open."
 
 
 def live_measure(base: str, live: Outlook) -> str:
@@ -619,7 +662,9 @@ def live_measure(base: str, live: Outlook) -> str:
     middle = (live.low + live.high) / 2.0
     digits = f"{abs(middle):.{nats_decimals(live.margin, live.low, live.high)}f}"
     side = "above" if middle > 0.0 else "below"
-    return f"Its final gap is forecast at {digits} nats {side} {base}." if float(digits) else "Its final gap is forecast at zero."
+    if not float(digits):
+        return "Its final gap is forecast at zero."
+    return f"Its final gap is forecast at {digits} nats {side} {base}."
 
 
 def live_interval(live: Outlook, planned_steps: int | None) -> str:

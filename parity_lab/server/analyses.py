@@ -261,7 +261,10 @@ def differences(ours: Run, theirs: Run) -> list[Difference]:
     confounding = confounding_keys(facts)
     of_the_manifest = [each for each in manifest_differences(*facts) if each.key in confounding]
     attempts = [str(run.attempt_number) for run in (ours, theirs)]
-    begun = [] if attempts[0] == attempts[1] else [Difference(key="attempts", baseline=attempts[0], other=attempts[1])]
+    if attempts[0] == attempts[1]:
+        begun = []
+    else:
+        begun = [Difference(key="attempts", baseline=attempts[0], other=attempts[1])]
     return [*of_the_spec, *of_the_manifest, *begun]
 
 
@@ -385,7 +388,9 @@ def kept_step(arm: Arm, wanted: int | None, steps: int) -> int:
     """The checkpoint to fork from: the one that is wanted, else the kept one nearest to 60 % of the steps."""
     kept = {step for run in arm.runs for step in (run.source or run).kept_checkpoints or () if step < steps}
     target = DEFAULT_SHARE * steps
-    return wanted if wanted is not None else min(kept, key=lambda step: abs(step - target), default=max(1, round(target)))
+    if wanted is not None:
+        return wanted
+    return min(kept, key=lambda step: abs(step - target), default=max(1, round(target)))
 
 
 def _subject(spec: JobSpec, arm: Arm, question: WhyRequest, step: int) -> Measured:

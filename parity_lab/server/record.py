@@ -199,7 +199,9 @@ def _keep_results(session: Session, step: SearchStep) -> None:
 
 def _results_of(step: SearchStep) -> tuple[Result, ...]:
     """The results of a step on record; none before it has ended, and if it was given up."""
-    return () if step.results is None else results_from(evaluations_from(step.evaluations), step.results)
+    if step.results is None:
+        return ()
+    return results_from(evaluations_from(step.evaluations), step.results)
 
 
 def _results(search: Search) -> list[Result]:
@@ -454,7 +456,9 @@ def _step(step: SearchStep) -> SearchStepDocument:
 
 def _outcome(step: SearchStep, results: Sequence[Result]) -> str:
     if not results:
-        return "given up" if step.job.status in {"failed", "cancelled"} else ""
+        if step.job.status in {"failed", "cancelled"}:
+            return "given up"
+        return ""
     first = results[0]
     if first.evaluation.kind == "fork":
         return f"{len(results)} forks"
@@ -563,7 +567,9 @@ def _page(session: Session, job: Job) -> str:
 
 
 def _links(session: Session, job: Job) -> dict[str, str]:
-    return {} if session.get(Analysis, job.id) is None else {"why": f"/api/v1/jobs/{job.id}/why"}
+    if session.get(Analysis, job.id) is None:
+        return {}
+    return {"why": f"/api/v1/jobs/{job.id}/why"}
 
 
 def _step_of_job(job: Job) -> Select[SearchStep]:

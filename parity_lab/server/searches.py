@@ -317,7 +317,9 @@ def _noise_table(session: Session, spec: JobSpec) -> tuple[str | None, str | Non
         return named_noise_table(session, spec.family).csv(), spec.family
     unsaved = Job(id="", engine=spec.engine, spec=spec.document())
     noise_table = lent_noise_table(session, unsaved, newest_family(session, unsaved))
-    return (noise_table.csv(), family_in(noise_table)) if noise_table else (None, None)
+    if not noise_table:
+        return (None, None)
+    return (noise_table.csv(), family_in(noise_table))
 
 
 def _margin(verdict: Verdict, policy: Policy, level: float) -> float:
@@ -373,9 +375,10 @@ def _check_worth(setup: SearchSetup) -> None:
     """Refuse confirmations that nothing would pass, and a budget that is too small."""
     if setup.target is None:
         enough = next((pairs for pairs in range(setup.pairs + 1, MOST_PAIRS + 1) if _with_pairs(setup, pairs).target is not None), None)
-        remedy = (
-            f"set search.pairs: {enough}" if enough else "widen the margin, or measure the run-to-run noise with reruns (`short_reruns:`)"
-        )
+        if enough:
+            remedy = f"set search.pairs: {enough}"
+        else:
+            remedy = "widen the margin, or measure the run-to-run noise with reruns (`short_reruns:`)"
         raise InvalidError(
             f"search.pairs is {setup.pairs}: even an assignment without a gap would be confirmed with "
             f"{100 * setup.confirmation.passes(0.0):.0f} % only, expected at least {100 * WANTED:.0f} %; {remedy}"
@@ -447,7 +450,9 @@ def why_unfit(session: Session, setup: SearchSetup, step: SearchStep) -> str:
     if step.number != 1 or step.job.status != "concluded":
         return ""
     replays = check(setup.replays, results_of(session, step.job_id), accept_noise=True)
-    return sentence(replays) if replays.ends_it else ""
+    if not replays.ends_it:
+        return ""
+    return sentence(replays)
 
 
 def _verdict(job: Job) -> list[dict[str, Any]] | None:

@@ -303,7 +303,9 @@ def layers(document: AnalysisDocument) -> list[tuple[str, list[Cell | None]]]:
 
 
 def _level(value: float, most: float) -> int:
-    return round(LEVELS * value / most) if most else 0
+    if not most:
+        return 0
+    return round(LEVELS * value / most)
 
 
 def _place(layer: str) -> tuple[int, str]:

@@ -143,7 +143,9 @@ def _branch(
 
     def operand(x: jax.Array, scale: jax.Array, key: formats.Key | None) -> Operand:
         result = operand_of(recipe, quantizer, x, axis, scale, key)
-        return result._replace(factor=jnp.broadcast_to(result.factor, factor_shape)) if by_row else result
+        if by_row:
+            return result._replace(factor=jnp.broadcast_to(result.factor, factor_shape))
+        return result
 
     return operand
 

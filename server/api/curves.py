@@ -245,7 +245,8 @@ def _page(run_id: str, kind: Kind, names: Sequence[str], parts: Iterator[Table],
     at, table = store.joined(read, names)
     # Each of them is listed by itself, which takes more than a number does.
     nonfinite = np.cumsum(sum((~np.isfinite(column[:limit]) for column in table.values()), np.zeros(min(limit, len(at)), np.int64)))
-    limit = max(1, min(limit, int(np.searchsorted(nonfinite, _NONFINITE_A_PAGE, side="right")))) if len(nonfinite) else limit
+    if len(nonfinite):
+        limit = max(1, min(limit, int(np.searchsorted(nonfinite, _NONFINITE_A_PAGE, side="right"))))
     return StepsDocument(
         run=run_id,
         kind=kind,

@@ -80,7 +80,9 @@ def seconds_left(runs: Sequence[Run], slots: int) -> Mapping[str, float | None]:
 def last_end(ends: Sequence[float | None]) -> float | None:
     """Seconds until the last of these runs ends; None if one of them is unknown, or for an empty list."""
     known_ends = [end for end in ends if end is not None]
-    return max(known_ends) if known_ends and len(known_ends) == len(ends) else None
+    if known_ends and len(known_ends) == len(ends):
+        return max(known_ends)
+    return None
 
 
 def share_done(runs: Sequence[Run]) -> float:
@@ -88,7 +90,9 @@ def share_done(runs: Sequence[Run]) -> float:
     planned = [run for run in runs if run.planned_steps]
     if planned:
         return sum(run.steps_done for run in planned) / sum(run.length for run in planned)
-    return sum(run.state in RUN_ENDED for run in runs) / len(runs) if runs else 0.0
+    if not runs:
+        return 0.0
+    return sum(run.state in RUN_ENDED for run in runs) / len(runs)
 
 
 def _speed(run: Run, runs: Sequence[Run]) -> float | None:
@@ -296,7 +300,9 @@ def _arm_document(
 def live_state(arm: Arm) -> LiveState | None:
     """The last forecast of a candidate; None before the first look, and for a baseline."""
     look = latest(arm.job, arm.name)
-    return None if look is None else of(LiveState, look, sentence=sentence(look))
+    if look is None:
+        return None
+    return of(LiveState, look, sentence=sentence(look))
 
 
 def _named_baseline(session: Session, job: Job) -> NamedDocument | None:

@@ -136,7 +136,9 @@ def _group(job: Row[*tuple[Any, ...]], arms: Sequence[Row[*tuple[Any, ...]]], st
 
 def _belonging() -> Subquery | None:
     tables = lab().part("tables")
-    return None if tables is None else cast("Subquery", tables.belonging())
+    if tables is None:
+        return None
+    return cast("Subquery", tables.belonging())
 
 
 def _parents(session: Session, ids: Sequence[str]) -> Mapping[str, str]:
@@ -150,7 +152,9 @@ def _parents(session: Session, ids: Sequence[str]) -> Mapping[str, str]:
 def on_their_own() -> list[ColumnElement[bool]]:
     """The condition that a job belongs to no other."""
     rows = _belonging()
-    return [] if rows is None else [Job.id.not_in(select(rows.c.job_id))]
+    if rows is None:
+        return []
+    return [Job.id.not_in(select(rows.c.job_id))]
 
 
 def belonging_to(session: Session, ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
@@ -359,7 +363,9 @@ def with_answer(state: AnswerState) -> ColumnElement[bool]:
     """The condition that a job has this answer."""
     if state == "running":
         return Job.status.in_(JOB_OPEN)
-    return Job.status.in_(_UNFINISHED) if state == "unfinished" else Job.answer == state
+    if state == "unfinished":
+        return Job.status.in_(_UNFINISHED)
+    return Job.answer == state
 
 
 def answer_counts(session: Session, wanted: Wanted, also: Sequence[ColumnElement[bool]] = ()) -> Mapping[str, int]:
@@ -375,7 +381,9 @@ def answer_counts(session: Session, wanted: Wanted, also: Sequence[ColumnElement
 def _state(status: JobStatus, answer: str | None) -> str:
     if status in JOB_OPEN:
         return "running"
-    return "unfinished" if status in _UNFINISHED else answer or ""
+    if status in _UNFINISHED:
+        return "unfinished"
+    return answer or ""
 
 
 def _ordered(statement: Select[Any], sort: Sort) -> Select[Any]:
@@ -411,7 +419,10 @@ def _parsed(sort: Sort, cursor: str) -> tuple[Any, str]:
         made_for, value, job_id = json.loads(base64.b64decode(cursor.encode(), altchars=b"-_", validate=True))
     except (binascii.Error, ValueError, TypeError, RecursionError):
         made_for, value, job_id = None, None, None
-    right = isinstance(value, str) if sort == "name" else value is None or (isinstance(value, float) and math.isfinite(value))
+    if sort == "name":
+        right = isinstance(value, str)
+    else:
+        right = value is None or (isinstance(value, float) and math.isfinite(value))
     if made_for != sort or not right or not isinstance(job_id, str) or not is_id("j", job_id):
         raise InvalidError(
             f"cursor is {cursor!r:.80}, expected the next_cursor of an earlier page with sort {sort}; leave it out for the first"

@@ -121,7 +121,9 @@ def matrix(session: Session, ids: Sequence[str], by: Columns) -> Matrix:
 
 
 def _column(arm: Arm, by: Columns) -> str:
-    return (arm.stated_recipe or arm.recipe) if by == "recipe" else arm.name
+    if by == "recipe":
+        return arm.stated_recipe or arm.recipe
+    return arm.name
 
 
 def _cell(job: Job, column: str, by: Columns) -> MatrixCell:
@@ -317,15 +319,23 @@ def _answer(pairs: Sequence[TrendMove], by: str) -> str:
     for move in moved:
         interval = interval_words(move.lo or 0.0, move.hi or 0.0, 4)
         numbers = f"{signed(move.difference or 0.0, 4)} nats, {level_percent(move.confidence)} CI {interval}"
-        place = f"between {short(move.before)} and {short(move.after)}" if move.skipped else f"at {short(move.after)}"
-        last = f"; {count(len(move.skipped), by)} between them without a gap" if move.skipped else f"; last before it: {short(move.before)}"
+        if move.skipped:
+            place = f"between {short(move.before)} and {short(move.after)}"
+        else:
+            place = f"at {short(move.after)}"
+        if move.skipped:
+            last = f"; {count(len(move.skipped), by)} between them without a gap"
+        else:
+            last = f"; last before it: {short(move.before)}"
         words.append(f"The gap got {move.what} {place} ({numbers}{last}).")
     return " ".join(words)
 
 
 def short(group: str) -> str:
     """A group as people write it: a commit in short, a job's id whole."""
-    return group if group.startswith(_JOB) else short_commit(group)
+    if group.startswith(_JOB):
+        return group
+    return short_commit(group)
 
 
 # Several jobs at once over REST: side by side, and the trend of a gate or a baseline.

@@ -124,7 +124,9 @@ class RunDocument:
     @property
     def shown_state(self) -> str:
         """`queued` for a run whose job waits at a scheduler, though a worker holds it."""
-        return "queued" if self.state == "running" and self.waiting else self.state
+        if self.state == "running" and self.waiting:
+            return "queued"
+        return self.state
 
 
 def attempt_documents(session: Session, job: Job) -> Mapping[str, list[AttemptDocument]]:
@@ -173,7 +175,9 @@ def _submission_document(submission: Submission) -> SubmissionDocument:
 
 def seconds_since(ended: float | None) -> float | None:
     """The age of what ended then (unix seconds), never negative; None if it has not."""
-    return None if ended is None else max(0.0, time.time() - ended)
+    if ended is None:
+        return None
+    return max(0.0, time.time() - ended)
 
 
 # The last log lines of each attempt at a run, without secrets, if this machine has them.

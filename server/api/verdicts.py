@@ -298,7 +298,10 @@ def verdict_figure(
     """The one-page figure of a verdict: losses, gap with its band and the margin, noise. Drawn once, then stored."""
     with context.database.read() as session:
         job = find_job(session, job_id)
-        headers = ClientCopy(response, if_none_match).check(job, "figure", VERSION, candidate) if job.verdicts else {}
+        if job.verdicts:
+            headers = ClientCopy(response, if_none_match).check(job, "figure", VERSION, candidate)
+        else:
+            headers = {}
     return Response(figure(context.settings, context.database, job_id, candidate), media_type=_SVG, headers=headers)
 
 

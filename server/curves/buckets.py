@@ -225,7 +225,10 @@ def _union(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
 def _edges(grid: NDArray[np.int64], points: int, *, log: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """First and last step of the buckets that hold any of the steps."""
     begin, end = int(grid[0]), int(grid[-1])
-    first = step_edges(begin, end, points, log=True) if log else np.arange(begin, end + 1, (end - begin) // points + 1)
+    if log:
+        first = step_edges(begin, end, points, log=True)
+    else:
+        first = np.arange(begin, end + 1, (end - begin) // points + 1)
     last = np.append(first[1:], end + 1) - 1
     at = np.searchsorted(grid, first)
     held = np.append(at[1:], len(grid)) > at
@@ -302,7 +305,9 @@ def zstd(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 def _column(part: StoredColumns, name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     values = part.get(name)
-    return np.full(len(part["step"]), np.nan) if values is None else values
+    if values is None:
+        return np.full(len(part["step"]), np.nan)
+    return values
 
 
 def _taken(out: io.BytesIO) -> bytes:
@@ -385,7 +390,10 @@ class Cells:
 
 def layer_table(session: Session, run_id: str, cells: Cells, minus: str | None = None) -> LayerTable:
     """The values of a run; with `minus`, less those of that run, of the layers and steps that both have recorded."""
-    kind, ending = (_NORM_KIND, "") if cells.statistic == GRAD_NORM else (_KIND, f"/{cells.operand}/{cells.statistic}")
+    if cells.statistic == GRAD_NORM:
+        kind, ending = (_NORM_KIND, "")
+    else:
+        kind, ending = (_KIND, f"/{cells.operand}/{cells.statistic}")
     runs = [run_id, *([minus] if minus else [])]
     both = set[str].intersection(*({*store.names(session, run, kind)} for run in runs))
     layers = sorted((name.removesuffix(ending) for name in both if name.endswith(ending)), key=_model_order)
@@ -431,7 +439,9 @@ def _with_numbers(
     if not table:
         return steps, table
     kept = ~np.all([np.isnan(column) for column in table.values()], axis=0)
-    return (steps[kept], {name: column[kept] for name, column in table.items()}) if kept.any() else (steps, table)
+    if kept.any():
+        return (steps[kept], {name: column[kept] for name, column in table.items()})
+    return (steps, table)
 
 
 def _values(values: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -35,7 +35,9 @@ class TrainingTime:
     def before(self, step: int) -> tuple[int, float] | None:
         """The last step before this one, with its seconds, or None."""
         at = int(np.searchsorted(self.steps, step)) - 1
-        return None if at < 0 else (int(self.steps[at]), float(self.passed[at]))
+        if at < 0:
+            return None
+        return (int(self.steps[at]), float(self.passed[at]))
 
     def with_some_of(self, steps: NDArray[np.int64], passed: NDArray[np.float64], every: int) -> TrainingTime:
         """The same with every n-th of these steps (`every` = n), which replace the earlier entries of their range."""

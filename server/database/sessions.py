@@ -139,7 +139,9 @@ def time_text(seconds: None) -> None: ...
 def time_text(seconds: float | None) -> str | None: ...
 def time_text(seconds: float | None) -> str | None:
     """A time as RFC 3339 text in UTC; None stays None."""
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 # Looks up rows by an id from a request.
@@ -157,7 +159,10 @@ def find_run(session: Session, run_id: str, *, lock: bool = False) -> Run:
     """The run of this id; NotFoundError names the id."""
     # With its arm, which nearly every response names; FOR UPDATE would lock the arm too.
     options = () if lock else (joinedload(Run.arm, innerjoin=True),)
-    run = session.get(Run, run_id, options=options, with_for_update=lock or None) if is_id("r", run_id) else None
+    if is_id("r", run_id):
+        run = session.get(Run, run_id, options=options, with_for_update=lock or None)
+    else:
+        run = None
     if run is None:
         raise NotFoundError(f"run {run_id!r} does not exist; the job's page and `parity status JOB` list the runs")
     return run

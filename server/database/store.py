@@ -61,7 +61,9 @@ def encode(values: NDArray[np.float64]) -> bytes:
     if len(plain) < _LEAST:
         return width + b"r" + plain
     packed = zstandard.compress(plain, _LEVEL)
-    return width + b"z" + packed if len(packed) < _WORTH * len(plain) else width + b"r" + plain
+    if len(packed) < _WORTH * len(plain):
+        return width + b"z" + packed
+    return width + b"r" + plain
 
 
 def decode(content: bytes) -> NDArray[np.float64]:

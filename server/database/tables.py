@@ -173,7 +173,9 @@ class Job(Base):
     def planned_steps(self) -> int | None:
         """The steps of its full runs; None where those are a user's own, and nobody has stated the steps."""
         steps: int | None = self.spec.get("schedule", {}).get("steps")
-        return steps if steps is not None else next((each.value for each in self.statements if each.fact == "planned_steps"), None)
+        if steps is not None:
+            return steps
+        return next((each.value for each in self.statements if each.fact == "planned_steps"), None)
 
     @property
     def is_judged(self) -> bool:
@@ -300,7 +302,9 @@ class Run(Base):
     @property
     def length(self) -> int:
         """Its planned steps; of a user's own run of which nobody stated them, those that it has taken."""
-        return self.steps_done if self.planned_steps is None else self.planned_steps
+        if self.planned_steps is None:
+            return self.steps_done
+        return self.planned_steps
 
     job: Mapped[Job] = relationship(back_populates="runs")
     arm: Mapped[Arm] = relationship(back_populates="runs")

@@ -65,7 +65,9 @@ def meaning(job: Job) -> str:
     if not is_seen(job):
         return "No candidate has trained yet, so it counts as one that was submitted."
     left = ledger.looks_left(job)
-    return f"Candidates have trained, so it takes a registered look: {count(left, 'look')} left." if left else ""
+    if not left:
+        return ""
+    return f"Candidates have trained, so it takes a registered look: {count(left, 'look')} left."
 
 
 def add_runs(session: Session, job_id: str, request: AddedRunRequest, who: str) -> Job:

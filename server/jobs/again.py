@@ -79,7 +79,10 @@ def _patched(target: Any, patch: Any) -> Any:
 def origin_note(job_id: str, patch: Mapping[str, Any]) -> str:
     """The note of a new job that says where it comes from."""
     text = json.dumps(patch, sort_keys=True)
-    changed = f" with the change {text[:_MOST_OF_PATCH]}{' ...' if len(text) > _MOST_OF_PATCH else ''}" if patch else " without a change"
+    if patch:
+        changed = f" with the change {text[:_MOST_OF_PATCH]}{' ...' if len(text) > _MOST_OF_PATCH else ''}"
+    else:
+        changed = " without a change"
     return f"Made from job {job_id}{changed}."
 
 
@@ -108,7 +111,9 @@ def proposal(job: Job) -> Proposal | None:
         return None
     if told is None:
         return None
-    return _try(spec, told) if told["verdict"] == "fail" else _more_runs(job, spec, documents, told)
+    if told["verdict"] == "fail":
+        return _try(spec, told)
+    return _more_runs(job, spec, documents, told)
 
 
 def _try(spec: JobSpec, told: VerdictDocument) -> Proposal | None:

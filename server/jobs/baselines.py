@@ -293,7 +293,10 @@ def _check_owner(session: Session, newest: Baseline, who: str, *, overrules: boo
     if overrules or newest.owner == who:
         return
     owner = session.scalar(select(Token.name).where(Token.id == newest.owner))
-    promoted = "before owners were recorded, or without a token" if newest.owner is None else f"by token {(owner or newest.owner)!r}"
+    if newest.owner is None:
+        promoted = "before owners were recorded, or without a token"
+    else:
+        promoted = f"by token {(owner or newest.owner)!r}"
     raise ForbiddenError(
         f"baseline {called(newest)} was promoted {promoted}; expected a token of that principal, or one with scope approve or admin"
     )

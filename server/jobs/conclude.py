@@ -85,8 +85,10 @@ def verdict_documents(job: Job) -> list[VerdictDocument]:
 def shown_documents(session: Session, job: Job) -> list[VerdictDocument]:
     """The verdicts of a job as a page shows one of them: with its path, where that was computed, the chances of one more pair, and the
     modelled GEMM time."""
-    rows = session.execute(select(Verdict.candidate, Verdict.path).where(Verdict.job_id == job.id)) if job.verdicts else ()
-    paths = {row.candidate: row.path for row in rows}
+    paths: dict[str, str | None] = {}
+    if job.verdicts:
+        rows = session.execute(select(Verdict.candidate, Verdict.path).where(Verdict.job_id == job.id))
+        paths = {row.candidate: row.path for row in rows}
     documents = verdict_documents(job)
     times = gemm_times(job) if documents else {}
     return [
@@ -297,7 +299,10 @@ def _give_back(session: Session, job_id: str, judge: str, error: BaseException) 
     if not isinstance(error, Exception):
         return
     job.judge_tries += 1
-    pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(job.judge_tries - 2, 30), _LONGEST_PAUSE_SECONDS) if job.judge_tries > 1 else 0.0
+    if job.judge_tries > 1:
+        pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(job.judge_tries - 2, 30), _LONGEST_PAUSE_SECONDS)
+    else:
+        pause = 0.0
     job.judge_after = sessions.now(session) + pause
     reason = str(error.orig) if isinstance(error, DBAPIError) else repr(error)
     job.code = JUDGING_AGAIN
@@ -419,7 +424,9 @@ def _noise_table_of(session: Session, job: Job) -> NoiseTable | None:
     family = statements.family(job)  # only a job without one can have stated it later
     if job.noise_table and family == statements.family(job, late=False):
         return read_noise_table(job.noise_table)
-    return named_noise_table(session, family) if family else lent_noise_table(session, job, family_of(job))
+    if family:
+        return named_noise_table(session, family)
+    return lent_noise_table(session, job, family_of(job))
 
 
 def case_now(session: Session, job: Job, policy: Policy | None = None) -> Case:
@@ -512,7 +519,9 @@ def _verdict_row(job_id: str, document: Mapping[str, Any], text: str, now: float
 
 def _finite(number: float | str | None) -> float | None:
     """A number as lists show it; None if it was not measured or is not finite."""
-    return float(number) if number is not None and math.isfinite(float(number)) else None
+    if number is not None and math.isfinite(float(number)):
+        return float(number)
+    return None
 
 
 # The thread of an API process that judges a job once the last of its runs has ended by a request, so that no request waits for it.

@@ -55,7 +55,9 @@ class CostDocument:
 
 def price_of(settings: Settings) -> Price | None:
     """The price of a device hour, where the operator states one."""
-    return None if settings.device_hour_price is None else Price(device_hour=settings.device_hour_price, currency=settings.currency)
+    if settings.device_hour_price is None:
+        return None
+    return Price(device_hour=settings.device_hour_price, currency=settings.currency)
 
 
 def cost_of(session: Session, job: Job, price: Price | None) -> CostDocument:
@@ -86,7 +88,9 @@ def _total(seconds: Iterable[float | None]) -> float | None:
 
 def _why(job: Job, unknown: int, runs: int) -> str:
     reason = NO_TIMES_IN_FILES if job.engine == "external" else NO_TIMES
-    return reason if unknown == runs else f"{reason} of {unknown} of {runs} runs"
+    if unknown == runs:
+        return reason
+    return f"{reason} of {unknown} of {runs} runs"
 
 
 def _device_seconds(session: Session, runs: Sequence[Run]) -> Mapping[str, float | None]:
@@ -148,4 +152,6 @@ def _of_attempts(session: Session, runs: Sequence[Run]) -> Mapping[str, float]:
 def _devices(run: Run) -> int:
     """The devices that a run trained on: as its trainer recorded, else as its job asked for."""
     recorded = str((run.manifest or {}).get("devices", ""))
-    return int(recorded) if recorded.isdecimal() and 0 < int(recorded) < 10**6 else max(run.job.devices, 1)
+    if recorded.isdecimal() and 0 < int(recorded) < 10**6:
+        return int(recorded)
+    return max(run.job.devices, 1)

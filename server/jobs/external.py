@@ -285,8 +285,13 @@ def _held(session: Session, settings: Settings, run_id: str, attempt_number: int
 
 def _why(run: Run) -> str:
     """Why a run has ended, for an error; of a silent one also that its job is over."""
-    over = f"; job {run.job_id} is {run.job.status} already" if run.code == SILENT and run.job.status in JOB_ENDED else ""
-    return f": {run.message}{over}" if run.message else ""
+    if run.code == SILENT and run.job.status in JOB_ENDED:
+        over = f"; job {run.job_id} is {run.job.status} already"
+    else:
+        over = ""
+    if not run.message:
+        return ""
+    return f": {run.message}{over}"
 
 
 def _external(session: Session, run_id: str) -> Run:

@@ -180,5 +180,8 @@ def in_words(differences: Sequence[Difference], ours: str, theirs: str) -> str:
 
 def _flat(spec: RunSpec) -> Iterator[tuple[str, str]]:
     for name, value in (spec.document() | ({"overrides": "; ".join(map(phrase, spec.overrides))} if spec.overrides else {})).items():
-        parts = {f"{name}.{part}": each for part, each in value.items()} if isinstance(value, dict) else {name: value}
+        if isinstance(value, dict):
+            parts = {f"{name}.{part}": each for part, each in value.items()}
+        else:
+            parts = {name: value}
         yield from ((key, str(each)) for key, each in parts.items())

@@ -98,7 +98,9 @@ def lenders_for(session: Session, spec: JobSpec) -> Lenders:
 
 def known_before(session: Session, spec: JobSpec, policy: Policy, named: NamedBaseline | None) -> Known | None:
     """What is known of the job's baseline: from the promoted one that it names, else from an equal earlier run."""
-    return _known(session, next(iter(named.runs.values())), policy) if named else equal_earlier_run(session, spec, policy)
+    if named:
+        return _known(session, next(iter(named.runs.values())), policy)
+    return equal_earlier_run(session, spec, policy)
 
 
 def equal_earlier_run(session: Session, spec: JobSpec, policy: Policy) -> Known | None:
@@ -215,7 +217,9 @@ def watch(database: Database, job_id: str, *, at_the_end: bool = False) -> list[
             session.scalars(select(Run).where(Run.job_id == job_id).order_by(Run.id).with_for_update()).all()
             if (job := _unchanged(session, look)) is not None:
                 job.early_stop = look.after
-                return [] if at_the_end else _tell(session, job, look)
+                if at_the_end:
+                    return []
+                return _tell(session, job, look)
     return []  # what changed it has begun a newer attempt, or has looked itself: the next look sees that
 
 
@@ -239,7 +243,9 @@ def _unchanged(session: Session, look: _Look) -> Job | None:
     read = {run_id for candidate, pair in fed.items() for run_id in (candidate, pair["with"])}
     attempts = {row.id: row.attempt_number for row in session.execute(select(Run.id, Run.attempt_number).where(Run.job_id == look.job_id))}
     replaced = any(attempts[run_id] != look.attempts[run_id] for run_id in read)
-    return job if job.status == look.status and job.early_stop == look.before and not replaced else None
+    if job.status == look.status and job.early_stop == look.before and not replaced:
+        return job
+    return None
 
 
 def _tell(session: Session, job: Job, look: _Look) -> list[str]:
@@ -262,7 +268,9 @@ def _tell(session: Session, job: Job, look: _Look) -> list[str]:
 def latest(job: Job, arm: str) -> Forecast | None:
     """The last forecast of a candidate; None before the first."""
     columns = _arms(job).get(arm)
-    return forecast_from_mapping({name: values[-1] for name, values in columns.items()}) if columns and columns["step"] else None
+    if columns and columns["step"]:
+        return forecast_from_mapping({name: values[-1] for name, values in columns.items()})
+    return None
 
 
 def forecasts(job: Job, arm: str) -> list[Forecast]:

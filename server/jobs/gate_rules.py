@@ -106,7 +106,9 @@ def _looks(rules: PinnedRules, _: JobSpec, policy: Policy) -> str | None:
 
 def _launcher(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
     named = None if spec.command is None else spec.command.launcher
-    return None if rules.launcher in (None, named) else f"command.launcher is {named}, expected {rules.launcher}"
+    if rules.launcher in (None, named):
+        return None
+    return f"command.launcher is {named}, expected {rules.launcher}"
 
 
 def _parameters(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
@@ -118,13 +120,17 @@ def _parameters(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
 
 def _recipes(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
     others = [arm for arm in spec.arms if rules.recipes and arm.recipe not in rules.recipes]
-    return f"recipe of {others[0].name} is {others[0].recipe}, expected one of {', '.join(rules.recipes)}" if others else None
+    if not others:
+        return None
+    return f"recipe of {others[0].name} is {others[0].recipe}, expected one of {', '.join(rules.recipes)}"
 
 
 def _questions(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
     asked = {compared for _, compared in spec.comparisons().values()}
     missing = [question for question in rules.questions if question not in asked]
-    return f"no candidate differs in its {missing[0]}, expected one that does ({', '.join(rules.questions)})" if missing else None
+    if not missing:
+        return None
+    return f"no candidate differs in its {missing[0]}, expected one that does ({', '.join(rules.questions)})"
 
 
 def _policy(rules: PinnedRules, _: JobSpec, policy: Policy) -> str | None:

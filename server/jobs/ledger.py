@@ -85,7 +85,9 @@ def register(session: Session, job: Job, outdated: Callable[[Job], bool] = lambd
 
 def looks_left(job: Job) -> int:
     """How many of the registered looks come after that of a job; 0 where nobody counts them."""
-    return 0 if job.look is None else max(0, policy_from_mapping(job.policy).looks - job.look)
+    if job.look is None:
+        return 0
+    return max(0, policy_from_mapping(job.policy).looks - job.look)
 
 
 def take_another(session: Session, job: Job) -> None:

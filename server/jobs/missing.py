@@ -83,4 +83,6 @@ def _hours(session: Session, job: Job, spec: JobSpec) -> Iterator[str]:
 
 def _hours_text(hours: float) -> str:
     """Three digits, without an exponent."""
-    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
+    if hours >= 100:
+        return f"{hours:,.0f}"
+    return f"{hours:.3g}"

@@ -94,7 +94,9 @@ def emulated_family(spec: Mapping[str, Any]) -> str | None:
     schedule = spec["schedule"]
     if schedule["final_fraction"] > DECAYED or Model(**spec["model"]).parameters >= LARGEST:
         return None
-    return DEMO if _weights_of(spec) == _weights_of(DEMO_SPEC.document()) else SMALL
+    if _weights_of(spec) == _weights_of(DEMO_SPEC.document()):
+        return DEMO
+    return SMALL
 
 
 def _weights_of(spec: Mapping[str, Any]) -> str:
@@ -152,7 +154,9 @@ def lent_noise_table(session: Session, job: Job, family: str | None) -> NoiseTab
         noise_table = noise_table_on_record(session, family, but=read_already)
         if any(find_lender(noise_table, family, rounding).floor for rounding in ROUNDINGS):
             return noise_table
-    return emulated_noise_table().only({shipped}) if shipped else None
+    if not shipped:
+        return None
+    return emulated_noise_table().only({shipped})
 
 
 def family_in(noise_table: NoiseTable) -> str:

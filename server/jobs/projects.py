@@ -93,7 +93,10 @@ def run_of(session: Session, settings: Settings, request: RunRequest, who: str, 
 
 def _new_job(request: RunRequest, who: str) -> Job:
     """A project with its baseline, which may have no run yet."""
-    first = request if request.baseline in (None, request.arm) else RunRequest(project=request.project, arm=request.baseline or "")
+    if request.baseline in (None, request.arm):
+        first = request
+    else:
+        first = RunRequest(project=request.project, arm=request.baseline or "")
     job = Job(
         id=tables.new_id("j"),
         name=request.project,
@@ -121,7 +124,9 @@ def _described(request: RunRequest) -> dict[str, object]:
 def _recipe(request: RunRequest) -> str:
     """The recipe of a new arm, where it is a word that a specification has; any other word is a statement (`_note_facts`)."""
     recipe = request.recipe
-    return recipe if recipe is not None and (recipe in RECIPES or recipe.startswith(OTHER)) else UNSTATED
+    if recipe is not None and (recipe in RECIPES or recipe.startswith(OTHER)):
+        return recipe
+    return UNSTATED
 
 
 def _new_arm(job: Job, request: RunRequest) -> Arm:

@@ -101,7 +101,10 @@ def revoke(session: Session, job_id: str, sign_off_id: str, who: str, reason: st
 def _verdict(job: Job, candidate: str) -> Verdict:
     verdict = next((row for row in job.verdicts if row.candidate == candidate), None)
     if verdict is None:
-        there = f"; it has verdicts on {', '.join(row.candidate for row in job.verdicts)}" if job.verdicts else ""
+        if job.verdicts:
+            there = f"; it has verdicts on {', '.join(row.candidate for row in job.verdicts)}"
+        else:
+            there = ""
         raise NotFoundError(f"job {job.id} is {job.status} and has no verdict on {candidate!r:.80}{there}")
     return verdict
 
@@ -114,7 +117,9 @@ def validity(held: SignOff, job: Job, now: float) -> Validity:
         return "expired"
     verdict = next((row for row in job.verdicts if row.candidate == held.candidate), None)
     same = verdict is not None and sha256_of(json.loads(verdict.document)) == held.verdict_sha256
-    return "valid" if same and sha256_of(job.policy) == held.policy_sha256 else "void"
+    if same and sha256_of(job.policy) == held.policy_sha256:
+        return "valid"
+    return "void"
 
 
 # Tags of a job: words that it is found by. Set when it is submitted, changed by its owner.

@@ -172,11 +172,15 @@ def _same_question(
 
 def _unchanged(job: Job) -> str:
     """Why a job answers the gate, with what nobody can know."""
-    return f"{_UNCHANGED}; {_BY_NAME}" if any(map(knows_data_by_name, _manifests(job))) else _UNCHANGED
+    if any(map(knows_data_by_name, _manifests(job))):
+        return f"{_UNCHANGED}; {_BY_NAME}"
+    return _UNCHANGED
 
 
 def _progress(job: Job) -> Progress:
-    return "running" if job.status == "queued" else job.status
+    if job.status == "queued":
+        return "running"
+    return job.status
 
 
 def _outdated(session: Session, job: Job, max_age_days: float, workers: Sequence[Worker]) -> str | None:
@@ -246,7 +250,10 @@ def _judged_with_other_reruns(session: Session, job: Job) -> str | None:
     if job.named is not None and sorted(job.controls or ()) != (controls := controls_now(job, job.named)):
         return f"it was judged with {len(job.controls or ())} controls of its baseline, which has {len(controls)} now, not all the same"
     family = statements.family(job, late=False)
-    now = named_noise_table(session, family) if family else lent_noise_table(session, job, family_of(job))
+    if not family:
+        now = lent_noise_table(session, job, family_of(job))
+    else:
+        now = named_noise_table(session, family)
     if (now.csv() if now else None) == job.noise_table:
         return None
     then = len(read_noise_table(job.noise_table).rows) if job.noise_table else 0

@@ -137,7 +137,9 @@ def on_record(job: Job, fact: Fact, arm: Arm | None = None) -> str | None:
     """What the record has of a fact of an arm, or of the job, as text; None where nobody has stated it."""
     stated = next((each.value for each in job.statements if (each.fact, each.arm) == (fact, arm.name if arm else "")), None)
     recorded = stated if stated is not None else _recorded(job, fact, arm)
-    return None if recorded is None else _words(recorded)
+    if recorded is None:
+        return None
+    return _words(recorded)
 
 
 def _recorded(job: Job, fact: Fact, arm: Arm | None) -> object:
@@ -145,14 +147,18 @@ def _recorded(job: Job, fact: Fact, arm: Arm | None) -> object:
     if arm is None:
         return {"planned_steps": job.planned_steps, "tokens_per_step": tokens_per_step(job), "family": family(job)}[fact]
     if fact == "recipe":
-        return None if arm.recipe == UNSTATED else arm.recipe
+        if arm.recipe == UNSTATED:
+            return None
+        return arm.recipe
     if fact == "rounding":
         told = next((run.rounding for run in (*arm.runs, *arm.short_reruns) if run.rounding is not None), None)
         recipe = of_arm(arm).recipe
         by_definition = "stochastic" if recipe in ALWAYS_STOCHASTIC else None
         return told or ("nearest" if rounds_to_nearest(recipe) else by_definition)
     seeds = [run.stated_seed for run in arm.runs]
-    return None if seeds.count(None) == len(seeds) else ["not stated" if seed is None else seed for seed in seeds]
+    if seeds.count(None) == len(seeds):
+        return None
+    return ["not stated" if seed is None else seed for seed in seeds]
 
 
 def unstated(job: Job) -> list[tuple[Fact, str]]:
@@ -195,7 +201,9 @@ def note(made: Statement) -> str:
 
 
 def _words(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)
 
 
 def applied(curves: Sequence[Curve], runs: Sequence[Run], *, late: bool = True) -> list[Curve]:
@@ -242,7 +250,9 @@ def family(job: Job, *, late: bool = True) -> str | None:
 def planned_steps(job: Job, *, late: bool = True) -> int | None:
     """The steps that the runs of a job were meant to take; None where nobody has stated them."""
     made = next((each for each in job.statements if each.fact == "planned_steps"), None)
-    return job.planned_steps if late or made is None or not made.is_late else None
+    if late or made is None or not made.is_late:
+        return job.planned_steps
+    return None
 
 
 def tokens_per_step(job: Job) -> int | None:

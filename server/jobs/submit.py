@@ -174,7 +174,9 @@ def _check_command(wanted: Submission) -> None:
 def as_sent(wanted: Submission, config: str) -> str:
     """The hash of a configuration (`config_hash`); another one where nobody stated how long a user's own runs are meant to be."""
     is_stated = wanted.spec.engine != "external" or wanted.sent is None or "steps" in wanted.sent.get("schedule", {})
-    return config if is_stated else digest([config, "length not stated"])
+    if is_stated:
+        return config
+    return digest([config, "length not stated"])
 
 
 def stated_of(spec: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any]:
@@ -275,7 +277,9 @@ def submit_job(
 
 def family_noise_table(session: Session, spec: JobSpec) -> NoiseTable | None:
     """The groups of the family that a job names, as of now; None if it names none. InvalidError for an unknown one."""
-    return named_noise_table(session, spec.family) if spec.family else None
+    if not spec.family:
+        return None
+    return named_noise_table(session, spec.family)
 
 
 def announce_new(session: Session, job: Job) -> None:

@@ -46,7 +46,9 @@ def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
     if slots and (limited := _at_its_limit(job)):
         return limited
     if slots:
-        return f"Waiting for a free slot on {wanted}." if job.status == "queued" else None
+        if job.status != "queued":
+            return None
+        return f"Waiting for a free slot on {wanted}."
     if job.devices > 1:
         wanted += f" with {job.devices} devices for each run"
     for worker in live:
@@ -65,7 +67,9 @@ def _in_a_schedulers_queue(job: Job) -> str | None:
         return None
     newest = [of_run[-1] for of_run in submissions.by_run(session, [run.id for run in job.runs]).values()]
     waiting = [why for why in map(submissions.why_not_training, newest) if why]
-    return f"{len(waiting)} of {len(job.runs)} runs wait; the first is {waiting[0]}." if waiting else None
+    if not waiting:
+        return None
+    return f"{len(waiting)} of {len(job.runs)} runs wait; the first is {waiting[0]}."
 
 
 def _at_its_limit(job: Job) -> str | None:
@@ -128,7 +132,9 @@ def _refused_launcher(worker: Worker, job: Job) -> str | None:
     if name not in known:
         return f"it has no launcher {name}, only {', '.join(known) or 'none'}"
     unknown = {arm.recipe for arm in job.arms} - {*known[name]["recipes"]}
-    return f"its launcher {name} has no recipe {min(unknown)}" if unknown else None
+    if not unknown:
+        return None
+    return f"its launcher {name} has no recipe {min(unknown)}"
 
 
 def refused_recipe(worker: Worker, engine: str, needed: Sequence[str]) -> str | None:
@@ -281,7 +287,9 @@ def changed_since(session: Session, job: Job, then: set[str | None]) -> str | No
         rows = session.execute(select(Run.id, Run.manifest).join(Job, Job.id == Run.job_id).where(*of_others))
         stated = ((run_id, (manifest or {}).get("data_digest")) for run_id, manifest in rows)
         run_id, now = next(((run_id, read) for run_id, read in stated if read not in then), (None, None))
-        return None if run_id is None else f"{what} changed: run {run_id} states {short(now)}, this job {_listed(then)}"
+        if run_id is None:
+            return None
+        return f"{what} changed: run {run_id} states {short(now)}, this job {_listed(then)}"
     read = session.get(DataRead, job.data_place)
     if then == {read and read.digest}:
         return None

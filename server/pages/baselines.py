@@ -158,7 +158,10 @@ def page(
     having: list[Where] = [name for name in tables if family in tables[name].families]
     place: Where = where or (having or ["public"])[0]
     noise_table = tables[place]
-    rows = _rows_between(noise_table) if family == ANY_DECODER else _rows(noise_table, family, origins if place == "imported" else {})
+    if family == ANY_DECODER:
+        rows = _rows_between(noise_table)
+    else:
+        rows = _rows(noise_table, family, origins if place == "imported" else {})
     recorded = {row.rounding for row in rows}
     lent = [(rounding, find_lender(noise_table, family, rounding)) for rounding in ROUNDINGS]
     pooled = [(rounding, lender.floor) for rounding, lender in lent if lender.floor and (family == ANY_DECODER or rounding in recorded)]

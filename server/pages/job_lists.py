@@ -130,10 +130,14 @@ def chart(history: Trend, others: Sequence[Trend] = ()) -> TrendChart:
     begin, end = instants[0], instants[-1]
 
     def x(seconds: float) -> float:
-        return round((_LEFT + right) / 2, 1) if end <= begin else place(seconds, begin, end, _LEFT + 2 * _HALF, right - 2 * _HALF)
+        if end <= begin:
+            return round((_LEFT + right) / 2, 1)
+        return place(seconds, begin, end, _LEFT + 2 * _HALF, right - 2 * _HALF)
 
     def y(value: float | None) -> float | None:
-        return None if value is None else place(value, low, high, HEIGHT - _BOTTOM, _TOP)
+        if value is None:
+            return None
+        return place(value, low, high, HEIGHT - _BOTTOM, _TOP)
 
     marks = [
         [
@@ -176,7 +180,10 @@ def _seconds(point: TrendPoint) -> float:
 def _dates(begin: float, end: float, x: Callable[[float], float]) -> list[tuple[float, str]]:
     """Dates at even distances; times of the day where all jobs were submitted within two days."""
     form = "%Y-%m-%d" if end - begin > _DAYS_SHOWN else "%d %b %H:%M"
-    instants = [begin + (end - begin) * part / (_LABELS - 1) for part in range(_LABELS)] if end > begin else [begin]
+    if end > begin:
+        instants = [begin + (end - begin) * part / (_LABELS - 1) for part in range(_LABELS)]
+    else:
+        instants = [begin]
     if end - begin > _DAYS_SHOWN:
         instants = [max(begin, instant - instant % 86_400) for instant in instants]  # a date stands where its day begins
     words = {f"{datetime.fromtimestamp(instant, UTC):{form}}": x(instant) for instant in reversed(instants)}
@@ -212,7 +219,9 @@ def _reach(points: Sequence[TrendPoint]) -> tuple[float, float]:
         gap, reach = point.gap_nats or 0.0, longest / 2
         values += [gap, max(point.ci_low or gap, gap - reach), min(point.ci_high or gap, gap + reach)]
     low, high = min(values), max(values)
-    return (low, high) if high > low else (low - 0.01, high + 0.01)
+    if high > low:
+        return (low, high)
+    return (low - 0.01, high + 0.01)
 
 
 # Pages of several jobs: the list with its filters, jobs side by side, and the trend of a gate or a baseline.
@@ -253,7 +262,9 @@ class Head:
 
 def _address(query: Sequence[tuple[str, str]], **more: str) -> str:
     pairs = [*query, *((name, value) for name, value in more.items() if value)]
-    return f"/jobs?{urlencode(pairs)}" if pairs else "/jobs"
+    if not pairs:
+        return "/jobs"
+    return f"/jobs?{urlencode(pairs)}"
 
 
 def _chips(query: Sequence[tuple[str, str]], counts: Mapping[str, int], state: str, sort: str) -> list[Chip]:

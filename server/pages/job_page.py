@@ -84,7 +84,10 @@ def first_screen(
 ) -> Markup:
     """The screen as HTML; `drawn` holds the dots of a judged job by candidate, else its live paths; `candidate` is the one that the
     picture highlights, by default the safest."""
-    made = _judged(job, drawn, candidate, sign_offs, buttons) if job.verdicts else _unjudged(job, drawn, candidate, buttons)
+    if job.verdicts:
+        made = _judged(job, drawn, candidate, sign_offs, buttons)
+    else:
+        made = _unjudged(job, drawn, candidate, buttons)
     return Markup(screen_html(made))  # noqa: S704 (every name in it is escaped)
 
 
@@ -222,7 +225,10 @@ def _next_of(arm: ArmDocument) -> str:
 def _context(job: JobDocument) -> list[str]:
     """Name, question, size, plan, baseline, time and id."""
     arms = job.arms[1:]
-    question = f"{arms[0].name} against {job.arms[0].name}" if len(arms) == 1 else f"{len(arms)} candidates against {job.arms[0].name}"
+    if len(arms) == 1:
+        question = f"{arms[0].name} against {job.arms[0].name}"
+    else:
+        question = f"{len(arms)} candidates against {job.arms[0].name}"
     plan = f"{job.planned_steps:,} steps" if job.planned_steps else "length not stated"
     plan += f" of {job.tokens_per_step:,} tokens" if job.tokens_per_step else ""
     when = (job.finished_at or job.created_at)[:16].replace("T", ", ")
@@ -247,8 +253,14 @@ def _context(job: JobDocument) -> list[str]:
 def _strip(job: JobDocument) -> list[Fact]:
     base, *arms = job.arms
     runs = [len(arm.runs) for arm in job.arms]
-    each = f"{count(runs[0], 'run')} per arm" if len(set(runs)) == 1 else f"{runs[0]} + {sum(runs[1:])} runs"
-    left = f"{duration(job.eta_seconds)} left" if job.eta_seconds and job.eta_seconds >= 1 and job.status not in JOB_ENDED else ""
+    if len(set(runs)) == 1:
+        each = f"{count(runs[0], 'run')} per arm"
+    else:
+        each = f"{runs[0]} + {sum(runs[1:])} runs"
+    if job.eta_seconds and job.eta_seconds >= 1 and job.status not in JOB_ENDED:
+        left = f"{duration(job.eta_seconds)} left"
+    else:
+        left = ""
     loss = f"loss {base.loss:.3f} of {base.name}" if base.loss is not None else ""
     short_reruns = sum(len(arm.short_reruns) for arm in job.arms)
     return [
@@ -278,7 +290,9 @@ def cost_fact(cost: CostDocument) -> Fact:
 
 def _device_time(seconds: float) -> str:
     hours = seconds / SECONDS_OF_AN_HOUR
-    return f"{hours:.3g} device hours" if hours >= 0.01 else f"{seconds:.3g} device seconds"
+    if hours >= 0.01:
+        return f"{hours:.3g} device hours"
+    return f"{seconds:.3g} device seconds"
 
 
 # What the visitor can do next: forms that work without a script, and links.

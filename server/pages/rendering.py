@@ -45,7 +45,9 @@ def _of_number(write: Callable[Concatenate[float, P], str]) -> Callable[Concaten
         if math.isnan(number):
             return "NaN"
         if math.isinf(number):
-            return "\u221e" if number > 0 else f"{wording.MINUS}\u221e"
+            if number > 0:
+                return "\u221e"
+            return f"{wording.MINUS}\u221e"
         return write(number, *more, **named)
 
     return shown
@@ -79,7 +81,9 @@ def chance(probability: float) -> str:
     """A probability in whole percent, never 0 or 100 %."""
     if probability < 0.01:
         return "<\u00a01\u00a0%"
-    return ">\u00a099\u00a0%" if probability > 0.99 else f"{100 * probability:.0f}\u00a0%"
+    if probability > 0.99:
+        return ">\u00a099\u00a0%"
+    return f"{100 * probability:.0f}\u00a0%"
 
 
 @_of_number
@@ -91,7 +95,9 @@ def count(number: float) -> str:
 @_of_number
 def rate(number: float) -> str:
     """Steps per second, or the time per step if that is longer than a second: 26.7/s, 31.2 s each."""
-    return f"{number:.1f}/s" if number >= 1 or number <= 0 else f"{1 / number:.3g}\u00a0s each"
+    if number >= 1 or number <= 0:
+        return f"{number:.1f}/s"
+    return f"{1 / number:.3g}\u00a0s each"
 
 
 def ratio(measured: Mapping[str, float | str]) -> str:
@@ -103,7 +109,9 @@ def ratio(measured: Mapping[str, float | str]) -> str:
 @_of_number
 def step_time(number: float) -> str:
     """The time of one step: 37.4 ms, 1.52 s."""
-    return f"{number:.3g}\u00a0s" if number >= 1 else f"{1000 * number:.3g}\u00a0ms"
+    if number >= 1:
+        return f"{number:.3g}\u00a0s"
+    return f"{1000 * number:.3g}\u00a0ms"
 
 
 def gap_in_margins(verdict: VerdictDocument) -> Markup:
@@ -142,12 +150,16 @@ def day_or_time(instant: str) -> str:
     at, now = datetime.fromisoformat(instant).astimezone(UTC), datetime.now(UTC)
     if at.date() == now.date():
         return f"{at:%H:%M}"
-    return f"{at.day}\u00a0{at:%b}" if at.year == now.year else f"{at:%Y-%m-%d}"
+    if at.year == now.year:
+        return f"{at.day}\u00a0{at:%b}"
+    return f"{at:%Y-%m-%d}"
 
 
 def recipe_words(recipe: str) -> str:
     """A recipe, or that nobody has stated it."""
-    return "recipe not stated" if recipe == UNSTATED else recipe
+    if recipe == UNSTATED:
+        return "recipe not stated"
+    return recipe
 
 
 def size(value: float | str | None) -> str:

@@ -368,7 +368,9 @@ def authenticate(session: Session, text: str) -> Token | None:
     token_id, _, secret = rest.partition("_")
     token = session.get(Token, token_id) if kind == "parity" and tables.is_id("t", token_id) else None
     right = tokens.matches(secret, token.digest if token else None)
-    return token if token is not None and right and is_live(token) else None
+    if token is not None and right and is_live(token):
+        return token
+    return None
 
 
 def open_session(session: Session, token: Token) -> str:
@@ -477,7 +479,10 @@ def _owned(session: Session, path: Mapping[str, Any]) -> tuple[str, str | None]:
     for name, owner_of in additions().owners.items():
         if name in path:
             return owner_of(session, path[name])
-    job = find_job(session, path["job_id"]) if "job_id" in path else find_run(session, path["run_id"]).job
+    if "job_id" in path:
+        job = find_job(session, path["job_id"])
+    else:
+        job = find_run(session, path["run_id"]).job
     return f"job {job.id}", job.submitted_by
 
 
@@ -507,7 +512,9 @@ def _sent_token(request: Request, context: Context) -> Token | RunToken | None:
     with context.database.read() as session:
         if scheme.lower() == "bearer":
             return authenticate(session, text.strip()) or tokens.authenticate(session, text.strip())
-        return _of_cookie(session, cookie) if cookie else None
+        if not cookie:
+            return None
+        return _of_cookie(session, cookie)
 
 
 def _principal_of(sent: Token | RunToken) -> Principal:
@@ -523,7 +530,9 @@ def _of_cookie(session: Session, cookie: str) -> Token | None:
         .join(BrowserSession, BrowserSession.token_id == Token.id)
         .where(BrowserSession.digest == tokens.digest(cookie), BrowserSession.expires_at > time.time())
     ).first()
-    return token if token is not None and is_live(token) else None
+    if token is not None and is_live(token):
+        return token
+    return None
 
 
 def is_live(token: Token) -> bool:
@@ -532,7 +541,10 @@ def is_live(token: Token) -> bool:
 
 
 def _find(session: Session, token_id: str, *, lock: bool = False) -> Token:
-    token = session.get(Token, token_id, with_for_update=lock or None) if tables.is_id("t", token_id) else None
+    if tables.is_id("t", token_id):
+        token = session.get(Token, token_id, with_for_update=lock or None)
+    else:
+        token = None
     if token is None:
         raise NotFoundError(f"token {token_id!r} does not exist; `python -m server.tokens list` prints all")
     return token

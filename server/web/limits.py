@@ -167,7 +167,9 @@ def _check_numbers(pointer: str, values: Iterable[float]) -> None:
 
 
 def _digits(number: int) -> str:
-    return str(number) if abs(number) < 10**40 else f"one of {number.bit_length()} bits"
+    if abs(number) < 10**40:
+        return str(number)
+    return f"one of {number.bit_length()} bits"
 
 
 def _refused(pointer: str, problem: str) -> InvalidError:

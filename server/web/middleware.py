@@ -99,7 +99,9 @@ class Guard:
         if "Content-Length" in request.headers and "Transfer-Encoding" in request.headers:
             return BadRequestError("the request has Content-Length and Transfer-Encoding, so that its end is ambiguous; send one of them")
         foreign = self._foreign(request)
-        return ForbiddenError(foreign) if foreign else None
+        if not foreign:
+            return None
+        return ForbiddenError(foreign)
 
     def _foreign(self, request: Request) -> str | None:
         """Why this request seems to come from a page of another site, or None.
@@ -199,7 +201,9 @@ def _in_time(receive: Receive) -> Receive:
 def _request_id(request: Request) -> str:
     """The caller's request id if it is short and plain, so that it cannot forge a log line; else a new one."""
     given = request.headers.get("X-Request-ID", "")
-    return given if re.fullmatch(r"[A-Za-z0-9._:-]{1,100}", given) else f"{random.getrandbits(64):016x}"
+    if re.fullmatch(r"[A-Za-z0-9._:-]{1,100}", given):
+        return given
+    return f"{random.getrandbits(64):016x}"
 
 
 def _count_request(request: Request, status: int | None, seconds: float) -> None:

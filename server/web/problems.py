@@ -186,7 +186,9 @@ def _where(finding: Mapping[str, Any]) -> str:
 def _cause(finding: Mapping[str, Any]) -> SpecError | None:
     """The error of the specification's own rules behind a finding of pydantic."""
     cause = (finding.get("ctx") or {}).get("error")
-    return cause if isinstance(cause, SpecError) else None
+    if not isinstance(cause, SpecError):
+        return None
+    return cause
 
 
 def _is_arm(place: Sequence[str]) -> bool:
@@ -199,7 +201,10 @@ def _field_problem(finding: Mapping[str, Any]) -> FieldProblem:
     if (cause := _cause(finding)) is not None:
         # The error names its own field, below the object that pydantic was building; that of an arm as `arm.recipe`.
         detail = str(cause).removeprefix("arm.") if _is_arm(place) else str(cause)
-        own = [] if " " in cause.field else cause.field.removeprefix("arm." if _is_arm(place) else "").split(".")
+        if " " in cause.field:
+            own = []
+        else:
+            own = cause.field.removeprefix("arm." if _is_arm(place) else "").split(".")
         place += [part for part in own if part not in place]
     else:
         detail = sentence(finding, place)
@@ -211,4 +216,6 @@ def _methods(request: Request) -> list[str]:
     paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
     fitting = [template for template in paths if compile_path(template)[0].match(request.url.path)]
     # `/jobs/{job_id}` also matches `/jobs/x:cancel`; the longer template is the intended one.
-    return sorted(method.upper() for method in paths[max(fitting, key=len)]) if fitting else []
+    if not fitting:
+        return []
+    return sorted(method.upper() for method in paths[max(fitting, key=len)])

@@ -48,7 +48,9 @@ def cleaned(text: str, pointer: str) -> str:
         name = pointer.rpartition("/")[2] or "the text"
         detail = f"{name} has {character} as character {match.start() + 1}, which no text can hold; remove it"
         raise InvalidError.at(pointer, detail)
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFC", text)
 
 
 def _of_form(text: str) -> str:
@@ -249,7 +251,9 @@ def _kind(value: object) -> str:
         return "truth value"
     if isinstance(value, int | float):
         return "number"
-    return "text" if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return "text"
+    return ""
 
 
 # The keys of a query: a misspelt one would be ignored, and the response would be to another question.

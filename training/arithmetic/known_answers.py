@@ -192,4 +192,6 @@ def _differing(known: Array | np.float32, other: Array | np.float32 | None) -> i
 
 
 def _unsigned_zero(answer: Answer, codes: Array) -> Array:
-    return np.where(codes == 8, 0, codes) if QUANTIZERS[answer.format].scaling == "nvfp4" else codes
+    if QUANTIZERS[answer.format].scaling == "nvfp4":
+        return np.where(codes == 8, 0, codes)
+    return codes

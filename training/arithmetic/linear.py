@@ -343,7 +343,9 @@ def _reported(x: jax.Array, *copies: tuple[Quantizer | None, Operand]) -> tuple[
 def finished(acc: jax.Array, a: Operand, b: Operand, dtype: Any) -> jax.Array:
     """The float32 product times the factors (scalars, or one for each of its rows or columns), rounded once to `dtype`."""
     acc = acc * (a.factor * b.factor)
-    return formats.to_bfloat16(acc) if dtype == jnp.bfloat16 else acc
+    if dtype == jnp.bfloat16:
+        return formats.to_bfloat16(acc)
+    return acc
 
 
 def product(a: jax.Array, b: jax.Array, *, transpose_b: bool = False) -> jax.Array:

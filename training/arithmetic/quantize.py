@@ -73,7 +73,9 @@ def rotate(x_MK: jax.Array) -> jax.Array:
 def _rotated(x_MK: jax.Array, rotation: Callable[[jax.Array], jax.Array]) -> jax.Array:
     rows, columns = x_MK.shape
     rotated = rotation(x_MK.astype(jnp.float32).reshape(rows // SIZE, SIZE, columns)).reshape(rows, columns)
-    return as_bfloat16(rotated) if x_MK.dtype == jnp.bfloat16 else rotated
+    if x_MK.dtype == jnp.bfloat16:
+        return as_bfloat16(rotated)
+    return rotated
 
 
 def _by_stages(x_GSK: jax.Array) -> jax.Array:
@@ -349,7 +351,10 @@ def dequantize(x: Quantized, axis: int, quantizer: Quantizer) -> jax.Array:
     value = formats.decode(x.codes, quantizer.format)
     if quantizer.scaling == "tensor":
         return value * x.scale_inv
-    scale = formats.decode(x.scales, E4M3) if quantizer.scaling == "nvfp4" else formats.e8m0_value(x.scales.astype(jnp.int32))
+    if quantizer.scaling == "nvfp4":
+        scale = formats.decode(x.scales, E4M3)
+    else:
+        scale = formats.e8m0_value(x.scales.astype(jnp.int32))
     for dimension, width in enumerate(_widths(axis, quantizer)):
         scale = jnp.repeat(scale, width, axis=dimension)
     return value * scale[: value.shape[0], : value.shape[1]] * x.scale_inv
@@ -402,7 +407,9 @@ def _widths(axis: int, quantizer: Quantizer) -> tuple[int, int]:
     """Rows and columns that one block scale covers."""
     if quantizer.two_dimensional:
         return quantizer.block, quantizer.block
-    return (quantizer.block, 1) if axis == 0 else (1, quantizer.block)
+    if axis == 0:
+        return (quantizer.block, 1)
+    return (1, quantizer.block)
 
 
 def _prepared(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
@@ -418,7 +425,9 @@ def _padded(x: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
     if quantizer.scaling == "tensor":
         return x
     padding = [(0, -size % width) for size, width in zip(x.shape, _widths(axis, quantizer), strict=True)]
-    return jnp.pad(x, padding) if any(after for _, after in padding) else x
+    if any(after for _, after in padding):
+        return jnp.pad(x, padding)
+    return x
 
 
 def _blocked(x: jax.Array, axis: int, quantizer: Quantizer) -> tuple[jax.Array, tuple[int, ...]]:

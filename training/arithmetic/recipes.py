@@ -109,7 +109,9 @@ def linear_recipe(name: Recipe, switches: Switches = NO_SWITCHES, *, fast_bf16: 
     plain = LinearRecipe(name=name, products=products)
     parts = features(name, switches)
     if parts is not None:
-        return _blocks(plain, parts) if parts.block_scaled else _per_tensor(plain, parts)
+        if parts.block_scaled:
+            return _blocks(plain, parts)
+        return _per_tensor(plain, parts)
     if name == "f32":
         return replace(plain, activations="float32", products="float32")
     if name == "bf16":

@@ -293,7 +293,9 @@ def _conclude(status: int, follower: Follower, log: Log, plan: Plan, note: Calla
 
 
 def _after(follower: Follower, plan: Plan) -> str:
-    return f"after step {follower.last} of {plan.steps}" if follower.last >= plan.first else "before its first step"
+    if follower.last >= plan.first:
+        return f"after step {follower.last} of {plan.steps}"
+    return "before its first step"
 
 
 def _write_first_parameters(launch: Launch, patience: Patience) -> None:
@@ -324,7 +326,9 @@ def _children_peak_bytes() -> int:
 
 
 def _files(path: Path) -> list[Path]:
-    return [each for each in path.rglob("*") if each.is_file()] if path.is_dir() else [path]
+    if path.is_dir():
+        return [each for each in path.rglob("*") if each.is_file()]
+    return [path]
 
 
 def _device_class(spec: RunSpec) -> str:

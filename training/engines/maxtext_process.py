@@ -536,7 +536,10 @@ def resumes(spec: RunSpec) -> bool:
 def _arm(spec: RunSpec) -> dict[str, Value]:
     options = spec.maxtext
     name = quantization("recipe", spec.recipe, options)
-    policy = options.quantized_remat_policy if name and options.quantized_remat_policy else options.remat_policy
+    if name and options.quantized_remat_policy:
+        policy = options.quantized_remat_policy
+    else:
+        policy = options.remat_policy
     return {QUANTIZATION: name, "remat_policy": policy}
 
 

@@ -178,7 +178,9 @@ def _in_words(error: Exception) -> str:
         return f"it ended with status {error.returncode}" + (f" and printed {lines[-1]!r}" if lines else "")
     if isinstance(error, subprocess.TimeoutExpired):
         return f"it took longer than {_SECONDS:g} s to list its packages"
-    return str(error) if isinstance(error, OSError) else "it did not list its packages"
+    if not isinstance(error, OSError):
+        return "it did not list its packages"
+    return str(error)
 
 
 # The MaxText options that a job may set, with types. No other option reaches MaxText's command line.
@@ -348,7 +350,10 @@ def quantization(field: str, recipe: str, options: MaxTextOptions) -> str:
     """Returns MaxText's `quantization` for a recipe; raises SpecError if it has none."""
     names = QUANTIZATION[options.implementation]
     if recipe not in names:
-        remedy = "MaxText's own fp8 is fp8_delayed" if options.implementation == "xla" else "see docs/maxtext.md"
+        if options.implementation == "xla":
+            remedy = "MaxText's own fp8 is fp8_delayed"
+        else:
+            remedy = "see docs/maxtext.md"
         raise SpecError(field, recipe, f"one of {', '.join(names)} with maxtext.implementation: {options.implementation}", remedy)
     if options.hardware == "cpu" and names[recipe].startswith("te_"):
         raise SpecError("maxtext.implementation", "te", "xla with maxtext.hardware: cpu", "Transformer Engine's kernels need an NVIDIA GPU")

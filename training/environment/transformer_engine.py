@@ -48,7 +48,9 @@ _DRIVER = Path("/proc/driver/nvidia/version")
 def sm_refusal(recipe: str, sm: int) -> str | None:
     """Returns why a GPU of this compute capability (90 is 9.0) cannot run the recipe, or None."""
     able, words = NATIVE_SM[recipe]
-    return None if sm in able else f"recipe {recipe} needs SM {words}; this GPU is SM {sm / 10:.1f}"
+    if sm in able:
+        return None
+    return f"recipe {recipe} needs SM {words}; this GPU is SM {sm / 10:.1f}"
 
 
 def can_run(recipe: str, environment: Mapping[str, str] = os.environ) -> tuple[bool, str]:

@@ -49,7 +49,10 @@ def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
     if spec.engine == "transformer_engine":
         facts |= {f"transformer_engine.{name}": value for name, value in transformer_engine.facts().items()}
     # Under keys with the arm's recipe: a fact of one arm alone does not confound a pair.
-    reason = not_te_parity_of(spec.segments) if spec.overrides else not_te_parity(spec.recipe, spec.switches)
+    if spec.overrides:
+        reason = not_te_parity_of(spec.segments)
+    else:
+        reason = not_te_parity(spec.recipe, spec.switches)
     if reason is not None:
         facts[f"not_te_parity.{spec.label}"] = reason
     if spec.overrides:
@@ -62,7 +65,10 @@ def identity(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
     facts = manifest(spec, corpus)
     del facts["spec_sha256"]  # added below, field by field
     for name, value in spec.document().items():
-        parts = {f"{name}.{part}": each for part, each in value.items()} if isinstance(value, dict) else {name: value}
+        if isinstance(value, dict):
+            parts = {f"{name}.{part}": each for part, each in value.items()}
+        else:
+            parts = {name: value}
         facts |= {part: str(each) for part, each in parts.items()}
     return facts
 
@@ -208,7 +214,9 @@ class Checkpoints:
 def kept_steps(folder: Path) -> list[int]:
     """The numbers of steps after which a run with this folder has a complete kept checkpoint."""
     inside = folder / _KEPT_FOLDER
-    return sorted(step for step, path in _folders(inside).items() if (path / _COMPLETE).exists()) if inside.is_dir() else []
+    if not inside.is_dir():
+        return []
+    return sorted(step for step, path in _folders(inside).items() if (path / _COMPLETE).exists())
 
 
 def read_kept(folder: Path, step: int, identity: Mapping[str, str], state: Any) -> Any:
@@ -233,7 +241,9 @@ def _identity_of(folder: Path) -> dict[str, str] | str:
     try:
         about = json.loads((folder / _COMPLETE).read_text())
         identity: dict[str, str] = about["identity"]
-        return identity if about["checksums"] == _checksums(folder) else "its files differ from their checksums"
+        if about["checksums"] != _checksums(folder):
+            return "its files differ from their checksums"
+        return identity
     except (OSError, ValueError, KeyError, TypeError) as error:
         return f"{_COMPLETE}: {error!r}"
 

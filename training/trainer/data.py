@@ -249,7 +249,10 @@ def _token_array(data: Data, vocab_size: int) -> Tokens:
         )
     kind = data.dtype or ("uint32" if vocab_size > _IDS_OF_UINT16 else "uint16")
     try:
-        ids = np.lib.format.open_memmap(path, mode="r") if path.suffix == ".npy" else np.memmap(path, _TYPES[kind], "r")
+        if path.suffix == ".npy":
+            ids = np.lib.format.open_memmap(path, mode="r")
+        else:
+            ids = np.memmap(path, _TYPES[kind], "r")
     except (ValueError, EOFError) as error:
         raise DataNotTokensError(f"data.path is {data.path!r}, expected a NumPy .npy array or little-endian {kind}: {error}") from error
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):

@@ -219,14 +219,18 @@ class Run:
     def _until(self, every: int, first: int) -> int:
         """Steps from `first` up to the next multiple of `every` (0: never), or to the end of the run."""
         rest = self._spec.schedule.steps - first
-        return min(every - first % every, rest) if every else rest
+        if every:
+            return min(every - first % every, rest)
+        return rest
 
     def _kind(self, first: int) -> int:
         """Whether a step is plain, watched (records the layers' statistics), or also compares their gradients."""
         schedule = self._spec.schedule
         if not schedule.statistics_every or first % schedule.statistics_every:
             return _PLAIN
-        return _COMPARED if schedule.gradients_every and first % schedule.gradients_every == 0 else _WATCHED
+        if schedule.gradients_every and first % schedule.gradients_every == 0:
+            return _COMPARED
+        return _WATCHED
 
     def _kinds(self) -> set[int]:
         """The kinds of steps that the run has: each is a program of its own."""
@@ -333,8 +337,14 @@ def _least_bytes(spec: RunSpec) -> int:
     model, length = spec.model, spec.data.sequence_length
     tokens = spec.data.tokens_per_step // (spec.gradient_accumulation * spec.devices)
     # Bytes per token that a block keeps for its backward pass: bfloat16 activations and a row of attention weights for every head.
-    kept = 0 if spec.remat else 2 * (2 * (model.d_model + model.n_heads * model.head_size) + 3 * model.d_ff) + 4 * model.n_heads * length
-    spared = _BYTES_OF_A_MOMENT * model.n_layers * sum(weights(model).values()) if spec.schedule.optimizer == "muon" else 0
+    if spec.remat:
+        kept = 0
+    else:
+        kept = 2 * (2 * (model.d_model + model.n_heads * model.head_size) + 3 * model.d_ff) + 4 * model.n_heads * length
+    if spec.schedule.optimizer == "muon":
+        spared = _BYTES_OF_A_MOMENT * model.n_layers * sum(weights(model).values())
+    else:
+        spared = 0
     return _BYTES_PER_PARAMETER * model.parameters - spared + (_BYTES_PER_LOGIT * model.vocab_size + kept * model.n_layers) * tokens
 
 

@@ -188,7 +188,9 @@ def initial_parameters(shape: Model, seed: int, replicate: int) -> Parameters:
         blocks.append(block)
     table, deviation = (shape.vocab_size, shape.d_model), float(shape.d_model**-0.5)
     parameters = {"embed": normal("embed", table, deviation), "blocks": blocks, "final_norm": np.ones(shape.d_model, np.float32)}
-    return parameters if shape.tied_embeddings else {**parameters, "unembed": normal("unembed", table, deviation)}
+    if shape.tied_embeddings:
+        return parameters
+    return {**parameters, "unembed": normal("unembed", table, deviation)}
 
 
 def nudged(parameters: Parameters, key: tuple[int, ...]) -> Parameters:
@@ -291,7 +293,9 @@ def _projection(model: Decoder, index: int, block: Parameters, key: Key, channel
 
 def _narrow(x: jax.Array, dtype: Any) -> jax.Array:
     """Returns x in the type of the linear layers, rounded exactly once."""
-    return formats.to_bfloat16(x) if dtype == jnp.bfloat16 and x.dtype != dtype else x
+    if dtype == jnp.bfloat16 and x.dtype != dtype:
+        return formats.to_bfloat16(x)
+    return x
 
 
 def _rms_norm(x_MD: jax.Array, gain_D: jax.Array, dtype: Any) -> jax.Array:

@@ -113,7 +113,9 @@ class _Trace:
         plan = self._plan
         if self._running:
             self._seen.append(stats)
-            return self.stop({}) if self._holds_enough() else None
+            if not self._holds_enough():
+                return None
+            return self.stop({})
         if plan.steps and not self.done and stats.step + 1 >= plan.first:
             plan.folder.mkdir(parents=True, exist_ok=True)
             options = jax.profiler.ProfileOptions()

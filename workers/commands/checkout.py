@@ -119,7 +119,9 @@ def changes(tree: Tree, target: Path) -> list[str]:
 def shown(launcher: Launcher) -> str:
     """The repository without what stands before its host, which may be a password."""
     scheme, separator, rest = launcher.repository.partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else launcher.repository
+    if separator:
+        return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+    return launcher.repository
 
 
 def _is_as_written(file: File, place: Path) -> bool:

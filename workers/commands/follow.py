@@ -96,7 +96,9 @@ class Follower:
     @property
     def last_step(self) -> int | None:
         """The last step that was reported."""
-        return int(self._steps[-1]) if len(self._steps) else None
+        if not len(self._steps):
+            return None
+        return int(self._steps[-1])
 
     def reaches(self, planned: int) -> bool:
         """Whether the next step that would be reported lies behind the plan: a log of every n-th step ends before it."""
@@ -151,7 +153,9 @@ class Follower:
         if opened is not None and stat.S_ISDIR(os.fstat(opened).st_mode):
             os.close(opened)
             opened = None
-        return None if opened is None else (opened, os.fstat(opened), name)
+        if opened is None:
+            return None
+        return (opened, os.fstat(opened), name)
 
     def _is_replaced(self) -> bool:
         """Whether another file stands where ours stood, or ours was cut short."""
@@ -258,9 +262,10 @@ class Follower:
         """Refuse a recorded step that is told again with another loss, and one that comes late."""
         at = np.searchsorted(self._steps, steps)
         known = at < len(self._steps)
-        late = (
-            ~known | (self._steps[np.minimum(at, max(len(self._steps) - 1, 0))] != steps) if len(self._steps) else np.ones(len(steps), bool)
-        )
+        if len(self._steps):
+            late = ~known | (self._steps[np.minimum(at, max(len(self._steps) - 1, 0))] != steps)
+        else:
+            late = np.ones(len(steps), bool)
         if late.any():
             raise LogRefusedError(_went_back(self._path, int(self._steps[-1]), int(steps[late][0])))
         before, now = self._losses[at], losses

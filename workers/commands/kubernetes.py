@@ -114,4 +114,6 @@ def _state(item: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> tuple[
 
 def _with_reason(word: str, why: Mapping[str, Any]) -> str:
     parts = [str(why[name]) for name in ("reason", "message") if why.get(name)]
-    return f"{word} ({': '.join(parts)[:300]})" if parts else word
+    if parts:
+        return f"{word} ({': '.join(parts)[:300]})"
+    return word

@@ -92,4 +92,6 @@ def _state(slurms: str, reason: str) -> JobState:
         return "preempted"
     if slurms == "pending":
         return "held" if reason == "JobHeldUser" else "waiting"  # an administrator's hold is not ours to release
-    return "waiting" if slurms.startswith("requeue") else "running"
+    if slurms.startswith("requeue"):
+        return "waiting"
+    return "running"

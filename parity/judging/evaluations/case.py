@@ -190,7 +190,10 @@ def evaluation_document(
     times: tuple[Sequence[RunTimes], Sequence[RunTimes]],
 ) -> EvaluationDocument:
     """The document of one comparison, keys sorted, safe for JSON."""
-    reached = [[samples_to(run, target) for run in arm] for arm in m.runs] if target is not None and m.points else None
+    if target is not None and m.points:
+        reached = [[samples_to(run, target) for run in arm] for arm in m.runs]
+    else:
+        reached = None
     arms = [
         _arm(question.arms[number], m, number, reached[number] if reached else None, times[number], question)
         for number in range(len(m.runs))
@@ -259,7 +262,10 @@ def _arm(
                 "sha256": run.digest(),
             }
         )
-    share = {"rel": between.sd / mean, "assumed_rel": m.priors[number].tau / float(m.baseline.mean())} if between and mean else {}
+    if between and mean:
+        share = {"rel": between.sd / mean, "assumed_rel": m.priors[number].tau / float(m.baseline.mean())}
+    else:
+        share = {}
     return {
         "name": name,
         "recipe": runs[0].recipe,
@@ -297,7 +303,9 @@ def _gap(m: Measured, question: Question) -> dict[str, object]:
 
 def _chance(m: Measured, question: Question, decision: Decision) -> dict[str, float]:
     gap, margin = judged(m, question), question.margin
-    return {"chance_of_parity": gap.chance_below(margin.nats)} if gap and margin and decision.deciding.code in CHANCE_SHOWN else {}
+    if gap and margin and decision.deciding.code in CHANCE_SHOWN:
+        return {"chance_of_parity": gap.chance_below(margin.nats)}
+    return {}
 
 
 def _interval(gap: Interval, m: Measured, question: Question) -> dict[str, object]:
@@ -425,7 +433,9 @@ class EvaluationCase:
 def _names(*arms: tuple[str, str | None]) -> tuple[str, str]:
     """What reports call the two arms: their recipes where both state one and these differ, else their names."""
     (base, base_recipe), (cand, cand_recipe) = arms
-    return (base_recipe, cand_recipe) if base_recipe and cand_recipe and base_recipe != cand_recipe else (base, cand)
+    if base_recipe and cand_recipe and base_recipe != cand_recipe:
+        return (base_recipe, cand_recipe)
+    return (base, cand)
 
 
 def _grounds(arms: tuple[Sequence[Curve], Sequence[Curve]], may_differ: Sequence[str]) -> tuple[Ground, ...]:

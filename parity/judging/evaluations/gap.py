@@ -58,7 +58,10 @@ def difference(x: FloatArray, y: FloatArray) -> Estimate:
 def from_parts(mean: float, parts: Sequence[tuple[float, float]]) -> Estimate:
     """An estimate whose variance is the sum of parts, each a variance with its degrees of freedom (Satterthwaite)."""
     total = sum(part for part, _ in parts)
-    df = 1.0 / sum((part / total) ** 2 / own for part, own in parts) if total > 0.0 else min(own for _, own in parts)
+    if total > 0.0:
+        df = 1.0 / sum((part / total) ** 2 / own for part, own in parts)
+    else:
+        df = min(own for _, own in parts)
     return Estimate(mean=mean, se=math.sqrt(total), df=df)
 
 
@@ -211,7 +214,9 @@ def _of_single_runs(series: FloatArray, run: RunTerm, level: float, runs: tuple[
         values, df = errors_of(series[None])
         within = StandardError(value=float(values[0]), df=float(df[0]))
     plain = interval(float(series.mean()), within, run)
-    return capped_interval(series, plain, 0, runs) if many else capped_interval(series, plain, 0, runs, errors_of=errors_of, fewest=2)
+    if many:
+        return capped_interval(series, plain, 0, runs)
+    return capped_interval(series, plain, 0, runs, errors_of=errors_of, fewest=2)
 
 
 def few_errors(rows: FloatArray, sd: float) -> tuple[FloatArray, FloatArray]:

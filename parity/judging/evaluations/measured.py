@@ -126,7 +126,10 @@ def measure(
     steps, rows = steps[finite], rows[:, finite]
     arms = rows[: len(kept[0])], rows[len(kept[0]) :]
     window = plan_window((*kept[0], *kept[1]), planned_steps, policy.schedule == "decayed", policy.window_fraction)
-    slope = log_slope(steps, arms[0].mean(axis=0), loaded=policy.start == "loaded") if len(steps) else UNKNOWN_SLOPE
+    if len(steps):
+        slope = log_slope(steps, arms[0].mean(axis=0), loaded=policy.start == "loaded")
+    else:
+        slope = UNKNOWN_SLOPE
     schedule = schedule_state((kept[0], kept[1]), window, policy, slope)
     points = _points(steps, at) or tuple(steps[steps >= window.first].tolist()) or tuple(steps[-1:].tolist())
     compared = np.isin(steps, points)

@@ -149,7 +149,9 @@ class Question:
         """A point as a report says it: tokens where their number is known, else the step."""
         if self.typed and not self.tokens_per_step:
             return "these numbers"
-        return tokens_words(step * self.tokens_per_step) if self.tokens_per_step else f"step {step:,}"
+        if self.tokens_per_step:
+            return tokens_words(step * self.tokens_per_step)
+        return f"step {step:,}"
 
 
 TOKEN_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
@@ -159,7 +161,9 @@ def tokens_words(tokens: float) -> str:
     """ "1.3 B tokens", "512 M tokens", "12,000 tokens"."""
     for size, unit in TOKEN_UNITS:
         if tokens >= size:
-            return f"{tokens / size:.2g} {unit} tokens" if tokens < 10 * size else f"{tokens / size:,.0f} {unit} tokens"
+            if tokens < 10 * size:
+                return f"{tokens / size:.2g} {unit} tokens"
+            return f"{tokens / size:,.0f} {unit} tokens"
     return f"{tokens:,.0f} tokens"
 
 
@@ -174,7 +178,9 @@ def decide(m: Measured, question: Question, grounds: tuple[Ground, ...]) -> Deci
 def judged(m: Measured, question: Question) -> Interval | None:
     """The gap that decides: over clusters where they were asked for, else over runs."""
     if question.cluster:
-        return clustered(m, m.over_clusters) if m.over_clusters else None
+        if not m.over_clusters:
+            return None
+        return clustered(m, m.over_clusters)
     return m.over_runs
 
 
@@ -263,7 +269,9 @@ def _noise_unknown(m: Measured, policy: Policy) -> str | None:
     declared = None not in policy.run_floors
     record = without_assumed_floor([run for arm in m.runs for run in arm])
     shown = sum(len(arm) - 1 for arm in m.runs) >= MIN_MEASURED_DF and not m.single
-    return None if record is None or declared or shown or not m.points else noise_unknown(record)
+    if record is None or declared or shown or not m.points:
+        return None
+    return noise_unknown(record)
 
 
 def _noise_assumed(m: Measured, question: Question) -> str:
@@ -306,13 +314,19 @@ def _not_nats(m: Measured, question: Question) -> Iterator[Row]:
 
 def _has_ratio(m: Measured, ratio: float) -> bool:
     """Whether the arms' losses have this ratio at every common point: a candidate that diverges has it at one of them at most."""
-    points = (m.bands.baseline, m.bands.candidate) if m.bands else (m.baseline.mean(keepdims=True), m.candidate.mean(keepdims=True))
+    if m.bands:
+        points = (m.bands.baseline, m.bands.candidate)
+    else:
+        points = (m.baseline.mean(keepdims=True), m.candidate.mean(keepdims=True))
     return bool((np.abs(points[1] / ratio - points[0]) < BITS_WITHIN * np.abs(points[0])).all())
 
 
 def _as_of(m: Measured, question: Question) -> str:
     base, cand = question.names
-    at = question.point(m.points[-1]) if len(m.points) == 1 else f"{question.point(m.points[0])} to {question.point(m.points[-1])}"
+    if len(m.points) == 1:
+        at = question.point(m.points[-1])
+    else:
+        at = f"{question.point(m.points[0])} to {question.point(m.points[-1])}"
     gap = judged(m, question) or m.over_runs
     mean = gap.mean if gap else float(m.candidate.mean() - m.baseline.mean())
     level = float(m.baseline.mean())

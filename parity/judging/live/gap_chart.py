@@ -162,7 +162,10 @@ def binned_gap(
     """
     if wanted.bins < 1:
         raise ValueError(f"bins is {wanted.bins}; expected 1 or more")
-    base_runs, cand_runs = (baseline, candidate) if basis else (independent_runs(baseline)[0], independent_runs(candidate)[0])
+    if basis:
+        base_runs, cand_runs = (baseline, candidate)
+    else:
+        base_runs, cand_runs = (independent_runs(baseline)[0], independent_runs(candidate)[0])
     means = _mean_arms(base_runs, cand_runs)
     basis = basis or _basis((baseline, candidate), (base_runs, cand_runs), means, policy, planned_steps, priors)
     steps, base, cand, runs_2T = means
@@ -182,7 +185,10 @@ def binned_gap(
 
 def step_edges(first: int, last: int, count: int, *, log: bool) -> IntArray:
     """First steps of at most `count` ranges from `first` to `last`, equally long, or equally long in the step's logarithm."""
-    edges = np.geomspace(max(first, 1), last + 1, count + 1) if log else np.linspace(first, last + 1, count + 1)
+    if log:
+        edges = np.geomspace(max(first, 1), last + 1, count + 1)
+    else:
+        edges = np.linspace(first, last + 1, count + 1)
     whole = np.unique(np.append(np.ceil(edges[:-1]).astype(np.int64), first))
     return whole[whole <= last][:count]
 
@@ -198,7 +204,8 @@ def _mean_arms(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> tuple[I
     totals, counts = np.zeros((2, len(steps))), np.zeros((2, len(steps)), np.int64)
     for row, arm in enumerate((baseline, candidate)):
         for run in arm:
-            at = slice(0, len(run.steps)) if np.array_equal(steps[: len(run.steps)], run.steps) else np.searchsorted(steps, run.steps)
+            is_first_part = np.array_equal(steps[: len(run.steps)], run.steps)
+            at = slice(0, len(run.steps)) if is_first_part else np.searchsorted(steps, run.steps)
             finite = True if all_usable(run.loss) else usable(run.loss)
             totals[row, at] += np.where(finite, run.loss, 0.0) if finite is not True else run.loss
             counts[row, at] += finite

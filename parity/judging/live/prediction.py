@@ -135,7 +135,9 @@ class Progress:
 
     def blocks_done(self, *, ended: bool = False) -> int:
         """Blocks that are complete; of a pair that has ended all that have a step."""
-        return len(self.counts) if ended else min(math.floor(self.share * BLOCKS + 1e-9), len(self.counts))
+        if ended:
+            return len(self.counts)
+        return min(math.floor(self.share * BLOCKS + 1e-9), len(self.counts))
 
     def means(self, blocks: slice) -> tuple[FloatArray, FloatArray]:
         """Mean gap and mean baseline loss (n,) of the blocks of a range that have a step, nats."""

@@ -98,7 +98,9 @@ def state_of(prediction: Prediction, looks_left: int = 0) -> State:
             return "will_fail"
         if not looks_left and prediction.below(min(prediction.margin, 2.0 * prediction.half_width)) < FUTILITY_ERROR:
             return "futile"
-    return "on_course" if passes > ON_COURSE else "open"
+    if passes > ON_COURSE:
+        return "on_course"
+    return "open"
 
 
 # A forecast in words: what it says, on what, and what it is not.

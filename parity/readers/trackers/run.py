@@ -56,7 +56,9 @@ def package_errors(refusal: Callable[[Exception], ReadError]) -> Iterator[None]:
 
 def ended_words(state: str) -> str:
     """How a run ended, for a note."""
-    return "the run is finished" if state.lower() == "finished" else f"the run ended as {state}"
+    if state.lower() == "finished":
+        return "the run is finished"
+    return f"the run ended as {state}"
 
 
 def first_line(error: BaseException, limit: int = 160) -> str:
@@ -176,7 +178,10 @@ def facts_of(config: Mapping[str, Any], source: str) -> ConfigFacts:
     except RecipeError as error:
         raise ReadError(f"{error}; correct the config, or export the run as CSV and state both with --recipe and --rounding") from None
     planned = one(PLANNED_KEYS)
-    plan = {PLANNED_STEPS: planned} if planned is not None and re.fullmatch(r"[1-9]\d{0,14}", planned) else {}
+    if planned is not None and re.fullmatch(r"[1-9]\d{0,14}", planned):
+        plan = {PLANNED_STEPS: planned}
+    else:
+        plan = {}
     facts = ConfigFacts(
         recipe=recipe,
         rounding=rounding,
@@ -216,7 +221,9 @@ def applied(curve: Curve, facts: ConfigFacts, recipe: str | None) -> Curve:
 def _both_seeds(facts: ConfigFacts) -> int:
     """One number for seed and data seed: the seed where they are equal or one is not stated, 0 where none is."""
     if facts.seed is None or facts.data_seed in (None, facts.seed):
-        return facts.seed if facts.seed is not None else facts.data_seed or 0
+        if facts.seed is not None:
+            return facts.seed
+        return facts.data_seed or 0
     return facts.seed * _SEED_FACTOR + facts.data_seed
 
 
@@ -244,7 +251,9 @@ def _by_last_part(config: Mapping[str, Any]) -> dict[str, set[str]]:
 def _key(parts: Sequence[str]) -> str:
     """The last part, with the group before it where that gives the word another meaning: parity.family, data.seed."""
     last_two = "_".join(parts[-2:])
-    return last_two if last_two in _WITH_GROUP else parts[-1]
+    if last_two in _WITH_GROUP:
+        return last_two
+    return parts[-1]
 
 
 def _text(value: object) -> str:
@@ -258,7 +267,9 @@ def _text(value: object) -> str:
         number = float(text)
     except ValueError:
         return text[:200]
-    return str(int(number)) if math.isfinite(number) and number == int(number) and abs(number) < 2**63 else repr(number)
+    if math.isfinite(number) and number == int(number) and abs(number) < 2**63:
+        return str(int(number))
+    return repr(number)
 
 
 def _one_value(values: Mapping[str, set[str]], keys: Sequence[str], notes: list[str]) -> str | None:
@@ -337,4 +348,6 @@ def _taken(facts: ConfigFacts) -> tuple[str, ...]:
     own = ("recipe", "rounding", "seed", "data_seed", "step_seconds")
     parts = [f"{name} {value}" for name in own if (value := getattr(facts, name)) is not None]
     parts += [f"{name} {value}" for name, value in facts.context.items()]
-    return (f"from the run's config: {', '.join(parts)}",) if parts else ()
+    if not parts:
+        return ()
+    return (f"from the run's config: {', '.join(parts)}",)

@@ -134,7 +134,9 @@ def _shown(uri: str) -> str:
 
 
 def _value(value: float) -> float:
-    return math.copysign(math.inf, value) if abs(value) >= _INFINITY else value
+    if abs(value) >= _INFINITY:
+        return math.copysign(math.inf, value)
+    return value
 
 
 def _refusal(source: str, uri: str, error: Exception) -> ReadError:
@@ -221,7 +223,9 @@ def _one_run(source: str, name: str, runs: list[dict[str, Any]], where: str | No
 
 
 def _at(where: str | None) -> str:
-    return f" at {where.partition('?')[0]}" if where else " on this machine"
+    if not where:
+        return " on this machine"
+    return f" at {where.partition('?')[0]}"
 
 
 def _rows(call: Call, project: str, run_id: str) -> list[dict[str, Any]]:
@@ -396,14 +400,19 @@ def read(source: str, files: Sequence[Path], wanted: Mapping[str, str]) -> Track
     if not parts:
         raise ReadError(f"{source}: {NO_ROWS}")
     rows = count(sum(len(each.rows) for each in contents), "row")
-    joined = parts[0] if len(parts) == 1 else join_parts(parts, (f"{count(len(parts), 'file')} of a resumed run",))
+    if len(parts) == 1:
+        joined = parts[0]
+    else:
+        joined = join_parts(parts, (f"{count(len(parts), 'file')} of a resumed run",))
     return TrackerRun(columns=joined.noted(f"{rows} of W&B's offline history", _ended(contents[-1])), config=config)
 
 
 def _ended(last: _Contents) -> str:
     if last.exit_code is None:
         return "W&B recorded no end of the run: its process was killed, or still writes"
-    return "the run is finished" if last.exit_code == 0 else f"the run ended with exit code {last.exit_code}"
+    if last.exit_code == 0:
+        return "the run is finished"
+    return f"the run ended with exit code {last.exit_code}"
 
 
 def _contents(file: Path) -> _Contents:
