@@ -52,12 +52,8 @@ def stated_multiplicity(look: int, name: str, looks: int, candidates: int) -> Mu
         if looks > 1:
             expected = f"expected a whole number from 1 to {looks}, the looks that the policy registers"
         else:
-            expected = "expected 1"
-        if looks > 1:
-            remedy = ""
-        else:
-            remedy = ": this policy registers one look; register more before the first one (looks: 2)"
-        raise InputError(f"{name} is {look!r}; {expected}{remedy}")
+            expected = "expected 1: this policy registers one look; register more before the first one (looks: 2)"
+        raise InputError(f"{name} is {look!r}; {expected}")
     return Multiplicity(look=look, looks=looks, candidates=candidates)
 
 

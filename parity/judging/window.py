@@ -197,10 +197,10 @@ class Window:
         """The rule in words."""
         decay = f", its decay phase from step {self.decay_from}" if self.decay_from is not None else ""
         reached = self.last - self.origin + 1
-        if not self.unreached:
-            steps = f"{self.planned_steps} steps ({self.plan})"
-        else:
+        if self.unreached:
             steps = f"{reached} steps (of {self.planned_steps}, {self.plan})"
+        else:
+            steps = f"{self.planned_steps} steps ({self.plan})"
         return f"last {100 * self.fraction:g} % of {steps}{decay}"
 
     def part(self, steps: IntArray) -> slice:

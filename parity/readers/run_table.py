@@ -278,10 +278,7 @@ def read_sizes(source: str, layout: RunTable, size: Sequence[str]) -> dict[str, 
             if len(run.rows) > 1:
                 _refuse_two_losses(part, run, label, size, loss)
         at_size = [arm for arm in arms if arm in part.texts(layout.arm)]
-        if not has_steps:
-            curve = partial(_number_of, part, loss=loss)
-        else:
-            curve = partial(_curve_at_size, part, layout)
+        curve = partial(_curve_at_size, part, layout) if has_steps else partial(_number_of, part, loss=loss)
         sizes[label] = _runs_by_arm(part, layout, at_size, curve)
     return sizes
 

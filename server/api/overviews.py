@@ -321,11 +321,9 @@ def _answer(pairs: Sequence[TrendMove], by: str) -> str:
         numbers = f"{signed(move.difference or 0.0, 4)} nats, {level_percent(move.confidence)} CI {interval}"
         if move.skipped:
             place = f"between {short(move.before)} and {short(move.after)}"
-        else:
-            place = f"at {short(move.after)}"
-        if move.skipped:
             last = f"; {count(len(move.skipped), by)} between them without a gap"
         else:
+            place = f"at {short(move.after)}"
             last = f"; last before it: {short(move.before)}"
         words.append(f"The gap got {move.what} {place} ({numbers}{last}).")
     return " ".join(words)

@@ -250,10 +250,7 @@ def _judged_with_other_reruns(session: Session, job: Job) -> str | None:
     if job.named is not None and sorted(job.controls or ()) != (controls := controls_now(job, job.named)):
         return f"it was judged with {len(job.controls or ())} controls of its baseline, which has {len(controls)} now, not all the same"
     family = statements.family(job, late=False)
-    if not family:
-        now = lent_noise_table(session, job, family_of(job))
-    else:
-        now = named_noise_table(session, family)
+    now = named_noise_table(session, family) if family else lent_noise_table(session, job, family_of(job))
     if (now.csv() if now else None) == job.noise_table:
         return None
     then = len(read_noise_table(job.noise_table).rows) if job.noise_table else 0
