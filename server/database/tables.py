@@ -75,11 +75,10 @@ class Job(Base):
     """A submitted comparison."""
 
     __tablename__ = "jobs"
-    # Whether any open job fits a worker; and a page of the jobs of one status, or with a text in the name.
+    # Whether any open job fits a worker; and a page of the jobs of one status.
     __table_args__ = (
         Index("jobs_by_claim", "capability", "status", "device_class", "threads", "devices"),
         Index("jobs_by_status", "status", "id"),
-        Index("jobs_by_name", "id", "name"),
         # Lists in another order, and jobs of one name, branch or revision, newest first.
         Index("jobs_of_a_name", "name", "id"),
         Index("jobs_by_branch", "branch", "id"),
@@ -87,9 +86,9 @@ class Job(Base):
         Index("jobs_by_model", "model", "id"),
         Index("jobs_by_end", "finished_at", "id"),
         Index("jobs_by_gap", "worst_gap", "id"),
-        # The jobs with one answer, and how many have each.
+        # The jobs with one answer; and all that a list filters by text and counts.
         Index("jobs_by_answer", "answer", "id"),
-        Index("jobs_by_state", "id", "status", "answer"),
+        Index("jobs_as_listed", "id", "status", "answer", "name", "model"),
         # What a gate asks: other jobs on the data at a place, and reruns of a family that lend.
         Index("jobs_by_data", "data_place", "id"),
         Index("jobs_by_family", "reruns_family", "id"),
