@@ -38,10 +38,11 @@ def test_a_module_has_two_importers_or_eighty_lines(modules: dict[str, ast.Modul
     assert small <= ENTRIES, "put it where its one importer is"
 
 
-def test_no_conditional_stands_inside_another(modules: dict[str, ast.Module]) -> None:
+def test_a_conditional_expression_is_one_line_and_stands_in_no_other(modules: dict[str, ast.Module]) -> None:
     conditionals = [(name, node) for name, tree in modules.items() for node in ast.walk(tree) if isinstance(node, ast.IfExp)]
     parts = [(name, part) for name, node in conditionals for part in (node.test, node.body, node.orelse)]
     assert [f"{name}:{part.lineno}" for name, part in parts if isinstance(part, ast.IfExp)] == []
+    assert [f"{name}:{node.lineno}" for name, node in conditionals if node.end_lineno != node.lineno] == [], "write a plain if"
 
 
 def test_only_commands_routes_and_the_public_calls_have_more_than_eight_parameters(modules: dict[str, ast.Module]) -> None:

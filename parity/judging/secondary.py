@@ -423,6 +423,12 @@ def _compare(task: str, baseline: TaskResult, candidate: TaskResult, margin_poin
     chance = chance_level(_choices(task, baseline, candidate))
     at_chance = chance is not None and accuracies[0] - chance < AT_CHANCE * (1.0 - chance)
     state = state_of(passes=lo > -margin_points, fails=hi < -margin_points and chance is not None)
+    if at_chance and chance is not None:
+        judged = f"not judged: the baseline is at chance ({100 * chance:.0f} %)"
+    else:
+        judged = f"{_SAYS[state]} {margin_points:g} {'point' if margin_points == 1 else 'points'}"
+    if chance is None and hi < -margin_points:
+        judged += " (the number of choices is not known: state it)"
     return TaskDocument(
         task=task,
         baseline=accuracies[0],
@@ -438,13 +444,7 @@ def _compare(task: str, baseline: TaskResult, candidate: TaskResult, margin_poin
         state="inconclusive" if at_chance else state,
         sentence=(
             f"{task} {100 * accuracies[1]:.1f} % against {100 * accuracies[0]:.1f} %: {gap:+.1f} points ({lo:+.1f} to {hi:+.1f}, "
-            f"{count(accuracy.n, 'paired item' if paired else 'item')}), "
-            + (
-                f"not judged: the baseline is at chance ({100 * chance:.0f} %)"
-                if at_chance and chance is not None
-                else f"{_SAYS[state]} {margin_points:g} {'point' if margin_points == 1 else 'points'}"
-            )
-            + ("" if chance is not None or hi >= -margin_points else " (the number of choices is not known: state it)")
+            f"{count(accuracy.n, 'paired item' if paired else 'item')}), {judged}"
         ),
     )
 

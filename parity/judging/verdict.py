@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.judging.advice import Advice, LayerSnr, advise
 from parity.judging.agreement import COMPARISONS, RECIPE, Comparison, compared_keys
-from parity.judging.arms import MAX_SHORT_RERUNS, Arm, Arms
+from parity.judging.arms import MAX_SHORT_RERUNS, Arm, Arms, EarlySpread
 from parity.judging.checks import apply_checks, checks
 from parity.judging.curve import MAX_STEP, Curve
 from parity.judging.decision import Decision, State
@@ -121,13 +121,13 @@ def _tau(floor: RunFloor, statistics: WindowStatistics) -> dict[str, Any]:
         "prior": floor.prior.tau,
         "prior_df": floor.prior.df,
         "prior_basis": floor.prior.basis,
-        **(
-            {"early_stopped": {"rel": floor.early.share, **picked(floor.early, "df", "runs", "stop", "first", "last")}}
-            if floor.early
-            else {}
-        ),
+        **({"early_stopped": _early_stopped(floor.early)} if floor.early else {}),
         **({"borrowed": _loan(floor.prior.loan)} if floor.prior.loan else {}),
     }
+
+
+def _early_stopped(early: EarlySpread) -> dict[str, Any]:
+    return {"rel": early.share, **picked(early, "df", "runs", "stop", "first", "last")}
 
 
 def _loan(loan: Loan) -> dict[str, Any]:
