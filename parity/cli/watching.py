@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -354,14 +354,20 @@ def _show_job(document: Document, gaps: Mapping[str, float]) -> None:
     for part in answer_parts(document["verdicts"]) if document["verdicts"] else ():
         console.print(part)
     reason = document["message"] or document["waiting"] or f"{document['share_done']:.0%} of the steps are done"
-    if document.get("awaits_conclusion"):  # an earlier server does not say
-        reason = f"all its runs have ended; `parity runs conclude {document['id']}` records the verdict"
+    reason = conclusion_awaited(document) or reason
     console.print(f"{document['id']} {document['name']}: {document['status']}. {reason}", soft_wrap=True)
     console.print(table(document, gaps))
     rules = [f"{arm['name']}: {rule}" for arm in document["arms"] for rule in arm.get("overrides", ())]
     print_lines((*rules, *_queue_words(document), *reused_words(document), *remark_words(document)), console)
     if document["engine"] == "external":
         _list_runs(document)
+
+
+def conclusion_awaited(document: Mapping[str, Any]) -> str:
+    """What is left to do for a project of which all runs have ended; "" for any other job."""
+    if not document.get("awaits_conclusion"):  # an earlier server does not say
+        return ""
+    return f"all its runs have ended; `parity runs conclude {document['id']}` records the verdict"
 
 
 def _list_runs(document: Document) -> None:
