@@ -277,9 +277,14 @@ def test_a_plan_checks_itself(tmp_path):
 def test_a_run_with_remat_resumes_to_the_bit_where_other_blocks_are_stacked(tmp_path):
     """The first blocks of three are one loop, and from step 4 on only two of them."""
     late = Override(blocks=("last 1",), projections=("down",), recipe="fp8_current", from_step=4)
-    model, schedule = replace(SPEC.model, n_layers=3), replace(SPEC.schedule, steps=8, validation_every=4)
+    model, schedule = replace(SPEC.model, n_layers=3), replace(SPEC.schedule, steps=8, validation_every=0)
     spec = replace(SPEC, recipe="bf16", model=model, schedule=schedule, overrides=(late,), remat=True)
-    assert [each.groups for each in Run(spec, corpus(), fast_bf16=True)._models.values()] == [((0, 3),), ((0, 2), (2, 1))]
+    run = Run(spec, corpus(), fast_bf16=True)
+    assert [each.groups for each in run._models.values()] == [((0, 3),), ((0, 2), (2, 1))]
+    state = run.state
+    for each in run._models.values():
+        run._stack(each)
+        jax.tree.map(np.testing.assert_array_equal, run.state, state)
     uninterrupted = list(train(spec, corpus()))
     plan = Checkpointing(folder=tmp_path, every_seconds=None, every_steps=3)
     started = train(spec, corpus(), checkpointing=plan)
@@ -288,5 +293,5 @@ def test_a_run_with_remat_resumes_to_the_bit_where_other_blocks_are_stacked(tmp_
     rest = [lines_of(step) for step in train(spec, corpus(), checkpointing=replace(plan, resume_at_most=7))]
     assert first + rest[-1:] == [lines_of(step) for step in uninterrupted]
     assert 0 < 8 - len(rest) <= 6
-    plain = list(train(replace(spec, remat=False, schedule=replace(schedule, validation_every=0)), corpus()))
-    np.testing.assert_allclose([step.loss for step in uninterrupted], [step.loss for step in plain], rtol=1e-4)
+    plain = [step.loss for step in islice(train(replace(spec, remat=False, overrides=()), corpus()), 4)]
+    np.testing.assert_allclose([step.loss for step in uninterrupted[:4]], plain, rtol=1e-4)
