@@ -36,7 +36,7 @@ _called: set[CodeType] = set()
 
 
 def _profile(frame: FrameType, event: str, _: object) -> None:
-    if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED and _counting.is_set():  # the body of a class or module is not
+    if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED and _counting.is_set():  # of a function, not a body of a class
         _called.add(frame.f_code)
 
 
