@@ -166,7 +166,7 @@ def common_range(session: Session, job: Job, recorded: Extents, wanted: Range) -
     last = min(max(one.last_step for one in some) for some in (baseline, others))
     last = last if wanted.last is None else min(last, wanted.last)
     if first <= last:
-        return (first, last)
+        return first, last
     return None
 
 

@@ -373,7 +373,7 @@ def _not_one_recipe(layer: Layer) -> tuple[Gemm, str] | None:
     reason = not_te_parity(family, Switches(**given))
     if reason is None:
         return None
-    return ("wgrad", reason)
+    return "wgrad", reason
 
 
 # Sizes: what a recipe requires of the tokens, inputs and outputs of a linear layer.

@@ -337,13 +337,12 @@ def fail(session: Session, held: Claim, *, code: str, message: str) -> None:
 
 def finish_with_equal_run(session: Session, held: Claim, fingerprint: str) -> bool:
     """Finish the run with the curve of an equal earlier one; False if there is none. Call it before the first step."""
+    if not held.reuses:
+        return False
     any_arm = held.spec.engine == COMMAND
-    if held.reuses:
-        found = equal_run(session, fingerprint, held.question, held.keep, any_arm=any_arm)
-    else:
-        found = None
+    earlier = equal_run(session, fingerprint, held.question, held.keep, any_arm=any_arm)
     # Retention may have deleted the curve since it was read; once the run is locked, it finds that the curve is reused, and leaves it.
-    source = session.get(Run, found.id, with_for_update=True, populate_existing=True) if found else None
+    source = session.get(Run, earlier.id, with_for_update=True, populate_existing=True) if earlier else None
     if source is None or unsound(session, source) is not None:
         return False
     note = f"not trained, because run {source.id} of job {source.job_id} has the same fingerprint; its curve is reused"

@@ -360,8 +360,8 @@ def _named(runs: Sequence[str]) -> list[tuple[str, str]]:
 def _optional_name(run: str) -> tuple[str | None, str]:
     name, _, file = run.partition("=")
     if name and file and not Path(run).exists():
-        return (name, file)
-    return (None, run)
+        return name, file
+    return None, run
 
 
 def read_layer_snrs(items: Sequence[str], candidates: Sequence[str]) -> dict[str, LayerSnr]:

@@ -241,7 +241,7 @@ def _follow(client: Client, job_id: str, following: Follow, at: AskedForVerdicts
 def _finish(document: Mapping[str, Any], at: AskedForVerdicts) -> int:
     if document["status"] not in watching.ENDED:
         own = document["id"]
-        remedy = watching.conclusion_awaited(document) or f"`parity watch {own}` waits for it"
+        remedy = watching.conclusion_words(document) or f"`parity watch {own}` waits for it"
         raise UsageError(f"job {own} is {document['status']} and has no verdict yet; {remedy}")
     if document["status"] != "concluded":
         why = f": {document['message']}" if document["message"] else ""

@@ -187,8 +187,9 @@ def what_is_wrong(error: Any) -> str:
 def _called(parameter: Any) -> str:
     if parameter is None:
         return "an argument"
-    name: str = parameter.metavar or parameter.name if parameter.param_type_name == "argument" else max(parameter.opts, key=len)
-    return name
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar or parameter.name)
+    return str(max(parameter.opts, key=len))
 
 
 def _given_value(error: Any) -> object:

@@ -354,7 +354,7 @@ def _show_job(document: Document, gaps: Mapping[str, float]) -> None:
     for part in answer_parts(document["verdicts"]) if document["verdicts"] else ():
         console.print(part)
     reason = document["message"] or document["waiting"] or f"{document['share_done']:.0%} of the steps are done"
-    reason = conclusion_awaited(document) or reason
+    reason = conclusion_words(document) or reason
     console.print(f"{document['id']} {document['name']}: {document['status']}. {reason}", soft_wrap=True)
     console.print(table(document, gaps))
     rules = [f"{arm['name']}: {rule}" for arm in document["arms"] for rule in arm.get("overrides", ())]
@@ -363,7 +363,7 @@ def _show_job(document: Document, gaps: Mapping[str, float]) -> None:
         _list_runs(document)
 
 
-def conclusion_awaited(document: Mapping[str, Any]) -> str:
+def conclusion_words(document: Mapping[str, Any]) -> str:
     """What is left to do for a project of which all runs have ended; "" for any other job."""
     if not document.get("awaits_conclusion"):  # an earlier server does not say
         return ""

@@ -116,7 +116,7 @@ def dependence(first: Curve, second: Curve) -> tuple[Relation, str] | None:
         return "copy", why
     if not starts_late(second):
         return None
-    return ("late", f"its log starts at step {int(second.steps[0]):,}: whether it is a fork can't be seen")
+    return "late", f"its log starts at step {int(second.steps[0]):,}: whether it is a fork can't be seen"
 
 
 def _equal_as_printed(x: FloatArray, y: FloatArray, quanta: tuple[float, float]) -> bool:

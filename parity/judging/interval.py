@@ -66,13 +66,13 @@ def token_slope(
     if stated is not None:
         return TokenSlope(nats=stated, error=0.0, basis="stated by the policy")
     if shorter:
-        found = _of_shorter(policy, shorter, window, level, tau)
+        slope = _of_shorter(policy, shorter, window, level, tau)
     else:
-        found = _at_constant_rate(baseline, window, tau)
-    if isinstance(found, TokenSlope) and not found.error <= MAX_ERROR * found.nats:
-        error = f"{found.nats:.3g} nats per e-fold with an error of {found.error:.2g}"
-        return NoSlope(why=f"{found.basis} gives {error}; expected at most {percent(MAX_ERROR)} of it")
-    return found
+        slope = _at_constant_rate(baseline, window, tau)
+    if isinstance(slope, TokenSlope) and not slope.error <= MAX_ERROR * slope.nats:
+        error = f"{slope.nats:.3g} nats per e-fold with an error of {slope.error:.2g}"
+        return NoSlope(why=f"{slope.basis} gives {error}; expected at most {percent(MAX_ERROR)} of it")
+    return slope
 
 
 def _of_shorter(policy: Policy, runs: Sequence[Curve], window: Window, level: float, tau: float) -> TokenSlope | NoSlope:

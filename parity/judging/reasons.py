@@ -213,8 +213,8 @@ def _larger_first(m: Measurements, ratio: float) -> tuple[str, str, float]:
     """The arms by name, the larger one first, and how much larger it is, where the candidate is `ratio` times the baseline."""
     baseline, candidate = m.arms.baseline.name, m.arms.candidate.name
     if ratio > 1.0:
-        return (candidate, baseline, ratio)
-    return (baseline, candidate, 1.0 / ratio)
+        return candidate, baseline, ratio
+    return baseline, candidate, 1.0 / ratio
 
 
 @decides(
@@ -528,10 +528,9 @@ def _ends_above(m: Measurements, s: WindowStatistics, margin: Margin) -> str | N
 
 def _without_averages(m: Measurements, s: WindowStatistics) -> FloatArray:
     """The gap series (n,) without what averages in the candidate's log could add to it."""
-    if m.lift is None:
-        gap: FloatArray = s.spikes.masked_gap
-    else:
-        gap = s.spikes.masked_gap - interpolate(m.lift, s.spikes.mask)
+    gap: FloatArray = s.spikes.masked_gap
+    if m.lift is not None:
+        gap = gap - interpolate(m.lift, s.spikes.mask)
     return gap
 
 

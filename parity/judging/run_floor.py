@@ -253,8 +253,8 @@ def one_apart(groups: Sequence[Sequence[float]]) -> bool:
 def early_spread(early: EarlySpread | None, run_means: FloatArray) -> tuple[float, float]:
     """nu_n tau_n^2 (nats^2) and nu_n of an arm's early-stopped reruns, whose full runs have these late means (K,)."""
     if not early:
-        return (0.0, 0.0)
-    return (early.df * (early.share * float(np.mean(run_means))) ** 2, early.df)
+        return 0.0, 0.0
+    return early.df * (early.share * float(np.mean(run_means))) ** 2, early.df
 
 
 def run_term(baseline: RunFloor, candidate: RunFloor) -> RunTerm:

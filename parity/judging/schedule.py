@@ -64,7 +64,7 @@ def recorded_rates(run: Curve) -> tuple[IntArray, FloatArray] | None:
     if finite.all():
         return run.steps, rate
     if np.count_nonzero(finite) > 1:
-        return (run.steps[finite], rate[finite])
+        return run.steps[finite], rate[finite]
     return None
 
 

@@ -52,8 +52,8 @@ def common_conditions(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> 
     if end - begin < MIN_OVERLAP * shorter or end <= begin:
         return NotComparable(reason="the arms trained at different times, so the load of the machine may have changed")
     if min(len(baseline), len(candidate)) > 1:
-        return (-np.inf, np.inf)
-    return (begin, end)
+        return -np.inf, np.inf
+    return begin, end
 
 
 def _other_machine(runs: Sequence[Curve], *, several: bool) -> str | None:
@@ -87,7 +87,7 @@ def _span(run: Curve) -> Span | None:
     at = run.columns.get(UNIX_SECONDS, np.empty(0))
     at = at[np.isfinite(at)]
     if len(at) > 1:
-        return (float(at.min()), float(at.max()))
+        return float(at.min()), float(at.max())
     return None
 
 

@@ -103,7 +103,7 @@ def _leaf(document: Mapping[str, Any], task: str, metrics: Mapping[str, Any], na
         raise ReadError(f"{where}: n-samples is {counts!r}; expected the number of items under `effective`")
     correct = round(share * items)
     if abs(share * items - correct) <= _WHOLE * items:
-        return (metric, TaskResult(correct=correct, items=items))
+        return metric, TaskResult(correct=correct, items=items)
     return None
 
 

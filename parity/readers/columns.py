@@ -521,7 +521,7 @@ def unit_change(steps: IntArray) -> tuple[int, int, int, int] | None:
         return None
     strides = int(np.median(before)), int(np.median(after))
     if strides[1] >= RATIO * strides[0]:
-        return (int(steps[at - 1]), strides[0], int(steps[at]), strides[1])
+        return int(steps[at - 1]), strides[0], int(steps[at]), strides[1]
     return None
 
 

@@ -192,8 +192,8 @@ def json_records(text: str, source: str) -> tuple[list[Record], str]:
     """The objects of a JSON text with their numbers, and what is numbered: a record or a line."""
     history = _of_document(text, source)
     if history is None:
-        return (_records(text, source, 1), "line")
-    return (history, "record")
+        return _records(text, source, 1), "line"
+    return history, "record"
 
 
 def is_json(text: str) -> bool:
@@ -714,7 +714,7 @@ def _scalar(item: bytes) -> tuple[str, float] | None:
             number = _tensor(value)
     if number is None:
         return None
-    return (tag, number)
+    return tag, number
 
 
 def _tensor(data: bytes) -> float | None:

@@ -137,8 +137,8 @@ def _named(raw: str) -> tuple[str, bool]:
         plain, before = " ".join(words[at:]).lower().replace("_", " "), _words(" ".join(words[:at]))
         if plain in _STEPS:
             if before & _OTHER_STEPS:
-                return (raw, False)
-            return (plain, True)
+                return raw, False
+            return plain, True
         if plain in _KNOWN or plain == "loss train" or plain.rpartition("/")[2] in _LOSSES:
             known = _KNOWN.get(plain, "loss/train" if plain == "loss train" else LOSS)
             if known in _TRAINING and before & _EVALUATION:

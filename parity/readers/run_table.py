@@ -612,8 +612,8 @@ def _natural(name: Sequence[str]) -> list[list[tuple[int, str]]]:
 def _sort_key(part: str) -> tuple[int, str]:
     digits = part.lstrip("0")
     if re.fullmatch("[0-9]+", part):
-        return (len(digits), digits)
-    return (-1, part)
+        return len(digits), digits
+    return -1, part
 
 
 # The times of runs from a table with one row per run: time per step or sample, and time to the target loss.

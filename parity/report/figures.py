@@ -139,10 +139,9 @@ def gap_limits(document: VerdictDocument, gap: BinnedGap, pad: float) -> tuple[f
     `pad` is the room left at both ends, as a share of the height.
     """
     middle = (gap.first_step + gap.last_step) / 2
-    if (middle >= gap.window[0]).any():
-        inside = middle >= gap.window[0]
-    else:
-        inside = np.ones(len(middle), dtype=bool)
+    inside = middle >= gap.window[0]
+    if not inside.any():
+        inside[:] = True
     held = [0.0, gap.margin_nats or 0.0, *gap.lo[inside].tolist(), *gap.hi[inside].tolist()]
     if document["gap"]:
         held += [document["gap"]["lo"], document["gap"]["hi"]]

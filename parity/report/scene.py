@@ -218,8 +218,8 @@ def _paths(document: AnyDocument) -> tuple[Sequence[PathPointDocument], Sequence
     if is_evaluation(document):
         both = document["path"]
         if both["over_runs"]:
-            return (both["over_runs"], both["over_clusters"])
-        return (both["over_clusters"], ())
+            return both["over_runs"], both["over_clusters"]
+        return both["over_clusters"], ()
     return cast("Sequence[PathPointDocument]", path), ()
 
 
@@ -245,7 +245,7 @@ def window_of(document: AnyDocument) -> tuple[int, int] | None:
     if is_evaluation(document):
         as_of = document["as_of"]
         if as_of and as_of["points"]:
-            return (as_of["points"][0], as_of["points"][-1])
+            return as_of["points"][0], as_of["points"][-1]
         return None
     window = cast("VerdictDocument", document)["window"]
     return window["first"], window["last"]

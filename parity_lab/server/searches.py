@@ -318,8 +318,8 @@ def _noise_table(session: Session, spec: JobSpec) -> tuple[str | None, str | Non
     unsaved = Job(id="", engine=spec.engine, spec=spec.document())
     noise_table = lent_noise_table(session, unsaved, newest_family(session, unsaved))
     if not noise_table:
-        return (None, None)
-    return (noise_table.csv(), family_in(noise_table))
+        return None, None
+    return noise_table.csv(), family_in(noise_table)
 
 
 def _margin(verdict: Verdict, policy: Policy, level: float) -> float:

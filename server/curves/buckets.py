@@ -391,9 +391,9 @@ class Cells:
 def layer_table(session: Session, run_id: str, cells: Cells, minus: str | None = None) -> LayerTable:
     """The values of a run; with `minus`, less those of that run, of the layers and steps that both have recorded."""
     if cells.statistic == GRAD_NORM:
-        kind, ending = (_NORM_KIND, "")
+        kind, ending = _NORM_KIND, ""
     else:
-        kind, ending = (_KIND, f"/{cells.operand}/{cells.statistic}")
+        kind, ending = _KIND, f"/{cells.operand}/{cells.statistic}"
     runs = [run_id, *([minus] if minus else [])]
     both = set[str].intersection(*({*store.names(session, run, kind)} for run in runs))
     layers = sorted((name.removesuffix(ending) for name in both if name.endswith(ending)), key=_model_order)
@@ -440,8 +440,8 @@ def _with_numbers(
         return steps, table
     kept = ~np.all([np.isnan(column) for column in table.values()], axis=0)
     if kept.any():
-        return (steps[kept], {name: column[kept] for name, column in table.items()})
-    return (steps, table)
+        return steps[kept], {name: column[kept] for name, column in table.items()}
+    return steps, table
 
 
 def _values(values: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.float64]:

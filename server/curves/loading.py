@@ -37,7 +37,7 @@ class TrainingTime:
         at = int(np.searchsorted(self.steps, step)) - 1
         if at < 0:
             return None
-        return (int(self.steps[at]), float(self.passed[at]))
+        return int(self.steps[at]), float(self.passed[at])
 
     def with_some_of(self, steps: NDArray[np.int64], passed: NDArray[np.float64], every: int) -> TrainingTime:
         """The same with every n-th of these steps (`every` = n), which replace the earlier entries of their range."""

@@ -220,8 +220,8 @@ def _reach(points: Sequence[TrendPoint]) -> tuple[float, float]:
         values += [gap, max(point.ci_low or gap, gap - reach), min(point.ci_high or gap, gap + reach)]
     low, high = min(values), max(values)
     if high > low:
-        return (low, high)
-    return (low - 0.01, high + 0.01)
+        return low, high
+    return low - 0.01, high + 0.01
 
 
 # Pages of several jobs: the list with its filters, jobs side by side, and the trend of a gate or a baseline.

@@ -408,8 +408,8 @@ def _widths(axis: int, quantizer: Quantizer) -> tuple[int, int]:
     if quantizer.two_dimensional:
         return quantizer.block, quantizer.block
     if axis == 0:
-        return (quantizer.block, 1)
-    return (1, quantizer.block)
+        return quantizer.block, 1
+    return 1, quantizer.block
 
 
 def _prepared(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:

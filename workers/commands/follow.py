@@ -155,7 +155,7 @@ class Follower:
             opened = None
         if opened is None:
             return None
-        return (opened, os.fstat(opened), name)
+        return opened, os.fstat(opened), name
 
     def _is_replaced(self) -> bool:
         """Whether another file stands where ours stood, or ours was cut short."""

@@ -434,8 +434,8 @@ def _names(*arms: tuple[str, str | None]) -> tuple[str, str]:
     """What reports call the two arms: their recipes where both state one and these differ, else their names."""
     (base, base_recipe), (cand, cand_recipe) = arms
     if base_recipe and cand_recipe and base_recipe != cand_recipe:
-        return (base_recipe, cand_recipe)
-    return (base, cand)
+        return base_recipe, cand_recipe
+    return base, cand
 
 
 def _grounds(arms: tuple[Sequence[Curve], Sequence[Curve]], may_differ: Sequence[str]) -> tuple[Ground, ...]:

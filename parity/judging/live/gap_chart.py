@@ -163,9 +163,9 @@ def binned_gap(
     if wanted.bins < 1:
         raise ValueError(f"bins is {wanted.bins}; expected 1 or more")
     if basis:
-        base_runs, cand_runs = (baseline, candidate)
+        base_runs, cand_runs = baseline, candidate
     else:
-        base_runs, cand_runs = (independent_runs(baseline)[0], independent_runs(candidate)[0])
+        base_runs, cand_runs = independent_runs(baseline)[0], independent_runs(candidate)[0]
     means = _mean_arms(base_runs, cand_runs)
     basis = basis or _basis((baseline, candidate), (base_runs, cand_runs), means, policy, planned_steps, priors)
     steps, base, cand, runs_2T = means
