@@ -16,7 +16,8 @@ from parity.judging.noise_table import NoiseTable, NoiseTableError, public_noise
 from parity.judging.policy import LOSS as LOSS_METRIC
 from parity.judging.policy import NVFP4, Multiplicity, Policy, policy_from_mapping
 from parity.readers import read_run
-from parity.readers.columns import LOSS, STDIN, STEP, VALIDATION, Columns, curve_of, find_columns, os_words, other_unit, rows_with_loss
+from parity.readers.absence import columns_of, training_records
+from parity.readers.columns import LOSS, STDIN, STEP, Columns, curve_of, find_columns, os_words, other_unit
 from parity.readers.table import long_layout, run_column
 from parity.recipes import check_recipe, check_rounding, width_of
 from parity.structure import frozen
@@ -218,9 +219,8 @@ def _check_keys(node: yaml.MappingNode, path: str) -> None:
 
 # Runs that are in memory: a data frame (pandas, polars), a dict of arrays, or an array of losses become a Curve.
 #
-# They pass the checks of files: which column is which, plausible losses, repeated steps, one unit. NaN and infinity are data. What is
-# null (polars, None, a masked array) is an empty cell: a row without a loss is left out and counted. pandas' nullable types make NA of
-# NaN, so their NA is read as NaN. Neither package is imported here.
+# They pass the checks of files: which column is which, which rows are records, plausible losses, repeated steps, one unit. Null (polars,
+# None, NA, a masked array) is NaN as in a file (`parity.readers.absence`). Neither pandas nor polars is imported here.
 
 OPTION = 'columns={{"{}": "NAME"}}'
 EXPECTED = (
@@ -242,12 +242,11 @@ def curve_in_memory(data: Any, name: str, columns: Mapping[str, str]) -> Curve:
         raise InputError(f"{name} is a long table with one row per value; expected a column of losses: pivot it, or write it to CSV")
     _refuse_several_runs(names, column, name)
     headers = find_columns(names, columns, name, OPTION)
-    values, missing = {}, np.zeros(0, dtype=bool)
+    values = {}
     for quantity, own in list(headers.items()):
-        numbers, null = _numbers(column(own), where := f"{name}: column {own!r}")
+        numbers = _numbers(column(own), where := f"{name}: column {own!r}")
         if numbers is not None:
             values[quantity] = numbers
-            missing = null if quantity == LOSS else missing
         elif quantity in (STEP, LOSS, *columns):
             raise InputError(f"{where} does not hold numbers; expected numbers (nan and inf are allowed)")
         else:
@@ -256,13 +255,26 @@ def curve_in_memory(data: Any, name: str, columns: Mapping[str, str]) -> Curve:
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{headers[quantity]} {length:,}" for quantity, length in lengths.items())
         raise InputError(f"{name}: the columns have different lengths ({shown}); expected one value per step in each")
-    notes = []
-    if hasattr(data, "columns"):
-        _refuse_unclear_rows(values, missing, name)
-    if missing.any():
-        notes.append(f"{count(int(missing.sum()), 'row')} without a loss left out")
-    taken = Columns(values=rows_with_loss(values, missing), names=headers, found=names, notes=tuple(notes), option=OPTION)
+    records = training_records(values, headers, _present(names, column, values, headers), name)
+    taken = dataclasses.replace(columns_of(records, headers, names), option=OPTION)
     return curve_of(taken, name, label=name, stated=LOSS in columns)
+
+
+def _present(
+    names: Sequence[str], column: Callable[[str], Any], values: Mapping[str, FloatArray], headers: Mapping[str, str]
+) -> dict[str, BoolArray]:
+    """In which rows (R,) columns that are no quantity have a value; asked only where a row has no loss."""
+    present = {}
+    for name in names if np.isnan(values[LOSS]).any() else ():
+        if name not in headers.values() and len(cells := _cells(column(name))) == len(values[LOSS]):
+            present[name] = np.array([cell is not None and cell == cell and type(cell).__name__ != "NAType" for cell in cells], dtype=bool)
+    return present
+
+
+def _cells(values: Any) -> Sequence[Any]:
+    """The values of a column, whatever they are; none of what is no column."""
+    array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values, dtype=object)
+    return list(array) if array.ndim == 1 else []
 
 
 def _table(data: Any, name: str) -> tuple[list[str] | None, Callable[[str], Any]]:
@@ -286,10 +298,9 @@ def _no_column(name: str) -> Any:
 
 def _curve_of_losses(data: Any, name: str) -> Curve:
     """The curve of an array of losses at the steps 0, 1, 2, ..."""
-    losses, null = _numbers(data, name)
+    losses = _numbers(data, name)
     if losses is None or np.asarray(data).dtype.kind in "iu":
         raise InputError(f"{name} holds {np.asarray(data).dtype} values; expected losses as floats, or a dict with step and loss")
-    losses[null] = np.nan
     steps = np.arange(len(losses))
     if len(losses) > 1 and np.array_equal(losses - losses[0], steps * (losses[1] - losses[0])) and losses[1] > losses[0]:
         raise InputError(f"{name} rises in equal strides, so it looks like steps; expected losses, or a dict with step and loss")
@@ -301,8 +312,8 @@ def _curve_of_losses(data: Any, name: str) -> Curve:
     return curve_of(taken, name, label=name, stated=True)
 
 
-def _numbers(values: Any, name: str) -> tuple[FloatArray | None, BoolArray]:
-    """Values as float64 (T,), None where they are not numbers, and where they are null (T,); TypeError for what is not in host memory."""
+def _numbers(values: Any, name: str) -> FloatArray | None:
+    """Values as float64 (T,), NaN for null, None where they are not numbers; TypeError for what is not in host memory."""
     try:
         given = values.to_numpy() if hasattr(values, "to_numpy") else values
         raw = np.asarray(given)
@@ -313,21 +324,19 @@ def _numbers(values: Any, name: str) -> tuple[FloatArray | None, BoolArray]:
         ) from None
     if raw.ndim != 1:
         raise InputError(f"{name} has shape {raw.shape}; expected one dimension, a value per step")
-    empty = given.mask if isinstance(given, np.ma.MaskedArray) else False
-    if hasattr(values, "is_null"):
-        empty = values.is_null()
-    null = np.zeros(len(raw), dtype=bool) | np.asarray(empty, dtype=bool)
+    null = np.zeros(len(raw), dtype=bool) | np.asarray(given.mask if isinstance(given, np.ma.MaskedArray) else False, dtype=bool)
     if raw.dtype.kind == "O":
-        null |= np.array([value is None for value in raw], dtype=bool)
         raw = np.array([np.nan if value is None or type(value).__name__ == "NAType" else value for value in raw], dtype=object)
         if any(isinstance(value, (str, bytes, bool)) for value in raw):
-            return None, null
+            return None
     elif raw.dtype.kind not in _NUMBERS:
-        return None, null
+        return None
     try:
-        return np.array(raw, dtype=np.float64), null
+        numbers = np.array(raw, dtype=np.float64)
     except (TypeError, ValueError):
-        return None, null
+        return None
+    numbers[null] = np.nan
+    return numbers
 
 
 def _refuse_several_runs(names: list[str], column: Callable[[str], Any], name: str) -> None:
@@ -337,19 +346,6 @@ def _refuse_several_runs(names: list[str], column: Callable[[str], Any], name: s
         raise InputError(
             f"{name} has rows of {count(len(runs), 'run')} in column {own!r}; expected one run: select its rows, "
             "and give several runs as a list"
-        )
-
-
-def _refuse_unclear_rows(values: Mapping[str, FloatArray], missing: BoolArray, name: str) -> None:
-    """A frame may have NaN for an empty cell. A row with a validation loss and NaN as its loss can be read in two ways."""
-    if VALIDATION not in values:
-        return
-    unclear = np.isnan(values[LOSS]) & ~missing & ~np.isnan(values[VALIDATION])
-    if unclear.any():
-        raise InputError(
-            f"{name} has {count(int(unclear.sum()), 'row')} with a validation loss and NaN as the loss "
-            f"(first: row {int(np.argmax(unclear))}); "
-            "an empty cell cannot be told from a NaN loss; expected a loss in each row: drop the rows of evaluations first"
         )
 
 

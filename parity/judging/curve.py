@@ -36,6 +36,11 @@ DATA_DIGEST = "data_digest"  # the context key that proves two arms read the sam
 PLANNED_STEPS = "planned_steps"  # the context key of the planned length of a run, where its source states it
 START, LOADED = "start", "loaded"  # the context key and value of a run that began with trained weights
 RECORDED_RECIPE = "recorded_recipe"  # the context key of a run whose source has a recipe of another precision than the one that is stated
+STEPS_WITHOUT_LOSS = "steps_without_loss"  # the context key of how many rows of the source have values of training, and no loss
+LINES_UNREAD = "lines_unread"  # the context key of how many lines of a log look like those that were read
+LOSS_NAME, LOSS_MEANING, LOSS_BASE = "loss_name", "loss_meaning", "loss_base"  # of what was read: its column or phrase, and what that is
+READ_FACTS = (STEPS_WITHOUT_LOSS, LINES_UNREAD, LOSS_NAME, LOSS_MEANING, LOSS_BASE)
+"""The context keys that a reader writes, and nobody states."""
 START_PRECISION = "start_precision"  # the context key of a run whose first steps are computed in another precision than its recipe's
 
 

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from parity.judging.curve import MAX_STEP, PLANNED_STEPS, BoolArray, Curve, CurveError, FloatArray, IntArray, curve_from_arrays
+from parity.judging.curve import MAX_STEP, PLANNED_STEPS, Curve, CurveError, FloatArray, IntArray, curve_from_arrays
 from parity.structure import frozen
 from parity.wording import count, first_few
 
@@ -242,7 +242,8 @@ class NoLossError(ReadError):
 class Columns:
     """What a reader took from a file: arrays (T,) by quantity, the columns' own names, the names of all columns that it has, and notes.
 
-    `overwritten` counts rows that a later file of the same run replaced. `option` names a quantity's column on the command line.
+    `overwritten` counts rows that a later file of the same run replaced, `between` rows without a loss between the points of a loss that
+    is logged less often (`parity.readers.absence`). `option` names a quantity's column on the command line.
     `planned_steps` is the length of the run that the file states, `config` what else it states, by the keys of a tracker's config.
     """
 
@@ -251,6 +252,7 @@ class Columns:
     found: Sequence[str] = ()
     notes: tuple[str, ...] = ()
     overwritten: int = 0
+    between: int = 0
     option: str = OPTION
     planned_steps: int | None = None
     config: Mapping[str, str] = field(default_factory=dict)
@@ -338,17 +340,6 @@ def _arrays(series: Sequence[tuple[float, float]] | Track) -> tuple[FloatArray, 
     if isinstance(series, Track):
         return series.arrays()
     return np.array([step for step, _ in series], dtype=np.float64), np.array([value for _, value in series], dtype=np.float64)
-
-
-def rows_with_loss(values: Mapping[str, FloatArray], missing: BoolArray) -> Mapping[str, FloatArray]:
-    """The rows that have a loss; evaluations of the others belong to the training step before them."""
-    if not missing.any():
-        return values
-    kept = {quantity: own[~missing] for quantity, own in values.items()}
-    if VALIDATION in values:
-        there = ~np.isnan(values[VALIDATION])
-        kept[VALIDATION] = at_rows(kept[STEP], zip(values[STEP][there].tolist(), values[VALIDATION][there].tolist(), strict=True))
-    return kept
 
 
 def at_rows(steps: FloatArray, series: Iterable[tuple[float, float]] | Track) -> FloatArray:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from parity.judging.curve import BoolArray, FloatArray
+from parity.readers.absence import columns_of, training_records
 from parity.readers.columns import (
     KNOWN_NAMES,
     LOSS,
@@ -24,7 +25,6 @@ from parity.readers.columns import (
     NoLossError,
     ReadError,
     Series,
-    at_rows,
     check_repeats,
     find_columns,
     from_series,
@@ -33,7 +33,7 @@ from parity.readers.columns import (
 )
 from parity.readers.lines import COLOUR, Growing, GrowingLog, Line, Log, Place, numbered_lines
 from parity.readers.printed import is_printed, printed_log
-from parity.readers.table import SHOWN, SeveralRunsError, arm_column, choose_run, long_layout, read_long, run_column
+from parity.readers.table import MISSING, SHOWN, SeveralRunsError, arm_column, choose_run, long_layout, read_long, run_column
 from parity.structure import frozen
 from parity.wording import count
 
@@ -41,20 +41,21 @@ from parity.wording import count
 # document: a list of objects (as Python prints one, too), rows [step, loss], TensorBoard's rows [time, step, value], an object of lists, or
 # Megatron's golden values {"lm loss": {"start_step": 1, "step_interval": 5, "values": {"1": 10.8, ...}}}.
 #
-# MaxText mixes evaluation records in (no training loss: left out and counted), writes steps as floats and NaN as NaN, and truncates its
+# MaxText mixes evaluation records in, writes steps as floats and NaN as NaN, and truncates its
 # file whenever it writes a record of step 0, which every evaluation pass does: such a file begins late, and the note says so. The Hugging
 # Face trainer writes evaluations and, at the end, the mean training loss (`train_loss`) as records of their own.
 
 LOG_HISTORY = "log_history"
 
 _WORDS = {"nan": float("nan"), "inf": float("inf"), "infinity": float("inf"), "-inf": float("-inf"), "-infinity": float("-inf")}
+_NOTHING = frozenset(MISSING) - {"nan"}
 _PACKED = 1 << 18  # characters of lines that are compressed together
 Record = tuple[int, dict[str, Any]]
 """An object with the number of its line or record."""
 
 
 def read_json(text: str, source: str, wanted: Mapping[str, str], run: str | None = None) -> Columns:
-    """Columns of a JSON text; records without a training loss are left out and counted, validation losses in them are kept."""
+    """Columns of a JSON text."""
     document = _of_document(text, source)
     if document is not None:
         return _columns_of_run(document, wanted, source, "record", run)
@@ -138,10 +139,7 @@ def _columns_of_run(records: Sequence[Record], wanted: Mapping[str, str], source
 
 
 def columns_of_records(records: Sequence[Record], names: Sequence[str], wanted: Mapping[str, str], source: str, place: str) -> Columns:
-    """Columns of numbered records with these field names; `place` is what a record is called in errors ("line").
-
-    Records without a training loss are left out and counted; a validation loss in them is kept.
-    """
+    """Columns of numbered records with these field names; `place` is what a record is called in errors ("line")."""
     rows = _RecordRows(find_columns(names, wanted, source), source, place)
     for record in records:
         rows.take(record)
@@ -149,43 +147,55 @@ def columns_of_records(records: Sequence[Record], names: Sequence[str], wanted: 
 
 
 class _RecordRows:
-    """The numbers of records whose `fields` are known by quantity: of those with a training loss, and of evaluations."""
+    """The numbers of records whose `fields` are known by quantity, NaN for what is not there, and which other fields have a value."""
 
     def __init__(self, fields: Mapping[str, str], source: str, place: str) -> None:
         self.fields = fields
         self._source, self._place = source, place
         self._values = {quantity: array("d") for quantity in fields}
-        self._evaluated: list[tuple[float, float]] = []
-        self._others = 0
+        self._others: list[frozenset[str]] = []
+        self._written = array("b")
 
     def take(self, row: Record) -> None:
         """Take the next record; nothing of one with a value that is no number, which raises ReadError."""
         number, record = row
         fields, where = self.fields, f"{self._source}, {self._place} {number}"
-        trained: dict[str, float] = {}
-        if record.get(fields[LOSS], "") not in (None, ""):
-            trained = {quantity: _value(record, name, quantity, where) for quantity, name in fields.items()}
-        if VALIDATION in fields and record.get(fields[VALIDATION]) is not None and fields[STEP] in record:
-            step, loss = (_value(record, fields[quantity], quantity, where) for quantity in (STEP, VALIDATION))
-            self._evaluated.append((step, loss))
-        for quantity, value in trained.items():
+        loss = record.get(fields[LOSS])
+        if _is_nothing(loss) and _is_nothing(record.get(fields[STEP])):
+            return  # such as the summary at the end
+        taken = {quantity: _value(record, name, quantity, where) for quantity, name in fields.items()}
+        for quantity, value in taken.items():
             self._values[quantity].append(value)
-        self._others += not trained
+        read = fields.values()
+        self._others.append(frozenset(name for name, value in record.items() if name not in read and _has_value(value)))
+        self._written.append(not _is_nothing(loss))
 
     def columns(self, names: Sequence[str]) -> Columns:
-        """The rows so far, of records that have these names; raises ReadError where none has a training loss."""
+        """The records of training so far, of records that have these names; raises ReadError where none has a training loss."""
         values, loss_name = {quantity: np.array(own) for quantity, own in self._values.items()}, self.fields[LOSS]
-        if not len(values[LOSS]):
+        if not any(self._written):
             raise ReadError(f"{self._source}: no record has a value of {loss_name!r}; expected one record per training step")
-        if VALIDATION in self.fields:
-            values[VALIDATION] = at_rows(values[STEP], self._evaluated)
-        notes = []
-        if self._others:
-            notes.append(f"{self._others} records without a training loss left out")
-        steps = values[STEP]
+        present = {}
+        if np.isnan(values[LOSS]).any():
+            kinds = list(dict.fromkeys(self._others))
+            kind = np.array([*map({names: at for at, names in enumerate(kinds)}.__getitem__, self._others)])
+            further = frozenset().union(*kinds)
+            present = {name: np.array([name in names for names in kinds])[kind] for name in sorted(further)}
+        records = training_records(values, self.fields, present, self._source, written=np.array(self._written, dtype=bool), place="record")
+        columns = columns_of(records, self.fields, names)
+        steps = columns.values[STEP]
         if len(steps) and np.isfinite(steps).all() and steps.min() > 1 and loss_name.startswith("learning/"):
-            notes.append(f"begins at step {steps.min():.0f}: MaxText truncates its metrics_file at every evaluation pass")
-        return Columns(values=values, names=self.fields, found=names, notes=tuple(notes))
+            return columns.noted(f"begins at step {steps.min():.0f}: MaxText truncates its metrics_file at every evaluation pass")
+        return columns
+
+
+def _has_value(value: Any) -> bool:
+    return not _is_nothing(value) and value == value and not (isinstance(value, str) and value.strip().lower() == "nan")
+
+
+def _is_nothing(value: Any) -> bool:
+    """Whether a record has no value: null, or a text that says so; NaN is one."""
+    return value is None or (isinstance(value, str) and value.strip().lower() in _NOTHING)
 
 
 def json_records(text: str, source: str) -> tuple[list[Record], str]:
@@ -294,7 +304,7 @@ def _records(text: str, source: str, first: int) -> list[Record]:
 
 def _value(record: Mapping[str, Any], name: str, quantity: str, where: str) -> float:
     value = record.get(name)
-    if value is None and quantity not in (STEP, LOSS):
+    if quantity != STEP and _is_nothing(value):
         return float("nan")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         try:

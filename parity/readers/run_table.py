@@ -15,20 +15,17 @@ import numpy as np
 from parity.judging.agreement import HOST
 from parity.judging.curve import Curve, FloatArray, curve_from_arrays
 from parity.judging.evaluations.gap import PRINTED_STEP, RunTimes
+from parity.readers.absence import columns_of, training_records
 from parity.readers.columns import (
     KNOWN_NAMES,
     LOSS,
     STEP,
-    VALIDATION,
-    Columns,
     ReadError,
-    at_rows,
     curve_of,
     did_you_mean,
     find_columns,
     is_held_out,
     listed,
-    other_losses,
     plain_number,
     read_text,
     step_number,
@@ -38,7 +35,6 @@ from parity.readers.mlperf import FOLDER, SAMPLES, rows_of_folder
 from parity.readers.table import METRIC_NAMES, MISSING, NPZ, RUN_NAMES, VALUE_NAMES, Row, arm_column, as_table, parquet_cells
 from parity.readers.table import SUFFIX as PARQUET
 from parity.structure import frozen
-from parity.wording import count
 
 # The cells of a table as they stand in the file, with the line of each: CSV and its relatives, JSON lines, a JSON list or Parquet.
 
@@ -493,38 +489,28 @@ def _refuse_metrics(cells: Cells, names: Sequence[str], loss: str) -> None:
 
 def _curve(cells: Cells, run: _Run, quantities: Mapping[str, str], layout: RunTable) -> Curve:
     found = [name for name in cells.names if name not in layout.keep]
-    further = {*quantities.values(), *other_losses(found, quantities[LOSS])} - {quantities[STEP], quantities[LOSS]}
-    kept = [row for row in run.rows if _has_loss(cells, row, quantities[LOSS], further)]
-    if not kept:
+    loss = quantities[LOSS]
+    if all(cells.is_empty(row, loss) for row in run.rows):
         raise ReadError(
-            f"{cells.where(run.rows[0])}: run {run.label} of {run.arm} has no loss in the column {quantities[LOSS]!r}; "
+            f"{cells.where(run.rows[0])}: run {run.label} of {run.arm} has no loss in the column {loss!r}; "
             "expected a number in at least one of its rows; write nan for a run that diverged, or name the loss with --loss NAME"
         )
-    steps = _steps(cells, kept, quantities[STEP])
+    rows = [row for row in run.rows if not (cells.is_empty(row, loss) and cells.is_empty(row, quantities[STEP]))]
+    values = {STEP: _steps(cells, rows, quantities[STEP])}
+    values |= {quantity: cells.numbers(rows, column) for quantity, column in quantities.items() if quantity not in values}
     _refuse_sizes(cells, run, (layout.arm, *layout.run, *quantities.values()))
-    _refuse_repeats(cells, run, kept, steps, quantities)
+    _refuse_repeats(cells, run, [row for row in rows if not cells.is_empty(row, loss)], quantities)
     for column in cells.names:
         if column.strip().lower() in _NAMES_OF_RUNS and column not in (layout.arm, *quantities.values()):
             _only_value(cells, run, column, may_be_empty=True)
-    values: dict[str, FloatArray] = {STEP: steps, LOSS: np.array([cells.number(row, quantities[LOSS]) for row in kept], np.float64)}
-    values |= {quantity: cells.numbers(kept, column) for quantity, column in quantities.items() if quantity not in values}
-    skipped = len(run.rows) - len(kept)
-    if skipped and VALIDATION in quantities:
-        evaluated = [row for row in run.rows if not cells.is_empty(row, quantities[VALIDATION])]
-        series = zip(_steps(cells, evaluated, quantities[STEP]), cells.numbers(evaluated, quantities[VALIDATION]), strict=True)
-        values[VALIDATION] = at_rows(steps, series)
-    notes = (f"{count(skipped, 'row')} without a loss left out",) if skipped else ()
-    columns = Columns(values=values, names=quantities, found=found, notes=notes, option=_OPTION)
-    return curve_of(columns, f"{cells.source}, run {run.label} of {run.arm}", label=run.label, stated=layout.loss is not None)
-
-
-def _has_loss(cells: Cells, row: int, loss: str, further: Collection[str]) -> bool:
-    """Whether a row has a loss; ReadError where it has no `further` value either: the end of a failed run must not go unseen."""
-    if not cells.is_empty(row, loss):
-        return True
-    if all(cells.is_empty(row, column) for column in further):
-        raise ReadError(f"{cells.where(row)}: nothing in the column {loss!r}; expected a number; write nan where a run diverged")
-    return False
+    about = {layout.arm, layout.seed, *layout.run, *layout.keep}
+    names = [name for name in found if name not in about and name.strip().lower() not in CONDITIONS]
+    present = {name: np.array([bool(cells.text(row, name)) for row in rows]) for name in names if np.isnan(values[LOSS]).any()}
+    where = f"{cells.source}, run {run.label} of {run.arm}"
+    written = np.array([not cells.is_empty(row, loss) for row in rows])
+    records = training_records(values, quantities, present, where, written=written)
+    columns = dataclasses.replace(columns_of(records, quantities, found), option=_OPTION)
+    return curve_of(columns, where, label=run.label, stated=layout.loss is not None)
 
 
 def _steps(cells: Cells, rows: Sequence[int], column: str) -> FloatArray:
@@ -546,10 +532,10 @@ def _refuse_sizes(cells: Cells, run: _Run, named: Collection[str]) -> None:
             )
 
 
-def _refuse_repeats(cells: Cells, run: _Run, rows: Sequence[int], steps: FloatArray, quantities: Mapping[str, str]) -> None:
+def _refuse_repeats(cells: Cells, run: _Run, rows: Sequence[int], quantities: Mapping[str, str]) -> None:
     """Raise ReadError where a run has a step twice, with the columns in which the two rows differ."""
     seen: dict[float, int] = {}
-    for row, step in zip(rows, steps.tolist(), strict=True):
+    for row, step in zip(rows, _steps(cells, rows, quantities[STEP]).tolist(), strict=True):
         first = seen.setdefault(step, row)
         if first == row:
             continue

@@ -9,25 +9,22 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from parity.judging.curve import FloatArray, whole_steps
+from parity.judging.curve import BoolArray, FloatArray, whole_steps
+from parity.readers.absence import Records, columns_of, training_records
 from parity.readers.columns import (
     KNOWN_NAMES,
     LOSS,
     STEP,
-    VALIDATION,
     Columns,
     ReadError,
-    at_rows,
     find_columns,
     from_series,
     plain_number,
-    rows_with_loss,
     step_number,
 )
 from parity.readers.lines import Growing
@@ -145,10 +142,19 @@ def _number(value: object, column: str, where: str) -> float:
 # A table of several runs has a column that names them, or columns such as "run 7 - train/loss"; one run is read, named as `file.csv:RUN`.
 
 DELIMITERS = ("\t", ";", ",", "|")
-MISSING = ("", "none", "null", "na", "n/a")
+MISSING = ("", "none", "null", "na", "n/a", "<na>", "nan", "-", "--")
+"""What stands in a cell without a value, in lower case."""
 _OF_A_RUN = " - "
+_BARE = {STEP: "column 1", LOSS: "column 2"}
+"""The columns of a table without a header."""
 _LOOKED_AT = 1 << 13  # characters
 _NUMBER = re.compile(r"\d[\d.]*")
+_EMPTY_WORD = re.compile(r"\bnone\b|\bnull\b|\bn/?a\b|\bnan\b", re.IGNORECASE)
+_BARE = {STEP: "column 1", LOSS: "column 2"}
+"""The columns of a table without a header."""
+_LOOKED_AT = 1 << 13  # characters
+_NUMBER = re.compile(r"\d[\d.]*")
+_EMPTY_CELL = re.compile(r"(?:^|[\t;,|])[^\S\t\n]*(?:[\t;,|]|$)|[nN][aA]", re.MULTILINE)
 
 
 @frozen
@@ -221,8 +227,8 @@ def is_prose(text: str, source: str) -> bool:
 
 
 class GrowingTable(Growing):
-    """A table that may still grow: its first line decides which columns are read, and no later line revises a row of the loss. A row
-    without a loss is left out and counted, NaN and inf are kept.
+    """A table that may still grow: its first line decides which columns are read, and no later line revises a loss. Whether a row without
+    a loss is a record may depend on later ones (`parity.readers.absence`).
 
     A long table, or one with a column of runs, is read again each time that its columns are asked for: a second run is refused where none
     is named.
@@ -254,11 +260,12 @@ class GrowingTable(Growing):
     def _begin(self, table: Table) -> None:
         """Take the first line; the rows of a plain table of one run are read at once from here on, those of others are kept."""
         if not table.has_header:
-            self._rows = _Rows(_bare_places(table, self._wanted, self._run))
+            _refuse_bare(table, self._wanted, self._run)
+            self._rows = _Rows(_BARE, [*_BARE.values()], [*_BARE.values()])
         elif long_layout(table.first, self._wanted, self._source) is None and not _column_of_runs(table.first, self._run):
             self._names = _names_of_run(table, self._wanted, self._run)
             by_quantity = find_columns(self._names, self._wanted, self._source)
-            self._rows = _Rows({quantity: table.first.index(name) for quantity, name in by_quantity.items()})
+            self._rows = _Rows(by_quantity, self._names, table.first)
 
     def columns(self) -> Columns:
         """The run so far; raises ReadError where it has no row with a loss, or the run is not in it."""
@@ -269,16 +276,14 @@ class GrowingTable(Growing):
             return _bare_columns(self._rows, source)
         if self._rows is not None:
             by_quantity = find_columns(self._names, self._wanted, source)
-            values, notes = self._rows.values(source)
-            return Columns(values=values, names=by_quantity, found=self._names, notes=notes)
+            return columns_of(self._rows.records(source), by_quantity, self._names)
         table = dataclasses.replace(table, body="".join(self._kept))
         if layout := long_layout(table.first, self._wanted, source):
             return read_long(table.rows(), layout, self._wanted, source, self._run)
         by_quantity = find_columns(table.first, self._wanted, source)
-        rows = _Rows({quantity: table.first.index(name) for quantity, name in by_quantity.items()})
+        rows = _Rows(by_quantity, table.first, table.first)
         rows.take(_rows_of_run(table, self._run))
-        values, notes = rows.values(source)
-        return Columns(values=values, names=by_quantity, found=table.first, notes=notes)
+        return columns_of(rows.records(source), by_quantity, table.first)
 
 
 def _column_of_runs(names: Sequence[str], run: str | None) -> str | None:
@@ -311,8 +316,8 @@ def _names_of_run(table: Table, wanted: Mapping[str, str], run: str | None) -> S
     return [name for name in names if _OF_A_RUN not in name or name.rpartition(_OF_A_RUN)[0] == chosen]
 
 
-def _bare_places(table: Table, wanted: Mapping[str, str], run: str | None) -> Mapping[str, int]:
-    """The places of step and loss in a table without a header, where it can be read in no other way."""
+def _refuse_bare(table: Table, wanted: Mapping[str, str], run: str | None) -> None:
+    """Raise ReadError for a table without a header that cannot be read as one of step and loss."""
     source = table.source
     if wanted:
         raise ReadError(f"{source}: there is no header line, so no column {next(iter(wanted.values()))!r}; expected names in line 1")
@@ -320,55 +325,61 @@ def _bare_places(table: Table, wanted: Mapping[str, str], run: str | None) -> Ma
         raise ReadError(f"{source}: there is no header line, so there is no run {run!r}; expected names in line 1")
     if len(table.first) != 2:
         raise ReadError(f"{source}: no header and {len(table.first)} columns; expected two (step, loss), or a first line with names")
-    return {STEP: 0, LOSS: 1}
 
 
 def _bare_columns(rows: "_Rows", source: str) -> Columns:
     """Step and loss of a table without a header."""
-    values, notes = rows.values(source)
-    loss = values[LOSS]
+    records = rows.records(source)
+    loss = records.values[LOSS]
     if len(loss) > 1 and bool((np.floor(loss) == loss).all()) and bool((np.diff(loss) > 0).all()):
         raise ReadError(f"{source}: no header, and both columns could be the step; expected a first line with names, such as step,loss")
-    notes = (*notes, "no header line: the first column is read as the step, the second as the loss")
-    return Columns(values=values, names={STEP: "column 1", LOSS: "column 2"}, notes=notes)
+    return columns_of(records, _BARE).noted("no header line: the first column is read as the step, the second as the loss")
+
+
+@frozen(eq=False)
+class _Part:
+    """Rows of a table that follow each other: values (R,) by quantity, the loss NaN where its cell is empty; in which rows other columns
+    have a value, (R,) by name, no name where every cell has one; and in which the loss is written, NaN in so many letters too."""
+
+    values: Mapping[str, FloatArray]
+    present: Mapping[str, BoolArray]
+    written: BoolArray
 
 
 class _Rows:
-    """The rows of a table that were read, of the columns with these places by quantity."""
+    """The rows of a table that were read: `names` are the columns by quantity, `of_run` all columns of the run, of those in the header."""
 
-    def __init__(self, places: Mapping[str, int]) -> None:
-        self._places = places
-        self._parts: list[Mapping[str, FloatArray]] = []
-        self._evaluated: list[tuple[FloatArray, FloatArray]] = []
-        self._skipped = 0
+    def __init__(self, names: Mapping[str, str], of_run: Sequence[str], header: Sequence[str]) -> None:
+        self._names = names
+        self._of_run = of_run
+        self._header = header
+        self._places = {quantity: header.index(name) for quantity, name in names.items()}
+        self._parts: list[_Part] = []
 
     def take(self, table: Table) -> None:
         """Read the rows of a table, or of a part of it; raises ReadError with the line of what is wrong."""
         if not table.body or table.body.isspace():
             return
-        values = _parse_fast(table, self._places)
+        values = None if _may_have_empty_cells(table) else _parse_fast(table, self._places)
         if values is None or not whole_steps(values[STEP]).all() or not _is_regular(table, len(values[STEP])):
-            values, evaluated, skipped = _parse_slowly(table, self._places)
-            self._skipped += skipped
+            self._parts.append(_parse_slowly(table, self._places, self._header, self._of_run))
         else:
-            evaluated = (values[STEP], values[VALIDATION]) if VALIDATION in values else (np.empty(0), np.empty(0))
-        self._evaluated.append(evaluated)
-        self._parts.append(values)
+            self._parts.append(_Part(values=values, present={}, written=np.ones(len(values[STEP]), dtype=bool)))
 
-    def values(self, source: str) -> tuple[Mapping[str, FloatArray], tuple[str, ...]]:
-        """Values by quantity, and notes; raises ReadError where no row has a loss."""
+    def records(self, source: str) -> Records:
+        """The records of training; raises ReadError where no row has a loss."""
         if not self._parts:
             raise ReadError(f"{source}: a header but no rows; expected one row per training step")
-        values = {quantity: np.concatenate([part[quantity] for part in self._parts]) for quantity in self._places}
-        if not len(values[LOSS]):
+        written = np.concatenate([part.written for part in self._parts])
+        if not written.any():
             raise ReadError(f"{source}: no row has a loss; expected one row per training step")
-        if not self._skipped:
-            return values, ()
-        if VALIDATION in values:
-            steps, losses = (np.concatenate(own) for own in zip(*self._evaluated, strict=True))
-            there = ~np.isnan(losses)
-            values[VALIDATION] = at_rows(values[STEP], zip(steps[there].tolist(), losses[there].tolist(), strict=True))
-        return values, (f"{self._skipped} rows without a loss left out",)
+        values = {quantity: np.concatenate([part.values[quantity] for part in self._parts]) for quantity in self._names}
+        further = dict.fromkeys(name for part in self._parts for name in part.present)
+        present = {
+            name: np.concatenate([part.present.get(name, np.ones(len(part.values[LOSS]), dtype=bool)) for part in self._parts])
+            for name in further
+        }
+        return training_records(values, self._names, present, source, written=written)
 
 
 def _is_regular(table: Table, rows: int) -> bool:
@@ -389,13 +400,28 @@ def _parse_fast(table: Table, columns: Mapping[str, int]) -> Mapping[str, FloatA
     return dict(zip(columns, values.T, strict=True))
 
 
-def _parse_slowly(table: Table, columns: Mapping[str, int]) -> tuple[Mapping[str, FloatArray], tuple[FloatArray, FloatArray], int]:
-    """Row by row, to name the line of what is wrong; empty cells are allowed except for the step. Returns the values of the rows with a
-    loss, the steps and values of the evaluations of all rows, and how many rows have no loss.
+def _may_have_empty_cells(table: Table) -> bool:
+    """Whether a row may have a cell without a value, so that rows are read one by one."""
+    body, mark = table.body, table.delimiter
+    if mark is not None and any(f"{before}{after}" in body for before in (mark, "\n") for after in (mark, f" {mark}", f"-{mark}", "--")):
+        return True
+    if mark is not None and (body.startswith(mark) or any(f"{mark}{end}" in body for end in ("\n", "\r", " "))):
+        return True
+    return ("n" in body or "N" in body) and _EMPTY_WORD.search(body) is not None
+
+
+def _parse_slowly(table: Table, columns: Mapping[str, int], header: Sequence[str], names: Sequence[str]) -> _Part:
+    """Row by row, to name the line of what is wrong; empty cells are allowed, but for the step of a row with a loss.
+
+    Where the columns are those of one of several runs in the table, rows that have nothing of it are those of the others.
     """
     rows: list[list[float]] = []
-    evaluated: list[tuple[float, float]] = []
-    skipped, width = 0, len(table.first)
+    present: list[list[bool]] = []
+    written: list[bool] = []
+    width = len(table.first)
+    own = [place for place, name in enumerate(header) if name in names and place != columns[STEP]]
+    others = [place for place in own if place not in columns.values()]
+    shares_rows = len(own) + 1 < width
     for number, line in enumerate(io.StringIO(table.body), table.line):
         if not line.strip():
             continue
@@ -403,20 +429,25 @@ def _parse_slowly(table: Table, columns: Mapping[str, int]) -> tuple[Mapping[str
         where = f"{table.source}, line {number}"
         if any(cell.strip() for cell in cells[width:]):
             raise ReadError(f"{where}: {len(cells)} cells; expected {width}, as in line 1 (write decimals with a point)")
-        value = partial(_cell, table, cells, columns, where)
-        if VALIDATION in columns and not np.isnan(loss := value(VALIDATION)):
-            evaluated.append((value(STEP), loss))
-        if columns[LOSS] < len(cells) and not cells[columns[LOSS]].strip():
-            skipped += 1
+        if len(cells) <= columns[LOSS]:
+            raise ReadError(f"{where}: nothing in the loss column; expected {width} cells, as in line 1")
+        if shares_rows and not any(cells[place] for place in own if place < len(cells)):
             continue
-        rows.append([value(quantity) for quantity in columns])
+        without = cells[columns[LOSS]].lower() in MISSING
+        if without and len(cells) > columns[STEP] and cells[columns[STEP]].lower() in MISSING:
+            continue  # a row without step and loss is no record of training
+        written.append(not without or cells[columns[LOSS]].lower() == "nan")
+        rows.append([_cell(table, cells, columns, where, quantity) for quantity in columns])
+        present.append([place < len(cells) and cells[place].lower() not in MISSING for place in others])
     values = dict(zip(columns, np.array(rows, np.float64).reshape(-1, len(columns)).T, strict=True))
-    return values, (np.array([step for step, _ in evaluated]), np.array([loss for _, loss in evaluated])), skipped
+    there = np.array(present, dtype=bool).reshape(len(present), len(others))
+    by_name = {header[place]: there[:, at] for at, place in enumerate(others)}
+    return _Part(values=values, present=by_name, written=np.array(written, dtype=bool))
 
 
 def _cell(table: Table, cells: Sequence[str], columns: Mapping[str, int], where: str, quantity: str) -> float:
     text = cells[columns[quantity]].strip() if columns[quantity] < len(cells) else ""
-    if quantity not in (STEP, LOSS) and text.lower() in MISSING:
+    if quantity != STEP and text.lower() in MISSING:
         return float("nan")
     value = plain_number(text)
     if value is None and quantity != STEP and table.delimiter in (";", "\t"):
@@ -453,7 +484,7 @@ SUFFIX = ".parquet"
 
 
 def read_parquet(path: str, wanted: Mapping[str, str]) -> Columns:
-    """Columns of a table; rows without a loss are left out and counted. A table of several runs or metrics is refused."""
+    """Columns of a table. One of several runs or metrics is refused."""
     parquet = _pyarrow(path)
     with _readable(path):
         names = parquet.read_schema(path).names
@@ -467,9 +498,13 @@ def read_parquet(path: str, wanted: Mapping[str, str]) -> Columns:
         except (TypeError, ValueError):
             if quantity in (STEP, LOSS):
                 raise ReadError(f"{path}: column {name!r} is {table[name].type}; expected numbers in the {quantity} column") from None
-    missing = np.asarray(table[by_quantity[LOSS]].is_null().to_numpy(), dtype=bool)
-    notes = (f"{int(missing.sum())} rows without a loss left out",) if missing.any() else ()
-    return Columns(values=rows_with_loss(columns, missing), names=by_quantity, found=names, notes=notes)
+    present = {}
+    if np.isnan(columns[LOSS]).any():
+        with _readable(path):
+            whole = parquet.read_table(path)
+        present = {name: np.asarray(whole[name].is_valid().to_numpy(), dtype=bool) for name in names if name not in by_quantity.values()}
+    found = {quantity: by_quantity[quantity] for quantity in columns}
+    return columns_of(training_records(columns, found, present, path), found, names)
 
 
 def parquet_cells(path: str) -> dict[str, list[object]]:
