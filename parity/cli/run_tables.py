@@ -8,7 +8,7 @@ from parity.cli.inputs import Facts
 from parity.cli.options import Options, Printing, flag, option, refuse, repeatable
 from parity.cli.output import paths_by_name, write_file
 from parity.cli.terminal import OUTPUT, SERVER, TABLE, UsageError
-from parity.comparing.arms import Arm, Stated, refuse_mixed_units, stated_multiplicity
+from parity.comparing.arms import Arm, Stated, refuse_mixed_units, refuse_read_facts, stated_multiplicity
 from parity.judging.curve import Curve
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
@@ -192,6 +192,7 @@ def _arms_of(by_name: Mapping[str, Sequence[Curve]], baseline: str, names: Mappi
 
 def _with_facts(run: Curve, arm: str, stated: Stated) -> Curve:
     """The run with what is stated of its arm; a number whose arm is named as a recipe has that one, as one that is typed."""
+    refuse_read_facts(stated.context, f"--context {arm}")
     named = arm if PRINTED_STEP in run.columns and arm in RECIPES else None
     return dataclasses.replace(run, recipe=stated.recipe or named, rounding=stated.rounding, context={**run.context, **stated.context})
 

@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 
 from parity.judging.arms import MAX_SHORT_RERUNS
-from parity.judging.curve import MAX_STEP, RECORDED_RECIPE, ROUNDINGS, BoolArray, Curve, FloatArray, Rounding
+from parity.judging.curve import MAX_STEP, READ_FACTS, RECORDED_RECIPE, ROUNDINGS, BoolArray, Curve, FloatArray, Rounding
 from parity.judging.noise_table import NoiseTable, NoiseTableError, public_noise_table, read_noise_table
 from parity.judging.policy import LOSS as LOSS_METRIC
 from parity.judging.policy import NVFP4, Multiplicity, Policy, policy_from_mapping
@@ -408,7 +408,14 @@ def with_facts(curve: Curve, name: str, stated: Stated) -> Curve:
     rounding = stated_rounding(stated.rounding or curve.rounding, f"rounding of {name}", recipe)
     other = len({width_of(stated.recipe or ""), width_of(curve.recipe or "")} - {None}) > 1
     recorded = {RECORDED_RECIPE: curve.recipe} if other and curve.recipe else {}
+    refuse_read_facts(stated.context, f"context of {name}")
     return dataclasses.replace(curve, recipe=recipe, rounding=rounding, context={**curve.context, **recorded, **stated.context})
+
+
+def refuse_read_facts(context: Mapping[str, str], name: str) -> None:
+    """Raise InputError where a person states what a reader alone can know; `name` is what the error calls the input."""
+    if key := next((key for key in context if key in READ_FACTS), None):
+        raise InputError(f"{name} has {key}={context[key]!r:.60}, which the reader records; expected another key: remove it")
 
 
 def read_short_rerun(run: Any, arm: Arm, stated: Stated, columns: Mapping[str, str]) -> Curve:

@@ -11,7 +11,10 @@ import numpy as np
 from parity.judging.curve import (
     DATA_DIGEST,
     FORKED_FROM,
+    PLANNED_STEPS,
+    READ_FACTS,
     RECORDED_RECIPE,
+    START,
     START_PRECISION,
     BoolArray,
     Curve,
@@ -20,10 +23,11 @@ from parity.judging.curve import (
     all_usable,
     completeness_of,
     computed_once,
+    median,
     usable,
 )
 from parity.judging.pairing import SAME_ORDER, Aligned, common_steps, pair_correlation
-from parity.judging.window import Window, lag1, step_noise
+from parity.judging.window import MAD_TO_SD, Window, lag1, step_noise
 from parity.recipes import forward_differs, width_of
 from parity.structure import frozen
 
@@ -37,6 +41,8 @@ NOT_SET = "not set"
 DEVICE_CLASS, ENGINE, EMULATED = "device_class", "engine", "emulated"
 PARAMETERS, ARCHITECTURE, WEIGHTS = "parameters", "architecture", "weights"  # of the model: their number, its kind, the weights' format
 HOST = "host"  # the machine's name: machines of one device class train alike, only their speed is not comparable
+NOT_RECORDED = frozenset((*READ_FACTS, PLANNED_STEPS))
+"""Context keys that a reader writes of any file; a run that has no other recorded nothing of what it ran on."""
 _VARIABLE = "env."
 _TYPED = (DEVICE_CLASS, ENGINE)  # keys whose values people type
 SMALL_MODEL = 10e6  # parameters; below it runs on record differ by up to ten times what is assumed (docs/method.md)
@@ -73,7 +79,7 @@ def values_of(contexts: Sequence[Mapping[str, str]], key: str) -> set[str]:
     A key that a run lacks says nothing about it, but for a variable of the environment (`env.NAME`): where a run recorded what it ran
     on, a variable that is not there was not set, and NVTE_NVFP4_DISABLE_RHT=1 in one arm alone is another recipe.
     """
-    recorded = [context for context in contexts if context]
+    recorded = [context for context in contexts if context.keys() - NOT_RECORDED]
     values = {str(context[key]) for context in recorded if key in context}
     if key in _TYPED and all(_same(key, *pair) for pair in itertools.combinations(values, 2)):
         values = {max(values, key=lambda value: (len(value), value))} if values else values
@@ -82,7 +88,7 @@ def values_of(contexts: Sequence[Mapping[str, str]], key: str) -> set[str]:
 
 def values_by_key(contexts: Sequence[Mapping[str, str]]) -> dict[str, set[str]]:
     """The values of every key that any run recorded, keys in order."""
-    return {key: values_of(contexts, key) for key in sorted({key for context in contexts for key in context})}
+    return {key: values_of(contexts, key) for key in sorted({key for context in contexts for key in context} - {*READ_FACTS})}
 
 
 def confounding_keys(contexts: Sequence[Mapping[str, str]], may_differ: Collection[str] = (), compares: Comparison = RECIPE) -> list[str]:
@@ -92,7 +98,7 @@ def confounding_keys(contexts: Sequence[Mapping[str, str]], may_differ: Collecti
     Where every run recorded the digest of the code that trained it, a commit is only a name: one digest has many commits.
     """
     of_recipes = (START_PRECISION, RECORDED_RECIPE) if compares == RECIPE else ()
-    recorded = [context for context in contexts if context]
+    recorded = [context for context in contexts if context.keys() - NOT_RECORDED]
     names = _REVISIONS if recorded and all(CODE_DIGEST in context for context in recorded) else ()
     allowed = (HOST, FORKED_FROM, *of_recipes, *names, *may_differ)
     return [
@@ -120,6 +126,26 @@ def confounding_context(arms: Sequence[Sequence[Curve]], may_differ: Collection[
     listed = {entry.partition(": ")[0] for entry in between}
     within = [entry for arm in arms for entry in differing_context(arm, may_differ) if entry.partition(": ")[0] not in listed]
     return (*between, *dict.fromkeys(within))
+
+
+EXPLAINING = frozenset(
+    (
+        *(DATA_DIGEST, START, PLANNED_STEPS, PARAMETERS, ARCHITECTURE, "dataset", "sequence_length", "batch_size", "weight_decay"),
+        *("learning_rate", "min_learning_rate", "learning_rate_schedule"),
+    )
+)
+"""Context keys of what could explain a gap as large as any: data, batches, model, its start, and schedule."""
+
+
+def explaining(differing: Sequence[str]) -> bool:
+    """Whether a difference of context, `key: value | value` each, could explain a gap by itself."""
+    return any(entry.partition(": ")[0] in EXPLAINING for entry in differing)
+
+
+def shared_facts(runs: Sequence[Curve]) -> int:
+    """How many facts that every run recorded are equal in all of them."""
+    contexts = [run.context for run in runs]
+    return sum(len(values) == 1 and all(key in context for context in contexts) for key, values in values_by_key(contexts).items())
 
 
 def same_data_recorded(runs: Sequence[Curve]) -> bool:
@@ -182,9 +208,18 @@ SAME_LENGTH = 0.02
 COMMON_SHARE = 0.5
 RATIO_SPREAD, RATIO_CHANGE, RATIO_FROM_ONE, START_SHARE = 0.02, 0.1, 0.2, 0.05
 BITS = 1.0 / math.log(2.0)
+FIRST_GAP = 0.006  # of the first loss: more than any recipe on record explains (0.0055)
 START_DIFFERENCE = 0.015  # real reruns: 0; NVFP4 against FP8, emulated with 0.1 M parameters: 0.0055
 SAMPLE = 4_096
 ROUNDING_EXPLAINS = 0.5
+
+
+@frozen
+class FirstGap:
+    """By how much the candidate's first loss differs, in nats and as a share of the baseline's."""
+
+    nats: float
+    share: float
 
 
 @frozen
@@ -192,7 +227,8 @@ class Mismatch:
     """What makes two logs unfit for a comparison, each None where it does not.
 
     `shift` is how many steps the candidate's numbers are ahead, `factor` how many of its steps are one of the baseline's, `ratio` how
-    many of its units are one of the baseline's, `start` by which share its first loss differs. `rounding_hides` says that rounding is too
+    many of its units are one of the baseline's, `start` by which share its first loss differs, `first_gap` the same where no recipe
+    explains it. `rounding_hides` says that rounding is too
     coarse for the batches to be recognised.
     """
 
@@ -200,6 +236,7 @@ class Mismatch:
     factor: float | None = None
     ratio: float | None = None
     start: float | None = None
+    first_gap: FirstGap | None = None
     rounding_hides: bool = False
 
 
@@ -221,7 +258,8 @@ def find_mismatch(
         shift=shift,
         factor=factor,
         ratio=_loss_ratio(aligned, base) if len(aligned.steps) >= 8 else None,
-        start=_start(base, cand),
+        start=start if (start := _start(base, cand)) is not None and abs(start) > START_DIFFERENCE else None,
+        first_gap=FirstGap(nats=start * float(base.loss[0]), share=start) if start is not None and abs(start) > FIRST_GAP else None,
         rounding_hides=_rounding_share(aligned, quantum) > ROUNDING_EXPLAINS,
     )
 
@@ -274,12 +312,10 @@ def _loss_ratio(aligned: Aligned, base: Curve) -> float | None:
 
 
 def _start(base: Curve, cand: Curve) -> float | None:
+    """By which share the candidate's first loss differs, where both logs begin with one of the first two steps."""
     if int(base.steps[0]) != int(cand.steps[0]) or int(base.steps[0]) > 1 or not base.loss[0] > 0.0:
         return None
-    share = float(cand.loss[0] / base.loss[0]) - 1.0
-    if abs(share) > START_DIFFERENCE:
-        return share
-    return None
+    return float(cand.loss[0] / base.loss[0]) - 1.0
 
 
 def _rounding_share(aligned: Aligned, quantum: float) -> float:
@@ -411,6 +447,7 @@ COARSE_QUANTUM = 5e-4  # three decimals or fewer
 SMOOTHED_WEIGHT = 0.5
 MAX_LAG_SHARE = 0.05  # of the window: a longer memory has not forgotten what came before it
 NOISELESS = 1e-6
+SPIKE_SDS = 6.0
 WHOLE_SHARE = 0.6
 FEW_VALUES = 0.3  # of the points; a real log with 3 decimals has 0.47, one with 7 digits 0.92
 # Decimals, and bits of bf16 or fp16.
@@ -582,11 +619,21 @@ def smoothing_weight(loss: FloatArray) -> float:
     n = len(loss)
     if n < 40:
         return 0.0
-    change = np.diff(loss)
+    change = np.diff(_without_spikes(loss))
     change -= change.mean()
     if float(np.abs(change).max()) <= NOISELESS * float(np.abs(loss).max()):
         return 0.0
     return min(max(1.0 + 2.0 * lag1(change), 0.0), 1.0)
+
+
+def _without_spikes(loss: FloatArray) -> FloatArray:
+    """The (n,) losses capped at 6 robust standard deviations about their median: a spike decays smoothly, in a log of single steps, too."""
+    middle = median(loss)
+    width = SPIKE_SDS * MAD_TO_SD * median(np.abs(loss - middle))
+    if width == 0.0 or (float(loss.max()) - middle <= width and middle - float(loss.min()) <= width):
+        return loss
+    capped: FloatArray = np.clip(loss, middle - width, middle + width)
+    return capped
 
 
 def memory_steps(loss: FloatArray) -> float:
@@ -594,6 +641,7 @@ def memory_steps(loss: FloatArray) -> float:
     far = len(loss) // 8
     if far < 5:
         return 1.0
+    loss = _without_spikes(loss)
     near = float(np.mean((loss[1:] - loss[:-1]) ** 2))
     if near > 0.0:
         return float(np.mean((loss[far:] - loss[:-far]) ** 2)) / near

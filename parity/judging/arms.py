@@ -143,7 +143,7 @@ def make_arms(names: tuple[str, str], baseline: Sequence[Curve], candidate: Sequ
     right, right_dependent = independent_runs(candidate)
     pairing = BY_SEEDS
     runs = (*baseline, *candidate)
-    if policy.pairing == "paired" and seeds_unstated(runs) and not same_data_recorded(runs):
+    if policy.is_paired and seeds_unstated(runs) and not same_data_recorded(runs):
         pairing = pair_by_batches(left, right, window.last)
         if pairing.by == "batches":
             left, baseline = _reseeded(left, baseline, {pair.baseline: seed for seed, pair in enumerate(pairing.pairs)})

@@ -12,7 +12,7 @@ from parity.judging import special
 from parity.judging.curve import Curve, FloatArray, IntArray, completeness_of, dot, mean, row_means, usable
 from parity.judging.policy import NOISE_FLOOR, NOISE_FLOOR_DF, PROFILES, Amount, Policy
 from parity.judging.run_floor import RunFloor, RunTerm
-from parity.judging.schedule import constant_rate, contradicting_rate, not_at_end, recorded_rates
+from parity.judging.schedule import constant_rate, not_at_end, recorded_rates
 from parity.judging.window import MANY_POINTS, StandardError, Window, block_average, make_window, mean_se, mean_ses
 from parity.structure import frozen
 from parity.wording import percent
@@ -66,7 +66,7 @@ def token_slope(
     if stated is not None:
         return TokenSlope(nats=stated, error=0.0, basis="stated by the policy")
     if shorter:
-        slope = _of_shorter(policy, shorter, window, level, tau)
+        slope = _of_shorter(shorter, window, level, tau)
     else:
         slope = _at_constant_rate(baseline, window, tau)
     if isinstance(slope, TokenSlope) and not slope.error <= MAX_ERROR * slope.nats:
@@ -75,14 +75,14 @@ def token_slope(
     return slope
 
 
-def _of_shorter(policy: Policy, runs: Sequence[Curve], window: Window, level: float, tau: float) -> TokenSlope | NoSlope:
+def _of_shorter(runs: Sequence[Curve], window: Window, level: float, tau: float) -> TokenSlope | NoSlope:
     lengths = [int(run.steps[-1]) - window.origin + 1 if len(run.steps) else 0 for run in runs]
     if min(lengths) != max(lengths):
         return NoSlope(why=f"the shorter baseline runs have {min(lengths):,} to {max(lengths):,} steps; expected equal lengths")
     share = lengths[0] / (window.last - window.origin + 1)
     if not LEAST_SHARE <= share <= LARGEST_SHARE:
         return NoSlope(why=f"the shorter baseline run has {percent(share)} of the baseline's steps; expected 25 to 50 %")
-    unfinished = _unfinished(runs, stated=policy.schedule == "decayed")
+    unfinished = _unfinished(runs)
     if unfinished is not None:
         return NoSlope(why=f"the shorter baseline run did not finish its schedule: {unfinished}")
     own = make_window(lengths[0], window.origin, window.fraction, "declared")
@@ -98,11 +98,10 @@ def _of_shorter(policy: Policy, runs: Sequence[Curve], window: Window, level: fl
     return TokenSlope(nats=factor * fall, error=error, basis=f"a finished baseline run of {percent(share)} of the steps")
 
 
-def _unfinished(runs: Sequence[Curve], *, stated: bool) -> str | None:
-    if stated:
-        return contradicting_rate(runs, cut_counts=False)
+def _unfinished(runs: Sequence[Curve]) -> str | None:
+    """Why shorter runs are not known to have finished; what the policy states of the schedule is said of the compared runs alone."""
     if any(recorded_rates(run) is None for run in runs):
-        return "no learning rate is on record, and nobody stated that it had decayed"
+        return "no learning rate of it is on record that had decayed"
     return not_at_end(runs)
 
 
@@ -337,10 +336,24 @@ def missing_points(steps: IntArray, window: Window) -> int:
     return max(inside, 0) + max(int(steps[0]) - window.first, 0) // stride + max(window.last - int(steps[-1]), 0) // stride
 
 
+@frozen
+class Unlogged:
+    """Points of the window that were not logged: how many of the common grid, and `worse`, how many of those count for hi* as which gap.
+
+    The others count as the largest gap for hi*, as the smallest for lo*. Gaps in nats.
+    """
+
+    points: int = 0
+    worse: tuple[tuple[int, float], ...] = ()
+
+
+NOTHING_UNLOGGED = Unlogged()
+
+
 def capped_interval(
     gap: FloatArray,
     plain: Interval,
-    missing: int,
+    unlogged: Unlogged,
     runs: tuple[Sequence[RunChange], Sequence[RunChange]],
     *,
     errors_of: RowErrors = mean_ses,
@@ -352,9 +365,11 @@ def capped_interval(
     """
     short = block_average(gap, BLOCKS)
     better, worse = (lowered(series) if len(series) >= fewest else np.empty((0, len(series))) for series in (short, -short))
-    lower = _side(gap, plain, missing, runs[0], better, errors_of, careful=len(gap) < FEW_POINTS)
+    lower = _side(gap, plain, [(unlogged.points, float(gap.min()))], runs[0], better, errors_of, careful=len(gap) < FEW_POINTS)
     mirrored = [(-shift, term) for shift, term in runs[1]]
-    upper = _side(-gap, interval(-plain.mean, plain.within, plain.run), missing, mirrored, worse, errors_of)
+    own = [(number, -value) for number, value in unlogged.worse]
+    others = max(unlogged.points - sum(number for number, _ in own), 0), -float(gap.max())
+    upper = _side(-gap, interval(-plain.mean, plain.within, plain.run), [others, *own], mirrored, worse, errors_of)
     upper = dataclasses.replace(upper, means=-upper.means, shifts=tuple(-shift for shift in upper.shifts))
     return interval(plain.mean, plain.within, plain.run, (lower, upper))
 
@@ -416,7 +431,7 @@ def _both(sides: Iterable[Sequence[RunTerm]]) -> tuple[tuple[RunTerm, ...], tupl
 def _side(
     gap: FloatArray,
     plain: Interval,
-    missing: int,
+    unlogged: Sequence[tuple[int, float]],
     runs: Sequence[RunChange],
     rows: FloatArray,
     errors_of: RowErrors,
@@ -431,8 +446,10 @@ def _side(
             counts = t_quantiles(NOMINAL, df) * own <= run_half
             rows, own, df = rows[counts], own[counts], df[counts]
         means, errors, dfs = np.append(means, row_means(rows)), np.append(errors, own), np.append(dfs, df)
-    least = min(float(gap.min()), plain.mean)
-    return _of_rows((len(gap) * means + missing * least) / (len(gap) + missing), (errors, dfs), plain, runs)
+    total, number = len(gap) * means, len(gap)
+    for points, value in unlogged:
+        total, number = total + points * min(value, float(gap.min()), plain.mean), number + points
+    return _of_rows(total / number, (errors, dfs), plain, runs)
 
 
 def _of_rows(means: FloatArray, within: tuple[FloatArray, FloatArray], plain: Interval, runs: Sequence[RunChange]) -> Side:

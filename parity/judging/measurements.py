@@ -28,11 +28,12 @@ from parity.judging.agreement import (
 from parity.judging.arms import Arm, Arms, Controls, EarlyStops, make_arms, usable_controls, usable_early_stops
 from parity.judging.curve import FORKED_FROM, LOADED, START, Curve, FloatArray, IntArray, Rounding, all_usable, computed_once, usable
 from parity.judging.independence import MIN_COMMON, NOISELESS, VISIBLE_STEPS, pairs_to_test, resemblance, rounding_step, shared_start
+from parity.judging.lacking import Lacking, lacking_points
 from parity.judging.lending import Lender, Lenders, refused
-from parity.judging.pairing import SAME_ORDER, Aligned, align, common_losses, is_proven_somewhere, worst_correlation
+from parity.judging.pairing import OTHER_ORDER, SAME_ORDER, Aligned, align, common_losses, is_proven_somewhere, worst_correlation
 from parity.judging.policy import ONE_LOOK, POINTS_TO_PASS, Amount, Multiplicity, Policy
 from parity.judging.run_floor import Lending
-from parity.judging.schedule import ScheduleState, log_slope, schedule_state
+from parity.judging.schedule import MAX_LATE, ScheduleState, late_start, log_slope, schedule_state
 from parity.judging.window import Window, decay_phase, planned_share, step_noise
 from parity.judging.window_statistics import PairInWindow, RunGap, WindowStatistics, measure_window, worst_run
 from parity.structure import frozen
@@ -65,7 +66,8 @@ class Measurements:
     `lending` holds the family of baseline and candidate, None for an arm that names none; `early` the early-stopped reruns of both.
     Whether the candidate trained with its recipe (`equal_start`, `resemblance`, `shared_start`) is asked of recipe arms only, whether all
     runs are `identical` or begin with the `same_first_batch` of the others. `lift` (n,) is what averages in the candidate's log could add
-    to its losses at the window's common steps, nats; None where the log holds no averages.
+    to its losses at the window's common steps, nats; None where the log holds no averages. `lacking` is what baseline and candidate alone
+    lack of their grids; `parts_late` is whether both logs begin late, with nearly equal losses.
     """
 
     compares: Comparison
@@ -88,6 +90,8 @@ class Measurements:
     noise_ratio: float | None
     same_first_batch: bool
     lift: FloatArray | None
+    lacking: tuple[Lacking, Lacking]
+    parts_late: bool
     mismatch: Mismatch
     equal_start: EqualStart | None
     resemblance: str | None
@@ -96,6 +100,13 @@ class Measurements:
     without_assumed_floor: str | None
     identical: Identical | None
     statistics: WindowStatistics | None
+
+    @property
+    def order_is_hidden(self) -> bool:
+        """Whether the batches of the arms are neither shown to be equal nor others, because batch noise is small against the runs' own."""
+        if self.r_pair is None or self.same_data_recorded:
+            return False
+        return OTHER_ORDER <= self.r_pair < SAME_ORDER and not self.batches_proven
 
     @property
     def confidence(self) -> float:
@@ -177,7 +188,7 @@ def measure(
             statistics = measure_window(dataclasses.replace(pair, exact=identical.rounding), window)
     are_recipes = compares == RECIPE
     alike = not are_recipes and arms.share_seeds and same_first_batch(*arms.both_runs, resolved.quantum)
-    ratio = noise_ratio(aligned, resolved.quantum, same_batches=(proven or alike) and policy.pairing == "paired")
+    ratio = noise_ratio(aligned, resolved.quantum, same_batches=(proven or alike) and policy.is_paired)
     return Measurements(
         compares=compares,
         policy=policy,
@@ -193,12 +204,14 @@ def measure(
         aligned=aligned,
         r_pair=r_pair,
         batches_proven=proven,
-        same_data_recorded=same_data_recorded(arms.runs),
+        same_data_recorded=same_data_recorded(arms.runs) or (policy.pairing == "stated" and (r_pair is None or r_pair >= OTHER_ORDER)),
         differing_context=confounding_context(((*baseline, *further.controls), candidate), policy.may_differ, compares),
         resolution=resolved,
         noise_ratio=ratio,
         same_first_batch=alike,
         lift=_lift(arms, aligned.steps[part], ratio, window) if (alike and not proven) or _is_below(ratio) else None,
+        lacking=(lacking_points(*arms.both_runs, window), lacking_points(*arms.both_runs[::-1], window)),
+        parts_late=_parts_late(arms, aligned, window),
         mismatch=find_mismatch(*arms.both_runs, aligned, r_pair, resolved.quantum),
         equal_start=equal_start(*arms.both_runs, resolved.quantum) if are_recipes else None,
         resemblance=next((why for run, other in pairs if are_recipes and (why := resemblance(run, other)) is not None), None),
@@ -245,6 +258,24 @@ def _are_equal(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> bool:
     seeds = {run.seed for run in candidate}
     base, cand = (Counter((run.seed, run.digest()) for run in arm if run.seed in seeds) for arm in (baseline, candidate))
     return base == cand
+
+
+# Do two logs that begin late part from nearly equal losses, as forks of one run do? A pair that trained apart from the first step has a gap
+# there that is as large as later. The mean square of the first n gaps against that of the last half, which honest pairs reach in 0.3 %.
+
+PARTING = ((4, 0.025), (8, 0.12), (16, 0.28))  # n points, and the share of the later mean square: chi-squared by n at 0.002 to 0.004
+
+
+def _parts_late(arms: Arms, aligned: Aligned, window: Window) -> bool:
+    if late_start(arms.runs, window) is None or not len(aligned.steps):
+        return False
+    starts = [min(int(run.steps[0]) for run in arm) for arm in arms.both_runs]
+    if min(starts) - window.origin <= MAX_LATE * window.planned_steps:
+        return False
+    baseline, candidate = aligned.arm_means()
+    squares = (candidate - baseline) ** 2
+    later = float(squares[len(squares) // 2 :].mean())
+    return any(len(squares) >= 4 * n and float(squares[:n].mean()) < share * later for n, share in PARTING)
 
 
 def _is_below(ratio: float | None) -> bool:

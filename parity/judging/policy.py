@@ -242,8 +242,9 @@ class Policy:
     margin blocks a pass, unless `validation` is `advise`. `looks` registers how often the question may be judged, with runs added in
     between (`multiplicity`); `question` gives it a new name where the same comparison is made for another reason, such as a new driver.
     `schedule: decayed` states that the runs came to the end of their learning rate schedule, `start: loaded` that they began with trained
-    weights; `as_of: accept` lets a gap pass that is known only as of a point before the training's end, `wide_margin: accept` a margin
-    above 5 % of the loss. Amounts may be given as text with their unit:
+    weights, `pairing: stated` that the arms read the same data in the same order where batch noise cannot show it; `as_of: accept` lets a
+    gap pass that is known only as of a point before the training's end, `wide_margin: accept` a margin above 5 % of the loss.
+    Amounts may be given as text with their unit:
     `Policy(margin="1%")`.
     """
 
@@ -254,7 +255,7 @@ class Policy:
     min_points: int = POINTS_TO_PASS
     assumed_noise: Literal["accept", "reject"] = "accept"
     two_sided: bool = False
-    pairing: Literal["paired", "unpaired"] = "paired"
+    pairing: Literal["paired", "stated", "unpaired"] = "paired"
     baseline_run_noise: Amount | None = None
     candidate_run_noise: Amount | None = None
     run_noise_df: float = ASSUMED_DF
@@ -284,7 +285,7 @@ class Policy:
             min_points: int = POINTS_TO_PASS,
             assumed_noise: Literal["accept", "reject"] = "accept",
             two_sided: bool = False,
-            pairing: Literal["paired", "unpaired"] = "paired",
+            pairing: Literal["paired", "stated", "unpaired"] = "paired",
             baseline_run_noise: Amount | str | None = None,
             candidate_run_noise: Amount | str | None = None,
             run_noise_df: float = ASSUMED_DF,
@@ -323,6 +324,11 @@ class Policy:
             raise PolicyError("policy.checks", list(self.checks), f"a list with {LOSS!r} in it, of {', '.join(POLICY_CHECKS)}")
         for key, (low, high) in POLICY_RANGES.items():
             check_between(f"policy.{key}", getattr(self, key), low, high, PolicyError)
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether the arms read the same batches in the same order, as the curves show or as is stated."""
+        return self.pairing != "unpaired"
 
     @property
     def profile_name(self) -> str:

@@ -22,6 +22,8 @@ from parity.judging.agreement import (
     RECIPE,
     SMOOTHED_WEIGHT,
     contradicted,
+    explaining,
+    shared_facts,
 )
 from parity.judging.curve import Curve, FloatArray, computed_once
 from parity.judging.decision import (
@@ -43,10 +45,12 @@ from parity.judging.interval import Margin, NoSlope
 from parity.judging.measurements import Measurements, began_loaded
 from parity.judging.pairing import OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.policy import POINTS_TO_FAIL, WIDE_MARGIN, Policy
-from parity.judging.schedule import MAX_BEYOND, beyond_plan, differing_rates
+from parity.judging.reading import different_meanings, in_bits, unread_lines, without_losses
+from parity.judging.schedule import FROM_SCRATCH, MAX_BEYOND, beyond_plan, differing_rates, rates_could_explain_a_gap
 from parity.judging.secondary import GRAD_NORM, gap_before_window, norm_ratio
 from parity.judging.warnings import (
     BEYOND_PLAN,
+    LOG_STARTS_LATE,
     NONFINITE_DROPPED,
     ROUNDED,
     RUN_NOISE_ASSUMED,
@@ -64,15 +68,21 @@ from parity.wording import count, first_few, interval_words, nats_decimals, perc
 MAX_COUNTED = 10**15  # beyond the tokens of any training, and far beyond its steps
 MIN_LEVEL_NATS, MAX_LEVEL_NATS = 0.3, 20.0  # below, the noise is no share of the loss any more; above ln of any vocabulary
 MIN_PRINTED_STEPS = 4  # of the loss in a relative margin: fewer are a margin between neighbouring digits
+HOLE_IN_ONE_ARM, FEWEST_IN_A_ROW = 0.015, 3  # of the window's points: 0.3 % of the plan; single points count in the interval
+NEAR_WINDOW = 0.5  # of the window's length before it
 KEYS_SHOWN, DIGEST_SHOWN = 3, 8  # of the keys that differ, and of a digest's characters; the document has all of both
 _DIGEST = re.compile(r"\b[0-9a-fA-F]{16,}\b")
 # What has to be put right before anything else is looked at.
-MISFITS = ("STEPS_SHIFTED", "STEPS_SCALED", "LOSS_SCALED", "SEEDS_UNSTATED")
+MISFITS = ("LOSSES_DIFFER", "STEPS_SHIFTED", "STEPS_SCALED", "LOSS_SCALED", "SEEDS_UNSTATED")
 DRIFT_Z, DRIFT_REACH = 1.96, 1.5
 ROLLED_BACK = 0.05  # of the loss; other batches after a restart move a mean of 3 points by 2 % (124 M model)
 BROKEN_PARTS = 4  # of the last half; with batches that are alike for 20 (100) steps, other data fail 2 % (6 %) of the time, not 8 % (18 %)
 NORMS_APART = 10.0  # 0.9 to 2.9 on GB200, 2.9 at the first step from loaded weights
 NOT_KNOWN = (math.nan, math.nan)  # the ends of an interval without a window
+OFFSET_OF_MARGIN, OFFSET_SDS = (
+    0.5,
+    4.0,
+)  # below, it hides less than the interval holds, or is noise of a pair that shares its batches in part
 SHARED_START = 0.1  # of the plan; two recipes part at the first step, but coarse rounding can hide that for a while
 
 
@@ -158,6 +168,19 @@ def _empty(m: Measurements) -> str | None:
             if len(run.steps) == 0:
                 return f"Run {run.label or number} of {arm.name} has no steps."
     return None
+
+
+@decides(
+    INCONCLUSIVE,
+    "LOSSES_DIFFER",
+    "input",
+    means="the arms were read from columns of different quantities, such as a total loss and a language-model loss",
+    next_step="Name the column of one quantity in both files (--column ARM:loss=NAME). If both are one quantity, state it: "
+    "--loss-is training.",
+    next_step_of_job="Report one quantity in both arms: the cross-entropy per token in nats, without auxiliary terms.",
+)
+def _losses_differ(m: Measurements) -> str | None:
+    return different_meanings([(arm.name, arm.runs) for arm in m.arms.both])
 
 
 @decides(
@@ -255,11 +278,33 @@ DATA_ORDER_MISMATCH = ReasonCode(
 )
 
 
+ORDER_UNSHOWN = ReasonCode(
+    "ORDER_UNSHOWN",
+    "same data order",
+    means="the batch noise is too small against the runs' own noise to show whether the arms read the same data in the same order",
+    detail="as with very large batches; equal data digests, or pairing: stated in the policy, settle it",
+    next_step="If both arms read the same data in the same order, state it: pairing: stated in the policy, or equal data digests "
+    "(--context ARM:data_digest=...). Else declare the arms unpaired.",
+    next_step_of_job="If both arms read the same data in the same order, report equal data digests in the manifests, or write "
+    "pairing: stated into the policy of a new job. Else declare the arms unpaired.",
+)
+
+
 @decides_as(INCONCLUSIVE, DATA_ORDER_MISMATCH)
 def _other_batches(m: Measurements) -> str | None:
     if m.arms.share_seeds and (m.batches_proven or _broke(m)):
         return None
     return _data_order(m)
+
+
+@decides_as(INCONCLUSIVE, ORDER_UNSHOWN)
+def _order_unshown(m: Measurements) -> str | None:
+    if not m.policy.is_paired or not m.arms.share_seeds or not m.order_is_hidden or _rounding_explains(m) or _is_averaged(m):
+        return None
+    return (
+        f"Whether the arms read the same data in the same order can't be shown: their batch noise correlates {m.r_pair:.2f}, as with "
+        "very large batches, whose noise is small against that of the runs."
+    )
 
 
 @decides_as(INCONCLUSIVE, ROUNDED)
@@ -276,7 +321,7 @@ def _rounding_explains(m: Measurements) -> bool:
 
 
 def _pairing_unseen(m: Measurements) -> bool:
-    return m.policy.pairing == "paired" and m.r_pair is not None and m.r_pair < SAME_ORDER and not m.same_data_recorded
+    return m.policy.is_paired and m.r_pair is not None and m.r_pair < SAME_ORDER and not m.same_data_recorded
 
 
 ARM_AVERAGED = ReasonCode(
@@ -340,6 +385,8 @@ def _baseline_invalid(m: Measurements) -> str | None:
     "or the margin and the run-to-run noise of both arms in absolute units, into the policy of a new job.",
 )
 def _not_nats(m: Measurements) -> str | None:
+    if m.policy.loss_unit == "nats" and (run := in_bits(m.arms.runs)) is not None:
+        return f"The losses of {run.label or 'a run'} are bits per token, by the perplexities beside them; expected nats (bits x 0.6931)."
     if m.statistics is None:
         return None
     level = m.statistics.baseline.level
@@ -411,7 +458,8 @@ def _nonfinite(m: Measurements, *, baseline: bool) -> str | None:
     if not bad.fails:
         return None
     where = "and a run ends in one" if bad.at_end else f"{percent(bad.worst_share)} of a run's steps"
-    return f"{arm.name} has {count(bad.count, 'NaN or infinite loss', 'NaN or infinite losses')} from step {bad.first_step:,} on, {where}."
+    losses = count(bad.count, "NaN, infinite or blank loss", "NaN, infinite or blank losses")
+    return f"{arm.name} has {losses} from step {bad.first_step:,} on, {where}."
 
 
 @decides(
@@ -446,6 +494,55 @@ def _candidate_unstable(m: Measurements, s: WindowStatistics, margin: Margin) ->
         return None
     spikes = f"{m.arms.candidate.name} has {count(s.spikes.candidate, 'spike')}, {m.arms.baseline.name} {s.spikes.baseline}"
     return f"{spikes}; they cover {percent(s.spikes.masked_share)} of the window."
+
+
+LEARNING_RATES_DIFFER = ReasonCode(
+    "LEARNING_RATES_DIFFER",
+    "same ground",
+    means="the recorded learning rates of two runs differ by more than their rounding",
+    detail="after the warm-up and by more than 1 % of the peak it decides before a gap does",
+    next_step="Train all runs with one schedule, or list learning_rate in the policy's may_differ where it is part of the recipe.",
+)
+CONFOUNDED = ReasonCode(
+    "CONFOUNDED",
+    "same ground",
+    means="the arms differ in more than the recipe",
+    detail="where it is the data, the model, its start, batches or schedule, which could explain a gap, it decides before the gap does",
+    next_step="Train all runs on the same engine, device class, data and code, so that only the recipe differs.",
+)
+START_DIFFERS = ReasonCode(
+    "START_DIFFERS",
+    "same ground",
+    means="the first losses differ by more than 1.5 %, although both logs begin with the first step",
+    detail="a candidate that begins worse on the same batches from loaded weights (start: loaded) is no such case",
+    next_step="Check that both arms start from the same initialization and batch, and log the same loss.",
+)
+
+
+@decides_as(INCONCLUSIVE, LEARNING_RATES_DIFFER)
+def _rates_explain_a_gap(m: Measurements) -> str | None:
+    if m.compares != RECIPE or LEARNING_RATE in m.policy.may_differ or not rates_could_explain_a_gap(m.arms.runs):
+        return None
+    return _rates_differ(m)
+
+
+@decides_as(INCONCLUSIVE, CONFOUNDED)
+def _context_explains_a_gap(m: Measurements) -> str | None:
+    if m.compares != RECIPE or not explaining(m.differing_context):
+        return None
+    return _confounded(m)
+
+
+@decides_as(INCONCLUSIVE, START_DIFFERS)
+@with_margin
+def _start_explains_a_gap(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    """A candidate that begins higher by what it ends above the margin, as one whose loss has a further term does."""
+    first = m.mismatch.first_gap
+    if m.compares != RECIPE or first is None or first.nats < max(s.interval.mean - margin.nats, 0.0):
+        return None
+    if float(m.arms.baseline.runs[0].loss[0]) < FROM_SCRATCH * s.baseline.level:  # trained weights, which a recipe rounds
+        return None
+    return _start_differs(m)
 
 
 @decides(
@@ -520,7 +617,9 @@ def _gap_exceeds(m: Measurements, s: WindowStatistics, margin: Margin) -> str | 
 def _ends_above(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     if s.end is None or not s.end.above:
         return None
-    if m.lift is not None and not late_part_above(_without_averages(m, s), s.interval, margin.nats, m.levels):
+    if m.lift is not None and not late_part_above(
+        _without_averages(m, s), s.interval, margin.nats, (m.policy.confidence, m.policy.confidence)
+    ):
         return None
     where = f"the last quarter or half of the window is above the margin of {_nats(m, margin)} nats"
     return f"{m.arms.candidate.name} ends too high: {where}, although the interval over the whole window is not."
@@ -561,7 +660,7 @@ def _data_order(m: Measurements) -> str | None:
         return "The arms have no seed in common, so no two runs read the same data in the same order."
     if _rounding_explains(m) or (_is_averaged(m) and not m.batches_proven):
         return None
-    if m.r_pair is None or m.r_pair >= SURELY_SAME_ORDER or m.same_data_recorded:
+    if m.r_pair is None or m.r_pair >= SURELY_SAME_ORDER or m.same_data_recorded or m.order_is_hidden:
         return None
     if m.r_pair >= SAME_ORDER:
         if _better(m) is None:
@@ -572,19 +671,19 @@ def _data_order(m: Measurements) -> str | None:
         )
     if _broke(m):
         return (
-            f"The arms begin with the same batch; in the last half their batch noise correlates only {m.r_pair:.2f}: other data there, or "
-            "a candidate that broke."
+            f"The arms begin with the same batch; in the last half their batch noise correlates only {m.r_pair:.2f}: other data there, "
+            "trajectories that have parted, or a candidate that broke."
         )
     if m.batches_proven:
         return (
-            f"In some part of the last half the batch noise of the arms correlates only {m.r_pair:.2f}: other data there, or a candidate "
-            "that broke; elsewhere they read the same batches."
+            f"In some part of the last half the batch noise of the arms correlates only {m.r_pair:.2f}: other data there, trajectories "
+            "that have parted, or a candidate that broke; elsewhere they read the same batches."
         )
     if m.r_pair < OTHER_ORDER:
         return f"The arms did not read the same data in the same order: their batch noise correlates {m.r_pair:.2f} (above 0.9 expected)."
     return (
         f"It is not shown that the arms read the same data in the same order: their batch noise correlates {m.r_pair:.2f}, between that "
-        "of different batches (about 0) and of equal ones (above 0.9). Very large batches lower it too; data digests then settle it."
+        "of different batches (about 0) and of equal ones (above 0.9)."
     )
 
 
@@ -609,13 +708,7 @@ def _too_few(m: Measurements) -> str | None:
     return f"The window has {count(points, 'common step')}; a pass needs {m.policy.min_points}, so about {whole:,} logged steps in all."
 
 
-@decides(
-    INCONCLUSIVE,
-    "CONFOUNDED",
-    "same ground",
-    means="the arms differ in more than the recipe",
-    next_step="Train all runs on the same engine, device class, data and code, so that only the recipe differs.",
-)
+@decides_as(INCONCLUSIVE, CONFOUNDED)
 def _confounded(m: Measurements) -> str | None:
     if not m.differing_context:
         return None
@@ -623,13 +716,7 @@ def _confounded(m: Measurements) -> str | None:
     return f"The runs differ in more than the {m.compares}: {first_few(named, KEYS_SHOWN, '; ')}."
 
 
-@decides(
-    INCONCLUSIVE,
-    "LEARNING_RATES_DIFFER",
-    "same ground",
-    means="the recorded learning rates of two runs differ by more than their rounding",
-    next_step="Train all runs with one schedule, or list learning_rate in the policy's may_differ where it is part of the recipe.",
-)
+@decides_as(INCONCLUSIVE, LEARNING_RATES_DIFFER)
 def _rates_differ(m: Measurements) -> str | None:
     if LEARNING_RATE in m.policy.may_differ:
         return None
@@ -651,7 +738,11 @@ def _rates_differ(m: Measurements) -> str | None:
 def _arms_identical(m: Measurements) -> str | None:
     if m.resemblance is None:
         return None
-    return f"The losses of {m.arms.candidate.name} and {m.arms.baseline.name} are {m.resemblance}; two recipes do not give that."
+    resemblance = f"The losses of {m.arms.candidate.name} and {m.arms.baseline.name} are {m.resemblance}"
+    recipes = {m.arms.baseline.recipe, m.arms.candidate.recipe}
+    if len(recipes - {None}) == 1:
+        return f"{resemblance}: one of two equal recipes may be a copy of the other, or both trained alike."
+    return f"{resemblance}; runs of two recipes part at the first step."
 
 
 @decides(
@@ -738,32 +829,57 @@ def _arms_share_start(m: Measurements) -> str | None:
     INCONCLUSIVE,
     "BETTER_THAN_BASELINE",
     "gap against margin",
-    means="the candidate is better by the margin or more: something else has changed",
-    next_step="Look for a difference in data, model or evaluation between the arms.",
+    means="the candidate is better by the margin or more",
+    detail="a lower precision seldom is: the arms may be swapped, or differ in data, model or loss",
+    next_step="Check that the arms are not swapped, then look for a difference in data, model or evaluation between them.",
 )
 @with_margin
 def _better(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     if not (_nominal_bounds(m)[1] < 0.0 and s.interval.mean <= -margin.nats):
         return None
-    why = "something other than the precision has changed"
+    better = f"{m.arms.candidate.name} is better than {m.arms.baseline.name} by the margin or more ({_interval(m, margin)})"
     if m.compares != RECIPE:
-        why = "a gain, or other data, another loss or targets that leak, which the losses cannot tell apart"
-    return f"{m.arms.candidate.name} is better by the margin or more ({_interval(m, margin)}): {why}."
+        return f"{better}: a gain, or other data, another loss or targets that leak, which the losses cannot tell apart."
+    return f"{better}. Are the arms swapped? {_agreement(m)}"
 
 
-@decides(
-    INCONCLUSIVE,
-    "START_DIFFERS",
-    "same ground",
-    means="the first losses differ by more than 1.5 %, although both logs begin with the first step",
-    detail="a candidate that begins worse on the same batches from loaded weights (start: loaded) is no such case",
-    next_step="Check that both arms start from the same initialization and batch, and log the same loss.",
-)
+def _agreement(m: Measurements) -> str:
+    """What the record says of a difference other than the recipe."""
+    if m.differing_context:
+        return f"Their records differ in {count(len(m.differing_context), 'fact')}."
+    facts = shared_facts(m.arms.runs)
+    if not facts:
+        return "Nothing else is on record of how they trained."
+    return f"All {facts:,} recorded facts agree." if facts > 1 else "The one recorded fact agrees."
+
+
+@decides_as(INCONCLUSIVE, START_DIFFERS)
 def _start_differs(m: Measurements) -> str | None:
     if m.mismatch.start is None or m.policy.pairing == "unpaired" or _costs_precision_at_first(m):
         return None
     side = "above" if m.mismatch.start > 0.0 else "below"
     return f"The first loss of {m.arms.candidate.name} is {percent(abs(m.mismatch.start))} {side} that of {m.arms.baseline.name}."
+
+
+@decides(
+    INCONCLUSIVE,
+    "START_OFFSET",
+    "same ground",
+    means="the candidate's first loss is lower than recipes explain, by half the margin or more",
+    detail="by 0.6 % of the loss; a further term in the baseline's loss does that, and hides a gap of its size",
+    next_step="Check that both arms log the same terms: the cross-entropy per token alone, without z-loss or router losses.",
+)
+@with_margin
+def _start_offset(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    offset = m.mismatch.first_gap
+    if offset is None or m.policy.pairing == "unpaired" or m.mismatch.start is not None or m.identical is not None:
+        return None
+    if -offset.nats < max(OFFSET_OF_MARGIN * margin.nats, OFFSET_SDS * s.sd_paired):
+        return None
+    return (
+        f"The first loss of {m.arms.candidate.name} is {-offset.nats:.4f} nats ({percent(-offset.share)}) below that of "
+        f"{m.arms.baseline.name}, more than a recipe explains: a further term in the baseline's loss would hide as large a gap."
+    )
 
 
 def _costs_precision_at_first(m: Measurements) -> bool:
@@ -887,6 +1003,59 @@ def _downsampled(m: Measurements) -> str | None:
             return None
         return f"A log has a hole of {percent(m.resolution.hole)} of the window: what is not logged can't be compared."
     return f"A series is a sample of its run: the window has {percent(m.resolution.coverage)} of the steps that its logging interval gives."
+
+
+@decides(
+    INCONCLUSIVE,
+    "POINTS_IN_ONE_ARM",
+    "input",
+    means="one arm alone lacks points that follow each other, of 1.5 % of the window or more",
+    detail="three at least; what was not logged there may be a spike or a divergence",
+    next_step="Give the steps that the log lacks: export the run again, or train it again from the checkpoint before them.",
+)
+def _points_in_one_arm(m: Measurements) -> str | None:
+    grid = m.window.part(m.aligned.steps)
+    for arm, lacking in zip(m.arms.both, m.lacking, strict=True):
+        if lacking.longest >= max(FEWEST_IN_A_ROW, HOLE_IN_ONE_ARM * (grid.stop - grid.start)):
+            points = f"{count(lacking.longest, 'point')} that follow each other"
+            return f"The log of {arm.name} alone lacks {points} in the window: what happened there is not known."
+    return None
+
+
+@decides(
+    INCONCLUSIVE,
+    "LOSSES_NOT_LOGGED",
+    "input",
+    means="the source of an arm has steps of training without a loss, where the other arm has losses",
+    next_step="Export the loss at every step at which it was logged; a loss that is NaN is written as nan.",
+)
+def _losses_not_logged(m: Measurements) -> str | None:
+    return without_losses([(arm.name, arm.runs) for arm in m.arms.both], m.window)
+
+
+@decides(
+    INCONCLUSIVE,
+    "LINES_UNREAD",
+    "input",
+    means="more than 0.1 % of a log's lines look like those that were read, and were not read",
+    detail="three at least",
+    next_step="Give a pattern that finds all of them (--pattern REGEX), such as one that allows blanks before a number, or export CSV.",
+    next_step_of_job="Report the losses with parity.Run, or print every step in one form.",
+)
+def _lines_unread(m: Measurements) -> str | None:
+    return unread_lines([(arm.name, arm.runs) for arm in m.arms.both])
+
+
+@decides_as(INCONCLUSIVE, LOG_STARTS_LATE)
+def _starts_near_the_window(m: Measurements) -> str | None:
+    """A run that went on from the other arm's checkpoint near the window shows little of its own recipe."""
+    first = max((int(run.steps[0]) for run in m.arms.runs if len(run.steps)), default=0)
+    if first > m.window.first - NEAR_WINDOW * (m.window.last - m.window.first + 1):
+        window = f"the window, which begins at {m.window.first:,}"
+        return f"A log begins at step {first:,}, near {window}: a run that went on from the other's checkpoint looks so."
+    if m.parts_late:
+        return f"Both logs begin late, at step {first:,}, with nearly equal losses, and part from there, as a fork of one run does."
+    return None
 
 
 @decides_as(INCONCLUSIVE, NONFINITE_DROPPED)

@@ -32,6 +32,7 @@ from parity.structure import frozen
 # the steps may look complete; fewer than 10 logged rates say nothing.
 
 SAME_RATE = 1e-3  # share of the peak
+EXPLAINING_SHARE, EXPLAINING_STEPS, WARM_UP = 0.01, 0.05, 0.2  # of the peak, of the steps logged later, and of the run
 MIN_POINTS = 10
 BACK = (0.05, 0.10, 0.20)  # of the run; the first over which the rate changes by more than its rounding
 DIGITS = 2.5  # units of the last digit
@@ -89,6 +90,21 @@ def differing_rates(runs: Sequence[Curve]) -> RateDifference | None:
     _, reference = max(recorded, key=lambda one: len(one[1][0]))
     differences = [worst for label, rates in recorded if (worst := _difference(label, reference, rates)) is not None]
     return max(differences, key=lambda one: abs(one.rate - one.reference), default=None)
+
+
+def rates_could_explain_a_gap(runs: Sequence[Curve]) -> bool:
+    """Whether recorded rates differ after the warm-up by more than 1 % of their peak, at 5 % of the logged steps or more."""
+    recorded = [rates for run in runs if (rates := recorded_rates(run)) is not None]
+    if len(recorded) < 2 or differing_rates(runs) is None:
+        return False
+    known_steps, known = max(recorded, key=lambda rates: len(rates[0]))
+    peak = float(np.abs(known).max())
+    for steps, rate in recorded:
+        late = (steps >= known_steps[0] + WARM_UP * (known_steps[-1] - known_steps[0])) & (steps <= known_steps[-1])
+        apart = np.abs(rate[late] - np.interp(steps[late], known_steps, known)) > EXPLAINING_SHARE * peak
+        if len(apart) and float(apart.mean()) >= EXPLAINING_STEPS:
+            return True
+    return False
 
 
 def _difference(label: str, reference: tuple[IntArray, FloatArray], rates: tuple[IntArray, FloatArray]) -> RateDifference | None:

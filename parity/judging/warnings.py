@@ -213,7 +213,7 @@ def _nonfinite_dropped(m: Measurements) -> str | None:
     if not arms:
         return None
     parts = [f"{arm.name} {arm.nonfinite.count:,} from step {arm.nonfinite.first_step:,} on" for arm in arms]
-    return f"NaN or infinite losses (or above 1,000,000) were left out: {', '.join(parts)}."
+    return f"NaN, infinite or blank losses (or above 1,000,000) were left out: {', '.join(parts)}."
 
 
 @warns(
@@ -318,17 +318,18 @@ def _better_than_noise(m: Measurements) -> str | None:
     better = f"{m.arms.candidate.name} is better by {-m.statistics.interval.mean:.4f} nats, more than noise explains"
     if m.compares != RECIPE:
         return f"{better}: a gain, or another loss or data."
-    return f"{better}: something other than the precision may have changed, and may hide a loss of the same size."
+    return f"{better}: if the arms differ in more than the precision, that may hide a loss of the same size."
 
 
 @warns(
     "PAIRING_UNPROVEN",
-    means="the data digests agree, but the batch noise does not",
+    means="the data digests agree, or the order of the data is stated, but the batch noise does not show it",
 )
 def _pairing_unproven(m: Measurements) -> str | None:
     if m.policy.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or not m.same_data_recorded:
         return None
-    return f"The data digests agree, but the batch noise of the arms correlates only {m.r_pair:.2f}."
+    what = "The order of the data is stated" if m.policy.pairing == "stated" else "The data digests agree"
+    return f"{what}, but the batch noise of the arms correlates only {m.r_pair:.2f}."
 
 
 @warns(
@@ -449,11 +450,17 @@ def goes_beyond_plan(m: Measurements) -> str | None:
     return f"{what}."
 
 
-@warns(
+LOG_STARTS_LATE = ReasonCode(
     "LOG_STARTS_LATE",
+    "plan and window",
     means="the log of a run begins after the first 5 % of the plan",
-    detail="nothing before it was judged",
+    detail="nothing before it was judged; where it begins near the window, or where both logs begin late and part from equal losses, it "
+    "blocks a pass",
+    next_step="Give the logs from the first step on.",
 )
+
+
+@warns_as(LOG_STARTS_LATE)
 def _log_starts_late(m: Measurements) -> str | None:
     first = late_start(m.arms.runs, m.window)
     if first is None:

@@ -13,12 +13,14 @@ from parity.judging.curve import BoolArray, Curve, FloatArray, IntArray, mean
 from parity.judging.document_types import SensitivityDocument
 from parity.judging.interval import (
     NO_CHANGES,
+    NOTHING_UNLOGGED,
     Interval,
     Margin,
     NoSlope,
     RunChange,
     RunNoise,
     TokenSlope,
+    Unlogged,
     capped_interval,
     determine_margin,
     exact_interval,
@@ -29,6 +31,7 @@ from parity.judging.interval import (
     t_quantile,
     token_slope,
 )
+from parity.judging.lacking import highest_residual, lacking_points
 from parity.judging.pairing import Aligned, align
 from parity.judging.policy import ONE_LOOK, POINTS_TO_FAIL, Multiplicity, Policy
 from parity.judging.run_floor import (
@@ -120,8 +123,8 @@ def measure_end(
     """The end of the window's gap series without spikes (n,), nats; None for fewer than 8 points.
 
     `whole` is the window's interval, `level` the baseline's loss there, `quantum` the step to which losses are rounded. `levels` are the
-    confidence of the interval that decides and that of its error within pairs, `nominal` the policy's own, which may be lower: an end
-    above the margin only at that one blocks a pass without being a fail.
+    confidence of the interval that decides and that of its error within pairs, `nominal` the policy's own, at which an end is above the
+    margin: further looks and candidates make no fail harder.
     """
     n = len(gap)
     if n < POINTS_TO_FAIL:
@@ -134,9 +137,8 @@ def measure_end(
     shown, reached = next(((tails, hit) for tails, hit in zip(every, reaches, strict=True) if hit.any()), (every[-1], reaches[-1]))
     size = np.abs(shown.rises) - shown.limits
     most = int(np.argmax(np.where(reached, np.abs(shown.rises), -np.inf) if reached.any() else size / np.maximum(shown.limits, 1e-300)))
-    above = late_part_above(gap, whole, margin, levels)
-    at_nominal = above if nominal == levels[0] else late_part_above(gap, whole, margin, (nominal, nominal))
-    ends_high = whole.bounds(*levels)[1] < margin and (_ends_high(gap, margin) or at_nominal != above)
+    above = late_part_above(gap, whole, margin, (nominal, nominal))
+    ends_high = whole.bounds(*levels)[1] < margin and _ends_high(gap, margin)
     return RunEnd(
         points=int(shown.lengths[most]),
         gap=float(shown.means[most]),
@@ -196,7 +198,7 @@ def _is_above(late: FloatArray, whole: Interval, margin: float, levels: tuple[fl
     if len(late) < POINTS_TO_FAIL or mean(late) <= margin:  # no lower end is above the mean
         return False
     plain = interval(mean(late), mean_se(late), whole.run)
-    return capped_interval(late, plain, 0, ((), ())).bounds(*levels)[0] > margin
+    return capped_interval(late, plain, NOTHING_UNLOGGED, ((), ())).bounds(*levels)[0] > margin
 
 
 def _before(gap: FloatArray, level: float, quantum: float) -> tuple[float, float, float]:
@@ -434,9 +436,20 @@ def _gap_interval(
     if pair.exact is not None:
         return exact_interval(pair.exact, run)
     plain = interval(mean(gap), _within_se(pair, gap), run)
-    if pair.policy.pairing == "paired":
-        return capped_interval(gap, plain, missing_points(pair.steps, window), runs)
+    if pair.policy.is_paired:
+        return capped_interval(gap, plain, _unlogged(pair, window, plain.mean), runs)
     return run_interval(plain, runs)
+
+
+def _unlogged(pair: PairInWindow, window: Window, gap: float) -> Unlogged:
+    """The points of the window that were not logged; `gap` is the mean one of those that were, nats."""
+    baseline, candidate = pair.arms.both_runs
+    alone = (
+        (lacking_points(baseline, candidate, window).points, -pair.baseline),
+        (lacking_points(candidate, baseline, window).points, pair.candidate),
+    )
+    worse = tuple((points, gap + highest_residual(curve, pair.steps)) for points, curve in alone if points)
+    return Unlogged(points=max(missing_points(pair.steps, window), sum(points for points, _ in worse)), worse=worse)
 
 
 def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
@@ -475,7 +488,7 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
 
 def _within_se(pair: PairInWindow, gap: FloatArray) -> StandardError:
     """SE_within of the mean gap (n,); arms declared unpaired give the sum of their own detrended variances instead."""
-    if pair.policy.pairing == "paired":
+    if pair.policy.is_paired:
         return mean_se(gap)
     arms = [mean_se(detrended(arm, pair.steps)) for arm in (pair.baseline, pair.candidate)]
     return StandardError(value=float(np.hypot(arms[0].value, arms[1].value)), df=min(arm.df for arm in arms))
@@ -582,9 +595,9 @@ def worst_run(arms: Arms, window: Window, policy: Policy, slope: float | None, l
     term = RunTerm(variance=floors[0].tau ** 2 + floors[1].tau ** 2, df=policy.run_noise_df, seeds=1)
     gaps = []
     for number, run in enumerate(given, 1):
-        for part in _parts(run, arms.baseline.runs, window, paired=policy.pairing == "paired"):
+        for part in _parts(run, arms.baseline.runs, window, paired=policy.is_paired):
             plain = interval(mean(part), mean_se(part), term)
-            lo = capped_interval(part, plain, 0, NO_CHANGES).bounds(policy.confidence)[0]
+            lo = capped_interval(part, plain, NOTHING_UNLOGGED, NO_CHANGES).bounds(policy.confidence)[0]
             gaps.append((lo, plain.mean, run.label or f"run {number}"))
     if not gaps:
         return None

@@ -10,14 +10,28 @@ import re
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from parity.judging.curve import MAX_STEP, PLANNED_STEPS, Curve, CurveError, FloatArray, IntArray, curve_from_arrays
+from parity.judging.curve import (
+    LINES_UNREAD,
+    LOSS_BASE,
+    LOSS_MEANING,
+    LOSS_NAME,
+    MAX_STEP,
+    PLANNED_STEPS,
+    STEPS_WITHOUT_LOSS,
+    Curve,
+    CurveError,
+    FloatArray,
+    IntArray,
+    curve_from_arrays,
+)
+from parity.judging.reading import CROSS_ENTROPY, HELD_OUT_LOSS, LANGUAGE_MODEL_LOSS, LOSS_OF_ALL_TERMS, TRAINING_LOSS
 from parity.structure import frozen
 from parity.wording import count, first_few
 
@@ -135,7 +149,7 @@ def _collect(stream: "IO[bytes] | gzip.GzipFile", name: str) -> bytes:
 # before `train_loss`, which the Hugging Face trainer writes once, as the mean of the whole run. `Columns.taken` says what was taken, and
 # what could also have been the loss. Consumed samples and tokens are never steps.
 
-STEP, LOSS, VALIDATION = "step", "loss", "validation_loss"
+STEP, LOSS, VALIDATION, PERPLEXITY = "step", "loss", "validation_loss", "perplexity"
 KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
     STEP: (
         *("step", "steps", "_step", "global_step", "train/global_step", "trainer/global_step"),
@@ -169,6 +183,7 @@ KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
     "tokens": ("tokens", "perf/per_device_tokens", "tokens_per_step"),
     "tokens_per_second": ("perf/per_device_tokens_per_sec", "tokens_per_second", "throughput(tps)"),
     "tflops": ("perf/per_device_tflops_per_sec", "tflops", "tflops_per_second"),
+    PERPLEXITY: ("ppl", "perplexity", "train/ppl", "train_ppl", "train/perplexity"),  # read to see of which base the loss is
     VALIDATION: (
         *("validation_loss", "val_loss", "valid/loss", "val/loss", "eval_loss", "eval/loss", "valid_loss"),
         *("validation_metrics/loss", "lm loss validation", "validation loss"),
@@ -243,8 +258,9 @@ class Columns:
     """What a reader took from a file: arrays (T,) by quantity, the columns' own names, the names of all columns that it has, and notes.
 
     `overwritten` counts rows that a later file of the same run replaced, `between` rows without a loss between the points of a loss that
-    is logged less often (`parity.readers.absence`). `option` names a quantity's column on the command line.
-    `planned_steps` is the length of the run that the file states, `config` what else it states, by the keys of a tracker's config.
+    is logged less often (`parity.readers.absence`), `unread` lines that look like those that were read. `option` names a quantity's column
+    on the command line. `planned_steps` is the length of the run that the file states, `config` what else it states, by the keys of a
+    tracker's config.
     """
 
     values: Mapping[str, FloatArray]
@@ -253,6 +269,7 @@ class Columns:
     notes: tuple[str, ...] = ()
     overwritten: int = 0
     between: int = 0
+    unread: int = 0
     option: str = OPTION
     planned_steps: int | None = None
     config: Mapping[str, str] = field(default_factory=dict)
@@ -310,33 +327,8 @@ def other_losses(names: Iterable[str], taken: str) -> tuple[str, ...]:
     return tuple(name for name, own in words.items() if _plain(name) in known or ("loss" in own and not own & NOT_THE_LOSS))
 
 
-def from_series(
-    names: Iterable[str], series_of: Callable[[str], Series], wanted: Mapping[str, str], source: str, step: str = STEP
-) -> Columns:
-    """Columns of series by name, of which only those that are read are fetched; rows are the loss's own, in their order (a restart repeats
-    steps).
-    """
-    known = sorted(names)
-    tags = find_columns([STEP, *known], {key: value for key, value in wanted.items() if key != STEP}, source)
-    steps, losses = _arrays(series_of(tags[LOSS]))
-    values = {STEP: steps, LOSS: losses}
-    for quantity, tag in tags.items():
-        if quantity == VALIDATION:
-            values[quantity] = at_rows(steps, series_of(tag))
-        elif quantity not in values:
-            own_steps, own = _arrays(series_of(tag))
-            is_alike = np.array_equal(own_steps, steps) and bool((steps[1:] > steps[:-1]).all())
-            of_step = (
-                {} if is_alike else dict(zip(own_steps.tolist(), own.tolist(), strict=True))
-            )  # of a step that it repeats, the last value
-            if is_alike:
-                values[quantity] = own
-            else:
-                values[quantity] = np.array([of_step.get(step, np.nan) for step in steps.tolist()], dtype=np.float64)
-    return Columns(values=values, names=tags | {STEP: step}, found=known)
-
-
-def _arrays(series: Sequence[tuple[float, float]] | Track) -> tuple[FloatArray, FloatArray]:
+def arrays_of(series: Sequence[tuple[float, float]] | Track) -> tuple[FloatArray, FloatArray]:
+    """Steps (n,) and values (n,) of a series."""
     if isinstance(series, Track):
         return series.arrays()
     return np.array([step for step, _ in series], dtype=np.float64), np.array([value for _, value in series], dtype=np.float64)
@@ -349,7 +341,7 @@ def at_rows(steps: FloatArray, series: Iterable[tuple[float, float]] | Track) ->
     """
     values: FloatArray = np.full(len(steps), np.nan)
     order = np.argsort(steps, kind="stable")
-    own, evaluated = _arrays(series if isinstance(series, Track) else [*series])
+    own, evaluated = arrays_of(series if isinstance(series, Track) else [*series])
     places = np.searchsorted(steps[order], own, side="right") - 1
     values[order[places[places >= 0]]] = evaluated[places >= 0]  # of one place, the last value
     return values
@@ -516,6 +508,48 @@ def unit_change(steps: IntArray) -> tuple[int, int, int, int] | None:
     return None
 
 
+# What was read as the loss is a fact of the run, which the judge compares: its column or phrase, what that means, the base of its
+# logarithm, and what the reader left out that may be a record.
+
+SAME_BASE = 0.02  # relative, of the logarithm of a perplexity; printed ones have three digits
+_CROSS_ENTROPY = frozenset(("ce", "xent", "nll", "crossentropy", "languagecrossentropy"))
+
+
+def facts_of_loss(taken: Columns) -> dict[str, str]:
+    """What was taken as the loss, by the keys of a run's context (`parity.judging.curve.READ_FACTS`)."""
+    facts = {LOSS_NAME: taken.names[LOSS], LOSS_MEANING: meaning_of(taken.names[LOSS])}
+    counts = {STEPS_WITHOUT_LOSS: taken.between, LINES_UNREAD: taken.unread}
+    facts |= {key: str(number) for key, number in counts.items() if number}
+    if PERPLEXITY in taken.values and (base := base_of(taken.values[LOSS], taken.values[PERPLEXITY])) is not None:
+        facts[LOSS_BASE] = base
+    return facts
+
+
+def meaning_of(column: str) -> str:
+    """What a loss is by the name of its column or phrase: held-out, total, language-model, cross-entropy, or training, of any terms."""
+    words = _words(column)
+    if words & HELD_OUT:
+        return HELD_OUT_LOSS
+    if "total" in words:
+        return LOSS_OF_ALL_TERMS
+    if "lm" in words:
+        return LANGUAGE_MODEL_LOSS
+    if words & _CROSS_ENTROPY or {"cross", "entropy"} <= words:
+        return CROSS_ENTROPY
+    return TRAINING_LOSS
+
+
+def base_of(loss: FloatArray, perplexity: FloatArray) -> str | None:
+    """The base of the logarithm in (T,) losses by their perplexities (T,): "e", "2", or None where they show neither."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = np.log(perplexity) / loss
+    ratio = ratio[np.isfinite(ratio)]
+    if not len(ratio):
+        return None
+    nats = float(np.median(ratio))  # in one unit of the loss
+    return next((base for base, size in (("e", 1.0), ("2", math.log(2.0))) if abs(nats / size - 1.0) < SAME_BASE), None)
+
+
 # The curve of what a reader took from a file, with the checks that every file gets: plausible losses, repeated steps, one unit.
 
 _UNNAMED = KNOWN_NAMES[LOSS][-1]  # a column of values without the name of a metric
@@ -530,8 +564,9 @@ def curve_of(taken: Columns, name: str, *, label: str, stated: bool) -> Curve:
     notes = (taken.taken(), *taken.notes, *check_values(loss, taken.names[LOSS], name, taken.option))
     if taken.names[LOSS].strip().lower() == _UNNAMED and not stated:
         check_unnamed(loss, taken.names[LOSS], name, taken.option)
-    rest = {key: value for key, value in taken.values.items() if key not in (STEP, LOSS)}
+    rest = {key: value for key, value in taken.values.items() if key not in (STEP, LOSS, PERPLEXITY)}
     context = {} if taken.planned_steps is None else {PLANNED_STEPS: str(taken.planned_steps)}
+    context |= facts_of_loss(taken)
     try:
         curve = curve_from_arrays(steps, loss, columns=rest, label=label, notes=notes, overwritten=taken.overwritten, context=context)
         repeats = check_repeats(steps, loss, name) if curve.completeness.duplicates > taken.overwritten else ()

@@ -35,6 +35,33 @@ _PLAIN = bytes.maketrans(b"123456789\r", b"000000000\n")
 _NUMERAL = re.compile(r"([-+]?)(\d*)\.?(\d*)(?:[eE]([-+]?)\d+)?", re.ASCII)
 _POWER_SIGNS = {None: 0, "": 1, "+": 1, "-": -1}
 _DIGITS = re.compile(r"[0-9]+")
+_VALUES = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?|\b(?:nan|inf(?:inity)?|none|null)\b|\s+", re.IGNORECASE)
+
+
+def loose(line: str) -> str:
+    """What a line is but for its numbers and blanks: lines that are alike in this are printed by one statement."""
+    return _VALUES.sub(lambda match: "" if match[0].isspace() else "0", line[:LONGEST])
+
+
+class LookAlikes:
+    """How many lines look like those with a training loss that were read, and were not read: numbers of lines by what they look like."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, int] = {}
+        self._others: dict[str, int] = {}
+
+    def count(self, line: str, read: int, others: int) -> None:
+        """Count lines that look alike: those that were `read` with a training loss, and the `others`."""
+        key = loose(line)
+        if read:
+            self._read[key] = self._read.get(key, 0) + read
+        if others and (key in self._others or len(self._others) < _MOST_SKELETONS):
+            self._others[key] = self._others.get(key, 0) + others
+
+    @property
+    def unread(self) -> int:
+        """How many lines were not read that look like one that was."""
+        return sum(number for key, number in self._others.items() if key in self._read)
 
 
 class Growing(ABC):
@@ -152,6 +179,7 @@ class Log:
         self._key = 0
         self._ranks: dict[str, _Rank] = {}
         self._shapes: dict[bytes, list[_Shape | None]] = {}
+        self.alike = LookAlikes()
         self.planned: set[int] = set()
         """The planned lengths that lines with a step and a loss state."""
 
@@ -191,17 +219,22 @@ class Log:
         lines = _Lines(data)
         by_rule: list[int] = []
         for skeleton, rows in lines.alike().items():
-            by_rule += self._take_alike(lines, skeleton, rows)
+            left, read = self._take_alike(lines, skeleton, rows)
+            by_rule += left
+            if len(left) < len(rows):
+                self.alike.count(lines.text(rows[0]), read, len(rows) - len(left) - read)
         for row in sorted(by_rule):
-            self._take_line(lines, row)
+            has_loss = self._take_line(lines, row)
+            self.alike.count(lines.text(row), int(has_loss), int(not has_loss))
         self._key += len(lines.begins)
         self._lines += data.count(b"\n")
 
-    def _take_line(self, lines: "_Lines", row: int) -> None:
+    def _take_line(self, lines: "_Lines", row: int) -> bool:
+        """Read one line by the rule; whether it has a training loss."""
         text = lines.text(row)
         line = self._read(text)
         if line is None:
-            return
+            return False
         key = self._key + row
         rank = self._rank_of(line, key)
         if line.step is not None:
@@ -217,6 +250,7 @@ class Log:
             else:
                 rank.others[name] = max(key, rank.others.get(name, 0))
         self._plan(line)
+        return line.has_loss
 
     def _rank_of(self, line: Line, key: int) -> _Rank:
         rank = self._ranks.setdefault(line.rank, _Rank(key))
@@ -227,12 +261,13 @@ class Log:
         if line.planned is not None and line.has_loss and not line.of_bar:  # a bar may be that of one epoch
             self.planned.add(line.planned)
 
-    def _take_alike(self, lines: "_Lines", skeleton: bytes, found: Sequence[int]) -> Sequence[int]:
-        """Read lines that are alike; returns those that the rule has to read."""
+    def _take_alike(self, lines: "_Lines", skeleton: bytes, found: Sequence[int]) -> tuple[Sequence[int], int]:
+        """Read lines that are alike; returns those that the rule has to read, and how many of the others have a training loss."""
         if len(self._shapes) > _MOST_SKELETONS:
             self._shapes = {}
         shapes = self._shapes.setdefault(skeleton, [])
         rows: IntArray = np.array(found)
+        read = 0
         for at in range(_MOST_SHAPES):
             if len(rows) < _FEW:
                 break
@@ -244,9 +279,10 @@ class Log:
             fits = lines.fits(shape, rows)
             if shape.line is not None and fits.any():
                 self._take_shape(lines, shape, shape.line, rows[fits])
+                read += int(fits.sum()) if shape.line.has_loss else 0
             rows = rows[~fits]
         left: list[int] = rows.tolist()
-        return left
+        return left, read
 
     def _take_shape(self, lines: "_Lines", shape: "_Shape", line: Line, rows: IntArray) -> None:
         keys = self._key + rows

@@ -27,12 +27,12 @@ from parity.readers.columns import (
     Series,
     check_repeats,
     find_columns,
-    from_series,
     json_of,
     step_number,
 )
 from parity.readers.lines import COLOUR, Growing, GrowingLog, Line, Log, Place, numbered_lines
 from parity.readers.printed import is_printed, printed_log
+from parity.readers.series import from_series
 from parity.readers.table import MISSING, SHOWN, SeveralRunsError, arm_column, choose_run, long_layout, read_long, run_column
 from parity.structure import frozen
 from parity.wording import count
@@ -522,7 +522,8 @@ class TrainLog(GrowingLog):
         notes = [f"a log of {self._format.trainer}: losses as printed"]
         if without := self._log.without(VALIDATION):
             notes.append(f"{count(without, 'step line')} without a loss left out")
-        columns = dataclasses.replace(columns, names={**columns.names, LOSS: self._loss}, found=()).noted(*notes)
+        read = {**columns.names, LOSS: self._loss}
+        columns = dataclasses.replace(columns, names=read, found=(), unread=self._log.alike.unread).noted(*notes)
         return _planned(columns, self._planned)
 
 
@@ -560,6 +561,7 @@ class PrintedLog(GrowingLog):
         if self._log.is_numbered:
             notes.append("no step is printed: lines with a loss are numbered from 1, so a planned length counts lines")
         notes += [f"{trainer} prints a running average of the loss" for trainer, name in _AVERAGED.items() if name in names]
+        columns = dataclasses.replace(columns, unread=self._log.alike.unread)
         return _planned(columns, self._log.planned).noted(*notes)
 
 

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from parity.readers.columns import LOSS, Columns, NoLossError, ReadError, from_series, plain_number, read_text, step_number
+from parity.readers.columns import LOSS, Columns, NoLossError, ReadError, plain_number, read_text, step_number
+from parity.readers.series import from_series
 from parity.structure import frozen
 
 MARK = ":::MLLOG "

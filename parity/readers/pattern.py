@@ -9,6 +9,7 @@ which only the main thread of a process can keep (`signal.setitimer`).
 """
 
 import dataclasses
+import math
 import re
 import shlex
 import signal
@@ -27,11 +28,12 @@ from parity.readers.columns import (
     Columns,
     ReadError,
     Track,
-    from_series,
     plain_number,
     step_number,
 )
-from parity.readers.lines import LONGEST, GrowingLog, numbered_lines
+from parity.readers.lines import LONGEST, GrowingLog, LookAlikes, numbered_lines
+from parity.readers.series import from_series
+from parity.readers.table import MISSING
 from parity.wording import did_you_mean
 
 PATTERN = "pattern"
@@ -82,11 +84,12 @@ class PatternLog(GrowingLog):
         self._has_step = any(STEP in pattern.groupindex for pattern in self._patterns)
         self._step = 0.0
         self._series: dict[str, Track] = {}
+        self._alike = LookAlikes()
 
     def _take(self, text: str) -> None:
         with _limited(SECONDS + len(text) / CHARACTERS_PER_SECOND, self._source):
             lines = ((self._lines + number, line) for number, line in numbered_lines(text))
-            for number, values in _found(lines, self._patterns, self._source):
+            for number, values in _found(lines, self._patterns, self._source, self._alike):
                 self._step = values.pop(STEP, self._step + (LOSS in values and not self._has_step))
                 step_number(self._step, f"{self._source}, line {number}")
                 for quantity, value in values.items():
@@ -98,24 +101,44 @@ class PatternLog(GrowingLog):
         if LOSS not in series:
             shown = " or ".join(map(repr, self._text.split("\n")))
             raise ReadError(f"{self._source}: no line has a loss by the pattern {shown}; try it on one of its lines")
-        columns = dataclasses.replace(from_series(series, series.__getitem__, {name: name for name in series}, self._source), found=())
+        columns = from_series(series, series.__getitem__, {name: name for name in series}, self._source)
+        names = {**columns.names, LOSS: _phrase(self._patterns)}
+        columns = dataclasses.replace(columns, found=(), names=names, unread=self._alike.unread)
         if self._has_step:
             return columns.noted("lines found by a pattern: losses as printed")
         return columns.noted("lines found by a pattern without a step: numbered from 1, so a planned length counts lines")
 
 
-def _found(lines: Iterable[tuple[int, str]], patterns: Sequence[re.Pattern[str]], source: str) -> Iterator[tuple[int, dict[str, float]]]:
+def _phrase(patterns: Sequence[re.Pattern[str]]) -> str:
+    """What a pattern has before the group of the loss: its name in the log."""
+    for pattern in patterns:
+        before, group, _ = pattern.pattern.partition(f"(?P<{LOSS}>")
+        if group and (words := re.findall(r"[A-Za-z][A-Za-z_ /-]*", re.sub(r"\\[A-Za-z]", " ", before))):
+            return str(words[-1].strip()) or LOSS
+    return LOSS
+
+
+def _found(
+    lines: Iterable[tuple[int, str]], patterns: Sequence[re.Pattern[str]], source: str, alike: LookAlikes
+) -> Iterator[tuple[int, dict[str, float]]]:
     """(Number of the line, what it says by quantity) of each line that a pattern finds; the first pattern that does counts."""
     for number, line in lines:
         match = next(filter(None, (pattern.search(line, 0, LONGEST) for pattern in patterns)), None)
+        has_loss = match is not None and match.groupdict().get(LOSS) is not None
+        alike.count(line, int(has_loss), int(match is None))
         if match is None:
             continue
         texts = {quantity: text for quantity, text in match.groupdict().items() if text is not None}
-        values = {quantity: plain_number(text.strip(",;:'\"").rstrip(".").replace(",", "")) for quantity, text in texts.items()}
+        values = {quantity: _number_of(text) for quantity, text in texts.items()}
         for quantity, value in values.items():
             if value is None:
                 raise ReadError(f"{source}, line {number}: the pattern finds {texts[quantity]!r:.60} as the {quantity}; expected a number")
         yield number, {quantity: value for quantity, value in values.items() if value is not None}
+
+
+def _number_of(text: str) -> float | None:
+    plain = text.strip(",;:'\"").rstrip(".").replace(",", "")
+    return math.nan if plain.lower() in MISSING else plain_number(plain)
 
 
 @contextmanager
@@ -157,7 +180,7 @@ def proposed(text: str) -> str | None:
     for _, line in islice(numbered_lines(text), _LOOKED_AT):
         shown = line[:LONGEST].rstrip()
         if len(_NUMBER.findall(shown)) > 1:
-            alike.setdefault(re.sub(r"\s+", " ", _NUMBER.sub("0", shown)), []).append(shown)
+            alike.setdefault(re.sub(r"\s+", "", _NUMBER.sub("0", shown)), []).append(shown)
     for group in sorted(alike.values(), key=len, reverse=True):
         if len(group) > 1 and (pattern := _pattern_of(group)) is not None:
             return f"--pattern {shlex.quote(pattern)}"
@@ -205,7 +228,12 @@ def _before(line: str, numbers: Sequence[re.Match[str]], at: int) -> str:
     """The last word before a number, as a pattern."""
     match = _BEFORE.search(_name(line, numbers, at))
     escaped = _SPECIAL.sub(r"\\\1", match[0]) if match else ""
-    return re.sub(r"\s{2,}|\s$", r"\\s+", escaped)  # numbers of other widths are aligned by blanks
+    plain = escaped.rstrip()
+    if plain and plain[-1].isalnum():
+        blanks = r"\s+" if plain != escaped else ""
+    else:
+        blanks = r"\s*"
+    return re.sub(r"\s{2,}", r"\\s+", plain) + blanks  # numbers of other widths are aligned by blanks
 
 
 def _ends_word(line: str, number: re.Match[str]) -> bool:

@@ -25,10 +25,13 @@ _WORD = r"(?!(?:nan|inf(?:inity)?)\b)[a-z_(][\w./()-]*(?![\w./()-])"
 _NUMBER = r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)"
 _ENDS = r"(?![\w%]|\.\d)"
 _PAIR = re.compile(
-    rf"(?<![\w./-])(?P<name>[a-z_][\w./-]*(?![\w./-])(?: {_WORD}){{0,4}})['\"]?\s{{0,20}}[:=]?\s{{0,20}}['\"\[(]?"
+    rf"(?<![\w./-])(?P<name>[a-z_][\w./-]*(?:\([a-z]+\))?(?![\w./-])(?: {_WORD}){{0,4}})"
+    rf"['\"]?\s{{0,20}}[:=]?\s{{0,20}}(?:['\"(]|\[\s{{0,20}})?"
     rf"(?P<number>{_NUMBER}){_ENDS}(?:\s?/\s?(?P<planned>\d+(?:,\d{{3}})*))?",
     re.IGNORECASE,
 )
+_LOOP = re.compile(r"\([a-z]+\)", re.IGNORECASE)
+"""What a counter counts in, as in "Iter(train)"."""
 _NAME_OR_BAR = re.compile("[a-z_/]", re.IGNORECASE)
 _BAR = re.compile(r"(?<![\d/])(\d+)/(\d+)(?![\d/])\s*(?:\[|[━╸╺─█▉-▏])")
 
@@ -128,7 +131,7 @@ def _named(raw: str) -> tuple[str, bool]:
 
     Words before a known name are left out ("training started at step"), unless they make it another one ("best loss").
     """
-    words = raw.split()
+    words = _LOOP.sub("", raw).split()
     while words[-1].lower() in ("is", "was", "of"):  # "the loss is 4.88"
         words.pop()
         if not words:

@@ -23,11 +23,11 @@ from parity.readers.columns import (
     Columns,
     ReadError,
     find_columns,
-    from_series,
     plain_number,
     step_number,
 )
 from parity.readers.lines import Growing
+from parity.readers.series import from_series
 from parity.structure import frozen
 from parity.wording import first_few
 
@@ -121,7 +121,9 @@ def read_long(rows: Iterable[Row], layout: Layout, wanted: Mapping[str, str], so
         if not metric:
             raise ReadError(f"{where}: no name in the column {layout.metric!r}; expected the name of a metric")
         step = step_number(_number(row.get(layout.step), layout.step, where), where)
-        series.setdefault(metric, []).append((int(step), _number(row.get(layout.value), layout.value, where)))
+        value = row.get(layout.value)
+        is_nothing = value is None or str(value).strip().lower() in MISSING
+        series.setdefault(metric, []).append((int(step), float("nan") if is_nothing else _number(value, layout.value, where)))
     return from_series(series, series.__getitem__, wanted, source, layout.step)
 
 

@@ -11,7 +11,17 @@ from parity.judging import special
 from parity.judging.agreement import quantum
 from parity.judging.curve import Curve, FloatArray, IntArray, mean, usable
 from parity.judging.document_types import EstimateDocument
-from parity.judging.interval import Interval, RunChange, RunNoise, capped_interval, interval, run_changes, run_interval, t_quantile
+from parity.judging.interval import (
+    NOTHING_UNLOGGED,
+    Interval,
+    RunChange,
+    RunNoise,
+    capped_interval,
+    interval,
+    run_changes,
+    run_interval,
+    t_quantile,
+)
 from parity.judging.policy import POINTS_TO_PASS
 from parity.judging.run_floor import Prior, RunTerm, run_floor, run_term, run_term_over_seeds
 from parity.judging.speed import from_logs
@@ -215,8 +225,8 @@ def _of_single_runs(series: FloatArray, run: RunTerm, level: float, runs: tuple[
         within = StandardError(value=float(values[0]), df=float(df[0]))
     plain = interval(float(series.mean()), within, run)
     if many:
-        return capped_interval(series, plain, 0, runs)
-    return capped_interval(series, plain, 0, runs, errors_of=errors_of, fewest=2)
+        return capped_interval(series, plain, NOTHING_UNLOGGED, runs)
+    return capped_interval(series, plain, NOTHING_UNLOGGED, runs, errors_of=errors_of, fewest=2)
 
 
 def few_errors(rows: FloatArray, sd: float) -> tuple[FloatArray, FloatArray]:

@@ -14,8 +14,9 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from parity.readers.columns import LOSS, STEP, Columns, NoLossError, ReadError, Series, UnreachableSourceError, from_series, os_words
+from parity.readers.columns import LOSS, STEP, Columns, NoLossError, ReadError, Series, UnreachableSourceError, os_words
 from parity.readers.logs import join_parts, message_fields, signed_64, submessages
+from parity.readers.series import from_series
 from parity.readers.trackers.run import (
     NO_ROWS,
     TrackerRun,

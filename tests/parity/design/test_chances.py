@@ -10,7 +10,7 @@ from parity.design.chances import NO_FAMILIES, assumed_priors, chances, chi_squa
 from parity.design.experiment import Design
 from parity.judging.arms import RATIO_SD_LOG, EarlySpread, helmert_squares
 from parity.judging.curve import FloatArray, Rounding
-from parity.judging.interval import capped_interval, interval
+from parity.judging.interval import Unlogged, capped_interval, interval
 from parity.judging.lending import Lenders
 from parity.judging.noise_table import public_noise_table
 from parity.judging.policy import Policy, policy_from_mapping
@@ -185,7 +185,7 @@ def test_chances_of_few_points_are_those_of_the_judge(n: int, rho: float, share:
         for at in range(1, n):
             noise[at] = rho * noise[at - 1] + math.sqrt(1.0 - rho**2) * noise[at]
         gap = math.hypot(*drawn.taus) * rng.standard_normal() + share * noise
-        lo, hi = capped_interval(gap, interval(float(gap.mean()), mean_se(gap), term), 0, ([], [])).bounds(0.95)
+        lo, hi = capped_interval(gap, interval(float(gap.mean()), mean_se(gap), term), Unlogged(), ([], [])).bounds(0.95)
         passes += hi < margin and (hi > 0.0 or gap.mean() > -margin)
         fails += lo + 2.0 * margin > margin
     assert outlook.passes(0.0, margin) == pytest.approx(passes / jobs, abs=0.05)

@@ -107,9 +107,10 @@ def test_a_slope_that_run_noise_leaves_open_by_more_than_a_quarter_is_refused():
     assert isinstance(slope_of(verdict), NoSlope)
 
 
-def test_the_owner_may_state_that_the_shorter_run_had_decayed_unless_its_rates_contradict():
-    assert isinstance(slope_of(judged("5% tokens", [run(800, None)], None, schedule="decayed")), TokenSlope)
+def test_what_is_stated_of_the_compared_runs_says_nothing_of_the_shorter_one():
+    assert isinstance(slope_of(judged("5% tokens", [run(800, None)], None, schedule="decayed")), NoSlope)
     assert isinstance(slope_of(judged("5% tokens", [run(800, flat)], None, schedule="decayed")), NoSlope)
+    assert isinstance(slope_of(judged("5% tokens", [run(800)], None, schedule="decayed")), TokenSlope)
 
 
 def test_a_margin_in_percent_is_told_in_tokens_and_changes_no_answer():

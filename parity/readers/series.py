@@ -1,0 +1,57 @@
+"""Columns from series by name, each with steps of its own, as trackers, event files and logs have them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from parity.judging.curve import FloatArray
+from parity.readers.absence import COMPANION_SHARE, due_losses
+from parity.readers.columns import LOSS, STEP, VALIDATION, Columns, Series, arrays_of, at_rows, find_columns
+
+_NOT_OF_A_STEP = ("unix_seconds",)  # what calls of a logger have that are no steps, too
+
+
+def from_series(
+    names: Iterable[str], series_of: Callable[[str], Series], wanted: Mapping[str, str], source: str, step: str = STEP
+) -> Columns:
+    """Columns of series by name, of which only those that are read are fetched; rows are the loss's own, in their order (a restart repeats
+    steps), and the steps at which a loss is due by the other series (`parity.readers.absence`), where it is NaN.
+    """
+    known = sorted(names)
+    tags = find_columns([STEP, *known], {key: value for key, value in wanted.items() if key != STEP}, source)
+    series = {quantity: arrays_of(series_of(tag)) for quantity, tag in tags.items() if quantity != STEP}
+    beside = [
+        own_steps[~np.isnan(own)] for quantity, (own_steps, own) in series.items() if quantity not in (LOSS, VALIDATION, *_NOT_OF_A_STEP)
+    ]
+    steps, losses, between = _with_due(*series[LOSS], beside)
+    values = {STEP: steps, LOSS: losses}
+    for quantity, (own_steps, own) in series.items():
+        if quantity == VALIDATION:
+            values[quantity] = at_rows(steps, zip(own_steps.tolist(), own.tolist(), strict=True))
+        elif quantity not in values:
+            is_alike = np.array_equal(own_steps, steps) and bool((steps[1:] > steps[:-1]).all())
+            of_step = (
+                {} if is_alike else dict(zip(own_steps.tolist(), own.tolist(), strict=True))
+            )  # of a step that it repeats, the last value
+            if is_alike:
+                values[quantity] = own
+            else:
+                values[quantity] = np.array([of_step.get(step, np.nan) for step in steps.tolist()], dtype=np.float64)
+    return Columns(values=values, names=tags | {STEP: step}, found=known, between=between)
+
+
+def _with_due(steps: FloatArray, losses: FloatArray, beside: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, int]:
+    """Steps and losses (n,) with NaN at steps where series `beside` them have values and a loss is due, and at how many others none is.
+
+    A series counts that has values at half of the losses' steps.
+    """
+    logged = np.unique(steps)
+    companions = [others for others in beside if len(logged) and float(np.isin(logged, others).mean()) >= COMPANION_SHARE]
+    trained = np.unique(np.concatenate([logged, *companions]))
+    if len(trained) == len(logged):
+        return steps, losses, 0
+    blank = ~np.isin(trained, logged)
+    due = trained[due_losses(trained, blank)]
+    highest = np.maximum.accumulate(steps)
+    places = np.searchsorted(highest, due)  # before the first row of a later step
+    return np.insert(steps, places, due), np.insert(losses, places, np.nan), int(blank.sum()) - len(due)
