@@ -45,7 +45,16 @@ from parity.cli.run_tables import (
     report_evaluations,
 )
 from parity.cli.terminal import EVIDENCE, POLICY, UsageError, exit_code
-from parity.comparing.arms import Arm, check_noise_table, check_plan, read_rerun_table, read_yaml, stated_multiplicity
+from parity.comparing.arms import (
+    Arm,
+    check_noise_table,
+    check_parameters,
+    check_plan,
+    read_rerun_table,
+    read_yaml,
+    stated_multiplicity,
+    with_common_facts,
+)
 from parity.comparing.compare import check_arm, complete_case
 from parity.judging.curve import MAX_STEP, Curve
 from parity.judging.document_types import VerdictDocument
@@ -308,6 +317,7 @@ def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyD
     runs, look = question.runs, question.look
     check_plan(stated.planned_steps, "--planned-steps", stated.assume_complete, "--assume-complete")
     policy = load_policy(replace(question.policy_options, schedule=stated.schedule, start=stated.start, loss_unit=stated.loss_unit))
+    parameters = check_parameters(stated.parameters, "--parameters")
     facts = stated_facts(stated)
     columns = stated_columns(stated.column, stated.pattern)
     short_reruns: dict[str, list[Curve]] = {}
@@ -337,6 +347,7 @@ def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyD
         held_out = table.size_by is not None or holds_held_out_losses(stated.loss_is, {table.loss})
         if not held_out:
             refuse_evaluation_options(table)
+    comparisons = [with_common_facts(arms, parameters, "--parameters", stated.loss_is) for arms in comparisons]
     if held_out:
         given = question.policy_options.given("checks", "accuracy_margin") | stated.given("assume_complete", "layer_policy")
         given |= evidence.given("evaluation", "layer_snr", "family", "noise_table", "full_run_hours", "hour_price")

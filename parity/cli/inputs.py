@@ -107,9 +107,17 @@ class Arms(Options, panel=ARMS):
     )
     assume_complete: bool = option(False, "Assume that the longest run ended as planned, instead of --planned-steps.")
     schedule: str | None = option(
-        None, "State that the learning rate of all runs had decayed at their end; a recorded rate may contradict it.", "decayed"
+        None,
+        "State that the learning rate of all runs had fallen to the end of its schedule at their last step; what is recorded may "
+        "contradict it.",
+        "decayed",
     )
     start: str | None = option(None, "State that all runs began with trained weights, not from scratch.", "loaded")
+    parameters: str | None = option(
+        None,
+        "State the number of the model's parameters, such as 8B, by which run-to-run noise may be assumed. [default: as recorded]",
+        "N",
+    )
     loss_is: str | None = option(
         None,
         "State that the losses are of held-out data (validation) or of training. [default: by the name of the column named for the loss, "

@@ -8,13 +8,14 @@ from parity.cli.inputs import Facts
 from parity.cli.options import Options, Printing, flag, option, refuse, repeatable
 from parity.cli.output import paths_by_name, write_file
 from parity.cli.terminal import OUTPUT, SERVER, TABLE, UsageError
-from parity.comparing.arms import Arm, Stated, refuse_mixed_units, refuse_read_facts, stated_multiplicity
+from parity.comparing.arms import HELD_OUT, LOSS_KINDS, Arm, Stated, refuse_mixed_units, refuse_read_facts, stated_multiplicity
 from parity.judging.curve import Curve
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
 from parity.judging.evaluations.gap import PRINTED_STEP, RunTimes
 from parity.judging.evidence import Case, bundle_bytes
 from parity.judging.policy import LOSS, Policy
+from parity.judging.reading import different_meanings
 from parity.readers.columns import STDIN, is_held_out
 from parity.readers.run_table import HARDWARE, RunTable, read_run_table, read_run_times, read_sizes
 from parity.readers.table import SHOWN
@@ -25,10 +26,8 @@ from parity.report.text import render_junit
 from parity.structure import picked
 from parity.wording import count, did_you_mean, first_few
 
-VALIDATION = "validation"
-LOSS_KINDS = ("training", VALIDATION)
 NEEDS_ARM_BY = "needs --arm-by COLUMN, the column that names the arms in a table of many runs"
-NEEDS_HELD_OUT = f"needs losses of held-out data; state --loss-is {VALIDATION}, or name their column, such as val_loss, with --loss"
+NEEDS_HELD_OUT = f"needs losses of held-out data; state --loss-is {HELD_OUT}, or name their column, such as val_loss, with --loss"
 NOT_BY_SIZE = "is not used with --size-by, where each size has an end of its own; choose one size with --where to use it"
 NO_COLUMN = "is not used with --arm-by; name the columns with --step and --loss"
 
@@ -202,7 +201,7 @@ def holds_held_out_losses(loss_is: str | None, columns: Collection[str | None]) 
     if loss_is not in (None, *LOSS_KINDS):
         raise UsageError(f"--loss-is is {loss_is!r}; expected {' or '.join(LOSS_KINDS)}{did_you_mean(loss_is, LOSS_KINDS)}")
     if loss_is:
-        return loss_is == VALIDATION
+        return loss_is == HELD_OUT
     return any(column is not None and is_held_out(column) for column in columns)
 
 
@@ -217,6 +216,8 @@ def judge_evaluations(
     """Judge arms of held-out losses, baseline first: the case and one document per candidate. Raises UsageError or ReadError."""
     if checks := [check for check in policy.checks if check != LOSS]:
         raise UsageError(f"the policy's checks are {', '.join(checks)}, but these are held-out losses; expected {LOSS} alone")
+    if (why := different_meanings(arms)) is not None:
+        raise UsageError(f"{why} Name columns of one quantity (--column ARM:loss=NAME)")
     (name, baseline), candidates = arms[0], dict(arms[1:])
     times = read_times(options, dict(arms)) if options.times else []
     try:

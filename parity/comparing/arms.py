@@ -10,11 +10,13 @@ from typing import Any, get_args
 import numpy as np
 import yaml
 
+from parity.judging.agreement import PARAMETERS, parameter_count
 from parity.judging.arms import MAX_SHORT_RERUNS
-from parity.judging.curve import MAX_STEP, READ_FACTS, RECORDED_RECIPE, ROUNDINGS, BoolArray, Curve, FloatArray, Rounding
+from parity.judging.curve import LOSS_MEANING, MAX_STEP, READ_FACTS, RECORDED_RECIPE, ROUNDINGS, BoolArray, Curve, FloatArray, Rounding
 from parity.judging.noise_table import NoiseTable, NoiseTableError, public_noise_table, read_noise_table
 from parity.judging.policy import LOSS as LOSS_METRIC
 from parity.judging.policy import NVFP4, Multiplicity, Policy, policy_from_mapping
+from parity.judging.reading import TRAINING_LOSS
 from parity.readers import read_run
 from parity.readers.absence import columns_of, training_records
 from parity.readers.columns import LOSS, STDIN, STEP, Columns, curve_of, find_columns, os_words, other_unit
@@ -27,6 +29,11 @@ from parity.wording import count, did_you_mean
 #
 # Each function takes the `name` by which an error calls the input: an option such as `--rounding nvfp4`, or a parameter such as
 # `rounding`.
+
+
+TRAINING, HELD_OUT = "training", "validation"
+LOSS_KINDS = (TRAINING, HELD_OUT)
+"""What a person can state of all losses of a comparison."""
 
 
 class InputError(ValueError):
@@ -416,6 +423,36 @@ def refuse_read_facts(context: Mapping[str, str], name: str) -> None:
     """Raise InputError where a person states what a reader alone can know; `name` is what the error calls the input."""
     if key := next((key for key in context if key in READ_FACTS), None):
         raise InputError(f"{name} has {key}={context[key]!r:.60}, which the reader records; expected another key: remove it")
+
+
+def check_parameters(parameters: object, name: str) -> str | None:
+    """A stated number of parameters as the judge reads it, None where none is stated; InputError for what is none."""
+    if parameters is None:
+        return None
+    text = f"{parameters:.17g}" if isinstance(parameters, float) else str(parameters)
+    number = None if isinstance(parameters, bool) else parameter_count(text)
+    if number is None or number < 1.0:
+        raise InputError(f"{name} is {parameters!r}; expected the number of the model's parameters, such as 8B, 350M or 4000000")
+    return text
+
+
+def with_common_facts(arms: Sequence[Arm], parameters: str | None, name: str, loss_is: str | None) -> list[Arm]:
+    """The arms with what is stated of all runs: the model's parameters, and that the losses are one quantity (`loss_is`: training).
+
+    Raises InputError where the source of a run states another number of parameters; `name` is what it calls the statement.
+    """
+    return [(arm, [_with_common_facts(run, arm, parameters, name, loss_is) for run in runs]) for arm, runs in arms]
+
+
+def _with_common_facts(run: Curve, arm: str, parameters: str | None, name: str, loss_is: str | None) -> Curve:
+    context = dict(run.context)
+    if parameters is not None:
+        recorded = context.setdefault(PARAMETERS, parameters)
+        if parameter_count(recorded) != parameter_count(parameters):
+            raise InputError(f"{name} is {parameters}, but a run of {arm} recorded {recorded} parameters; expected one number: correct one")
+    if loss_is == TRAINING and LOSS_MEANING in context:
+        context[LOSS_MEANING] = TRAINING_LOSS
+    return dataclasses.replace(run, context=context)
 
 
 def read_short_rerun(run: Any, arm: Arm, stated: Stated, columns: Mapping[str, str]) -> Curve:

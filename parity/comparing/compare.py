@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parity.comparing.arms import (
+    TRAINING,
     Arm,
     InputError,
     Stated,
     arm_names,
     check_noise_table,
+    check_parameters,
     check_plan,
     check_short_reruns,
     read_arm,
@@ -27,6 +29,7 @@ from parity.comparing.arms import (
     stated_multiplicity,
     stated_policy,
     stated_rounding,
+    with_common_facts,
 )
 from parity.judging.curve import PLANNED_STEPS, Curve
 from parity.judging.decision import State
@@ -231,6 +234,8 @@ def compare(
     candidates: int = 1,
     schedule: str | None = None,
     start: str | None = None,
+    parameters: str | float | None = None,
+    loss_is: str | None = None,
 ) -> Comparison:
     """Judge a candidate against its baseline, as `parity compare` does.
 
@@ -241,9 +246,10 @@ def compare(
     its name). `seeds` has the seed of each run of an arm. `controls` are reruns of the baseline, `short_reruns` reruns by arm that were
     stopped early; both only measure run-to-run noise. `shorter_baseline` is a finished run of the baseline's recipe on 25 to 50 % of its
     tokens (or a list of such runs), by which a gap, and a margin such as "5% tokens", is converted into tokens. `schedule="decayed"` states
-    that the learning rate of all runs had decayed at their end, `start="loaded"` that they began with trained weights. Without
-    `planned_steps` (or `assume_complete`) and recorded rates that decayed, or that statement, a gap is known as of a point only, and
-    nothing passes. `looks` registers how often the question may be judged with runs added in between, `look` is this one; `candidates` is
+    that the learning rate of all runs had fallen to the end of its schedule at their last step, `start="loaded"` that they began with
+    trained weights, `parameters="8B"` the size of the model (without it run-to-run noise is assumed as of a large one), and
+    `loss_is="training"` that losses of different names are one quantity. Without `planned_steps` (or `assume_complete`) and recorded rates
+    that decayed, or that statement, a gap is known as of a point only, and nothing passes. `looks` registers how often the question may be judged with runs added in between, `look` is this one; `candidates` is
     how many are compared with this baseline, each by a call of its own: they share the error. `names` are those
     of the two arms, `layer_policy` names the layers that are quantized. `noise_table` is a CSV file in place of the public one.
 
@@ -251,6 +257,9 @@ def compare(
     """
     planned_steps = int(planned_steps) if isinstance(planned_steps, np.integer) else planned_steps  # such as the maximum of a column
     own_seeds = _whole_numbers(seeds)
+    size = check_parameters(parameters, "parameters")
+    if loss_is not in (None, TRAINING):
+        raise InputError(f"loss_is is {loss_is!r}; expected {TRAINING!r}, or None to take each loss by its name")
     check_plan(planned_steps, "planned_steps", assume_complete, "assume_complete")
     case_policy = _policy(policy, margin, profile, checks, {"looks": looks, "schedule": schedule, "start": start})
     if isinstance(candidates, bool) or not isinstance(candidates, int) or candidates < 1:
@@ -276,7 +285,7 @@ def compare(
     reruns = [] if controls is None else _runs(controls, "controls")
     shorter = [] if shorter_baseline is None else _runs(shorter_baseline, "shorter_baseline")
     check_noise_table(noise_table, "noise_table", family, "family")
-    (baseline_name, baseline), *others = arms.items()
+    (baseline_name, baseline), *others = with_common_facts([*arms.items()], size, "parameters", loss_is)
     case = Case(
         baseline=baseline,
         candidates=dict(others),

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from parity.judging.agreement import ENGINE, RECIPE
+from parity.judging.agreement import ENGINE, PARAMETERS, RECIPE
 from parity.judging.curve import Curve
 from parity.judging.decision import AS_OF, FAIL, INCONCLUSIVE, PASS, Decision
 from parity.judging.document_types import STOPPED
@@ -36,6 +36,7 @@ LayerSnr = Mapping[tuple[str, str], float]
 
 MAX_ADDED_RUNS = 16
 LAYERS_NAMED = 3
+CONFOUNDS = ("LEARNING_RATES_DIFFER", "CONFOUNDED", "START_DIFFERS")  # next to a fail they come before what to change in the recipe
 TOO_FEW, NO_MARGIN = "TOO_FEW_STEPS", "MARGIN_UNDETERMINED"
 NO_LOOK_LEFT = (
     "Adding them to this question would be a further look, and none is left: judging again until it is decided raises false passes. "
@@ -232,6 +233,8 @@ def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, laye
     job = m.multiplicity.registered
     if decision.state == FAIL and (step := BY_CODE[decision.deciding.code].next_for(job=job)) is not None:  # a check failed, not the loss
         return (step,)
+    if decision.state == FAIL and (confounds := [code for code in decision.codes[1:] if code in CONFOUNDS]):
+        return tuple(step for code in confounds if (step := BY_CODE[code].next_for(job=job)) is not None)
     if decision.state == FAIL:
         return (_after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}), *_state_recipe(m))
     steps = {code: BY_CODE[code].next_for(job=job) for code in decision.codes} | _fitting(m, decision) | _after_a_stop(m, decision)
@@ -241,6 +244,7 @@ def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, laye
     if about_noise and statistics is not None and statistics.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
         margin = statistics.margin.nats
         passing = max(margin - statistics.interval.half_width(*m.levels), 0.0)
+        sentences += _state_size(m)
         sentences.append(_measure_noise(m, statistics))
         sentences.append(f"With the noise assumed, a true gap up to {passing:.{nats_decimals(margin)}f} nats can pass.")
     return tuple(dict.fromkeys(sentences))
@@ -270,12 +274,13 @@ def _finish(m: Measurements) -> str:
     if m.policy.schedule == "decayed" or (all(rates) and m.window.plan != "unknown"):
         return "Train to the end of the learning-rate schedule."
     if m.multiplicity.registered:
-        words = "If the learning rate had decayed at the end, state it in the policy (schedule: decayed); else "
+        words = f"If the learning rate had fallen to its end at step {m.schedule.step:,}, state it in the policy (schedule: decayed); else "
         return f"{words}train to the end of the schedule and log the rate in every run."
     plan = "state the planned length of the runs and " if m.window.plan == "unknown" else ""
     if all(rates):
         return "State the planned length of the runs (--planned-steps N)."
-    words = f"If the learning rate had decayed at the end, state it (--schedule decayed, or schedule: decayed in the policy); else {plan}"
+    at_end = f"If the learning rate had fallen to its end at step {m.schedule.step:,}"
+    words = f"{at_end}, state it (--schedule decayed, or schedule: decayed in the policy); else {plan}"
     return f"{words}train to the end of the schedule and log the rate in every run."
 
 
@@ -297,6 +302,11 @@ def _after_fail(m: Measurements, layer_policy: str | None) -> str:
     recipe = (m.arms.candidate.recipe or "").lower()
     in_bf16 = [part.removeprefix("bf16@") for part in recipe.split("+") if part.startswith("bf16@")]
     has_last = any(where.startswith("blocks:") and "last" in where and "." not in where for where in in_bf16)
+    if _is_in_bf16(recipe):
+        return (
+            "Look at the first step where the arms diverge. Both compute in bf16, so compare their software versions, kernels, data order "
+            "and initial weights there."
+        )
     if "fp4" not in recipe:
         what = "look at the layers there" if has_last else f"rerun with the {FIRST_AND_LAST_IN_BF16}"
         return f"Look at the first step where the arms diverge, then {what}."
@@ -311,6 +321,10 @@ def _after_fail(m: Measurements, layer_policy: str | None) -> str:
     if rest:
         return f"{first}. If that fails, {later}."
     return f"{first}."
+
+
+def _is_in_bf16(recipe: str) -> bool:
+    return recipe in ("bf16", "f32")
 
 
 def _state_recipe(m: Measurements) -> tuple[str, ...]:
@@ -336,6 +350,13 @@ def worst_layers(layer_snr_db: LayerSnr) -> tuple[str, ...]:
     ranked = sorted((snr, layer, operand) for layer, (snr, operand) in worst.items())[:LAYERS_NAMED]
     named = ", ".join(f"{layer} ({operand}, {snr:.1f} dB)" for snr, layer, operand in ranked)
     return (f"The layers with the lowest SNR, so the first to keep in bf16: {named}.",)
+
+
+def _state_size(m: Measurements) -> tuple[str, ...]:
+    """What is missing on record of the model, by whose size its run-to-run noise may be assumed."""
+    if m.multiplicity.registered or all(PARAMETERS in run.context for run in m.arms.runs):
+        return ()
+    return ("State the size of the model (--parameters N): the noise of models below 10 million parameters is not assumed.",)
 
 
 def _measure_noise(m: Measurements, statistics: WindowStatistics) -> str:

@@ -160,7 +160,7 @@ def without_assumed_floor(runs: Sequence[Curve]) -> str | None:
     No such run is among those on which the assumed floors rest, and those that are on record differ more.
     """
     for run in runs:
-        parameters = _count_of(run.context.get(PARAMETERS, ""))
+        parameters = parameter_count(run.context.get(PARAMETERS, ""))
         if parameters is not None and parameters < SMALL_MODEL:
             return f"a model of {parameters:,.0f} parameters, below {SMALL_MODEL:,.0f}"
         if _ENCODER.search(run.context.get(ARCHITECTURE, "").lower()):
@@ -172,7 +172,7 @@ def without_assumed_floor(runs: Sequence[Curve]) -> str | None:
     return None
 
 
-def _count_of(text: str) -> float | None:
+def parameter_count(text: str) -> float | None:
     """A number of parameters as people write it: 4000000, 4e6, 4,000,000, 4M; None for anything else."""
     match = _NUMBER.fullmatch(text.strip())
     if match is None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from parity.judging.agreement import COARSE_QUANTUM, DEVICE_CLASS, ENGINE, RECIPE, SMOOTHED_WEIGHT
+from parity.judging.agreement import COARSE_QUANTUM, DEVICE_CLASS, ENGINE, PARAMETERS, RECIPE, SMOOTHED_WEIGHT
 from parity.judging.curve import DATA_DIGEST, Curve, completeness_of
 from parity.judging.decision import AS_OF, Reason, ReasonCode, Rule
 from parity.judging.independence import Relation
@@ -81,7 +81,10 @@ def noise_assumed(m: Measurements) -> str | None:
     else:
         which = " and ".join(f"{percent(share)} of the loss for {name}" for name, share in prior)
     others = {loan.lender.name for _, loan in _loans(m) if not loan.is_data}
-    return f"Run-to-run noise was assumed ({which}{f', as in {others.pop()}' if others else ''}), not measured."
+    words = f"Run-to-run noise was assumed ({which}{f', as in {others.pop()}' if others else ''}), not measured"
+    if all(PARAMETERS in run.context for run in m.arms.runs) or None not in m.policy.run_floors:
+        return f"{words}."
+    return f"{words}; the size of the model is not stated, and 10 million parameters or more are assumed."
 
 
 def _loans(m: Measurements) -> list[tuple[str, Loan]]:
@@ -483,7 +486,7 @@ def as_of(m: Measurements) -> str | None:
 )
 def _schedule_stated(m: Measurements) -> str | None:
     if m.schedule.stated:
-        return "That the runs came to the end of their schedule is stated, not recorded."
+        return f"That the learning rate had fallen to its end at step {m.schedule.step:,} is stated, not recorded."
     return None
 
 

@@ -102,7 +102,7 @@ ATTACKS = (
     ),
     Attack(
         what="2 % worse from the second step on",
-        build=lambda runs: Case(base=[runs[0]], cand=[with_loss(runs[1], runs[1].loss * np.where(runs[1].steps > 0, 1.02, 1.0))]),
+        build=lambda runs: Case(base=[runs[0]], cand=[with_loss(runs[1], runs[1].loss * np.r_[1.0, np.full(len(runs[1].loss) - 1, 1.02)])]),
         codes=ENDS,
         **SMALL,
     ),

@@ -91,7 +91,7 @@ MUTANTS: dict[str, tuple[Callable[[Curve, Curve], Pair], str, str]] = {
     ),
     "suspiciously better": (lambda a, b: Pair(base=[a], cand=[with_loss(b, 0.9 * b.loss)]), "inconclusive", "BETTER_THAN_BASELINE"),
     "constant +2 %": (
-        lambda a, b: Pair(base=[a], cand=[with_loss(b, b.loss * np.where(b.steps > 0, 1.02, 1.0))]),
+        lambda a, b: Pair(base=[a], cand=[with_loss(b, b.loss * np.r_[1.0, np.full(len(b.loss) - 1, 1.02)])]),
         "fail",
         "GAP_EXCEEDS_MARGIN",
     ),
