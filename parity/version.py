@@ -3,5 +3,5 @@
 VERSION = "0.1.0"
 """The package, as in pyproject.toml."""
 
-JUDGE_VERSION = "0.6.0"
+JUDGE_VERSION = "0.7.0"
 """The judge. Raise it with every change after which the same curves can get another verdict document (a test holds recorded documents)."""

@@ -517,14 +517,7 @@ def recorded(owner_database: Database) -> Recorded:
                 ledger.register(session, job)
             for run in job.runs:
                 gap = gaps.get(run.arm.name, 0.0)
-                loss = (
-                    level
-                    + 1.5 * np.exp(-at / 100)
-                    + batch
-                    + gap * (at > 0)
-                    + generator.normal(0, 0.001)
-                    + generator.normal(0, 0.01, len(at))
-                )
+                loss = level + 1.5 * np.exp(-at / 100) + batch + gap + generator.normal(0, 0.001) + generator.normal(0, 0.01, len(at))
                 columns = {
                     "lm_loss": loss,
                     "loss": loss,

@@ -249,9 +249,10 @@ def compare(
     that the learning rate of all runs had fallen to the end of its schedule at their last step, `start="loaded"` that they began with
     trained weights, `parameters="8B"` the size of the model (without it run-to-run noise is assumed as of a large one), and
     `loss_is="training"` that losses of different names are one quantity. Without `planned_steps` (or `assume_complete`) and recorded rates
-    that decayed, or that statement, a gap is known as of a point only, and nothing passes. `looks` registers how often the question may be judged with runs added in between, `look` is this one; `candidates` is
-    how many are compared with this baseline, each by a call of its own: they share the error. `names` are those
-    of the two arms, `layer_policy` names the layers that are quantized. `noise_table` is a CSV file in place of the public one.
+    that decayed, or that statement, a gap is known as of a point only, and nothing passes. `looks` registers how often the question may be
+    judged with runs added in between, `look` is this one; `candidates` is how many are compared with this baseline, each by a call of its
+    own: they share the error. `names` are those of the two arms, `layer_policy` names the layers that are quantized. `noise_table` is a CSV
+    file in place of the public one.
 
     Raises TypeError for data of another kind, and ValueError (ReadError, PolicyError, ...) for what cannot be compared.
     """

@@ -36,7 +36,7 @@ LayerSnr = Mapping[tuple[str, str], float]
 
 MAX_ADDED_RUNS = 16
 LAYERS_NAMED = 3
-CONFOUNDS = ("LEARNING_RATES_DIFFER", "CONFOUNDED", "START_DIFFERS")  # next to a fail they come before what to change in the recipe
+CONFOUNDS = ("LEARNING_RATES_DIFFER", "CONFOUNDED")  # next to a fail they come before what to change in the recipe
 TOO_FEW, NO_MARGIN = "TOO_FEW_STEPS", "MARGIN_UNDETERMINED"
 NO_LOOK_LEFT = (
     "Adding them to this question would be a further look, and none is left: judging again until it is decided raises false passes. "
@@ -233,10 +233,10 @@ def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, laye
     job = m.multiplicity.registered
     if decision.state == FAIL and (step := BY_CODE[decision.deciding.code].next_for(job=job)) is not None:  # a check failed, not the loss
         return (step,)
-    if decision.state == FAIL and (confounds := [code for code in decision.codes[1:] if code in CONFOUNDS]):
-        return tuple(step for code in confounds if (step := BY_CODE[code].next_for(job=job)) is not None)
     if decision.state == FAIL:
-        return (_after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}), *_state_recipe(m))
+        confounds = [code for code in CONFOUNDS if code in decision.codes and m.compares == RECIPE]
+        first = [step for code in confounds if (step := BY_CODE[code].next_for(job=job)) is not None]
+        return (*first, _after_fail(m, layer_policy), *worst_layers(layer_snr_db or {}), *_state_recipe(m))
     steps = {code: BY_CODE[code].next_for(job=job) for code in decision.codes} | _fitting(m, decision) | _after_a_stop(m, decision)
     sentences = [step for step in steps.values() if step is not None]
     about_noise = decision.state == PASS or decision.deciding.code == "RUN_NOISE_ASSUMED"
@@ -244,9 +244,9 @@ def _by_code(m: Measurements, decision: Decision, layer_policy: str | None, laye
     if about_noise and statistics is not None and statistics.margin is not None and "RUN_NOISE_ASSUMED" in decision.codes:
         margin = statistics.margin.nats
         passing = max(margin - statistics.interval.half_width(*m.levels), 0.0)
-        sentences += _state_size(m)
         sentences.append(_measure_noise(m, statistics))
         sentences.append(f"With the noise assumed, a true gap up to {passing:.{nats_decimals(margin)}f} nats can pass.")
+        sentences += _state_size(m)
     return tuple(dict.fromkeys(sentences))
 
 
@@ -303,10 +303,7 @@ def _after_fail(m: Measurements, layer_policy: str | None) -> str:
     in_bf16 = [part.removeprefix("bf16@") for part in recipe.split("+") if part.startswith("bf16@")]
     has_last = any(where.startswith("blocks:") and "last" in where and "." not in where for where in in_bf16)
     if _is_in_bf16(recipe):
-        return (
-            "Look at the first step where the arms diverge. Both compute in bf16, so compare their software versions, kernels, data order "
-            "and initial weights there."
-        )
+        return "Compare software, kernels, data order and initial weights at the first step where the arms diverge: both compute in bf16."
     if "fp4" not in recipe:
         what = "look at the layers there" if has_last else f"rerun with the {FIRST_AND_LAST_IN_BF16}"
         return f"Look at the first step where the arms diverge, then {what}."

@@ -30,7 +30,15 @@ from parity.judging.curve import FORKED_FROM, LOADED, START, Curve, FloatArray, 
 from parity.judging.independence import MIN_COMMON, NOISELESS, VISIBLE_STEPS, pairs_to_test, resemblance, rounding_step, shared_start
 from parity.judging.lacking import Lacking, lacking_points
 from parity.judging.lending import Lender, Lenders, refused
-from parity.judging.pairing import OTHER_ORDER, SAME_ORDER, Aligned, align, common_losses, is_proven_somewhere, worst_correlation
+from parity.judging.pairing import (
+    SAME_ORDER,
+    Aligned,
+    align,
+    common_losses,
+    hidden_correlation,
+    is_proven_somewhere,
+    worst_correlation,
+)
 from parity.judging.policy import ONE_LOOK, POINTS_TO_PASS, Amount, Multiplicity, Policy
 from parity.judging.run_floor import Lending
 from parity.judging.schedule import MAX_LATE, ScheduleState, late_start, log_slope, schedule_state
@@ -66,7 +74,7 @@ class Measurements:
     `lending` holds the family of baseline and candidate, None for an arm that names none; `early` the early-stopped reruns of both.
     Whether the candidate trained with its recipe (`equal_start`, `resemblance`, `shared_start`) is asked of recipe arms only, whether all
     runs are `identical` or begin with the `same_first_batch` of the others. `lift` (n,) is what averages in the candidate's log could add
-    to its losses at the window's common steps, nats; None where the log holds no averages. `lacking` is what baseline and candidate alone
+    to its losses at the window's common steps, nats; None where the log holds no averages. `r_hidden` is the correlation of batches that can't be shown to be equal or others. `lacking` is what baseline and candidate alone
     lack of their grids; `parts_late` is whether both logs begin late, with nearly equal losses.
     """
 
@@ -83,6 +91,7 @@ class Measurements:
     common_logged_steps: int
     aligned: Aligned
     r_pair: float | None
+    r_hidden: float | None
     batches_proven: bool
     same_data_recorded: bool
     differing_context: tuple[str, ...]
@@ -100,13 +109,6 @@ class Measurements:
     without_assumed_floor: str | None
     identical: Identical | None
     statistics: WindowStatistics | None
-
-    @property
-    def order_is_hidden(self) -> bool:
-        """Whether the batches of the arms are neither shown to be equal nor others, because batch noise is small against the runs' own."""
-        if self.r_pair is None or self.same_data_recorded:
-            return False
-        return OTHER_ORDER <= self.r_pair < SAME_ORDER and not self.batches_proven
 
     @property
     def confidence(self) -> float:
@@ -159,6 +161,7 @@ def measure(
     resolved = resolution(*arms.both_runs, window)
     r_pair = worst_correlation(aligned, *arms.both_runs)
     proven = r_pair is None or r_pair >= SAME_ORDER or is_proven_somewhere(aligned)
+    r_hidden = hidden_correlation(aligned) if r_pair is not None and r_pair < SAME_ORDER else None
     schedule = _schedule(arms, window, policy)
     base_lender, cand_lender = (
         _lender(arm, declared, lenders, schedule) for arm, declared in zip(arms.both, policy.run_floors, strict=True)
@@ -203,8 +206,9 @@ def measure(
         common_logged_steps=len(aligned.steps) or len(common_losses(arms.runs)[0]),
         aligned=aligned,
         r_pair=r_pair,
+        r_hidden=r_hidden,
         batches_proven=proven,
-        same_data_recorded=same_data_recorded(arms.runs) or (policy.pairing == "stated" and (r_pair is None or r_pair >= OTHER_ORDER)),
+        same_data_recorded=same_data_recorded(arms.runs) or (policy.pairing == "stated" and (r_pair is None or r_hidden is not None)),
         differing_context=confounding_context(((*baseline, *further.controls), candidate), policy.may_differ, compares),
         resolution=resolved,
         noise_ratio=ratio,

@@ -191,6 +191,24 @@ def worst_correlation(aligned: Aligned, baseline: Sequence[Curve], candidate: Se
     return min((value for value in correlations if value is not None), default=None)
 
 
+def hidden_correlation(aligned: Aligned) -> float | None:
+    """The smallest correlation of the pairs over the last half, where it is between that of other batches and of equal ones throughout.
+
+    Such a pair has little batch noise against its runs' own: 0.15 to 0.5, in each block as far as its points show it. None elsewhere.
+    """
+    least = None
+    for i, j in _pairs(aligned):
+        whole = pair_correlation(aligned.baseline[i], aligned.candidate[j])
+        if whole is None or not OTHER_ORDER <= whole < SAME_ORDER:
+            return None
+        block = max(len(aligned.steps) // 2 // BLOCKS, BLOCK_POINTS)
+        smallest = _smallest(_late_noise(aligned.baseline[i]), _late_noise(aligned.candidate[j]))
+        if smallest is None or smallest < whole - SURE_Z * OVERLAP / block**0.5:
+            return None
+        least = whole if least is None else min(least, whole)
+    return least
+
+
 def is_proven_somewhere(aligned: Aligned) -> bool:
     """Whether every pair of runs surely read the same batches in some half or quarter of the run: enough for a fail.
 

@@ -11,9 +11,7 @@ from parity.judging.curve import (
     LOSS_NAME,
     STEPS_WITHOUT_LOSS,
     Curve,
-    between,
 )
-from parity.judging.window import Window
 from parity.wording import count
 
 TRAINING_LOSS, LOSS_OF_ALL_TERMS = "training loss", "total loss"
@@ -27,7 +25,7 @@ _ALIKE = (
 """Meanings that may be one quantity; a language-model loss is called so where the training loss has further terms."""
 
 UNREAD_SHARE, UNREAD_LINES = 0.001, 3  # of a run's points, and lines: as few are lost where processes write into one line
-OTHER_POINTS_SHARE = 0.1  # of the window's points of one arm, which the other lacks where its rows have no loss
+OTHER_POINTS_SHARE = 0.1  # of one arm's points up to the other's last, which the other lacks where its rows have no loss
 
 
 def different_meanings(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
@@ -57,19 +55,19 @@ def unread_lines(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
     return None
 
 
-def without_losses(arms: Sequence[tuple[str, Sequence[Curve]]], window: Window) -> str | None:
+def without_losses(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
     """The sentence that the source of an arm has rows without a loss, and the other arm has losses at steps that it lacks."""
     for (name, runs), (other, others) in (tuple(arms), tuple(reversed(arms))):
         for run in runs:
             rows = _number(run, STEPS_WITHOUT_LOSS)
-            if rows and any(_lacks(run, than, window) for than in others):
+            if rows and any(_lacks(run, than) for than in others):
                 return f"{count(rows, 'row')} of {name} have values of training and no loss, at steps at which {other} has one."
     return None
 
 
-def _lacks(run: Curve, other: Curve, window: Window) -> bool:
-    part = other.steps[between(other.steps, window.first, window.last)]
-    return bool(len(part)) and float(np.isin(part, run.steps, invert=True).mean()) > OTHER_POINTS_SHARE
+def _lacks(run: Curve, other: Curve) -> bool:
+    shared = other.steps[: int(np.searchsorted(other.steps, run.steps[-1], side="right"))] if len(run.steps) else other.steps
+    return bool(len(shared)) and float(np.isin(shared, run.steps, invert=True).mean()) > OTHER_POINTS_SHARE
 
 
 def _number(run: Curve, key: str) -> int:

@@ -79,6 +79,8 @@ ROLLED_BACK = 0.05  # of the loss; other batches after a restart move a mean of 
 BROKEN_PARTS = 4  # of the last half; with batches that are alike for 20 (100) steps, other data fail 2 % (6 %) of the time, not 8 % (18 %)
 NORMS_APART = 10.0  # 0.9 to 2.9 on GB200, 2.9 at the first step from loaded weights
 NOT_KNOWN = (math.nan, math.nan)  # the ends of an interval without a window
+CONFOUNDS = ("LEARNING_RATES_DIFFER", "CONFOUNDED", "START_DIFFERS")
+CAUGHT_UP = 1.5  # shares of the loss by which a candidate began behind, of the gap at the end
 OFFSET_OF_MARGIN, OFFSET_SDS = (
     0.5,
     4.0,
@@ -147,7 +149,10 @@ def decide(m: Measurements) -> Decision:
     (state, deciding), *further = [(state, Reason(code=entry.code, sentence=text)) for state, entry, text in rows if text is not None]
     if deciding.code in MISFITS:  # everything else that holds follows from the misfit
         return Decision(state=state, deciding=deciding, others=())
-    told = [reason for other, reason in further if other == INCONCLUSIVE or reason.code == IDENTICAL.code]
+    of_a_confound = state == INCONCLUSIVE and deciding.code in CONFOUNDS  # what it could explain is told, too
+    told = [
+        reason for other, reason in further if other == INCONCLUSIVE or reason.code == IDENTICAL.code or (other == FAIL and of_a_confound)
+    ]
     by_code = {reason.code: reason for reason in reversed(told) if reason.code != deciding.code}
     vetoes = list(reversed(by_code.values()))  # each code once, with its first sentence
     listed = {deciding.code, *by_code}
@@ -299,10 +304,12 @@ def _other_batches(m: Measurements) -> str | None:
 
 @decides_as(INCONCLUSIVE, ORDER_UNSHOWN)
 def _order_unshown(m: Measurements) -> str | None:
-    if not m.policy.is_paired or not m.arms.share_seeds or not m.order_is_hidden or _rounding_explains(m) or _is_averaged(m):
+    if not m.policy.is_paired or not m.arms.share_seeds or m.r_hidden is None or m.same_data_recorded:
+        return None
+    if _rounding_explains(m) or _is_averaged(m):
         return None
     return (
-        f"Whether the arms read the same data in the same order can't be shown: their batch noise correlates {m.r_pair:.2f}, as with "
+        f"Whether the arms read the same data in the same order can't be shown: their batch noise correlates {m.r_hidden:.2f}, as with "
         "very large batches, whose noise is small against that of the runs."
     )
 
@@ -536,9 +543,9 @@ def _context_explains_a_gap(m: Measurements) -> str | None:
 @decides_as(INCONCLUSIVE, START_DIFFERS)
 @with_margin
 def _start_explains_a_gap(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
-    """A candidate that begins higher by what it ends above the margin, as one whose loss has a further term does."""
+    """A candidate that began behind and has caught up in part; one that is as much worse throughout is worse."""
     first = m.mismatch.first_gap
-    if m.compares != RECIPE or first is None or first.nats < max(s.interval.mean - margin.nats, 0.0):
+    if m.compares != RECIPE or first is None or first.share * s.baseline.level < CAUGHT_UP * max(s.interval.mean, margin.nats):
         return None
     if float(m.arms.baseline.runs[0].loss[0]) < FROM_SCRATCH * s.baseline.level:  # trained weights, which a recipe rounds
         return None
@@ -660,7 +667,7 @@ def _data_order(m: Measurements) -> str | None:
         return "The arms have no seed in common, so no two runs read the same data in the same order."
     if _rounding_explains(m) or (_is_averaged(m) and not m.batches_proven):
         return None
-    if m.r_pair is None or m.r_pair >= SURELY_SAME_ORDER or m.same_data_recorded or m.order_is_hidden:
+    if m.r_pair is None or m.r_pair >= SURELY_SAME_ORDER or m.same_data_recorded or m.r_hidden is not None:
         return None
     if m.r_pair >= SAME_ORDER:
         if _better(m) is None:
@@ -1030,7 +1037,7 @@ def _points_in_one_arm(m: Measurements) -> str | None:
     next_step="Export the loss at every step at which it was logged; a loss that is NaN is written as nan.",
 )
 def _losses_not_logged(m: Measurements) -> str | None:
-    return without_losses([(arm.name, arm.runs) for arm in m.arms.both], m.window)
+    return without_losses([(arm.name, arm.runs) for arm in m.arms.both])
 
 
 @decides(
@@ -1265,3 +1272,5 @@ def table() -> tuple[tuple[State | None, ReasonCode], ...]:
 
 
 BY_CODE: Mapping[str, ReasonCode] = {entry.code: entry for _, entry in table()}
+FAILING = frozenset(entry.code for state, entry in table() if state == FAIL)
+"""The codes that decide a fail."""

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypedDict
 from parity.judging.decision import INCONCLUSIVE, CheckName
 from parity.judging.document_types import SHOWN_ONLY, VerdictDocument
 from parity.judging.policy import POINTS_TO_FAIL
-from parity.judging.reasons import BY_CODE
+from parity.judging.reasons import BY_CODE, FAILING
 from parity.structure import canonical_json
 from parity.wording import count
 
@@ -68,6 +68,8 @@ def why_not_acceptable(document: VerdictDocument) -> str | None:
         return f"no gap was measured against a margin ({code}), so there is nothing to accept"
     if (points := document["window"]["n"]) < POINTS_TO_FAIL:
         return f"the gap rests on {count(points, 'common step')}, and nothing can be said of fewer than {POINTS_TO_FAIL}"
+    if failing := next((other for other in document["codes"] if other in FAILING), None):
+        return f"the gap is too large ({failing}), and what else differs ({code}) may explain it or not: compare runs without that"
     if entry.check in _NOT_COMPARED:
         return f"the runs cannot be compared ({code}: {entry.means}), so the gap says nothing about the recipe"
     return None

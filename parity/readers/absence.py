@@ -78,11 +78,15 @@ class Rows:
 
 @frozen(eq=False)
 class Records:
-    """The records of training among the rows of a file: values (T,) by quantity, notes, and how many rows `between` them have no loss."""
+    """The records of training among the rows of a file: values (T,) by quantity, notes, and how many rows `between` them have no loss.
+
+    `absent` (T,) is where a loss is NaN because none is written; None where every loss is.
+    """
 
     values: Mapping[str, FloatArray]
     notes: tuple[str, ...] = ()
     between: int = 0
+    absent: BoolArray | None = None
 
 
 def training_records(
@@ -123,12 +127,13 @@ def training_records(
     if VALIDATION in values:
         there = ~np.isnan(values[VALIDATION])
         kept[VALIDATION] = at_rows(kept[STEP], zip(values[STEP][there].tolist(), values[VALIDATION][there].tolist(), strict=True))
-    return Records(values=kept, notes=rows.notes(), between=rows.between)
+    absent = np.isnan(loss) if written is None else np.isnan(loss) & ~written
+    return Records(values=kept, notes=rows.notes(), between=rows.between, absent=absent[rows.kept])
 
 
 def columns_of(records: Records, names: Mapping[str, str], found: Sequence[str] = ()) -> Columns:
     """What a reader took: records with the columns of their quantities, and the names of all columns that the file has."""
-    return Columns(values=records.values, names=names, found=found, notes=records.notes, between=records.between)
+    return Columns(values=records.values, names=names, found=found, notes=records.notes, between=records.between, absent=records.absent)
 
 
 def kinds_of_rows(

@@ -25,6 +25,7 @@ from parity.judging.curve import (
     MAX_STEP,
     PLANNED_STEPS,
     STEPS_WITHOUT_LOSS,
+    BoolArray,
     Curve,
     CurveError,
     FloatArray,
@@ -258,9 +259,9 @@ class Columns:
     """What a reader took from a file: arrays (T,) by quantity, the columns' own names, the names of all columns that it has, and notes.
 
     `overwritten` counts rows that a later file of the same run replaced, `between` rows without a loss between the points of a loss that
-    is logged less often (`parity.readers.absence`), `unread` lines that look like those that were read. `option` names a quantity's column
-    on the command line. `planned_steps` is the length of the run that the file states, `config` what else it states, by the keys of a
-    tracker's config.
+    is logged less often (`parity.readers.absence`), `unread` lines that look like those that were read. In the rows of `absent` (T,) no
+    loss is written; a file that grows may still have one there. `option` names a quantity's column on the command line. `planned_steps` is
+    the length of the run that the file states, `config` what else it states, by the keys of a tracker's config.
     """
 
     values: Mapping[str, FloatArray]
@@ -270,6 +271,7 @@ class Columns:
     overwritten: int = 0
     between: int = 0
     unread: int = 0
+    absent: BoolArray | None = None
     option: str = OPTION
     planned_steps: int | None = None
     config: Mapping[str, str] = field(default_factory=dict)

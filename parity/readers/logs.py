@@ -328,7 +328,7 @@ def _value(record: Mapping[str, Any], name: str, quantity: str, where: str) -> f
 # progress printer and 1.0's progress bar, torchtitan components/metrics.py, MaxText metric_logger.py, DeepSpeed runtime/pipe/engine.py.
 
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))")
-_NUMBER = r"([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?))(?=[\s,|\]]|$)"
+_NUMBER = r"([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?|none|null))(?=[\s,|\]]|$)"
 _WHOLE_STEP = "[0-9]{1,15}"  # that every float holds
 _HEAD = 1 << 14  # characters that decide whether a text is a log; a longer preamble is found after no table could be read
 
@@ -367,9 +367,9 @@ class _Format:
             for quantity, before, divisor in self.values:
                 if quantity not in numbers and (number := _number_behind(before, line)) is not None:
                     numbers[quantity] = number, divisor
-        values = {quantity: float(number[1]) / divisor for quantity, (number, divisor) in numbers.items()}
+        values = {quantity: _float(number[1]) / divisor for quantity, (number, divisor) in numbers.items()}
         if evaluated is not None:
-            values[VALIDATION] = float(evaluated[2])
+            values[VALIDATION] = _float(evaluated[2])
         elif self.nan_count is not None and (number := _number_behind(self.nan_count, line)) is not None and float(number[1]) > 0.0:
             values.setdefault(LOSS, math.nan)
         if self.needs_loss and not values.keys() & {LOSS, VALIDATION}:
@@ -386,6 +386,10 @@ class _Format:
             places={STEP: Place(*step.span(1)), **places} if LOSS in numbers and re.fullmatch(_WHOLE_STEP, step[1]) else None,
             fixed=() if rank is None else (rank.span(rank.lastindex or 0),),
         )
+
+
+def _float(text: str) -> float:
+    return math.nan if text.lower() in MISSING else float(text)
 
 
 def _number_behind(pattern: str, line: str) -> re.Match[str] | None:

@@ -13,16 +13,18 @@ Lines are read in their order, so a file that grows can be read on. What can fai
 epoch, or micro-batches; its steps repeat with other losses, which is refused (`parity.readers.columns.check_repeats`).
 """
 
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from parity.readers.columns import HELD_OUT, KNOWN_NAMES, LOSS, NOT_THE_LOSS, STEP
 from parity.readers.lines import LONGEST, Line, Log, Place
+from parity.readers.table import MISSING
 
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))", re.IGNORECASE)
 # No possessive quantifiers: Python 3.11 before 3.11.5 gets them wrong. What could be matched in many ways is bounded instead.
-_WORD = r"(?!(?:nan|inf(?:inity)?)\b)[a-z_(][\w./()-]*(?![\w./()-])"
-_NUMBER = r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)"
+_WORD = r"(?!(?:nan|inf(?:inity)?|none|null|n/a)\b)[a-z_(][\w./()-]*(?![\w./()-])"
+_NUMBER = r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?|none|null|n/a)"
 _ENDS = r"(?![\w%]|\.\d)"
 _PAIR = re.compile(
     rf"(?<![\w./-])(?P<name>[a-z_][\w./-]*(?:\([a-z]+\))?(?![\w./-])(?: {_WORD}){{0,4}})"
@@ -103,7 +105,8 @@ def read_line(line: str) -> Line | None:
 
 
 def _number(pair: re.Match[str]) -> float:
-    return float(pair["number"].replace(",", ""))
+    text = pair["number"].replace(",", "").lower()
+    return math.nan if text in MISSING else float(text)
 
 
 def _may_be_other(named: tuple[str, re.Match[str]]) -> bool:

@@ -296,7 +296,7 @@ def _runs_by_arm(cells: Cells, layout: RunTable, names: Sequence[str], curve_of_
     for run, seed in sorted(zip(runs, seeds, strict=True), key=lambda each: (_natural(each[0].name), each[0].name)):
         replicate = sum(curve.seed == seed for curve in arms[run.arm])
         curve = curve_of_run(run)
-        stated, context = layout.seed is not None, _context(cells, run, layout)
+        stated, context = layout.seed is not None, {**curve.context, **_context(cells, run, layout)}
         arms[run.arm].append(dataclasses.replace(curve, seed=seed, seed_stated=stated, replicate=replicate, context=context))
     return arms
 

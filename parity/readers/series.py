@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from parity.judging.curve import FloatArray
+from parity.judging.curve import BoolArray, FloatArray
 from parity.readers.absence import COMPANION_SHARE, due_losses
 from parity.readers.columns import LOSS, STEP, VALIDATION, Columns, Series, arrays_of, at_rows, find_columns
 
@@ -23,7 +23,7 @@ def from_series(
     beside = [
         own_steps[~np.isnan(own)] for quantity, (own_steps, own) in series.items() if quantity not in (LOSS, VALIDATION, *_NOT_OF_A_STEP)
     ]
-    steps, losses, between = _with_due(*series[LOSS], beside)
+    steps, losses, absent, between = _with_due(*series[LOSS], beside)
     values = {STEP: steps, LOSS: losses}
     for quantity, (own_steps, own) in series.items():
         if quantity == VALIDATION:
@@ -37,21 +37,28 @@ def from_series(
                 values[quantity] = own
             else:
                 values[quantity] = np.array([of_step.get(step, np.nan) for step in steps.tolist()], dtype=np.float64)
-    return Columns(values=values, names=tags | {STEP: step}, found=known, between=between)
+    return Columns(values=values, names=tags | {STEP: step}, found=known, between=between, absent=absent)
 
 
-def _with_due(steps: FloatArray, losses: FloatArray, beside: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, int]:
-    """Steps and losses (n,) with NaN at steps where series `beside` them have values and a loss is due, and at how many others none is.
+def _with_due(steps: FloatArray, losses: FloatArray, beside: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, BoolArray, int]:
+    """Steps and losses (n,) with NaN at steps where series `beside` them have values and a loss is due, where these are (n,), and at how
+    many other steps none is due; a NaN that is logged is no other than one that is not, as in a table.
 
     A series counts that has values at half of the losses' steps.
     """
-    logged = np.unique(steps)
+    is_nan = np.isnan(losses)
+    logged = np.unique(steps[~is_nan])
     companions = [others for others in beside if len(logged) and float(np.isin(logged, others).mean()) >= COMPANION_SHARE]
     trained = np.unique(np.concatenate([logged, *companions]))
     if len(trained) == len(logged):
-        return steps, losses, 0
+        return steps, losses, np.zeros(len(steps), dtype=bool), 0
     blank = ~np.isin(trained, logged)
     due = trained[due_losses(trained, blank)]
+    between = np.setdiff1d(trained[blank], due)
+    kept = ~(is_nan & np.isin(steps, between))
+    steps, losses = steps[kept], losses[kept]
+    due = np.setdiff1d(due, steps[np.isnan(losses)])
     highest = np.maximum.accumulate(steps)
     places = np.searchsorted(highest, due)  # before the first row of a later step
-    return np.insert(steps, places, due), np.insert(losses, places, np.nan), int(blank.sum()) - len(due)
+    absent = np.insert(np.zeros(len(steps), dtype=bool), places, values=True)
+    return np.insert(steps, places, due), np.insert(losses, places, np.nan), absent, len(between)

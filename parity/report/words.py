@@ -84,7 +84,7 @@ def own_facts(strip: Sequence[Fact]) -> Sequence[Fact]:
 
 _TOLD_AT_ONCE = {
     "pass": ("SCHEDULE_STATED",),
-    "fail": ("LEARNING_RATES_DIFFER", "CONFOUNDED", "START_DIFFERS"),
+    "fail": ("LEARNING_RATES_DIFFER", "CONFOUNDED"),
 }
 """What a pass rests on, and what else than the recipe a fail may be of, by verdict: told in its first lines."""
 
@@ -240,6 +240,8 @@ def _interval(document: AnyDocument) -> str:
     is_told = document["codes"][0] in (*BY_INTERVAL, *NO_GAP_TO_TELL) or document["verdict"] == "pass" or _fails_apart(document)
     if told_gap(document) and not is_told:
         told.append(document["reasons"][0]["sentence"])
+    if is_identical(document):
+        return " ".join(part for part in told if part)
     told += [reason["sentence"] for reason in document["reasons"][1:] if reason["code"] in _TOLD_AT_ONCE.get(document["verdict"], ())]
     return " ".join(part for part in told if part)
 

@@ -43,7 +43,7 @@ def synthetic(
     offset_sd: float = 0.0,
     **extra: object,
 ) -> Curve:
-    """One run: law + batch noise (shared by equal `batch_seed`) + the run's own AR(1) noise and offset + a gap from the second step on.
+    """One run: law + batch noise (shared by equal `batch_seed`) + the run's own AR(1) noise and offset + a constant gap.
 
     Without a recipe it is on record that it rounds to nearest.
     """
@@ -53,7 +53,7 @@ def synthetic(
     own = rng.normal(0.0, pair_sd / np.sqrt(2.0) * np.sqrt(1.0 - rho**2), n)
     own = lfilter([1.0], [1.0, -rho], own)
     batch = np.random.default_rng(batch_seed).normal(0.0, batch_sd, n)
-    loss = law(n) + batch + own + offset_sd * rng.normal() + gap * (np.arange(n) > 0)
+    loss = law(n) + batch + own + offset_sd * rng.normal() + gap
     return curve_from_arrays(np.arange(n), loss, label=f"run{seed}", **extra)  # type: ignore[arg-type]
 
 

@@ -90,7 +90,7 @@ class Follower:
             elif not self.is_behind:
                 break
         self._feed("\n")
-        if (report := self._new_rows()) is not None:
+        if (report := self._new_rows(is_whole=True)) is not None:
             yield report
 
     @property
@@ -228,19 +228,25 @@ class Follower:
         if len(self._text) > _UNDECIDED:
             raise LogRefusedError(self._unread)
 
-    def _new_rows(self) -> Report | None:
-        """The rows behind the last recorded step. Raises LogRefusedError where recorded ones are told otherwise."""
+    def _new_rows(self, *, is_whole: bool = False) -> Report | None:
+        """The rows behind the last recorded step. Raises LogRefusedError where recorded ones are told otherwise.
+
+        A loss that is not written may still come until the report is whole, and counts as NaN only then, behind all others.
+        """
         if self._reader is None:
             return None
         try:
-            values = self._reader.columns().values
+            columns_read = self._reader.columns()
         except ReadError as error:
             raise LogRefusedError(str(error)) from None
+        values = columns_read.values
         steps, losses = (np.asarray(values[name], np.float64) for name in (STEP, LOSS))
         whole = np.isfinite(steps) & (steps >= 0) & (steps == np.floor(steps))
         if self._most_steps is not None and (above := whole & (steps > self._most_steps)).any():
             self.left_out, whole = int(steps[above].min()), whole & ~above
         last = self._steps[-1] if len(self._steps) else -1.0
+        if columns_read.absent is not None:
+            whole &= ~columns_read.absent | (is_whole & (steps > last))
         self._check_told(steps[whole & (steps <= last)], losses[whole & (steps <= last)])
         new = np.flatnonzero(whole & (steps > last))
         if not len(new):

@@ -167,7 +167,8 @@ MISTAKES = [
         2,
         (
             "--column is 'mxfp8:los=x'; expected QUANTITY=NAME or WHERE:QUANTITY=NAME, with QUANTITY one of step, loss, grad_norm, "
-            "clipped_grad_norm, learning_rate, step_seconds, unix_seconds, tokens, tokens_per_second, tflops, validation_loss, total_loss; "
+            "clipped_grad_norm, learning_rate, step_seconds, unix_seconds, tokens, tokens_per_second, tflops, perplexity, validation_loss, "
+            "total_loss; "
             "did you mean loss?"
         ),
     ),

@@ -56,7 +56,7 @@ def test_a_null_is_an_empty_cell_and_its_evaluation_belongs_to_the_step_before(k
     curve = read(kind({"step": STEPS.tolist(), "loss": loss, "val_loss": validation}))
     assert len(curve.steps) == 36
     assert np.flatnonzero(~np.isnan(curve.columns["validation_loss"])).tolist() == np.searchsorted(curve.steps, [4, 14, 24, 34]).tolist()
-    assert "4 rows without a loss left out" in curve.notes
+    assert "4 rows without a loss, of evaluations: left out" in curve.notes
 
 
 def test_nan_and_infinity_stay():
@@ -76,18 +76,18 @@ def test_na_of_pandas_is_nan_because_pandas_makes_it_of_nan(kind):
     assert np.isnan(read(kind(frame | {"loss": frame["loss"].astype(object)})).loss[20])
 
 
-def test_a_masked_value_is_not_read():
+def test_a_masked_loss_is_nan_and_not_read():
     masked = np.ma.MaskedArray(LOSS, mask=STEPS > 30)
-    assert read({"step": STEPS, "loss": masked}).steps[-1] == 30
+    assert np.isnan(read({"step": STEPS, "loss": masked}).loss[31:]).all()
     assert np.isnan(read(masked).loss[31:]).all()
 
 
-def test_nan_next_to_an_evaluation_is_not_guessed():
-    loss = LOSS.copy()
-    loss[5] = np.nan
-    frame = pd.DataFrame({"step": STEPS, "loss": loss, "val_loss": np.where(STEPS == 5, 2.0, np.nan)})
-    with pytest.raises(ValueError, match="cannot be told from a NaN loss"):
-        read(frame)
+def test_a_row_of_an_evaluation_is_no_nan_and_a_trained_row_with_one_is():
+    """A raw history frame: evaluations in rows of their own, or beside each loss."""
+    apart = pd.DataFrame({"step": STEPS, "loss": np.where(STEPS == 5, np.nan, LOSS), "val_loss": np.where(STEPS == 5, 2.0, np.nan)})
+    assert 5 not in read(apart).steps
+    beside = pd.DataFrame({"step": STEPS, "loss": np.where(STEPS == 39, np.nan, LOSS), "val_loss": LOSS})
+    assert np.isnan(read(beside).loss[39])
 
 
 class LazyLike:

@@ -112,7 +112,7 @@ def test_a_table_without_a_header(tmp_path: Path) -> None:
         ("step;loss\n1,000;3,5\n", "line 2: '1,000' in the step column"),
         ("step loss\n0 3.5 9\n1 3.25 9\n", "line 2: 3 cells; expected 2"),
         ("step,loss,loss\n0,3.5,3.0\n", "2 columns could be 'loss'"),
-        ("step,loss\n0,3.0\n1,N/A\n", "line 3: 'N/A' in the loss column"),
+        ("step,loss\n0,3.0\n1,low\n", "line 3: 'low' in the loss column"),
         ('{"step": 0, "loss": 3.0, "grad_norm": "1.0 (clipped)"}\n', "line 1: 'grad_norm' is '1.0 [(]clipped[)]'"),
     ],
 )

@@ -40,7 +40,7 @@ def write(folder: Path, name: str, text: str | bytes) -> str:
         '"Step","run 7 - train/loss","run 7 - train/loss__MIN"\n"1","2.5","2"\n"2","nan",""\n"3","inf","1"\n',
         "iteration,lm loss,loss\n1,2.5,9\n2,nan,9\n3,inf,9\n",
         "step,note,loss\n1,hello,2.5\n2,x,nan\n3,,inf\n",
-        "step,loss\n1,2.5\n2,nan\n2.0e0,nan\n3,inf\n4,\n",
+        "step,loss\n1,2.5\n2,\n2.0e0,nan\n3,inf\n,\n",
         '{"step": 1, "loss": 2.5}\n{"step": 2, "loss": NaN}\n{"step": 3.0, "loss": Infinity}\n',
         '{"step": 1, "loss": 2.5}\n\n{"eval": 1}\n{"step": 2, "loss": "NaN"}\n{"step": 3, "loss": "inf"}\n',
     ],
@@ -175,7 +175,7 @@ def test_maxtext_truncation_by_evaluation_is_noted(data: Path) -> None:
     assert run.completeness.first == 100
     assert run.completeness.stride == 1
     assert any("begins at step 100: MaxText truncates" in note for note in run.notes)
-    assert "6 records without a training loss left out" in run.notes
+    assert "6 rows without a loss, of evaluations: left out" in run.notes
 
 
 def test_archives_of_runs(data: Path, tmp_path: Path) -> None:

@@ -62,7 +62,9 @@ def test_a_gap_is_told_in_three_sentences(name: str, lead: str, measure: str, in
     assert told.line == f"{documents[name]['verdict'].upper()}: {told.lead} {told.measure} {told.interval}"
 
 
-@pytest.mark.parametrize(("name", "why"), [("nan", "NaN or infinite losses from step 0 on"), ("empty", "Run 1 of cand has no steps.")])
+@pytest.mark.parametrize(
+    ("name", "why"), [("nan", "NaN, infinite or blank losses from step 0 on"), ("empty", "Run 1 of cand has no steps.")]
+)
 def test_without_a_gap_the_reason_is_the_measure(name: str, why: str, documents: dict[str, Any]) -> None:
     told = words(documents[name])
     assert why in told.measure

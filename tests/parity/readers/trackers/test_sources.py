@@ -29,7 +29,8 @@ def test_a_run_is_read_whole_with_its_config(name, request, whole):
         losses[NAN_STEP] = "inf"
     assert (curve.steps.tolist(), [repr(value) for value in curve.loss.tolist()]) == (steps, losses)
     assert (curve.recipe, curve.seed) == ("nvfp4", 1)
-    assert curve.context == ({} if name == "wandb" else {"learning_rate": "0.0003"})
+    read = {"loss_name": "train/loss", "loss_meaning": "training loss"}
+    assert curve.context == (read if name == "wandb" else {**read, "learning_rate": "0.0003"})
 
 
 @pytest.mark.parametrize("name", ["mlflow:x", "trackio:llm/x", "wandb:a/b/c"])
@@ -188,7 +189,7 @@ def test_an_offline_run_is_read_from_its_file_its_folder_and_by_its_id(data, tmp
     for name in (str(file), str(folder), str(tmp_path / "wandb"), f"{tmp_path}/wandb:small"):
         curve = read_run(name)
         assert (curve.steps.tolist(), [repr(value) for value in curve.loss.tolist()]) == whole
-        assert (curve.recipe, curve.seed, curve.context) == ("nvfp4", 1, {"learning_rate": "0.0003"})
+        assert (curve.recipe, curve.seed, curve.context["learning_rate"]) == ("nvfp4", 1, "0.0003")
     other = tmp_path / "wandb" / "offline-run-20261122_200000-other"
     other.mkdir()
     shutil.copy(file, other / "run-other.wandb")
