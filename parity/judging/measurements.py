@@ -74,8 +74,9 @@ class Measurements:
     `lending` holds the family of baseline and candidate, None for an arm that names none; `early` the early-stopped reruns of both.
     Whether the candidate trained with its recipe (`equal_start`, `resemblance`, `shared_start`) is asked of recipe arms only, whether all
     runs are `identical` or begin with the `same_first_batch` of the others. `lift` (n,) is what averages in the candidate's log could add
-    to its losses at the window's common steps, nats; None where the log holds no averages. `r_hidden` is the correlation of batches that can't be shown to be equal or others. `lacking` is what baseline and candidate alone
-    lack of their grids; `parts_late` is whether both logs begin late, with nearly equal losses.
+    to its losses at the window's common steps, nats; None where the log holds no averages. `r_hidden` is the correlation of batches that
+    can't be shown to be equal or others. `lacking` is what baseline and candidate alone lack of their grids; `parts_late` is whether both
+    logs begin late, with nearly equal losses.
     """
 
     compares: Comparison
@@ -161,7 +162,7 @@ def measure(
     resolved = resolution(*arms.both_runs, window)
     r_pair = worst_correlation(aligned, *arms.both_runs)
     proven = r_pair is None or r_pair >= SAME_ORDER or is_proven_somewhere(aligned)
-    r_hidden = hidden_correlation(aligned) if r_pair is not None and r_pair < SAME_ORDER else None
+    r_hidden = None if r_pair is None or r_pair >= SAME_ORDER else hidden_correlation(aligned)
     schedule = _schedule(arms, window, policy)
     base_lender, cand_lender = (
         _lender(arm, declared, lenders, schedule) for arm, declared in zip(arms.both, policy.run_floors, strict=True)

@@ -303,6 +303,12 @@ def _other_batches(m: Measurements) -> str | None:
 
 
 @decides_as(INCONCLUSIVE, ORDER_UNSHOWN)
+def _order_nowhere_shown(m: Measurements) -> str | None:
+    if m.batches_proven:
+        return None
+    return _order_unshown(m)
+
+
 def _order_unshown(m: Measurements) -> str | None:
     if not m.policy.is_paired or not m.arms.share_seeds or m.r_hidden is None or m.same_data_recorded:
         return None
@@ -479,7 +485,9 @@ def _nonfinite(m: Measurements, *, baseline: bool) -> str | None:
 def _diverged(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     if s.end is None or not diverged_late(s.spikes.masked_gap, margin.nats):
         return None
-    if _data_order(m) is not None or (not s.end.above and s.end.rise <= s.end.limit):  # other batches, or noise alone, can do that
+    if (
+        _data_order(m) is not None or _order_unshown(m) is not None or (not s.end.above and s.end.rise <= s.end.limit)
+    ):  # other batches, or noise alone, can do that
         return None
     if not diverged_late(_without_averages(m, s), margin.nats):
         return None
@@ -657,6 +665,9 @@ def _unstable(m: Measurements) -> str | None:
         return None
     s = m.statistics.spikes
     return f"Spikes cover {percent(s.masked_share)} of the window (baseline {s.baseline}, candidate {s.candidate}); 10 % at most."
+
+
+decides_as(INCONCLUSIVE, ORDER_UNSHOWN)(_order_unshown)
 
 
 @decides_as(INCONCLUSIVE, DATA_ORDER_MISMATCH)
