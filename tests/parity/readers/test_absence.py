@@ -1,0 +1,107 @@
+"""Which rows without a loss are NaN losses, and which are no records, with the honest twin of each."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parity.readers.absence import NEVER, due_losses, kinds_of_rows
+
+STEPS = np.arange(200.0)
+LOSS = 3.0 - STEPS / 100.0
+EVERY = np.ones(200, dtype=bool)
+
+
+def at(*steps: int) -> np.ndarray:
+    return np.isin(STEPS, steps)
+
+
+def kinds(blank: np.ndarray, others: Mapping[str, np.ndarray], **options: object) -> dict[str, int]:
+    rows = kinds_of_rows(STEPS, np.where(blank, np.nan, LOSS), others, **options)
+    return {name: number for name in ("nan", "between", "evaluations", "others", "not_trained") if (number := getattr(rows, name))}
+
+
+@pytest.mark.parametrize(
+    ("blank", "others", "expected"),
+    [
+        (STEPS >= 191, {"lr": EVERY}, {"nan": 9}),
+        (STEPS >= 191, {}, {"nan": 9}),
+        (at(50, 77, 120), {"lr": EVERY}, {"nan": 3}),
+        (STEPS % 2 == 1, {"lr": EVERY}, {"nan": 100}),
+        (STEPS % 10 > 0, {"lr": EVERY, "grad_norm": EVERY}, {"between": 180}),
+        (STEPS % 10 > 0, {}, {"nan": 180}),
+        ((STEPS % 10 > 0) | at(100), {"lr": EVERY}, {"between": 180, "nan": 1}),
+        ((STEPS % 10 > 0) | (STEPS > 160), {"lr": EVERY}, {"between": 180, "nan": 3}),
+        ((STEPS % 10 > 0) & (STEPS >= 50), {"lr": EVERY}, {"between": 135}),
+        (at(40, 80, 120), {"val_loss": at(40, 80, 120), "lr": ~at(40, 80, 120)}, {"evaluations": 3}),
+        (at(199), {"val_loss": EVERY}, {"nan": 1}),
+        (at(3, 7), {"gpu_util": at(3, 7), "lr": ~at(3, 7), "run": EVERY}, {"others": 2}),
+        (STEPS % 2 == 1, {"lr": STEPS % 2 == 1}, {"others": 100}),
+        (STEPS > 150, {"iteration-time": STEPS <= 150, "num-zeros": STEPS <= 150}, {"not_trained": 49}),
+        (STEPS > 150, {"iteration-time": EVERY, "num-zeros": STEPS <= 150}, {"nan": 49}),
+        (STEPS > 150, {"grad_norm": STEPS <= 150}, {"nan": 49}),
+        (STEPS > 150, {"fp8_loss": EVERY}, {"between": 49}),
+    ],
+    ids=[
+        *("last rows beside a rate", "last rows alone", "single rows", "every second row", "every tenth step is logged", "loss alone"),
+        *("a due point of every tenth", "the last due points", "the interval changes", "evaluations", "an evaluation beside each loss"),
+        *("system metrics", "loss and rate in rows of their own", "steps that were not run", "steps that were run"),
+        *("a gradient that diverged, too", "another run's loss"),
+    ],
+)
+def test_what_a_row_without_a_loss_is(blank: np.ndarray, others: Mapping[str, np.ndarray], expected: dict[str, int]) -> None:
+    losses = [name for name in others if name == "fp8_loss"]
+    assert kinds(blank, others, losses=losses) == expected
+
+
+def test_nan_that_is_written_beside_another_loss_is_nan() -> None:
+    blank = STEPS > 150
+    assert kinds(blank, {"loss": EVERY}, losses=["loss"], written=blank) == {"nan": 49}
+
+
+def test_of_a_held_out_loss_none_is_due_without_a_rhythm_but_what_is_written() -> None:
+    blank = ~at(1, 2, 4, 8, 16, 32, 64, 128)
+    assert kinds(blank, {"lr": EVERY}, held_out=True) == {"between": 192}
+    assert kinds(blank, {"lr": EVERY}, held_out=True, written=at(150))["nan"] == 1
+
+
+def test_a_restart_whose_losses_are_blank_is_nan() -> None:
+    steps = np.concatenate([STEPS, np.arange(191.0, 200.0)])
+    loss = np.concatenate([LOSS, np.full(9, np.nan)])
+    rows = kinds_of_rows(steps, loss, {"lr": np.ones(209, dtype=bool)})
+    assert rows.kept[-9:].all()
+    assert rows.nan == 9
+
+
+def slow_due(blank: list[bool]) -> set[int]:
+    """`due_losses` of steps 0, 1, 2, ... of one interval of logging, point by point."""
+    logged = [place for place, is_blank in enumerate(blank) if not is_blank]
+    gaps = [after - before for before, after in pairwise(logged)]
+    (every,) = set(gaps)
+    if every < 3:
+        return {place for place, is_blank in enumerate(blank) if is_blank}
+    due = set(range(logged[-1] + every, len(blank), every))
+    place = logged[0] - every
+    while place > 0:
+        due.add(place)
+        place -= every
+    return due
+
+
+@given(st.integers(1, 20), st.integers(0, 60), st.integers(3, 12), st.integers(0, 60))
+def test_points_of_one_interval_are_due_where_a_slow_rule_says(every: int, before: int, points: int, after: int) -> None:
+    blank = np.ones(before + every * (points - 1) + 1 + after, dtype=bool)
+    blank[before : before + every * (points - 1) + 1 : every] = False
+    found = due_losses(np.arange(float(len(blank))), blank)
+    assert set(np.flatnonzero(found).tolist()) == slow_due(blank.tolist())
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=60))
+def test_only_blank_rows_are_due_and_none_where_none_ever_is(blank: list[bool]) -> None:
+    steps, rows = np.arange(float(len(blank))), np.array(blank)
+    assert not (due_losses(steps, rows) & ~rows).any()
+    if all(blank):
+        assert not due_losses(steps, rows, NEVER).any()
