@@ -38,7 +38,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--sm", type=int, default=90, metavar="SM", help="with --prepare: the GPU's compute capability without its dot (90)")
     made.add_argument("--slim", action="store_true", help="with --prepare: keep only that GPU's code of Transformer Engine's core library")
     made.add_argument("--python", default="3.12", help="with --prepare: the other machine's Python, a version or a path (3.12)")
-    made.add_argument("--jax", choices=("none", "cuda13", "cpu"), default="none", help="with --prepare: also jax, for a machine without it")
+    made.add_argument(
+        "--with-jax", action="store_true", help="with --prepare: also jax for processors, to rehearse in an empty environment"
+    )
     made.add_argument("--text", type=Path, metavar="PATH", help="with --prepare: a text file or a folder instead of Debian's documentation")
     return made
 
@@ -51,7 +53,14 @@ def main(arguments: list[str] | None = None) -> int:
             from tools.gpu_evidence.prepare import PrepareError, prepare  # noqa: PLC0415 - a session needs none of it
 
             try:
-                return prepare(options.prepare, sm=options.sm, slim=options.slim, python=options.python, jax=options.jax, text=options.text)
+                return prepare(
+                    options.prepare,
+                    sm=options.sm,
+                    slim=options.slim,
+                    python=options.python,
+                    with_jax=options.with_jax,
+                    text=options.text,
+                )
             except PrepareError as error:
                 sys.stderr.write(f"failed: {error}\n")
                 return 1

@@ -15,6 +15,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,11 @@ from benchmarks.gpu_arithmetic import plain
 from tools.gpu_evidence.results import write_facts
 from training import device
 from training.arithmetic import formats, linear
+from training.arithmetic.known_answers import Array
 from training.arithmetic.linear import quiet_channel
 from training.arithmetic.recipes import LinearRecipe, linear_recipe
 from training.engines import transformer_engine
-from training.preflight import Array, Emulated, Kernels, Matrices, TransformerEngine
+from training.preflight import Emulated, Kernels, Matrices, TransformerEngine
 from training.rules import Recipe
 
 RECIPES: tuple[Recipe, ...] = ("fp8_current", "fp8_delayed", "mxfp8", "nvfp4_no_sr")
@@ -95,10 +97,13 @@ def times(engine: str, names: list[Recipe], shape: tuple[int, int, int], seconds
             y, pull = jax.vjp(lambda x, w: layer(recipe, x, w, formats.key(0), quiet_channel()), x, w)
             return y, *pull(g)
 
-        compiled = jax.jit(products)
-        best = fastest({title: lambda run=compiled: jax.block_until_ready(run(*arguments))}, seconds)[title]
+        best = fastest({title: partial(_run, jax.jit(products), arguments)}, seconds)[title]
         found[title] = {"ms": best * 1e3, "tflops": flops / best / 1e12}
     return found
+
+
+def _run(compiled: Any, arguments: tuple[jax.Array, ...]) -> None:
+    jax.block_until_ready(compiled(*arguments))  # type: ignore[no-untyped-call]
 
 
 def main() -> int:
@@ -109,7 +114,7 @@ def main() -> int:
     parser.add_argument("--facts", type=Path)
     options = parser.parse_args()
     machine = device.describe()
-    emulation = Emulated(machine)
+    emulation = Emulated()
     kernels: Kernels = TransformerEngine(machine) if options.engine == "transformer_engine" else emulation
     on_a_gpu = machine.platform == "gpu"
     accumulation = os.environ.get("NVTE_FP8_GEMM_HIGH_PRECISION_ACCUMULATION", "0") == "1"

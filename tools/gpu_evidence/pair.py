@@ -66,6 +66,7 @@ def job_of(engine: str, arms: Sequence[str], steps: int, tokens: Path | None, *,
         "schedule": schedule | {"validation_every": max(1, steps // 4)},
         "baseline": {"recipe": "bf16", "replicates": 2},
         "candidates": [{"recipe": arm, "replicates": 2} for arm in arms],
+        "family": "any-decoder",  # without it nothing would be assumed of the noise of an emulated run, and nothing decided
     }
 
 

@@ -40,7 +40,7 @@ class Result:
 
 
 class Folder:
-    """The folder of one session's results: NN-STEP.json in the order in which the steps ended, NN-STEP.log, and summary.txt."""
+    """The folder of one session's results: NN-STEP.json in the order in which the steps ended, STEP.log, and summary.txt."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

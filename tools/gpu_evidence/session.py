@@ -103,7 +103,6 @@ class Session:
             self._machine = {name: self._folder.results[-1].facts.get(name) for name in ("device", "driver", "versions")}
 
     def _begin(self, step: Step, size: Size) -> _Running:
-        number = len(self._folder.results) + len(self._background) + 1
         facts = self._folder.path / f".{step.name}.facts"
         command = [self._python, *step.module, *size.arguments]
         if step.facts == "file":
@@ -111,7 +110,7 @@ class Session:
         limit = min(self._budget.left(), step.limit or self._budget.left())
         sys.stdout.write(f"{self._budget.passed() / 60:5.1f} min  {step.name}, at most {limit:.0f} s\n")
         sys.stdout.flush()
-        process = StepProcess(command, self._folder.path / f"{number:02d}-{step.name}.log", self._environment(step), ROOT)
+        process = StepProcess(command, self._folder.path / f"{step.name}.log", self._environment(step), ROOT)
         began = datetime.now(UTC).isoformat(timespec="seconds")
         return _Running(step=step, command=tuple(command), process=process, began=began, limit=limit, facts=facts)
 
@@ -148,19 +147,22 @@ class Session:
         seconds, status = running.process.seconds(), running.process.status()
         if status is None:
             running.process.end()
+        lines = running.process.lines()
+        facts = _facts(running, lines)
+        if status is None:
             limited = f"it ran {running.limit:.0f} s, its limit, and was killed"
             reason = cut if self._is_over() else limited
         elif status in running.step.fine:
             reason = ""
+        elif status == running.step.refusal and isinstance(checks := facts.get("transformer_engine"), list):
+            reason = str(checks[0]["detail"])
         else:
-            lines = running.process.lines()
             reason = f"status {status}: {lines[-1] if lines else 'it printed nothing'}"
         outcome: Outcome = "failed" if reason else "done"
         if status is not None and status == running.step.refusal:
             outcome = "not begun"
         if running in self._background:
             self._background.remove(running)
-        lines = running.process.lines()
         self._folder.write(
             Result(
                 step=running.step.name,
@@ -172,7 +174,7 @@ class Session:
                 began=running.began,
                 seconds=round(seconds, 1),
                 limit_seconds=round(running.limit, 1),
-                facts=_facts(running, lines),
+                facts=facts,
                 first_lines=tuple(lines[:FIRST_LINES]) if outcome != "done" else (),
             )
         )
@@ -208,5 +210,5 @@ def _facts(running: _Running, lines: list[str]) -> dict[str, Any]:
         elif running.step.facts == "json":
             facts = json.loads(lines[-1])
         else:
-            facts = {"lines": lines[:_SHOWN_LINES], "summary": lines[-6:]}
+            facts = {"lines": lines[:_SHOWN_LINES], "summary": [line for line in lines if line.strip()][-4:]}
     return facts

@@ -32,6 +32,12 @@ def summary(results: Sequence[Result], minutes: float, end: str) -> str:
 
 
 def _figures(facts: Any) -> list[str]:
-    """What a step itself wants to be told, in at most four lines."""
-    given = facts.get("summary", []) if isinstance(facts, dict) else []
-    return [str(line) for line in given[:4]]
+    """What a step itself wants to be told, in at most five lines."""
+    if not isinstance(facts, dict):
+        return []
+    checks = [check for part in facts.values() if isinstance(part, list) for check in part if isinstance(check, dict) and "passed" in check]
+    ran = [check for check in checks if check["ran"]]
+    if ran:
+        failed = [f"{check['name']}: {check['detail']}" for check in ran if not check["passed"]]
+        return [f"{len(ran)} checks, {len(failed)} failed", *failed[:3]]
+    return [str(line) for line in facts.get("summary", [])[:5]]
