@@ -12,6 +12,8 @@ from typing import Any, Literal
 Outcome = Literal["done", "failed", "not begun"]
 FIRST_LINES = 50
 _SUMMARY = "summary.txt"
+# A unix socket's path has at most 107 bytes on Linux; the longest in a session's folder is /te_pair/state/redis.sock.
+_LONGEST_SOCKET_PATH, _LONGEST_BELOW = 107, 25
 
 
 class FolderError(Exception):
@@ -59,6 +61,11 @@ class Folder:
 
 def new_folder(path: Path) -> Folder:
     """Make the folder for a session's results; FolderError if it holds anything or cannot be written."""
+    longest = len(str(path.resolve()).encode()) + _LONGEST_BELOW
+    if longest > _LONGEST_SOCKET_PATH:
+        raise FolderError(
+            f"--out {path} is too long by {longest - _LONGEST_SOCKET_PATH} bytes for the service's socket; name a shorter one"
+        )
     try:
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):

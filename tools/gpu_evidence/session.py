@@ -100,7 +100,7 @@ class Session:
             time.sleep(_LOOK_SECONDS)
         self._finish(running, self._how_it_was_cut())
         if step is self._steps[0]:
-            self._machine = {name: self._folder.results[-1].facts.get(name) for name in ("device", "driver", "versions")}
+            self._machine = {name: value for name, value in self._folder.results[-1].facts.items() if name in ("device", "driver", "versions")}
 
     def _begin(self, step: Step, size: Size) -> _Running:
         facts = self._folder.path / f".{step.name}.facts"
