@@ -66,6 +66,8 @@ def main(arguments: list[str] | None = None) -> int:
                 return 1
         if options.minutes is None or options.out is None:
             raise ValueError("expected --minutes N and --out DIR, such as --minutes 25 --out gpu-evidence")
+        if options.rehearse is not None and not options.rehearse > 0:
+            raise ValueError(f"--rehearse is {options.rehearse:g}, expected a number above 0, such as 120")
         budget = Budget(minutes(options.minutes))
         tokens = token_file(options.prepared)
         folder = new_folder(options.out)

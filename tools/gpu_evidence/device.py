@@ -46,9 +46,10 @@ def main() -> int:
     options = parser.parse_args()
     try:
         facts = described()
-    except (ImportError, RuntimeError) as error:
+    except (ImportError, RuntimeError, AssertionError) as error:  # AssertionError: jax without its CUDA plugin (0.10.2)
         write_facts(options.facts, {"driver": driver(), "versions": versions()})
-        sys.stdout.write(f"jax sees no GPU: {type(error).__name__}: {str(error).strip()}\n")
+        what = " ".join(str(error).split()) or "no plugin for CUDA"
+        sys.stdout.write(f"jax sees no GPU: {type(error).__name__}: {what}; install jax[cuda13] and NVIDIA's driver (docs/hardware.md)\n")
         return 2
     write_facts(options.facts, facts)
     if facts["platform"] != options.expect:

@@ -6,7 +6,9 @@ The stack is `workers.standalone`, whose worker has the GPU alone to offer (PARI
 device that was asked for; else the exit status is 1, whatever the verdict. In DIR: verdicts as text and JSON, evidence.zip, and
 runs.csv with the curves, also of a session that was cut; below it the stack's state.
 
-The first candidate whose runs have ended is judged while the others train, and its verdict is written then.
+The first candidate whose runs have ended is judged while the others train, and its verdict is written then. With --seconds, a job that
+shows at its first steps that it cannot end in that time is cancelled, and a shorter one is trained in its place: on a GPU slower than the
+one of docs/hardware.md a shorter pair with its verdict is worth more than a part of the long one.
 """
 
 from __future__ import annotations
@@ -36,12 +38,22 @@ from server.database.tables import Job
 from server.jobs.conclude import settled
 from server.settings import Settings
 from tools.gpu_evidence.results import write_atomically, write_facts
+from tools.gpu_evidence.steps import STEPS
 from workers import standalone
-from workers.standalone import StartError
+from workers.standalone import Keeper, StartError
 
 _VOCABULARY = 8192  # of the tokens that --prepare makes
 _CANDIDATES = {"emulated": ("fp8_current", "nvfp4"), "transformer_engine": ("fp8_current",)}
 _MARGIN = "1.0%"
+
+
+_WATCHED_SECONDS = 20.0  # of the first run's steps, from which the time of all is estimated
+_OF_THE_BASELINE = 1.4  # a step of the quantized arms together with bf16's, relative to bf16's, which trains first
+_CONCLUSION_SECONDS = 45.0  # the programs of the other arms are compiled, and the judge works
+
+
+class TooSlowError(Exception):
+    """The job cannot end in its time; the message has its speed."""
 
 
 class DeviceError(Exception):
@@ -70,12 +82,31 @@ def job_of(engine: str, arms: Sequence[str], steps: int, tokens: Path | None, *,
     }
 
 
+def shorter(steps: int, runs: int, rate: float, left: float) -> int | None:
+    """The number of steps to train instead of `steps` by each of the runs, if those cannot end; None if they can, or if none is shorter.
+
+    rate: steps a second of a run of the baseline. left: seconds.
+    """
+
+    def fits(count: int) -> bool:
+        return count * runs * _OF_THE_BASELINE / rate + _CONCLUSION_SECONDS <= left
+
+    less = [count for count in STEPS if count < steps]
+    if fits(steps) or not less:
+        return None
+    return next(filter(fits, less), less[-1])
+
+
 class Pair:
     """One job from its submission to what is left of it in the folder; `facts` has all that is known so far."""
 
-    def __init__(self, folder: Path, settings: Settings, facts: Path | None) -> None:
+    def __init__(self, folder: Path, settings: Settings, facts: Path | None, seconds: float | None) -> None:
         self.facts: dict[str, Any] = {"status": "not submitted", "summary": []}
         self._folder, self._settings, self._file = folder, settings, facts
+        self._end = None if seconds is None else time.monotonic() + seconds
+        self._first: tuple[float, int] | None = None  # when the first steps were seen, and how many
+        self._is_timed = False
+        self._shorter: int | None = None
         self._database: Database | None = None
         self._written = 0.0
 
@@ -89,21 +120,53 @@ class Pair:
             keeper = stack.enter_context(standalone.running(self._settings, console))
             client = stack.enter_context(Client(f"http://{self._settings.host}:{self._settings.port}"))
             self._database = stack.enter_context(closing(Database(self._settings.database)))
-            submitted = client.submit(job, {"margin": _MARGIN})
-            self.facts |= {"job": submitted["id"], "specification": job}
             try:
-
-                def check() -> None:
-                    keeper.check()
-                    self._look()
-
-                document = watching.follow(client, submitted["id"], console, check=check)
-                self.facts |= {"status": document["status"], "message": document.get("message")}
-                self._keep_verdicts(document.get("verdicts", []))
-                if document["status"] == "concluded":
-                    self._keep_bundle(submitted["id"])
+                while (steps := self._follow(client, keeper, job, console)) is not None:
+                    job = {**job, "schedule": {**job["schedule"], "steps": steps, "validation_every": max(1, steps // 4)}}
             finally:
-                self._keep_runs()
+                if "job" in self.facts:
+                    self._keep_runs()
+
+    def _follow(self, client: Client, keeper: Keeper, job: dict[str, Any], console: Console) -> int | None:
+        """Submit a job and follow it to its end; returns the steps of a shorter one if it was too slow and was cancelled."""
+        submitted = client.submit(job, {"margin": _MARGIN})
+        self.facts |= {"job": submitted["id"], "specification": job}
+        self._first = None
+
+        def check() -> None:
+            keeper.check()
+            self._look()
+            self._check_speed(job["schedule"]["steps"])
+
+        try:
+            document = watching.follow(client, submitted["id"], console, check=check)
+        except TooSlowError as error:
+            client.cancel(submitted["id"])
+            self.facts.setdefault("cancelled", []).append(str(error))
+            return self._shorter
+        self.facts |= {"status": document["status"], "message": document.get("message")}
+        self._keep_verdicts(document.get("verdicts", []))
+        if document["status"] == "concluded":
+            self._keep_bundle(submitted["id"])
+        return None
+
+    def _check_speed(self, steps: int) -> None:
+        """Raise TooSlowError once, if the speed of the first run's first steps shows that the job cannot end."""
+        runs = self.facts.get("runs", [])
+        if self._end is None or self._is_timed or not runs or not runs[0]["steps"]:
+            return
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now, runs[0]["steps"]
+        began, before = self._first
+        if now - began < _WATCHED_SECONDS or runs[0]["steps"] == before:
+            return
+        self._is_timed = True
+        rate = (runs[0]["steps"] - before) / (now - began)
+        self.facts["steps_per_second"] = rate
+        self._shorter = shorter(steps, len(runs), rate, self._end - now)
+        if self._shorter is not None:
+            raise TooSlowError(f"{steps} steps: {rate:.1f} steps a second of the first run, so {len(runs)} runs cannot end in time")
 
     def _look(self) -> None:
         """Write what is known, every few seconds; judge the candidates whose runs have ended."""
@@ -196,13 +259,14 @@ def main() -> int:
     parser.add_argument("--tokens", type=Path)
     parser.add_argument("--arms", nargs="+")
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--seconds", type=float, help="time in which the job has to end; by default it has any")
     parser.add_argument("--facts", type=Path)
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     on_a_processor = os.environ.get("JAX_PLATFORMS") == "cpu"
     capability = "cpu" if on_a_processor else {"emulated": "gpu", "transformer_engine": "sm90"}[options.engine]
     job = job_of(options.engine, options.arms or _CANDIDATES[options.engine], options.steps, options.tokens, small=options.small)
-    pair = Pair(options.folder, _settings(options.folder, capability, options.tokens), options.facts)
+    pair = Pair(options.folder, _settings(options.folder, capability, options.tokens), options.facts, options.seconds)
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
         pair.train(job)

@@ -100,7 +100,9 @@ class Session:
             time.sleep(_LOOK_SECONDS)
         self._finish(running, self._how_it_was_cut())
         if step is self._steps[0]:
-            self._machine = {name: value for name, value in self._folder.results[-1].facts.items() if name in ("device", "driver", "versions")}
+            self._machine = {
+                name: value for name, value in self._folder.results[-1].facts.items() if name in ("device", "driver", "versions")
+            }
 
     def _begin(self, step: Step, size: Size) -> _Running:
         facts = self._folder.path / f".{step.name}.facts"
@@ -108,6 +110,8 @@ class Session:
         if step.facts == "file":
             command += ["--facts", str(facts)]
         limit = min(self._budget.left(), step.limit or self._budget.left())
+        if step.timed:
+            command += ["--seconds", f"{limit:.0f}"]
         sys.stdout.write(f"{self._budget.passed() / 60:5.1f} min  {step.name}, at most {limit:.0f} s\n")
         sys.stdout.flush()
         process = StepProcess(command, self._folder.path / f"{step.name}.log", self._environment(step), ROOT)

@@ -13,7 +13,8 @@ from typing import Literal
 
 Facts = Literal["file", "json", "lines"]
 REHEARSAL_SECONDS = 120.0
-_STEPS = (4000, 2000, 1000, 500)
+STEPS = (4000, 2000, 1000, 500)
+"""Lengths of a pair's runs."""
 # Seconds of one step of 32 x 512 tokens at 20 M, a third more than measured: bf16, fp8_current and nvfp4 together, and bf16 with TE's FP8.
 _PAIR_STEP, _TE_STEP = 0.081, 0.039
 _SEEDS = 2
@@ -34,8 +35,8 @@ class Step:
 
     sizes: the largest first; the first that fits is run. limit: seconds after which it is killed; None: at the end of the session.
     facts: where the step's facts come from: the file of its option --facts, the JSON on the last line of its output, or its lines.
-    background: later steps run beside it. alone: it measures, so it waits until no step runs beside it. patient: it waits so too, as
-    long as it can still end. refusal: the exit status that means that it cannot run here.
+    refusal: the exit status that means that it cannot run here. timed: the option --seconds names its limit. background: later steps run
+    beside it. alone: it measures, so it waits until no step runs beside it. patient: it waits so too, as long as it can still end.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Step:
     facts: Facts = "file"
     fine: tuple[int, ...] = (0,)
     refusal: int | None = None
+    timed: bool = False
     background: bool = False
     alone: bool = False
     patient: bool = False
@@ -62,9 +64,9 @@ def steps(out: Path, tokens: Path | None) -> list[Step]:
     def pair(name: str, job: str, count: float, start: float, of_step: float, **more: object) -> Step:
         module = ("-m", "tools.gpu_evidence.pair", job, "--folder", str(out / name), *data)
         sizes = tuple(
-            Size(seconds=start + _SEEDS * number * of_step, arguments=("--steps", str(number))) for number in _STEPS if number <= count
+            Size(seconds=start + _SEEDS * number * of_step, arguments=("--steps", str(number))) for number in STEPS if number <= count
         )
-        return Step(name=name, module=module, sizes=sizes, **more)  # type: ignore[arg-type]
+        return Step(name=name, module=module, sizes=sizes, timed=True, **more)  # type: ignore[arg-type]
 
     layers = ("-m", "tools.gpu_evidence.layers")
     speeds = ("benchmarks/gpu_arithmetic.py", "--seconds", "4", "--sizes")

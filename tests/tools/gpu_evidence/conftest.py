@@ -1,6 +1,8 @@
 """Steps that are small Python programs in place of those of a session."""
 
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -26,11 +28,18 @@ FIRST = step("device", DEVICE, facts="file")
 
 
 @pytest.fixture
-def session(tmp_path):
+def short():
+    """A folder with a short path, which a session needs for its service's socket."""
+    with tempfile.TemporaryDirectory(prefix="parity-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def session(short):
     """A function that makes a session of steps, with its folder; it has a day unless it is given another budget."""
 
     def make(*steps, budget=None, rehearsal=False):
-        folder = new_folder(tmp_path / "out")
+        folder = new_folder(short / "out")
         made = Session((FIRST, *steps), budget or Budget(24 * 60), folder, sys.executable, rehearsal=rehearsal)
         return made, folder
 

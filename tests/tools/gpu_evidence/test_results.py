@@ -7,8 +7,8 @@ import pytest
 from tools.gpu_evidence.results import Folder, FolderError, Result, new_folder, write_atomically
 
 
-def test_a_result_is_written_at_once_with_its_number(tmp_path):
-    folder = new_folder(tmp_path / "a" / "b")
+def test_a_result_is_written_at_once_with_its_number(short):
+    folder = new_folder(short / "a" / "b")
     folder.write(Result(step="device", outcome="done", machine={"device": "NVIDIA H200"}, command=("python", "-c", "")))
     folder.write(Result(step="pair", outcome="failed", reason="status 1: no", first_lines=("one",)))
     written = [json.loads(path.read_text()) for path in sorted(folder.path.glob("*.json"))]
@@ -18,26 +18,26 @@ def test_a_result_is_written_at_once_with_its_number(tmp_path):
     assert written[1].keys() >= {"command", "began", "seconds", "limit_seconds", "rehearsal", "facts", "first_lines", "reason"}
 
 
-def test_a_folder_with_anything_in_it_is_refused_and_left_as_it_is(tmp_path):
-    (tmp_path / "01-device.json").write_text("{}")
+def test_a_folder_with_anything_in_it_is_refused_and_left_as_it_is(short):
+    (short / "01-device.json").write_text("{}")
     with pytest.raises(FolderError, match="is not empty, expected a new folder"):
-        new_folder(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["01-device.json"]
-    (tmp_path / "empty").mkdir()
-    assert isinstance(new_folder(tmp_path / "empty"), Folder)
+        new_folder(short)
+    assert [path.name for path in short.iterdir()] == ["01-device.json"]
+    (short / "empty").mkdir()
+    assert isinstance(new_folder(short / "empty"), Folder)
 
 
-def test_a_place_that_cannot_be_written_is_refused(tmp_path):
-    (tmp_path / "file").touch()
-    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+def test_a_place_that_cannot_be_written_is_refused(short):
+    (short / "file").touch()
+    for place in (short / "file", short / "file" / "below"):
         with pytest.raises(FolderError, match="cannot be written"):
             new_folder(place)
     with pytest.raises(FolderError, match="is too long"):
-        new_folder(tmp_path / ("long" * 25))
+        new_folder(short / ("long" * 25))
 
 
-def test_a_write_that_is_broken_off_leaves_the_file_as_it_was(tmp_path, monkeypatch):
-    path = tmp_path / "facts.json"
+def test_a_write_that_is_broken_off_leaves_the_file_as_it_was(short, monkeypatch):
+    path = short / "facts.json"
     write_atomically(path, "old")
 
     def fail(_):
