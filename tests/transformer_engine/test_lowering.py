@@ -106,7 +106,7 @@ def parsed(line):
 
 
 def test_it_starts_in_a_process_whose_jax_has_loaded_no_library_of_cuda():
-    """Its core library needs NCCL, which jax loads with its first GPU and we load for it; without a driver it says so, and does not crash."""
+    """Its core library needs NCCL, which jax loads with its first GPU, and we load for it. Without a driver it says so."""
     script = "from training.environment.transformer_engine import can_run, jax_modules; jax_modules(); print(can_run('fp8_current', {}))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "does not start" not in done.stdout
