@@ -48,8 +48,10 @@ def _can(**recipes):
         (
             {},
             {"bound": "cpu:other"},
-            "Waiting for a worker with PARITY_CAPABILITY=cpu or gpu of device class cpu:other, on which its first run began: "
-            "none is registered.",
+            (
+                "Waiting for a worker with PARITY_CAPABILITY=cpu or gpu of device class cpu:other, on which its first run began: "
+                "none is registered."
+            ),
         ),
         (
             _can(fp8_current="", nvfp4="too old a processor"),
