@@ -79,7 +79,7 @@ test-maxtext: .venv/.installed .venv/.installed-dev ## a real bf16-versus-fp8 jo
 
 test-te: .venv/.installed ## Transformer Engine's compiled part without a GPU: it is built, imported, and the engine's layers are lowered for SM 9.0 and 10.0
 	@$(BIN)/python -m tools.gpu_evidence.extension .venv/transformer-engine --python $(TE_PYTHON)
-	@JAX_PLATFORMS=cpu PYTHONPATH=$(CURDIR) .venv/transformer-engine/bin/python -m pytest --confcutdir=tests/transformer_engine -q tests/transformer_engine
+	@JAX_PLATFORMS=cpu PYTHONPATH=$(CURDIR) .venv/transformer-engine/bin/python -m pytest --confcutdir=tests/transformer_engine -o filterwarnings=default -q tests/transformer_engine
 
 test-trackers: .venv/trackers/.installed ## read runs with the packages of W&B, MLflow and trackio, from servers, databases and files that they write
 	@PYTHONPATH=$(CURDIR) .venv/trackers/bin/python -m pytest --confcutdir=tests/trackers -o filterwarnings=default -q tests/trackers

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +61,7 @@ def on_gpu(monkeypatch):
     named = [module for name, module in sys.modules.items() if name.partition(".")[0].startswith("transformer_engine")]
     device_utils = sys.modules["transformer_engine.jax.quantize.device_utils"]
     gemm = sys.modules["transformer_engine.jax.cpp_extensions.gemm"]
-    helper = sys.modules["transformer_engine.jax.quantize.helper"]
+    helper: Any = sys.modules["transformer_engine.jax.quantize.helper"]
 
     def forget():
         jax.clear_caches()
