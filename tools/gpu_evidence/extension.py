@@ -36,12 +36,12 @@ class BuildError(Exception):
 
 
 def split_lock(text: str, name: str) -> tuple[str, str]:
-    """The entries of a lock without that of a package, and that entry; ValueError if the lock has none."""
+    """The entries of a lock without those of a package, and those: one for each set of markers. BuildError if the lock has none."""
     entries = re.split(r"^(?=[\w.-]+==)", text, flags=re.MULTILINE)
     own = [entry for entry in entries if entry.startswith(f"{name}==")]
-    if len(own) != 1:
-        raise ValueError(f"the lock has {len(own)} entries of {name}, expected one; run `make lock`")
-    return "".join(entry for entry in entries if entry not in own), own[0]
+    if not own:
+        raise BuildError(f"the lock has no entry of {name}, expected one; run `make lock`")
+    return "".join(entry for entry in entries if entry not in own), "".join(own)
 
 
 def build_variables(site_packages: Path, sm: str) -> dict[str, str]:

@@ -39,10 +39,10 @@ from server.jobs.conclude import settled
 from server.settings import Settings
 from tools.gpu_evidence.results import write_atomically, write_facts
 from tools.gpu_evidence.steps import STEPS
+from tools.gpu_evidence.text import VOCABULARY
 from workers import standalone
 from workers.standalone import Keeper, StartError
 
-_VOCABULARY = 8192  # of the tokens that --prepare makes
 _CANDIDATES = {"emulated": ("fp8_current", "nvfp4"), "transformer_engine": ("fp8_current",)}
 _MARGIN = "1.0%"
 
@@ -66,7 +66,7 @@ def job_of(engine: str, arms: Sequence[str], steps: int, tokens: Path | None, *,
     data: dict[str, Any] = {"source": "python_stdlib", "validation_fraction": 0.02}
     if tokens is not None:
         data |= {"source": "tokens", "path": str(tokens)}
-        model["vocab_size"] = _VOCABULARY
+        model["vocab_size"] = VOCABULARY
     data |= {"sequence_length": 64, "batch_size": 4} if small else {"sequence_length": 512, "batch_size": 32}
     schedule = {"steps": steps, "learning_rate": 1.0e-3, "warmup_steps": min(200, steps // 10), "final_fraction": 0.1}
     return {

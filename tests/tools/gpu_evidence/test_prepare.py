@@ -3,7 +3,7 @@
 import pytest
 
 from tools.gpu_evidence import prepare as module
-from tools.gpu_evidence.extension import LOCK, NAME, build_variables, split_lock
+from tools.gpu_evidence.extension import LOCK, NAME, BuildError, build_variables, split_lock
 from tools.gpu_evidence.prepare import PrepareError, depended, entries, names_of, prepare
 
 SMALL = """absl-py==2.5.1 \\
@@ -24,8 +24,15 @@ def test_an_entry_of_a_lock_is_taken_with_its_hashes():
     assert names_of(others) == {"absl-py", "jax-cuda13-plugin"}
     assert names_of(SMALL) == {"absl-py", "jax", "jax-cuda13-plugin"}
     assert names_of(entries(SMALL, {"jax", "absl-py"})) == {"absl-py", "jax"}
-    with pytest.raises(ValueError, match="has 0 entries of jaxlib"):
+    with pytest.raises(BuildError, match="has no entry of jaxlib"):
         split_lock(SMALL, "jaxlib")
+
+
+def test_a_package_with_an_entry_for_each_python_is_taken_with_both():
+    forked = (
+        "numpy==2.4 ; python_version < '3.12' \\\n    --hash=sha256:aa\nnumpy==2.5 ; python_version >= '3.12' \\\n    --hash=sha256:bb\n"
+    )
+    assert split_lock(forked, "numpy") == ("", forked)
 
 
 def test_the_lock_pins_the_extensions_source_with_its_hash():
