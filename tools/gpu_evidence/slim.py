@@ -3,15 +3,18 @@
 The library holds the code of eight generations in "fat binaries": a header (magic 0xBA55ED50, version 1, its own size 16, the size of what
 follows), then entries (kind, version, header size, payload size, and at byte 28 the compute capability without its dot). The payloads of
 other generations are overwritten with zeros, so every offset stays, and CUDA never loads an entry of another generation. All other bytes
-are equal. Such a wheel is for one known GPU: publish or ship none.
+are equal, but for the library's digest in the wheel's RECORD. Such a wheel is for one known GPU: publish or ship none.
 
 The assumption that can fail: the layout is that of CUDA 13 (`cuobjdump` and the header fatbinary.h of the CUDA toolkit describe it).
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import struct
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 _MAGIC = struct.pack("<I", 0xBA55ED50)
@@ -58,7 +61,7 @@ def _end_of(data: bytearray, start: int) -> int | None:
 def slim_wheel(wheel: Path, folder: Path, sm: int) -> Path:
     """Write the wheel with the code of one generation into the folder; NoCodeError if it has none."""
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / wheel.name
+    target, digests = folder / wheel.name, dict[str, str]()
     with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(target, "w", zipfile.ZIP_LZMA) as packed:
         for item in source.infolist():
             content = bytearray(source.read(item))
@@ -67,5 +70,18 @@ def slim_wheel(wheel: Path, folder: Path, sm: int) -> Path:
                 if not kept:
                     target.unlink()
                     raise NoCodeError(f"{wheel.name} has no code for SM {sm / 10:.1f}; name another generation with --sm")
+                digests[item.filename] = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode("ascii")
+            elif item.filename.endswith(".dist-info/RECORD"):  # the last file of a wheel
+                content = bytearray(_recorded(content.decode("utf-8"), digests).encode("utf-8"))
             packed.writestr(item, bytes(content), compress_type=zipfile.ZIP_LZMA)
     return target
+
+
+def _recorded(record: str, digests: Mapping[str, str]) -> str:
+    """A wheel's RECORD with these digests; the sizes are as before."""
+    lines = []
+    for line in record.splitlines(keepends=True):
+        name, _, rest = line.partition(",")
+        size = rest.rpartition(",")[2]
+        lines.append(f"{name},sha256={digests[name]},{size}" if name in digests else line)
+    return "".join(lines)
