@@ -50,7 +50,7 @@ def installed(folder: Path | None, environment: Path, budget: Budget) -> str:
     python = environment.resolve() / "bin" / "python"
     try:
         _run((sys.executable, "-m", "venv", str(environment)), budget)
-        options = ("--quiet", "--no-index", "--no-deps", "--disable-pip-version-check")
+        options = ("--quiet", "--no-index", "--no-deps", "--no-compile", "--disable-pip-version-check")
         _run((str(python), "-m", "pip", "install", *options, *wheels), budget)
         _share_packages(next(environment.resolve().glob("lib/python*/site-packages")))
     except (OfflineError, OSError) as error:
