@@ -75,6 +75,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (ValueError, FolderError, OfflineError) as error:
         sys.stderr.write(f"refused: {error}\n")
         return CANNOT_BEGIN
+    except KeyboardInterrupt:
+        return 130
     if options.rehearse is None:
         chosen = steps(options.out.resolve(), tokens)
     else:

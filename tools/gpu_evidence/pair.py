@@ -45,6 +45,7 @@ from workers.standalone import Keeper, StartError
 
 _CANDIDATES = {"emulated": ("fp8_current", "nvfp4"), "transformer_engine": ("fp8_current",)}
 _MARGIN = "1.0%"
+_COLUMNS = {"lm_loss": "loss", "learning_rate": "learning_rate", "grad_norm": "grad_norm", "tokens": "tokens"}  # on record, and in runs.csv
 
 
 _WATCHED_SECONDS = 20.0  # of the first run's steps, from which the time of all is estimated
@@ -199,17 +200,17 @@ class Pair:
         runs, rows = [], []
         with self._database.read() as session:
             for run in session.get_one(Job, self.facts["job"]).runs:
-                steps, columns = store.read(session, run.id, "train", ["lm_loss", "grad_norm", "tokens"])
+                steps, columns = store.read(session, run.id, "train", [*_COLUMNS])
                 device = (run.manifest or {}).get("device_class")
                 runs.append(
                     {"arm": run.arm.name, "seed": run.seed, "replicate": run.replicate, "state": run.state, "steps": len(steps)}
                     | {"device_class": device, "message": run.message}
                 )
                 values = [column.tolist() for column in columns.values()]
-                rows += [(run.arm.name, run.seed, *row) for row in zip(steps.tolist(), *values, strict=True)]
+                rows += [(run.arm.name, run.replicate, run.seed, *row) for row in zip(steps.tolist(), *values, strict=True)]
         with (self._folder / "runs.csv").open("w", newline="", encoding="utf-8") as stream:
             table = csv.writer(stream)
-            table.writerow(("arm", "seed", "step", "loss", "grad_norm", "tokens"))
+            table.writerow(("arm", "replicate", "seed", "step", *_COLUMNS.values()))
             table.writerows(rows)
         self.facts["runs"] = runs
         self.facts["summary"] = [*self.facts.get("lines", []), _in_one_line(runs)]
