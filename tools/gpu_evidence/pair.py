@@ -69,18 +69,23 @@ def job_of(engine: str, arms: Sequence[str], steps: int, tokens: Path | None, *,
         data |= {"source": "tokens", "path": str(tokens)}
         model["vocab_size"] = VOCABULARY
     data |= {"sequence_length": 64, "batch_size": 4} if small else {"sequence_length": 512, "batch_size": 32}
-    schedule = {"steps": steps, "learning_rate": 1.0e-3, "warmup_steps": min(200, steps // 10), "final_fraction": 0.1}
     return {
         "name": f"gpu-evidence-{engine.replace('_', '-')}",
         "engine": engine,
         "layer_policy": "all_linears",
         "model": model,
         "data": data,
-        "schedule": schedule | {"validation_every": max(1, steps // 4)},
+        "schedule": schedule_of(steps),
         "baseline": {"recipe": "bf16", "replicates": 2},
         "candidates": [{"recipe": arm, "replicates": 2} for arm in arms],
         "family": "any-decoder",  # without it nothing would be assumed of the noise of an emulated run, and nothing decided
     }
+
+
+def schedule_of(steps: int) -> dict[str, float]:
+    """A schedule of so many steps: its warm-up is a tenth at most, and it ends at a tenth of its learning rate."""
+    warmup, every = min(200, steps // 10), max(1, steps // 4)
+    return {"steps": steps, "learning_rate": 1.0e-3, "warmup_steps": warmup, "final_fraction": 0.1, "validation_every": every}
 
 
 def shorter(steps: int, runs: int, rate: float, left: float) -> int | None:
@@ -123,7 +128,7 @@ class Pair:
             self._database = stack.enter_context(closing(Database(self._settings.database)))
             try:
                 while (steps := self._follow(client, keeper, job, console)) is not None:
-                    job = {**job, "schedule": {**job["schedule"], "steps": steps, "validation_every": max(1, steps // 4)}}
+                    job = {**job, "schedule": schedule_of(steps)}
             finally:
                 if "job" in self.facts:
                     self._keep_runs()
