@@ -67,7 +67,7 @@ class Session:
         known = {result.step for result in self._folder.results}
         for step in self._steps:
             if step.name not in known:
-                self._record(step, "not begun", self._folder.results[0].reason if status else self._how_it_was_cut())
+                self._record(step, "not begun", "there is no such device; see the first step" if status else self._how_it_was_cut())
         if self._cut is not None:
             status = 128 + self._cut
         elif any(result.outcome == "failed" for result in self._folder.results):

@@ -8,7 +8,7 @@ from typing import Any
 from tools.gpu_evidence.results import Result
 
 MOST_LINES = 40
-_WIDTH = 118
+_WIDTH = 160
 
 
 def summary(results: Sequence[Result], minutes: float, end: str) -> str:

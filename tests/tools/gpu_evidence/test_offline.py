@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tools.gpu_evidence.budget import Budget
-from tools.gpu_evidence.offline import MANIFEST, OfflineError, installed, token_file, write_manifest
+from tools.gpu_evidence.offline import MANIFEST, OfflineError, _share_packages, installed, token_file, write_manifest
 
 
 def wheel(folder, name):
@@ -99,11 +99,13 @@ def test_a_wheel_that_cannot_be_installed_is_named_and_leaves_nothing(prepared, 
     assert not (tmp_path / "environment").exists()
 
 
-def test_nvidias_libraries_are_where_transformer_engine_looks_for_them(prepared, tmp_path, monkeypatch):
-    there = tmp_path / "site" / "nvidia" / "cudnn" / "lib" / "libcudnn.so.9"
-    there.parent.mkdir(parents=True)
-    there.write_bytes(b"ELF")
+def test_nvidias_libraries_are_where_transformer_engine_looks_for_them(tmp_path, monkeypatch):
+    there, own = tmp_path / "site" / "nvidia" / "cudnn" / "lib", tmp_path / "environment" / "nvidia" / "cudnn" / "lib"
+    for folder, names in ((there, ("libcudnn.so.9", "libcudnn_ops.so.9")), (own, ("libcudnn.so.9",))):
+        folder.mkdir(parents=True)
+        for name in names:
+            (folder / name).write_text(str(folder))
     monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path / "site"), str(tmp_path / "absent")])
-    installed(prepared, tmp_path / "environment", Budget(60))
-    (link,) = (tmp_path / "environment").glob("lib/python*/site-packages/nvidia/cudnn/lib/libcudnn.so.9")
-    assert link.resolve() == there
+    _share_packages(tmp_path / "environment")
+    assert (own / "libcudnn_ops.so.9").resolve() == there / "libcudnn_ops.so.9"
+    assert (own / "libcudnn.so.9").read_text() == str(own)  # what the environment has itself stays

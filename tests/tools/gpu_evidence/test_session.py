@@ -71,7 +71,7 @@ def test_without_its_device_nothing_else_begins(session):
     assert made.run() == 2
     assert outcomes(folder) == {
         "device": ("failed", "status 2: jax sees no GPU"),
-        "pair": ("not begun", "status 2: jax sees no GPU"),
+        "pair": ("not begun", "there is no such device; see the first step"),
     }
 
 
