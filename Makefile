@@ -3,6 +3,8 @@ PYTHON ?= python3
 UV_VERSION := 0.13.8
 # Python for MaxText's environment, 3.12 or later.
 MAXTEXT_PYTHON ?= 3.12
+# Python for Transformer Engine's environment, 3.12 or later.
+TE_PYTHON ?= 3.12
 BIN := .venv/bin
 UV := $(BIN)/uv
 # Python 3.12 and later count lines themselves, at almost no cost. On 3.11 counting costs half as much again as the tests.
@@ -14,7 +16,7 @@ export UV_SYSTEM_CERTS := 1
 # Modules are compiled once, not at each start of a process: some images tell Python to keep no bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo serve docs test test-faults test-slurm test-firefox test-trackers test-integrations check audit fuzz bench-record bench-charts test-maxtext lock clean
+.PHONY: demo serve docs test test-faults test-slurm test-firefox test-trackers test-integrations check audit fuzz bench-record bench-charts test-maxtext test-te lock clean
 
 demo: .venv/.installed node_modules/.installed ## train the FP8/MXFP8/NVFP4 demo and print its verdicts; QUICK=1: one pair for fewer steps
 	@$(BIN)/python -m workers.standalone demo $(if $(QUICK),--quick)
@@ -75,6 +77,10 @@ test-maxtext: .venv/.installed .venv/.installed-dev ## a real bf16-versus-fp8 jo
 	@$(BIN)/python -m tools.maxtext_check .venv/maxtext/bin/python
 	@PARITY_MAXTEXT_PYTHON=$(CURDIR)/.venv/maxtext/bin/python $(BIN)/python -m pytest -q tests/workers/commands/test_trainers.py
 
+test-te: .venv/.installed ## Transformer Engine's compiled part without a GPU: it is built, imported, and the engine's layers are lowered for SM 9.0 and 10.0
+	@$(BIN)/python -m tools.gpu_evidence.extension .venv/transformer-engine --python $(TE_PYTHON)
+	@JAX_PLATFORMS=cpu PYTHONPATH=$(CURDIR) .venv/transformer-engine/bin/python -m pytest --confcutdir=tests/transformer_engine -o filterwarnings=default -q tests/transformer_engine
+
 test-trackers: .venv/trackers/.installed ## read runs with the packages of W&B, MLflow and trackio, from servers, databases and files that they write
 	@PYTHONPATH=$(CURDIR) .venv/trackers/bin/python -m pytest --confcutdir=tests/trackers -o filterwarnings=default -q tests/trackers
 
@@ -101,6 +107,7 @@ lock: $(UV) ## compile the locks from pyproject.toml
 	@$(COMPILE) --group trackers pyproject.toml -o locks/trackers.lock
 	@$(COMPILE) --group integrations pyproject.toml -c locks/standalone.lock -o locks/integrations.lock
 	@$(subst 3.11,3.12,$(COMPILE)) --group maxtext -o locks/maxtext.lock
+	@$(subst 3.11,3.12,$(COMPILE)) --group transformer-engine -o locks/transformer-engine.lock
 	@$(COMPILE) --group audit -c locks/dev.lock -o locks/audit.lock
 	@$(COMPILE) --group training --group bench -c locks/standalone.lock -o locks/bench.lock
 

@@ -1,6 +1,6 @@
 """What emulation costs on an NVIDIA GPU: the real training step of every recipe, compared with a plain bf16 step.
 
-    python benchmarks/gpu_arithmetic.py [--sizes 20M 150M 1B] [--recipes fp8_current mxfp8 nvfp4] [--seconds 20]
+    python benchmarks/gpu_arithmetic.py [--sizes 20M 150M 1B] [--recipes fp8_current mxfp8 nvfp4] [--seconds 20] [--any-device]
 
 The step is the compiled program of a run (`training.trainer.step.block`: forward, backward, AdamW, gradient norms) on random tokens,
 `all_linears`. The plain step is the same program with `plain` in place of the linear layers: a product in bfloat16 and what JAX makes
@@ -56,6 +56,7 @@ class Size:
 
 
 SIZES: Mapping[str, Size] = {
+    "0.3M": Size(model=Model(preset="llama3-0.3m"), batch=8, sequence=64),  # for a rehearsal on a processor
     "20M": Size(model=Model(preset="llama3-20m"), batch=32, sequence=512),
     "150M": Size(model=Model(d_model=1024, n_layers=13, n_heads=16, n_kv_heads=4, d_ff=2816), batch=16, sequence=1024),
     "1B": Size(model=Model(preset="llama3-1b"), batch=2, sequence=2048),
@@ -96,11 +97,11 @@ def step_of(size: Size, name: str) -> Callable[[], Any]:
     return run
 
 
-def product_flops(seconds: float) -> float:
-    """FLOPs a second that this device reaches in a product of 8,192 cubed in bfloat16."""
-    a = jnp.ones((8192, 8192), jnp.bfloat16)
+def product_flops(seconds: float, size: int) -> float:
+    """FLOPs a second that this device reaches in a product of a square matrix of that size in bfloat16."""
+    a = jnp.ones((size, size), jnp.bfloat16)
     product = jax.jit(lambda v: v @ v)
-    return float(2 * 8192**3 / fastest({"product": lambda: product(a).block_until_ready()}, seconds)["product"])
+    return float(2 * size**3 / fastest({"product": lambda: product(a).block_until_ready()}, seconds)["product"])
 
 
 def measure(name: str, recipes: list[str], seconds: float, ceiling: float) -> list[str]:
@@ -122,15 +123,16 @@ def measure(name: str, recipes: list[str], seconds: float, ceiling: float) -> li
 def main() -> int:
     """Measure, print, and return 1 where the bar was missed, 2 where there is no GPU."""
     parser = argparse.ArgumentParser(description="The emulated step on an NVIDIA GPU.")
-    parser.add_argument("--sizes", nargs="*", choices=list(SIZES), default=list(SIZES))
+    parser.add_argument("--sizes", nargs="*", choices=list(SIZES), default=["20M", "150M", "1B"])
     parser.add_argument("--recipes", nargs="*", default=["fp8_current", "mxfp8", "nvfp4"])
     parser.add_argument("--seconds", type=float, default=10.0, help="time for each recipe of each size")
+    parser.add_argument("--any-device", action="store_true", help="measure on a processor too, which rehearses the measurement")
     options = parser.parse_args()
     device = jax.devices()[0]
-    if device.platform != "gpu":
+    if device.platform != "gpu" and not options.any_device:
         sys.stderr.write(f"this is a {device.platform}, expected an NVIDIA GPU; benchmarks/arithmetic.py measures CPUs\n")
         return 2
-    ceiling = product_flops(options.seconds / 2)
+    ceiling = product_flops(options.seconds / 2, 8192 if device.platform == "gpu" else 512)
     sys.stdout.write(f"{device.device_kind}: {ceiling / 1e12:.0f} TFLOP/s in a large bfloat16 product\n")
     missed = [line for name in options.sizes for line in measure(name, options.recipes, options.seconds, ceiling)]
     for line in missed:

@@ -83,8 +83,9 @@ class Settings(BaseSettings):
     docs_dir: Path = Field(default=CHECKOUT / "build" / "docs", description="folder with the documentation, built by `make docs`")
     capability: str = Field(
         default="cpu",
-        pattern="^(cpu|sm90|sm100|command)$",
-        description="what this worker trains on: cpu (emulated arithmetic), sm90 or sm100; command: by the launchers of PARITY_LAUNCHERS",
+        pattern="^(cpu|gpu|sm90|sm100|command)$",
+        description="what this worker trains: cpu or gpu (engine emulated, on the processor or on an NVIDIA GPU), sm90 or sm100 (the other "
+        "engines, on GPUs); command: by the launchers of PARITY_LAUNCHERS",
     )
     launchers: Path | None = Field(
         default=None, description="TOML file of launchers, which start trainers of your own at a commit (docs/launchers.md); unset: none"
@@ -169,6 +170,11 @@ class Settings(BaseSettings):
     def database(self) -> str:
         """The SQLAlchemy URL in force."""
         return self.database_url or f"sqlite:///{self.state_dir.resolve() / 'parity.db'}"
+
+    @property
+    def serves(self) -> str:
+        """The capability of the jobs that this worker trains: those of engine emulated run on any device, and ask for a cpu."""
+        return "cpu" if self.capability == "gpu" else self.capability
 
     @property
     def redis_socket(self) -> Path:

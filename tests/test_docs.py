@@ -29,7 +29,7 @@ ADDED = {"cli.md", "python-api.md", "rest.md"}
 MOST_WORDS: Mapping[str, int] = {
     "README.md": 620,
     "CONTRIBUTING.md": 270,
-    "development.md": 440,
+    "development.md": 470,
     # Tutorials
     "tutorial-files.md": 700,
     "tutorial-service.md": 800,
@@ -44,12 +44,12 @@ MOST_WORDS: Mapping[str, int] = {
     "explain.md": 1100,
     "many-runs.md": 1200,
     "public-verdicts.md": 500,
-    "operate.md": 2600,
+    "operate.md": 2500,
     # Reference
     "policy.md": 200,
     "job-file.md": 800,
     "recipes.md": 1400,
-    "hardware.md": 500,
+    "hardware.md": 790,
     "python.md": 400,
     "log-over-rest.md": 450,
     "settings.md": 80,
@@ -63,7 +63,7 @@ MOST_WORDS: Mapping[str, int] = {
     "arithmetic.md": 800,
     "architecture.md": 1300,
 }
-MOST_WORDS_OF_DESIGN, MOST_WORDS_TOGETHER = 5_500, 32_000  # tests/test_decisions.py limits each page of the design
+MOST_WORDS_OF_DESIGN, MOST_WORDS_TOGETHER = 5_530, 32_000  # tests/test_decisions.py limits each page of the design
 MOST_COLUMNS, MOST_WORDS_TWICE = 79, 9
 
 _BLOCK = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)

@@ -184,7 +184,7 @@ _OUR_TRAINER = frozenset({"emulated", "transformer_engine"})  # engines with our
 OTHERS_TRAINERS = frozenset({"command", "external"})  # engines with a trainer of the user's own
 OWN_SOURCES = frozenset({"parity_docs", "python_stdlib", "markov"})  # there on every worker, without a path
 CAPABILITY_IN_WORDS: Mapping[str, str] = {
-    "cpu": "a worker that trains on CPUs",
+    "cpu": "a worker with PARITY_CAPABILITY=cpu or gpu",
     "sm90": "a worker with SM 8.9 or later",
     "sm100": "a worker with SM 10.0 or 10.3",
     "command": "a worker with this launcher (PARITY_LAUNCHERS)",

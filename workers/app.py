@@ -16,7 +16,7 @@ settings = Settings()
 app = broker(settings)
 app.conf.update(
     imports=("workers.app",),
-    task_default_queue=queue_name(settings.capability),
+    task_default_queue=queue_name(settings.serves),
     # A task only wakes the slots, which are our own threads; training runs in separate processes.
     worker_concurrency=1,
     worker_pool="threads",

@@ -155,7 +155,7 @@ class Runtime:
         self._worker = Worker(
             id=tables.new_id("w"),
             name=f"{socket.gethostname()}:{os.getpid()}",
-            capability=settings.capability,
+            capability=settings.serves,
             slots=settings.slots,
             device=_device(settings),
             started_at=time.time(),
@@ -313,7 +313,11 @@ def _device(settings: Settings) -> dict[str, Any]:
     if settings.capability == COMMAND:
         return {"device_class": COMMAND, "threads_per_run": 1, "devices": 1, "spec_version": SPEC_VERSION, **_trainer(settings)}
     roots = {"data_roots": supervisor.registered_roots(settings)}
-    return _asked_device(settings) | {"threads_per_run": 1, "spec_version": SPEC_VERSION, **roots, **_trainer(settings)}
+    device = _asked_device(settings)
+    if settings.capability == "gpu":  # a job of MaxText that asks for a cpu stays on one
+        others = {"ok": False, "reason": "PARITY_CAPABILITY is gpu, with which a worker trains engine emulated alone"}
+        device["can_run"] = {name: can if name.startswith("emulated/") else others for name, can in device["can_run"].items()}
+    return device | {"threads_per_run": 1, "spec_version": SPEC_VERSION, **roots, **_trainer(settings)}
 
 
 def _asked_device(settings: Settings) -> dict[str, Any]:

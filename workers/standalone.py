@@ -232,6 +232,7 @@ def run(url: str, progress: Console, check: Callable[[], None], settled: Settled
 
 _FREE_BYTES = 200 * 2**20
 _START_SECONDS = 60.0
+_GPU_START_SECONDS = 300.0  # CUDA starts, and the known answers are compiled for the GPU
 INFRASTRUCTURE = 4
 USAGE = 2
 
@@ -296,7 +297,8 @@ def running(settings: Settings, console: Console) -> Iterator[Keeper]:
         # From the database, because the API may require a token.
         with closing(Database(settings.database)) as database:
             for worker in workers:
-                wait_until(worker, partial(_registered, settings, database, worker), _START_SECONDS)
+                seconds = _START_SECONDS if settings.capability == "cpu" else _GPU_START_SECONDS
+                wait_until(worker, partial(_registered, settings, database, worker), seconds)
         console.print(f"parity is up at {_url(settings)} (started in {time.monotonic() - began:.1f} s)", highlight=False)
         if unused := unused_gpu(settings):
             console.print(unused, highlight=False)
@@ -328,8 +330,8 @@ def unused_gpu(settings: Settings, driver: Path = _GPUS) -> str | None:
     if settings.capability != "cpu" or not driver.is_dir() or not any(driver.iterdir()):
         return None
     return (
-        "this machine has an NVIDIA GPU, but PARITY_CAPABILITY is cpu, so runs train on the processor; for the GPU set "
-        "PARITY_CAPABILITY=sm90 or sm100 and PARITY_SLOTS=1, and install jax[cuda13] (docs/hardware.md)"
+        "this machine has an NVIDIA GPU, but PARITY_CAPABILITY is cpu, so runs train on the processor; for the GPU set PARITY_SLOTS=1 and "
+        "PARITY_CAPABILITY=gpu (engine emulated), or sm90 or sm100 (other engines), and install jax[cuda13] (docs/hardware.md)"
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from training.device import Device, can_run, describe, instruction_set, main, usable_memory_bytes
+from training.device import Device, can_run, describe, instruction_set, main, trainer_facts, usable_memory_bytes
 from training.rules import RECIPES
 
 H100 = Device(
@@ -102,3 +102,10 @@ def test_flags_and_specification_are_read_without_jax():
     reads = "training.device.versions(); training.device.cpu_flags()"
     code = f"import training.spec, training.device, sys; {reads}; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_path_of_cudas_headers_is_no_fact_of_a_run():
+    """Transformer Engine sets it as it is imported, so only runs have it, and not the worker that registered before."""
+    given = {"NVTE_CUDA_INCLUDE_DIR": "/opt/cuda/include", "NVTE_FP8_GEMM_HIGH_PRECISION_ACCUMULATION": "1"}
+    named = {name for name in trainer_facts(given) if name.startswith("env.")}
+    assert named == {"env.NVTE_FP8_GEMM_HIGH_PRECISION_ACCUMULATION"}

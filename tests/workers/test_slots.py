@@ -31,6 +31,19 @@ def test_each_run_on_gpus_has_a_gpu_of_its_own(tmp_path, monkeypatch):
         slots(settings)
 
 
+def test_emulated_runs_train_on_a_gpu_where_the_worker_offers_one(tmp_path, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    settings = _settings(tmp_path, capability="gpu", slots=1)
+    assert settings.serves == "cpu"  # the capability of a job of engine emulated
+    assert slots(settings) == [Slot(gpu="0")]
+    assert environment(settings, slots(settings)[0])["JAX_PLATFORMS"] == "cuda"  # jax then has no processor to fall back to
+    assert {kind: _settings(tmp_path, capability=kind).serves for kind in ("cpu", "sm90", "sm100")} == {
+        "cpu": "cpu",
+        "sm90": "sm90",
+        "sm100": "sm100",
+    }
+
+
 def test_a_training_process_gets_what_decides_bits_and_no_secret(tmp_path):
     given = {
         "PATH": "/bin",

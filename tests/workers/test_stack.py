@@ -140,8 +140,9 @@ def test_a_gpu_that_the_worker_leaves_alone_is_named(tmp_path):
     settings = Settings(state_dir=tmp_path)
     assert standalone.unused_gpu(settings, tmp_path / "absent") is None
     (tmp_path / "gpus" / "0000:17:00.0").mkdir(parents=True)
-    assert "PARITY_CAPABILITY=sm90" in (standalone.unused_gpu(settings, tmp_path / "gpus") or "")
-    assert standalone.unused_gpu(Settings(state_dir=tmp_path, capability="sm90"), tmp_path / "gpus") is None
+    assert "PARITY_CAPABILITY=gpu (engine emulated)" in (standalone.unused_gpu(settings, tmp_path / "gpus") or "")
+    for capability in ("gpu", "sm90"):
+        assert standalone.unused_gpu(Settings(state_dir=tmp_path, capability=capability), tmp_path / "gpus") is None
 
 
 def test_a_job_from_the_command_line_to_its_verdict(stack, tmp_path):

@@ -156,6 +156,17 @@ def test_what_a_worker_registers_is_what_the_wrapper_starts(settings):
     assert runtime._asked_device(settings.model_copy(update={"wrapper": says})) == device
 
 
+def test_a_worker_that_emulates_on_a_gpu_offers_no_other_engine(settings, monkeypatch):
+    yes = {"ok": True, "reason": "exact codes"}
+    asked = {"device_class": "gpu:sm90", "can_run": {"emulated/nvfp4": yes, "maxtext/bf16": yes}}
+    monkeypatch.setattr(runtime, "_asked_device", lambda _: dict(asked))
+    offered = runtime._device(settings.model_copy(update={"capability": "gpu"}))["can_run"]
+    assert offered["emulated/nvfp4"] == yes
+    assert not offered["maxtext/bf16"]["ok"]  # a job with maxtext.hardware: cpu has the same capability
+    assert "PARITY_CAPABILITY is gpu" in offered["maxtext/bf16"]["reason"]
+    assert runtime._device(settings.model_copy(update={"capability": "sm90"}))["can_run"] == asked["can_run"]
+
+
 def test_the_devices_of_all_of_the_wrappers_processes_are_registered(settings, monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -8,9 +8,11 @@ NVFP4 trains on compute capability 10.0 and 10.3 only: stochastic rounding is an
 compiles the kernel for no other. MXFP8 trains on 10.x and 11.x: from 12.0 on the matrix units take only one of the layouts that a
 backward pass needs (Transformer Engine 2.20.2, pytorch/quantization.py). Transformer Engine's JAX test only checks a minimum.
 
-Nothing is imported before `jax_modules` is called. **Not yet run on a GPU.**
+Nothing is imported before `jax_modules` is called. Its compiled part is loaded and its layers are lowered by `make test-te`.
+**No kernel has run on a GPU yet.**
 """
 
+import ctypes
 import functools
 import importlib.metadata
 import os
@@ -23,6 +25,15 @@ from types import SimpleNamespace
 PACKAGES = ("transformer_engine", "transformer_engine_jax", "transformer_engine_cu12", "transformer_engine_cu13")
 FIRST_VERSION, FIRST_UNKNOWN = (2, 20, 2), (2, 21)  # another minor version may rename what is called here, or compute something else
 INSTALL = "install transformer_engine[jax,core_cu13] where jax sees the GPU (docs/hardware.md)"
+# The packages of the libraries that Transformer Engine's compiled part needs, by the beginning of the library's name.
+_LIBRARIES: Mapping[str, str] = {
+    "libnccl": "nvidia-nccl-cu13",
+    "libcurand": "nvidia-curand",
+    "libcudnn": "nvidia-cudnn-cu13",
+    "libcublas": "nvidia-cublas",
+    "libcudart": "nvidia-cuda-runtime",
+    "libnvrtc": "nvidia-cuda-nvrtc",
+}
 # Compute capabilities without their dot, and in words.
 NATIVE_SM: Mapping[str, tuple[range | tuple[int, ...], str]] = {
     "bf16": (range(80, 1000), "8.0 or later"),
@@ -61,11 +72,15 @@ def can_run(recipe: str, environment: Mapping[str, str] = os.environ) -> tuple[b
     for name in _CUSTOM_CALLS:
         if name in environment:
             return False, f"{name} is set, which may replace Transformer Engine's kernels by other arithmetic; unset it on this worker"
-    if recipe in _CLASSES:
-        able, reason = te.quantize.is_quantize_recipe_supported(_CLASSES[recipe])
-        if not able:
-            return False, f"Transformer Engine refuses {_CLASSES[recipe]} here: {reason}"
-    return True, ", ".join(f"{name} {value}" for name, value in facts().items())
+    try:
+        if recipe in _CLASSES:
+            able, reason = te.quantize.is_quantize_recipe_supported(_CLASSES[recipe])
+            if not able:
+                return False, f"Transformer Engine refuses {_CLASSES[recipe]} here: {reason}"
+        return True, ", ".join(f"{name} {value}" for name, value in facts().items())
+    except RuntimeError as error:  # CUDA has no driver, or one that is older than this Transformer Engine's CUDA
+        remedy = "update NVIDIA's driver, or install a Transformer Engine of its CUDA version"
+        return False, f"Transformer Engine cannot ask the GPU (the driver's version is {driver()}): {_last_line(error)}; {remedy}"
 
 
 def jax_modules() -> SimpleNamespace:
@@ -113,6 +128,7 @@ def _import() -> tuple[SimpleNamespace | None, str]:
         first, unknown = (".".join(map(str, each)) for each in (FIRST_VERSION, FIRST_UNKNOWN))
         return None, f"Transformer Engine {version} is installed, expected {first} or later and below {unknown}"
     try:
+        _load_nccl()
         return SimpleNamespace(
             dense=import_module("transformer_engine.jax.dense"),
             quantize=import_module("transformer_engine.jax.quantize"),
@@ -123,5 +139,35 @@ def _import() -> tuple[SimpleNamespace | None, str]:
         ), ""
     except (ImportError, OSError, RuntimeError, AssertionError, AttributeError) as error:
         # OSError: a missing driver or library. RuntimeError and AssertionError: its own checks at start-up.
-        missing = f" (the driver's version is {driver()})" if isinstance(error, OSError) else ""
-        return None, f"Transformer Engine {version} is installed but does not start: {type(error).__name__}: {error}{missing}; {INSTALL}"
+        what = f"Transformer Engine {version} is installed but does not start: {type(error).__name__}: {error}"
+        return None, f"{what}; {_remedy(str(error))}"
+
+
+def _load_nccl() -> None:
+    """Load NCCL from NVIDIA's package, if it is there: Transformer Engine loads its other libraries itself, and needs this one, too.
+
+    jax loads it with its first GPU, but a process without one, or one that asks before, has not.
+    """
+    try:
+        files = importlib.metadata.files("nvidia-nccl-cu13") or []
+    except importlib.metadata.PackageNotFoundError:
+        return  # the system may have it
+    for file in files:
+        if file.name.startswith("libnccl.so."):
+            ctypes.CDLL(str(file.locate()), mode=ctypes.RTLD_GLOBAL)
+
+
+def _remedy(message: str) -> str:
+    """What to install, by the library that a message names; else Transformer Engine itself."""
+    if "libcuda.so" in message:
+        return f"NVIDIA's driver is missing (its version is {driver()}), or the container was started without the GPU"
+    # "libnccl.so.2: cannot open shared object file" is the loader's message, "curand shared object not found." Transformer Engine's own.
+    for library, package in _LIBRARIES.items():
+        if library in message or f"{library.removeprefix('lib')} shared object not found" in message:
+            return f"install {package}, or put the folder of the library into LD_LIBRARY_PATH"
+    return INSTALL
+
+
+def _last_line(error: Exception) -> str:
+    """The end of an error, which says what is wrong: Transformer Engine's begin with a place in its sources."""
+    return str(error).strip().rpartition("CUDA Error: ")[2]

@@ -83,7 +83,7 @@ def test_a_job_for_cpus_lacks_a_worker_and_one_that_trains_nothing(api, request_
         return api.post("/api/v1/jobs", json=request_body | {"policy": {"margin": "1%", "question": question}}).json()
 
     (worker,) = sent("first")["missing"]
-    assert worker.startswith("Waiting for a worker that trains on CPUs: none is registered.")
+    assert worker.startswith("Waiting for a worker with PARITY_CAPABILITY=cpu or gpu: none is registered.")
     register()
     second = sent("second")
     assert second["missing"] == []
@@ -115,4 +115,4 @@ def test_submit_and_gate_print_what_a_new_job_lacks(served, tmp_path, capsys):
             cli.main([*words, "--server", served])
         told = capsys.readouterr()
         assert ended.value.code == code, told.err
-        assert "note: Waiting for a worker that trains on CPUs: none is registered." in told.err
+        assert "note: Waiting for a worker with PARITY_CAPABILITY=cpu or gpu: none is registered." in told.err

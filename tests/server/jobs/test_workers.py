@@ -43,12 +43,15 @@ def _can(**recipes):
 @pytest.mark.parametrize(
     ("device", "more", "sentence"),
     [
-        (None, {}, "Waiting for a worker that trains on CPUs: none is registered. Start one"),
-        ({}, {"capability": "sm90"}, "Waiting for a worker that trains on CPUs: none is registered. Start one"),
+        (None, {}, "Waiting for a worker with PARITY_CAPABILITY=cpu or gpu: none is registered. Start one"),
+        ({}, {"capability": "sm90"}, "Waiting for a worker with PARITY_CAPABILITY=cpu or gpu: none is registered. Start one"),
         (
             {},
             {"bound": "cpu:other"},
-            "Waiting for a worker that trains on CPUs of device class cpu:other, on which its first run began: none is registered.",
+            (
+                "Waiting for a worker with PARITY_CAPABILITY=cpu or gpu of device class cpu:other, on which its first run began: "
+                "none is registered."
+            ),
         ),
         (
             _can(fp8_current="", nvfp4="too old a processor"),
@@ -56,12 +59,16 @@ def _can(**recipes):
             "Waiting for another worker: w-one cannot run this job (too old a processor).",
         ),
         (_can(fp8_current=""), {}, "Waiting for another worker: w-one cannot run this job (its version does not support recipe nvfp4"),
-        (None, {"devices": 2}, "Waiting for a worker that trains on CPUs with 2 devices for each run: none is registered."),
-        ({"devices": 1}, {"devices": 2}, "Waiting for a worker that trains on CPUs with 2 devices for each run: a run has 1 on w-one."),
+        (None, {"devices": 2}, "Waiting for a worker with PARITY_CAPABILITY=cpu or gpu with 2 devices for each run: none is registered."),
+        (
+            {"devices": 1},
+            {"devices": 2},
+            "Waiting for a worker with PARITY_CAPABILITY=cpu or gpu with 2 devices for each run: a run has 1 on w-one.",
+        ),
         (
             {"devices": 4, "processes": 4},
             {"devices": 2},
-            "Waiting for a worker that trains on CPUs with 2 devices for each run: a run has 4 on w-one.",
+            "Waiting for a worker with PARITY_CAPABILITY=cpu or gpu with 2 devices for each run: a run has 4 on w-one.",
         ),
         (None, {"engine": "external"}, "Waiting for data of 2 of 2 runs (the first is r"),
     ],
@@ -74,9 +81,9 @@ def test_a_job_that_nobody_can_run_says_for_which_worker_it_waits(waiting, devic
 
 @pytest.mark.parametrize("device", [{}, _can(fp8_current="", nvfp4=""), {"devices": 2, "processes": 1}])
 def test_a_job_that_somebody_can_run_waits_for_a_slot(waiting, device):
-    assert waiting(device) == ("Waiting for a free slot on a worker that trains on CPUs.", True)
+    assert waiting(device) == ("Waiting for a free slot on a worker with PARITY_CAPABILITY=cpu or gpu.", True)
     waits_for, _ = waiting({**device, "device_class": "cpu:other"}, bound="cpu:other")
-    assert waits_for.endswith("CPUs of device class cpu:other, on which its first run began.")
+    assert waits_for.endswith("cpu or gpu of device class cpu:other, on which its first run began.")
 
 
 def test_a_job_whose_token_trains_as_much_as_it_may_says_so(database, make_job, recorded):
@@ -90,6 +97,6 @@ def test_a_job_whose_token_trains_as_much_as_it_may_says_so(database, make_job, 
         job = submit_job(session, make_job(), policy_from_mapping({"margin": "1%"}), token_id)
         session.flush()
         assert why_waiting(job, 1, []) == "Waiting for earlier runs of token 'ci' to end: 4 are training, and its limit is 4."
-        assert why_waiting(job, 0, []).startswith("Waiting for a worker that trains on CPUs: none is registered")
+        assert why_waiting(job, 0, []).startswith("Waiting for a worker with PARITY_CAPABILITY=cpu or gpu: none is registered")
         session.get_one(Job, training).runs[0].state = "finished"
         assert why_waiting(job, 1, []).startswith("Waiting for a free slot")

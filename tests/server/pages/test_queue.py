@@ -66,7 +66,9 @@ def test_the_page_says_who_trains_what_and_what_waits(page: Page, database, reco
     expect(row).to_contain_text("maxtext/nvfp4: needs the package maxtext")
     waiting = page.get_by_role("region", name="Queue")
     expect(waiting.get_by_role("row", name="pair")).to_contain_text("1 min 15 s")
-    expect(waiting.get_by_role("row", name="later")).to_contain_text("Waiting for a free slot on a worker that trains on CPUs.")
+    expect(waiting.get_by_role("row", name="later")).to_contain_text(
+        "Waiting for a free slot on a worker with PARITY_CAPABILITY=cpu or gpu."
+    )
     for width in (1440, 390):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width

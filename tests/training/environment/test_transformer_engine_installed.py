@@ -1,7 +1,7 @@
 """The probe of Transformer Engine where it is missing, broken, or has no driver: a sentence, never a crash."""
 
 import functools
-import importlib.util
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,7 +48,46 @@ def test_a_transformer_engine_that_does_not_start_is_a_reason(version, error, me
         pass
 
 
-@pytest.mark.skipif(importlib.util.find_spec("transformer_engine_jax") is not None, reason="this machine has the compiled part")
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        ("libnccl.so.2: cannot open shared object file: No such file or directory", "install nvidia-nccl-cu13, or put"),
+        ("curand shared object not found.", "install nvidia-curand, or put"),
+        ("libcublasLt.so.13: cannot open shared object file", "install nvidia-cublas, or put"),
+        ("libcudnn_graph.so.9: cannot open shared object file", "install nvidia-cudnn-cu13, or put"),
+        ("libcuda.so.1: cannot open shared object file", "NVIDIA's driver is missing"),
+        ("Could not find shared object file for Transformer Engine jax lib.", "install transformer_engine[jax,core_cu13]"),
+    ],
+)
+def test_a_missing_library_is_what_the_advice_names(message, remedy, probe):
+    _, reason = probe("2.20.2", OSError(message))
+    assert remedy in reason
+    assert message in reason
+    assert ("install transformer_engine" in reason) == (remedy.startswith("install transformer_engine"))
+
+
+@pytest.mark.parametrize("recipe", ["bf16", "fp8_current"])
+def test_a_driver_that_is_too_old_is_a_reason(recipe, monkeypatch):
+    """What 2.20.2 raises without a driver: of a quantized recipe as it asks for the compute capability, of any as for its versions."""
+    error = RuntimeError(
+        "/TransformerEngine/transformer_engine/common/util/cuda_runtime.cpp:93 in function operator(): "
+        "CUDA Error: CUDA driver version is insufficient for CUDA runtime version"
+    )
+
+    def refuse(*_):
+        raise error
+
+    quantize = SimpleNamespace(is_quantize_recipe_supported=refuse)
+    extension = SimpleNamespace(get_cuda_version=refuse, get_cublasLt_version=refuse)
+    stand_in = SimpleNamespace(quantize=quantize, extension=extension)
+    monkeypatch.setattr(transformer_engine_installed, "_import", lambda: (stand_in, ""))
+    monkeypatch.setattr(transformer_engine_installed, "driver", lambda: "470.42.01")
+    ok, reason = can_run(recipe, {})
+    assert not ok
+    assert "the driver's version is 470.42.01): CUDA driver version is insufficient for CUDA runtime version; update NVIDIA's" in reason
+
+
+@pytest.mark.skipif("transformer_engine_jax" in transformer_engine_installed.versions(), reason="this machine has the compiled part")
 def test_its_python_code_without_its_compiled_part_is_reported_as_such(monkeypatch):
     monkeypatch.setattr(transformer_engine_installed, "_import", functools.cache(transformer_engine_installed._import.__wrapped__))
     ok, reason = can_run("nvfp4", {})
