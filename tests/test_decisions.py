@@ -8,7 +8,7 @@ from server.settings import CHECKOUT
 
 FOLDER = CHECKOUT / "docs" / "design"
 PAGES = sorted(page for page in FOLDER.glob("*.md") if page.name != "README.md")
-MOST_WORDS = 450
+MOST_WORDS = 600
 SECTION = re.compile(r"[^*].+?\n\n\*\*Why\.\*\* .+?\n\n\*\*Holds until\*\* .+\.", re.DOTALL)
 CODE = ("parity", "parity_lab", "server", "training", "workers", "tools", "experiments", "benchmarks", "tests")
 

@@ -34,7 +34,7 @@ MOST_WORDS: Mapping[str, int] = {
     "tutorial-files.md": 700,
     "tutorial-service.md": 800,
     # How-to
-    "runs.md": 1400,
+    "runs.md": 1500,
     "trainers.md": 900,
     "launchers.md": 1350,
     "maxtext.md": 700,
@@ -57,13 +57,13 @@ MOST_WORDS: Mapping[str, int] = {
     "rights.md": 80,
     "glossary.md": 600,
     # Explanation
-    "method.md": 3400,
+    "method.md": 3600,
     "evidence.md": 1900,
     "attacks.md": 80,
     "arithmetic.md": 800,
     "architecture.md": 1300,
 }
-MOST_WORDS_OF_DESIGN, MOST_WORDS_TOGETHER = 5_530, 32_000  # tests/test_decisions.py limits each page of the design
+MOST_WORDS_OF_DESIGN, MOST_WORDS_TOGETHER = 6_200, 34_000  # tests/test_decisions.py limits each page of the design
 MOST_COLUMNS, MOST_WORDS_TWICE = 79, 9
 
 _BLOCK = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
