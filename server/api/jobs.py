@@ -34,9 +34,10 @@ from server.jobs.conclude import case_of, judge_again, kind_of, shown_documents,
 from server.jobs.cost import CostDocument, Price, cost_of, price_of
 from server.jobs.fingerprint import job_spec
 from server.jobs.forecasts import Known, known_before, latest, lenders_for, planned
-from server.jobs.gate_rules import PinnedDocument, pinned
+from server.jobs.gate_rules import PinnedDocument, pinned, pinned_job
 from server.jobs.lifecycle import cancel_job, requesters_of
 from server.jobs.missing import missing
+from server.jobs.pinned_question import asked_by
 from server.jobs.remarks import MOST_TAGS, add_note
 from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
 from server.jobs.statements import of_arm, tokens_per_step
@@ -629,7 +630,8 @@ def gate(
     check_size(context.settings, request.job)
     rules = None
     if submitter.repository is not None:
-        rules = pinned(context.settings.gate_rules, submitter.repository, question.spec, question.policy)
+        given = asked_by(question.spec, question.policy, question.sent, request.baseline, request.max_run_seconds, request.max_age_days)
+        rules = pinned(context.settings.gate_rules, submitter.repository, given)
     if request.lookup:
         response.status_code = 200
         with context.database.read() as session:
@@ -677,7 +679,7 @@ def gate_exit(job_id: str, context: InContext, asker: Sender) -> GateExitDocumen
         raise ForbiddenError(f"token {asker.name!r} names no repository, so nothing is pinned for it; expected a token of a repository")
     with context.database.read() as session:
         job = find_job(session, job_id)
-        rules = pinned(context.settings.gate_rules, asker.repository, job_spec(job), policy_of(job.policy))
+        rules = pinned_job(context.settings.gate_rules, asker.repository, job)
         document = json_value(job_document(session, job, context.settings.lease_seconds))
     if document["status"] not in JOB_ENDED:
         return GateExitDocument(repository=rules.repository, result=None, exit_code=None, note=f"job {job_id} is {document['status']}")

@@ -13,6 +13,7 @@ from server.database import sessions
 from server.database.sessions import find_job
 from server.database.tables import Fact, Job
 from server.jobs import remarks, statements
+from server.jobs.gate_rules import check_statements
 from server.jobs.remarks import MOST_TAGS, validity
 from server.jobs.statements import StatementRequest
 from server.records import Body, of
@@ -167,6 +168,8 @@ def state(job_id: str, request: StrictBody[StatementRequest], context: InContext
     All of the request is recorded or nothing: 409 where a fact is on record, because nothing is overwritten. After the job's end each
     further request about the same fact is a further look at the question.
     """
+    if sender.repository is not None:
+        check_statements(context.settings.gate_rules, sender.repository, request)
     with context.database.write() as session:
         return remarks_of(session, statements.state(session, job_id, request, sender.id))
 

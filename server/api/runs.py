@@ -25,6 +25,7 @@ from server.database.tables import Attempt, AttemptState, Job, Run, RunKind, Run
 from server.errors import InvalidError, NotFoundError
 from server.jobs import external, projects, submissions
 from server.jobs.external import NAME, AttachRequest, Batch, Kind, Name, Outcome
+from server.jobs.gate_rules import check_rounding
 from server.jobs.projects import RunRequest
 from server.logs import without_secrets
 from server.records import Body, Number, number, of
@@ -348,6 +349,7 @@ def attach(
     request: StrictBody[AttachRequest],
     response: Response,
     context: InContext,
+    sender: Sender,
     idempotency_key: Annotated[
         str | None, Header(max_length=200, description="the same key returns the same attempt until a newer one begins")
     ] = None,
@@ -358,6 +360,9 @@ def attach(
     """
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:
+        if sender.repository is not None:
+            arm = find_run(session, run_id).arm
+            check_rounding(context.settings.gate_rules, sender.repository, arm.name, arm.recipe, request.rounding)
         run = external.attach(session, context.settings, run_id, request, idempotency_key)
         token = tokens.issue(session, run.id, run.attempt_number)
         return _answer(session, AttachedRun, run, token=token)

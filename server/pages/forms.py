@@ -16,6 +16,7 @@ from server.database.tables import Token
 from server.errors import ForbiddenError, InvalidError, NotFoundError
 from server.jobs import remarks, statements
 from server.jobs.added_runs import AddedRunRequest
+from server.jobs.gate_rules import check_statements
 from server.pages.rendering import admin, pages_router, templates, visitor
 from server.web import auth
 from server.web.auth import RULES, SCOPES, Context, InContext, Principal, check_rule
@@ -85,8 +86,11 @@ def state(
     """State facts of external runs: the lists have a fact with its arm ("rounding nvfp4") and what is stated of it, empty for nothing."""
     sender = _check(request, context, _STATE, job_id)
     facts = {name: text.strip() for name, text in zip(what or (), value or (), strict=False) if text.strip()}
+    statement = _statement(facts)
+    if sender.repository is not None:
+        check_statements(context.settings.gate_rules, sender.repository, statement)
     with context.database.write() as session:
-        statements.state(session, job_id, _statement(facts), sender.id)
+        statements.state(session, job_id, statement, sender.id)
     return _back(job_id)
 
 
