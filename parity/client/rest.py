@@ -149,6 +149,10 @@ class Client:
         """End a sign-off now; the job's tags, notes and sign-offs."""
         return self._post(f"jobs/{job_id}/sign-offs/{quote(sign_off_id, safe='')}:revoke", {"reason": reason})
 
+    def new_question(self, job_id: str, reason: str) -> Document:
+        """Register that what a job answered may be asked again, with scope admin; the job's tags, notes and sign-offs."""
+        return self._post(f"jobs/{job_id}:new-question", {"reason": reason})
+
     def state(self, job_id: str, facts: Mapping[str, Any]) -> Document:
         """State facts of a job's external runs that no record holds; the job's tags, notes, sign-offs and statements."""
         return self._post(f"jobs/{job_id}/statements", dict(facts))

@@ -39,7 +39,7 @@ from server.jobs.lifecycle import cancel_job, requesters_of
 from server.jobs.missing import missing
 from server.jobs.pinned_question import asked_by
 from server.jobs.remarks import MOST_TAGS, add_note
-from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
+from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup, standing_fail_of
 from server.jobs.statements import of_arm, tokens_per_step
 from server.jobs.submit import Labels, Order, Submission, check_queue, check_size, submit_job_once
 from server.jobs.workers import can_take, live_workers, why_waiting
@@ -468,6 +468,7 @@ def _wanted_of(request: JobRequest, submitter: Principal, *, fresh: bool = False
         "order": Order(priority=request.priority, max_run_seconds=request.max_run_seconds, reuse=reuse),
         "choice": request.baseline,
         "labels": Labels(tags=request.tags, branch=request.branch),
+        "repository": submitter.repository,
     }
 
 
@@ -603,7 +604,8 @@ class GateDocument:
     """The job for the gate and the reason for choosing it; for a concluded job also the age of its verdict and its expiry.
 
     A repeated `fresh` call returns its job as it is, also `failed` or `cancelled`. A lookup without a recorded verdict returns `none`, no
-    job, and why. `pinned` is what the operator pinned of the exit code for the repository that the token is for.
+    job, and why. `pinned` is what the operator pinned of the exit code for the repository that the token is for. `earlier` names the other
+    jobs that answered the same question, in whichever words, newest first.
     """
 
     found: Literal["concluded", "running", "failed", "cancelled", "new", "none"]
@@ -612,6 +614,7 @@ class GateDocument:
     expires_at: str | None
     job: JobDocument | None
     pinned: PinnedDocument | None = None
+    earlier: list[str] = field(default_factory=list)
 
 
 @router.post("/jobs:gate", status_code=202, responses={200: {"model": GateDocument, "description": "an earlier job"}})
@@ -626,7 +629,7 @@ def gate(
     if request.lookup and request.fresh:
         raise InvalidError("lookup and fresh are both true; a lookup trains nothing, so send one of them")
     lease_seconds = context.settings.lease_seconds
-    question = of(Question, request, **_wanted_of(request, submitter, fresh=request.fresh))
+    question = of(Question, request, **_wanted_of(request, submitter, fresh=request.fresh), by_gate=True)
     check_size(context.settings, request.job)
     rules = None
     if submitter.repository is not None:
@@ -680,10 +683,13 @@ def gate_exit(job_id: str, context: InContext, asker: Sender) -> GateExitDocumen
     with context.database.read() as session:
         job = find_job(session, job_id)
         rules = pinned_job(context.settings.gate_rules, asker.repository, job)
+        failed = standing_fail_of(session, job, context.settings.lease_seconds)
         document = json_value(job_document(session, job, context.settings.lease_seconds))
     if document["status"] not in JOB_ENDED:
         return GateExitDocument(repository=rules.repository, result=None, exit_code=None, note=f"job {job_id} is {document['status']}")
     outcome = ended(Outcome(result="infrastructure", revision=""), document)
+    if failed is not None:
+        outcome = replace(outcome, result="fail", trouble=f"job {failed.id} failed this question, and its fail stands")
     code, note = exit_code_under(
         outcome, GateRules(on_inconclusive=rules.on_inconclusive, on_infra=rules.on_infra, advisory=rules.advisory)
     )
@@ -700,4 +706,5 @@ def _gated_document(session: Session, reply: Answer, request: GateRequest, respo
         age_seconds=seconds_since(finished_at),
         expires_at=None if finished_at is None else time_text(finished_at + request.max_age_days * _DAY),
         job=job,
+        earlier=[*reply.earlier],
     )

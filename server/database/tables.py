@@ -197,6 +197,8 @@ class Arm(Base):
     recipe: Mapped[str]
     # SHA-256 of the question that the verdict on this candidate answers (`server.jobs.ledger`).
     question: Mapped[Sha256 | None] = mapped_column(index=True)
+    # What all ways to ask it share, whatever the engine, the word for it and the revision are: 32 digits, None before there was this.
+    asked: Mapped[str | None] = mapped_column(String(32), index=True)
 
     job: Mapped[Job] = relationship(back_populates="arms")
     runs: Mapped[list[Run]] = relationship(
@@ -460,6 +462,20 @@ class JobNote(Base):
     job_id: Mapped[JobKey]
     who: Mapped[str]
     text: Mapped[LongText]
+    created_at: Mapped[float]
+
+
+class NewQuestion(Base):
+    """An operator's word that the question of a job may be asked again, from `created_at` on (`who` is the id of a principal). Rows are only
+    added.
+    """
+
+    __tablename__ = "new_questions"
+
+    id: Mapped[Key]
+    job_id: Mapped[JobKey]
+    who: Mapped[str]
+    reason: Mapped[LongText]
     created_at: Mapped[float]
 
 

@@ -149,6 +149,7 @@ RULES: Mapping[str, Rule] = {
     "PUT /api/v1/jobs/{job_id}/tags": _OWN_JOB,
     "POST /api/v1/jobs/{job_id}/notes": _NOTE,
     "POST /api/v1/jobs/{job_id}/statements": _OWN_JOB,
+    "POST /api/v1/jobs/{job_id}:new-question": _ADMIN,
     "POST /api/v1/jobs/{job_id}/sign-offs": _APPROVE_ANOTHERS,
     "POST /api/v1/jobs/{job_id}/sign-offs/{sign_off_id}:revoke": _APPROVE,
     "GET /api/v1/badges/{named}.json": _READ,

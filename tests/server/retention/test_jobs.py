@@ -22,6 +22,7 @@ from server.database.tables import (
     IdempotencyKey,
     Job,
     JobNote,
+    NewQuestion,
     JobTag,
     Run,
     SignOff,
@@ -72,6 +73,7 @@ def judged(database, recorded, age):
             session.add(_delivery(job_id, "delivered"))
             session.add(JobTag(job_id=job_id, tag="old"))
             session.add(JobNote(id=f"n{job_id}", job_id=job_id, who="me", text="old", created_at=0.0))
+            session.add(NewQuestion(id=f"q{job_id}", job_id=job_id, who="me", reason="old", created_at=0.0))
             once = {"verdict_sha256": "", "policy_sha256": "", "who": "me", "reason": "old", "created_at": 0.0, "expires_at": 0.0}
             stated = {"fact": "rounding", "arm": "nvfp4", "value": "nearest", "who": "me", "is_late": True, "is_informed": True}
             session.add(Statement(id=f"f{job_id}", job_id=job_id, created_at=0.0, **stated))
