@@ -215,7 +215,8 @@ def _leave(outcome: Outcome, rules: GateRules, files: gate_report.Files) -> int:
         link = f"{gate_report.origin(outcome)}. {outcome.url or ''}".rstrip()
     else:
         link = ""
-    lines = [link, *gate_report.lapsed(outcome), note, *gate_report.write(outcome, rules, files)]
+    earlier = [f"earlier answer: {each}" for each in outcome.earlier]
+    lines = [link, *earlier, *gate_report.lapsed(outcome), note, *gate_report.write(outcome, rules, files)]
     print_lines(filter(None, lines), Console(stderr=True, highlight=False, markup=False))
     return code
 
@@ -289,6 +290,7 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
                 print_missing(job, progress)
             url = client.page(job["id"])
             origin = {name: answer[name] for name in ("reason", "age_seconds", "expires_at")}
+            outcome = replace(outcome, earlier=answer.get("earlier", ()))
             outcome = replace(outcome, source=answer["found"], **origin, job=job["id"], url=url, config_hash=job["config_hash"])
             if job["status"] not in watching.ENDED:
                 progress.print(f"{gate_report.origin(outcome)}. Following {url}", soft_wrap=True)

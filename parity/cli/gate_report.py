@@ -87,7 +87,7 @@ class Outcome:
     time until which it holds. `confirms` is the job whose narrow fail this one was to confirm; `unconfirmed` says why a narrow fail
     stands alone. `reused` says whose curves the baseline has, where it was not trained, `trained` which commit each arm is. `pinned` is
     what the operator pinned for the repository, `server_code` the exit code that the server gives under it. `accepted` has the sign-offs
-    that hold for these verdicts, by candidate, `sign_offs` all of the job.
+    that hold for these verdicts, by candidate, `sign_offs` all of the job. `earlier` names other answers to the same question.
     """
 
     result: Result
@@ -109,6 +109,7 @@ class Outcome:
     server_code: int | None = None
     accepted: Accepted = field(default_factory=dict)
     sign_offs: Sequence[SignOffDocument] = ()
+    earlier: Sequence[str] = ()
 
     @property
     def is_accepted(self) -> bool:
@@ -175,6 +176,9 @@ def ended(outcome: Outcome, job: Mapping[str, Any]) -> Outcome:
         why = f": {job['message']}" if job["message"] else ""
         trouble = f"job {job['id']} {job['status']} without a verdict{why}"
         return replace(outcome, trouble=trouble, result="fail" if _commit_does_not_train(job) else "infrastructure")
+    if failed := job.get("failed_by"):  # an earlier server has none
+        remedy = f"if that verdict is not the reason to ask again, have an operator register a new question: parity new-question {failed}"
+        return replace(outcome, trouble=f"job {failed} failed the question that job {job['id']} passes, and a fail stays; {remedy}", result="fail")
     sign_offs = job.get("sign_offs", ())  # an earlier server has none
     return replace(
         outcome,
@@ -334,6 +338,7 @@ def document(outcome: Outcome, rules: GateRules) -> dict[str, Any]:
         "origin": origin(outcome),
         "accepted": outcome.is_accepted,
         "sign_offs": list(outcome.sign_offs),
+        "earlier": list(outcome.earlier),
         "verdicts": list(outcome.verdicts),
     }
 
@@ -346,7 +351,8 @@ def markdown(outcome: Outcome, rules: GateRules, fits: Callable[[str], bool]) ->
     title = NOT_JUDGED if outcome.result == "unrecorded" else outcome.result
     if outcome.is_accepted:
         title = f"{NOT_A_PASS.lower()} ({outcome.result})"
-    trained = "".join(f"\n- {escaped(line)}" for line in outcome.trained)
+    listed = [*outcome.trained, *(f"earlier answer: {each}" for each in outcome.earlier)]
+    trained = "".join(f"\n- {escaped(line)}" for line in listed)
     first = f"### parity: {title}\n\n{' · '.join(fact for fact in facts if fact)}" + (f"\n{trained}" if trained else "")
     if outcome.trouble is not None:
         rest = [escaped(outcome.line)]
@@ -399,6 +405,7 @@ def _facts(outcome: Outcome, rules: GateRules) -> dict[str, str | None]:
         "trained": "; ".join(outcome.trained) or None,
         "url": outcome.url,
         "note": exit_code_under(outcome, rules)[1] or None,
+        "earlier_answers": "; ".join(outcome.earlier) or None,
     }
 
 

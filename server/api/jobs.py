@@ -178,6 +178,7 @@ class JobDocument:
     While it is queued, `missing` has a sentence for each thing that it lacks, or that nobody has tried: a worker, a tokenizer, its data,
     the engine on a GPU, and what it takes in device hours. `awaits_conclusion`: all runs of a project have ended; it takes further ones
     until somebody concludes it.
+    `failed_by` is the job whose fail on the same question stands against a pass of this one.
     To each verdict as the judge wrote it are added `path`, the gap and its interval as of steps on the way to its end, and `chances`, of
     what one more pair of runs would make of it. Neither is part of the verdict's digest.
     """
@@ -202,6 +203,7 @@ class JobDocument:
     revision: str | None
     branch: str | None
     look: LookDocument | None
+    failed_by: str | None
     parameters: int | None
     planned_steps: int | None
     tokens_per_step: int | None
@@ -249,6 +251,7 @@ def job_document(session: Session, job: Job, lease_seconds: float, price: Price 
         layer_policy=job.spec.get("layer_policy"),
         awaits_conclusion=job.is_open and job.status in JOB_OPEN and len(job.arms) > 1 and all(run.finished_at for run in job.runs),
         baseline=_named_baseline(session, job),
+        failed_by=None if (failed := standing_fail_of(session, job, lease_seconds)) is None else failed.id,
         look=shared and of(LookDocument, shared, number=shared.look),
         # With a trainer of the user's own the specification need not have the model.
         tokens_per_step=tokens_per_step(job),
@@ -683,13 +686,10 @@ def gate_exit(job_id: str, context: InContext, asker: Sender) -> GateExitDocumen
     with context.database.read() as session:
         job = find_job(session, job_id)
         rules = pinned_job(context.settings.gate_rules, asker.repository, job)
-        failed = standing_fail_of(session, job, context.settings.lease_seconds)
         document = json_value(job_document(session, job, context.settings.lease_seconds))
     if document["status"] not in JOB_ENDED:
         return GateExitDocument(repository=rules.repository, result=None, exit_code=None, note=f"job {job_id} is {document['status']}")
     outcome = ended(Outcome(result="infrastructure", revision=""), document)
-    if failed is not None:
-        outcome = replace(outcome, result="fail", trouble=f"job {failed.id} failed this question, and its fail stands")
     code, note = exit_code_under(
         outcome, GateRules(on_inconclusive=rules.on_inconclusive, on_infra=rules.on_infra, advisory=rules.advisory)
     )

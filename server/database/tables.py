@@ -14,11 +14,12 @@ from typing import Annotated, Any, Literal, cast
 from sqlalchemy import JSON, BigInteger, Float, ForeignKey, ForeignKeyConstraint, Index, String, Table, Text, UniqueConstraint, false, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
+from parity.effective_recipe import title, written
 from parity.judging.decision import State
 from parity.recipes import UNSTATED
 from server.settings import WebhookEvent
-from training.spec import SPEC_VERSION
-from training.switches import Override, Rounding, Switches, arm_label, from_document
+from training.spec import SPEC_VERSION, labels_of
+from training.switches import Override, Rounding, from_document
 
 JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
 RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "cancelled"]
@@ -215,10 +216,16 @@ class Arm(Base):
 
     @property
     def stated_recipe(self) -> str | None:
-        """The recipe with its switches and overrides; None where nobody has stated it."""
+        """What the arm does from which step on, with its switches and overrides (`parity.effective_recipe`); None where nobody has stated
+        its recipe."""
         if self.recipe == UNSTATED:
             return None
-        return arm_label(self.recipe, Switches(**self.requested.get("switches", {})), self.overrides)
+        return written(labels_of(self.job.spec, self.requested))
+
+    @property
+    def title(self) -> str:
+        """The arm's name with what it does, where the name does not say that."""
+        return title(self.name, self.stated_recipe)
 
     @property
     def judged_against(self) -> Arm:

@@ -135,13 +135,13 @@ def _begins_a_ledger(newest: Job, job: Job) -> bool:
     """Whether other words begin a ledger: not after a verdict that is no pass.
 
     A commit that changes neither trainer nor data, which `outdated` knows, another engine or another word for the question would be another
-    chance for a candidate that did not pass. While the newest job is open, only another commit or engine may be another question.
+    chance for a candidate that did not pass. While the newest job is open nobody knows; what several of them answer counts together
+    (`server.jobs.answers`).
     """
-    other_engine = newest.engine != job.engine
     other_revision = newest.revision != job.revision and job.engine != "external"
-    if newest.status == "concluded":
-        return has_passed(newest) and (other_engine or other_revision or _word(newest) != _word(job))
-    return other_engine or other_revision
+    in_other_words = other_revision or newest.engine != job.engine or _word(newest) != _word(job)
+    may_pass = has_passed(newest) if newest.status == "concluded" else newest.look == 1  # a further look follows one that did not
+    return in_other_words and may_pass
 
 
 def _word(job: Job) -> str | None:

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 from fastapi.testclient import TestClient
 
+from parity.cli.gate_report import GateRules, Outcome, ended, exit_code_under
 from server.database.tables import Job, Verdict, new_id
 from server.web import auth
 
@@ -232,3 +233,18 @@ def test_what_counts_as_a_commit():
     assert not is_other_code(first, job(revision=COMMITS[0].upper()))
     assert not is_other_code(first, job(revision="main"))
     assert not is_other_code(Job(engine="emulated", revision=COMMITS[0]), Job(engine="emulated", revision=COMMITS[1]))
+
+
+@pytest.mark.both_databases
+def test_a_job_says_whose_fail_stands_against_its_pass(failed_and_passed, api):
+    """Also a gate that began before the fail, and only follows its own job, learns of it."""
+    failed, passed, _ = failed_and_passed
+    assert [api.get(f"/api/v1/jobs/{job_id}").json()["failed_by"] for job_id in (failed, passed)] == [None, failed]
+
+
+def test_the_exit_code_of_a_gate_is_that_of_the_fail_that_stands(failed_and_passed, api):
+    failed, passed, _ = failed_and_passed
+    outcome = ended(Outcome(result="infrastructure", revision="", job=passed), api.get(f"/api/v1/jobs/{passed}").json())
+    assert exit_code_under(outcome, GateRules())[0] == 1
+    assert failed in outcome.line
+    assert "new-question" in outcome.line

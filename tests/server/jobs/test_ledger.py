@@ -71,6 +71,7 @@ def test_one_look_is_the_default_and_a_job_that_still_runs_has_used_it(ask):
 @pytest.mark.parametrize(
     "other",
     [
+        {"question": "after the new driver"},
         {"job": spec("mxfp8")},
         {"job": spec(layer_policy="all_linears")},
         {"job": small_job(101, baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))},
@@ -116,12 +117,6 @@ def test_other_words_are_a_further_look_after_what_did_not_pass(ask, end, outcom
     with pytest.raises(LookError, match=f"registered one look, used by job {first}"):
         ask(**asked)
     assert ask(**asked, renews=first)[1] == 1  # the trainer or the data are others
-
-
-def test_another_word_does_not_begin_a_ledger_while_the_first_job_is_open(ask):
-    first, _, _ = ask(question="a")
-    with pytest.raises(LookError, match=f"used by job {first} \\(queued\\)"):
-        ask(question="b")
 
 
 def test_other_words_take_a_registered_look_of_the_same_ledger(ask, end):

@@ -48,7 +48,7 @@ def keeper_database(owner_database):
 KEPT = {"baseline_events", "baseline_runs", "baselines", "browser_sessions", "duties", "imported_groups", "search_steps", "searches"}
 KEPT |= {"data_reads", "tokens", "webhooks", "workers"}
 BELONGING = {"arms", "attempts", "chunk_columns", "chunks", "events", "idempotency_keys", "jobs", "runs", "verdicts", "webhook_deliveries"}
-BELONGING |= {"analyses", "analysis_results", "job_notes", "job_tags", "sign_offs", "statements", "submissions"}
+BELONGING |= {"analyses", "analysis_results", "job_notes", "job_tags", "new_questions", "sign_offs", "statements", "submissions"}
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_a_look_stays_on_record_without_its_curves(api, database, kept, judged, 
     assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [second]
     assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [first]
     after = _rows(database)
-    kept_with_it = {"jobs", "arms", "runs", "verdicts", "job_tags", "job_notes", "sign_offs", "statements"}
+    kept_with_it = {"jobs", "arms", "runs", "verdicts", "job_tags", "job_notes", "new_questions", "sign_offs", "statements"}
     assert {name: after[name] for name in kept_with_it} == {name: before[name] for name in kept_with_it}
     assert after.keys() == {*kept_with_it, "events"}
     assert [what for what, *_ in deleted(kept) if what == "job"] == []
