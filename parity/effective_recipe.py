@@ -77,10 +77,9 @@ def title(name: str, recipe: str | None) -> str:
     """An arm by its name and what it did: the recipe alone where the name is that, the name alone where the recipe says no more."""
     if recipe is None or recipe.startswith("other:"):
         return name
-    if _plain(name) == _plain(recipe.replace("step ", "step")):
-        return recipe
-    says_more = "+" in recipe or " then " in recipe or not_claimed(name, recipe) is not None
-    return f"{name} ({recipe})" if says_more else name
+    if "+" not in recipe and " then " not in recipe and not_claimed(name, recipe) is None:
+        return name
+    return recipe if _plain(name) == _plain(recipe) else f"{name} ({recipe})"
 
 
 def not_claimed(name: str, recipe: str | None, first: int = 0, last: int | None = None) -> Phase | None:

@@ -14,7 +14,7 @@ from parity.judging.policy import PolicyError
 from parity.judging.sign_offs import SignOffDocument, accepted, why_not_acceptable
 from parity.report.facts import NOT_A_PASS, Accepted, accepted_words, judge_of, lapsed_words
 from parity.report.text import escaped, markdown_sections, render_junit
-from parity.report.words import words
+from parity.report.words import candidate_title, words
 from parity.structure import canonical_json, check_between, check_words, frozen, known_keys, picked, typed
 from parity.version import VERSION
 from parity.wording import age_in_words, version_words
@@ -129,7 +129,7 @@ class Outcome:
         if self.trouble is not None or self.worst is None:
             what = NOT_JUDGED.upper() if self.result == "unrecorded" else "NO VERDICT"
             return f"{what} ({self.result}): {' '.join((self.trouble or 'the job has none').split())}"
-        others = "".join(f", {one['candidate']['name']} {str(one['verdict']).upper()}" for one in self.verdicts)
+        others = "".join(f", {candidate_title(one)} {str(one['verdict']).upper()}" for one in self.verdicts)
         stated = f"{STATED_ONLY}. " if self.result == INCONCLUSIVE and self.is_stated_only else ""
         several = f" All candidates: {others[2:]}." if len(self.verdicts) > 1 else ""
         signed = ""
