@@ -24,6 +24,7 @@ from parity.cli.terminal import (
     wrong_value,
 )
 from parity.extensions import lab
+from parity.inert import inert
 from parity.judging.policy import PolicyError
 from parity.version import VERSION
 
@@ -219,7 +220,7 @@ def _exit_name(error: Exception) -> str | None:
 
 
 def _complain(message: str) -> None:
-    print("parity: " + " ".join(message.split()), file=sys.stderr)
+    print("parity: " + inert(" ".join(message.split())), file=sys.stderr)
 
 
 _Version = Annotated[bool, typer.Option("--version", help="Print the version and exit.")]

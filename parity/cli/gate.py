@@ -29,6 +29,8 @@ from parity.cli.terminal import FOLLOW, REUSE, UsageError, wrong_value
 from parity.cli.watching import print_missing, print_outlook
 from parity.client.rest import Client, ClientError, Document, Pauses, UnreachableError, is_transient, retry
 from parity.comparing.arms import place_in, read_yaml
+from parity.inert import inert, inert_value
+from parity.judging.bundle import JsonError, parse_json
 from parity.judging.decision import WORST_FIRST
 from parity.judging.document_types import VerdictDocument
 from parity.judging.policy import FAIL_BY_GAP, PolicyError
@@ -56,7 +58,9 @@ def judged_files(path: str, revision: str) -> Outcome:
     name = "stdin" if path == STDIN else path
     try:
         text = sys.stdin.read() if path == STDIN else Path(path).read_text(encoding="utf-8")
-        content = json.loads(text)
+        content = inert_value(parse_json(text.encode()))
+    except JsonError as error:
+        raise UsageError(f"{name}: {error}; {_EXPECTED}") from None
     except (OSError, ValueError, RecursionError) as error:
         why = (error.strerror or "cannot be read").lower() if isinstance(error, OSError) else "is not JSON"
         raise UsageError(f"{name}: {why}; {_EXPECTED}") from None
@@ -209,7 +213,7 @@ def _leave(outcome: Outcome, rules: GateRules, files: gate_report.Files) -> int:
     if files.json == gate_report.STDOUT:
         sys.stdout.write(canonical_json(gate_report.document(outcome, rules)))
     else:
-        print(outcome.line)
+        print(inert(outcome.line))
     code, note = gate_report.exit_code_under(outcome, rules)
     if outcome.job or outcome.source:
         link = f"{gate_report.origin(outcome)}. {outcome.url or ''}".rstrip()

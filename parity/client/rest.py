@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.client import DEFAULT_URL
+from parity.inert import inert_value
 from parity.structure import frozen
 
 # A thin client of the REST API; every error becomes one sentence.
@@ -294,7 +295,7 @@ class Client:
             options["headers"] = {"Content-Type": "application/json", **options.get("headers", {})}
         answer = self._send(method, path, **options)
         try:
-            return answer.json()
+            return inert_value(answer.json())
         except ValueError:
             raise UnreachableError(f"{self.url} did not answer {path} with JSON; check that PARITY_URL is a parity server") from None
 
@@ -310,7 +311,7 @@ class Client:
         if answer.is_success:
             return answer
         if answer.headers.get("content-type", "").startswith("application/problem+json"):
-            problem = answer.json()
+            problem = inert_value(answer.json())
         else:
             problem = {}
         detail = problem.get("detail") or _unexplained(answer)

@@ -172,7 +172,7 @@ def _empty(m: Measurements) -> str | None:
 def _window_of_another_recipe(m: Measurements) -> str | None:
     for arm in m.arms.both:
         phase = not_claimed(arm.name, arm.recipe, m.window.first, m.window.last)
-        if phase is not None and contradicted(arm.name, arm.runs) is None:
+        if phase is not None:
             since = f"from step {phase.first_step:,} on" if phase.first_step else "throughout"
             judged = f"steps {m.window.first:,} to {m.window.last:,} are judged"
             return f"{arm.name} trained with {phase.recipe} {since}, and {judged}: they say nothing of what its name claims."

@@ -37,6 +37,7 @@ from parity.report.words import (
     told_gap,
     words,
 )
+from parity.inert import cell
 from parity.structure import canonical_json
 from parity.version import VERSION
 from parity.wording import minus, signed
@@ -215,7 +216,7 @@ def path_csv(documents: Sequence[AnyDocument]) -> str:
 
 def _cell(name: str) -> str:
     """A name as a cell, which no spreadsheet takes for a formula."""
-    plain = f"'{name}" if name[:1] in {"=", "+", "-", "@", "\t", "\r"} else name
+    plain = cell(name)
     if plain.isascii() and not set(plain) & set(',"\n\r'):
         return plain
     return '"{}"'.format(plain.replace('"', '""'))

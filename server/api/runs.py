@@ -32,7 +32,7 @@ from server.records import Body, Number, number, of
 from server.web.auth import InContext, Sender, check_attempt
 from server.web.limits import LARGEST
 from server.web.live import Download
-from server.web.requests import BodyRoute, StrictBody, refused
+from server.web.requests import BodyRoute, StrictBody, once, refused
 from training.switches import Rounding
 
 # A run and its attempts as the API and the pages show them.
@@ -466,7 +466,7 @@ def _from_json(body: bytes) -> Batch:
         raise refused(error) from error
     # Reading is strict only where there is anything but keys and numbers: looking at each value takes longer than all else.
     if body.count(b'"') > 2 * (2 + len(request.columns)) or b"true" in body or b"false" in body:
-        _check_numbers(json.loads(body))
+        _check_numbers(json.loads(body, object_pairs_hook=once))
     return Batch(
         steps=np.array(request.steps, np.int64),
         columns={name: np.array(values, np.float64) for name, values in request.columns.items()},

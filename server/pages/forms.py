@@ -20,7 +20,7 @@ from server.jobs.gate_rules import check_statements
 from server.pages.rendering import admin, pages_router, templates, visitor
 from server.web import auth
 from server.web.auth import RULES, SCOPES, Context, InContext, Principal, check_rule
-from server.web.requests import FormText, clean_body
+from server.web.requests import FormText, clean_body, once
 from server.wrong_values import sentence
 
 # What people add to a job, on its page. Who may use a form is the rule of the API's own operation.
@@ -117,7 +117,7 @@ def again(job_id: str, request: Request, context: InContext, patch: FormText = "
     """Queue a new job from one that has ended, with a merge patch as JSON."""
     sender = _check(request, context, _AGAIN, job_id)
     try:
-        parsed = clean_body(json.loads(patch))
+        parsed = clean_body(json.loads(patch, object_pairs_hook=once))
     except ValueError:
         parsed = None
     if not isinstance(parsed, dict):

@@ -304,8 +304,8 @@ def create_token(
     unknown = [scope for scope in wanted if scope not in SCOPES]
     if unknown or not wanted:
         raise InvalidError(f"scopes are {wanted}, expected some of {', '.join(SCOPES)}")
-    if not 1 <= len(name) <= 100:
-        raise InvalidError(f"name is {name!r:.40}, expected 1 to 100 characters")
+    if not 1 <= len(name) <= 100 or not name.isprintable():
+        raise InvalidError(f"name is {name!r:.40}, expected 1 to 100 printable characters")
     if repository is not None and not (1 <= len(repository) <= 200 and repository.isprintable()):
         raise InvalidError(f"repository is {repository!r:.40}, expected 1 to 200 printable characters, such as team/model")
     if days is not None and not 0 < days <= 3650:
