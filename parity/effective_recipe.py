@@ -99,7 +99,7 @@ def not_claimed(name: str, recipe: str | None, first: int = 0, last: int | None 
 
 def _claims(name: str) -> set[str]:
     """The beginnings of the recipes of which a name says that the arm has one."""
-    left, claimed = _plain(name), set()
+    left, claimed = _plain(name), set[str]()
     for word, starts in _CLAIMS:  # a word is looked for after those that contain it
         if word in left:
             claimed.update(starts)

@@ -1,7 +1,8 @@
 """Texts of strangers, made inert where they land: control characters for a terminal, formulas for a spreadsheet's cell.
 
-A job's name, a trainer's message, a token's name or a label may hold what a terminal obeys (ESC, C1 controls) or what turns the direction of
-the text around it. It is shown as it would be written in Python, `\\x1b`, so that a reader sees it. Line ends and tabs stay.
+A job's name, a trainer's message, a token's name or a label may hold what a terminal obeys (ESC, C1 controls), or what
+turns the direction of the text around it. It is shown as it would be written in Python, `\\x1b`, so that a reader sees it.
+Line ends and tabs stay.
 """
 
 import unicodedata

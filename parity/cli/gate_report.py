@@ -177,8 +177,9 @@ def ended(outcome: Outcome, job: Mapping[str, Any]) -> Outcome:
         trouble = f"job {job['id']} {job['status']} without a verdict{why}"
         return replace(outcome, trouble=trouble, result="fail" if _commit_does_not_train(job) else "infrastructure")
     if failed := job.get("failed_by"):  # an earlier server has none
+        why = f"job {failed} failed the question that job {job['id']} passes, and a fail stays"
         remedy = f"if that verdict is not the reason to ask again, have an operator register a new question: parity new-question {failed}"
-        return replace(outcome, trouble=f"job {failed} failed the question that job {job['id']} passes, and a fail stays; {remedy}", result="fail")
+        return replace(outcome, trouble=f"{why}; {remedy}", result="fail")
     sign_offs = job.get("sign_offs", ())  # an earlier server has none
     return replace(
         outcome,

@@ -226,9 +226,7 @@ def new_question(
     job: JobId,
     reason: Annotated[
         str,
-        typer.Option(
-            metavar="TEXT", rich_help_panel="Log", help="Say why, in at least 10 characters; kept with your name and the time."
-        ),
+        typer.Option(metavar="TEXT", rich_help_panel="Log", help="Say why, in at least 10 characters; kept with your name and the time."),
     ],
     *,
     at: Asked,

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import starmap
 from typing import NamedTuple
 
+from parity.effective_recipe import title
 from parity.judging.chances import DECIDED_BY_GAP
 from parity.judging.document_types import (
     REUSED,
@@ -17,7 +18,6 @@ from parity.judging.document_types import (
 from parity.judging.evaluations.case import EvaluationDocument, IntervalDocument
 from parity.judging.evaluations.rules import TOKEN_UNITS
 from parity.judging.sign_offs import SignOffDocument
-from parity.effective_recipe import title
 from parity.judging.window import ONE_SIDED_ALPHA
 from parity.report.words import (
     baseline_name,

@@ -14,6 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
+from parity.inert import cell
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
 from parity.judging.evidence import Case
@@ -37,7 +38,6 @@ from parity.report.words import (
     told_gap,
     words,
 )
-from parity.inert import cell
 from parity.structure import canonical_json
 from parity.version import VERSION
 from parity.wording import minus, signed

@@ -141,9 +141,10 @@ class ArmDocument:
     """The baseline or a candidate, with totals over its runs; `live` is the last forecast of a candidate, `will_fail` its sentence
     if the final gap is surely above the margin; either may be null.
 
-    `title` is the arm's name with what it does from which step on, where the name does not say that. `judged_against` is the arm that a candidate is judged against, which under engine command may be another candidate. `overrides` are the
-    arm's rules for single blocks, projections and GEMMs, as phrases. `short_reruns` are reruns that stop early and
-    measure run-to-run noise; they are not in the totals.
+    `title` is the arm's name with what it does from which step on, where the name does not say that. `judged_against` is the arm
+    that a candidate is judged against, which under engine command may be another candidate. `overrides` are the arm's rules for
+    single blocks, projections and GEMMs, as phrases. `short_reruns` are reruns that stop early and measure run-to-run noise; they
+    are not in the totals.
     """
 
     name: str

@@ -473,8 +473,9 @@ class JobNote(Base):
 
 
 class NewQuestion(Base):
-    """An operator's word that the question of a job may be asked again, from `created_at` on (`who` is the id of a principal). Rows are only
-    added.
+    """An operator's word that the question of a job may be asked again from `created_at` on (`who` is the id of a principal).
+
+    Rows are only added.
     """
 
     __tablename__ = "new_questions"

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 
 from sqlalchemy.orm import Session
 
+from parity.judging.sign_offs import LEAST_REASON
 from parity.wording import count, short_commit
 from server.database import sessions
 from server.database.sessions import find_job
 from server.database.tables import Job, NewQuestion, new_id
 from server.errors import ConflictError
 from server.jobs import ledger
-from server.jobs.remarks import LEAST_REASON, MOST_REASON, add_note, plain_text
+from server.jobs.remarks import MOST_REASON, add_note, plain_text
 
 MOST_NAMED = 5  # earlier answers
 _MARGIN = ("margin", "profile")

@@ -58,7 +58,12 @@ _COUNTED = (Job.look.is_not(None), Job.status.in_(("queued", "running", "conclud
 
 
 def register(
-    session: Session, job: Job, outdated: Callable[[Job], bool] = lambda _newest: False, *, repository: str | None = None, by_gate: bool = False
+    session: Session,
+    job: Job,
+    outdated: Callable[[Job], bool] = lambda _newest: False,
+    *,
+    repository: str | None = None,
+    by_gate: bool = False,
 ) -> None:
     """Count a new job's look at its question. `outdated`: whether the question's newest job is out of date, so that a new ledger begins.
 
@@ -73,9 +78,7 @@ def register(
     digests = {arm.id: digest(_question(job, arm) | _scope(job, repository)) for arm in candidates}
     _hold(session, [*digests.values(), *(arm.asked or "" for arm in candidates)])
     newest = _newest(session, job, digests.values())
-    renewed = newest is not None and (
-        outdated(newest) or _begins_a_ledger(newest, job) or is_renewed(session, newest)
-    )
+    renewed = newest is not None and (outdated(newest) or _begins_a_ledger(newest, job) or is_renewed(session, newest))
     for arm in candidates:
         arm.question = _in_ledger(arm, digests[arm.id], newest, renewed=renewed)
     by_question = {arm.question or "": arm.name for arm in candidates}
@@ -219,7 +222,7 @@ def _in_ledger(arm: Arm, question: str, newest: Job | None, *, renewed: bool) ->
         return question[:QUESTION_DIGITS] + hashlib.sha256(newest.id.encode()).hexdigest()[:QUESTION_DIGITS]
     known = {arm.question[:QUESTION_DIGITS]: arm.question for arm in newest.arms if arm.question}
     in_other_words = {other.asked: other.question for other in newest.arms if other.question and other.asked}
-    return known.get(question[:QUESTION_DIGITS]) or in_other_words.get(arm.asked) or question
+    return known.get(question[:QUESTION_DIGITS]) or in_other_words.get(arm.asked or "") or question
 
 
 def question_of(job: Job, arm: Arm) -> str:

@@ -5,7 +5,6 @@ pinned: it has to be as in the operator's job file.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, Literal
 
 from parity.judging.policy import Policy
@@ -108,10 +107,7 @@ PINNED_NAMES: Mapping[str, frozenset[str]] = {
         "nvfp4_4over6_e4m3_use_256 nvfp4_4over6_err_mode sr_bits nan"
     ),
     "overrides": _names("blocks projections gemms recipe switches from_step"),
-    "model": _names(
-        "preset vocab_size d_model n_layers n_heads n_kv_heads d_ff rope_theta "
-        "tied_embeddings head_dim qk_norm"
-    ),
+    "model": _names("preset vocab_size d_model n_layers n_heads n_kv_heads d_ff rope_theta tied_embeddings head_dim qk_norm"),
     "data": _names("source path sequence_length batch_size validation_fraction dtype"),
     "schedule": _names(
         "steps learning_rate warmup_steps final_fraction beta1 beta2 weight_decay clip_norm "

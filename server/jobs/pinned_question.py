@@ -192,10 +192,12 @@ def _differing(part: str, pinned: Any, asked: Any, place: str, allowed: Collecti
         elif kind == "these or more":
             if not set(then) <= set(now):
                 yield f"{where} is {_shown(now)}, expected {_shown(then)} or more"
-        elif is_dataclass(then) and type(then) is type(now) and type(then) in _PART_OF:
-            yield from _differing(_PART_OF[type(then)], then, now, where, allowed)
         else:
-            yield _phrase(where, now, then)
+            own_part = _PART_OF.get(type(then))
+            if own_part is not None and type(now) is type(then):
+                yield from _differing(own_part, then, now, where, allowed)
+            else:
+                yield _phrase(where, now, then)
 
 
 def _differing_arms(pinned: JobSpec, asked: JobSpec, allowed: Collection[str] | None) -> Iterator[str]:

@@ -156,7 +156,9 @@ def test_an_operator_registers_a_new_question_in_the_log(with_tokens, pin_extern
     assert with_tokens("ann@team/model", "jobs:gate", {**external, "fresh": True}).status_code == 409
 
 
-@pytest.mark.parametrize(("outcome", "days", "code"), [("fail", 0.6, 409), ("fail", 400, 409), ("inconclusive", 0.6, 202), ("pass", 0.6, 202)])
+@pytest.mark.parametrize(
+    ("outcome", "days", "code"), [("fail", 0.6, 409), ("fail", 400, 409), ("inconclusive", 0.6, 202), ("pass", 0.6, 202)]
+)
 def test_time_renews_no_fail(request_body, gate, end, outcome, days, code):
     first = gate({**request_body, "revision": "r"}, 202)["job"]["id"]
     end(first, outcome, days)

@@ -2,23 +2,25 @@
 
 import copy
 import json
+from typing import Any
 
 import pytest
 import yaml
 from fastapi.testclient import TestClient
+from sqlalchemy import select
 
-from server.database.tables import Job, Run
+from server.database.tables import Job, Run, Token
 from server.jobs.conclude import conclude
 from server.web import auth
 
-JOB = {
+JOB: dict[str, Any] = {
     "name": "main",
     "baseline": {"recipe": "fp8_current", "replicates": 2},
     "candidates": [{"recipe": "nvfp4", "replicates": 2}],
     "schedule": {"steps": 400},
 }
 POLICY = {"margin": "1.0%"}
-EXTERNAL = {
+EXTERNAL: dict[str, Any] = {
     "name": "own",
     "engine": "external",
     "baseline": {"recipe": "bf16"},
@@ -50,7 +52,7 @@ def ask(application, api_settings, database, folder):
             made[name] = auth.create_token(session, name, ["submit"], None, repository=f"team/{name}")[1]
         made["person"] = auth.create_token(session, "person", ["submit"], None)[1]
         made["admin"] = auth.create_token(session, "admin", ["admin"], None)[1]
-        same = session.scalars(auth.select(auth.Token).where(auth.Token.name == "own")).one()
+        same = session.scalars(select(Token).where(Token.name == "own")).one()
         made["own without repository"] = auth.create_token(session, "own 2", ["submit"], None, principal_id=same.id)[1]
     app = application(api_settings.model_copy(update={"gate_rules": folder / "rules.toml", "require_tokens": True}))
     with TestClient(app, base_url="http://127.0.0.1") as client:

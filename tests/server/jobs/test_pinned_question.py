@@ -85,9 +85,7 @@ def less(name, value):
         return value - 1 if name == "replicates" else value + 1
     if is_dataclass(value):
         first = fields(value)[0].name
-        if name == "margin":
-            return replace(value, value=2 * value.value)
-        return forced(value, first, "another")
+        return forced(value, first, 2 * getattr(value, first) if name == "margin" else "another")
     return (*value[:-1],) if value else ("another",)
 
 
@@ -194,7 +192,9 @@ def command_job(first, second, third, **command):
 @pytest.fixture
 def by_words(tmp_path):
     """The question of a file with the words base and head for its commits."""
-    job = json.loads(json.dumps(command_job(BASE, HEAD, HEAD, parameters={"a": 1, "b": 2}).document()).replace(BASE, "base").replace(HEAD, "head"))
+    job = json.loads(
+        json.dumps(command_job(BASE, HEAD, HEAD, parameters={"a": 1, "b": 2}).document()).replace(BASE, "base").replace(HEAD, "head")
+    )
     return read_question(write(tmp_path, job=job, policy={"margin": "1%"}))
 
 
@@ -213,7 +213,9 @@ def test_base_is_not_head(by_words):
 
 @pytest.mark.parametrize("parameters", [{"a": 1}, {"a": 1, "b": 3}, {"a": 1, "b": 2, "rate": 0.0}])
 def test_the_launchers_parameters_are_pinned(by_words, parameters):
-    assert "job.command.parameters" in differences(by_words, replace(by_words, spec=command_job(BASE, HEAD, HEAD, parameters=parameters)))[0]
+    assert (
+        "job.command.parameters" in differences(by_words, replace(by_words, spec=command_job(BASE, HEAD, HEAD, parameters=parameters)))[0]
+    )
 
 
 def test_a_default_that_is_stated_of_a_users_own_run_is_a_statement():
@@ -259,7 +261,17 @@ def test_a_difference_stays_whatever_else_changes(first, second):
 
 def _inside(first, second):
     """Whether the second change replaces or reverts the value that holds the first one, or the other way round."""
-    return {first[1], second[1]} & {"candidates", "switches", "overrides", "model", "data", "schedule", "projections", "maxtext", "short_reruns"}
+    return {first[1], second[1]} & {
+        "candidates",
+        "switches",
+        "overrides",
+        "model",
+        "data",
+        "schedule",
+        "projections",
+        "maxtext",
+        "short_reruns",
+    }
 
 
 def test_values_are_shown_on_one_line_and_short():
