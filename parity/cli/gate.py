@@ -238,6 +238,8 @@ def _outcome(client: Client, question: _Question, rules: GateRules, progress: Co
     fails = [position for position, verdict in enumerate(outcome.verdicts) if verdict["verdict"] == "fail"]
     if not rules.confirm_marginal_fail or not fails or not all(is_narrow(outcome.verdicts[position]) for position in fails):
         return outcome
+    if outcome.pinned is not None and len(fails) < len(outcome.verdicts):
+        return replace(outcome, unconfirmed="the operator pinned all candidates of the job, and one that has passed is not looked at again")
     if not question.lookup:
         progress.print(f"{outcome.line}\nThis fail is narrow: one more replicate an arm is trained for a second look.", soft_wrap=True)
     named = bool(question.body.get("baseline", {}).get("name"))  # whose runs are given: a further one can't be asked for
