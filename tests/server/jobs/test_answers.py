@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 
 from parity.cli.gate_report import GateRules, Outcome, ended, exit_code_under
 from server.database.tables import Job, Verdict, new_id
+from server.retention import delete_batch, plan
 from server.web import auth
 
 COMMITS = ["a" * 40, "b" * 40]
@@ -242,6 +243,8 @@ def test_a_job_says_whose_fail_stands_against_its_pass(failed_and_passed, api):
     """Also a gate that began before the fail, and only follows its own job, learns of it."""
     failed, passed, _ = failed_and_passed
     assert [api.get(f"/api/v1/jobs/{job_id}").json()["failed_by"] for job_id in (failed, passed)] == [None, failed]
+    shown = [f"/jobs/{failed}" in api.get(f"/jobs/{job_id}").text.partition("<h1")[0] for job_id in (failed, passed)]
+    assert shown == [False, True]
 
 
 def test_the_exit_code_of_a_gate_is_that_of_the_fail_that_stands(failed_and_passed, api):
@@ -250,3 +253,54 @@ def test_the_exit_code_of_a_gate_is_that_of_the_fail_that_stands(failed_and_pass
     assert exit_code_under(outcome, GateRules())[0] == 1
     assert failed in outcome.line
     assert "new-question" in outcome.line
+
+
+def test_two_gates_at_once_under_two_words_end_as_the_fail(request_body, gate, end):
+    """A race: both begin before anything is known. Whichever passes, the other's fail stands, however late it comes."""
+    first = gate({**request_body, "revision": "a"}, 202)["job"]["id"]
+    second = gate({**request_body, "revision": "b"}, 202)["job"]["id"]
+    assert first != second
+    end(first, "pass")
+    assert found(gate({**request_body, "revision": "a"}, 200)) == ("concluded", first)
+    end(second, "fail")
+    for revision in ("a", "b"):
+        assert found(gate({**request_body, "revision": revision}, 200)) == ("concluded", second)
+
+
+def test_two_gates_at_once_under_one_word_are_one_job(request_body, gate):
+    replies = [gate({**request_body, "revision": "a"}) for _ in range(2)]
+    assert [each["found"] for each in replies] == ["new", "running"]
+    assert len({each["job"]["id"] for each in replies}) == 1
+
+
+def test_another_engine_after_a_fail_is_a_further_look(request_body, gate, end):
+    job = {**request_body["job"], "model": {"preset": "llama3-1m-by128"}, "layer_policy": "all_linears"}
+    first = gate({**request_body, "job": {**job, "engine": "emulated"}, "revision": "r"}, 202)["job"]["id"]
+    end(first, "fail")
+    other = {**request_body, "job": {**job, "engine": "transformer_engine"}, "revision": "r"}
+    assert first in gate(other, 409)["detail"]
+
+
+def test_another_engine_after_a_pass_is_asked(request_body, gate, end):
+    job = {**request_body["job"], "model": {"preset": "llama3-1m-by128"}}
+    first = gate({**request_body, "job": {**job, "engine": "emulated"}, "revision": "r"}, 202)["job"]["id"]
+    end(first, "pass")
+    assert gate({**request_body, "job": {**job, "engine": "transformer_engine"}, "revision": "r"}, 202)["job"]["id"] != first
+
+
+@pytest.mark.both_databases
+def test_retention_forgets_no_fail(external, gate, end, owner_database, settings):
+    """The fail of a user's own runs is kept as a look: deleting old jobs gives nobody another chance."""
+    first = gate(external, 202)["job"]["id"]
+    end(first, "fail", days=90.0)
+    kept = settings.model_copy(update={"retention_job_days": 30.0})
+    for batch in plan(kept, owner_database):
+        delete_batch(owner_database, batch)
+    assert first in gate(external, 409, fresh=True)["detail"]
+
+
+def test_a_clock_that_went_backwards_ends_no_fail(request_body, gate, end):
+    first = gate({**request_body, "revision": "r"}, 202)["job"]["id"]
+    end(first, "fail", days=-3.0)  # it finished in the future
+    gate({**request_body, "revision": "r"}, 409, fresh=True)
+    assert found(gate({**request_body, "revision": "s"}, 200)) == ("concluded", first)

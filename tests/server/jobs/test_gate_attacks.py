@@ -290,7 +290,7 @@ def test_two_candidates_of_which_one_is_left_out_are_refused(gate):
 
 def test_free_fields_can_be_narrowed(gate, folder):
     rules = folder / "rules.toml"
-    rules.write_text(rules.read_text().replace('"model.yaml"\n', '"model.yaml"\nfree = ["request.revision"]\n', 1))
+    rules.write_text(rules.read_text().replace('"model.yaml"\n', '"model.yaml"\nfree = ["arm.replicates"]\n', 1))
     refused(gate(job=changed(name="another")), "job.name is another")
     assert gate().status_code == 202
 
