@@ -15,10 +15,11 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
+from rich.console import Console
 from sqlalchemy import select
 
 from parity import cli
-from parity.cli import gate
+from parity.cli import gate, gate_report
 from parity.client.rest import Client
 from server.database.tables import Job, Run, SignOff
 from server.settings import CHECKOUT
@@ -472,3 +473,19 @@ def test_an_answer_names_earlier_answers(served, judged, register, asks, capsys,
     assert f"earlier answer: job {passed}: pass" in err
     assert json.loads((tmp_path / "gate.json").read_text())["earlier"][0].startswith(f"job {passed}: pass")
     assert all(passed in (tmp_path / name).read_text() for name in ("gate.md", "gate.xml"))
+
+
+def test_a_pinned_job_of_several_candidates_has_no_second_look_at_one(judged, database, monkeypatch):
+    """All candidates are pinned, and one that has passed is not looked at again: the narrow fail stands unconfirmed."""
+    job, request = judged({"nvfp4": 0.0, **NARROW_FAIL}, looks=2)
+    with database.read() as session:
+        documents = [json.loads(row.document) for row in session.get_one(Job, job).verdicts]
+    assert {each["verdict"] for each in documents} == {"pass", "fail"}
+    pinned = {"repository": "team/model", "on_inconclusive": "fail", "on_infra": "fail", "advisory": False}
+    first = gate_report.Outcome(result="fail", revision="", verdicts=documents, pinned=pinned, job=job)
+    asked = []
+    monkeypatch.setattr(gate, "_verdict_for", lambda _client, question, _progress: asked.append(question) or first)
+    question = gate._Question(file="parity.yaml", body=request, lookup=False, asked_at=0.0, timeout_seconds=None)
+    rules = gate_report.GateRules(confirm_marginal_fail=True)
+    outcome = gate._outcome(None, question, rules, Console(quiet=True))
+    assert (len(asked), outcome.result, "pinned all candidates" in outcome.unconfirmed) == (1, "fail", True)
