@@ -473,6 +473,10 @@ def test_an_answer_names_earlier_answers(served, judged, register, asks, capsys,
     assert f"earlier answer: job {passed}: pass" in err
     assert json.loads((tmp_path / "gate.json").read_text())["earlier"][0].startswith(f"job {passed}: pass")
     assert all(passed in (tmp_path / name).read_text() for name in ("gate.md", "gate.xml"))
+    for job_id, code, said in ((passed, 1, True), (failed, 1, False)):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["report", job_id, "--server", served])
+        assert (ended.value.code, f"job {failed} failed the same question" in capsys.readouterr().err) == (code, said)
 
 
 def test_a_pinned_job_of_several_candidates_has_no_second_look_at_one(judged, database, monkeypatch):
