@@ -100,7 +100,9 @@ def arm(rng: np.random.Generator, how: Family, batches: list[np.ndarray], spikes
         keep = (share >= how.begins) & (rng.random(len(at)) >= how.lost)
         columns = {"learning_rate": rate[keep]} if how.records_rate else {}
         runs.append(
-            curve_from_arrays(at[keep], loss[keep].round(how.digits), seed=seed if how.seeds > 1 else None, rounding="nearest", columns=columns)
+            curve_from_arrays(
+                at[keep], loss[keep].round(how.digits), seed=seed if how.seeds > 1 else None, rounding="nearest", columns=columns
+            )
         )
     return runs
 

@@ -9,6 +9,8 @@ A name may have switches behind it, as our trainer writes them: "mxfp4+stochasti
 
 import difflib
 
+from parity.effective_recipe import base_of, is_written, phases
+
 NEAREST = ("f32", "bf16", "fp8", "fp8_current", "fp8_delayed", "mxfp8", "fp8_block")
 RECIPES = (*NEAREST, "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights", "mxfp4", "mxfp4_rht_sr")
 ALWAYS_STOCHASTIC = ("nvfp4", "nvfp4_no_rht", "nvfp4_1d_weights", "mxfp4_rht_sr")
@@ -26,8 +28,13 @@ class RecipeError(ValueError):
 
 def check_recipe(recipe: str | None, name: str = "recipe") -> None:
     """Raise RecipeError if a stated recipe is neither known nor `other:NAME`; `name` is what the message calls it."""
-    if recipe is None or recipe.split("+", 1)[0] in RECIPES or (recipe.startswith(OTHER) and recipe[len(OTHER) :].strip()):
+    if recipe is None or (recipe.startswith(OTHER) and recipe[len(OTHER) :].strip() and recipe.isprintable()):
         return
+    if base_of(recipe) in RECIPES:
+        if is_written(recipe):
+            return
+        expected = "expected a recipe with switches such as nvfp4+no_rht, or nvfp4 then bf16 from step 1,600"
+        raise RecipeError(f"{name} is {ascii(recipe)[:80]}; {expected}")
     close = difflib.get_close_matches(recipe.lower().replace("-", "_").removeprefix("te_"), RECIPES, n=1, cutoff=0.7)
     every = f"expected one of {', '.join(RECIPES)}, or {OTHER}NAME for a recipe of your own"
     raise RecipeError(f"{name} is {recipe!r}; {f'did you mean {close[0]}?' if close else every}")
@@ -48,7 +55,7 @@ def rounds_to_nearest(recipe: str | None) -> bool:
 
 def width_of(recipe: str) -> int | None:
     """The bits of the numbers that a known recipe multiplies; None for any other word."""
-    name = recipe.split("+", 1)[0]
+    name = base_of(recipe)
     if name not in RECIPES:
         return None
     return next((bits for bits, starts in _WIDTHS if name.startswith(starts)), None)
@@ -56,7 +63,7 @@ def width_of(recipe: str) -> int | None:
 
 def forward_differs(first: str | None, second: str | None) -> bool:
     """Whether two recorded recipes surely differ in the forward pass; not where one changes single products ("nvfp4+bf16@fprop")."""
-    if first is None or second is None or "@" in first + second:
+    if first is None or second is None or "@" in phases(first)[0].recipe + phases(second)[0].recipe:
         return False
-    names = [recipe.split("+", 1)[0] for recipe in (first, second)]
+    names = [base_of(recipe) for recipe in (first, second)]
     return _FORWARD.get(names[0], names[0]) != _FORWARD.get(names[1], names[1])

@@ -413,6 +413,7 @@ _OF_A_LOOK = (
     "events",
     "job_tags",
     "job_notes",
+    "new_questions",
     "sign_offs",
     "statements",
 )  # of its events only the last is left by then

@@ -15,7 +15,7 @@ grant select, update (state, code, message, attempt_number, crashes, worker_id, 
     kept_checkpoints, steps_done, last_loss, recorded_at, steps_per_second, started_at, finished_at) on runs to :api, :worker;
 grant insert, update (planned_steps, asked_by) on runs to :api;
 grant select on arms to :api, :worker;
-grant insert, update (question) on arms to :api;
+grant insert, update (question, asked) on arms to :api;
 grant select, insert, update on attempts to :api, :worker;
 -- The jobs of schedulers are the workers' own.
 grant select on submissions to :api, :worker;
@@ -55,12 +55,13 @@ grant insert on imported_groups to :api;
 
 -- What people write. Workers, which run strangers' job files, accept no verdict.
 grant select, insert on job_notes to :api;
+grant select, insert on new_questions to :api;
 grant select, insert, delete on job_tags to :api;
 grant select, insert, update (revoked_at, revoked_by, revoke_reason) on sign_offs to :api;
 -- What an owner stated of external runs; whoever judges a job reads it.
 grant select on statements to :api, :worker;
 grant insert on statements to :api;
-revoke all on alembic_version, baseline_events, job_notes, job_tags, sign_offs from :worker;
+revoke all on alembic_version, baseline_events, job_notes, job_tags, new_questions, sign_offs from :worker;
 
 -- Tokens, logins and keys.
 grant select, insert, update on tokens to :api;

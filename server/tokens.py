@@ -7,6 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from parity.inert import inert
 from server.database.sessions import Database, cannot_be_used, time_text
 from server.database.tables import Token
 from server.errors import ServiceError
@@ -78,7 +79,7 @@ def _line(row: Token) -> str:
     if row.revoked_at:
         state = "revoked"
     times = (time_text(row.expires_at) or "never", time_text(row.last_used_at) or "never")
-    return "\t".join((row.id, row.principal, row.name, ",".join(row.scopes), *times, state))
+    return "\t".join((row.id, row.principal, inert(row.name), ",".join(row.scopes), *times, state))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ MOST_WORDS: Mapping[str, int] = {
     "launchers.md": 1350,
     "maxtext.md": 700,
     "plan.md": 800,
-    "gate.md": 1200,
+    "gate.md": 1700,
     "jobs.md": 900,
     "explain.md": 1100,
     "many-runs.md": 1200,
@@ -63,7 +63,7 @@ MOST_WORDS: Mapping[str, int] = {
     "arithmetic.md": 800,
     "architecture.md": 1300,
 }
-MOST_WORDS_OF_DESIGN, MOST_WORDS_TOGETHER = 6_200, 34_000  # tests/test_decisions.py limits each page of the design
+MOST_WORDS_OF_DESIGN, MOST_WORDS_TOGETHER = 6_500, 35_500  # tests/test_decisions.py limits each page of the design
 MOST_COLUMNS, MOST_WORDS_TWICE = 79, 9
 
 _BLOCK = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)

@@ -11,7 +11,7 @@ from server.settings import CHECKOUT
 LINES, IMPORTERS, PARAMETERS = 80, 2, 8
 # What an operator or another program starts, or a user imports, by its name.
 ENTRIES = {"parity.__main__", "parity.integrations.optax", "parity.pytest_plugin"}
-ENTRIES |= {"server.roles", "server.tokens", "workers.app", "workers.health"}
+ENTRIES |= {"server.pins", "server.roles", "server.tokens", "workers.app", "workers.health"}
 
 
 @pytest.fixture(scope="module")

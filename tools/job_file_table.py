@@ -43,7 +43,7 @@ PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             "recipe": "a [recipe](recipes.md), or `other:NAME` under engines `command` and `external`",
             "replicates": "runs of this arm, 1 to 64; equal replicate numbers of two arms share data and initialization",
-            "name": "the arm's name; the recipe by default",
+            "name": "the arm's name; by default what it does. [A name must not claim another recipe](recipes.md#names-of-arms)",
             "switches": "changes to single parts of the recipe: [recipes](recipes.md)",
             "overrides": "other recipes or switches for some blocks, layers and GEMMs",
             "bf16_from_step": "the step from which every layer is in bf16",

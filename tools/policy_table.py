@@ -33,7 +33,7 @@ POLICY: Mapping[str, str] = {
     "early_stop": "`stop`: a server ends a candidate that will surely fail; `advise`: it says so",
     "validation": "`advise`: a validation gap above the margin is a warning and does not hold a pass back",
     "looks": "how often the question may be judged, with runs added in between; registered before the first time; `--looks`",
-    "question": "a name of its own for a comparison that is made again for another reason; its analyses are counted apart",
+    "question": "a name for a comparison that is made for another reason; after a verdict that is no pass, another name is a further look",
     "schedule": "`decayed`: the learning rate of all runs had decayed at their end; a recorded rate may contradict it; `--schedule`",
     "start": "`loaded`: all runs began with trained weights; `--start`",
     "as_of": "`accept`: a gap may pass that is known only as of a point before the training's end",

@@ -27,6 +27,8 @@ def _conditions(rule: Rule) -> Iterator[str]:
         yield "only the owner of the job"
     if rule.by_another:
         yield "never the owner of the job"
+    if rule.of_no_gate:
+        yield "no token of a repository's gates"
     if rule.trainer != "no":
         yield "or the token of this run"
 

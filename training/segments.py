@@ -16,7 +16,7 @@ that is not listed there counts as reaching all three GEMMs. Standard library on
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from itertools import pairwise, product
 from typing import Any, Literal, NamedTuple
@@ -143,6 +143,46 @@ def checked(plan: Plan, engine: str) -> tuple[Segment, ...]:
         if engine == "transformer_engine":
             _check_whole_layers(plan)
     return parts
+
+
+def labels(plan: Plan) -> list[tuple[int, str]]:
+    """What an arm does from which step on: a recipe with its switches, and with the overrides that hold there for some of its GEMMs only.
+
+    A recipe that all GEMMs have which the job lets the arm choose is that recipe, however many overrides say so.
+    """
+    left_out = [(number, rule) for number, rule in _rules(_of_the_job(plan)) if rule.from_step is None and number < 0]
+    found = []
+    for part in resolve(plan):
+        own = {
+            each
+            for block, projection, _, each in part.cells()
+            if not any(_holds(rule, block, projection, plan.n_layers) for _, rule in left_out)
+        }
+        outside = {
+            each
+            for block, projection, _, each in part.cells()
+            if any(_holds(rule, block, projection, plan.n_layers) for _, rule in left_out)
+        }
+        base = own.pop() if len(own) == 1 else None
+        if base is not None and outside <= {Arithmetic("bf16")}:
+            found.append((part.first_step, arm_label(*base, ())))
+            continue
+        since = [replace(rule, from_step=None) for rule in plan.overrides if (rule.from_step or 0) <= part.first_step]
+        if plan.bf16_from_step is not None and plan.bf16_from_step <= part.first_step:
+            since.append(Override(recipe="bf16", gemms=("fprop",) if plan.bf16_scope == "forward" else ()))
+        found.append((part.first_step, arm_label(*(base or (plan.recipe, plan.switches)), since)))
+    return found
+
+
+def _of_the_job(plan: Plan) -> Plan:
+    """The plan without what its arm says of single GEMMs and steps: what the job itself leaves in bf16."""
+    return plan._replace(overrides=(), bf16_from_step=None)
+
+
+def _holds(rule: Override, block: int, projection: str, n_layers: int) -> bool:
+    """Whether a rule holds for a layer of a block."""
+    in_block = any(first <= block <= last for first, last in block_ranges(-1, rule, n_layers))
+    return in_block and (not rule.projections or projection in rule.projections)
 
 
 def rounding(parts: Sequence[Segment]) -> Rounding:

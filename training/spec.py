@@ -6,7 +6,7 @@ when it is created, by the rules of `training.rules`; an error names the field, 
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, field, fields, replace
 from typing import Any, Literal
 
@@ -16,7 +16,18 @@ from training.command import Command, Compared
 from training.environment.maxtext import NO_OPTIONS, MaxTextOptions, check_maxtext, mesh, quantization
 from training.rules import DEFAULT, PRESETS, Capability, Engine, LayerPolicy, Preset, Recipe, Source, SpecError, Strict, frozen
 from training.segments import ATTENTION, Plan, Segment, Size, Sizes
-from training.switches import NO_SWITCHES, Override, Rounding, Switches, arm_label, check_engine, document, features, recipes
+from training.switches import (
+    NO_SWITCHES,
+    Override,
+    Rounding,
+    Switches,
+    arm_label,
+    check_engine,
+    document,
+    features,
+    from_document,
+    recipes,
+)
 
 Scope = Literal["all", "forward"]
 TokenType = Literal["uint16", "uint32"]
@@ -252,6 +263,8 @@ class Arm(Strict):
             raise SpecError("arm.replicates", self.replicates, "a whole number from 1 to 64")
         if not self.name:
             own = arm_label(self.recipe, self.switches, ()).replace("+", ".").replace("=", "-")
+            if self.bf16_from_step is not None:  # an arm is named after what it does
+                own += f".then-bf16{'-forward' * (self.bf16_scope == 'forward')}.from-step-{self.bf16_from_step}"
             if rules.is_other(self.recipe):
                 own = "".join(c if c.isalnum() or c in "_.-" else "_" for c in self.recipe.removeprefix(rules.OTHER)) or "other"
             object.__setattr__(self, "name", f"{own}.overrides" if self.overrides else own)
@@ -440,6 +453,12 @@ class JobSpec(Strict):
             return commands.comparisons(self.arms)
         return {arm.name: (self.baseline.name, "recipe") for arm in self.candidates}
 
+    def labels(self, arm: Arm) -> list[tuple[int, str]]:
+        """What an arm does from which step on (`training.segments.labels`); of another trainer, its recipe."""
+        if self.engine == commands.ENGINE or rules.is_other(arm.recipe):
+            return [(0, arm.recipe)]
+        return segments.labels(_plan(self, arm))
+
     def rounding(self, arm: Arm) -> Rounding:
         """How an arm's runs round gradients: stochastic if any GEMM does in any step."""
         return segments.rounding(segments.resolve(_plan(self, arm)))
@@ -450,6 +469,32 @@ class JobSpec(Strict):
         if self.engine == commands.ENGINE:  # our own trainer makes a replicate of a seed; another one only knows seeds
             shared["seed"] += replicate
         return RunSpec(replicate=replicate, **{name: getattr(arm, name) for name in (*_OF_THE_ARM, *_OF_A_COMMAND)}, **shared)
+
+
+def labels_of(job: Mapping[str, Any], arm: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """`JobSpec.labels` from the documents of a job and of one of its arms, of this version or an earlier one.
+
+    A user's own trainer has no layers on record: there a switch to bf16 is one of all layers.
+    """
+    switches, overrides = Switches(**arm.get("switches", {})), tuple(map(from_document, arm.get("overrides", ())))
+    late = arm.get("bf16_from_step")
+    if late is None and not overrides:
+        return [(0, arm_label(arm["recipe"], switches, ()))]
+    if "model" not in job or "layer_policy" not in job:
+        return [(0, arm_label(arm["recipe"], switches, overrides)), *([] if late is None else [(late, "bf16")])]
+    plan = Plan(
+        recipe=arm["recipe"],
+        switches=switches,
+        overrides=overrides,
+        bf16_from_step=late,
+        bf16_scope=arm.get("bf16_scope", "all"),
+        quantized=Projections(**job.get("projections", {})).quantized(job["layer_policy"]),
+        keep_first=job.get("keep_first", 0),
+        keep_last=job.get("keep_last", 0),
+        n_layers=Model(**job["model"]).n_layers,
+        steps=job["schedule"]["steps"],
+    )
+    return segments.labels(plan)
 
 
 # Fields that a run takes from its arm, and fields that it takes from the job.

@@ -24,6 +24,7 @@ from parity.cli.terminal import (
     wrong_value,
 )
 from parity.extensions import lab
+from parity.inert import inert
 from parity.judging.policy import PolicyError
 from parity.version import VERSION
 
@@ -124,6 +125,7 @@ class Commands(LazyGroup):
         "tag": Place("parity.cli.remarks", JOBS, "Set the tags of a job, by which lists find it."),
         "note": Place("parity.cli.remarks", JOBS, "Add a note to a job."),
         "sign-off": Place("parity.cli.remarks", JOBS, "Accept an inconclusive verdict for some days, or revoke that."),
+        "new-question": Place("parity.cli.remarks", JOBS, "Register a new question, so that what a job answered may be asked again."),
         "doctor": Place("parity.cli.verify", JOBS, "List workers, what each can train, and the jobs that wait for one."),
         "gate": Place("parity.cli.gate", JOBS, "Gate CI on a job: reuse its verdict if there is one, else train."),
         "baseline": Place(
@@ -218,7 +220,7 @@ def _exit_name(error: Exception) -> str | None:
 
 
 def _complain(message: str) -> None:
-    print("parity: " + " ".join(message.split()), file=sys.stderr)
+    print("parity: " + inert(" ".join(message.split())), file=sys.stderr)
 
 
 _Version = Annotated[bool, typer.Option("--version", help="Print the version and exit.")]

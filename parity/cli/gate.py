@@ -29,6 +29,8 @@ from parity.cli.terminal import FOLLOW, REUSE, UsageError, wrong_value
 from parity.cli.watching import print_missing, print_outlook
 from parity.client.rest import Client, ClientError, Document, Pauses, UnreachableError, is_transient, retry
 from parity.comparing.arms import place_in, read_yaml
+from parity.inert import inert, inert_value
+from parity.judging.bundle import JsonError, parse_json
 from parity.judging.decision import WORST_FIRST
 from parity.judging.document_types import VerdictDocument
 from parity.judging.policy import FAIL_BY_GAP, PolicyError
@@ -56,7 +58,9 @@ def judged_files(path: str, revision: str) -> Outcome:
     name = "stdin" if path == STDIN else path
     try:
         text = sys.stdin.read() if path == STDIN else Path(path).read_text(encoding="utf-8")
-        content = json.loads(text)
+        content = inert_value(parse_json(text.encode()))
+    except JsonError as error:
+        raise UsageError(f"{name}: {error}; {_EXPECTED}") from None
     except (OSError, ValueError, RecursionError) as error:
         why = (error.strerror or "cannot be read").lower() if isinstance(error, OSError) else "is not JSON"
         raise UsageError(f"{name}: {why}; {_EXPECTED}") from None
@@ -209,13 +213,14 @@ def _leave(outcome: Outcome, rules: GateRules, files: gate_report.Files) -> int:
     if files.json == gate_report.STDOUT:
         sys.stdout.write(canonical_json(gate_report.document(outcome, rules)))
     else:
-        print(outcome.line)
+        print(inert(outcome.line))
     code, note = gate_report.exit_code_under(outcome, rules)
     if outcome.job or outcome.source:
         link = f"{gate_report.origin(outcome)}. {outcome.url or ''}".rstrip()
     else:
         link = ""
-    lines = [link, *gate_report.lapsed(outcome), note, *gate_report.write(outcome, rules, files)]
+    earlier = [f"earlier answer: {each}" for each in outcome.earlier]
+    lines = [link, *earlier, *gate_report.lapsed(outcome), note, *gate_report.write(outcome, rules, files)]
     print_lines(filter(None, lines), Console(stderr=True, highlight=False, markup=False))
     return code
 
@@ -233,6 +238,8 @@ def _outcome(client: Client, question: _Question, rules: GateRules, progress: Co
     fails = [position for position, verdict in enumerate(outcome.verdicts) if verdict["verdict"] == "fail"]
     if not rules.confirm_marginal_fail or not fails or not all(is_narrow(outcome.verdicts[position]) for position in fails):
         return outcome
+    if outcome.pinned is not None and len(fails) < len(outcome.verdicts):
+        return replace(outcome, unconfirmed="the operator pinned all candidates of the job, and one that has passed is not looked at again")
     if not question.lookup:
         progress.print(f"{outcome.line}\nThis fail is narrow: one more replicate an arm is trained for a second look.", soft_wrap=True)
     named = bool(question.body.get("baseline", {}).get("name"))  # whose runs are given: a further one can't be asked for
@@ -289,6 +296,7 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
                 print_missing(job, progress)
             url = client.page(job["id"])
             origin = {name: answer[name] for name in ("reason", "age_seconds", "expires_at")}
+            outcome = replace(outcome, earlier=answer.get("earlier", ()))
             outcome = replace(outcome, source=answer["found"], **origin, job=job["id"], url=url, config_hash=job["config_hash"])
             if job["status"] not in watching.ENDED:
                 progress.print(f"{gate_report.origin(outcome)}. Following {url}", soft_wrap=True)

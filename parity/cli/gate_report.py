@@ -14,7 +14,7 @@ from parity.judging.policy import PolicyError
 from parity.judging.sign_offs import SignOffDocument, accepted, why_not_acceptable
 from parity.report.facts import NOT_A_PASS, Accepted, accepted_words, judge_of, lapsed_words
 from parity.report.text import escaped, markdown_sections, render_junit
-from parity.report.words import words
+from parity.report.words import candidate_title, words
 from parity.structure import canonical_json, check_between, check_words, frozen, known_keys, picked, typed
 from parity.version import VERSION
 from parity.wording import age_in_words, version_words
@@ -87,7 +87,7 @@ class Outcome:
     time until which it holds. `confirms` is the job whose narrow fail this one was to confirm; `unconfirmed` says why a narrow fail
     stands alone. `reused` says whose curves the baseline has, where it was not trained, `trained` which commit each arm is. `pinned` is
     what the operator pinned for the repository, `server_code` the exit code that the server gives under it. `accepted` has the sign-offs
-    that hold for these verdicts, by candidate, `sign_offs` all of the job.
+    that hold for these verdicts, by candidate, `sign_offs` all of the job. `earlier` names other answers to the same question.
     """
 
     result: Result
@@ -109,6 +109,7 @@ class Outcome:
     server_code: int | None = None
     accepted: Accepted = field(default_factory=dict)
     sign_offs: Sequence[SignOffDocument] = ()
+    earlier: Sequence[str] = ()
 
     @property
     def is_accepted(self) -> bool:
@@ -128,7 +129,7 @@ class Outcome:
         if self.trouble is not None or self.worst is None:
             what = NOT_JUDGED.upper() if self.result == "unrecorded" else "NO VERDICT"
             return f"{what} ({self.result}): {' '.join((self.trouble or 'the job has none').split())}"
-        others = "".join(f", {one['candidate']['name']} {str(one['verdict']).upper()}" for one in self.verdicts)
+        others = "".join(f", {candidate_title(one)} {str(one['verdict']).upper()}" for one in self.verdicts)
         stated = f"{STATED_ONLY}. " if self.result == INCONCLUSIVE and self.is_stated_only else ""
         several = f" All candidates: {others[2:]}." if len(self.verdicts) > 1 else ""
         signed = ""
@@ -175,6 +176,10 @@ def ended(outcome: Outcome, job: Mapping[str, Any]) -> Outcome:
         why = f": {job['message']}" if job["message"] else ""
         trouble = f"job {job['id']} {job['status']} without a verdict{why}"
         return replace(outcome, trouble=trouble, result="fail" if _commit_does_not_train(job) else "infrastructure")
+    if failed := job.get("failed_by"):  # an earlier server has none
+        why = f"job {failed} failed the question that job {job['id']} passes, and a fail stays"
+        remedy = f"if that verdict is not the reason to ask again, have an operator register a new question: parity new-question {failed}"
+        return replace(outcome, trouble=f"{why}; {remedy}", result="fail")
     sign_offs = job.get("sign_offs", ())  # an earlier server has none
     return replace(
         outcome,
@@ -334,6 +339,7 @@ def document(outcome: Outcome, rules: GateRules) -> dict[str, Any]:
         "origin": origin(outcome),
         "accepted": outcome.is_accepted,
         "sign_offs": list(outcome.sign_offs),
+        "earlier": list(outcome.earlier),
         "verdicts": list(outcome.verdicts),
     }
 
@@ -346,7 +352,8 @@ def markdown(outcome: Outcome, rules: GateRules, fits: Callable[[str], bool]) ->
     title = NOT_JUDGED if outcome.result == "unrecorded" else outcome.result
     if outcome.is_accepted:
         title = f"{NOT_A_PASS.lower()} ({outcome.result})"
-    trained = "".join(f"\n- {escaped(line)}" for line in outcome.trained)
+    listed = [*outcome.trained, *(f"earlier answer: {each}" for each in outcome.earlier)]
+    trained = "".join(f"\n- {escaped(line)}" for line in listed)
     first = f"### parity: {title}\n\n{' · '.join(fact for fact in facts if fact)}" + (f"\n{trained}" if trained else "")
     if outcome.trouble is not None:
         rest = [escaped(outcome.line)]
@@ -399,6 +406,7 @@ def _facts(outcome: Outcome, rules: GateRules) -> dict[str, str | None]:
         "trained": "; ".join(outcome.trained) or None,
         "url": outcome.url,
         "note": exit_code_under(outcome, rules)[1] or None,
+        "earlier_answers": "; ".join(outcome.earlier) or None,
     }
 
 

@@ -1,5 +1,6 @@
 """The commands about one job: submit, watch, cancel, report; and job files."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
@@ -12,7 +13,7 @@ from parity.cli.connection import Asked, AskedForVerdicts, JobId
 from parity.cli.options import Follow, Labels, Options, Reuse, argument, flag, flat, option
 from parity.cli.output import write_file
 from parity.cli.remarks import labels_of
-from parity.cli.terminal import FOLLOW, NOISE, OUTPUT, QUEUE, UsageError, exit_code
+from parity.cli.terminal import EXIT_CODES, FOLLOW, NOISE, OUTPUT, QUEUE, UsageError, exit_code
 from parity.cli.watching import JobEndedError, print_missing, print_outlook
 from parity.client.rest import Client, ClientError, Document
 from parity.comparing.arms import place_in, read_yaml
@@ -250,4 +251,7 @@ def _finish(document: Mapping[str, Any], at: AskedForVerdicts) -> int:
         raise UsageError(f"job {document['id']} is an analysis and has no verdict; print it with `parity why {document['id']}`")
     holding = accepted(document["verdicts"], document["policy"], document.get("sign_offs", ()))
     at.show_verdicts(document["verdicts"], holding)
+    if failed := document.get("failed_by"):  # an earlier server has none
+        print(f"parity: this pass does not count: job {failed} failed the same question, and a fail stays", file=sys.stderr)
+        return EXIT_CODES["fail"]
     return exit_code(document["verdicts"])

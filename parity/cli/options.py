@@ -13,6 +13,7 @@ from rich.console import Console
 from parity.cli.output import WIDTH, print_json, print_lines, print_rows
 from parity.cli.terminal import FOLLOW, LABELS, OUTPUT, REUSE, SERVER, UsageError, help_all
 from parity.client import DEFAULT_URL
+from parity.inert import inert_value
 from parity.report.facts import Accepted
 from parity.report.text import plain_text, render_json, render_markdown, render_text
 from parity.report.words import AnyDocument
@@ -189,11 +190,11 @@ class Printing(Json):
         if self.is_silent:
             return
         if self.as_json or self.markdown:
-            sys.stdout.write(render_json(documents, accepted) if self.as_json else render_markdown(documents, accepted))
+            sys.stdout.write(render_json(documents, accepted) if self.as_json else render_markdown(inert_value([*documents]), accepted))
         elif (console := Console(width=WIDTH, highlight=False)).is_terminal:
-            console.print(render_text(documents, WIDTH, accepted, verbose=self.verbose))
+            console.print(render_text(inert_value([*documents]), WIDTH, accepted, verbose=self.verbose))
         else:
-            sys.stdout.write(plain_text(documents, WIDTH, accepted, verbose=self.verbose))
+            sys.stdout.write(plain_text(inert_value([*documents]), WIDTH, accepted, verbose=self.verbose))
 
 
 class Follow(Options, panel=FOLLOW):

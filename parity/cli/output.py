@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from parity.cli.terminal import UsageError
+from parity.inert import inert
 from parity.readers.columns import os_words
 
 WIDTH = 80
@@ -42,7 +43,7 @@ def print_lines(lines: Iterable[str], console: Console | None = None) -> None:
     """Print lines as they are, to stdout unless a console is given."""
     console = console or Console(highlight=False, markup=False, emoji=False)
     for line in lines:
-        console.print(line, soft_wrap=True)
+        console.print(inert(line), soft_wrap=True)
 
 
 def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, headed: bool = False) -> None:
@@ -52,7 +53,7 @@ def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, headed
     """
     if not sys.stdout.isatty():
         for row in (headings, *rows) if headed else rows:
-            print("\t".join(" ".join(cell.split()) for cell in row))
+            print("\t".join(inert(" ".join(cell.split())) for cell in row))
         return
     Console(highlight=False, markup=False).print(table_of(headings, rows))
 
@@ -63,7 +64,7 @@ def table_of(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(inert, row))
     return table
 
 

@@ -220,6 +220,28 @@ def sign_off(
     return at.show(remarks, remark_words(remarks))
 
 
+@app.command("new-question", epilog="parity new-question j0000000000001 --reason 'node 7 computed wrong sums'")
+@flat
+def new_question(
+    job: JobId,
+    reason: Annotated[
+        str,
+        typer.Option(metavar="TEXT", rich_help_panel="Log", help="Say why, in at least 10 characters; kept with your name and the time."),
+    ],
+    *,
+    at: Asked,
+) -> int:
+    """Register a new question, so that what a job answered may be asked again.
+
+    Needs scope admin. For reasons other than the verdict, such as a broken node. A note of the job keeps who did and why.
+    """
+    if len(reason.strip()) < LEAST_REASON:
+        raise UsageError(f"--reason is {reason!r}; expected at least {LEAST_REASON} characters: it is kept with your name")
+    with at.client() as client:
+        remarks = client.new_question(job, reason)
+    return at.show(remarks, remark_words(remarks))
+
+
 def _only_candidate(document: Mapping[str, Any]) -> str:
     names = [arm["name"] for arm in document["arms"] if arm["role"] == "candidate"]
     if len(names) != 1:

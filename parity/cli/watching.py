@@ -222,14 +222,19 @@ def forecast_changes(document: Document, states: dict[str, str]) -> list[str]:
         live = arm.get("live")
         if live and states.get(arm["name"]) != live["state"]:
             states[arm["name"]] = live["state"]
-            lines.append(f"{arm['name']}: {live['sentence']}")
+            lines.append(f"{_title(arm)}: {live['sentence']}")
     return lines
+
+
+def _title(arm: Document) -> str:
+    """An arm's name with what it does; an earlier server gives the name alone."""
+    return str(arm.get("title", arm["name"]))
 
 
 def _line(arm: Document, gaps: Mapping[str, float]) -> str:
     gap = f" gap {signed(gaps[arm['name']])}" if arm["name"] in gaps else ""
     planned = "" if arm["planned_steps"] is None else f"/{arm['planned_steps']}"
-    return f"{arm['name']} {arm['steps_done']}{planned} loss {_loss(arm['loss'])}{gap}"
+    return f"{_title(arm)} {arm['steps_done']}{planned} loss {_loss(arm['loss'])}{gap}"
 
 
 def _steps(arm: Document) -> str:
@@ -252,7 +257,7 @@ def table(document: Document, gaps: Mapping[str, float]) -> Table:
         gap = signed(gaps[arm["name"]]) if arm["name"] in gaps else "–"
         gap = "baseline" if arm["role"] == "baseline" else gap
         shown.add_row(
-            arm["name"],
+            _title(arm),
             ProgressBar(total=planned, completed=done, width=20) if planned else "",
             _steps(arm),
             _loss(arm["loss"]),

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.client import DEFAULT_URL
+from parity.inert import inert_value
 from parity.structure import frozen
 
 # A thin client of the REST API; every error becomes one sentence.
@@ -148,6 +149,10 @@ class Client:
     def revoke_sign_off(self, job_id: str, sign_off_id: str, reason: str) -> Document:
         """End a sign-off now; the job's tags, notes and sign-offs."""
         return self._post(f"jobs/{job_id}/sign-offs/{quote(sign_off_id, safe='')}:revoke", {"reason": reason})
+
+    def new_question(self, job_id: str, reason: str) -> Document:
+        """Register that what a job answered may be asked again, with scope admin; the job's tags, notes and sign-offs."""
+        return self._post(f"jobs/{job_id}:new-question", {"reason": reason})
 
     def state(self, job_id: str, facts: Mapping[str, Any]) -> Document:
         """State facts of a job's external runs that no record holds; the job's tags, notes, sign-offs and statements."""
@@ -290,7 +295,7 @@ class Client:
             options["headers"] = {"Content-Type": "application/json", **options.get("headers", {})}
         answer = self._send(method, path, **options)
         try:
-            return answer.json()
+            return inert_value(answer.json())
         except ValueError:
             raise UnreachableError(f"{self.url} did not answer {path} with JSON; check that PARITY_URL is a parity server") from None
 
@@ -306,7 +311,7 @@ class Client:
         if answer.is_success:
             return answer
         if answer.headers.get("content-type", "").startswith("application/problem+json"):
-            problem = answer.json()
+            problem = inert_value(answer.json())
         else:
             problem = {}
         detail = problem.get("detail") or _unexplained(answer)

@@ -165,6 +165,7 @@ PROFILES: Mapping[str, Amount | None] = {
 }
 NOISE_FLOOR_DF = 3
 SLOPE_EXAMPLE = "5% tokens at 0.2 nats"  # per e-fold of tokens
+LARGEST_AMOUNTS: Mapping[Unit, float] = {"relative": 1.0, "nats": 100.0, "tokens": 10.0}  # beyond any loss of a model, or of a mistake
 WIDE_MARGIN = 0.05  # share of the loss: more than a model of half the size loses
 
 LOSS = "loss"
@@ -198,11 +199,20 @@ def parse_margin(text: object, path: str = "margin") -> Amount:
             raise PolicyError(path, text, expected) from None
     else:
         raise PolicyError(path, text, expected)
-    if not math.isfinite(value) or value <= 0:
+    amount = Amount(value=value / 100, unit="relative") if unit == "%" else Amount(value=value, unit="nats")
+    if not amount.value > 0.0:
         raise PolicyError(path, text, expected)
-    if unit == "%":
-        return Amount(value=value / 100, unit="relative")
-    return Amount(value=value, unit="nats")
+    return _bounded(amount, text, path)
+
+
+def _bounded(amount: Amount, text: object, path: str) -> Amount:
+    """The amount; PolicyError for one that is infinite, or larger than any gap between two trainings."""
+    largest = LARGEST_AMOUNTS[amount.unit]
+    if not amount.value <= largest:
+        raise PolicyError(path, text, f"at most {Amount(value=largest, unit=amount.unit)}")
+    if amount.slope is not None and not amount.slope <= LARGEST_AMOUNTS["nats"]:
+        raise PolicyError(path, text, f"a slope of at most {LARGEST_AMOUNTS['nats']:g} nats")
+    return amount
 
 
 def _tokens(text: str, match: re.Match[str], path: str) -> Amount:
@@ -210,9 +220,9 @@ def _tokens(text: str, match: re.Match[str], path: str) -> Amount:
         share, slope = float(match[1]) / 100, None if match[2] is None else float(match[2])
     except ValueError:
         share, slope = math.nan, None
-    if not 0.0 < share < math.inf or (slope is not None and not 0.0 < slope < math.inf):
+    if not share > 0.0 or (slope is not None and not slope > 0.0):
         raise PolicyError(path, text, f'a positive share of the tokens such as "5% tokens", or {SLOPE_EXAMPLE!r}')
-    return Amount(value=share, unit="tokens", slope=slope)
+    return _bounded(Amount(value=share, unit="tokens", slope=slope), text, path)
 
 
 def has_no_unit(margin: object) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from parity.effective_recipe import not_claimed
 from parity.judging import decision
 from parity.judging.agreement import (
     BITS,
@@ -172,6 +173,24 @@ def _empty(m: Measurements) -> str | None:
         for number, run in enumerate(arm.runs, 1):
             if len(run.steps) == 0:
                 return f"Run {run.label or number} of {arm.name} has no steps."
+    return None
+
+
+@decides(
+    INCONCLUSIVE,
+    "WINDOW_OTHER_RECIPE",
+    "same ground",
+    means="an arm did not train with the recipe that its name claims in some of the judged steps",
+    detail="a switch to another precision, or an override, has taken its place there",
+    next_step="Name the arm after what it did, such as nvfp4-then-bf16 (or leave the name out), or train with that recipe to the end.",
+)
+def _window_of_another_recipe(m: Measurements) -> str | None:
+    for arm in m.arms.both:
+        phase = not_claimed(arm.name, arm.recipe, m.window.first, m.window.last)
+        if phase is not None:
+            since = f"from step {phase.first_step:,} on" if phase.first_step else "throughout"
+            judged = f"steps {m.window.first:,} to {m.window.last:,} are judged"
+            return f"{arm.name} trained with {phase.recipe} {since}, and {judged}: they say nothing of what its name claims."
     return None
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import starmap
 from typing import NamedTuple
 
+from parity.effective_recipe import title
 from parity.judging.chances import DECIDED_BY_GAP
 from parity.judging.document_types import (
     REUSED,
@@ -21,6 +22,7 @@ from parity.judging.window import ONE_SIDED_ALPHA
 from parity.report.words import (
     baseline_name,
     candidate_name,
+    candidate_title,
     chance_words,
     decimals,
     ends_words,
@@ -43,7 +45,7 @@ def summary_row(document: VerdictDocument) -> tuple[str, ...]:
     """The cells of one candidate, in the order of `SUMMARY`."""
     gap, margin = document["gap"], document["margin"]
     return (
-        candidate_name(document),
+        candidate_title(document),
         mean_words(document),
         ends_words(document, gap) if gap else "none",
         f"{signed(100 * gap['rel'], 2)} %" if gap and gap["rel"] is not None else "none",
@@ -81,6 +83,7 @@ def facts(document: VerdictDocument) -> list[tuple[str, str]]:
     """What the table has no room for: window, noises, run-to-run noise, convergence."""
     window = document["window"]
     facts = [("window", f"steps {window['first']:,} to {window['last']:,}, {count(window['n'], 'common step')}, {window['rule']}")]
+    facts += [("recipe", each) for each in _recipes(document)]
     inputs = document["inputs"]
     series = _series_words(baseline_name(document), inputs["baseline"]), _series_words(candidate_name(document), inputs["candidate"])
     facts.append(("series", "; ".join(series)))
@@ -99,6 +102,12 @@ def facts(document: VerdictDocument) -> list[tuple[str, str]]:
         if looks := looks_words(document):
             facts.append(("looks", looks))
     return facts + _advisory_facts(document)
+
+
+def _recipes(document: VerdictDocument) -> list[str]:
+    """What each arm did in full, where its name does not say that."""
+    arms = ((str(arm["name"]), arm["recipe"]) for arm in (document["baseline"], document["candidate"]))
+    return [f"{name}: {recipe}" for name, recipe in arms if recipe and title(name, recipe) != name]
 
 
 def looks_words(document: VerdictDocument) -> str:

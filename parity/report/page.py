@@ -14,6 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
+from parity.inert import cell
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
 from parity.judging.evidence import Case
@@ -26,6 +27,7 @@ from parity.report.screen import Row, Screen, answer_of, candidates_table, scree
 from parity.report.words import (
     AnyDocument,
     candidate_name,
+    candidate_title,
     decimals,
     ends_words,
     file_name,
@@ -152,7 +154,7 @@ def _reasons(documents: Sequence[AnyDocument], told: str) -> Row:
     codes = [f"{candidate_name(each)} {each['codes'][0]}" if several else ", ".join(each["codes"]) for each in documents]
     parts = []
     for document, lines in zip(documents, _listed(documents), strict=True):
-        parts += [f"<p><b>{escape(candidate_name(document))}</b></p>"] if several else []
+        parts += [f"<p><b>{escape(candidate_title(document))}</b></p>"] if several else []
         parts.append(details_html(line for line in lines if minus(line.words) != told))
     return Row("r", "Reasons", escape(" · ".join(codes)), "".join(parts), is_open=True)
 
@@ -194,7 +196,7 @@ def _number_row(document: AnyDocument) -> tuple[str, ...]:
     nats = f"{margin['nats']:.{decimals(document)}f}" if margin else "none"
     share = f"{signed(100.0 * gap['rel'], 2)} %" if gap and gap["rel"] is not None else "none"
     ends = ends_words(document, gap) if gap else "none"
-    return candidate_name(document), mean_words(document), ends, share, nats, document["verdict"]
+    return candidate_title(document), mean_words(document), ends, share, nats, document["verdict"]
 
 
 def path_csv(documents: Sequence[AnyDocument]) -> str:
@@ -206,7 +208,7 @@ def path_csv(documents: Sequence[AnyDocument]) -> str:
             paths = [(kind.removeprefix("over_"), own) for kind, own in path.items()]
         else:
             paths = [("", path)]
-        name = _cell(candidate_name(document))
+        name = _cell(candidate_title(document))
         for over, points in paths:
             lines += [f"{name},{over},{at['step']},{','.join(f'{at[key]:.{_CSV_DIGITS}g}' for key in _COLUMNS)}" for at in points]
     return "\n".join(lines) + "\n"
@@ -214,7 +216,7 @@ def path_csv(documents: Sequence[AnyDocument]) -> str:
 
 def _cell(name: str) -> str:
     """A name as a cell, which no spreadsheet takes for a formula."""
-    plain = f"'{name}" if name[:1] in {"=", "+", "-", "@", "\t", "\r"} else name
+    plain = cell(name)
     if plain.isascii() and not set(plain) & set(',"\n\r'):
         return plain
     return '"{}"'.format(plain.replace('"', '""'))

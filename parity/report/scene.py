@@ -21,7 +21,9 @@ from parity.report.words import (
     Fact,
     Outlook,
     baseline_name,
+    baseline_title,
     candidate_name,
+    candidate_title,
     decimals,
     ends_words,
     evaluation_intervals,
@@ -154,7 +156,7 @@ def scene_of(
     places = {candidate_name(document): place for place, document in enumerate(ordered)}
     margin = next((document["margin"] for document in ordered if document["margin"]), None)
     return Scene(
-        baseline=OWN_BASELINE if mixed else baseline_name(first),
+        baseline=OWN_BASELINE if mixed else baseline_title(first),
         traces=traces,
         decimals=decimals(first),
         end=max([1, *steps, *([window[1]] if window else []), *([end] if end else [])]),
@@ -185,7 +187,7 @@ def _trace(document: AnyDocument, dots: Dots, *, several: bool, mixed: bool) -> 
     notes = _notes(document, several=several) if gap else []
     spikes = () if is_evaluation(document) else spike_steps(cast("VerdictDocument", document))
     return Trace(
-        name=candidate_name(document),
+        name=candidate_title(document),
         state=document["verdict"],
         judged=_judged(document),
         label=minus(mean_words(document)),

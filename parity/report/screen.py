@@ -18,7 +18,7 @@ from parity.report.words import (
     Fact,
     Outlook,
     advising,
-    candidate_name,
+    candidate_title,
     live_interval,
     live_lead,
     live_measure,
@@ -107,7 +107,7 @@ def answer_of(documents: Sequence[AnyDocument], cost: Fact | None = None, select
         interval=minus(told.interval),
         next=minus(next_step(advice)) if advice else "",
         strip=words(chosen, cost).strip,
-        about=candidate_name(chosen) if len(ordered) > 1 else "",
+        about=candidate_title(chosen) if len(ordered) > 1 else "",
         others=minus(others_words(ordered)) if len(ordered) <= MANY else "",
         counts=tally(ordered) if len(ordered) > MANY else (),
     )
@@ -232,7 +232,7 @@ def candidates_table(documents: Sequence[AnyDocument], selected: int = 0) -> str
     gaps = [gap + _filler(gap, places) for gap in gaps]
     rows = []
     for place, document in enumerate(ordered):
-        state, name = document["verdict"], escape(candidate_name(document))
+        state, name = document["verdict"], escape(candidate_title(document))
         is_last = dense and place + 1 < len(ordered) and ordered[place + 1]["verdict"] != state
         looks = f"c-{state}{' cutrow' if is_last else ''}{' on' if place == selected else ''}"
         mark = f'<svg viewBox="-7 -7 14 14" role="img" aria-label="{state}">{shape(state, 4.5)}</svg>'

@@ -40,6 +40,7 @@ from parity.report.words import (
     AnyDocument,
     Words,
     candidate_name,
+    candidate_title,
     is_evaluation,
     mean_words,
     others_words,
@@ -253,7 +254,7 @@ def interval_bars(documents: Sequence[AnyDocument], width: int = 80) -> list[str
     axis = axis_of([each for each in estimates if each])
     if axis is None:
         return []
-    names = [cut(" ".join(candidate_name(document).split()), _NAME) for document in documents]
+    names = [cut(" ".join(candidate_title(document).split()), _NAME) for document in documents]
     left = max(10, *map(len, names)) + 1
     columns = max(20, width - left - _NUMBERS)
 
@@ -409,7 +410,7 @@ def markdown_sections(documents: Sequence[AnyDocument], accepted: Accepted | Non
     if is_evaluation(documents[0]):
         evaluations = cast("Sequence[EvaluationDocument]", documents)
         return ["\n\n".join(sections), *(_evaluation_section(document) for document in evaluations)]
-    return ["\n\n".join(sections), *map(folded, map(candidate_name, documents), details(cast("Sequence[VerdictDocument]", documents)))]
+    return ["\n\n".join(sections), *map(folded, map(candidate_title, documents), details(cast("Sequence[VerdictDocument]", documents)))]
 
 
 def _cells(document: AnyDocument) -> tuple[str, ...]:
@@ -481,4 +482,4 @@ def _table(rows: Sequence[Cells]) -> Table:
 def _evaluation_section(document: EvaluationDocument) -> str:
     """Two tables, then reasons, numbers and advice folded."""
     tables = [markdown_table([tuple(escaped(minus(cell)) for cell in row) for row in table]) for table in _tables(document)]
-    return "\n\n".join([*tables, folded(document["candidate"]["name"], chain.from_iterable(evaluation_details(document)))])
+    return "\n\n".join([*tables, folded(candidate_title(document), chain.from_iterable(evaluation_details(document)))])

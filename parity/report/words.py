@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard, cast
 
+from parity.effective_recipe import title
 from parity.judging.chances import chances_of
 from parity.judging.decision import AS_OF, IDENTICAL, NUMBERS_ALONE
 from parity.judging.document_types import (
@@ -24,13 +25,14 @@ from parity.judging.document_types import (
 from parity.judging.evaluations.case import EVALUATION_SCHEMA, EvaluationDocument, IntervalDocument
 from parity.judging.reasons import BY_CODE, MISFITS
 from parity.structure import frozen, picked
-from parity.wording import count, first_few, interval_words, level_percent, likely, nats_decimals, short_percent, signed
+from parity.wording import count, cut, first_few, interval_words, level_percent, likely, nats_decimals, short_percent, signed
 
 AnyDocument = VerdictDocument | EvaluationDocument
 
 MARKS = {"pass": "●", "fail": "■", "inconclusive": "◇"}
 BEST_FIRST: Sequence[State] = ("pass", "inconclusive", "fail")
 LEAST_CHANCE = 0.03
+MOST_OF_TITLE = 100  # characters of what an arm did, next to its name; the facts have all of it
 NOISE_BASES = {"RUN_NOISE_ASSUMED": "assumed", "RUN_NOISE_BORROWED": "borrowed"}
 # An interval alone decides these, and its sentence says how: there is no other reason to tell.
 BY_INTERVAL = (IDENTICAL.code, "WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN", AS_OF.code)
@@ -130,9 +132,24 @@ def baseline_name(document: AnyDocument) -> str:
     return str(document["baseline"]["name"])
 
 
+def candidate_title(document: AnyDocument) -> str:
+    """The candidate's name with what it did, where the name does not say that (`parity.effective_recipe`)."""
+    return _title(document["candidate"])
+
+
+def baseline_title(document: AnyDocument) -> str:
+    """The baseline's name with what it did, where the name does not say that."""
+    return _title(document["baseline"])
+
+
+def _title(arm: Mapping[str, Any]) -> str:
+    shown = title(str(arm["name"]), arm.get("recipe"))
+    return cut(shown, len(str(arm["name"])) + MOST_OF_TITLE)
+
+
 def pair_words(document: AnyDocument) -> str:
     """Which arm was judged against which."""
-    return f"{candidate_name(document)} against {baseline_name(document)}"
+    return f"{candidate_title(document)} against {baseline_title(document)}"
 
 
 # The four sentences.
@@ -140,7 +157,7 @@ def pair_words(document: AnyDocument) -> str:
 
 def lead_of(document: AnyDocument) -> str:
     """The answer in one sentence: "Do not switch to nvfp4."."""
-    verdict, code, name, base = document["verdict"], document["codes"][0], candidate_name(document), baseline_name(document)
+    verdict, code, name, base = document["verdict"], document["codes"][0], candidate_title(document), baseline_title(document)
     if NUMBERS_ALONE.code in document["codes"]:
         if verdict == "fail":
             return f"Do not switch to {name}, as these two numbers stand."
@@ -191,7 +208,7 @@ def _measure(document: AnyDocument) -> str:
     side = "above" if number(gap["mean"]) > 0.0 else "below"
     at = f"{digits} nats {side}" if float(digits) else "level with"
     where = f"It ends {at}" if _finished(document) else f"As of {point(document)} it is {at}"
-    return f"{where} {baseline_name(document)}{_in_margins(size, margin) if float(digits) else ''}."
+    return f"{where} {baseline_title(document)}{_in_margins(size, margin) if float(digits) else ''}."
 
 
 def is_identical(document: AnyDocument) -> bool:
@@ -615,7 +632,7 @@ def others_words(documents: Sequence[AnyDocument]) -> str:
 
     def name(document: AnyDocument) -> str:
         if baseline_name(document) == baseline_name(first):
-            return candidate_name(document)
+            return candidate_title(document)
         return pair_words(document)
 
     by_verdict = {state: [name(each) for each in others if each["verdict"] == state] for state in BEST_FIRST}

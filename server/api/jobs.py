@@ -34,11 +34,12 @@ from server.jobs.conclude import case_of, judge_again, kind_of, shown_documents,
 from server.jobs.cost import CostDocument, Price, cost_of, price_of
 from server.jobs.fingerprint import job_spec
 from server.jobs.forecasts import Known, known_before, latest, lenders_for, planned
-from server.jobs.gate_rules import PinnedDocument, pinned
+from server.jobs.gate_rules import PinnedDocument, pinned, pinned_job
 from server.jobs.lifecycle import cancel_job, requesters_of
 from server.jobs.missing import missing
+from server.jobs.pinned_question import asked_by
 from server.jobs.remarks import MOST_TAGS, add_note
-from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
+from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup, standing_fail_of
 from server.jobs.statements import of_arm, tokens_per_step
 from server.jobs.submit import Labels, Order, Submission, check_queue, check_size, submit_job_once
 from server.jobs.workers import can_take, live_workers, why_waiting
@@ -140,12 +141,14 @@ class ArmDocument:
     """The baseline or a candidate, with totals over its runs; `live` is the last forecast of a candidate, `will_fail` its sentence
     if the final gap is surely above the margin; either may be null.
 
-    `judged_against` is the arm that a candidate is judged against, which under engine command may be another candidate. `overrides` are the
-    arm's rules for single blocks, projections and GEMMs, as phrases. `short_reruns` are reruns that stop early and
-    measure run-to-run noise; they are not in the totals.
+    `title` is the arm's name with what it does from which step on, where the name does not say that. `judged_against` is the arm
+    that a candidate is judged against, which under engine command may be another candidate. `overrides` are the arm's rules for
+    single blocks, projections and GEMMs, as phrases. `short_reruns` are reruns that stop early and measure run-to-run noise; they
+    are not in the totals.
     """
 
     name: str
+    title: str
     role: Role
     recipe: str
     overrides: list[str]
@@ -177,6 +180,7 @@ class JobDocument:
     While it is queued, `missing` has a sentence for each thing that it lacks, or that nobody has tried: a worker, a tokenizer, its data,
     the engine on a GPU, and what it takes in device hours. `awaits_conclusion`: all runs of a project have ended; it takes further ones
     until somebody concludes it.
+    `failed_by` is the job whose fail on the same question stands against a pass of this one.
     To each verdict as the judge wrote it are added `path`, the gap and its interval as of steps on the way to its end, and `chances`, of
     what one more pair of runs would make of it. Neither is part of the verdict's digest.
     """
@@ -201,6 +205,7 @@ class JobDocument:
     revision: str | None
     branch: str | None
     look: LookDocument | None
+    failed_by: str | None
     parameters: int | None
     planned_steps: int | None
     tokens_per_step: int | None
@@ -248,6 +253,7 @@ def job_document(session: Session, job: Job, lease_seconds: float, price: Price 
         layer_policy=job.spec.get("layer_policy"),
         awaits_conclusion=job.is_open and job.status in JOB_OPEN and len(job.arms) > 1 and all(run.finished_at for run in job.runs),
         baseline=_named_baseline(session, job),
+        failed_by=None if (failed := standing_fail_of(session, job, lease_seconds)) is None else failed.id,
         look=shared and of(LookDocument, shared, number=shared.look),
         # With a trainer of the user's own the specification need not have the model.
         tokens_per_step=tokens_per_step(job),
@@ -467,6 +473,7 @@ def _wanted_of(request: JobRequest, submitter: Principal, *, fresh: bool = False
         "order": Order(priority=request.priority, max_run_seconds=request.max_run_seconds, reuse=reuse),
         "choice": request.baseline,
         "labels": Labels(tags=request.tags, branch=request.branch),
+        "repository": submitter.repository,
     }
 
 
@@ -602,7 +609,8 @@ class GateDocument:
     """The job for the gate and the reason for choosing it; for a concluded job also the age of its verdict and its expiry.
 
     A repeated `fresh` call returns its job as it is, also `failed` or `cancelled`. A lookup without a recorded verdict returns `none`, no
-    job, and why. `pinned` is what the operator pinned of the exit code for the repository that the token is for.
+    job, and why. `pinned` is what the operator pinned of the exit code for the repository that the token is for. `earlier` names the other
+    jobs that answered the same question, in whichever words, newest first.
     """
 
     found: Literal["concluded", "running", "failed", "cancelled", "new", "none"]
@@ -611,6 +619,7 @@ class GateDocument:
     expires_at: str | None
     job: JobDocument | None
     pinned: PinnedDocument | None = None
+    earlier: list[str] = field(default_factory=list)
 
 
 @router.post("/jobs:gate", status_code=202, responses={200: {"model": GateDocument, "description": "an earlier job"}})
@@ -625,11 +634,12 @@ def gate(
     if request.lookup and request.fresh:
         raise InvalidError("lookup and fresh are both true; a lookup trains nothing, so send one of them")
     lease_seconds = context.settings.lease_seconds
-    question = of(Question, request, **_wanted_of(request, submitter, fresh=request.fresh))
+    question = of(Question, request, **_wanted_of(request, submitter, fresh=request.fresh), by_gate=True)
     check_size(context.settings, request.job)
     rules = None
     if submitter.repository is not None:
-        rules = pinned(context.settings.gate_rules, submitter.repository, question.spec, question.policy)
+        given = asked_by(question.spec, question.policy, question.sent, request.baseline, request.max_run_seconds, request.max_age_days)
+        rules = pinned(context.settings.gate_rules, submitter.repository, given)
     if request.lookup:
         response.status_code = 200
         with context.database.read() as session:
@@ -677,7 +687,7 @@ def gate_exit(job_id: str, context: InContext, asker: Sender) -> GateExitDocumen
         raise ForbiddenError(f"token {asker.name!r} names no repository, so nothing is pinned for it; expected a token of a repository")
     with context.database.read() as session:
         job = find_job(session, job_id)
-        rules = pinned(context.settings.gate_rules, asker.repository, job_spec(job), policy_of(job.policy))
+        rules = pinned_job(context.settings.gate_rules, asker.repository, job)
         document = json_value(job_document(session, job, context.settings.lease_seconds))
     if document["status"] not in JOB_ENDED:
         return GateExitDocument(repository=rules.repository, result=None, exit_code=None, note=f"job {job_id} is {document['status']}")
@@ -698,4 +708,5 @@ def _gated_document(session: Session, reply: Answer, request: GateRequest, respo
         age_seconds=seconds_since(finished_at),
         expires_at=None if finished_at is None else time_text(finished_at + request.max_age_days * _DAY),
         job=job,
+        earlier=[*reply.earlier],
     )

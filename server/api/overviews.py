@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session, selectinload
 
+from parity.inert import cell
 from parity.judging.moves import Group, Move, Point, moves, point_of
 from parity.structure import canonical_json, frozen
 from parity.wording import count, interval_words, level_percent, short_commit, signed
@@ -379,5 +380,7 @@ def table(history: History) -> Response:
     text = io.StringIO()
     rows = csv.DictWriter(text, [field.name for field in dataclasses.fields(TrendPoint)], lineterminator="\n")
     rows.writeheader()
-    rows.writerows(dataclasses.asdict(point) | {"differs": "; ".join(point.differs)} for point in history.points)
+    for point in history.points:
+        values = dataclasses.asdict(point) | {"differs": "; ".join(point.differs)}
+        rows.writerow({name: cell(value) if isinstance(value, str) else value for name, value in values.items()})
     return Response(text.getvalue(), media_type="text/csv")

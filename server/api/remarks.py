@@ -12,7 +12,8 @@ from server.api.lists import principal_names
 from server.database import sessions
 from server.database.sessions import find_job
 from server.database.tables import Fact, Job
-from server.jobs import remarks, statements
+from server.jobs import answers, remarks, statements
+from server.jobs.gate_rules import check_statements
 from server.jobs.remarks import MOST_TAGS, validity
 from server.jobs.statements import StatementRequest
 from server.records import Body, of
@@ -139,6 +140,13 @@ class RevokeRequest(Body):
     reason: _Reason
 
 
+@frozen
+class NewQuestionRequest(Body):
+    """Why the question of a job is to be asked again."""
+
+    reason: _Reason
+
+
 @router.get("/jobs/{job_id}/remarks")
 def show(job_id: str, context: InContext) -> Remarks:
     """The tags, notes, sign-offs and statements of a job. `state` of a sign-off is by the server's clock."""
@@ -167,8 +175,20 @@ def state(job_id: str, request: StrictBody[StatementRequest], context: InContext
     All of the request is recorded or nothing: 409 where a fact is on record, because nothing is overwritten. After the job's end each
     further request about the same fact is a further look at the question.
     """
+    if sender.repository is not None:
+        check_statements(context.settings.gate_rules, sender.repository, request)
     with context.database.write() as session:
         return remarks_of(session, statements.state(session, job_id, request, sender.id))
+
+
+@router.post("/jobs/{job_id}:new-question", status_code=201)
+def new_question(job_id: str, request: StrictBody[NewQuestionRequest], context: InContext, sender: Sender) -> Remarks:
+    """Register a new question, as an admin: what a job answered may be asked again, and its fail stands against no later pass.
+
+    A note of the job logs who did and why. 409 for a job without a verdict.
+    """
+    with context.database.write() as session:
+        return remarks_of(session, answers.register_new_question(session, job_id, sender.id, request.reason))
 
 
 @router.post("/jobs/{job_id}/sign-offs", status_code=201)

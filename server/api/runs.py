@@ -25,13 +25,14 @@ from server.database.tables import Attempt, AttemptState, Job, Run, RunKind, Run
 from server.errors import InvalidError, NotFoundError
 from server.jobs import external, projects, submissions
 from server.jobs.external import NAME, AttachRequest, Batch, Kind, Name, Outcome
+from server.jobs.gate_rules import check_rounding
 from server.jobs.projects import RunRequest
 from server.logs import without_secrets
 from server.records import Body, Number, number, of
 from server.web.auth import InContext, Sender, check_attempt
 from server.web.limits import LARGEST
 from server.web.live import Download
-from server.web.requests import BodyRoute, StrictBody, refused
+from server.web.requests import BodyRoute, StrictBody, once, refused
 from training.switches import Rounding
 
 # A run and its attempts as the API and the pages show them.
@@ -348,6 +349,7 @@ def attach(
     request: StrictBody[AttachRequest],
     response: Response,
     context: InContext,
+    sender: Sender,
     idempotency_key: Annotated[
         str | None, Header(max_length=200, description="the same key returns the same attempt until a newer one begins")
     ] = None,
@@ -358,6 +360,9 @@ def attach(
     """
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:
+        if sender.repository is not None:
+            arm = find_run(session, run_id).arm
+            check_rounding(context.settings.gate_rules, sender.repository, arm.name, arm.recipe, request.rounding)
         run = external.attach(session, context.settings, run_id, request, idempotency_key)
         token = tokens.issue(session, run.id, run.attempt_number)
         return _answer(session, AttachedRun, run, token=token)
@@ -461,7 +466,7 @@ def _from_json(body: bytes) -> Batch:
         raise refused(error) from error
     # Reading is strict only where there is anything but keys and numbers: looking at each value takes longer than all else.
     if body.count(b'"') > 2 * (2 + len(request.columns)) or b"true" in body or b"false" in body:
-        _check_numbers(json.loads(body))
+        _check_numbers(json.loads(body, object_pairs_hook=once))
     return Batch(
         steps=np.array(request.steps, np.int64),
         columns={name: np.array(values, np.float64) for name, values in request.columns.items()},

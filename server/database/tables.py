@@ -14,11 +14,12 @@ from typing import Annotated, Any, Literal, cast
 from sqlalchemy import JSON, BigInteger, Float, ForeignKey, ForeignKeyConstraint, Index, String, Table, Text, UniqueConstraint, false, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
+from parity.effective_recipe import title, written
 from parity.judging.decision import State
 from parity.recipes import UNSTATED
 from server.settings import WebhookEvent
-from training.spec import SPEC_VERSION
-from training.switches import Override, Rounding, Switches, arm_label, from_document
+from training.spec import SPEC_VERSION, labels_of
+from training.switches import Override, Rounding, from_document
 
 JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
 RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "cancelled"]
@@ -197,6 +198,8 @@ class Arm(Base):
     recipe: Mapped[str]
     # SHA-256 of the question that the verdict on this candidate answers (`server.jobs.ledger`).
     question: Mapped[Sha256 | None] = mapped_column(index=True)
+    # What all ways to ask it share, whatever the engine, the word for it and the revision are: 32 digits, None before there was this.
+    asked: Mapped[str | None] = mapped_column(String(32), index=True)
 
     job: Mapped[Job] = relationship(back_populates="arms")
     runs: Mapped[list[Run]] = relationship(
@@ -213,10 +216,16 @@ class Arm(Base):
 
     @property
     def stated_recipe(self) -> str | None:
-        """The recipe with its switches and overrides; None where nobody has stated it."""
+        """What the arm does from which step on, with its switches and overrides (`parity.effective_recipe`); None where nobody has stated
+        its recipe."""
         if self.recipe == UNSTATED:
             return None
-        return arm_label(self.recipe, Switches(**self.requested.get("switches", {})), self.overrides)
+        return written(labels_of(self.job.spec, self.requested))
+
+    @property
+    def title(self) -> str:
+        """The arm's name with what it does, where the name does not say that."""
+        return title(self.name, self.stated_recipe)
 
     @property
     def judged_against(self) -> Arm:
@@ -460,6 +469,21 @@ class JobNote(Base):
     job_id: Mapped[JobKey]
     who: Mapped[str]
     text: Mapped[LongText]
+    created_at: Mapped[float]
+
+
+class NewQuestion(Base):
+    """An operator's word that the question of a job may be asked again from `created_at` on (`who` is the id of a principal).
+
+    Rows are only added.
+    """
+
+    __tablename__ = "new_questions"
+
+    id: Mapped[Key]
+    job_id: Mapped[JobKey]
+    who: Mapped[str]
+    reason: Mapped[LongText]
     created_at: Mapped[float]
 
 

@@ -1,9 +1,13 @@
-"""What a repository's gates have to ask, pinned by the operator: a job file and the options of a gate can only ask for more.
+"""What a repository's gates have to ask, pinned by the operator: the whole question, by a job file or its digest, and further minima.
 
 One TOML file, `PARITY_GATE_RULES`, with a table for each repository that a token names (`python -m server.tokens create --repository`):
 
     [repository."team/model"]
-    margin = "1%"                        # at most
+    job = "model.yaml"                   # the question: a job file next to this one, or "sha256:…" of one (`python -m server.pins`)
+    free = ["job.name", "arm.revision"]  # what of it a gate may choose; by default all that can't help a worse candidate
+    external = false                     # whether curves count that a user's own trainer sends
+    statements = {rounding = {nvfp4 = "nearest"}}  # what may be stated of such runs, and nothing else
+    margin = "1%"                        # at most; these keys are minima besides the file
     replicates = 2                       # at least, of each arm
     steps = 1000                         # at least
     looks = 1                            # at most
@@ -16,19 +20,44 @@ One TOML file, `PARITY_GATE_RULES`, with a table for each repository that a toke
     on_infra = "fail"
     advisory = false
 
-A pull request can change its job file, and with it everything that is not pinned. What it cannot change is the token. Can fail: a workflow
-that a pull request changes need not run the gate at all; let the check be required, and own the workflow's file.
+A pull request can change its own job file. What it cannot change is the token, the operator's files, and what is not in
+`server.jobs.pinned_fields.FREE`. A table without `job` passes nothing: minima alone do not pin a question. Can fail: a workflow that a
+pull request changes need not run the gate at all; let the check be required, and own the workflow's file. And who trains can forge losses.
 """
 
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from parity.judging.policy import NVFP4, PROFILES, Amount, Policy, PolicyError, policy_from_mapping, stated_margin
+from pydantic import TypeAdapter, ValidationError
+
+from parity.judging.policy import (
+    NVFP4,
+    PROFILES,
+    Amount,
+    Policy,
+    PolicyError,
+    policy_from_mapping,
+    stated_margin,
+)
+from parity.recipes import rounds_to_nearest
 from parity.structure import frozen, known_keys, typed
+from server.database.tables import Fact, Job
 from server.errors import InvalidError
+from server.jobs.baselines import BaselineChoice
+from server.jobs.fingerprint import job_spec
+from server.jobs.pinned_fields import free_names
+from server.jobs.pinned_question import (
+    SHA256,
+    Asked,
+    PinnedFileError,
+    differences,
+    digest_of,
+    read_question,
+)
+from server.jobs.statements import StatementRequest
 from training.command import Compared, Value
 from training.spec import JobSpec
 
@@ -47,8 +76,12 @@ def _refusal(place: str, value: object, expected: str) -> RulesError:
 
 @frozen
 class PinnedRules:
-    """What the gates of one repository have to ask; None and () ask for nothing."""
+    """What the gates of one repository have to ask; None and () ask for nothing, but no gate passes without a `job`."""
 
+    job: Asked | str | None = None
+    free: tuple[str, ...] | None = None
+    external: bool = False
+    statements: StatementRequest = StatementRequest()
     margin: Amount | None = None
     replicates: int | None = None
     steps: int | None = None
@@ -57,7 +90,7 @@ class PinnedRules:
     parameters: Mapping[str, Value] = field(default_factory=dict)
     recipes: tuple[str, ...] = ()
     questions: tuple[Compared, ...] = ()
-    policy: Policy = Policy(profile=NVFP4)
+    policy: Policy | None = None
     on_inconclusive: Choice = "fail"
     on_infra: Choice = "fail"
     advisory: bool = False
@@ -134,6 +167,8 @@ def _questions(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
 
 
 def _policy(rules: PinnedRules, _: JobSpec, policy: Policy) -> str | None:
+    if rules.policy is None:
+        return None
     for own in fields(Policy):
         if own.name not in _FREE and getattr(policy, own.name) != getattr(rules.policy, own.name):
             return f"policy.{own.name} is {getattr(policy, own.name)}, expected {getattr(rules.policy, own.name)}"
@@ -154,8 +189,45 @@ RULES: Mapping[str, Rule] = {
 }
 
 
-def pinned(path: Path | None, repository: str, spec: JobSpec, policy: Policy) -> PinnedDocument:
-    """What is pinned for the gates of a repository. InvalidError for a job that asks for less, or where nothing is pinned for it."""
+def pinned(path: Path | None, repository: str, asked: Asked) -> PinnedDocument:
+    """What is pinned for the gates of a repository. InvalidError for a request that differs from the pinned question, or asks for less."""
+    rules = rules_of(path, repository)
+    problems = _problems(rules, asked)
+    if problems:
+        raise InvalidError(_refused(problems, repository))
+    return _document(rules, repository)
+
+
+def pinned_job(path: Path | None, repository: str, job: Job) -> PinnedDocument:
+    """`pinned` for a job on record: also for what was stated of its runs, by whomever."""
+    rules = rules_of(path, repository)
+    if job.looked_at is not None:
+        problems = [f"job {job.id} is a project, which has no job file; expected a job that a gate asked for"]
+    else:
+        problems = [*_problems(rules, _asked_of(rules, job)), *_unpinned_statements(rules, job)]
+    if problems:
+        raise InvalidError(_refused(problems, repository))
+    document = _document(rules, repository)
+    # Who asks can cancel the job: that is no trouble of the infrastructure.
+    return replace(document, on_infra="fail") if job.status == "cancelled" else document
+
+
+def check_statements(path: Path | None, repository: str, request: StatementRequest) -> None:
+    """InvalidError unless the operator states the same of a user's own runs."""
+    problems = _not_pinned(rules_of(path, repository), request.stated())
+    if problems:
+        raise InvalidError(_refused(problems, repository))
+
+
+def check_rounding(path: Path | None, repository: str, arm: str, recipe: str, rounding: str | None) -> None:
+    """InvalidError for a rounding that a trainer states at its start and the operator does not."""
+    problem = _unpinned_rounding(rules_of(path, repository), arm, recipe, rounding)
+    if problem:
+        raise InvalidError(_refused([problem], repository))
+
+
+def rules_of(path: Path | None, repository: str) -> PinnedRules:
+    """The rules of a repository. InvalidError where nothing is pinned for it, or no question."""
     try:
         by_repository = read_rules(path) if path else {}
     except RulesError as error:
@@ -165,10 +237,81 @@ def pinned(path: Path | None, repository: str, spec: JobSpec, policy: Policy) ->
         raise InvalidError(
             f"the token is for repository {repository}, and no rules are pinned for it; ask the operator (PARITY_GATE_RULES)"
         )
-    problems = [problem for rule in RULES.values() if (problem := rule(rules, spec, policy)) is not None]
-    if problems:
-        raise InvalidError(f"{'; '.join(problems)}: pinned for repository {repository}")
+    if rules.job is None:
+        raise InvalidError(
+            f'no job is pinned for repository {repository}, and minima alone pin no question; ask the operator for job = "FILE", '
+            "a copy of the job file, in PARITY_GATE_RULES"
+        )
+    return rules
+
+
+def _document(rules: PinnedRules, repository: str) -> PinnedDocument:
     return PinnedDocument(repository=repository, on_inconclusive=rules.on_inconclusive, on_infra=rules.on_infra, advisory=rules.advisory)
+
+
+def _refused(problems: Sequence[str], repository: str) -> str:
+    return f"{'; '.join(problems)}: pinned for repository {repository} by the operator; restore the job file, or ask the operator"
+
+
+def _problems(rules: PinnedRules, asked: Asked) -> list[str]:
+    """What of a request is not as it is pinned, a phrase each."""
+    found = [*_other_question(rules, asked)]
+    if asked.spec.engine == "external" and not rules.external:
+        found.append("job.engine is external, and curves that a user's own trainer sends do not count here (external = true)")
+    return found + [problem for rule in RULES.values() if (problem := rule(rules, asked.spec, asked.policy)) is not None]
+
+
+def _other_question(rules: PinnedRules, asked: Asked) -> Sequence[str]:
+    if isinstance(rules.job, Asked):
+        return differences(rules.job, asked, rules.free)
+    own = digest_of(asked)
+    if own == rules.job:
+        return []
+    return [f"the job has digest {own}, expected {rules.job} (python -m server.pins FILE shows a file's)"]
+
+
+def _asked_of(rules: PinnedRules, job: Job) -> Asked:
+    """What a job on record was asked for. Which version of a baseline was the newest then, and whether curves were reused, is no choice."""
+    pinned_baseline = rules.job.baseline if isinstance(rules.job, Asked) else BaselineChoice()
+    baseline = pinned_baseline
+    if job.named is not None:
+        version = None if pinned_baseline.version is None else job.named.version
+        baseline = BaselineChoice(name=job.named.name, version=version)
+    elif pinned_baseline.name is not None:
+        baseline = BaselineChoice()
+    return Asked(
+        spec=job_spec(job),
+        policy=policy_from_mapping(job.policy),
+        baseline=baseline,
+        max_run_seconds=job.max_run_seconds,
+        stated=job.spec if job.engine == "external" else None,
+    )
+
+
+def _unpinned_statements(rules: PinnedRules, job: Job) -> list[str]:
+    """What was stated of a job's runs, later or by their trainers, and is not what the operator states."""
+    problems = _not_pinned(rules, [(made.fact, made.arm, made.value) for made in job.statements])
+    if job.engine == "external":
+        roundings = ((arm, run.rounding) for arm in job.arms for run in (*arm.runs, *arm.short_reruns))
+        found = (_unpinned_rounding(rules, arm.name, arm.recipe, rounding) for arm, rounding in roundings)
+        problems += dict.fromkeys(problem for problem in found if problem)
+    return problems
+
+
+def _not_pinned(rules: PinnedRules, stated: Sequence[tuple[Fact, str, Any]]) -> list[str]:
+    pinned_ones = rules.statements.stated()
+    return [
+        f"{fact}{f' of {arm}' if arm else ''} is stated as {value}, and the operator's statements do not have that"
+        for fact, arm, value in stated
+        if (fact, arm, value) not in pinned_ones
+    ]
+
+
+def _unpinned_rounding(rules: PinnedRules, arm: str, recipe: str, rounding: str | None) -> str | None:
+    """Why a trainer's own rounding does not count: to nearest has the smaller assumed noise, where the recipe does not say so itself."""
+    if rounding != "nearest" or rounds_to_nearest(recipe) or rules.statements.rounding.get(arm) == "nearest":
+        return None
+    return f"rounding of {arm} is stated as nearest by its trainer, and the operator's statements do not have that"
 
 
 def read_rules(path: Path) -> dict[str, PinnedRules]:
@@ -181,14 +324,44 @@ def read_rules(path: Path) -> dict[str, PinnedRules]:
     if not isinstance(tables, dict) or content.keys() != {"repository"}:
         raise RulesError(f'{path}: expected tables [repository."TEAM/NAME"] and nothing else')
     try:
-        return {name: _rules(table, f"repository.{name}") for name, table in tables.items()}
+        return {name: _rules(table, f"repository.{name}", path.parent) for name, table in tables.items()}
     except (RulesError, PolicyError) as error:
         raise RulesError(f"{path}: {error}") from None
 
 
-def _rules(table: object, place: str) -> PinnedRules:
+def _rules(table: object, place: str, folder: Path) -> PinnedRules:
     given = known_keys(table, PinnedRules, place, _refusal)
-    return PinnedRules(**{key: _READ[key](value, f"{place}.{key}") for key, value in given.items()})
+    read = {key: _READ[key](value, f"{place}.{key}") for key, value in given.items()}
+    if isinstance(read.get("job"), Path):
+        try:
+            read["job"] = read_question(folder / read["job"])
+        except PinnedFileError as error:
+            raise RulesError(f"{place}.job: {error}") from None
+    return PinnedRules(**read)
+
+
+def _job(value: object, place: str) -> Path | str:
+    text = _text(value, place)
+    if not text.startswith(SHA256):
+        return Path(text)
+    if len(text) != len(SHA256) + 64 or set(text[len(SHA256) :]) - set("0123456789abcdef"):
+        raise _refusal(place, text, f"a job file, or {SHA256} and 64 hexadecimal digits (python -m server.pins FILE)")
+    return text
+
+
+def _free(value: object, place: str) -> tuple[str, ...]:
+    names = _texts(value, place)
+    if unknown := [name for name in names if name not in free_names()]:
+        raise _refusal(place, unknown[0], f"some of {', '.join(free_names())}")
+    return names
+
+
+def _statements(value: object, place: str) -> StatementRequest:
+    try:
+        return _STATEMENTS.validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise _refusal(f"{place}.{'.'.join(map(str, first['loc']))}", first["input"], first["msg"]) from None
 
 
 def _at_least_one(value: object, place: str) -> int:
@@ -233,7 +406,12 @@ def _replaced(value: object, place: str) -> Policy:
     return policy_from_mapping({"profile": NVFP4, **stated})
 
 
+_STATEMENTS = TypeAdapter(StatementRequest)
 _READ: Mapping[str, Callable[[object, str], Any]] = {
+    "job": _job,
+    "free": _free,
+    "external": lambda value, place: typed(value, bool, place, refuse=_refusal),
+    "statements": _statements,
     "margin": stated_margin,
     "replicates": _at_least_one,
     "steps": _at_least_one,

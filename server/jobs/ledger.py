@@ -6,7 +6,12 @@ runs the same question is judged again. The word for a code revision is no part 
 another trainer on the record (`_may_be_other_code`). What else the policy says is registered by the first job, with its candidates; a
 later one that says something else is refused.
 A look is used by every job that has a verdict or may still get one; a failed or a cancelled job gives it back. Engine external has no
-model or data on record, so only a question with a name (`policy.question`) has a ledger there.
+model or data on record, so a ledger has only a question with a name (`policy.question`) there, and what a gate asks.
+
+A question that did not pass is not asked again in other words. `Arm.asked` is what all ways to ask it share: not the engine, the word for
+it, or the revision. A job in other words is a look in the ledger of the newest one that did not pass, whoever asks. Under engine external
+the code is known by the revision alone, and belongs to the repository of the token, else to who submits: there another full commit id is
+other code, and any other word is none. An operator can register a new question (`server.jobs.answers`).
 
 A question has a new ledger once its newest answer is out of date. `Arm.question` has two halves: the question, and the job whose answer
 the ledger renews. So the newest job of all ledgers of a question is found, whatever its name and replicates are.
@@ -15,16 +20,17 @@ the ledger renews. So the newest job of all ledgers of a question is found, what
 import hashlib
 import json
 import posixpath
+import re
 import unicodedata
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import and_, or_, select
+from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session
 
 from parity.judging.policy import FAIL_BY_GAP, policy_from_mapping
 from server.database.sessions import hold_lock
-from server.database.tables import Arm, Job, Verdict
+from server.database.tables import Arm, Job, NewQuestion, Verdict
 from server.errors import LookError
 from server.records import digest
 
@@ -42,27 +48,39 @@ _OF_THE_QUESTION = (
 )
 _NOT_OF_AN_ARM = ("name", "replicates")
 _MARGIN = ("margin", "profile")
-_NEW_NAME = "give the question a new name if the reason for judging again is not the verdict (policy.question)"
+_NEW = "have an operator register a new question, if the verdict is not the reason: parity new-question JOB"
 _RECORDED = {"validation_every": 0, "statistics_every": 0}  # what a run records besides changes no loss
 _MAY_CHANGE = (*_MARGIN, "question", "early_stop")
 QUESTION_DIGITS = 32  # hexadecimal digits: 128 bits of SHA-256
+_JOBS_LOOKED_AT = 200
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _COUNTED = (Job.look.is_not(None), Job.status.in_(("queued", "running", "concluded")))
 
 
-def register(session: Session, job: Job, outdated: Callable[[Job], bool] = lambda _newest: False) -> None:
+def register(
+    session: Session,
+    job: Job,
+    outdated: Callable[[Job], bool] = lambda _newest: False,
+    *,
+    repository: str | None = None,
+    by_gate: bool = False,
+) -> None:
     """Count a new job's look at its question. `outdated`: whether the question's newest job is out of date, so that a new ledger begins.
 
+    `repository` is that of the token, whose gates share the questions of engine external; `by_gate`: whether a gate asks.
     Raises LookError for a look that was not registered, a look after a pass, another registration, and a candidate that was added.
     """
-    if job.engine == "external" and not _as_read(job.policy.get("question")):
-        return
     candidates = job.arms[1:]
-    digests = {arm.id: digest(_question(job, arm)) for arm in candidates}
-    _hold(session, digests.values())
-    newest = _newest(session, job, digests.values())
-    renewed = newest is not None and (outdated(newest) or _may_be_other_code(newest, job))
     for arm in candidates:
-        arm.question = _in_ledger(digests[arm.id], newest, renewed=renewed)
+        arm.asked = digest(_asked(job, arm, repository))[:QUESTION_DIGITS]
+    if job.engine == "external" and not by_gate and not _as_read(job.policy.get("question")):
+        return
+    digests = {arm.id: digest(_question(job, arm) | _scope(job, repository)) for arm in candidates}
+    _hold(session, [*digests.values(), *(arm.asked or "" for arm in candidates)])
+    newest = _newest(session, job, digests.values())
+    renewed = newest is not None and (outdated(newest) or _begins_a_ledger(newest, job) or is_renewed(session, newest))
+    for arm in candidates:
+        arm.question = _in_ledger(arm, digests[arm.id], newest, renewed=renewed)
     by_question = {arm.question or "": arm.name for arm in candidates}
     earlier = _earlier(session, job, by_question)
     job.look, job.look_candidates = 1, len(candidates)
@@ -79,7 +97,7 @@ def register(session: Session, job: Job, outdated: Callable[[Job], bool] = lambd
         used = ", ".join(f"job {other.id} ({_outcome(other, by_question)})" for other in earlier)
         raise LookError(
             f"this question registered {'one look' if looks == 1 else f'{looks} looks'}, used by {used}. Judging again until it is decided "
-            f"raises false passes. Register more looks before the first one (policy.looks), or {_NEW_NAME}"
+            f"raises false passes. Register more looks before the first one (policy.looks), or {_NEW}"
         )
 
 
@@ -116,12 +134,71 @@ def _hold(session: Session, questions: Collection[str]) -> None:
         hold_lock(session, f"question {question}")
 
 
-def _may_be_other_code(newest: Job, job: Job) -> bool:
-    """Whether another word for the revision begins a ledger: not after a verdict that is no pass.
+def _begins_a_ledger(newest: Job, job: Job) -> bool:
+    """Whether other words begin a ledger: not after a verdict that is no pass.
 
-    A commit that changes neither trainer nor data, which `outdated` knows, would be another chance for a candidate that did not pass.
+    A commit that changes neither trainer nor data, which `outdated` knows, another engine or another word for the question would be another
+    chance for a candidate that did not pass. While the newest job is open nobody knows; what several of them answer counts together
+    (`server.jobs.answers`).
     """
-    return newest.revision != job.revision and (newest.status != "concluded" or has_passed(newest))
+    other_revision = newest.revision != job.revision and job.engine != "external"
+    in_other_words = other_revision or newest.engine != job.engine or _word(newest) != _word(job)
+    may_pass = has_passed(newest) if newest.status == "concluded" else newest.look == 1  # a further look follows one that did not
+    return in_other_words and may_pass
+
+
+def _word(job: Job) -> str | None:
+    return _as_read(job.policy.get("question"))
+
+
+def is_renewed(session: Session, job: Job) -> bool:
+    """Whether an operator has registered a new question since a job was made, for one that it asks."""
+    asked = _asks_the_same(job)
+    return asked is not None and (
+        session.scalar(
+            select(NewQuestion.id)
+            .join(Arm, Arm.job_id == NewQuestion.job_id)
+            .where(asked, NewQuestion.created_at >= job.created_at)
+            .limit(1)
+        )
+        is not None
+    )
+
+
+def _asks_the_same(job: Job, digests: Collection[str] = ()) -> ColumnElement[bool] | None:
+    """Whether an arm (of a query) asks what a candidate of this job asks, in whichever words; None for a job that asks nothing here.
+
+    `digests` are questions that the job has not got yet.
+    """
+    halves = {question[:QUESTION_DIGITS] for question in (*digests, *(arm.question for arm in job.arms if arm.question))}
+    ways = [and_(Arm.question >= half, Arm.question < half + "g") for half in sorted(halves)]
+    if asked := sorted({arm.asked for arm in job.arms if arm.asked}):
+        ways.append(Arm.asked.in_(asked))
+    return or_(*ways) if ways else None
+
+
+def same_question(session: Session, job: Job, *conditions: ColumnElement[bool]) -> Iterator[Job]:
+    """The other jobs that ask what a job asks, in whichever words and whatever their code is, newest first."""
+    asked = _asks_the_same(job)
+    if asked is None:
+        return iter(())
+    return _jobs(session, job, asked, *conditions)
+
+
+def _jobs(session: Session, job: Job, asked: ColumnElement[bool], *conditions: ColumnElement[bool]) -> Iterator[Job]:
+    same = select(Job).where(Job.id.in_(select(Arm.job_id).where(asked)), Job.id != job.id, *conditions)
+    return iter(session.scalars(same.order_by(Job.id.desc()).limit(_JOBS_LOOKED_AT)))
+
+
+def is_other_code(one: Job, other: Job) -> bool:
+    """Whether two jobs of a user's own trainer are of two commits, by their full ids: any other word may name the same code."""
+    codes = [_commit(job) for job in (one, other)]
+    return "external" in (one.engine, other.engine) and None not in codes and codes[0] != codes[1]
+
+
+def _commit(job: Job) -> str | None:
+    revision = (job.revision or "").lower()
+    return revision if _COMMIT.fullmatch(revision) else None
 
 
 def has_passed(job: Job) -> bool:
@@ -130,21 +207,22 @@ def has_passed(job: Job) -> bool:
 
 
 def _newest(session: Session, job: Job, digests: Collection[str]) -> Job | None:
-    """The newest counted job on one of these questions, in whichever ledger."""
-    halves = {question[:QUESTION_DIGITS] for question in digests}
-    ledgers = or_(*(and_(Arm.question >= half, Arm.question < half + "g") for half in halves))
-    newest = select(Job).where(Job.id.in_(select(Arm.job_id).where(ledgers)), *_COUNTED, Job.id != job.id).order_by(Job.id.desc())
-    return session.scalars(newest.limit(1)).first()
+    """The newest counted job on one of these questions, in whichever ledger and words, that is not of other code."""
+    asked = _asks_the_same(job, digests)
+    if asked is None:
+        return None
+    return next((other for other in _jobs(session, job, asked, *_COUNTED) if not is_other_code(other, job)), None)
 
 
-def _in_ledger(question: str, newest: Job | None, *, renewed: bool) -> str:
+def _in_ledger(arm: Arm, question: str, newest: Job | None, *, renewed: bool) -> str:
     """`Arm.question` in the ledger that renews the question's newest job, or in the ledger of that job."""
     if newest is None:
         return question
     if renewed:
         return question[:QUESTION_DIGITS] + hashlib.sha256(newest.id.encode()).hexdigest()[:QUESTION_DIGITS]
     known = {arm.question[:QUESTION_DIGITS]: arm.question for arm in newest.arms if arm.question}
-    return known.get(question[:QUESTION_DIGITS], question)
+    in_other_words = {other.asked: other.question for other in newest.arms if other.question and other.asked}
+    return known.get(question[:QUESTION_DIGITS]) or in_other_words.get(arm.asked or "") or question
 
 
 def question_of(job: Job, arm: Arm) -> str:
@@ -174,6 +252,25 @@ def _question(job: Job, arm: Arm) -> dict[str, Any]:
     }
 
 
+def _asked(job: Job, arm: Arm, repository: str | None) -> dict[str, Any]:
+    """What all ways to ask a candidate's question share."""
+    shared = _question(job, arm)
+    for words in ("engine", "question", "revision"):
+        del shared[words]
+    return shared if job.engine != "external" else shared | _trained_by(job, repository)
+
+
+def _scope(job: Job, repository: str | None) -> dict[str, Any]:
+    """What a question of engine external has in addition where nobody named it: who trains."""
+    if job.engine != "external" or (_word(job) and repository is None):
+        return {}
+    return _trained_by(job, repository)
+
+
+def _trained_by(job: Job, repository: str | None) -> dict[str, Any]:
+    return {"trained by": f"repository {repository}" if repository else [job.submitted_by, job.name]}
+
+
 def _as_read(name: str | None) -> str | None:
     """A name without what a reader does not see: names that look alike are one name."""
     if not name:
@@ -195,7 +292,7 @@ def _check_candidates(first: Job, by_question: dict[str, str]) -> None:
         looked_at = ", ".join(arm.name for arm in first.arms if arm.question in by_question)
         raise LookError(
             f"candidate {added[0]} was added after the first look at {looked_at} (job {first.id}); candidates share the error, so they are "
-            f"registered together. Submit {added[0]} in a job of its own, or {_NEW_NAME}"
+            f"registered together. Submit {added[0]} in a job of its own, or {_NEW}"
         )
 
 
@@ -205,7 +302,7 @@ def _check_policy(first: Job, job: Job) -> None:
         if then.get(key) != now.get(key):
             raise LookError(
                 f"{key} is {_shown(now.get(key))}, and the same question is registered with {_shown(then.get(key))} (job {first.id}). "
-                f"Keep the policy between looks, or {_NEW_NAME}"
+                f"Keep the policy between looks, or {_NEW}"
             )
 
 
@@ -221,7 +318,7 @@ def _check_open(session: Session, earlier: Sequence[Job], by_question: dict[str,
             why = "has passed; a look after a pass can only take it back"
             if verdict.outcome == "fail":
                 why = f"has failed by {code}, which further runs do not undo"
-            raise LookError(f"candidate {by_question[question]} {why} (job {job.id}). Leave it out, or {_NEW_NAME}")
+            raise LookError(f"candidate {by_question[question]} {why} (job {job.id}). Leave it out, or {_NEW}")
 
 
 def _passed_at_another_margin(earlier: Job, job: Job) -> bool:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from parity.inert import cell as as_cell
 from parity.judging.curve import ROUNDINGS, rounding_of
 from parity.judging.lending import find_lender
 from parity.judging.noise_table import (
@@ -301,6 +302,9 @@ def _read(table: str) -> NoiseTable:
             if not cell.isprintable() or len(cell) > _MOST_CELL:
                 what = f"row {number} of the noise table has the {column} {shown(cell)}"
                 raise InvalidError.at("/table", f"{what}; expected at most {_MOST_CELL:,} printable characters")
+            if as_cell(cell) != cell:
+                what = f"row {number} of the noise table has the {column} {shown(cell)}, which a spreadsheet takes for a formula"
+                raise InvalidError.at("/table", f"{what}; expected text that begins with a letter or a digit")
     return noise_table
 
 

@@ -9,6 +9,7 @@ Only what these runs share with other verdicts, the number of looks and candidat
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from sqlalchemy import Select, select
@@ -20,10 +21,10 @@ from parity.wording import short_commit
 from server.database.sessions import find_job, hold_lock
 from server.database.tables import Job, Worker
 from server.errors import LookError
-from server.jobs import lifecycle, statements
+from server.jobs import answers, lifecycle, statements
 from server.jobs.baselines import NamedBaseline, controls_now, resolve
 from server.jobs.fingerprint import knows_data_by_name
-from server.jobs.ledger import has_passed
+from server.jobs.ledger import has_passed, is_renewed
 from server.jobs.noise_tables import family_of, lent_noise_table, named_noise_table
 from server.jobs.submit import Submission, as_sent, config_hash, family_noise_table, submit_job_once, submit_registered
 from server.jobs.workers import changed, changed_since, other_machine, would_train
@@ -33,6 +34,10 @@ _DAY = 86_400.0
 _JOBS_LOOKED_AT = 20
 _SAME_CODE = (
     "revision {0!r} was judged with the same trainer, data and policy and did not pass; another word for the revision is no registered look"
+)
+_FAIL_STANDS = (
+    "job {0} failed this question, and neither trainer nor data have changed since, so that the pass of job {1} does not count; if the "
+    "verdict is not the reason to ask again, have an operator register a new question: parity new-question {0}"
 )
 _UNCHANGED = "its specification and policy are the same, and no change of trainer, data or reruns is known"
 _BY_NAME = "its data are known by name only, so that other data under the same name would not be seen"
@@ -58,11 +63,15 @@ class Question(Submission):
 
 @frozen
 class Answer:
-    """The job for a gate: a `new` one, or an earlier one, `running` (or queued) or as it ended; with the reason in a sentence."""
+    """The job for a gate: a `new` one, or an earlier one, `running` (or queued) or as it ended; with the reason in a sentence.
+
+    `earlier` names the other jobs that answered the same question, in whichever words.
+    """
 
     job: Job
     found: Literal["new"] | Progress
     reason: str
+    earlier: Sequence[str] = ()
 
 
 def look_up(session: Session, question: Question, lease_seconds: float) -> Answer | str:
@@ -72,7 +81,7 @@ def look_up(session: Session, question: Question, lease_seconds: float) -> Answe
     for job, trained_otherwise, judged_otherwise in _same_question(session, question, named, lease_seconds):
         outdated = trained_otherwise or judged_otherwise
         if outdated is None and job.status == "concluded":
-            return Answer(job=job, found="concluded", reason=_unchanged(job))
+            return _standing(session, Answer(job=job, found="concluded", reason=_unchanged(job)), lease_seconds)
         reason = reason or (
             f"job {job.id} is {job.status} and has no verdict yet" if outdated is None else f"job {job.id} cannot be reused: {outdated}"
         )
@@ -82,11 +91,27 @@ def look_up(session: Session, question: Question, lease_seconds: float) -> Answe
 def answer(session: Session, question: Question, principal: str, key: str | None, lease_seconds: float) -> Answer:
     """The job for a gate's request: an earlier one if possible, else a new one, queued. `key` makes a repeated fresh call safe."""
     hold_lock(session, "gates")  # two callers with the same request at the same time get one job, and groups change one at a time
-    reply = _answer(session, question, principal, key, lease_seconds)
+    reply = _standing(session, _answer(session, question, principal, key, lease_seconds), lease_seconds)
     lifecycle.note(reply.job, principal, question.group, is_new=reply.found == "new")
     if question.group:
         lifecycle.cancel_superseded(session, reply.job, principal, question.group)
     return reply
+
+
+def standing_fail_of(session: Session, job: Job, lease_seconds: float) -> Job | None:
+    """The job whose fail stands against the passes of a job; None where none does, and for a job that did not pass."""
+    if not has_passed(job):
+        return None
+    return answers.standing_fail(session, job, lambda other: _is_new_question(session, other, lease_seconds))
+
+
+def _standing(session: Session, reply: Answer, lease_seconds: float) -> Answer:
+    """An answer with the earlier ones to its question: a fail among them that stands takes the place of a pass."""
+    failed = standing_fail_of(session, reply.job, lease_seconds)
+    if failed is not None:
+        why = _FAIL_STANDS.format(failed.id, reply.job.id)
+        reply = replace(reply, job=failed, found="concluded", reason=why)
+    return replace(reply, earlier=answers.earlier_answers(session, reply.job))
 
 
 def note_lookup(session: Session, job_id: str, principal: str) -> None:
@@ -108,7 +133,7 @@ def _answer(session: Session, question: Question, principal: str, key: str | Non
         why = trained_otherwise or judged_otherwise
         if why is None:
             return Answer(job=job, found=_progress(job), reason=_unchanged(job))
-        if why == judged_otherwise and not has_passed(job) and (job.look or 0) >= question.policy.looks:
+        if _stays(session, question, job, why if why == judged_otherwise else None, lease_seconds):
             return Answer(job=job, found=_progress(job), reason=f"{why}; it did not pass, and judging it again is no registered look")
         newest_outdated = newest_outdated or f"job {job.id} cannot be reused: {why}"
     if newest_outdated is None and (earlier := _at_another_revision(session, question, named, lease_seconds)) is not None:
@@ -119,6 +144,16 @@ def _answer(session: Session, question: Question, principal: str, key: str | Non
     except LookError as error:
         raise (LookError(f"{error}. {newest_outdated}") if newest_outdated else error) from None
     return Answer(job=job, found="new", reason=newest_outdated or reason)
+
+
+def _stays(session: Session, question: Question, job: Job, judged_otherwise: str | None, lease_seconds: float) -> bool:
+    """Whether a job that did not pass answers though its verdict would be renewed: with other reruns, or because it is too old.
+
+    An inconclusive verdict may be too old: only a fail stays one.
+    """
+    if has_passed(job) or (job.look or 0) < question.policy.looks or is_renewed(session, job):
+        return False
+    return judged_otherwise is not None or (answers.failed(job) and not _is_new_question(session, job, lease_seconds))
 
 
 def _why_new(session: Session, question: Question, named: NamedBaseline | None) -> str:
@@ -140,14 +175,17 @@ def _but_for_revision(session: Session, question: Question, named: NamedBaseline
 
 
 def _at_another_revision(session: Session, question: Question, named: NamedBaseline | None, lease_seconds: float) -> Job | None:
-    """A recent job that is the same but for the word of its revision, did not pass, and leaves no look: what is asked is its question."""
+    """A recent job that is the same but for the word of its revision, did not pass, and leaves no look: what is asked is its question.
+
+    A fail is recent until what trains or the data change.
+    """
     spec, policy = question.spec, question.policy
     if spec.engine == "external":
         return None
-    since = time.time() - RENEWED_AFTER_DAYS * _DAY
-    recent = select(Job).where(Job.status == "concluded", Job.engine == spec.engine, Job.finished_at > since).order_by(Job.id.desc())
+    recent = select(Job).where(Job.status == "concluded", Job.engine == spec.engine).order_by(Job.id.desc())
     for job in _but_for_revision(session, question, named, recent):
-        if not has_passed(job) and (job.look or 0) >= policy.looks and not _is_new_question(session, job, lease_seconds):
+        is_used = not has_passed(job) and (job.look or 0) >= policy.looks and not is_renewed(session, job)
+        if is_used and not _is_new_question(session, job, lease_seconds):
             return job
     return None
 
@@ -203,7 +241,8 @@ def _manifests(job: Job) -> list[Mapping[str, str]]:
 
 
 def _is_new_question(session: Session, job: Job, lease_seconds: float) -> bool:
-    """Whether the comparison is not simply made again until it passes: its trainer or data changed, or half a day has passed.
+    """Whether the comparison is not simply made again until it passes: its trainer or data changed, or half a day has passed after
+    anything but a fail, which stays one.
 
     A trainer of which nothing is known, or that only some of the workers have, may be the same, and so may reruns that arrived: that is
     enough only after a pass, since judging again can then only take it back.
@@ -214,7 +253,7 @@ def _is_new_question(session: Session, job: Job, lease_seconds: float) -> bool:
         return True
     if outdated is None:
         return False
-    if _outdated_by_age(job, RENEWED_AFTER_DAYS) is not None:
+    if _outdated_by_age(job, RENEWED_AFTER_DAYS) is not None and not answers.failed(job):
         return True
     manifests = _manifests(job)
     return _has_another_trainer(job, manifests, workers) or _data_changed(session, job, manifests) is not None

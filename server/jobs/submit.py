@@ -100,7 +100,10 @@ NO_LABELS = Labels()
 
 @frozen
 class Submission:
-    """A job as somebody submits it. `choice` is the baseline that it is judged against, `sent` its specification without defaults."""
+    """A job as somebody submits it. `choice` is the baseline that it is judged against, `sent` its specification without defaults.
+
+    `repository` is that of the sender's token, `by_gate` whether a gate asks: both say whose question it is (`server.jobs.ledger`).
+    """
 
     spec: JobSpec
     policy: Policy
@@ -109,6 +112,8 @@ class Submission:
     choice: BaselineChoice | None = None
     labels: Labels = NO_LABELS
     sent: Mapping[str, Any] | None = None
+    repository: str | None = None
+    by_gate: bool = False
 
 
 def submit_job_once(
@@ -149,7 +154,8 @@ def submit_registered(
     """`submit_job`, counted as a look at its question. Raises LookError for a look that is not registered."""
     _check_command(wanted)
     job = submit_job(session, wanted.spec, wanted.policy, principal, wanted.order, wanted.revision, named, wanted.labels)
-    ledger.register(session, job, outdated)  # before what nobody stated is left out: a default that is written out asks the same question
+    # Before what nobody stated is left out: a default that is written out asks the same question.
+    ledger.register(session, job, outdated, repository=wanted.repository, by_gate=wanted.by_gate)
     if wanted.sent is not None and job.engine == "external":
         job.spec = stated_of(job.spec, wanted.sent)
         if job.planned_steps is None:

@@ -16,10 +16,11 @@ from server.database.tables import Token
 from server.errors import ForbiddenError, InvalidError, NotFoundError
 from server.jobs import remarks, statements
 from server.jobs.added_runs import AddedRunRequest
+from server.jobs.gate_rules import check_statements
 from server.pages.rendering import admin, pages_router, templates, visitor
 from server.web import auth
 from server.web.auth import RULES, SCOPES, Context, InContext, Principal, check_rule
-from server.web.requests import FormText, clean_body
+from server.web.requests import FormText, clean_body, once
 from server.wrong_values import sentence
 
 # What people add to a job, on its page. Who may use a form is the rule of the API's own operation.
@@ -85,8 +86,11 @@ def state(
     """State facts of external runs: the lists have a fact with its arm ("rounding nvfp4") and what is stated of it, empty for nothing."""
     sender = _check(request, context, _STATE, job_id)
     facts = {name: text.strip() for name, text in zip(what or (), value or (), strict=False) if text.strip()}
+    statement = _statement(facts)
+    if sender.repository is not None:
+        check_statements(context.settings.gate_rules, sender.repository, statement)
     with context.database.write() as session:
-        statements.state(session, job_id, _statement(facts), sender.id)
+        statements.state(session, job_id, statement, sender.id)
     return _back(job_id)
 
 
@@ -113,7 +117,7 @@ def again(job_id: str, request: Request, context: InContext, patch: FormText = "
     """Queue a new job from one that has ended, with a merge patch as JSON."""
     sender = _check(request, context, _AGAIN, job_id)
     try:
-        parsed = clean_body(json.loads(patch))
+        parsed = clean_body(json.loads(patch, object_pairs_hook=once))
     except ValueError:
         parsed = None
     if not isinstance(parsed, dict):

@@ -78,13 +78,15 @@ class Rule:
     `scopes`: the token must have one of them; empty: no token is needed. `of_owner`: the token must also belong to the principal that
     submitted what is in the path (a job, a search), or the job of the run in the path; `by_another`: it must not, nor have asked
     for the job in a gate, with scope admin neither. `trainer`: that run's own token is enough instead, if its attempt is live; `any`: also
-    if it has ended, for the caller to learn that from the response.
+    if it has ended, for the caller to learn that from the response. `of_no_gate`: a token of a repository's gates is refused, unless it has
+    scope approve or admin: a pull request has it, and its own verdict would rest on what it writes.
     """
 
     scopes: tuple[Scope, ...] = ()
     of_owner: bool = False
     by_another: bool = False
     trainer: Literal["no", "live", "any"] = "no"
+    of_no_gate: bool = False
 
     @property
     def is_public(self) -> bool:
@@ -104,7 +106,8 @@ _OWN_JOB = Rule(scopes=("submit",), of_owner=True)
 _ATTACH = Rule(scopes=("submit", "worker"), of_owner=True, trainer="live")
 _WRITE_RUN = Rule(scopes=("submit",), of_owner=True, trainer="any")
 _NOTE = Rule(scopes=("submit", "approve"))
-_OWN_NAME = Rule(scopes=("submit", "approve"))  # `server.jobs.baselines` says whose a name is
+_OWN_NAME = Rule(scopes=("submit", "approve"), of_no_gate=True)  # `server.jobs.baselines` says whose a name is
+_IMPORT = Rule(scopes=("submit",), of_no_gate=True)
 _APPROVE = Rule(scopes=("approve",))
 _APPROVE_ANOTHERS = Rule(scopes=("approve",), by_another=True)
 _ADMIN = Rule(scopes=("admin",))
@@ -146,6 +149,7 @@ RULES: Mapping[str, Rule] = {
     "PUT /api/v1/jobs/{job_id}/tags": _OWN_JOB,
     "POST /api/v1/jobs/{job_id}/notes": _NOTE,
     "POST /api/v1/jobs/{job_id}/statements": _OWN_JOB,
+    "POST /api/v1/jobs/{job_id}:new-question": _ADMIN,
     "POST /api/v1/jobs/{job_id}/sign-offs": _APPROVE_ANOTHERS,
     "POST /api/v1/jobs/{job_id}/sign-offs/{sign_off_id}:revoke": _APPROVE,
     "GET /api/v1/badges/{named}.json": _READ,
@@ -169,7 +173,7 @@ RULES: Mapping[str, Rule] = {
     "POST /api/v1/baselines/{name}/versions/{version}/controls": _OWN_NAME,
     "POST /api/v1/baselines/{name}/versions/{version}:expire": _OWN_NAME,
     "GET /api/v1/noise-tables": _READ,
-    "POST /api/v1/noise-tables": _SUBMIT,
+    "POST /api/v1/noise-tables": _IMPORT,
     # Tokens.
     "GET /api/v1/tokens": _ADMIN,
     "POST /api/v1/tokens": _ADMIN,
@@ -300,8 +304,8 @@ def create_token(
     unknown = [scope for scope in wanted if scope not in SCOPES]
     if unknown or not wanted:
         raise InvalidError(f"scopes are {wanted}, expected some of {', '.join(SCOPES)}")
-    if not 1 <= len(name) <= 100:
-        raise InvalidError(f"name is {name!r:.40}, expected 1 to 100 characters")
+    if not 1 <= len(name) <= 100 or not name.isprintable():
+        raise InvalidError(f"name is {name!r:.40}, expected 1 to 100 printable characters")
     if repository is not None and not (1 <= len(repository) <= 200 and repository.isprintable()):
         raise InvalidError(f"repository is {repository!r:.40}, expected 1 to 200 printable characters, such as team/model")
     if days is not None and not 0 < days <= 3650:
@@ -442,6 +446,11 @@ def check_rule(context: Context, rule: Rule, sender: Principal, path: Mapping[st
         _check_run_token(rule, sender.run, path.get("run_id"))
         return
     _check_scope(rule, sender)
+    if rule.of_no_gate and sender.repository is not None and not sender.may("approve"):
+        raise ForbiddenError(
+            f"token {sender.name!r} is for the gates of repository {sender.repository}, whose verdicts would rest on this; use a token "
+            "without a repository (python -m server.tokens create), or one with scope approve"
+        )
     if rule.of_owner and not sender.may("admin"):
         _check_owner(context, rule, sender, path)
     if rule.by_another and sender.id != tables.LOCAL_ID:  # without tokens there is nobody else

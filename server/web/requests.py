@@ -197,13 +197,22 @@ def _reading(endpoint: Callable[..., Any]) -> Callable[..., Any]:
 
 def _parsed(adapter: TypeAdapter[Any], schema: Mapping[str, Any], content: bytes) -> Any:
     try:
-        sent = json.loads(content)
+        sent = json.loads(content, object_pairs_hook=once)
     except json.JSONDecodeError as error:
         wrong = {"type": "json_invalid", "loc": ("body", error.pos), "msg": f"not valid JSON: {error.msg}", "input": {}}
         raise RequestValidationError([wrong]) from error
     except (ValueError, RecursionError) as error:  # not UTF-8, a number of thousands of digits, or thousands of brackets
         raise HTTPException(400, "There was an error parsing the body") from error
     return _validated(adapter, schema, sent)
+
+
+def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of parsed JSON; InvalidError for a name that is there twice: which one counts would be the parser's choice."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise InvalidError(f"{twice!a:.80} is in one object twice; expected each name once")
+    return value
 
 
 def validated(kind: Any, sent: object) -> Any:

@@ -22,6 +22,7 @@ from server.database.tables import (
     Job,
     JobNote,
     JobTag,
+    NewQuestion,
     Run,
     SignOff,
     Statement,
@@ -80,6 +81,7 @@ def record(database, recorded):
         session.add(DataRead(place="0" * 64, digest="d", run_id=first.id))
         session.add(JobTag(job_id=old, tag="nightly"))
         session.add(JobNote(id="n1", job_id=old, who=token.id, text="odd", created_at=now))
+        session.add(NewQuestion(id="q1", job_id=old, who=token.id, reason="a node", created_at=now))
         after = {"is_late": True, "is_informed": True}
         session.add(Statement(id="f1", job_id=old, fact="rounding", arm="a", value="nearest", who=token.id, created_at=now, **after))
         once = {"verdict_sha256": "0" * 64, "policy_sha256": "0" * 64, "who": token.id, "reason": "reruns", "created_at": now}
@@ -123,7 +125,7 @@ def test_the_record_of_a_database_before_the_first_release_stays(database, recor
     command.upgrade(alembic_config(database.url), "head")
     assert _curves(database, record) == before
     # Webhooks are in the settings now, and statements came later.
-    assert _rows(database) == rows | {"webhooks": 0, "webhook_deliveries": 0, "statements": 0, "submissions": 0}
+    assert _rows(database) == rows | {"webhooks": 0, "webhook_deliveries": 0, "statements": 0, "submissions": 0, "new_questions": 0}
     with database.read() as session:
         assert [(len(job.arms), len(job.runs)) for job in session.query(Job)] == [(2, 4), (2, 4)]
         assert session.query(Job).order_by(Job.id).first().verdicts

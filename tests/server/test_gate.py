@@ -15,10 +15,11 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
+from rich.console import Console
 from sqlalchemy import select
 
 from parity import cli
-from parity.cli import gate
+from parity.cli import gate, gate_report
 from parity.client.rest import Client
 from server.database.tables import Job, Run, SignOff
 from server.settings import CHECKOUT
@@ -423,3 +424,72 @@ def test_a_clear_fail_is_believed(served, judged, register, asks, capsys, databa
     assert _gate(capsys, asks(request, confirm_marginal_fail=True), "--revision", "", "--server", served)[0] == 1
     with database.read() as session:
         assert len(session.scalars(select(Run)).all()) == 4
+
+
+ESCAPES = "\x1b]8;;http://x\x07 \x1b[2K\x1b[32mPASS\x9b0m \u202eSSAP"
+
+
+def test_nothing_that_a_terminal_obeys_comes_from_a_server(served, judged, register, asks, capsys, database):
+    """A trainer's message, a job's name and a revision reach the log of CI as they would be written, not as they would be obeyed."""
+    register()
+    job, request = judged({"nvfp4": 0.0})
+    with database.write() as session:
+        row = session.get_one(Job, job)
+        row.status, row.message = "failed", ESCAPES
+    code, out, err = _gate(capsys, asks(request), "--revision", "", "--server", served, "--timeout", "0.1")
+    for words in (["status", job, "--server", served], ["watch", job, "--server", served]):
+        with pytest.raises(SystemExit):
+            cli.main(words)
+        shown = capsys.readouterr()
+        out, err = out + shown.out, err + shown.err
+    assert code in (4, 5)
+    assert "\\x1b[32mPASS" in out + err
+    assert not any(each in out + err for each in "\x1b\x07\x9b\u202e")
+
+
+def test_a_verdict_file_of_a_pull_request_is_inert_and_has_each_key_once(tmp_path, capsys, judged, database):
+    job, _ = judged({"nvfp4": 0.3})
+    with database.read() as session:
+        document = json.loads(session.get_one(Job, job).verdicts[0].document)
+    document["candidate"]["name"] = f"nvfp4{ESCAPES}"
+    path = tmp_path / "verdicts.json"
+    path.write_text(json.dumps({"verdicts": [document]}))
+    code, out, err = _gate(capsys, "--verdicts", str(path))
+    assert (code, "\x1b" in out + err) == (1, False)
+    path.write_text(json.dumps({"verdicts": [document]}).replace('"verdict": "fail"', '"verdict": "fail", "verdict": "pass"'))
+    code, _, err = _gate(capsys, "--verdicts", str(path))
+    assert (code, "twice" in err) == (2, True)
+
+
+def test_an_answer_names_earlier_answers(served, judged, register, asks, capsys, database, tmp_path):
+    register()
+    (failed, _), (passed, request) = judged({"nvfp4": 0.3}), judged({"nvfp4": 0.0}, rerun=1)
+    with database.write() as session:
+        for job_id in (failed, passed):
+            session.get_one(Job, job_id).arms[1].asked = "a" * 32
+    reports = "--json", str(tmp_path / "gate.json"), "--markdown", str(tmp_path / "gate.md"), "--junit", str(tmp_path / "gate.xml")
+    code, out, err = _gate(capsys, asks(request), "--revision", "", "--server", served, *reports)
+    assert (code, out.startswith("FAIL")) == (1, True)
+    assert f"earlier answer: job {passed}: pass" in err
+    assert json.loads((tmp_path / "gate.json").read_text())["earlier"][0].startswith(f"job {passed}: pass")
+    assert all(passed in (tmp_path / name).read_text() for name in ("gate.md", "gate.xml"))
+    for job_id, code, said in ((passed, 1, True), (failed, 1, False)):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["report", job_id, "--server", served])
+        assert (ended.value.code, f"job {failed} failed the same question" in capsys.readouterr().err) == (code, said)
+
+
+def test_a_pinned_job_of_several_candidates_has_no_second_look_at_one(judged, database, monkeypatch):
+    """All candidates are pinned, and one that has passed is not looked at again: the narrow fail stands unconfirmed."""
+    job, request = judged({"nvfp4": 0.0, **NARROW_FAIL}, looks=2)
+    with database.read() as session:
+        documents = [json.loads(row.document) for row in session.get_one(Job, job).verdicts]
+    assert {each["verdict"] for each in documents} == {"pass", "fail"}
+    pinned = {"repository": "team/model", "on_inconclusive": "fail", "on_infra": "fail", "advisory": False}
+    first = gate_report.Outcome(result="fail", revision="", verdicts=documents, pinned=pinned, job=job)
+    asked = []
+    monkeypatch.setattr(gate, "_verdict_for", lambda _client, question, _progress: asked.append(question) or first)
+    question = gate._Question(file="parity.yaml", body=request, lookup=False, asked_at=0.0, timeout_seconds=None)
+    rules = gate_report.GateRules(confirm_marginal_fail=True)
+    outcome = gate._outcome(None, question, rules, Console(quiet=True))
+    assert (len(asked), outcome.result, "pinned all candidates" in outcome.unconfirmed) == (1, "fail", True)

@@ -311,7 +311,7 @@ def test_the_layers_of_a_job_are_examined_at_their_sizes():
     shapes = {(128, 64, 128), (128, 64, 64), (128, 128, 64), (128, 64, 160), (128, 160, 64)}
     assert {(recipe.name, shape) for recipe, shape in layers} == {(name, shape) for name in ("fp8_delayed", "nvfp4") for shape in shapes}
     names = [f"{where}: {recipe.name} at {' x '.join(map(str, shape))}" for (recipe, shape), where in layers.items()]
-    assert {"fp8_delayed, query: fp8_delayed at 128 x 64 x 128", "nvfp4, down: nvfp4 at 128 x 160 x 64"} <= set(names)
+    assert {"fp8_delayed, query: fp8_delayed at 128 x 64 x 128", "nvfp4.then-bf16.from-step-5, down: nvfp4 at 128 x 160 x 64"} <= set(names)
     some = dict(some_of(list(layers.items()), 5, 3))  # programs of their own for each
     done = [check for check in islice(preflight.examine(Emulated(), some), len(some)) if check.ran]
     assert [check.name for check in done] == list(some_of(names, 5, 3))

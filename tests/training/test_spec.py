@@ -90,7 +90,7 @@ def test_runs_of_a_job_differ_in_recipe_switch_and_replicate_alone():
     assert [(arm.name, run.recipe, run.replicate, run.bf16_from_step) for arm, run in runs] == [
         ("fp8_current", "fp8_current", 0, None),
         ("fp8_current", "fp8_current", 1, None),
-        ("nvfp4", "nvfp4", 0, 1230),
+        ("nvfp4.then-bf16.from-step-1230", "nvfp4", 0, 1230),
     ]
     alike = {replace(run, recipe="bf16", replicate=0, bf16_from_step=None) for _, run in runs}
     assert len(alike) == 1

@@ -117,7 +117,9 @@ def test_overrides_are_kept_with_the_job_and_shown(api, database, request_body):
     assert all(each in page for each in words)
     with database.read() as session:
         baseline, own, plain = (arm.runs[0] for arm in session.get_one(Job, document["id"]).arms)
-        assert own.arm.stated_recipe == "nvfp4+bf16@blocks:0-1.down.wgrad.from:800+rht=false@blocks:last1"
+        assert own.arm.stated_recipe == (
+            "nvfp4+rht=false@blocks:last1 then nvfp4+bf16@blocks:0-1.down.wgrad+rht=false@blocks:last1 from step 800"
+        )
         specs = run_spec(own), run_spec(plain)
         assert [each.first_step for each in specs[0].segments] == [0, 800]
         assert [(one.key, one.baseline) for one in spec_differences(*specs)] == [("overrides", "; ".join(words))]

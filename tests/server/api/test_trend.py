@@ -1,6 +1,8 @@
 """The trend of a gate and of a baseline: points that are missing, the commit that moved the gap, and none where run-to-run noise explains
 it."""
 
+import csv
+import io
 import time
 
 import pytest
@@ -193,3 +195,13 @@ def test_a_trend_is_had_as_csv_and_as_a_figure(api, history):
     assert drawn.headers["Content-Type"].startswith("image/svg+xml")
     assert (drawn.text.count("<svg "), drawn.text.count("<g "), drawn.text.count("</g>")) == (1, len(ids), len(ids))  # a mark per job
     assert api.get("/api/v1/trend.csv", params={"gate": "none"}).status_code == 404
+
+
+def test_no_cell_of_a_trend_is_a_formula(api, history, database):
+    ids = history(0.0, 0.3)
+    with database.write() as session:
+        for job_id, revision in zip(ids, ['=HYPERLINK("http://x","y")', "r-1"], strict=True):
+            session.get_one(Job, job_id).revision = revision
+    rows = [*csv.DictReader(io.StringIO(api.get("/api/v1/trend.csv", params={"gate": "nightly"}).text))]
+    assert [row["revision"] for row in rows] == ['\'=HYPERLINK("http://x","y")', "r-1"]
+    assert float(rows[0]["ci_low"]) < 0.0  # a negative number stays one

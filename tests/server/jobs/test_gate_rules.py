@@ -1,15 +1,18 @@
 """What an operator pins for the gates of a repository: one rule a key, each with a job that asks for enough and one that does not."""
 
+import json
 import re
 from dataclasses import replace
 
 import pytest
+import yaml
 from fastapi.testclient import TestClient
 
 from parity.judging.policy import policy_from_mapping
 from server.errors import InvalidError
 from server.jobs import gate_rules
 from server.jobs.gate_rules import RULES, PinnedRules, RulesError, pinned, read_rules
+from server.jobs.pinned_question import Asked
 from server.settings import CHECKOUT
 from server.web import auth
 from training.command import Command
@@ -17,6 +20,7 @@ from training.spec import Arm, JobSpec, Schedule
 
 WHOLE = """
 [repository."team/model"]
+job = "model.yaml"
 margin = "1%"
 replicates = 2
 steps = 1000
@@ -48,10 +52,29 @@ JOB = JobSpec(
 ASKED = {"margin": "1%", "as_of": "accept"}
 
 
+def _words(job):
+    """The job as an operator writes it, with words for its commits."""
+    text = json.dumps(job.document()).replace(BASE, "base").replace(HEAD, "head")
+    return json.loads(text)
+
+
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "rules.toml"
     path.write_text(WHOLE)
+    (tmp_path / "model.yaml").write_text(yaml.safe_dump({"job": _words(JOB), "policy": {"margin": "1%", "as_of": "accept"}}))
+    return path
+
+
+def _asked(job, policy):
+    return Asked(spec=job, policy=policy)
+
+
+def _pin(folder, request, keys=""):
+    """A file of rules that pins the question of a request."""
+    (folder / "job.yaml").write_text(yaml.safe_dump({"job": request["job"], "policy": request["policy"]}))
+    path = folder / "rules.toml"
+    path.write_text(f'[repository."team/model"]\njob = "job.yaml"\n{keys}\n')
     return path
 
 
@@ -60,12 +83,12 @@ def _policy(**changes):
 
 
 def test_a_job_that_asks_for_as_much_or_more_is_accepted(file):
-    told = pinned(file, "team/model", JOB, _policy())
+    told = pinned(file, "team/model", _asked(JOB, _policy()))
     assert (told.repository, told.on_inconclusive, told.on_infra, told.advisory) == ("team/model", "fail", "pass", False)
-    more = replace(JOB, schedule=Schedule(steps=5000, warmup_steps=0), baseline=_arm(revision=BASE, name="base", replicates=3))
-    assert pinned(file, "team/model", more, _policy(margin="0.5%", checks=["loss", "grad_norm"]))
-    assert pinned(file, "team/model", JOB, policy_from_mapping({"profile": "nvfp4", "as_of": "accept"}))
-    assert pinned(file, "team/model", JOB, _policy(margin="2%", profile="fp8-grade"))  # the smaller decides
+    more = replace(JOB, baseline=_arm(revision=BASE, name="base", replicates=3))
+    assert pinned(file, "team/model", _asked(more, _policy(margin="0.5%", checks=["loss", "grad_norm"])))
+    assert pinned(file, "team/model", _asked(JOB, policy_from_mapping({"profile": "nvfp4", "as_of": "accept"})))
+    assert pinned(file, "team/model", _asked(JOB, _policy(margin="2%", profile="fp8-grade")))  # the smaller decides
 
 
 @pytest.mark.parametrize(
@@ -83,7 +106,7 @@ def test_a_job_that_asks_for_as_much_or_more_is_accepted(file):
         ("recipes", {"candidates": (_arm(), _arm("mxfp8", name="q"))}, {}),
         ("questions", {"candidates": (_arm(),)}, {}),
         ("questions", {"candidates": (_arm("nvfp4", BASE, "q"),)}, {}),
-        ("policy", {}, {"as_of": "refuse"}),
+        ("looks", {}, {"looks": 3}),
         ("policy", {}, {"may_differ": ["device_class"]}),
         ("policy", {}, {"confidence": 0.6}),
         ("policy", {}, {"baseline_run_noise": "0.0001 nats"}),
@@ -96,18 +119,20 @@ def test_a_job_that_asks_for_less_is_refused_by_the_rule_of_that_key(file, key, 
     broken = [name for name, rule in RULES.items() if rule(rules, job, _policy(**policy)) is not None]
     assert broken == [key]
     with pytest.raises(InvalidError, match="team/model"):
-        pinned(file, "team/model", job, _policy(**policy))
+        pinned(file, "team/model", _asked(job, _policy(**policy)))
 
 
 def test_every_key_has_a_rule_or_is_one_of_the_exit_code():
-    assert {*RULES} == set(PinnedRules.__dataclass_fields__) - {"on_inconclusive", "on_infra", "advisory"}
+    assert {*RULES} == set(PinnedRules.__dataclass_fields__) - {
+        *("on_inconclusive", "on_infra", "advisory", "job", "free", "external", "statements")
+    }
     assert {*gate_rules._READ} == {*PinnedRules.__dataclass_fields__}
 
 
 def test_a_repository_without_rules_passes_nothing(file, tmp_path):
     for path in (file, None, tmp_path / "nothing.toml"):
         with pytest.raises(InvalidError, match="team/other"):
-            pinned(path, "team/other", JOB, _policy())
+            pinned(path, "team/other", _asked(JOB, _policy()))
 
 
 @pytest.mark.parametrize(
@@ -140,14 +165,14 @@ def test_the_file_of_the_page_is_read(tmp_path):
     page = (CHECKOUT / "docs" / "gate.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "p.toml").write_text(text)
+    (tmp_path / "model.yaml").write_text(yaml.safe_dump({"job": _words(JOB), "policy": ASKED}))
     assert read_rules(tmp_path / "p.toml")["team/model"].launcher == "loop"
     assert {*re.findall(r"^(\w+) = ", text, re.MULTILINE)} == {*PinnedRules.__dataclass_fields__}
 
 
 @pytest.mark.both_databases
 def test_a_gate_asks_under_the_rules_of_its_tokens_repository(application, api_settings, database, request_body, tmp_path):
-    path = tmp_path / "rules.toml"
-    path.write_text('[repository."team/model"]\nsteps = 500\nadvisory = true\n')
+    path = _pin(tmp_path, request_body, "steps = 500\nadvisory = true\n")
     with database.write() as session:
         text = auth.create_token(session, "ci", ["submit"], None, repository="team/model")[1]
         plain = auth.create_token(session, "person", ["submit"], None)[1]
@@ -162,6 +187,7 @@ def test_a_gate_asks_under_the_rules_of_its_tokens_repository(application, api_s
         refused = ask(text, schedule={"steps": 400})
         assert told == {"repository": "team/model", "on_inconclusive": "fail", "on_infra": "fail", "advisory": True}
         assert (refused.status_code, "at least 500" in refused.json()["detail"]) == (422, True)
+        assert "job.schedule.steps is 400, expected 1500" in refused.json()["detail"]
         assert ask(plain, schedule={"steps": 400}).json()["pinned"] is None
 
 
@@ -176,7 +202,7 @@ def test_a_gate_asks_under_the_rules_of_its_tokens_repository(application, api_s
     ],
 )
 def test_the_server_says_how_a_gate_leaves(application, api_settings, database, judged, tmp_path, gaps, pinned_keys, code, result):
-    job, _ = judged(gaps)
+    job, request = judged(gaps)
     path = tmp_path / "rules.toml"
     with database.write() as session:
         text = auth.create_token(session, "ci", ["submit"], None, repository="team/model")[1]
@@ -184,7 +210,7 @@ def test_the_server_says_how_a_gate_leaves(application, api_settings, database, 
     app = application(api_settings.model_copy(update={"gate_rules": path, "require_tokens": True}))
 
     def ask(token, rules):
-        path.write_text(f'[repository."team/model"]\n{rules}\n')
+        _pin(tmp_path, request, rules)
         return client.get(f"/api/v1/jobs/{job}/gate", headers={"Authorization": f"Bearer {token}"})
 
     with TestClient(app, base_url="http://127.0.0.1") as client:
@@ -197,8 +223,7 @@ def test_the_server_says_how_a_gate_leaves(application, api_settings, database, 
 
 @pytest.mark.both_databases
 def test_a_job_that_goes_on_has_no_exit_code_yet(application, api_settings, database, request_body, tmp_path):
-    path = tmp_path / "rules.toml"
-    path.write_text('[repository."team/model"]\n')
+    path = _pin(tmp_path, request_body, 'on_infra = "pass"')
     with database.write() as session:
         text = auth.create_token(session, "ci", ["submit"], None, repository="team/model")[1]
     app = application(api_settings.model_copy(update={"gate_rules": path, "require_tokens": True}))

@@ -90,6 +90,7 @@ REFUSED = {
     "losses far apart": ("\n".join(row(number, "far", mean_loss=f"{1 + number}") for number in range(4)), "within a tenth"),
     "the name of a public family": ("\n".join(row(number, "Modded-NanoGPT-124M/track3") for number in range(4)), "public"),
     "the name of no family": (row(1, "any-decoder"), "means no family"),
+    "a formula": (row(1, "mine", source="=HYPERLINK(A1)"), "formula"),
     "a control character": (row(1, "mine", source="a\x00b"), "printable"),
     "a group twice with other values": (row(1, "mine", sd="0.5e-3"), "sd of group 'g1'"),
 }

@@ -14,7 +14,7 @@ from server.errors import LookError
 from server.jobs.conclude import case_of
 from server.jobs.submit import Submission, submit_registered
 from tests.conftest import small_job
-from training.spec import Arm, Data
+from training.spec import Arm, Data, Model
 
 
 def spec(*candidates: str, replicates: int = 1, **more):
@@ -71,11 +71,12 @@ def test_one_look_is_the_default_and_a_job_that_still_runs_has_used_it(ask):
 @pytest.mark.parametrize(
     "other",
     [
+        {"question": "after the new driver"},
         {"job": spec("mxfp8")},
         {"job": spec(layer_policy="all_linears")},
         {"job": small_job(101, baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))},
         {"revision": "r2"},
-        {"question": "after the new driver"},
+        {"job": spec(model=Model(d_model=64, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=32))},
     ],
 )
 def test_another_question_has_looks_of_its_own(ask, other):
@@ -97,6 +98,33 @@ def test_another_word_for_the_revision_is_a_further_look_after_what_did_not_pass
     with pytest.raises(LookError, match="registered one look"):
         ask(revision="r2")
     assert ask(revision="r2", renews=first)[1] == 1  # the trainer or the data are others
+
+
+OTHER_ENGINE = spec(engine="transformer_engine", model=Model(preset="llama3-1m-by128"), data=Data())
+SAME_QUESTION = dataclasses.replace(OTHER_ENGINE, engine="emulated")
+
+
+@pytest.mark.parametrize("outcome", ["inconclusive", "fail", "pass"])
+@pytest.mark.parametrize("other", [{"question": "after the new driver"}, {"job": OTHER_ENGINE}, {"revision": "r2", "question": "x"}])
+def test_other_words_are_a_further_look_after_what_did_not_pass(ask, end, outcome, other):
+    code = {"fail": "GAP_EXCEEDS_MARGIN", "pass": "WITHIN_MARGIN"}.get(outcome, "CI_STRADDLES_MARGIN")
+    first, _, _ = ask(SAME_QUESTION)
+    end(first, outcome, code)
+    asked = {"job": SAME_QUESTION, **other}
+    if outcome == "pass":
+        assert ask(**asked)[1] == 1
+        return
+    with pytest.raises(LookError, match=f"registered one look, used by job {first}"):
+        ask(**asked)
+    assert ask(**asked, renews=first)[1] == 1  # the trainer or the data are others
+
+
+def test_other_words_take_a_registered_look_of_the_same_ledger(ask, end):
+    first, _, _ = ask(looks=2, question="a")
+    end(first)
+    assert ask(looks=2, question="b")[1] == 2
+    with pytest.raises(LookError, match="registered 2 looks"):
+        ask(looks=2, question="c")
 
 
 def test_twenty_commits_that_pass_close_no_gate(ask, end):

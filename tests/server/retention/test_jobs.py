@@ -23,6 +23,7 @@ from server.database.tables import (
     Job,
     JobNote,
     JobTag,
+    NewQuestion,
     Run,
     SignOff,
     Statement,
@@ -47,7 +48,7 @@ def keeper_database(owner_database):
 KEPT = {"baseline_events", "baseline_runs", "baselines", "browser_sessions", "duties", "imported_groups", "search_steps", "searches"}
 KEPT |= {"data_reads", "tokens", "webhooks", "workers"}
 BELONGING = {"arms", "attempts", "chunk_columns", "chunks", "events", "idempotency_keys", "jobs", "runs", "verdicts", "webhook_deliveries"}
-BELONGING |= {"analyses", "analysis_results", "job_notes", "job_tags", "sign_offs", "statements", "submissions"}
+BELONGING |= {"analyses", "analysis_results", "job_notes", "job_tags", "new_questions", "sign_offs", "statements", "submissions"}
 
 
 @pytest.fixture
@@ -72,6 +73,7 @@ def judged(database, recorded, age):
             session.add(_delivery(job_id, "delivered"))
             session.add(JobTag(job_id=job_id, tag="old"))
             session.add(JobNote(id=f"n{job_id}", job_id=job_id, who="me", text="old", created_at=0.0))
+            session.add(NewQuestion(id=f"q{job_id}", job_id=job_id, who="me", reason="old", created_at=0.0))
             once = {"verdict_sha256": "", "policy_sha256": "", "who": "me", "reason": "old", "created_at": 0.0, "expires_at": 0.0}
             stated = {"fact": "rounding", "arm": "nvfp4", "value": "nearest", "who": "me", "is_late": True, "is_informed": True}
             session.add(Statement(id=f"f{job_id}", job_id=job_id, created_at=0.0, **stated))
@@ -205,7 +207,7 @@ def test_a_look_stays_on_record_without_its_curves(api, database, kept, judged, 
     assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [second]
     assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [first]
     after = _rows(database)
-    kept_with_it = {"jobs", "arms", "runs", "verdicts", "job_tags", "job_notes", "sign_offs", "statements"}
+    kept_with_it = {"jobs", "arms", "runs", "verdicts", "job_tags", "job_notes", "new_questions", "sign_offs", "statements"}
     assert {name: after[name] for name in kept_with_it} == {name: before[name] for name in kept_with_it}
     assert after.keys() == {*kept_with_it, "events"}
     assert [what for what, *_ in deleted(kept) if what == "job"] == []

@@ -1,5 +1,6 @@
 """What was sent as one kind is not read as another."""
 
+import json
 import re
 
 import pytest
@@ -75,3 +76,33 @@ def test_a_loss_is_a_number_or_the_name_of_what_is_none(api):
     refused = api.post("/api/v1/evaluations", json=evaluation([*good, "1.5"]))
     assert refused.status_code == 422
     assert refused.json()["errors"][0]["pointer"] == "/baseline/0/loss/40"
+
+
+@pytest.mark.parametrize("path", ["jobs", "jobs:gate", "jobs:plan"])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"margin": "1.0%"', '"margin": "1.0%", "margin": "4.9%"'),
+        ('"recipe": "nvfp4"', '"recipe": "nvfp4", "recipe": "bf16"'),
+        ('"policy":', '"policy": {}, "policy":'),
+        ('"margin": "1.0%"', '"margin": "1.0%", "m\\u0061rgin": "4.9%"'),  # one key in two spellings
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(api, request_body, path, old, new):
+    text = json.dumps(request_body)
+    assert old in text
+    answer = api.post(f"/api/v1/{path}", content=text.replace(old, new, 1), headers={"Content-Type": "application/json"})
+    assert (answer.status_code, "twice" in answer.json()["detail"]) == (422, True)
+    honest = api.post(f"/api/v1/{path}", content=text, headers={"Content-Type": "application/json"})  # both arms have a recipe
+    assert honest.status_code in (200, 202)
+
+
+@pytest.mark.parametrize("margin", ["1e308%", "101%", "1e5 nats", "1e308% tokens at 0.2 nats", "1e-323%"])
+def test_a_margin_has_bounds(api, request_body, margin):
+    answer = api.post("/api/v1/jobs", json=request_body | {"policy": {"margin": margin}})
+    assert (answer.status_code, "margin" in answer.text) == (422, True)
+
+
+@pytest.mark.parametrize("margin", ["100%", "0.001%", "0.5 nats"])
+def test_a_margin_within_the_bounds_is_taken(api, request_body, margin):
+    assert api.post("/api/v1/jobs", json=request_body | {"policy": {"margin": margin}}).status_code == 202

@@ -1,0 +1,31 @@
+"""The table in docs/gate.md of what a contributor may choose under pinned rules: `python -m tools.pinned_table` writes it."""
+
+from server.jobs.pinned_fields import FREE, PINNED_NAMES
+from tools.reason_table import DOCS, rewritten
+
+PAGE = DOCS / "gate.md"
+MARKS = ("<!-- pinned: written by tools/pinned_table.py -->", "<!-- end of pinned -->")
+_ALLOWED = {
+    "free": "any value",
+    "at least": "as many or more",
+    "at most": "the same or less",
+    "these or more": "the same or more",
+    "base and head": "in the same roles",
+}
+
+
+def pinned_table() -> str:
+    """What a contributor may choose, with the reasons; then every field that has to be as in the operator's file."""
+    rows = [f"| `{part}.{name}` | {_ALLOWED[each.kind]} | {each.reason} |" for part, names in FREE.items() for name, each in names.items()]
+    pinned = [f"| `{part}` | {', '.join(f'`{name}`' for name in sorted(names))} |" for part, names in PINNED_NAMES.items() if names]
+    free = ["| a contributor may choose | values | why it can't help a worse candidate |", "| --- | --- | --- |", *rows]
+    return "\n".join([*free, "", "| part | a contributor cannot change |", "| --- | --- |", *pinned])
+
+
+def rewritten_page() -> str:
+    """The page with the table as the code has it."""
+    return rewritten(PAGE.read_text(encoding="utf-8"), pinned_table(), MARKS)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rewritten_page(), encoding="utf-8")
