@@ -69,7 +69,8 @@ from parity.wording import count, first_few, interval_words, nats_decimals, perc
 MAX_COUNTED = 10**15  # beyond the tokens of any training, and far beyond its steps
 MIN_LEVEL_NATS, MAX_LEVEL_NATS = 0.3, 20.0  # below, the noise is no share of the loss any more; above ln of any vocabulary
 MIN_PRINTED_STEPS = 4  # of the loss in a relative margin: fewer are a margin between neighbouring digits
-HOLE_IN_ONE_ARM, FEWEST_IN_A_ROW = 0.015, 3  # of the window's points: 0.3 % of the plan; single points count in the interval
+# Of the window's points; fewer count in the interval.
+HOLE_IN_ONE_ARM, LACKING_IN_ONE_ARM, FEWEST_LACKING = 0.015, 0.03, 3
 NEAR_WINDOW = 0.5  # of the window's length before it
 KEYS_SHOWN, DIGEST_SHOWN = 3, 8  # of the keys that differ, and of a digest's characters; the document has all of both
 _DIGEST = re.compile(r"\b[0-9a-fA-F]{16,}\b")
@@ -1046,16 +1047,21 @@ def _downsampled(m: Measurements) -> str | None:
     INCONCLUSIVE,
     "POINTS_IN_ONE_ARM",
     "input",
-    means="one arm alone lacks points that follow each other, of 1.5 % of the window or more",
-    detail="three at least; what was not logged there may be a spike or a divergence",
+    means="one arm alone lacks 3 % of the window's points, or 1.5 % that follow each other",
+    detail="three at least; what was not logged there may be spikes or a divergence",
     next_step="Give the steps that the log lacks: export the run again, or train it again from the checkpoint before them.",
 )
 def _points_in_one_arm(m: Measurements) -> str | None:
-    grid = m.window.part(m.aligned.steps)
+    part = m.window.part(m.aligned.steps)
     for arm, lacking in zip(m.arms.both, m.lacking, strict=True):
-        if lacking.longest >= max(FEWEST_IN_A_ROW, HOLE_IN_ONE_ARM * (grid.stop - grid.start)):
+        grid = part.stop - part.start + lacking.points
+        if lacking.longest >= max(FEWEST_LACKING, HOLE_IN_ONE_ARM * grid):
             points = f"{count(lacking.longest, 'point')} that follow each other"
-            return f"The log of {arm.name} alone lacks {points} in the window: what happened there is not known."
+        elif lacking.points >= max(FEWEST_LACKING, LACKING_IN_ONE_ARM * grid):
+            points = count(lacking.points, "point")
+        else:
+            continue
+        return f"The log of {arm.name} alone lacks {points} in the window: what happened there is not known."
     return None
 
 

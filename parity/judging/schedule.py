@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, computed_once, dot, usable
+from parity.judging.curve import Curve, FloatArray, IntArray, all_usable, computed_once, dot, median, usable
 from parity.judging.pairing import align
 from parity.judging.policy import Policy
 from parity.judging.window import CONSTANT_RATE_TOLERANCE, LEARNING_RATE, Window
@@ -199,15 +199,15 @@ def contradicting_rate(runs: Sequence[Curve], *, cut_counts: bool) -> str | None
 # Does a loss fall as before a decay? Against ln(step) the loss of a decaying schedule falls faster and faster, and ends below the straight
 # line through 25 to 60 % of the run; at a rate that has not begun to decay the line bends the other way.
 #
-# excess e   mean loss of the last tenth minus the line there, in shares of the loss; se from the line's and the mean's own errors
+# excess e   median loss of the last tenth minus the line there, in shares of the loss; se from the line's and the mean's own errors
 # slope s    least squares of the loss on ln(step) over the last half, a share of the loss per e-fold
-# as before  e - 2.5 se > 0.35 |s|
+# as before  e - 4 se > 0.35 |s|
 #
 # e / |s|: -0.2 of finished public reruns (1,750 steps), 0.36 where they are cut at 60 %; 0.45 to 0.53 of a 15 B model that is cut; 0.16 of
 # a power law of step^-0.5, 0.2 of a cosine that is cut at 60 %. So it sees a run that was cut before its decay in a long log, and no more.
 
 LINE_FROM, LINE_TO, LAST_PART = 0.25, 0.60, 0.9  # of the run
-EXCESS_SES, EXCESS_OF_SLOPE, FEWEST_POINTS = 2.5, 0.35, 200
+EXCESS_SES, EXCESS_OF_SLOPE, FEWEST_POINTS = 4.0, 0.35, 200
 
 
 @computed_once
@@ -226,9 +226,9 @@ def falls_as_before(run: Curve) -> bool:
     slope = float((centred * y).sum()) / power
     noise = float(((y - y.mean() - slope * centred) ** 2).sum()) / (len(y) - 2)
     ahead = float(np.log(at[end]).mean() - x.mean())
-    level = float(loss[end].mean())
+    level = median(loss[end])
     excess = level - float(y.mean()) - slope * ahead
-    error = math.sqrt(noise * (1.0 / len(y) + ahead**2 / power) + float(loss[end].var()) / int(end.sum()))
+    error = math.sqrt(noise * (1.0 / len(y) + ahead**2 / power) + 0.5 * math.pi * float(loss[end].var()) / int(end.sum()))
     late = np.log(at[half])
     steepness = float(((late - late.mean()) * loss[half]).sum()) / float(((late - late.mean()) ** 2).sum())
     return steepness < 0.0 and excess - EXCESS_SES * error > EXCESS_OF_SLOPE * -steepness
@@ -431,7 +431,7 @@ def schedule_state(arms: tuple[Sequence[Curve], Sequence[Curve]], window: Window
     if window.unreached and window.plan != "unknown":
         why = window.unreached
     elif stated:
-        why = contradicting_rate(runs, cut_counts=window.plan != "declared") or _contradicting_loss(runs) or ""
+        why = contradicting_rate(runs, cut_counts=window.plan != "declared") or _contradicting_loss(arms[0]) or ""
     elif window.plan == "unknown":
         why = "the planned length of the runs is not known"
     elif recorded:
@@ -441,9 +441,12 @@ def schedule_state(arms: tuple[Sequence[Curve], Sequence[Curve]], window: Window
     return ScheduleState(step=window.last, finished=not why, stated=stated and not recorded and not why, why=why, slope=slope)
 
 
-def _contradicting_loss(runs: Sequence[Curve]) -> str | None:
-    """Why losses contradict that the rate had decayed, where no rates are on record that show it; None where they don't."""
-    for run in runs:
+def _contradicting_loss(baseline: Sequence[Curve]) -> str | None:
+    """Why losses contradict that the rate had decayed, where no rates are on record that show it; None where they don't.
+
+    A candidate's may bend for a reason of its own.
+    """
+    for run in baseline:
         if not_at_end([run]) is not None and falls_as_before(run):
             return f"the loss of {run.label or 'a run'} falls at its end as before a decay, so its learning rate had not decayed"
     return None

@@ -98,7 +98,7 @@ ATTACKS = (
     Attack(
         what="spikes of 20 margins at 8 % of the steps, whose rows are dropped",
         build=cand_is(without_its_spikes),
-        codes=("CI_STRADDLES_MARGIN", "STEPS_MISSING"),
+        codes=("POINTS_IN_ONE_ARM",),
         twin="one line in a thousand lost",
         honest=cand_is(with_lines_lost),
     ),
