@@ -3,6 +3,7 @@
 import atexit
 import importlib.metadata
 import logging
+import math
 import operator
 import os
 import platform
@@ -465,6 +466,7 @@ class Run:
                 back to a checkpoint.
             values: `loss` in nats a token, the judged one (with `lm_loss` beside it, that is), and any others such as `grad_norm`,
                 `tokens`, `step_seconds`, `learning_rate`; `validation_loss` also by itself. Numbers of Python, numpy, jax or torch.
+                None is no value; as the loss of a step that has no other it is NaN.
 
         A jax array is read in the background. Any other array is read here, because it could change: one on a GPU makes this wait
         for the GPU.
@@ -512,6 +514,8 @@ class Run:
         if not 0 <= step <= 2**53:
             raise RunError(f"expected a step from 0 to {2**53}")
         row = {name: value if type(value) is float else _number(value) for name, value in values.items() if value is not None}
+        if not any(name in row for name in (*LOSSES, VALIDATION)):  # a step that was trained, and whose loss is not there
+            row |= {name: math.nan for name in values if name in LOSSES}
         names = tuple(row)
         trains = self._trains.get(names)
         if trains is None:

@@ -240,12 +240,12 @@ router = APIRouter(prefix="/api/v1", tags=["runs"], route_class=BodyRoute)
 _BINARY = "application/octet-stream"
 _MAX_STEPS, _MAX_COLUMNS = 100_000, 64
 T = TypeVar("T", bound="RunProgress")
-_Column = Annotated[list[float], Field(max_length=_MAX_STEPS), FailFast()]
+_Column = Annotated[list[float | None], Field(max_length=_MAX_STEPS), FailFast()]
 
 
 @frozen
 class StepsRequest(Body):
-    """A batch in columns of equal length, steps in any order. Non-finite values are the strings nan, inf and -inf.
+    """A batch in columns of equal length, steps in any order. Non-finite values are the strings nan, inf and -inf; null is nan.
 
     A batch of kind train has the judged loss in nats per token as `loss` (or as `lm_loss`, if `loss` includes auxiliary terms).
     """
@@ -476,7 +476,7 @@ def _from_json(body: bytes) -> Batch:
 def _check_numbers(sent: Mapping[str, Any]) -> None:
     """InvalidError for a step or a value that was sent as a truth value or a text, other than `nan`, `inf` and `-inf`."""
     for pointer, values in {"/steps": sent["steps"], **{f"/columns/{name}": each for name, each in sent["columns"].items()}}.items():
-        known = () if pointer == "/steps" else _NOT_FINITE
+        known = () if pointer == "/steps" else (*_NOT_FINITE, "none")
         wrong = next((each for each in values if type(each) not in (int, float) and str(each).lower() not in known), None)
         if wrong is not None:
             raise InvalidError.at(

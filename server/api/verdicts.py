@@ -42,13 +42,13 @@ from server.web.requests import BodyRoute, ClientCopy, StrictBody, escaped
 
 router = APIRouter(prefix="/api/v1", tags=["evaluations"], route_class=BodyRoute)
 # Judging reads each value, so one wrong value is enough to refuse a column.
-_Column = Annotated[list[Number], Field(max_length=MOST_NUMBERS), FailFast()]
+_Column = Annotated[list[Number | None], Field(max_length=MOST_NUMBERS), FailFast()]
 _Whole = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
 
 
 @frozen
 class RunBody(Body):
-    """One finished run: `steps`, `loss` and other `columns` of equal length. Non-finite values are the strings nan, inf and -inf.
+    """One finished run: `steps`, `loss` and other `columns` of equal length. Non-finite values are the strings nan, inf and -inf; null is nan.
 
     `recipe` is a known one or `other:NAME`; `rounding` states how the gradients were rounded, and without it and a recipe that always
     rounds to nearest the run-to-run noise of stochastic rounding is assumed.

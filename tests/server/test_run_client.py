@@ -68,14 +68,16 @@ def test_a_script_logs_and_everything_arrives(served, database, run, tmp_path):
         for step, loss in enumerate(losses):
             logger.log(step=step, loss=loss, grad_norm=0.5, tokens=None)
         logger.log(step=3, validation_loss=2.0)
+        logger.log(step=4, loss=None, validation_loss=2.1)
         logger.log(np.int64(7), loss=1.0, validation_loss=1.9)
+        logger.log(step=8, loss=None)
     steps, columns = _read(database, run)
-    assert steps.tolist() == list(range(8))
-    assert columns["lm_loss"].tobytes() == np.array([*map(float, losses), 1.0]).tobytes()
+    assert steps.tolist() == list(range(9))
+    assert columns["lm_loss"].tobytes() == np.array([*map(float, losses), 1.0, math.nan]).tobytes()
     assert columns["grad_norm"][:7].tolist() == [0.5] * 7
     assert math.isnan(columns["grad_norm"][7])
     steps, validation = _read(database, run, "validation")
-    assert (steps.tolist(), validation["loss"].tolist()) == ([3, 7], [2.0, 1.9])
+    assert (steps.tolist(), validation["loss"].tolist()) == ([3, 4, 7], [2.0, 2.1, 1.9])
     assert _state(database, run) == ("finished", 1, None)
     with database.read() as session:
         manifest = session.get_one(RunRow, run).manifest

@@ -137,6 +137,7 @@ def test_other_numbers_are_a_conflict_and_the_same_are_none(api, run):
     attempt_number = _attach(api, run).json()["attempt"]
     for _ in range(2):
         assert _append(api, run, attempt_number, [0, 1], [1.0, "nan"]).status_code == 200
+    assert _append(api, run, attempt_number, [1], [None]).status_code == 200  # absent, and so NaN
     answer = _append(api, run, attempt_number, [1, 2], [2.0, 2.0])
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:parity:problem:conflict")
     assert "step 1" in answer.json()["detail"]
