@@ -22,7 +22,7 @@ _OF_PATTERN = {  # in words, by the pattern as the field has it; a test finds ev
     "^[ -~]*$": "a text in ASCII, in one line",
     "^[0-9a-f]{64}$": "64 digits of a SHA-256, 0 to 9 and a to f",
     "^(train|validation)$": "train or validation",
-    "^(cpu|sm90|sm100|command)$": "cpu, sm90, sm100 or command",
+    "^(cpu|gpu|sm90|sm100|command)$": "cpu, gpu, sm90, sm100 or command",
     "^([A-Z]{3})?$": "a currency of three capital letters, such as USD",
     "^(https?://.+)?$": "an address that begins with https:// or http://",
 }

@@ -33,7 +33,6 @@ REMEDIES: Mapping[str, str] = {
     "CONTROLS_LEFT_OUT": "Use reruns of the baseline as controls: same specification, seed and manifest.",
     "RUNS_TRUNCATED": "Nothing for the gap; train all runs to one length if you want it later in the training.",
     "SCHEDULE_STATED": "Log the learning rate: then the end of the schedule is on record.",
-    "LOG_STARTS_LATE": "Give the whole log; where the run was resumed, join its parts.",
     "LEARNING_RATE_IN_ONE_ARM": "Record the learning rate in both arms, or name its column with --column learning_rate=NAME.",
 }
 

@@ -486,7 +486,7 @@ def as_of(m: Measurements) -> str | None:
 )
 def _schedule_stated(m: Measurements) -> str | None:
     if m.schedule.stated:
-        return f"That the learning rate had fallen to its end at step {m.schedule.step:,} is stated, not recorded."
+        return f"That the schedule ended at step {m.schedule.step:,} is stated, not recorded."
     return None
 
 

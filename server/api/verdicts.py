@@ -48,7 +48,7 @@ _Whole = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
 
 @frozen
 class RunBody(Body):
-    """One finished run: `steps`, `loss` and other `columns` of equal length. Non-finite values are the strings nan, inf and -inf; null is nan.
+    """One finished run: `steps`, `loss` and other `columns` of equal length. Non-finite values: nan, inf and -inf; null is nan.
 
     `recipe` is a known one or `other:NAME`; `rounding` states how the gradients were rounded, and without it and a recipe that always
     rounds to nearest the run-to-run noise of stochastic rounding is assumed.

@@ -17,6 +17,8 @@ from server.jobs.submit import submit_job
 from server.settings import CHECKOUT
 from training.spec import Arm, ShortReruns
 
+READ = {"loss_name": "loss", "loss_meaning": "training loss"}
+"""What a reader records of the loss that it took, beside what was stated."""
 SAMPLE = CHECKOUT / "tests" / "data" / "events.out.tfevents.sample"
 
 
@@ -53,7 +55,7 @@ def test_a_pair_is_imported_and_judged(served, ended, database, runs, tmp_path, 
         assert np.isnan(store.read(session, runs[1], "train")[1]["lm_loss"][70])
         job = session.get_one(Run, runs[0]).job
         assert job.status == "concluded"
-        assert job.runs[0].manifest == {"device_class": "h100", "engine": "external"}
+        assert job.runs[0].manifest == {"device_class": "h100", "engine": "external"} | READ
         (verdict,) = job.verdicts
         assert json.loads(verdict.document)["nonfinite"]["candidate"]  # NaN at step 70
 
@@ -114,7 +116,7 @@ def test_a_table_of_many_runs_is_imported_by_arm(served, database, make_job, tmp
         for (arm, number), run in runs.items():
             _, columns = store.read(session, run, "train")
             assert columns["lm_loss"][0] == pytest.approx(3.0 + number + (0.1 if arm == "nvfp4" else 0.0))
-            assert session.get_one(Run, run).manifest == {"device_class": "h100", "engine": "external", "system": f"s{number}"}
+            assert session.get_one(Run, run).manifest == {"device_class": "h100", "engine": "external", "system": f"s{number}"} | READ
     (tmp_path / "runs.csv").write_text("recipe,run,system,step,loss\n" + "\n".join(rows[:-80]) + "\n")
     code, output = _import(served, capsys, *words)
     assert (code, "nvfp4 has 1 run, but job" in output) == (2, True)
@@ -166,4 +168,4 @@ def test_a_trackers_run_brings_its_config_and_nothing_is_half_imported(served, d
     assert code == 0, output
     assert "from the run's config: recipe nvfp4, learning_rate 0.001" in output
     with database.read() as session:
-        assert session.get_one(Run, runs[1]).manifest == {"engine": "external", "learning_rate": "0.002"}
+        assert session.get_one(Run, runs[1]).manifest == {"engine": "external", "learning_rate": "0.002"} | READ

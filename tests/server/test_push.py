@@ -59,7 +59,7 @@ def test_a_comparison_gets_a_page_with_the_same_verdicts(served, database, files
             ("my_nvfp4", "other:mine"),
         ]
         assert {run.rounding for run in row.runs} == {"nearest", None}
-        assert row.runs[0].manifest == {"engine": "external", "trainer_engine": "x"}
+        assert row.runs[0].manifest == {"engine": "external", "trainer_engine": "x", "loss_name": "loss", "loss_meaning": "training loss"}
         assert "lr" not in store.read(session, row.runs[0].id, "train")[1]
         theirs = {verdict.candidate: json.loads(verdict.document) for verdict in row.verdicts}
     ours = json.loads(_compare(capsys, *words, *recipes, "--context", "my nvfp4:engine=x", "--json")[1])["verdicts"]

@@ -31,9 +31,9 @@ JudgePair = Callable[..., Verdict]
 
 
 def test_after_a_fail_an_arms_name_says_nothing_about_its_recipe(make_run: MakeRun, one_percent: Policy) -> None:
-    """Named nvfp4_no_rht and without a recipe: general advice, which says so. Named mxfp8 and stated as nvfp4: advice for nvfp4."""
+    """Named nvfp4_no_rht and without a recipe: general advice, which says so. Named run-b and stated as nvfp4: advice for nvfp4."""
     bad, nvfp4 = make_run(seed=2, gap=0.3), make_run(seed=2, gap=0.3, recipe="nvfp4")
-    first, second = parity.judge([make_run()], {"nvfp4_no_rht": [bad], "mxfp8": [nvfp4]}, one_percent, planned_steps=2000)
+    first, second = parity.judge([make_run()], {"nvfp4_no_rht": [bad], "run-b": [nvfp4]}, one_percent, planned_steps=2000)
     unstated, stated = (verdict.document()["advice"]["sentences"] for verdict in (first, second))
     assert "Hadamard" not in " ".join(unstated)
     assert "first step" in unstated[0]

@@ -20,6 +20,9 @@ from parity.readers.run_table import MAX_ARMS, RunTable, read_run_table
 LAYOUT = {"arm": "precision", "run": ("system", "run"), "step": "samples", "loss": "eval_loss_nats"}
 STEPS = (1000, 2000, 3000)
 
+READ = {"loss_name": "eval_loss_nats", "loss_meaning": "held-out loss"}
+"""What the reader records of the loss that it took."""
+
 Row = dict[str, Any]
 
 
@@ -65,7 +68,7 @@ def test_each_arm_has_its_runs(tmp_path: Path) -> None:
     second = arms["NVFP4"][2]
     assert second.steps.tolist() == list(STEPS)
     assert second.loss.tolist() == pytest.approx([3.01, 2.91, 2.81])
-    assert second.context == {"system": "nvfp4/node1"}
+    assert second.context == {"system": "nvfp4/node1"} | READ
     assert second.notes == ("loss read from 'eval_loss_nats', step from 'samples'",)
     assert [(run.seed, run.replicate) for run in arms["FP8"]] == [(0, 0), (0, 1), (0, 2)]
 
@@ -125,7 +128,7 @@ def test_conditions_and_kept_columns_become_context(tmp_path: Path) -> None:
     """Well-known conditions that are constant in the run are recorded, a host name under the key that confounds nothing."""
     table = [{**row, "GPU": "B200", "Hostname": f"n{row['run']}", "driver": row["samples"], "site": "x y"} for row in rows()]
     first = read(tmp_path, table, keep=("site",))["FP8"][0]
-    assert first.context == {"site": "x y", "system": "fp8/node0", "gpu": "B200", "host": "n0"}
+    assert first.context == {"site": "x y", "system": "fp8/node0", "gpu": "B200", "host": "n0"} | READ
 
 
 def test_other_quantities_come_along(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ def test_columns_and_compare_give_the_same_bytes(api, tmp_path, capsys):
         rows = "".join(f"{step},{loss!r}\n" for step, loss in enumerate(losses))
         (tmp_path / f"{name}.csv").write_text("step,loss\n" + rows)
     about = {"steps": list(range(1500)), "notes": ["loss read from 'loss', step from 'step'"]}
+    about["context"] = {"loss_name": "loss", "loss_meaning": "training loss"}
     columns = {
         name: about | {"loss": ["nan" if math.isnan(loss) else loss for loss in losses], "label": name} for name, losses in runs.items()
     }

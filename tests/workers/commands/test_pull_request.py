@@ -30,7 +30,7 @@ job:
   candidates: [{recipe: bf16, revision: head, name: head}]
 policy: {margin: "1%"}
 """
-RULES = '[repository."team/model"]\nmargin = "1%"\nlauncher = "loop"\nsteps = 400\nquestions = ["revision"]\n'
+RULES = '[repository."team/model"]\nmargin = "1%"\nlauncher = "loop"\nsteps = 400\njob = "model.yaml"\nquestions = ["revision"]\n'
 
 
 @pytest.fixture
@@ -40,6 +40,7 @@ def stack(tmp_path_factory, repository, base, write_launchers):
     (state / "jax-cache").symlink_to(os.environ["JAX_COMPILATION_CACHE_DIR"])
     rules = state / "rules.toml"
     rules.write_text(RULES, encoding="utf-8")
+    (state / "model.yaml").write_text(JOB, encoding="utf-8")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
