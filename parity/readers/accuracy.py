@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.judging.secondary import MAX_CHOICES, TaskResult
-from parity.readers.columns import ReadError, json_of, read_text
+from parity.readers.columns import NameTwiceError, ReadError, json_of, object_of_pairs, read_text
 
 # Small tables of named values, CSV or JSON: (row number, row) with the row as a mapping.
 
@@ -136,7 +136,9 @@ def _samples(document: Mapping[str, Any], task: str, name: str) -> list[Any] | N
 
 def _json(line: str, where: str) -> Any:
     try:
-        return json.loads(line)
+        return json.loads(line, object_pairs_hook=object_of_pairs)
+    except NameTwiceError as error:
+        raise ReadError(f"{where}: {error}") from None
     except (ValueError, RecursionError):
         raise ReadError(f"{where}: not valid JSON; check the file") from None
 

@@ -84,10 +84,28 @@ def read_text(name: str) -> str:
         raise ReadError(f"{name}, line {line}: byte {error.start} is not UTF-8 text; expected CSV or JSON lines") from None
 
 
+class NameTwiceError(ValueError):
+    """An object of JSON gives one name two values."""
+
+
+def object_of_pairs(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, for json's `object_pairs_hook`; raises NameTwiceError for a name with two values, of which json would keep the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        for name, value in pairs:
+            if repr(value) != repr(found[name]):  # by repr, so that NaN equals NaN
+                raise NameTwiceError(
+                    f"{name[:40]!r} is {value!r:.40} and {found[name]!r:.40} in one object; expected one value; remove the other"
+                )
+    return found
+
+
 def json_of(text: str, name: str, remedy: str = "check the file") -> Any:
-    """The value of a JSON text; raises ReadError, with the line, where it is not valid JSON."""
+    """The value of a JSON text; raises ReadError, with the line, where it is not valid JSON, or an object gives one name two values."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=object_of_pairs)
+    except NameTwiceError as error:
+        raise ReadError(f"{name}: {error}") from None
     except (ValueError, RecursionError) as error:
         place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise ReadError(f"{name}{place}: not valid JSON; {remedy}") from None

@@ -22,12 +22,14 @@ from parity.readers.columns import (
     STEP,
     VALIDATION,
     Columns,
+    NameTwiceError,
     NoLossError,
     ReadError,
     Series,
     check_repeats,
     find_columns,
     json_of,
+    object_of_pairs,
     step_number,
 )
 from parity.readers.lines import COLOUR, Growing, GrowingLog, Line, Log, Place, numbered_lines
@@ -227,7 +229,9 @@ def _of_document(text: str, source: str) -> list[Record] | None:
     else:
         plain = text.strip()
         try:
-            document, end = json.JSONDecoder().raw_decode(plain)
+            document, end = json.JSONDecoder(object_pairs_hook=object_of_pairs).raw_decode(plain)
+        except NameTwiceError as error:
+            raise ReadError(f"{source}: {error}") from None
         except (ValueError, RecursionError):
             return None
         rows = (_by_step(document) or _by_row(document)) if end == len(plain) else None  # else an object a line
@@ -291,7 +295,9 @@ def _records(text: str, source: str, first: int) -> list[Record]:
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
+            record = json.loads(line, object_pairs_hook=object_of_pairs)
+        except NameTwiceError as error:
+            raise ReadError(f"{source}, line {number}: {error}") from None
         except (ValueError, RecursionError):
             raise ReadError(
                 f"{source}, line {number}: not valid JSON; expected one object per line such as " + '{"step": 1, "loss": 2.5}'

@@ -17,7 +17,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from parity.readers.columns import LOSS, Columns, NoLossError, ReadError, plain_number, read_text, step_number
+from parity.readers.columns import (
+    LOSS,
+    Columns,
+    NameTwiceError,
+    NoLossError,
+    ReadError,
+    object_of_pairs,
+    plain_number,
+    read_text,
+    step_number,
+)
 from parity.readers.series import from_series
 from parity.structure import frozen
 
@@ -93,7 +103,9 @@ def _events(text: str, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
         if not mark:
             continue
         try:
-            event, _ = json.JSONDecoder().raw_decode(rest.lstrip())
+            event, _ = json.JSONDecoder(object_pairs_hook=object_of_pairs).raw_decode(rest.lstrip())
+        except NameTwiceError as error:
+            raise ReadError(f"{source}, line {number}: {error}") from None
         except (ValueError, RecursionError):
             if number == len(lines):
                 return

@@ -64,6 +64,13 @@ def test_an_archive_of_one_file(tmp_path: Path) -> None:
         read_run(str(path))
 
 
+def test_a_name_with_one_value_twice_is_read(tmp_path: Path) -> None:
+    """As loggers that write a field of their own again do; two values of one name are refused (test_readers.py)."""
+    path = tmp_path / "run.jsonl"
+    path.write_text('{"step": 0, "loss": 4.5, "loss": 4.5}\n{"step": 1, "loss": NaN, "step": 1, "loss": NaN}\n')
+    assert repr(read_run(str(path)).loss.tolist()) == "[4.5, nan]"
+
+
 def test_nan_is_data_in_what_python_prints(tmp_path: Path) -> None:
     path = tmp_path / "run.txt"
     path.write_text(repr([{"step": 0, "loss": 4.5}, {"step": 1, "loss": math.nan}, {"step": 2, "loss": -math.inf}]))
