@@ -94,8 +94,8 @@ def arm(rng: np.random.Generator, how: Family, batches: list[np.ndarray], spikes
     law = how.level + (how.first - how.level) * (1.0 + share * 300.0) ** -0.6 - drop + drop[-1]
     runs = []
     for seed, batch in enumerate(batches):
-        own = rng.normal(0.0, how.pair_sd / 2**0.5, len(at))
-        loss = law + batch + own + how.level * how.run_sd * rng.normal() * np.minimum(share / 0.1, 1.0) + gap * (at > 0)
+        pair_noise = rng.normal(0.0, how.pair_sd / 2**0.5, len(at))
+        loss = law + batch + pair_noise + how.level * how.run_sd * rng.normal() * np.minimum(share / 0.1, 1.0) + gap * (at > 0)
         loss = loss + spikes * how.batch_sd * rng.uniform(5.0, 12.0)
         keep = (share >= how.begins) & (rng.random(len(at)) >= how.lost)
         columns = {"learning_rate": rate[keep]} if how.records_rate else {}

@@ -54,7 +54,7 @@ def phases(recipe: str) -> tuple[Phase, ...]:
     at = recipe.find(" then ")
     if at < 0 or not is_written(recipe):
         return (Phase(first_step=0, recipe=recipe),)
-    later = (Phase(first_step=int(each["step"].replace(",", "")), recipe=each["recipe"]) for each in _SWITCH.finditer(recipe, at))
+    later = (Phase(first_step=int(switch["step"].replace(",", "")), recipe=switch["recipe"]) for switch in _SWITCH.finditer(recipe, at))
     return (Phase(first_step=0, recipe=recipe[:at]), *later)
 
 
@@ -62,9 +62,9 @@ def is_written(recipe: str) -> bool:
     """Whether a text is a recipe with switches, overrides and later recipes as they are written here, its steps rising."""
     at = recipe.find(" then ")
     first, rest = (recipe, "") if at < 0 else (recipe[:at], recipe[at:])
-    steps = [int(each["step"].replace(",", "")) for each in _SWITCH.finditer(rest)]
-    whole = "".join(each[0] for each in _SWITCH.finditer(rest)) == rest
-    parts = [first, *(each["recipe"] for each in _SWITCH.finditer(rest))]
+    steps = [int(switch["step"].replace(",", "")) for switch in _SWITCH.finditer(rest)]
+    whole = "".join(switch[0] for switch in _SWITCH.finditer(rest)) == rest
+    parts = [first, *(switch["recipe"] for switch in _SWITCH.finditer(rest))]
     return whole and all(map(_PART.fullmatch, parts)) and all(low < high for low, high in zip([0, *steps], steps, strict=False))
 
 

@@ -18,7 +18,7 @@ def inert(text: str) -> str:
     """A text whose control characters and marks of direction are written out."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_written(each) if _obeyed(each) else each for each in text)
+    return "".join(_written(character) if _obeyed(character) else character for character in text)
 
 
 def inert_value(value: Any) -> Any:
@@ -26,7 +26,7 @@ def inert_value(value: Any) -> Any:
     if isinstance(value, str):
         return inert(value)
     if isinstance(value, dict):
-        return {inert(str(name)): inert_value(each) for name, each in value.items()}
+        return {inert(str(name)): inert_value(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(map(inert_value, value))
     return value

@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"refused: {error}", file=sys.stderr)
         return 2
     if options.free:
-        print("\n".join(f"{part}.{name}\t{each.kind}\t{each.reason}" for part, names in FREE.items() for name, each in names.items()))
+        print("\n".join(f"{part}.{name}\t{field.kind}\t{field.reason}" for part, names in FREE.items() for name, field in names.items()))
     return 0
 
 

@@ -16,7 +16,9 @@ _ALLOWED = {
 
 def pinned_table() -> str:
     """What a contributor may choose, with the reasons; then every field that has to be as in the operator's file."""
-    rows = [f"| `{part}.{name}` | {_ALLOWED[each.kind]} | {each.reason} |" for part, names in FREE.items() for name, each in names.items()]
+    rows = [
+        f"| `{part}.{name}` | {_ALLOWED[field.kind]} | {field.reason} |" for part, names in FREE.items() for name, field in names.items()
+    ]
     pinned = [f"| `{part}` | {', '.join(f'`{name}`' for name in sorted(names))} |" for part, names in PINNED_NAMES.items() if names]
     free = ["| a contributor may choose | values | why it can't help a worse candidate |", "| --- | --- | --- |", *rows]
     return "\n".join([*free, "", "| part | a contributor cannot change |", "| --- | --- |", *pinned])

@@ -219,7 +219,7 @@ def _leave(outcome: Outcome, rules: GateRules, files: gate_report.Files) -> int:
         link = f"{gate_report.origin(outcome)}. {outcome.url or ''}".rstrip()
     else:
         link = ""
-    earlier = [f"earlier answer: {each}" for each in outcome.earlier]
+    earlier = [f"earlier answer: {answer}" for answer in outcome.earlier]
     lines = [link, *earlier, *gate_report.lapsed(outcome), note, *gate_report.write(outcome, rules, files)]
     print_lines(filter(None, lines), Console(stderr=True, highlight=False, markup=False))
     return code

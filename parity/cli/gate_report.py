@@ -352,7 +352,7 @@ def markdown(outcome: Outcome, rules: GateRules, fits: Callable[[str], bool]) ->
     title = NOT_JUDGED if outcome.result == "unrecorded" else outcome.result
     if outcome.is_accepted:
         title = f"{NOT_A_PASS.lower()} ({outcome.result})"
-    listed = [*outcome.trained, *(f"earlier answer: {each}" for each in outcome.earlier)]
+    listed = [*outcome.trained, *(f"earlier answer: {answer}" for answer in outcome.earlier)]
     trained = "".join(f"\n- {escaped(line)}" for line in listed)
     first = f"### parity: {title}\n\n{' · '.join(fact for fact in facts if fact)}" + (f"\n{trained}" if trained else "")
     if outcome.trouble is not None:

@@ -367,9 +367,9 @@ def capped_interval(
     better, worse = (lowered(series) if len(series) >= fewest else np.empty((0, len(series))) for series in (short, -short))
     lower = _side(gap, plain, [(unlogged.points, float(gap.min()))], runs[0], better, errors_of, careful=len(gap) < FEW_POINTS)
     mirrored = [(-shift, term) for shift, term in runs[1]]
-    own = [(number, -value) for number, value in unlogged.worse]
-    others = max(unlogged.points - sum(number for number, _ in own), 0), -float(gap.max())
-    upper = _side(-gap, interval(-plain.mean, plain.within, plain.run), [others, *own], mirrored, worse, errors_of)
+    worse_ones = [(number, -value) for number, value in unlogged.worse]
+    others = max(unlogged.points - sum(number for number, _ in worse_ones), 0), -float(gap.max())
+    upper = _side(-gap, interval(-plain.mean, plain.within, plain.run), [others, *worse_ones], mirrored, worse, errors_of)
     upper = dataclasses.replace(upper, means=-upper.means, shifts=tuple(-shift for shift in upper.shifts))
     return interval(plain.mean, plain.within, plain.run, (lower, upper))
 

@@ -175,8 +175,8 @@ def kinds_of_rows(
         of_other_loss &= ~written
     nothing = ~_any([*metrics.values()], blank.shape)
     unfailing = (metrics[name] for name in companions if _is_unfailing(name))
-    always_told = (~blank).sum() >= ALWAYS_FROM and any(float(here[~blank].mean()) >= ALWAYS_SHARE for here in unfailing)
-    not_trained = rest & nothing if always_told else np.zeros_like(blank)
+    is_always_there = (~blank).sum() >= ALWAYS_FROM and any(float(here[~blank].mean()) >= ALWAYS_SHARE for here in unfailing)
+    not_trained = rest & nothing if is_always_there else np.zeros_like(blank)
     trained = rest & ~other & ~not_trained & ~of_other_loss
     is_record = ~blank | trained
     due = np.zeros_like(blank)

@@ -21,20 +21,22 @@ def from_series(
     tags = find_columns([STEP, *known], {key: value for key, value in wanted.items() if key != STEP}, source)
     series = {quantity: arrays_of(series_of(tag)) for quantity, tag in tags.items() if quantity != STEP}
     beside = [
-        own_steps[~np.isnan(own)] for quantity, (own_steps, own) in series.items() if quantity not in (LOSS, VALIDATION, *_NOT_OF_A_STEP)
+        at_steps[~np.isnan(series_values)]
+        for quantity, (at_steps, series_values) in series.items()
+        if quantity not in (LOSS, VALIDATION, *_NOT_OF_A_STEP)
     ]
     steps, losses, absent, between = _with_due(*series[LOSS], beside)
     values = {STEP: steps, LOSS: losses}
-    for quantity, (own_steps, own) in series.items():
+    for quantity, (at_steps, series_values) in series.items():
         if quantity == VALIDATION:
-            values[quantity] = at_rows(steps, zip(own_steps.tolist(), own.tolist(), strict=True))
+            values[quantity] = at_rows(steps, zip(at_steps.tolist(), series_values.tolist(), strict=True))
         elif quantity not in values:
-            is_alike = np.array_equal(own_steps, steps) and bool((steps[1:] > steps[:-1]).all())
+            is_alike = np.array_equal(at_steps, steps) and bool((steps[1:] > steps[:-1]).all())
             of_step = (
-                {} if is_alike else dict(zip(own_steps.tolist(), own.tolist(), strict=True))
+                {} if is_alike else dict(zip(at_steps.tolist(), series_values.tolist(), strict=True))
             )  # of a step that it repeats, the last value
             if is_alike:
-                values[quantity] = own
+                values[quantity] = series_values
             else:
                 values[quantity] = np.array([of_step.get(step, np.nan) for step in steps.tolist()], dtype=np.float64)
     return Columns(values=values, names=tags | {STEP: step}, found=known, between=between, absent=absent)

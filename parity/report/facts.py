@@ -83,7 +83,7 @@ def facts(document: VerdictDocument) -> list[tuple[str, str]]:
     """What the table has no room for: window, noises, run-to-run noise, convergence."""
     window = document["window"]
     facts = [("window", f"steps {window['first']:,} to {window['last']:,}, {count(window['n'], 'common step')}, {window['rule']}")]
-    facts += [("recipe", each) for each in _recipes(document)]
+    facts += [("recipe", recipe) for recipe in _recipes(document)]
     inputs = document["inputs"]
     series = _series_words(baseline_name(document), inputs["baseline"]), _series_words(candidate_name(document), inputs["candidate"])
     facts.append(("series", "; ".join(series)))

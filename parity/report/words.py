@@ -84,7 +84,7 @@ def own_facts(strip: Sequence[Fact]) -> Sequence[Fact]:
     return strip[1:]
 
 
-_TOLD_AT_ONCE = {
+_FIRST_LINE_CODES = {
     "pass": ("SCHEDULE_STATED",),
     "fail": ("LEARNING_RATES_DIFFER", "CONFOUNDED"),
 }
@@ -259,7 +259,7 @@ def _interval(document: AnyDocument) -> str:
         told.append(document["reasons"][0]["sentence"])
     if is_identical(document):
         return " ".join(part for part in told if part)
-    told += [reason["sentence"] for reason in document["reasons"][1:] if reason["code"] in _TOLD_AT_ONCE.get(document["verdict"], ())]
+    told += [reason["sentence"] for reason in document["reasons"][1:] if reason["code"] in _FIRST_LINE_CODES.get(document["verdict"], ())]
     return " ".join(part for part in told if part)
 
 

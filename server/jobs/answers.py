@@ -62,7 +62,7 @@ def failed(job: Job) -> bool:
 
 def _is_further_look(job: Job, other: Job) -> bool:
     """Whether a job is a registered further look at what another one answered, in one ledger."""
-    ledgers = [{arm.question for arm in each.arms if arm.question} for each in (job, other)]
+    ledgers = [{arm.question for arm in asked.arms if arm.question} for asked in (job, other)]
     return bool(ledgers[0] & ledgers[1]) and (job.look or 0) > (other.look or 0)
 
 

@@ -264,10 +264,10 @@ def _problems(rules: PinnedRules, asked: Asked) -> list[str]:
 def _other_question(rules: PinnedRules, asked: Asked) -> Sequence[str]:
     if isinstance(rules.job, Asked):
         return differences(rules.job, asked, rules.free)
-    own = digest_of(asked)
-    if own == rules.job:
+    digest = digest_of(asked)
+    if digest == rules.job:
         return []
-    return [f"the job has digest {own}, expected {rules.job} (python -m server.pins FILE shows a file's)"]
+    return [f"the job has digest {digest}, expected {rules.job} (python -m server.pins FILE shows a file's)"]
 
 
 def _asked_of(rules: PinnedRules, job: Job) -> Asked:

@@ -169,8 +169,8 @@ def differences(pinned: Asked, asked: Asked, allowed: Collection[str] | None = N
 
 
 def _kind(part: str, name: str, allowed: Collection[str] | None) -> str:
-    own = choice(part, name).kind
-    return own if allowed is None or f"{part}.{name}" in allowed else "pinned"
+    kind = choice(part, name).kind
+    return kind if allowed is None or f"{part}.{name}" in allowed else "pinned"
 
 
 def _differing(part: str, pinned: Any, asked: Any, place: str, allowed: Collection[str] | None) -> Iterator[str]:
@@ -260,7 +260,7 @@ def _margins(pinned: Policy, asked: Policy, allowed: Collection[str] | None) -> 
     if pinned.profile is not None and PROFILES[pinned.profile] is None and asked.profile != pinned.profile:
         yield _phrase("policy.profile", asked.profile, pinned.profile)
     for limit in _limits(pinned):
-        if not any(_at_most(own, limit) for own in _limits(asked)):
+        if not any(_at_most(amount, limit) for amount in _limits(asked)):
             stated = " and ".join(map(str, _limits(asked))) or "none"
             yield f"policy.margin is {stated}, expected at most {limit}"
 
@@ -269,9 +269,9 @@ def _limits(policy: Policy) -> list[Amount]:
     return [amount for amount in (policy.margin, PROFILES.get(policy.profile or "")) if amount is not None]
 
 
-def _at_most(own: Amount, limit: Amount) -> bool:
+def _at_most(amount: Amount, limit: Amount) -> bool:
     """Whether a margin is surely as small as another one: in the same unit and, in tokens, at the same slope."""
-    return (own.unit, own.slope) == (limit.unit, limit.slope) and own.value <= limit.value
+    return (amount.unit, amount.slope) == (limit.unit, limit.slope) and amount.value <= limit.value
 
 
 def _differing_baseline(pinned: BaselineChoice, asked: BaselineChoice) -> Iterator[str]:
@@ -292,7 +292,7 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple | list):
         text = ", ".join(map(_shown, value)) or "none"
     elif is_dataclass(value) and not isinstance(value, type):
-        set_ones = {name: each for name, each in dataclasses.asdict(value).items() if each not in (None, (), "")}
+        set_ones = {name: setting for name, setting in dataclasses.asdict(value).items() if setting not in (None, (), "")}
         text = json.dumps(json_value(set_ones), sort_keys=True)
     else:
         text = "none" if value is None or value == "" else str(value)

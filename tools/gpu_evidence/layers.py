@@ -57,10 +57,10 @@ def matrices(M: int, K: int, N: int) -> Matrices:
 
 def difference(native: Array, ours: Array) -> dict[str, float]:
     """The root mean square and the largest of native - ours, each relative to that of ours; NaN where one of them is not finite."""
-    apart, own = (np.asarray(part, np.float64) for part in (native - ours, ours))
+    difference, product = (np.asarray(part, np.float64) for part in (native - ours, ours))
     return {
-        "mean": float(np.sqrt(np.mean(apart**2)) / np.sqrt(np.mean(own**2))),
-        "largest": float(np.abs(apart).max() / np.abs(own).max()),
+        "mean": float(np.sqrt(np.mean(difference**2)) / np.sqrt(np.mean(product**2))),
+        "largest": float(np.abs(difference).max() / np.abs(product).max()),
     }
 
 
@@ -141,7 +141,7 @@ def main() -> int:
         facts["summary"].append(f"{name}: rms difference of y, dx, dw at most {worst:.1e}, bound {MEAN_BOUND:.1e}")
     if options.seconds and able:
         facts["times"] = times(options.engine, able, _TIMED if on_a_gpu else _SMALL[0], options.seconds)
-        facts["summary"] = [f"{name}: {each['ms']:.3f} ms, {each['tflops']:.1f} TFLOP/s" for name, each in facts["times"].items()]
+        facts["summary"] = [f"{name}: {time['ms']:.3f} ms, {time['tflops']:.1f} TFLOP/s" for name, time in facts["times"].items()]
     write_facts(options.facts, facts)
     if not able:
         sys.stdout.write(f"{next(iter(facts['refused'].values()))}\n")
