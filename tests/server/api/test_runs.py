@@ -251,7 +251,7 @@ _BYTES = [
 _BODIES = [
     {"steps": [], "columns": {"loss": []}},
     {"steps": [0], "columns": {"loss": [1.0, 2.0]}},
-    {"steps": [0], "columns": {"loss": [None]}},
+    {"steps": [0], "columns": {"loss": [[None]]}},
     {"steps": [-1], "columns": {"loss": [1.0]}},
     {"steps": [0.5], "columns": {"loss": [1.0]}},
     {"steps": [2**60], "columns": {"loss": [1.0]}},
@@ -280,11 +280,11 @@ def test_a_bad_batch_is_refused_in_words(api, run):
     assert api.get(f"/api/v1/runs/{run}").json()["covered"]["recorded"] == 0
 
 
-def test_nan_and_infinity_come_back(api, run):
+def test_nan_null_and_infinity_come_back(api, run):
     attempt_number = _attach(api, run).json()["attempt"]
-    _append(api, run, attempt_number, [0, 1, 2], ["nan", "inf", "-inf"])
+    _append(api, run, attempt_number, [0, 1, 2, 3], [None, "nan", "inf", "-inf"])
     series = api.get(f"/api/v1/runs/{run}/metrics").json()["series"][0]
-    assert [one["kind"] for one in series["nonfinite"]] == ["nan", "inf", "-inf"]
+    assert [point["kind"] for point in series["nonfinite"]] == ["nan", "nan", "inf", "-inf"]
     job = api.get(f"/api/v1/runs/{run}").json()["job"]
     assert api.get(f"/api/v1/jobs/{job}").json()["arms"][0]["runs"][0]["loss"] == "-inf"
 
