@@ -426,7 +426,7 @@ def refuse_read_facts(context: Mapping[str, str], name: str) -> None:
 
 
 def check_parameters(parameters: object, name: str) -> str | None:
-    """A stated number of parameters as the judge reads it, None where none is stated; InputError for what is none."""
+    """A stated number of parameters as the judge reads it, None where nobody states it; InputError where it is not one."""
     if parameters is None:
         return None
     text = f"{parameters:.17g}" if isinstance(parameters, float) else str(parameters)

@@ -151,11 +151,11 @@ def decide(m: Measurements) -> Decision:
     (state, deciding), *further = [(state, Reason(code=entry.code, sentence=text)) for state, entry, text in rows if text is not None]
     if deciding.code in MISFITS:  # everything else that holds follows from the misfit
         return Decision(state=state, deciding=deciding, others=())
-    of_a_confound = state == INCONCLUSIVE and deciding.code in CONFOUNDS  # what it could explain is told, too
-    told = [
+    of_a_confound = state == INCONCLUSIVE and deciding.code in CONFOUNDS  # then the fails that it could explain are listed, too
+    other_reasons = [
         reason for other, reason in further if other == INCONCLUSIVE or reason.code == IDENTICAL.code or (other == FAIL and of_a_confound)
     ]
-    by_code = {reason.code: reason for reason in reversed(told) if reason.code != deciding.code}
+    by_code = {reason.code: reason for reason in reversed(other_reasons) if reason.code != deciding.code}
     vetoes = list(reversed(by_code.values()))  # each code once, with its first sentence
     listed = {deciding.code, *by_code}
     warnings = [reason for reason in warnings_of(m) if reason.code not in listed]
@@ -419,7 +419,9 @@ def _baseline_invalid(m: Measurements) -> str | None:
 )
 def _not_nats(m: Measurements) -> str | None:
     if m.policy.loss_unit == "nats" and (run := in_bits(m.arms.runs)) is not None:
-        return f"The losses of {run.label or 'a run'} are bits per token, by the perplexities beside them; expected nats (bits x 0.6931)."
+        return (
+            f"The losses of {run.label or 'a run'} are bits per token, as their perplexities show; expected nats (bits x 0.6931)."
+        )
     if m.statistics is None:
         return None
     level = m.statistics.baseline.level

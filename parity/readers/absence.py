@@ -5,7 +5,7 @@ A blank, null or NaN as a loss can mean four things. The other columns of the ro
     evaluation    it has a held-out value, as rows of the file have that hold no loss
     other row     it has values of some columns, but none that comes with the losses: system metrics, a logger's call for one metric
     not trained   nothing is in it, not even the times or rates that come with the losses and never diverge
-    between       the loss is logged every k-th trained row (k >= 3), beside other values, and no point of it is due at this one
+    between       the loss is logged in every k-th trained row (k >= 3), other values in each, and this row is not one of the k-th
 
 All other rows were trained, and their loss is NaN. Of two rows, every second one may be blank because the loss is logged so, or because it
 is NaN: then it is NaN. A rhythm is local, because intervals of logging change: the gaps between losses, counted in trained rows, of which
@@ -37,7 +37,10 @@ from parity.structure import frozen
 from parity.wording import count
 
 COMPANION_SHARE = 0.5  # of the rows with a loss: what has a value in as many comes with the loss
-ALWAYS_SHARE, ALWAYS_FROM = 0.95, 8  # of the rows with a loss, and so many of them: what has a value in all of them but for accidents
+ALWAYS_SHARE, ALWAYS_FROM = (
+    0.95,
+    8,
+)  # of the rows with a loss, and the fewest of these: a column with so many values is in every row, but for accidents
 LEAST_RHYTHM = 3  # trained rows from loss to loss
 NEIGHBOURS, ALIKE_SHARE, ALIKE = 5, 0.6, 0.1  # gaps on each side of a place; how many of them are alike, to a tenth
 EARLY = 0.25  # of an interval, by which a point may come early

@@ -32,12 +32,10 @@ def from_series(
             values[quantity] = at_rows(steps, zip(at_steps.tolist(), series_values.tolist(), strict=True))
         elif quantity not in values:
             is_alike = np.array_equal(at_steps, steps) and bool((steps[1:] > steps[:-1]).all())
-            of_step = (
-                {} if is_alike else dict(zip(at_steps.tolist(), series_values.tolist(), strict=True))
-            )  # of a step that it repeats, the last value
             if is_alike:
                 values[quantity] = series_values
             else:
+                of_step = dict(zip(at_steps.tolist(), series_values.tolist(), strict=True))  # of a step that it repeats, the last value
                 values[quantity] = np.array([of_step.get(step, np.nan) for step in steps.tolist()], dtype=np.float64)
     return Columns(values=values, names=tags | {STEP: step}, found=known, between=between, absent=absent)
 

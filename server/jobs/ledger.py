@@ -34,7 +34,7 @@ from server.database.tables import Arm, Job, NewQuestion, Verdict
 from server.errors import LookError
 from server.records import digest
 
-_OF_THE_QUESTION = (
+_QUESTION_PARTS = (
     "engine",
     "layer_policy",
     "model",
@@ -238,7 +238,7 @@ def _question(job: Job, arm: Arm) -> dict[str, Any]:
     asked = (job.arms[0].requested, arm.requested)
     baseline, candidate = ({key: value for key, value in each.items() if key not in _NOT_OF_AN_ARM} for each in asked)
     return {
-        **{key: spec.get(key) for key in _OF_THE_QUESTION},
+        **{key: spec.get(key) for key in _QUESTION_PARTS},
         **({"command": spec["command"]} if "command" in spec else {}),
         "data": data | {"path": posixpath.normpath(path)} if path else data,  # one spelling of its path
         "schedule": {key: value for key, value in spec.get("schedule", {}).items() if key != "gradients_every"} | _RECORDED,

@@ -63,7 +63,7 @@ PARTS: Mapping[str, type["DataclassInstance"]] = {
     "project": RunRequest,
 }
 REQUEST = "request"
-OF_THE_QUESTION = ("job", "arm", "policy")  # whose free fields an operator can pin, too
+QUESTION_PARTS = ("job", "arm", "policy")  # whose free fields an operator can pin, too
 FREE: Mapping[str, Mapping[str, Choice]] = {
     "job": {"name": _free("a label: the looks at a question are counted whatever its jobs are called")},
     "arm": {
@@ -147,4 +147,4 @@ def choice(part: str, name: str) -> Choice:
 
 def free_names() -> tuple[str, ...]:
     """The fields of a question that are not pinned, as a rules file names them: `job.name`, `arm.replicates`."""
-    return tuple(f"{part}.{name}" for part in OF_THE_QUESTION for name in FREE[part])
+    return tuple(f"{part}.{name}" for part in QUESTION_PARTS for name in FREE[part])

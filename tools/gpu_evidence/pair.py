@@ -49,7 +49,7 @@ _COLUMNS = {"lm_loss": "loss", "learning_rate": "learning_rate", "grad_norm": "g
 
 
 _WATCHED_SECONDS = 20.0  # of the first run's steps, from which the time of all is estimated
-_OF_THE_BASELINE = 1.4  # a step of the quantized arms together with bf16's, relative to bf16's, which trains first
+_STEP_RATIO = 1.4  # a step of all arms together, relative to one of bf16 alone, which trains first
 _CONCLUSION_SECONDS = 45.0  # the programs of the other arms are compiled, and the judge works
 
 
@@ -95,7 +95,7 @@ def shorter(steps: int, runs: int, rate: float, left: float) -> int | None:
     """
 
     def fits(count: int) -> bool:
-        return count * runs * _OF_THE_BASELINE / rate + _CONCLUSION_SECONDS <= left
+        return count * runs * _STEP_RATIO / rate + _CONCLUSION_SECONDS <= left
 
     less = [count for count in STEPS if count < steps]
     if fits(steps) or not less:

@@ -23,7 +23,7 @@ ENVIRONMENT = ROOT / ".venv" / "transformer-engine"
 DOCUMENTATION = ("linux-doc", "python3-doc", "erlang-doc", "default-jdk-doc")
 _CORE = "transformer-engine-cu13"
 _THERE = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
-_OF_TRANSFORMER_ENGINE = ("transformer-engine", "importlib-metadata")
+_ENGINE_PACKAGES = ("transformer-engine", "importlib-metadata")
 # Transformer Engine imports it, and jax with CUDA does not bring it. A machine with a CUDA toolkit has it.
 _LIBRARIES = ("nvidia-curand",)
 _STANDALONE = ROOT / "locks" / "standalone.lock"
@@ -90,7 +90,7 @@ def _wheels(wheels: Path, python: Path, *, with_jax: bool, slim: int | None, scr
     service, of_te = (path.read_text(encoding="utf-8") for path in (_STANDALONE, extension.LOCK))
     there = set(json.loads(run((str(python), "-c", _REQUIRED, *_THERE), "run it again")))
     wanted = names_of(service) - there
-    added = {*_OF_TRANSFORMER_ENGINE, *(_LIBRARIES if slim is None else ()), *(there & names_of(of_te) if with_jax else ())} - wanted
+    added = {*_ENGINE_PACKAGES, *(_LIBRARIES if slim is None else ()), *(there & names_of(of_te) if with_jax else ())} - wanted
     _download(python, entries(service, wanted), wheels)
     _download(python, entries(of_te, added), wheels)
     for built in (ENVIRONMENT / WHEELS).glob("*.whl"):

@@ -77,7 +77,7 @@ def changed(job=JOB, candidate=None, **more):
     return made
 
 
-OF_THE_JOB = {
+JOB_ATTACKS = {
     "a switch to bf16 through the window": {"candidate": {"bf16_from_step": 40}},
     "an override to bf16": {"candidate": {"overrides": [{"recipe": "bf16"}]}},
     "a switch without stochastic rounding": {"candidate": {"switches": {"stochastic_rounding": False}}},
@@ -100,7 +100,7 @@ OF_THE_JOB = {
     "an easier second candidate": {"candidates": [*JOB["candidates"], {"recipe": "bf16"}]},
     "an easier candidate": {"candidates": [{"recipe": "bf16", "replicates": 2}]},
 }
-OF_THE_POLICY = {
+POLICY_ATTACKS = {
     "a wider margin": {"margin": "1.1%"},
     "a margin in another unit": {"margin": "0.001 nats"},
     "lower confidence": {"confidence": 0.6},
@@ -133,13 +133,13 @@ def refused(reply, *words):
         assert word in detail, detail
 
 
-@pytest.mark.parametrize("change", OF_THE_JOB.values(), ids=[*OF_THE_JOB])
+@pytest.mark.parametrize("change", JOB_ATTACKS.values(), ids=[*JOB_ATTACKS])
 @pytest.mark.parametrize("lookup", [False, True])
 def test_a_changed_job_is_refused(gate, change, lookup):
     refused(gate(job=changed(**change), lookup=lookup), "job.")
 
 
-@pytest.mark.parametrize("change", OF_THE_POLICY.values(), ids=[*OF_THE_POLICY])
+@pytest.mark.parametrize("change", POLICY_ATTACKS.values(), ids=[*POLICY_ATTACKS])
 def test_a_changed_policy_is_refused(gate, change):
     refused(gate(policy=POLICY | change), "policy.")
 

@@ -44,7 +44,7 @@ def test_the_lock_pins_the_extensions_source_with_its_hash():
 
 def test_the_lock_has_all_that_is_asked_of_it():
     names = names_of(LOCK.read_text(encoding="utf-8"))
-    wanted = {module._CORE, *module._OF_TRANSFORMER_ENGINE, *module._LIBRARIES, *module._THERE, "tokenizers", "pip", "pytest", "pyyaml"}
+    wanted = {module._CORE, *module._ENGINE_PACKAGES, *module._LIBRARIES, *module._THERE, "tokenizers", "pip", "pytest", "pyyaml"}
     assert wanted <= names
 
 
