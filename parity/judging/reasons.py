@@ -419,9 +419,7 @@ def _baseline_invalid(m: Measurements) -> str | None:
 )
 def _not_nats(m: Measurements) -> str | None:
     if m.policy.loss_unit == "nats" and (run := in_bits(m.arms.runs)) is not None:
-        return (
-            f"The losses of {run.label or 'a run'} are bits per token, as their perplexities show; expected nats (bits x 0.6931)."
-        )
+        return f"The losses of {run.label or 'a run'} are bits per token, as their perplexities show; expected nats (bits x 0.6931)."
     if m.statistics is None:
         return None
     level = m.statistics.baseline.level
