@@ -1,4 +1,4 @@
-"""README.md: every line of "Your own runs" works, the plans are those of `parity plan`, the set-up is what CI runs, it stays short."""
+"""README.md: every line of "Your own runs" works, the plans are those of `parity plan`, the set-up is what CI runs."""
 
 import functools
 import json
@@ -103,8 +103,7 @@ def test_the_wheel_that_the_documentation_names_is_the_one_that_is_built():
     assert f"{project['name']}-{project['version']}-py3-none-any.whl" in page
 
 
-def test_it_is_short_and_names_what_ci_runs():
-    assert len(README.splitlines()) <= 80
+def test_it_names_what_ci_runs():
     section = README.partition("## Tests")[2].partition("\n## ")[0]
     commands = {
         line.partition(" #")[0].strip() for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) for line in block.splitlines()
