@@ -291,7 +291,8 @@ def _is_model(field: Any) -> bool:
 def _bodies() -> dict[str, TypeAdapter[Any]]:
     """What bodies are read with, by the name of the request; those of requests in requests too."""
     fields = [each for route in _routes().values() for each in route.dependant.body_params]
-    rest = [StepsRequest, *(each.field_info.annotation for each in fields if _is_model(each))]
+    rest: list[Any] = [each.field_info.annotation for each in fields if _is_model(each)]
+    rest.append(StepsRequest)
     found: dict[str, TypeAdapter[Any]] = {}
     while rest:
         kind = rest.pop()
