@@ -150,8 +150,8 @@ def test_a_two_sided_pass_needs_both_ends_at_the_widened_level(
     for inside, code in ((STEP, "WITHIN_MARGIN"), (-STEP, "CI_STRADDLES_MARGIN")):
         (made,) = judge(
             base,
-            {"c": shifted(cand, -0.1 - lo + inside)},
-            Policy(margin="0.1 nats", schedule="decayed", looks=looks, two_sided=True),
+            {"c": shifted(cand, -0.05 - lo + inside)},
+            Policy(margin="0.05 nats", schedule="decayed", looks=looks, two_sided=True),
             planned_steps=PLAN,
             multiplicity=Multiplicity(looks=looks, candidates=candidates),
         )
