@@ -1,14 +1,18 @@
-"""What emulation costs: the step of every recipe beside our own bfloat16 step, and the quantizer beside a plain copy.
+"""What emulation costs: the step of every recipe beside our own bfloat16 step, and the quantizer
+beside a plain copy.
 
     taskset -c 0 python benchmarks/arithmetic.py [--sizes 0.34M 5M 20M] [--seconds 20]
 
-Ratios of times measured in turn in one process, the minimum of each over all rounds, so that a neighbour's load on the
-machine falls on all alike. Exit code 1 where a bar is missed. Every step takes the norm of each layer's gradient along.
+Ratios of times measured in turn in one process, the minimum of each over all rounds, so that a
+neighbour's load on the machine falls on all alike. Exit code 1 where a bar is missed. Every step
+takes the norm of each layer's gradient along.
 
-The bars of the step depend on the class of CPU, which is detected (`BARS`): with AMX a bf16 product is three to seven times faster, so the
-same quantization is a larger share. Processors without bfloat16 products have none: there bf16 itself is emulated. To measure as another
-class on the same machine, set XLA_FLAGS=--xla_cpu_max_isa=AVX2 and name it by --class. Other bars: NVFP4 quantization of 1024 x 512
-float32 in cache at >= 1/3 of a copy's speed; the statistics of every layer on one step in 25 at <= 1 %.
+The bars of the step depend on the class of CPU, which is detected (`BARS`): with AMX a bf16 product
+is three to seven times faster, so the same quantization is a larger share. Processors without
+bfloat16 products have none: there bf16 itself is emulated. To measure as another class on the same
+machine, set XLA_FLAGS=--xla_cpu_max_isa=AVX2 and name it by --class. Other bars: NVFP4 quantization
+of 1024 x 512 float32 in cache at >= 1/3 of a copy's speed; the statistics of every layer on one
+step in 25 at <= 1 %.
 """
 
 from __future__ import annotations
@@ -53,10 +57,14 @@ SIZES: Mapping[str, tuple[Model, Data]] = {
 }
 
 
-def fastest(runs: Mapping[str, Callable[[], Any]], seconds: float, burst: int = 1) -> dict[str, float]:
-    """The least time of each function in seconds, taking turns until the time is over and each has had five.
+def fastest(
+    runs: Mapping[str, Callable[[], Any]], seconds: float, burst: int = 1
+) -> dict[str, float]:
+    """The least time of each function in seconds, taking turns until the time is over and each has
+    had five.
 
-    A turn is `burst` runs in a row: more than one lets a small function find its numbers in the cache.
+    A turn is `burst` runs in a row: more than one lets a small function find its numbers in the
+    cache.
     """
     best = dict.fromkeys(runs, float("inf"))
     for run in runs.values():
@@ -72,10 +80,16 @@ def fastest(runs: Mapping[str, Callable[[], Any]], seconds: float, burst: int = 
     return best
 
 
-def step_of(recipe: Recipe, shape: Model, data: Data, count: int = 3, schedule: Schedule | None = None) -> Callable[[], Any]:
-    """A function that trains `count` steps and waits for them; steps that the schedule watches or compares are."""
+def step_of(
+    recipe: Recipe, shape: Model, data: Data, count: int = 3, schedule: Schedule | None = None
+) -> Callable[[], Any]:
+    """A function that trains `count` steps and waits for them; steps that the schedule watches or
+    compares are.
+    """
     random = np.random.default_rng(0).integers(0, 256, 1 << 20).astype(np.uint8)
-    corpus = Corpus(train=random, validation=random[:0], largest=255, digest="", description="random bytes")
+    corpus = Corpus(
+        train=random, validation=random[:0], largest=255, digest="", description="random bytes"
+    )
     spec = RunSpec(
         recipe=recipe,
         engine="emulated",
@@ -95,21 +109,33 @@ def steps(name: str, seconds: float, cpu: str) -> list[str]:
     """Print a row for every recipe of a size; the bars that were missed."""
     shape, data = SIZES[name]
     start = time.perf_counter()
-    times = fastest({recipe: step_of(recipe, shape, data) for recipe in RECIPES}, seconds * len(RECIPES))
+    times = fastest(
+        {recipe: step_of(recipe, shape, data) for recipe in RECIPES}, seconds * len(RECIPES)
+    )
     missed = []
-    sys.stdout.write(f"\n{name}: {shape.parameters / 1e6:.2f} M parameters, {data.tokens_per_step} tokens a step, mlp_only")
-    sys.stdout.write(f" ({time.perf_counter() - start:.0f} s)\n{'recipe':14}{'steps/s':>10}{'x bf16':>9}{'bar':>7}{'x f32':>9}\n")
+    sys.stdout.write(
+        f"\n{name}: {shape.parameters / 1e6:.2f} M parameters, {data.tokens_per_step} tokens a "
+        "step, mlp_only"
+    )
+    sys.stdout.write(
+        f" ({time.perf_counter() - start:.0f} "
+        f"s)\n{'recipe':14}{'steps/s':>10}{'x bf16':>9}{'bar':>7}{'x f32':>9}\n"
+    )
     for recipe in RECIPES:
         ratio, bar = times[recipe] / times["bf16"], BARS.get(cpu, {}).get(name, {}).get(recipe)
         if bar is not None and ratio > bar:
             missed.append(f"{name} {recipe}: {ratio:.3f} of the bf16 step, bar {bar}")
         shown = f"{bar:7.2f}" if bar is not None else " " * 7
-        sys.stdout.write(f"{recipe:14}{3 / times[recipe]:10.2f}{ratio:9.3f}{shown}{times[recipe] / times['f32']:9.3f}\n")
+        sys.stdout.write(
+            f"{recipe:14}{3 / times[recipe]:10.2f}{ratio:9.3f}{shown}{times[recipe] / times['f32']:9.3f}\n"  # noqa: E501
+        )
     return missed
 
 
 def watching(seconds: float) -> list[str]:
-    """Print the cost of watched and compared steps, spread over 25 and 100 steps; returns the missed bars (watched steps only)."""
+    """Print the cost of watched and compared steps, spread over 25 and 100 steps; returns the
+    missed bars (watched steps only).
+    """
     shape, data = SIZES["0.34M"]
     missed = []
     schedules = {
@@ -117,14 +143,31 @@ def watching(seconds: float) -> list[str]:
         "watched": Schedule(statistics_every=1),
         "compared": Schedule(statistics_every=1, gradients_every=1),
     }
-    sys.stdout.write(f"\n{shape.parameters / 1e6:.2f} M parameters, share of the run of the statistics of every layer on one step in 25")
-    sys.stdout.write(f", and of the weights' gradients on one in 100\n{'recipe':14}{'statistics':>12}{'gradients':>12}\n")
+    sys.stdout.write(
+        f"\n{shape.parameters / 1e6:.2f} M parameters, share of the run of the statistics of every "
+        "layer on one step in 25"
+    )
+    sys.stdout.write(
+        ", and of the weights' gradients on one in "
+        f"100\n{'recipe':14}{'statistics':>12}{'gradients':>12}\n"
+    )
     for recipe in ("fp8_current", "nvfp4"):
-        times = fastest({name: step_of(recipe, shape, data, 1, schedule) for name, schedule in schedules.items()}, seconds)
-        cost, more = (times["watched"] / times["plain"] - 1) / 25, (times["compared"] - times["watched"]) / times["plain"] / 100
+        times = fastest(
+            {
+                name: step_of(recipe, shape, data, 1, schedule)
+                for name, schedule in schedules.items()
+            },
+            seconds,
+        )
+        cost, more = (
+            (times["watched"] / times["plain"] - 1) / 25,
+            (times["compared"] - times["watched"]) / times["plain"] / 100,
+        )
         sys.stdout.write(f"{recipe:14}{cost:12.2%}{more:12.2%}\n")
         if cost > _STATISTICS_BAR:
-            missed.append(f"statistics of {recipe} at {cost:.2%} of a run, bar {_STATISTICS_BAR:.0%}")
+            missed.append(
+                f"statistics of {recipe} at {cost:.2%} of a run, bar {_STATISTICS_BAR:.0%}"
+            )
     return missed
 
 
@@ -142,11 +185,15 @@ def quantizers(seconds: float) -> list[str]:
         burst=20,
     )
     copy = times["copy x 1.5"]
-    sys.stdout.write(f"\nquantizers on 1024 x 512 float32\n{'':20}{'Gelem/s':>9}{'of a copy':>11}\n")
+    sys.stdout.write(
+        f"\nquantizers on 1024 x 512 float32\n{'':20}{'Gelem/s':>9}{'of a copy':>11}\n"
+    )
     for name, value in times.items():
         sys.stdout.write(f"{name:20}{x.size / value / 1e9:9.2f}{copy / value:11.2f}\n")
     share = copy / times["nvfp4 1x16, axis 1"]
-    return [] if share >= 1 / 3 else [f"nvfp4 quantization at {share:.2f} of a copy's speed, bar 0.33"]
+    return (
+        [] if share >= 1 / 3 else [f"nvfp4 quantization at {share:.2f} of a copy's speed, bar 0.33"]
+    )
 
 
 def _over(x: jax.Array, function: Callable[[jax.Array], Any]) -> Callable[[], Any]:
@@ -158,13 +205,21 @@ def main() -> int:
     """Measure, print, and return 1 where a bar was missed."""
     parser = argparse.ArgumentParser(description="Speed of the emulated arithmetic, as ratios.")
     parser.add_argument("--sizes", nargs="*", choices=list(SIZES), default=list(SIZES))
-    parser.add_argument("--seconds", type=float, default=10.0, help="time for each recipe of each size")
-    parser.add_argument("--class", dest="cpu", metavar="NAME", help="the class of CPU whose bars apply; the machine's own by default")
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="time for each recipe of each size"
+    )
+    parser.add_argument(
+        "--class",
+        dest="cpu",
+        metavar="NAME",
+        help="the class of CPU whose bars apply; the machine's own by default",
+    )
     options = parser.parse_args()
     here = device.describe()
     cpu = options.cpu or device.instruction_set(device.cpu_flags())
     sys.stdout.write(
-        f"{here.device_class}, {here.threads} thread(s), jax {here.versions['jax']}, {f'bars of {cpu}' if cpu in BARS else 'no bars'}\n"
+        f"{here.device_class}, {here.threads} thread(s), jax {here.versions['jax']}, "
+        f"{f'bars of {cpu}' if cpu in BARS else 'no bars'}\n"
     )
     missed = quantizers(options.seconds) + watching(2 * options.seconds)
     for name in options.sizes:

@@ -2,16 +2,20 @@
 
     python benchmarks/attacks.py [--only columns] [--checkout ANOTHER]
 
-Starts a server that requires tokens, and asks /healthz 20 times without an attack and 20 times while each of these runs, all of them by
-processes of their own, which begin again as soon as they are answered but for the last:
+Starts a server that requires tokens, and asks /healthz 20 times without an attack and 20 times
+while each of these runs, all of them by processes of their own, which begin again as soon as they
+are answered but for the last:
 
-- paths: three clients without a token ask for a path of 60,000 characters that a pattern of the log's redaction read again and again.
+- paths: three clients without a token ask for a path of 60,000 characters that a pattern of the
+  log's redaction read again and again.
 - columns: one client with a token of scope view asks for the same column of 50,000 steps 150 times.
 - findings: one such client sends a job of 700,000 wrong candidates, 11 MiB.
-- figures: eighteen such clients ask once for the figures of a job of 200 runs, which nobody has drawn yet.
+- figures: eighteen such clients ask once for the figures of a job of 200 runs, which nobody has
+  drawn yet.
 
-Mark: a median of 100 ms. `--checkout` measures the server of another checkout, with this one's database. Exit code 1 where the mark is
-missed. Each attack takes seconds; those that succeed, minutes. The job of `figures` takes one to make.
+Mark: a median of 100 ms. `--checkout` measures the server of another checkout, with this one's
+database. Exit code 1 where the mark is missed. Each attack takes seconds; those that succeed,
+minutes. The job of `figures` takes one to make.
 """
 
 from __future__ import annotations
@@ -36,7 +40,8 @@ from pathlib import Path
 import numpy as np
 from alembic import command
 
-sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks run without installing this repository
+# benchmarks run without installing this repository
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from housekeeping import large_job
 
@@ -67,7 +72,9 @@ class Request:
 
 
 def paths(_database: Database, _token: str) -> list[Request]:
-    """One client each; the old pattern took quadratic time on this path, because it started again at each `-`."""
+    """One client each; the old pattern took quadratic time on this path, because it started again
+    at each `-`.
+    """
     return [Request(path="/" + "eyJ-" * 15_000)] * 3
 
 
@@ -75,29 +82,52 @@ def columns(database: Database, token: str) -> list[Request]:
     """One column, many times."""
     with database.write() as session:
         spec = JobSpec(name="long", baseline=Arm(recipe="bf16"), candidates=(Arm(recipe="nvfp4"),))
-        run = submit_job(session, spec, policy_from_mapping({"margin": "1%"}), order=Order(reuse=False)).runs[0]
+        run = submit_job(
+            session, spec, policy_from_mapping({"margin": "1%"}), order=Order(reuse=False)
+        ).runs[0]
         loss = 2.0 + np.random.default_rng(0).normal(0, 0.1, _STEPS)
         for first in range(0, _STEPS, store.SEALED_STEPS):
             part = loss[first : first + store.SEALED_STEPS]
-            store.append(session, run.id, "train", 1, np.arange(first, first + len(part)), {"lm_loss": part})
+            store.append(
+                session, run.id, "train", 1, np.arange(first, first + len(part)), {"lm_loss": part}
+            )
         names = ",".join(["lm_loss"] * _COLUMNS)
-        return [Request(path=f"/api/v1/runs/{run.id}/metrics?points=100000&names={names}", token=token)]
+        return [
+            Request(path=f"/api/v1/runs/{run.id}/metrics?points=100000&names={names}", token=token)
+        ]
 
 
 def findings(_database: Database, token: str) -> list[Request]:
     """A list whose every item is wrong."""
-    job = {"name": "x", "baseline": {"recipe": "bf16"}, "candidates": [{"recipe": "q"}] * _CANDIDATES}
-    return [Request(path="/api/v1/jobs:plan", method="POST", body=json.dumps({"job": job, "policy": {"margin": "1%"}}), token=token)]
+    job = {
+        "name": "x",
+        "baseline": {"recipe": "bf16"},
+        "candidates": [{"recipe": "q"}] * _CANDIDATES,
+    }
+    return [
+        Request(
+            path="/api/v1/jobs:plan",
+            method="POST",
+            body=json.dumps({"job": job, "policy": {"margin": "1%"}}),
+            token=token,
+        )
+    ]
 
 
 def figures(database: Database, token: str) -> list[Request]:
-    """Figures that nobody has drawn yet, by many clients; the service draws one at a time, and stores what it drew."""
+    """Figures that nobody has drawn yet, by many clients; the service draws one at a time, and
+    stores what it drew.
+    """
     job_id = large_job(database)
     conclude(database, job_id)
     with database.read() as session:
         names = [verdict.candidate for verdict in session.get_one(Job, job_id).verdicts]
     return [
-        Request(path=f"/api/v1/jobs/{job_id}/verdict.svg?candidate={names[number % len(names)]}", token=token, once=True)
+        Request(
+            path=f"/api/v1/jobs/{job_id}/verdict.svg?candidate={names[number % len(names)]}",
+            token=token,
+            once=True,
+        )
         for number in range(_FIGURES)
     ]
 
@@ -116,7 +146,11 @@ def serving(checkout: Path, settings: Settings) -> Iterator[tuple[int, int]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    own = {"PYTHONPATH": str(checkout), "PARITY_STATE_DIR": str(settings.state_dir), "PARITY_REDIS_URL": settings.redis_url}
+    own = {
+        "PYTHONPATH": str(checkout),
+        "PARITY_STATE_DIR": str(settings.state_dir),
+        "PARITY_REDIS_URL": settings.redis_url,
+    }
     serve = (sys.executable, "-m", "uvicorn", "--factory", "server.app:from_environment")
     options = ("--http", "server.web.limits:Connection", "--host", "127.0.0.1", "--port", str(port))
     with (settings.state_dir / "server.log").open("w") as log:
@@ -161,13 +195,21 @@ def healthy(port: int) -> float:
 
 def peak_megabytes(process: int) -> float:
     """The most memory that a process has had."""
-    line = next(line for line in Path(f"/proc/{process}/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    line = next(
+        line
+        for line in Path(f"/proc/{process}/status").read_text().splitlines()
+        if line.startswith("VmHWM:")
+    )
     return int(line.split()[1]) / 1000
 
 
 def attack(port: int, request: Request) -> None:
-    """Send a request, and again if it is not sent once, whatever the answer is, until this process is ended."""
-    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {request.token}"} if request.token else {})
+    """Send a request, and again if it is not sent once, whatever the answer is, until this process
+    is ended.
+    """
+    headers = {"Content-Type": "application/json"} | (
+        {"Authorization": f"Bearer {request.token}"} if request.token else {}
+    )
     while True:
         with contextlib.suppress(OSError, http.client.HTTPException):
             client = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE_SECONDS)
@@ -180,7 +222,10 @@ def attack(port: int, request: Request) -> None:
 
 def waits(port: int, requests: list[Request]) -> list[float]:
     """The milliseconds of 20 answers of /healthz while all of these requests are sent."""
-    attackers = [multiprocessing.Process(target=attack, args=(port, request), daemon=True) for request in requests]
+    attackers = [
+        multiprocessing.Process(target=attack, args=(port, request), daemon=True)
+        for request in requests
+    ]
     for attacker in attackers:
         attacker.start()
     if any(not request.once for request in requests):
@@ -188,7 +233,9 @@ def waits(port: int, requests: list[Request]) -> list[float]:
     try:
         answers = [healthy(port) for _ in range(_ASKED)]
         if requests and not any(attacker.is_alive() for attacker in attackers):
-            raise RuntimeError("the attack was over before /healthz was asked; expected one that takes longer")
+            raise RuntimeError(
+                "the attack was over before /healthz was asked; expected one that takes longer"
+            )
         return answers
     finally:
         for attacker in attackers:
@@ -211,8 +258,10 @@ def measure(name: str, checkout: Path) -> bool:
             peak = peak_megabytes(process)
     median = statistics.median(during)
     sys.stdout.write(
-        f"{name:10}{median:10.1f} ms (largest {max(during):,.1f}), without the attack {statistics.median(without):.1f} ms, "
-        f"mark {_MARK_MS:g} ms; the server took up to {peak:,.0f} MB{'' if median <= _MARK_MS else ': MISSED'}\n"
+        f"{name:10}{median:10.1f} ms (largest {max(during):,.1f}), without the attack "
+        f"{statistics.median(without):.1f} ms, "
+        f"mark {_MARK_MS:g} ms; the server took up to {peak:,.0f} "
+        f"MB{'' if median <= _MARK_MS else ': MISSED'}\n"
     )
     sys.stdout.flush()
     return median <= _MARK_MS
@@ -221,11 +270,24 @@ def measure(name: str, checkout: Path) -> bool:
 def main() -> int:
     """Measure and return 1 where a mark was missed."""
     parser = argparse.ArgumentParser(description="How long everybody waits while somebody attacks.")
-    parser.add_argument("--only", choices=tuple(_ATTACKS), action="append", help="an attack; repeat it for several [all]")
-    parser.add_argument("--checkout", type=Path, default=Path(__file__).parent.parent, help="whose server is measured [this one's]")
+    parser.add_argument(
+        "--only",
+        choices=tuple(_ATTACKS),
+        action="append",
+        help="an attack; repeat it for several [all]",
+    )
+    parser.add_argument(
+        "--checkout",
+        type=Path,
+        default=Path(__file__).parent.parent,
+        help="whose server is measured [this one's]",
+    )
     options = parser.parse_args()
-    sys.stdout.write(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before this began\n")
-    met = [measure(name, options.checkout.resolve()) for name in options.only or _ATTACKS]  # all of them, whatever the first ones gave
+    sys.stdout.write(
+        f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before this began\n"
+    )
+    # all of them, whatever the first ones gave
+    met = [measure(name, options.checkout.resolve()) for name in options.only or _ATTACKS]
     return 0 if all(met) else 1
 
 

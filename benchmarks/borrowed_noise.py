@@ -1,7 +1,9 @@
-"""Checks F1 to F5 of benchmarks/calibration.py: run-to-run noise that are borrowed from a family of public reruns.
+"""Checks F1 to F5 of benchmarks/calibration.py: run-to-run noise that are borrowed from a family of
+public reruns.
 
-One run per arm, no within-pair error, losses as shares of the loss (level 1): gap ~ N(true gap, 2 sd_g^2) with the recorded sd of a group
-that the family did not see. Averages over groups weigh each by its runs.
+One run per arm, no within-pair error, losses as shares of the loss (level 1): gap ~ N(true gap, 2
+sd_g^2) with the recorded sd of a group that the family did not see. Averages over groups weigh each
+by its runs.
 """
 
 import dataclasses
@@ -31,8 +33,12 @@ def groups_of(family: str) -> tuple[RerunGroup, ...]:
     return public_noise_table().families[family].groups
 
 
-def pair(lender: Lender, runs: tuple[FloatArray, FloatArray], of_candidate: Lender | None = None) -> tuple[Interval, bool]:
-    """The judge's interval of two arms' run means, and whether they contradict the lender, which is that of both or of the baseline."""
+def pair(
+    lender: Lender, runs: tuple[FloatArray, FloatArray], of_candidate: Lender | None = None
+) -> tuple[Interval, bool]:
+    """The judge's interval of two arms' run means, and whether they contradict the lender, which is
+    that of both or of the baseline.
+    """
     spreads = [own_spread(arm, [0] * len(arm)) for arm in runs]
     own = OwnRuns(
         squares=(spreads[0][0], spreads[1][0]),
@@ -42,8 +48,12 @@ def pair(lender: Lender, runs: tuple[FloatArray, FloatArray], of_candidate: Lend
         gap_runs=(len(runs[0]), len(runs[1])),
     )
     priors = borrow((ASSUMED, ASSUMED), (lender, of_candidate or lender), own, 1.0)
-    noise_table = [run_floor(prior, arm, [0] * len(arm)) for prior, arm in zip(priors, runs, strict=True)]
-    joined = interval(float(runs[1].mean() - runs[0].mean()), NO_WITHIN, run_term(noise_table[0], noise_table[1]))
+    noise_table = [
+        run_floor(prior, arm, [0] * len(arm)) for prior, arm in zip(priors, runs, strict=True)
+    ]
+    joined = interval(
+        float(runs[1].mean() - runs[0].mean()), NO_WITHIN, run_term(noise_table[0], noise_table[1])
+    )
     return joined, priors[0].loan is not None and priors[0].loan.agreement.contradicted
 
 
@@ -65,10 +75,17 @@ def left_out(family: str) -> Iterator[tuple[RerunGroup, float]]:
         yield group, half_width(fit_family(groups[:number] + groups[number + 1 :]))
 
 
-def over_runs(cases: Sequence[tuple[RerunGroup, float]], chance: Callable[[float, float], float]) -> float:
-    """The mean over runs of a chance that depends on the sd of the group's gap and on the half-width."""
+def over_runs(
+    cases: Sequence[tuple[RerunGroup, float]], chance: Callable[[float, float], float]
+) -> float:
+    """The mean over runs of a chance that depends on the sd of the group's gap and on the
+    half-width.
+    """
     total = sum(group.runs for group, _ in cases)
-    return sum(group.runs * chance(math.sqrt(2.0) * group.share, half) for group, half in cases) / total
+    return (
+        sum(group.runs * chance(math.sqrt(2.0) * group.share, half) for group, half in cases)
+        / total
+    )
 
 
 def covered(sd: float, half: float) -> float:
@@ -99,7 +116,9 @@ def f1(_quick: bool) -> Iterator[Line]:
 
 
 def f2(_quick: bool) -> Iterator[Line]:
-    """Groups in the order of time: each is predicted from groups of earlier days. Only the names of track3 have a date."""
+    """Groups in the order of time: each is predicted from groups of earlier days. Only the names of
+    track3 have a date.
+    """
     dated = [group for group in groups_of(TRACK3) if group.group[:8].isdigit()]
     cases = []
     for group in dated:
@@ -111,7 +130,8 @@ def f2(_quick: bool) -> Iterator[Line]:
     hits, half = over_runs(cases, covered), float(np.mean([half for _, half in cases]))
     yield Line(
         what=f"earlier groups only, {len(cases)} of {len(dated)} groups",
-        value=f"coverage {share(hits)}, half-width {100 * half:.3f} % (first {100 * cases[0][1]:.3f}, last {100 * cases[-1][1]:.3f} %)",
+        value=f"coverage {share(hits)}, half-width {100 * half:.3f} % (first "
+        f"{100 * cases[0][1]:.3f}, last {100 * cases[-1][1]:.3f} %)",
         mark=">= 93 %, <= 0.16 %",
         ok=hits >= 0.93 and half <= 0.0016,
     )
@@ -131,7 +151,9 @@ def f3(_quick: bool) -> Iterator[Line]:
 
 
 def f4(quick: bool) -> Iterator[Line]:
-    """A pair whose run-to-run noise is a multiple of the family's; at 5 times and with 5 runs the conflict is named."""
+    """A pair whose run-to-run noise is a multiple of the family's; at 5 times and with 5 runs the
+    conflict is named.
+    """
     count = 500 if quick else 4000
     slack = 0.02 if quick else 0.0
     for family in (TRACK3, RECORDS):
@@ -142,14 +164,17 @@ def f4(quick: bool) -> Iterator[Line]:
             for factor in FACTORS:
                 hits = named = 0
                 for _ in range(count):
-                    joined, contradicted = pair(lender, tuple(1.0 + factor * tau * rng.normal(size=size) for size in runs))
+                    joined, contradicted = pair(
+                        lender, tuple(1.0 + factor * tau * rng.normal(size=size) for size in runs)
+                    )
                     low, high = joined.bounds(0.95)
                     hits += low <= 0.0 <= high
                     named += contradicted
                 marked = factor == 5.0 and max(runs) == 5
                 ok = not marked or (hits / count >= 0.90 - slack and named / count >= 0.90 - slack)
                 yield Line(
-                    what=f"{family.partition('/')[2]}, {runs[0]} against {runs[1]} runs, {factor:g} x tau",
+                    what=f"{family.partition('/')[2]}, {runs[0]} against {runs[1]} runs, "
+                    f"{factor:g} x tau",
                     value=f"coverage {share(hits / count)}, conflict named {share(named / count)}",
                     mark="both >= 90 %" if marked else "reported",
                     ok=ok,
@@ -157,14 +182,34 @@ def f4(quick: bool) -> Iterator[Line]:
 
 
 def f5(_quick: bool) -> Iterator[Line]:
-    """False passes of one run against one with the true gap at the margin: averaged over the family, and by how noisy the pair is."""
+    """False passes of one run against one with the true gap at the margin: averaged over the
+    family, and by how noisy the pair is.
+    """
     for name, cases in families():
         false = over_runs(cases, lambda sd, half: float(ndtr(-half / sd)))
-        yield Line(what=f"false pass at the margin, {name}", value=share(false), mark="<= 3 %", ok=false <= 0.03)
-        scaled = [[(dataclasses.replace(group, sd=factor * group.sd), half) for group, half in cases] for factor in FACTORS]
+        yield Line(
+            what=f"false pass at the margin, {name}",
+            value=share(false),
+            mark="<= 3 %",
+            ok=false <= 0.03,
+        )
+        scaled = [
+            [(dataclasses.replace(group, sd=factor * group.sd), half) for group, half in cases]
+            for factor in FACTORS
+        ]
         chances = [over_runs(some, lambda sd, half: float(ndtr(-half / sd))) for some in scaled]
-        curve = ", ".join(f"{factor:g}x {share(chance)}" for factor, chance in zip(FACTORS, chances, strict=True))
-        yield Line(what=f"the same at multiples of tau, {name}", value=curve, mark="reported", ok=True)
+        curve = ", ".join(
+            f"{factor:g}x {share(chance)}" for factor, chance in zip(FACTORS, chances, strict=True)
+        )
+        yield Line(
+            what=f"the same at multiples of tau, {name}", value=curve, mark="reported", ok=True
+        )
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {"F1": f1, "F2": f2, "F3": f3, "F4": f4, "F5": f5}
+CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
+    "F1": f1,
+    "F2": f2,
+    "F3": f3,
+    "F4": f4,
+    "F5": f5,
+}

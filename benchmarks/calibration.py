@@ -1,12 +1,13 @@
-"""How often is the judge wrong? The acceptance protocol A1 to A13 on synthetic curves of known truth and on seven public reruns,
-F1 to F6 on run-to-run noise that are borrowed from public reruns, F7 to F9 on those of a model that is of no family on record,
-F10 on reruns that were stopped early, F11 on the clean groups of examples/public, P1 to P4 on few points and unfinished runs,
-E1 to E3 on public sets and held-out losses,
-R1 to R5 on honest runs and copies, T1 and T2 on margins in tokens,
+"""How often is the judge wrong? The acceptance protocol A1 to A13 on synthetic curves of known
+truth and on seven public reruns, F1 to F6 on run-to-run noise that are borrowed from public reruns,
+F7 to F9 on those of a model that is of no family on record, F10 on reruns that were stopped early,
+F11 on the clean groups of examples/public, P1 to P4 on few points and unfinished runs, E1 to E3 on
+public sets and held-out losses, R1 to R5 on honest runs and copies, T1 and T2 on margins in tokens,
 L1 to L7 on the live rules (which took the place of A10), and M1 to M3 on looks and candidates.
 
-Run: python benchmarks/calibration.py [A1 F4 ...] [--quick]. Prints one line a check: what was measured, its mark, ok or MISS (exit code 1).
-The synthetic reruns have the spread of the noisiest known group: run sd 0.0040 nats at a loss of 3.34, pair sd 0.0038, 1,530 steps.
+Run: python benchmarks/calibration.py [A1 F4 ...] [--quick]. Prints one line a check: what was
+measured, its mark, ok or MISS (exit code 1). The synthetic reruns have the spread of the noisiest
+known group: run sd 0.0040 nats at a loss of 3.34, pair sd 0.0038, 1,530 steps.
 """
 
 import dataclasses
@@ -42,10 +43,14 @@ from parity.judging.window import mean_se
 from parity.readers import read_runs
 
 LEVEL, RUN_SD, PAIR_SD, BATCH_SD, STEPS = 3.34, 0.0040, 0.0038, 0.08, 1530
-STOCHASTIC_SD = 0.0018  # shares of the loss: 1.5 times the run sd of the noisiest known group, as the judge assumes of stochastic rounding
+# shares of the loss: 1.5 times the run sd of the noisiest known group, as the judge assumes of
+# stochastic rounding
+STOCHASTIC_SD = 0.0018
 DATA = Path(__file__).parents[1] / "tests" / "data"
 MARGINS = ("1.0%", "0.5%", "0.25%")
-POLICY = {margin: policy_from_mapping({"margin": margin, "schedule": "decayed"}) for margin in MARGINS}
+POLICY = {
+    margin: policy_from_mapping({"margin": margin, "schedule": "decayed"}) for margin in MARGINS
+}
 
 
 def ar1(rng: np.random.Generator, count: int, n: int, rho: float) -> np.ndarray:
@@ -60,19 +65,36 @@ def synthetic_law(n: int, level: float = LEVEL) -> np.ndarray:
     return level - 8.0 * n**-0.5 + 8.0 * (np.arange(n) + 1.0) ** -0.5
 
 
-def rerun(rng: np.random.Generator, batch: np.ndarray, run_sd: float = RUN_SD, gap: float = 0.0, recipe: str = "fp8") -> Curve:
+def rerun(
+    rng: np.random.Generator,
+    batch: np.ndarray,
+    run_sd: float = RUN_SD,
+    gap: float = 0.0,
+    recipe: str = "fp8",
+) -> Curve:
     """A synthetic rerun on given batch noise: own offset, own step noise, a constant gap."""
     n = len(batch)
-    loss = synthetic_law(n) + batch + run_sd * rng.normal() + rng.normal(0, PAIR_SD / math.sqrt(2), n) + gap
+    loss = (
+        synthetic_law(n)
+        + batch
+        + run_sd * rng.normal()
+        + rng.normal(0, PAIR_SD / math.sqrt(2), n)
+        + gap
+    )
     return curve_from_arrays(np.arange(n), loss, recipe=recipe)
 
 
 def public_reruns() -> list[Curve]:
     """The seven shared reruns, which round to nearest."""
-    return [dataclasses.replace(run, rounding="nearest") for run in read_runs(str(DATA / "nanogpt_reruns.npz"))]
+    return [
+        dataclasses.replace(run, rounding="nearest")
+        for run in read_runs(str(DATA / "nanogpt_reruns.npz"))
+    ]
 
 
-def one(base: Sequence[Curve], cand: Sequence[Curve], policy: Policy, planned: int = STEPS) -> Verdict:
+def one(
+    base: Sequence[Curve], cand: Sequence[Curve], policy: Policy, planned: int = STEPS
+) -> Verdict:
     """Judge one candidate."""
     return judge(base, {"candidate": cand}, policy, planned_steps=planned)[0]
 
@@ -99,7 +121,12 @@ def a1(quick: bool) -> Iterator[Line]:
     for n, rho, low in cases:
         series = ar1(np.random.default_rng((n, int(100 * rho))), count, n, rho)
         errors = [mean_se(row) for row in series]
-        hits = np.mean([abs(row.mean()) <= t_quantile(0.95, se.df) * se.value for row, se in zip(series, errors, strict=True)])
+        hits = np.mean(
+            [
+                abs(row.mean()) <= t_quantile(0.95, se.df) * se.value
+                for row, se in zip(series, errors, strict=True)
+            ]
+        )
         high = 0.985 if n >= 500 and rho <= 0.9 else 1.0
         yield Line(
             what=f"coverage n={n} rho={rho}",
@@ -125,12 +152,25 @@ def pair_table(runs: list[Curve], planned: int) -> Iterator[tuple[str, Counter[s
 def a2(quick: bool) -> Iterator[Line]:
     """Reruns, one against one."""
     for margin, states, hits, total in pair_table(public_reruns(), 1750):
-        ok = hits * total >= 38 and (margin == "0.25%" or states["fail"] == 0) and (margin != "1.0%" or states["pass"] == 42)
-        yield Line(what=f"public reruns, {margin}", value=f"{dict(states)}, covers 0 {share(hits)}", mark="no fail, 38 of 42 cover", ok=ok)
+        ok = (
+            hits * total >= 38
+            and (margin == "0.25%" or states["fail"] == 0)
+            and (margin != "1.0%" or states["pass"] == 42)
+        )
+        yield Line(
+            what=f"public reruns, {margin}",
+            value=f"{dict(states)}, covers 0 {share(hits)}",
+            mark="no fail, 38 of 42 cover",
+            ok=ok,
+        )
     for margin, states, hits, total in pair_table(group(16 if quick else 38, seed=20), STEPS):
         low = {"1.0%": 0.99, "0.5%": 0.75, "0.25%": 0.0}[margin]
         allowed = 0.005 * total if margin == "0.25%" else 0
-        ok = hits >= 0.90 - 0.03 * quick and states["fail"] <= allowed and states["pass"] >= low * total
+        ok = (
+            hits >= 0.90 - 0.03 * quick
+            and states["fail"] <= allowed
+            and states["pass"] >= low * total
+        )
         yield Line(
             what=f"simulated reruns, {margin}",
             value=f"{dict(states)}, covers 0 {share(hits)}",
@@ -149,7 +189,12 @@ def a3(quick: bool) -> Iterator[Line]:
         verdict = one(chosen[:3], chosen[3:], POLICY["0.5%"])
         hits += covers(verdict)
         fails += verdict.verdict == "fail"
-    yield Line(what="3 against 3, coverage", value=share(hits / count), mark=">= 90 %", ok=hits / count >= 0.90)
+    yield Line(
+        what="3 against 3, coverage",
+        value=share(hits / count),
+        mark=">= 90 %",
+        ok=hits / count >= 0.90,
+    )
     yield Line(what="3 against 3, fails at 0.5 %", value=str(fails), mark="0", ok=fails == 0)
 
 
@@ -177,22 +222,36 @@ def a4(quick: bool) -> Iterator[Line]:
         elif margin == "1.0%" and factor == 0.5:
             low = (0.75 if runs == 1 else 0.97) - 0.05 * quick
             ok, mark = passed >= low, f"pass >= {share(low)}"
-        yield Line(what=f"K={runs} margin {margin} gap {factor:g}x", value=f"pass {share(passed)}, fail {share(failed)}", mark=mark, ok=ok)
+        yield Line(
+            what=f"K={runs} margin {margin} gap {factor:g}x",
+            value=f"pass {share(passed)}, fail {share(failed)}",
+            mark=mark,
+            ok=ok,
+        )
 
 
 def a5(quick: bool) -> Iterator[Line]:
     """What a test without the between-run term would say."""
-    sets = (("public", public_reruns(), 1750), ("simulated", group(12 if quick else 30, seed=50), STEPS))
+    sets = (
+        ("public", public_reruns(), 1750),
+        ("simulated", group(12 if quick else 30, seed=50), STEPS),
+    )
     for name, runs, planned in sets:
         rejected = naive = total = 0
         for base, cand in itertools.permutations(runs, 2):
             verdict = one([base], [cand], POLICY["1.0%"], planned)
             rejected += not covers(verdict)
-            naive += abs(verdict.gap.mean) > t_quantile(0.95, verdict.gap.within.df) * verdict.gap.within.value
+            naive += (
+                abs(verdict.gap.mean)
+                > t_quantile(0.95, verdict.gap.within.df) * verdict.gap.within.value
+            )
             total += 1
         value = f"{share(rejected / total)}, without the between-run term {share(naive / total)}"
         yield Line(
-            what=f"{name} reruns called different", value=value, mark="< 15 %, > 70 %", ok=rejected / total < 0.15 and naive / total > 0.70
+            what=f"{name} reruns called different",
+            value=value,
+            mark="< 15 %, > 70 %",
+            ok=rejected / total < 0.15 and naive / total > 0.70,
         )
 
 
@@ -202,11 +261,21 @@ def a7(quick: bool) -> Iterator[Line]:
     unstated = policy_from_mapping({"margin": "1.0%"})
     for cut in (0.10, 0.25, 0.50, 0.75):
         end = int(1750 * cut)
-        short = [curve_from_arrays(run.steps[:end], run.loss[:end], rounding="nearest") for run in runs]
+        short = [
+            curve_from_arrays(run.steps[:end], run.loss[:end], rounding="nearest") for run in runs
+        ]
         passes = 0
         for base, cand in itertools.permutations(short, 2):
-            passes += sum(judge([base], {"c": [cand]}, unstated, planned_steps=plan)[0].verdict == "pass" for plan in (1750, None))
-        yield Line(what=f"cut to {share(cut)} of the plan, passes", value=str(passes), mark="0", ok=passes == 0)
+            passes += sum(
+                judge([base], {"c": [cand]}, unstated, planned_steps=plan)[0].verdict == "pass"
+                for plan in (1750, None)
+            )
+        yield Line(
+            what=f"cut to {share(cut)} of the plan, passes",
+            value=str(passes),
+            mark="0",
+            ok=passes == 0,
+        )
 
 
 def a11(quick: bool) -> Iterator[Line]:
@@ -217,14 +286,22 @@ def a11(quick: bool) -> Iterator[Line]:
             rng = np.random.default_rng((110, seed))
             t = np.arange(1.0, n + 1.0)
             batch = rng.normal(0, BATCH_SD, n)
-            base, cand = (2.0 + 8.0 * (t / scale) ** -0.35 + batch + rng.normal(0, PAIR_SD, n) for scale in (1.0, 1.0 + tax))
+            base, cand = (
+                2.0 + 8.0 * (t / scale) ** -0.35 + batch + rng.normal(0, PAIR_SD, n)
+                for scale in (1.0, 1.0 + tax)
+            )
             law = fit_law(np.arange(n), base)
             window = np.arange(int(0.8 * n), n)
             gap = float((cand - base)[window].mean())
             estimates.append(token_tax(law, window, 0, gap, gap, gap, constant_rate=True).estimate)
         bias, sd = float(np.mean(estimates)) - tax, float(np.std(estimates))
         value = f"{100 * np.mean(estimates):.1f} +- {100 * sd:.1f} %"
-        yield Line(what=f"n={n} true tax {share(tax)}", value=value, mark="bias <= 2, sd <= 4 points", ok=abs(bias) <= 0.02 and sd <= 0.04)
+        yield Line(
+            what=f"n={n} true tax {share(tax)}",
+            value=value,
+            mark="bias <= 2, sd <= 4 points",
+            ok=abs(bias) <= 0.02 and sd <= 0.04,
+        )
 
 
 def a12(quick: bool) -> Iterator[Line]:
@@ -238,15 +315,20 @@ def a12(quick: bool) -> Iterator[Line]:
         for factor, counted in states.items():
             for _ in range(count):
                 batch = rng.normal(0, BATCH_SD, STEPS)
-                base = [rerun(rng, batch, 0.0007 * LEVEL, recipe="fp8_current") for _ in range(runs)]
+                base = [
+                    rerun(rng, batch, 0.0007 * LEVEL, recipe="fp8_current") for _ in range(runs)
+                ]
                 gap = factor * 0.01 * LEVEL
                 cand = [rerun(rng, batch, tau_b * LEVEL, gap, "nvfp4") for _ in range(runs)]
                 verdict = one(base, cand, POLICY["1.0%"])
                 counted[verdict.verdict] += 1
                 hits += covers(verdict, gap)
-                wrong[factor] += (factor <= 0.5 and verdict.verdict == "fail") or (factor >= 1.0 and verdict.verdict == "pass")
+                wrong[factor] += (factor <= 0.5 and verdict.verdict == "fail") or (
+                    factor >= 1.0 and verdict.verdict == "pass"
+                )
         power = ", ".join(
-            f"{factor:g}x P{100 * counts['pass'] / count:.0f} F{100 * counts['fail'] / count:.0f}" for factor, counts in states.items()
+            f"{factor:g}x P{100 * counts['pass'] / count:.0f} F{100 * counts['fail'] / count:.0f}"
+            for factor, counts in states.items()
         )
         coverage, worst = hits / (4 * count), max(wrong.values()) / count
         held = tau_b == STOCHASTIC_SD
@@ -265,14 +347,23 @@ def a13(quick: bool) -> Iterator[Line]:
     changed = 0
     for base, cand in itertools.permutations(runs, 2):
         for margin in MARGINS:
-            single, often = one([base], [cand], POLICY[margin], 1750), one([base] * 8, [cand] * 8, POLICY[margin], 1750)
+            single, often = (
+                one([base], [cand], POLICY[margin], 1750),
+                one([base] * 8, [cand] * 8, POLICY[margin], 1750),
+            )
             changed += (single.verdict, single.gap) != (often.verdict, often.gap)
-    yield Line(what="each run listed 8 times, verdicts or intervals changed", value=str(changed), mark="0", ok=changed == 0)
+    yield Line(
+        what="each run listed 8 times, verdicts or intervals changed",
+        value=str(changed),
+        mark="0",
+        ok=changed == 0,
+    )
 
 
 def f6(_quick: bool) -> Iterator[Line]:
-    """The public reruns, one against one, with the run-to-run noise of a family that is half as noisy as they are, and with that of no
-    family."""
+    """The public reruns, one against one, with the run-to-run noise of a family that is half as
+    noisy as they are, and with that of no family.
+    """
     for family in (borrowed_noise.TRACK3, borrowed_noise.RECORDS, unseen_families.ANY_DECODER):
         named = {"baseline": family, "candidate": family}
         for margin in MARGINS:
@@ -291,7 +382,12 @@ def f6(_quick: bool) -> Iterator[Line]:
                 states[verdict.verdict] += 1
                 hits += covers(verdict)
             value = f"{dict(states)}, covers 0 {share(hits / 42)}"
-            yield Line(what=f"public reruns, {family.rpartition('/')[2]}, {margin}", value=value, mark="no fail", ok=states["fail"] == 0)
+            yield Line(
+                what=f"public reruns, {family.rpartition('/')[2]}, {margin}",
+                value=value,
+                mark="no fail",
+                ok=states["fail"] == 0,
+            )
 
 
 CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
@@ -328,7 +424,11 @@ def main(arguments: Sequence[str]) -> int:
         start = time.perf_counter()
         for line in CHECKS[name](quick):
             missed += not line.ok
-            print(f"{name:4} {line.what:45} {line.value:75} {line.mark:32} {'ok' if line.ok else 'MISS'}", flush=True)
+            print(
+                f"{name:4} {line.what:45} {line.value:75} {line.mark:32} "
+                f"{'ok' if line.ok else 'MISS'}",
+                flush=True,
+            )
         print(f"{name:4} {time.perf_counter() - start:.0f} s", flush=True)
     print(f"{missed} missed" if missed else "all marks reached")
     return int(missed > 0)

@@ -1,13 +1,17 @@
-"""Do the chances that a verdict states of one more pair of runs come true? Simulated jobs are judged, get one, and are judged again.
+"""Do the chances that a verdict states of one more pair of runs come true? Simulated jobs are
+judged, get one, and are judged again.
 
-A run is a power law with batch noise that the pairs share, its own noise, and an offset N(0, tau) whose tau is `factor` times what the
-judge assumes. True gaps are spread evenly over the margin and 4 standard errors on both sides of it. The stated chances are averaged in
-bins, and compared with how often the interval lay there after the next pair of another seed; next to it is how often that was the verdict,
-which other rules can change. Mark: within 7 percentage points in bins of 150 jobs and more, where tau is what the judge assumes.
+A run is a power law with batch noise that the pairs share, its own noise, and an offset N(0, tau)
+whose tau is `factor` times what the judge assumes. True gaps are spread evenly over the margin and
+4 standard errors on both sides of it. The stated chances are averaged in bins, and compared with
+how often the interval lay there after the next pair of another seed; next to it is how often that
+was the verdict, which other rules can change. Mark: within 7 percentage points in bins of 150 jobs
+and more, where tau is what the judge assumes.
 
     .venv/bin/python benchmarks/chances.py [--jobs 1500] [--factors 1.0]
 
-Prints one line a setting and verdict: the bins with the mean chance, the share that came true, and the jobs.
+Prints one line a setting and verdict: the bins with the mean chance, the share that came true, and
+the jobs.
 """
 
 import argparse
@@ -53,7 +57,9 @@ def lies(document: VerdictDocument) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """The chances that a job states, where the interval lay after the next pair, and the verdict then."""
+    """The chances that a job states, where the interval lay after the next pair, and the verdict
+    then.
+    """
 
     chances: ChancesDocument
     interval: str
@@ -61,7 +67,9 @@ class Sample:
 
 
 def simulated(jobs: int, pairs: int, factor: float) -> list[Sample]:
-    """The chances of each simulated job after `pairs` pairs of runs, with its interval and its verdict after one more."""
+    """The chances of each simulated job after `pairs` pairs of runs, with its interval and its
+    verdict after one more.
+    """
     rng = np.random.default_rng((pairs, round(100 * factor)))
     tau = factor * FINISHED_FLOOR * LATE
     spread = tau * np.sqrt(2.0 / pairs)
@@ -83,7 +91,9 @@ def simulated(jobs: int, pairs: int, factor: float) -> list[Sample]:
 
 @dataclasses.dataclass(frozen=True)
 class Bin:
-    """Jobs whose stated chance is about the same: its mean, the shares of intervals and of verdicts that came true, and how many."""
+    """Jobs whose stated chance is about the same: its mean, the shares of intervals and of verdicts
+    that came true, and how many.
+    """
 
     stated: float
     came_true: float
@@ -94,7 +104,10 @@ class Bin:
 def bins(samples: Sequence[Sample], outcome: str) -> list[Bin]:
     """The chances of one outcome against what happened, in bins of the stated chance."""
     stated = np.array([each.chances[outcome] for each in samples])  # type: ignore[literal-required]
-    intervals, verdicts = (np.array([getattr(each, which) == outcome for each in samples]) for which in ("interval", "verdict"))
+    intervals, verdicts = (
+        np.array([getattr(each, which) == outcome for each in samples])
+        for which in ("interval", "verdict")
+    )
     at = np.clip(np.searchsorted(BINS, stated, side="right") - 1, 0, len(BINS) - 2)
     inside = [at == each for each in range(len(BINS) - 1) if (at == each).any()]
     return [
@@ -109,23 +122,40 @@ def bins(samples: Sequence[Sample], outcome: str) -> list[Bin]:
 
 
 def _words(own: Bin) -> str:
-    return f"{100 * own.stated:.0f} % -> {100 * own.came_true:.0f} % ({100 * own.verdicts:.0f} %) of {own.jobs}"
+    return (
+        f"{100 * own.stated:.0f} % -> {100 * own.came_true:.0f} % ({100 * own.verdicts:.0f} %) of "
+        f"{own.jobs}"
+    )
 
 
 def main() -> None:
     """Simulate, and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--jobs", type=int, default=1500, help="jobs of each setting")
-    parser.add_argument("--factors", type=float, nargs="+", default=[1.0, 0.6, 1.5], help="run-to-run noise over what the judge assumes")
+    parser.add_argument(
+        "--factors",
+        type=float,
+        nargs="+",
+        default=[1.0, 0.6, 1.5],
+        help="run-to-run noise over what the judge assumes",
+    )
     options = parser.parse_args()
     for factor in options.factors:
         for pairs in (1, 2, 4):
             samples = simulated(options.jobs, pairs, factor)
             for verdict in ("pass", "fail", "undecided"):
                 rows = bins(samples, verdict)
-                off = max((abs(each.stated - each.came_true) for each in rows if each.jobs >= LEAST_JOBS), default=0.0)
+                off = max(
+                    (abs(each.stated - each.came_true) for each in rows if each.jobs >= LEAST_JOBS),
+                    default=0.0,
+                )
                 marked = "" if factor != 1.0 else f", {'holds' if off <= MARK else 'DOES NOT HOLD'}"
-                print(f"tau x {factor}, {pairs} pairs, {verdict}: off by {100 * off:.1f} points at most{marked}")
+                print(
+                    f"tau x {factor}, {pairs} pairs, {verdict}: off by {100 * off:.1f} points at "
+                    f"most{marked}"
+                )
                 print("  " + "; ".join(_words(each) for each in rows))
 
 

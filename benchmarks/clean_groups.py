@@ -1,9 +1,11 @@
-"""F11 of calibration.py: do the reruns of examples/public move what is assumed of a run that nobody repeated?
+"""F11 of calibration.py: do the reruns of examples/public move what is assumed of a run that nobody
+repeated?
 
-The clean groups are runs of one system of GPT-3 175B (batch, round and system the same) and of FLUX.1, as in examples/public. They are
-added to the public families in two places, and each family is left out in turn: the level between finished families (`any-decoder`), as if
-they were finished, and the least assumed floor of an unfinished run, which in the judge also grows with the slope of the loss (not here).
-One run an arm, both rounding to nearest, no error within the pair.
+The clean groups are runs of one system of GPT-3 175B (batch, round and system the same) and of
+FLUX.1, as in examples/public. They are added to the public families in two places, and each family
+is left out in turn: the level between finished families (`any-decoder`), as if they were finished,
+and the least assumed floor of an unfinished run, which in the judge also grows with the slope of
+the loss (not here). One run an arm, both rounding to nearest, no error within the pair.
 """
 
 import csv
@@ -22,22 +24,32 @@ from parity.judging.noise_table import ANY_DECODER, NoiseTable, public_noise_tab
 from parity.judging.policy import UNFINISHED_FLOOR
 
 SETS = Path(__file__).parents[1] / "examples" / "public"
-CLEAN: Mapping[str, tuple[str, ...]] = {"gpt3-175b": ("arm", "batch", "round", "system"), "flux1-mxfp8": ("arm", "system")}
+CLEAN: Mapping[str, tuple[str, ...]] = {
+    "gpt3-175b": ("arm", "batch", "round", "system"),
+    "flux1-mxfp8": ("arm", "system"),
+}
 SPIKES = ("9xBM.GPU.B200.8",)  # a run of this system spikes at its end
-UNFINISHED = ("Llama3.1-8B-C4-1.4BT-FP8-", "Llama3.1-405B-C4-ckpt-retok-2.3BT-FP8")  # how these families' names begin
+# how these families' names begin
+UNFINISHED = ("Llama3.1-8B-C4-1.4BT-FP8-", "Llama3.1-405B-C4-ckpt-retok-2.3BT-FP8")
 PRIOR_DF = 4.0
 Group = tuple[int, float]  # runs, standard deviation as a share of the loss
 Cases = Mapping[str, Sequence[Group]]
 
 
 def clean_groups(name: str) -> list[Group]:
-    """The groups of a set: runs that share all columns but run and seed, at the last evaluation that all of them reached."""
-    losses: dict[tuple[str, ...], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    """The groups of a set: runs that share all columns but run and seed, at the last evaluation
+    that all of them reached.
+    """
+    losses: dict[tuple[str, ...], dict[str, dict[int, float]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )
     with (SETS / name / "runs.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             if row["system"] in SPIKES:
                 continue
-            losses[tuple(row[column] for column in CLEAN[name])][row["run"]][int(row["samples"])] = float(row["loss"])
+            losses[tuple(row[column] for column in CLEAN[name])][row["run"]][
+                int(row["samples"])
+            ] = float(row["loss"])
     groups = []
     for runs in losses.values():
         last = max(set.intersection(*(set(points) for points in runs.values())))
@@ -48,25 +60,47 @@ def clean_groups(name: str) -> list[Group]:
 
 def pooled(groups: Sequence[Group]) -> float:
     """The pooled standard deviation of groups, a share of the loss."""
-    return math.sqrt(sum((runs - 1) * sd**2 for runs, sd in groups) / sum(runs - 1 for runs, _ in groups))
+    return math.sqrt(
+        sum((runs - 1) * sd**2 for runs, sd in groups) / sum(runs - 1 for runs, _ in groups)
+    )
 
 
 def left_out(*, with_clean: bool) -> Iterator[tuple[str, float, float]]:
-    """Each finished family with the coverage and the half-width that the others give it; the clean sets lend as if they were finished."""
+    """Each finished family with the coverage and the half-width that the others give it; the clean
+    sets lend as if they were finished.
+    """
     rows = list(public_noise_table().rows)
     if with_clean:
-        pattern = dict(next(row for row in rows if row["family"].startswith("modded-nanogpt-medium")))
+        pattern = dict(
+            next(row for row in rows if row["family"].startswith("modded-nanogpt-medium"))
+        )
         for name in CLEAN:
             rows += [
-                pattern | {"family": name, "group": str(place), "runs": str(runs), "mean_loss": "1.0", "sd": f"{sd:.9f}"}
+                pattern
+                | {
+                    "family": name,
+                    "group": str(place),
+                    "runs": str(runs),
+                    "mean_loss": "1.0",
+                    "sd": f"{sd:.9f}",
+                }
                 for place, (runs, sd) in enumerate(clean_groups(name))
             ]
     single = np.ones(1)
     for family in evidence_families(NoiseTable(tuple(rows))):
-        lender = find_lender(NoiseTable(tuple(row for row in rows if row["family"] != family.name)), ANY_DECODER, "nearest")
+        lender = find_lender(
+            NoiseTable(tuple(row for row in rows if row["family"] != family.name)),
+            ANY_DECODER,
+            "nearest",
+        )
         half = pair(lender, (single, single))[0].half_width(0.95)
         runs = sum(group.runs for group in family.groups)
-        yield family.name, sum(group.runs * covered(math.sqrt(2.0) * group.share, half) for group in family.groups) / runs, half
+        yield (
+            family.name,
+            sum(group.runs * covered(math.sqrt(2.0) * group.share, half) for group in family.groups)
+            / runs,
+            half,
+        )
 
 
 def unfinished(*, with_clean: bool) -> Cases:
@@ -80,15 +114,24 @@ def unfinished(*, with_clean: bool) -> Cases:
 
 
 def coverage(groups: Sequence[Group], floor: float) -> float:
-    """The mean over runs of the chance that one run against one is covered with this assumed floor."""
+    """The mean over runs of the chance that one run against one is covered with this assumed
+    floor.
+    """
     half = t_quantile(0.95, PRIOR_DF) * math.sqrt(2.0) * floor
-    return sum(runs * covered(math.sqrt(2.0) * sd, half) for runs, sd in groups) / sum(runs for runs, _ in groups)
+    return sum(runs * covered(math.sqrt(2.0) * sd, half) for runs, sd in groups) / sum(
+        runs for runs, _ in groups
+    )
 
 
 def needed(cases: Cases) -> float:
-    """The least assumed floor, in steps of 0.005 % of the loss, that covers 95 % on average over families."""
+    """The least assumed floor, in steps of 0.005 % of the loss, that covers 95 % on average over
+    families.
+    """
     floor = 0.0
-    while float(np.mean([coverage(groups, floor := floor + 0.00005) for groups in cases.values()])) < 0.95:
+    while (
+        float(np.mean([coverage(groups, floor := floor + 0.00005) for groups in cases.values()]))
+        < 0.95
+    ):
         pass
     return floor
 
@@ -97,7 +140,10 @@ def f11(_quick: bool) -> Iterator[Line]:
     """Both levels without and with the clean groups, each family left out in turn."""
     for name in CLEAN:
         groups = clean_groups(name)
-        value = f"{len(groups)} groups, {sum(runs for runs, _ in groups)} runs, pooled {100 * pooled(groups):.3f} % of the loss"
+        value = (
+            f"{len(groups)} groups, {sum(runs for runs, _ in groups)} runs, pooled "
+            f"{100 * pooled(groups):.3f} % of the loss"
+        )
         yield Line(what=f"clean groups, {name}", value=value, mark="reported", ok=True)
     for with_clean in (False, True):
         label = "with the clean groups" if with_clean else "without"
@@ -105,17 +151,37 @@ def f11(_quick: bool) -> Iterator[Line]:
         own = [each for each in found if each[0] not in CLEAN]
         hits, half = (float(np.mean([each[place] for each in own])) for place in (1, 2))
         worst = min(own, key=lambda each: each[1])
-        value = f"coverage {share(hits)}, half-width {100 * half:.3f} %, worst {worst[0]} {share(worst[1])}"
-        yield Line(what=f"any-decoder {label}", value=value, mark="reported" if with_clean else ">= 93 %", ok=with_clean or hits >= 0.93)
+        value = (
+            f"coverage {share(hits)}, half-width {100 * half:.3f} %, worst {worst[0]} "
+            f"{share(worst[1])}"
+        )
+        yield Line(
+            what=f"any-decoder {label}",
+            value=value,
+            mark="reported" if with_clean else ">= 93 %",
+            ok=with_clean or hits >= 0.93,
+        )
         cases = unfinished(with_clean=with_clean)
         noise_table, hit = [], []
         for name, groups in cases.items():
-            noise_table.append(needed({other: own for other, own in cases.items() if other != name}))
+            noise_table.append(
+                needed({other: own for other, own in cases.items() if other != name})
+            )
             if name not in CLEAN:
                 hit.append(coverage(groups, noise_table[-1]))
-        today = float(np.mean([coverage(groups, UNFINISHED_FLOOR) for name, groups in cases.items() if name not in CLEAN]))
+        today = float(
+            np.mean(
+                [
+                    coverage(groups, UNFINISHED_FLOOR)
+                    for name, groups in cases.items()
+                    if name not in CLEAN
+                ]
+            )
+        )
         ends = f"{100 * min(noise_table):.3f} to {100 * max(noise_table):.3f} %"
-        value = f"would need {ends}, covers {share(float(np.mean(hit)))}; today's covers {share(today)}"
+        value = (
+            f"would need {ends}, covers {share(float(np.mean(hit)))}; today's covers {share(today)}"
+        )
         yield Line(what=f"unfinished floor {label}", value=value, mark="reported", ok=True)
 
 

@@ -2,9 +2,10 @@
 
     python benchmarks/depth.py [--recipe nvfp4] [--depths 4 32]
 
-Each program is traced and compiled in a process of its own, without a cache. Limits with `remat`, from the first depth to the last: the
-CPU seconds that tracing and compiling take and the size of the compiled program, 1.3 times each. Without `remat` there is no limit. The
-first steps of both have the same losses and gradient norms but for the last bits of float32.
+Each program is traced and compiled in a process of its own, without a cache. Limits with `remat`,
+from the first depth to the last: the CPU seconds that tracing and compiling take and the size of
+the compiled program, 1.3 times each. Without `remat` there is no limit. The first steps of both
+have the same losses and gradient norms but for the last bits of float32.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ LIMIT, CLOSE = 1.3, 1e-5
 
 def child(recipe: str, depth: int, remat: bool) -> None:
     """Compile the program of three steps, run it twice, and print what that took as JSON."""
-    sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks run without installing this repository
-    import numpy as np  # noqa: PLC0415 (jax is imported in the child alone)
+    # benchmarks run without installing this repository
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    import numpy as np  # noqa: PLC0415
 
     from training.device import describe  # noqa: PLC0415
     from training.spec import Data, Model, RunSpec, Schedule  # noqa: PLC0415
@@ -33,7 +35,9 @@ def child(recipe: str, depth: int, remat: bool) -> None:
     from training.trainer.model import grouped  # noqa: PLC0415
 
     tokens = np.random.default_rng(0).integers(0, 256, 1 << 18).astype(np.uint8)
-    corpus = Corpus(train=tokens, validation=tokens[:0], largest=255, digest="", description="random bytes")
+    corpus = Corpus(
+        train=tokens, validation=tokens[:0], largest=255, digest="", description="random bytes"
+    )
     fast = describe().fast_bf16
     spec = RunSpec(
         recipe=recipe,  # type: ignore[arg-type]
@@ -68,7 +72,9 @@ def child(recipe: str, depth: int, remat: bool) -> None:
 
 def main() -> int:
     """Print a table; 1 where a limit is exceeded or the two ways differ."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--recipe", default="nvfp4")
     parser.add_argument("--depths", type=int, nargs=2, default=[4, 32])
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
@@ -80,22 +86,47 @@ def main() -> int:
     environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "0"}
     for remat in (True, False):
         for depth in options.depths:
-            line = [sys.executable, __file__, "--recipe", options.recipe, "--child", str(depth), str(remat)]
-            printed = subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+            line = [
+                sys.executable,
+                __file__,
+                "--recipe",
+                options.recipe,
+                "--child",
+                str(depth),
+                str(remat),
+            ]
+            printed = subprocess.run(
+                line, check=True, stdout=subprocess.PIPE, text=True, env=environment
+            ).stdout
             programs[remat, depth] = one = json.loads(printed)
-            shown = ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in one.items() if name != "rows")
-            print(f"{options.recipe}, {depth} blocks, remat {str(remat).lower()}: {shown}", flush=True)
+            shown = ", ".join(
+                f"{name.replace('_', ' ')} {value:.2f}"
+                for name, value in one.items()
+                if name != "rows"
+            )
+            print(
+                f"{options.recipe}, {depth} blocks, remat {str(remat).lower()}: {shown}", flush=True
+            )
     shallow, deep = options.depths
     failed = False
     for name in ("compile_cpu_seconds", "program_megabytes"):
         ratio = programs[True, deep][name] / programs[True, shallow][name]
         failed |= ratio > LIMIT
-        print(f"{name.replace('_', ' ')} of {deep} over {shallow} blocks: {ratio:.2f} (limit {LIMIT})")
+        print(
+            f"{name.replace('_', ' ')} of {deep} over {shallow} blocks: {ratio:.2f} (limit {LIMIT})"
+        )
     for depth in options.depths:
         looped, plain = (programs[remat, depth]["rows"] for remat in (True, False))
-        apart = max(abs(a - b) / abs(b) for rows in zip(looped, plain, strict=True) for a, b in zip(*rows, strict=True))
+        apart = max(
+            abs(a - b) / abs(b)
+            for rows in zip(looped, plain, strict=True)
+            for a, b in zip(*rows, strict=True)
+        )
         failed |= apart > CLOSE
-        print(f"losses and gradient norms of {depth} blocks, with and without remat, differ by {apart:.1e} (limit {CLOSE:.0e})")
+        print(
+            f"losses and gradient norms of {depth} blocks, with and without remat, differ by "
+            f"{apart:.1e} (limit {CLOSE:.0e})"
+        )
     return int(failed)
 
 

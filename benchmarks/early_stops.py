@@ -1,7 +1,9 @@
-"""Check F10 of benchmarks/calibration.py: run-to-run noise from reruns that were stopped early, on the runs of experiments/run_floor.jsonl.
+"""Check F10 of benchmarks/calibration.py: run-to-run noise from reruns that were stopped early, on
+the runs of experiments/run_floor.jsonl.
 
-A pair is drawn from runs of one cell and recipe, without replacement: two runs, one per arm, whose true gap is 0, and N others per arm that
-stop early. No within-pair error; losses as shares of the loss. A full rerun costs 1, one that stops early its share of the steps.
+A pair is drawn from runs of one cell and recipe, without replacement: two runs, one per arm, whose
+true gap is 0, and N others per arm that stop early. No within-pair error; losses as shares of the
+loss. A full rerun costs 1, one that stops early its share of the steps.
 """
 
 import json
@@ -57,16 +59,24 @@ def ratio(parts: FloatArray, stop: float) -> float:
 
 
 def pair(late: FloatArray, early: FloatArray, prior: Prior, stop: float) -> Interval:
-    """The judge's interval from late means (K_A + K_B,) of the full runs, baseline first, and early means (2, 1 + N), a full run first."""
+    """The judge's interval from late means (K_A + K_B,) of the full runs, baseline first, and early
+    means (2, 1 + N), a full run first.
+    """
     arms = np.split(late / late.mean(), 2)
     floors = []
     for arm, prefix in zip(arms, early, strict=True):
         x = prefix / prefix[0]
         reruns = len(x) - 1
         squares = helmert_squares(x[:1], [0], x[1:], [0] * reruns) if reruns else 0.0
-        spread = EarlySpread(squares=squares, runs=reruns, stop=stop, first=0, last=0) if reruns else None
+        spread = (
+            EarlySpread(squares=squares, runs=reruns, stop=stop, first=0, last=0)
+            if reruns
+            else None
+        )
         floors.append(run_floor(prior, arm, [0] * len(arm), None, spread))
-    return interval(float(arms[1].mean() - arms[0].mean()), NO_WITHIN, run_term(floors[0], floors[1]))
+    return interval(
+        float(arms[1].mean() - arms[0].mean()), NO_WITHIN, run_term(floors[0], floors[1])
+    )
 
 
 def draws(parts: FloatArray, size: int, rng: np.random.Generator) -> Iterator[FloatArray]:
@@ -75,8 +85,16 @@ def draws(parts: FloatArray, size: int, rng: np.random.Generator) -> Iterator[Fl
         yield parts[rng.permutation(len(parts))[:size]]
 
 
-def judged(cells: dict[tuple[str, str], FloatArray], runs: int, reruns: int, stop: float, prior_df: float = 4.0) -> tuple[float, float]:
-    """Coverage and mean half-width of pairs with `runs` full runs per arm and `reruns` that stop early."""
+def judged(
+    cells: dict[tuple[str, str], FloatArray],
+    runs: int,
+    reruns: int,
+    stop: float,
+    prior_df: float = 4.0,
+) -> tuple[float, float]:
+    """Coverage and mean half-width of pairs with `runs` full runs per arm and `reruns` that stop
+    early.
+    """
     size = 2 * (runs + reruns)
     usable = {key: parts for key, parts in cells.items() if len(parts) >= size}
     rng = np.random.default_rng(9)
@@ -86,8 +104,15 @@ def judged(cells: dict[tuple[str, str], FloatArray], runs: int, reruns: int, sto
         key = list(usable)[number % len(usable)]
         chosen = next(sources[key])
         full = chosen[: 2 * runs]
-        early = np.array([prefix_means(np.vstack([full[side * runs], chosen[2 * runs + side :: 2]]), stop) for side in (0, 1)])
-        joined = pair(late_means(full), early, Prior(tau=ASSUMED[key[1]], df=prior_df, basis="assumed"), stop)
+        early = np.array(
+            [
+                prefix_means(np.vstack([full[side * runs], chosen[2 * runs + side :: 2]]), stop)
+                for side in (0, 1)
+            ]
+        )
+        joined = pair(
+            late_means(full), early, Prior(tau=ASSUMED[key[1]], df=prior_df, basis="assumed"), stop
+        )
         low, high = joined.bounds(0.95)
         hits += low <= 0.0 <= high
         widths.append(joined.half_width(0.95))
@@ -95,7 +120,9 @@ def judged(cells: dict[tuple[str, str], FloatArray], runs: int, reruns: int, sto
 
 
 def f10(_quick: bool) -> Iterator[Line]:
-    """Early-stopped reruns: their ratio to the end, and coverage and width of pairs next to full replicates of equal cost."""
+    """Early-stopped reruns: their ratio to the end, and coverage and width of pairs next to full
+    replicates of equal cost.
+    """
     cells = recorded()
     for stop in STOPS:
         logs = [(len(parts) - 1, math.log(ratio(parts, stop))) for parts in cells.values()]
@@ -123,7 +150,8 @@ def f10(_quick: bool) -> Iterator[Line]:
         for stop in STOPS:
             coverage, width = judged(enough, 1, reruns, stop)
             yield Line(
-                what=f"1 run and {reruns} stopped at {100 * stop:.0f} % per arm, cost {1 + reruns * stop:.1f} runs",
+                what=f"1 run and {reruns} stopped at {100 * stop:.0f} % per arm, cost "
+                f"{1 + reruns * stop:.1f} runs",
                 value=f"coverage {share(coverage)}, half-width {100 * width:.3f} %",
                 mark="90 to 98 %",
                 ok=0.90 <= coverage <= 0.98,

@@ -1,9 +1,14 @@
-"""Are the intervals of a comparison of evaluations right? Real runs split in two, real groups of reruns, and clusters with a known spread.
+"""Are the intervals of a comparison of evaluations right? Real runs split in two, real groups of
+reruns, and clusters with a known spread.
 
-Run: python benchmarks/evaluations.py [--runs curves.csv] [--groups groups.csv]. Each line prints its mark and whether it holds.
-- runs: 2,000 random splits of one precision's runs into two arms: the interval covers 0 in 93 to 97 %
-- groups: arms drawn with the spread of each public group of reruns: coverage at least 93 %, and the false alarms at a margin
-- clusters: each system has an effect; coverage of the interval over runs and of the interval over clusters
+Run: python benchmarks/evaluations.py [--runs curves.csv] [--groups groups.csv]. Each line prints
+its mark and whether it holds.
+- runs: 2,000 random splits of one precision's runs into two arms: the interval covers 0 in 93 to 97
+  %
+- groups: arms drawn with the spread of each public group of reruns: coverage at least 93 %, and the
+  false alarms at a margin
+- clusters: each system has an effect; coverage of the interval over runs and of the interval over
+  clusters
 """
 
 import argparse
@@ -33,18 +38,32 @@ def read_runs(path: Path) -> dict[str, list[Curve]]:
     points: dict[tuple[str, str, str], list[tuple[int, float]]] = defaultdict(list)
     with path.open() as file:
         for row in csv.DictReader(file):
-            points[row["precision"], row["system"], row["run"]].append((int(row["samples"]), float(row["eval_loss_nats"])))
+            points[row["precision"], row["system"], row["run"]].append(
+                (int(row["samples"]), float(row["eval_loss_nats"]))
+            )
     arms: dict[str, list[Curve]] = defaultdict(list)
     for (precision, system, run), pairs in points.items():
         steps, loss = zip(*pairs, strict=True)
-        arms[precision].append(curve_from_arrays(steps, loss, label=f"{system}/{run}", context={"system": system}))
+        arms[precision].append(
+            curve_from_arrays(steps, loss, label=f"{system}/{run}", context={"system": system})
+        )
     return arms
 
 
 def measured(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> Measured:
     """Two arms at the last fifth of their steps, nothing stated but the recipe."""
-    arms = [[dataclasses.replace(run, recipe="fp8") for run in arm] for arm in (baseline, candidate)]
-    return measure(*arms, Policy(margin="1%"), confidence=0.95, planned_steps=None, paired=False, cluster=None, at=())
+    arms = [
+        [dataclasses.replace(run, recipe="fp8") for run in arm] for arm in (baseline, candidate)
+    ]
+    return measure(
+        *arms,
+        Policy(margin="1%"),
+        confidence=0.95,
+        planned_steps=None,
+        paired=False,
+        cluster=None,
+        at=(),
+    )
 
 
 def of_values(x: FloatArray, y: FloatArray, prior: Prior) -> Interval:
@@ -54,7 +73,9 @@ def of_values(x: FloatArray, y: FloatArray, prior: Prior) -> Interval:
 
 
 def splits(name: str, runs: Sequence[Curve], rng: np.random.Generator) -> bool:
-    """Share of random halves of identical runs whose interval covers 0, at the end and with the bands at all points."""
+    """Share of random halves of identical runs whose interval covers 0, at the end and with the
+    bands at all points.
+    """
     half, covered, bands, sizes = len(runs) // 2, 0, 0, []
     for _ in range(SPLITS):
         order = rng.permutation(len(runs))
@@ -69,8 +90,10 @@ def splits(name: str, runs: Sequence[Curve], rng: np.random.Generator) -> bool:
     share = covered / SPLITS
     ok = LOW <= share <= HIGH and bands / SPLITS >= LOW
     print(
-        f"{name} against {name}, {half} and {half} runs, {SPLITS:,} splits: covers 0 in {share:.1%} (mark 93 to 97 %), "
-        f"all points at once in {bands / SPLITS:.1%}, half-width {np.mean(sizes):.4f} nats, {_mark(ok)}"
+        f"{name} against {name}, {half} and {half} runs, {SPLITS:,} splits: covers 0 in "
+        f"{share:.1%} (mark 93 to 97 %), "
+        f"all points at once in {bands / SPLITS:.1%}, half-width {np.mean(sizes):.4f} nats, "
+        f"{_mark(ok)}"
     )
     return ok
 
@@ -87,35 +110,46 @@ def small_splits(name: str, runs: Sequence[Curve], size: int, rng: np.random.Gen
 
 
 def groups(path: Path, rng: np.random.Generator) -> bool:
-    """Arms drawn with each group's spread, 2 to 8 runs an arm: coverage of 0, and passes at a gap of one margin (nominal 2.5 %)."""
+    """Arms drawn with each group's spread, 2 to 8 runs an arm: coverage of 0, and passes at a gap
+    of one margin (nominal 2.5 %).
+    """
     with path.open() as file:
-        spreads = [float(row["sd_nats"]) / float(row["mean_loss_nats"]) for row in csv.DictReader(file)]
+        spreads = [
+            float(row["sd_nats"]) / float(row["mean_loss_nats"]) for row in csv.DictReader(file)
+        ]
     held, prior = True, prior_for("bf16", None, Policy(margin="1%"), 1.0)
     for runs in (2, 3, 5, 8):
         covered = passes = 0
         for draw in range(DRAWS):
             # the two arms of a comparison are two recipes, so their spreads are those of two groups
-            x, y = (rng.normal(0.0, spreads[(draw * 7 + shift) % len(spreads)], runs) for shift in (0, 3))
+            x, y = (
+                rng.normal(0.0, spreads[(draw * 7 + shift) % len(spreads)], runs)
+                for shift in (0, 3)
+            )
             lo, hi = of_values(1.0 + x, 1.0 + y, prior).bounds(0.95)
             covered += lo <= 0.0 <= hi
             passes += hi < 0.0  # a true gap of the margin shifts the interval and the margin alike
         ok = covered / DRAWS >= LOW and passes / DRAWS <= 0.035
         held = held and ok
         print(
-            f"{len(spreads)} groups of reruns, {runs} runs an arm: covers 0 in {covered / DRAWS:.1%} (mark at least 93 %), "
+            f"{len(spreads)} groups of reruns, {runs} runs an arm: covers 0 in "
+            f"{covered / DRAWS:.1%} (mark at least 93 %), "
             f"passes at the margin {passes / DRAWS:.1%} (mark 3.5 %), {_mark(ok)}"
         )
     return held
 
 
 def clusters(rng: np.random.Generator) -> bool:
-    """2 systems against 4, ten runs each, with a between-system spread of 0, 0.5, 1 and 2 times that of runs."""
+    """2 systems against 4, ten runs each, with a between-system spread of 0, 0.5, 1 and 2 times
+    that of runs.
+    """
     held = True
     for between in (0.0, 0.5, 1.0, 2.0):
         inside = {"runs": 0, "clusters": 0}
         for _ in range(DRAWS):
             arms = [
-                {f"{name}{j}": rng.normal(rng.normal(0.0, between), 1.0, 10) for j in range(size)} for name, size in (("a", 2), ("b", 4))
+                {f"{name}{j}": rng.normal(rng.normal(0.0, between), 1.0, 10) for j in range(size)}
+                for name, size in (("a", 2), ("b", 4))
             ]
             over = clustered_gap(*arms)
             assert over is not None
@@ -128,7 +162,8 @@ def clusters(rng: np.random.Generator) -> bool:
         held = held and ok
         print(
             f"2 against 4 systems of 10 runs, between systems {between:g} x between runs: "
-            f"covers 0 over runs in {share['runs']:.1%}, over systems in {share['clusters']:.1%} (mark at least 93 %), {_mark(ok)}"
+            f"covers 0 over runs in {share['runs']:.1%}, over systems in {share['clusters']:.1%} "
+            f"(mark at least 93 %), {_mark(ok)}"
         )
     return held
 

@@ -1,8 +1,10 @@
-"""E1 of calibration.py: 25 questions about 16 public sets, each a call of its own of `parity compare`, and the answers that are allowed.
+"""E1 of calibration.py: 25 questions about 16 public sets, each a call of its own of `parity
+compare`, and the answers that are allowed.
 
-Run: python benchmarks/expected.py [FOLDER], the folder with expected.csv (default: `marks.PUBLIC_RUNS`), whose public_pairs/README.md
-has the sets and their sources. Prints one line a call: what was answered and on which code, what is allowed, ok or
-MISS. A row of several sizes or arms is one call each; it holds where all of its calls do.
+Run: python benchmarks/expected.py [FOLDER], the folder with expected.csv (default:
+`marks.PUBLIC_RUNS`), whose public_pairs/README.md has the sets and their sources. Prints one line a
+call: what was answered and on which code, what is allowed, ok or MISS. A row of several sizes or
+arms is one call each; it holds where all of its calls do.
 """
 
 import contextlib
@@ -22,9 +24,19 @@ from parity.cli import main
 Row = Mapping[str, str]
 
 HELD_OUT = ("--loss-is", "validation")
-OPTIONS: Mapping[str, Sequence[str]] = {  # what a user types of each table, in addition to arms, recipes, margin and schedule
+# what a user types of each table, in addition to arms, recipes, margin and schedule
+OPTIONS: Mapping[str, Sequence[str]] = {
     "nanogpt_fp8_down_projection": ("--run-by", "run", *HELD_OUT),
-    "curves": ("--run-by", "system,run", "--step", "samples", "--loss", "eval_loss_nats", "--cluster", "system"),
+    "curves": (
+        "--run-by",
+        "system,run",
+        "--step",
+        "samples",
+        "--loss",
+        "eval_loss_nats",
+        "--cluster",
+        "system",
+    ),
     "llama31_8b_continued": ("--run-by", "arm", "--planned-steps", "763", "--start", "loaded"),
     "llama3_8b_scratch_eager": ("--run-by", "arm", "--planned-steps", "763"),
     "llama3_8b_scratch_graph": ("--run-by", "arm", "--planned-steps", "763"),
@@ -36,19 +48,42 @@ OPTIONS: Mapping[str, Sequence[str]] = {  # what a user types of each table, in 
     "llama31_8b_160b_validation": ("--run-by", "run", *HELD_OUT),
     "nemotron_h_8b_fp4": ("--run-by", "run", *HELD_OUT),
     "rtx6000_277m": ("--run-by", "run"),
-    "flux1_mxfp8": ("--run-by", "system,run", "--step", "samples", *HELD_OUT, "--loss-unit", "other"),
-    "gpt3_175b": ("--run-by", "round,system,run", "--step", "samples", *HELD_OUT, "--start", "loaded"),
+    "flux1_mxfp8": (
+        "--run-by",
+        "system,run",
+        "--step",
+        "samples",
+        *HELD_OUT,
+        "--loss-unit",
+        "other",
+    ),
+    "gpt3_175b": (
+        "--run-by",
+        "round,system,run",
+        "--step",
+        "samples",
+        *HELD_OUT,
+        "--start",
+        "loaded",
+    ),
     "quest_qat_sizes": ("--run-by", "seed", *HELD_OUT),
     "llama31_8b_mi355x": ("--run-by", "run", "--step", "evaluation", *HELD_OUT),
 }
-NEAREST = ("quest_qat_sizes",)  # quantizes the forward pass alone, so that no gradient is rounded stochastically
+# quantizes the forward pass alone, so that no gradient is rounded stochastically
+NEAREST = ("quest_qat_sizes",)
 BASELINE_RECIPES = {"bf16": "bf16", "bf16_down": "bf16", "fp8": "fp8"}
-SELECTIONS: Mapping[str, Sequence[str]] = {"": (), "align by evaluation": (), "batch=2048": ("--where", "batch=2048")}
+SELECTIONS: Mapping[str, Sequence[str]] = {
+    "": (),
+    "align by evaluation": (),
+    "batch=2048": ("--where", "batch=2048"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One call: its candidate and selection, the answer, and the deciding code with the gap in % where there is one."""
+    """One call: its candidate and selection, the answer, and the deciding code with the gap in %
+    where there is one.
+    """
 
     candidate: str
     selection: str
@@ -63,7 +98,11 @@ def answers(folder: Path, row: Row) -> Iterator[Answer]:
     cells = list(csv.DictReader(table.open(newline="")))
     arm_by = "precision" if "precision" in cells[0] else "arm"
     arms = list(dict.fromkeys(cell[arm_by] for cell in cells))
-    every = [arm for arm in arms if arm != row["baseline"]] if row["candidate"] == "each other arm" else [row["candidate"]]
+    every = (
+        [arm for arm in arms if arm != row["baseline"]]
+        if row["candidate"] == "each other arm"
+        else [row["candidate"]]
+    )
     for candidate in every:
         for selection in selections(row, cells, candidate):
             yield ask(table, row, candidate, ("--arm-by", arm_by, *selection))
@@ -74,7 +113,10 @@ def selections(row: Row, cells: Sequence[Row], candidate: str) -> Iterator[Seque
     if row["where"] != "same size and tokens":
         yield SELECTIONS[row["where"]]
         return
-    sizes = [{(cell["model_millions"], cell["tokens"]) for cell in cells if cell["arm"] == arm} for arm in (row["baseline"], candidate)]
+    sizes = [
+        {(cell["model_millions"], cell["tokens"]) for cell in cells if cell["arm"] == arm}
+        for arm in (row["baseline"], candidate)
+    ]
     for millions, tokens in sorted(sizes[0] & sizes[1], key=lambda size: float(size[0])):
         yield "--where", f"model_millions={millions}", "--where", f"tokens={tokens}"
 
@@ -83,25 +125,60 @@ def ask(table: Path, row: Row, candidate: str, table_options: Sequence[str]) -> 
     """One call of `parity compare`."""
     baseline, arm_by = row["baseline"], table_options[1]
     arguments = [
-        *("compare", str(table), *table_options, "--where", f"{arm_by}={baseline}", "--where", f"{arm_by}={candidate}"),
+        *(
+            "compare",
+            str(table),
+            *table_options,
+            "--where",
+            f"{arm_by}={baseline}",
+            "--where",
+            f"{arm_by}={candidate}",
+        ),
         *OPTIONS[table.stem],
-        *("--baseline", baseline, "--margin", row["margin"], "--recipe", f"{baseline}={BASELINE_RECIPES[baseline.lower()]}"),
+        *(
+            "--baseline",
+            baseline,
+            "--margin",
+            row["margin"],
+            "--recipe",
+            f"{baseline}={BASELINE_RECIPES[baseline.lower()]}",
+        ),
         *("--recipe", f"{candidate}={row['recipe_of_candidate']}", "--json"),
         *(("--rounding", f"{candidate}=nearest") if table.stem in NEAREST else ()),
         *(("--schedule", "decayed") if row["schedule"] == "decayed" else ()),
     ]
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.suppress(SystemExit):
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        contextlib.suppress(SystemExit),
+    ):
         main(arguments)
     selection = " ".join(word for word in table_options[2:] if word != "--where")
     if not out.getvalue():
-        return Answer(candidate=candidate, selection=selection, got="refused", code=err.getvalue().strip()[-150:], gap="")
+        return Answer(
+            candidate=candidate,
+            selection=selection,
+            got="refused",
+            code=err.getvalue().strip()[-150:],
+            gap="",
+        )
     (document,) = json.loads(out.getvalue())["verdicts"]
     gap = document["gap"]["judged"] if "judged" in (document["gap"] or {}) else document["gap"]
     level = document["baseline"].get("mean") or document["baseline"].get("level")
-    words = "{:+.2f} ({:+.2f} to {:+.2f})".format(*(100 * gap[key] / level for key in ("mean", "lo", "hi"))) if gap and level else ""
+    words = (
+        "{:+.2f} ({:+.2f} to {:+.2f})".format(
+            *(100 * gap[key] / level for key in ("mean", "lo", "hi"))
+        )
+        if gap and level
+        else ""
+    )
     return Answer(
-        candidate=candidate, selection=selection, got=word(document["verdict"], document["codes"]), code=document["codes"][0], gap=words
+        candidate=candidate,
+        selection=selection,
+        got=word(document["verdict"], document["codes"]),
+        code=document["codes"][0],
+        gap=words,
     )
 
 
@@ -116,7 +193,9 @@ def holds(answer: Answer, row: Row) -> bool:
 
 
 def lines(folder: Path) -> Iterator[Line]:
-    """Every call of every row, then how many rows hold and which passes and fails are not allowed."""
+    """Every call of every row, then how many rows hold and which passes and fails are not
+    allowed.
+    """
     with (folder / "expected.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     held = 0
@@ -130,16 +209,38 @@ def lines(folder: Path) -> Iterator[Line]:
             what = f"{row['set']} {answer.candidate} {answer.selection} {row['margin']}"
             if not ok and answer.got in ("pass", "fail"):
                 decided.append(what)
-            yield Line(what=what, value=f"{answer.got} {answer.code} {answer.gap}", mark=f"{row['allowed']}{never}", ok=ok)
-    yield Line(what="rows that hold", value=f"{held} of {len(rows)}", mark="all but one", ok=held >= len(rows) - 1)
-    yield Line(what="passes and fails that are not allowed", value=", ".join(decided) or "none", mark="none", ok=not decided)
+            yield Line(
+                what=what,
+                value=f"{answer.got} {answer.code} {answer.gap}",
+                mark=f"{row['allowed']}{never}",
+                ok=ok,
+            )
+    yield Line(
+        what="rows that hold",
+        value=f"{held} of {len(rows)}",
+        mark="all but one",
+        ok=held >= len(rows) - 1,
+    )
+    yield Line(
+        what="passes and fails that are not allowed",
+        value=", ".join(decided) or "none",
+        mark="none",
+        ok=not decided,
+    )
 
 
 def e1(_quick: bool) -> Iterator[Line]:
-    """The questions where the data is at hand; one call that is not allowed is no miss of its own, one decision that is not is."""
+    """The questions where the data is at hand; one call that is not allowed is no miss of its own,
+    one decision that is not is.
+    """
     if (PUBLIC_RUNS / "expected.csv").is_file():
         *calls, rows, decided = lines(PUBLIC_RUNS)
-        yield from (dataclasses.replace(line, mark=f"{line.mark}{'' if line.ok else ' (does not hold)'}", ok=True) for line in calls)
+        yield from (
+            dataclasses.replace(
+                line, mark=f"{line.mark}{'' if line.ok else ' (does not hold)'}", ok=True
+            )
+            for line in calls
+        )
         yield from (rows, decided)
 
 
@@ -147,4 +248,7 @@ CHECKS = {"E1": e1}
 
 if __name__ == "__main__":
     for line in lines(Path(sys.argv[1]) if len(sys.argv) > 1 else PUBLIC_RUNS):
-        print(f"{line.what:75} {line.value:65} {line.mark:60} {'ok' if line.ok else 'MISS'}", flush=True)
+        print(
+            f"{line.what:75} {line.value:65} {line.mark:60} {'ok' if line.ok else 'MISS'}",
+            flush=True,
+        )

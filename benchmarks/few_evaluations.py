@@ -1,7 +1,9 @@
-"""E2 of calibration.py: held-out losses of public runs of one recipe, split at random into two arms of 1 to 5 runs and 1 to 12 evaluations.
+"""E2 of calibration.py: held-out losses of public runs of one recipe, split at random into two arms
+of 1 to 5 runs and 1 to 12 evaluations.
 
-The true gap of such arms is 0: their interval should cover 0 in 95 %, and lie wholly below 0 (a pass at a true gap of one margin) or above
-it (a fail there) in at most 2.5 % each. Needs the tables of public runs (`marks.PUBLIC_RUNS`) and is left out without them.
+The true gap of such arms is 0: their interval should cover 0 in 95 %, and lie wholly below 0 (a
+pass at a true gap of one margin) or above it (a fail there) in at most 2.5 % each. Needs the tables
+of public runs (`marks.PUBLIC_RUNS`) and is left out without them.
 """
 
 import csv
@@ -25,7 +27,9 @@ RUNS, POINTS, DRAWS = (1, 2, 3, 5), (1, 3, 7, 12), 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The runs of one recipe: the table, its columns, the arm's name, which rows, and what an owner states of the schedule."""
+    """The runs of one recipe: the table, its columns, the arm's name, which rows, and what an owner
+    states of the schedule.
+    """
 
     name: str
     table: str
@@ -40,40 +44,104 @@ class Group:
 
 
 _8B = "llama31_8b_fp8_nvfp4/curves.csv"
-_LORA, _FLUX, _GPT3 = (f"public_pairs/{name}.csv" for name in ("llama2_70b_lora", "flux1_mxfp8", "gpt3_175b"))
-_MI355X, _NANOGPT = (f"public_pairs/{name}.csv" for name in ("llama31_8b_mi355x", "nanogpt_fp8_down_projection"))
+_LORA, _FLUX, _GPT3 = (
+    f"public_pairs/{name}.csv" for name in ("llama2_70b_lora", "flux1_mxfp8", "gpt3_175b")
+)
+_MI355X, _NANOGPT = (
+    f"public_pairs/{name}.csv" for name in ("llama31_8b_mi355x", "nanogpt_fp8_down_projection")
+)
 _OF_8B = {"runs": ("system", "run"), "step": "samples", "loss": "eval_loss_nats"}
-_OF_GPT3 = {"runs": ("round", "system", "run"), "step": "samples", "where": ("batch", "2048"), "loaded": True}
+_OF_GPT3 = {
+    "runs": ("round", "system", "run"),
+    "step": "samples",
+    "where": ("batch", "2048"),
+    "loaded": True,
+}
 GROUPS = (
     Group(name="8B, batch 16, FP8", table=_8B, arm=("precision", "FP8"), recipe="fp8", **_OF_8B),
-    Group(name="8B, batch 16, NVFP4", table=_8B, arm=("precision", "NVFP4"), recipe="nvfp4", **_OF_8B),
-    Group(name="8B, batch 32, FP8", table=_MI355X, arm=("arm", "FP8"), recipe="fp8", step="evaluation"),
-    Group(name="8B, batch 32, MXFP4", table=_MI355X, arm=("arm", "MXFP4"), recipe="mxfp4", step="evaluation"),
-    Group(name="70B LoRA, FP8", table=_LORA, arm=("arm", "FP8"), recipe="fp8", runs=("system", "run"), loaded=True),
-    Group(name="70B LoRA, NVFP4", table=_LORA, arm=("arm", "NVFP4"), recipe="nvfp4", runs=("system", "run"), loaded=True),
-    Group(name="flux, BF16", table=_FLUX, arm=("arm", "BF16"), recipe="bf16", runs=("system", "run"), step="samples"),
-    Group(name="flux, MXFP8", table=_FLUX, arm=("arm", "MXFP8"), recipe="mxfp8", runs=("system", "run"), step="samples"),
+    Group(
+        name="8B, batch 16, NVFP4", table=_8B, arm=("precision", "NVFP4"), recipe="nvfp4", **_OF_8B
+    ),
+    Group(
+        name="8B, batch 32, FP8", table=_MI355X, arm=("arm", "FP8"), recipe="fp8", step="evaluation"
+    ),
+    Group(
+        name="8B, batch 32, MXFP4",
+        table=_MI355X,
+        arm=("arm", "MXFP4"),
+        recipe="mxfp4",
+        step="evaluation",
+    ),
+    Group(
+        name="70B LoRA, FP8",
+        table=_LORA,
+        arm=("arm", "FP8"),
+        recipe="fp8",
+        runs=("system", "run"),
+        loaded=True,
+    ),
+    Group(
+        name="70B LoRA, NVFP4",
+        table=_LORA,
+        arm=("arm", "NVFP4"),
+        recipe="nvfp4",
+        runs=("system", "run"),
+        loaded=True,
+    ),
+    Group(
+        name="flux, BF16",
+        table=_FLUX,
+        arm=("arm", "BF16"),
+        recipe="bf16",
+        runs=("system", "run"),
+        step="samples",
+    ),
+    Group(
+        name="flux, MXFP8",
+        table=_FLUX,
+        arm=("arm", "MXFP8"),
+        recipe="mxfp8",
+        runs=("system", "run"),
+        step="samples",
+    ),
     Group(name="175B, FP8", table=_GPT3, arm=("arm", "FP8"), recipe="fp8", **_OF_GPT3),
     Group(name="175B, INT8", table=_GPT3, arm=("arm", "INT8"), recipe="other:int8", **_OF_GPT3),
-    Group(name="nanogpt, BF16", table=_NANOGPT, arm=("arm", "bf16_down"), recipe="bf16", finished=True),
-    Group(name="nanogpt, FP8", table=_NANOGPT, arm=("arm", "fp8_down"), recipe="fp8", finished=True),
+    Group(
+        name="nanogpt, BF16", table=_NANOGPT, arm=("arm", "bf16_down"), recipe="bf16", finished=True
+    ),
+    Group(
+        name="nanogpt, FP8", table=_NANOGPT, arm=("arm", "fp8_down"), recipe="fp8", finished=True
+    ),
 )
 
 
 def losses_of(group: Group) -> tuple[IntArray, FloatArray]:
-    """The common steps (n,) of a group's runs and their losses (K, n); runs that stop in their first half are left out."""
+    """The common steps (n,) of a group's runs and their losses (K, n); runs that stop in their
+    first half are left out.
+    """
     by_run: dict[tuple[str, ...], dict[int, float]] = defaultdict(dict)
     with (PUBLIC_RUNS / group.table).open(newline="") as file:
         for row in csv.DictReader(file):
-            if row[group.arm[0]] == group.arm[1] and (group.where is None or row[group.where[0]] == group.where[1]):
-                by_run[tuple(row[column] for column in group.runs)][int(row[group.step])] = float(row[group.loss])
+            if row[group.arm[0]] == group.arm[1] and (
+                group.where is None or row[group.where[0]] == group.where[1]
+            ):
+                by_run[tuple(row[column] for column in group.runs)][int(row[group.step])] = float(
+                    row[group.loss]
+                )
     longest = max(max(run) for run in by_run.values())
     runs = [run for run in by_run.values() if 2 * max(run) >= longest]
     steps = sorted(set.intersection(*(set(run) for run in runs)))
     return np.array(steps), np.array([[run[step] for step in steps] for run in runs])
 
 
-def gaps(group: Group, steps: IntArray, losses: FloatArray, runs: int, points: int, rng: np.random.Generator) -> Iterator[Interval]:
+def gaps(
+    group: Group,
+    steps: IntArray,
+    losses: FloatArray,
+    runs: int,
+    points: int,
+    rng: np.random.Generator,
+) -> Iterator[Interval]:
     """Intervals of random pairs of arms, with this number of runs and their last evaluations."""
     slope = None if group.finished else log_slope(steps, losses.mean(axis=0), loaded=group.loaded)
     level = float(losses[:, -points:].mean())
@@ -95,7 +163,9 @@ def e2(quick: bool) -> Iterator[Line]:
         for runs, points in itertools.product(RUNS[: 2 if quick else None], POINTS):
             if 2 * runs <= len(losses) and points <= len(steps):
                 made = list(gaps(group, steps, losses, runs, points, rng))
-                ends = np.array([gap.bounds(0.95) for gap in made]) / float(losses[:, -points:].mean())
+                ends = np.array([gap.bounds(0.95) for gap in made]) / float(
+                    losses[:, -points:].mean()
+                )
                 cells.append(
                     (
                         float(np.mean((ends[:, 0] <= 0.0) & (ends[:, 1] >= 0.0))),
@@ -108,14 +178,17 @@ def e2(quick: bool) -> Iterator[Line]:
         everywhere += covered
         yield Line(
             what=f"{group.name}: {len(losses)} runs, {len(steps)} evaluations",
-            value=f"covers {share(float(np.mean(covered)))}, worst {share(min(covered))}, h {_span(half)} %; "
+            value=f"covers {share(float(np.mean(covered)))}, worst {share(min(covered))}, h "
+            f"{_span(half)} %; "
             f"at the margin pass {share(max(passed))}, fail {share(max(failed))}",
             mark="worst >= 84 %, wrong <= 9 % (+- 2 %)",
             ok=min(covered) >= 0.82 and max(*passed, *failed) <= 0.11,
         )
     if everywhere:
         mean = float(np.mean(everywhere))
-        yield Line(what="all groups", value=f"covers {share(mean)}", mark="96 to 99 %", ok=mean >= 0.96)
+        yield Line(
+            what="all groups", value=f"covers {share(mean)}", mark="96 to 99 %", ok=mean >= 0.96
+        )
 
 
 def _span(values: Sequence[float]) -> str:
@@ -123,16 +196,26 @@ def _span(values: Sequence[float]) -> str:
 
 
 def e3(_quick: bool) -> Iterator[Line]:
-    """Half-width of a finished pair that rounds to nearest, by the number of evaluations: no cliff at 12, 99 or 101."""
+    """Half-width of a finished pair that rounds to nearest, by the number of evaluations: no cliff
+    at 12, 99 or 101.
+    """
     prior = prior_for("bf16", None, Policy(margin="1%"), 1.0)
     seeds = np.zeros(1, np.int64)
     before = 0.38
     for points in (1, 7, 11, 12, 20, 99, 101, 199, 201):
         noise = np.random.default_rng(0).normal(0.0, 0.0005 / np.sqrt(2.0), (200, 2, points))
-        made = [gap_interval((1.0 + one[:1], 1.0 + one[1:]), (prior, prior), (seeds, seeds), 0.0).half_width(0.95) for one in noise]
+        made = [
+            gap_interval(
+                (1.0 + one[:1], 1.0 + one[1:]), (prior, prior), (seeds, seeds), 0.0
+            ).half_width(0.95)
+            for one in noise
+        ]
         half = 100 * float(np.median(made))
         yield Line(
-            what=f"{points} evaluations", value=f"h {half:.3f} %", mark="within 10 % of the row before", ok=abs(half / before - 1.0) <= 0.1
+            what=f"{points} evaluations",
+            value=f"h {half:.3f} %",
+            mark="within 10 % of the row before",
+            ok=abs(half / before - 1.0) <= 0.1,
         )
         before = half
 

@@ -1,13 +1,18 @@
-"""What emulation costs on an NVIDIA GPU: the real training step of every recipe, compared with a plain bf16 step.
+"""What emulation costs on an NVIDIA GPU: the real training step of every recipe, compared with a
+plain bf16 step.
 
-    python benchmarks/gpu_arithmetic.py [--sizes 20M 150M 1B] [--recipes fp8_current mxfp8 nvfp4] [--seconds 20] [--any-device]
+    python benchmarks/gpu_arithmetic.py [--sizes 20M 150M 1B] [--recipes fp8_current mxfp8 nvfp4]
+    [--seconds 20] [--any-device]
 
-The step is the compiled program of a run (`training.trainer.step.block`: forward, backward, AdamW, gradient norms) on random tokens,
-`all_linears`. The plain step is the same program with `plain` in place of the linear layers: a product in bfloat16 and what JAX makes
-of its gradient, without our quantizers, counts and copies. Beside it our own bf16 recipe, so that what the layer itself costs shows.
+The step is the compiled program of a run (`training.trainer.step.block`: forward, backward, AdamW,
+gradient norms) on random tokens, `all_linears`. The plain step is the same program with `plain` in
+place of the linear layers: a product in bfloat16 and what JAX makes of its gradient, without our
+quantizers, counts and copies. Beside it our own bf16 recipe, so that what the layer itself costs
+shows.
 
-Bar: every recipe's step <= 1.5 times the plain one; exit code 1 where it is missed, 2 where there is no GPU. Also printed: the FLOPs of
-the step (6 for each parameter and token) as a share of what a large bfloat16 product reaches in the same process.
+Bar: every recipe's step <= 1.5 times the plain one; exit code 1 where it is missed, 2 where there
+is no GPU. Also printed: the FLOPs of the step (6 for each parameter and token) as a share of what a
+large bfloat16 product reaches in the same process.
 
 docs/hardware.md has the figures of an H200. The step on a CPU, at a small size, is tested.
 """
@@ -56,23 +61,38 @@ class Size:
 
 
 SIZES: Mapping[str, Size] = {
-    "0.3M": Size(model=Model(preset="llama3-0.3m"), batch=8, sequence=64),  # for a rehearsal on a processor
+    # for a rehearsal on a processor
+    "0.3M": Size(model=Model(preset="llama3-0.3m"), batch=8, sequence=64),
     "20M": Size(model=Model(preset="llama3-20m"), batch=32, sequence=512),
-    "150M": Size(model=Model(d_model=1024, n_layers=13, n_heads=16, n_kv_heads=4, d_ff=2816), batch=16, sequence=1024),
+    "150M": Size(
+        model=Model(d_model=1024, n_layers=13, n_heads=16, n_kv_heads=4, d_ff=2816),
+        batch=16,
+        sequence=1024,
+    ),
     "1B": Size(model=Model(preset="llama3-1b"), batch=2, sequence=2048),
 }
 
 
-def plain(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, key: Key, channel: Channel) -> jax.Array:  # noqa: ARG001
-    """A linear layer as anybody writes it; its gradient is JAX's own. The arguments are those of `training.arithmetic.linear.linear`.
+def plain(
+    recipe: LinearRecipe,  # noqa: ARG001
+    x_MK: jax.Array,
+    w_KN: jax.Array,
+    key: Key,  # noqa: ARG001
+    channel: Channel,  # noqa: ARG001
+) -> jax.Array:
+    """A linear layer as anybody writes it; its gradient is JAX's own. The arguments are those of
+    `training.arithmetic.linear.linear`.
 
-    Its result is bfloat16: of a float32 one JAX makes a gradient of TF32 products, with which the step took a third longer on an H200.
+    Its result is bfloat16: of a float32 one JAX makes a gradient of TF32 products, with which the
+    step took a third longer on an H200.
     """
     return jnp.matmul(x_MK, w_KN)
 
 
 def model_of(size: Size, name: str) -> Decoder:
-    """The decoder of a recipe, or under the name "plain" one whose linear layers are plain products."""
+    """The decoder of a recipe, or under the name "plain" one whose linear layers are plain
+    products.
+    """
     recipe: Recipe = "fp8_current" if name == "plain" else name  # type: ignore[assignment]
     made = decoder(size.model, uniform(recipe, size.model.n_layers), fast_bf16=True)
     return replace(made, layer=plain) if name == "plain" else made
@@ -84,9 +104,15 @@ def step_of(size: Size, name: str) -> Callable[[], Any]:
     parameters = jax.device_put(initial_parameters(size.model, 0, 0))
     length = quantize.HISTORY_LENGTH if model.delayed else 0
     scales = quantize.initial_scales(size.model.n_layers, len(PROJECTIONS), length)
-    tokens = np.random.default_rng(0).integers(0, size.model.vocab_size, (1, size.batch, size.sequence + 1)).astype(np.int32)
+    tokens = (
+        np.random.default_rng(0)
+        .integers(0, size.model.vocab_size, (1, size.batch, size.sequence + 1))
+        .astype(np.int32)
+    )
     settings = step.settings(Schedule())
-    inputs = step.Inputs(jnp.asarray(tokens), jnp.int32(0), jnp.int32(1), jnp.zeros(2, jnp.uint32), settings)
+    inputs = step.Inputs(
+        jnp.asarray(tokens), jnp.int32(0), jnp.int32(1), jnp.zeros(2, jnp.uint32), settings
+    )
     held = [step.State(parameters, step.initial_state(parameters), scales)]
 
     def run() -> step.BlockOutput:
@@ -98,23 +124,37 @@ def step_of(size: Size, name: str) -> Callable[[], Any]:
 
 
 def product_flops(seconds: float, size: int) -> float:
-    """FLOPs a second that this device reaches in a product of a square matrix of that size in bfloat16."""
+    """FLOPs a second that this device reaches in a product of a square matrix of that size in
+    bfloat16.
+    """
     a = jnp.ones((size, size), jnp.bfloat16)
     product = jax.jit(lambda v: v @ v)
-    return float(2 * size**3 / fastest({"product": lambda: product(a).block_until_ready()}, seconds)["product"])
+    return float(
+        2
+        * size**3
+        / fastest({"product": lambda: product(a).block_until_ready()}, seconds)["product"]
+    )
 
 
 def measure(name: str, recipes: list[str], seconds: float, ceiling: float) -> list[str]:
     """Print a row for every recipe of a size; the bars that were missed."""
     size = SIZES[name]
     # One after another: the states of all recipes together need not fit.
-    times = {recipe: fastest({recipe: step_of(size, recipe)}, seconds)[recipe] for recipe in ("plain", "bf16", *recipes)}
-    sys.stdout.write(f"\n{name}: {size.model.parameters / 1e6:.0f} M parameters, {size.batch} x {size.sequence} tokens a step\n")
+    times = {
+        recipe: fastest({recipe: step_of(size, recipe)}, seconds)[recipe]
+        for recipe in ("plain", "bf16", *recipes)
+    }
+    sys.stdout.write(
+        f"\n{name}: {size.model.parameters / 1e6:.0f} M parameters, {size.batch} x {size.sequence} "
+        "tokens a step\n"
+    )
     sys.stdout.write(f"{'recipe':14}{'ms':>9}{'x plain':>9}{'of the ceiling':>16}\n")
     missed = []
     for recipe, time in times.items():
         ratio = time / times["plain"]
-        sys.stdout.write(f"{recipe:14}{time * 1e3:9.2f}{ratio:9.3f}{size.flops / time / ceiling:16.1%}\n")
+        sys.stdout.write(
+            f"{recipe:14}{time * 1e3:9.2f}{ratio:9.3f}{size.flops / time / ceiling:16.1%}\n"
+        )
         if recipe in recipes and ratio > BAR:
             missed.append(f"{name} {recipe}: {ratio:.2f} of the plain step, bar {BAR}")
     return missed
@@ -125,16 +165,31 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The emulated step on an NVIDIA GPU.")
     parser.add_argument("--sizes", nargs="*", choices=list(SIZES), default=["20M", "150M", "1B"])
     parser.add_argument("--recipes", nargs="*", default=["fp8_current", "mxfp8", "nvfp4"])
-    parser.add_argument("--seconds", type=float, default=10.0, help="time for each recipe of each size")
-    parser.add_argument("--any-device", action="store_true", help="measure on a processor too, which rehearses the measurement")
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="time for each recipe of each size"
+    )
+    parser.add_argument(
+        "--any-device",
+        action="store_true",
+        help="measure on a processor too, which rehearses the measurement",
+    )
     options = parser.parse_args()
     device = jax.devices()[0]
     if device.platform != "gpu" and not options.any_device:
-        sys.stderr.write(f"this is a {device.platform}, expected an NVIDIA GPU; benchmarks/arithmetic.py measures CPUs\n")
+        sys.stderr.write(
+            f"this is a {device.platform}, expected an NVIDIA GPU; benchmarks/arithmetic.py "
+            "measures CPUs\n"
+        )
         return 2
     ceiling = product_flops(options.seconds / 2, 8192 if device.platform == "gpu" else 512)
-    sys.stdout.write(f"{device.device_kind}: {ceiling / 1e12:.0f} TFLOP/s in a large bfloat16 product\n")
-    missed = [line for name in options.sizes for line in measure(name, options.recipes, options.seconds, ceiling)]
+    sys.stdout.write(
+        f"{device.device_kind}: {ceiling / 1e12:.0f} TFLOP/s in a large bfloat16 product\n"
+    )
+    missed = [
+        line
+        for name in options.sizes
+        for line in measure(name, options.recipes, options.seconds, ceiling)
+    ]
     for line in missed:
         sys.stdout.write(f"MISSED {line}\n")
     return 1 if missed else 0

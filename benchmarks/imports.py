@@ -1,7 +1,9 @@
-"""How long do `import parity`, parity.Run and `parity --help` take, next to `import numpy`? Each in a process of its own.
+"""How long do `import parity`, parity.Run and `parity --help` take, next to `import numpy`? Each in
+a process of its own.
 
-Run: python benchmarks/imports.py. Limits are ratios of medians, measured in turns in the same run, so that a busy machine slows both sides:
-`import parity` 1.3 and `parity --help` 2.0 times `import numpy`. Which modules are imported is in tests/parity/test_imports.py.
+Run: python benchmarks/imports.py. Limits are ratios of medians, measured in turns in the same run,
+so that a busy machine slows both sides: `import parity` 1.3 and `parity --help` 2.0 times `import
+numpy`. Which modules are imported is in tests/parity/test_imports.py.
 """
 
 import statistics
@@ -43,8 +45,14 @@ def main() -> int:
     for name, (_, limit) in LIMITS.items():
         ratio = statistics.median(taken[name]) / base
         ok = ok and (limit is None or ratio <= limit)
-        words = "no limit" if limit is None else f"limit {limit}: {'ok' if ratio <= limit else 'EXCEEDED'}"
-        print(f"{name}: {statistics.median(taken[name]):.3f} s, {ratio:.2f} x import numpy ({words})")
+        words = (
+            "no limit"
+            if limit is None
+            else f"limit {limit}: {'ok' if ratio <= limit else 'EXCEEDED'}"
+        )
+        print(
+            f"{name}: {statistics.median(taken[name]):.3f} s, {ratio:.2f} x import numpy ({words})"
+        )
     return 0 if ok else 1
 
 

@@ -1,8 +1,10 @@
-"""How fast is the judge, and how much memory does it take? Arms of 10,000 to 10,000,000 steps, and a CSV of 1,000,000 rows, next to peers.
+"""How fast is the judge, and how much memory does it take? Arms of 10,000 to 10,000,000 steps, and
+a CSV of 1,000,000 rows, next to peers.
 
-Run: python benchmarks/judge.py. Limits: 2 x 1,000,000 judged in 0.15 s, 5.5 medians of the gap and 300 MB above the inputs;
-2 x 10,000 in 10 ms; CSV in 1.0 s; 2 x 10,000,000 judged in 3 times the memory of the inputs.
-Peers: numpy.loadtxt and numpy.genfromtxt for reading; arch's stationary bootstrap for the interval.
+Run: python benchmarks/judge.py. Limits: 2 x 1,000,000 judged in 0.15 s, 5.5 medians of the gap and
+300 MB above the inputs; 2 x 10,000 in 10 ms; CSV in 1.0 s; 2 x 10,000,000 judged in 3 times the
+memory of the inputs. Peers: numpy.loadtxt and numpy.genfromtxt for reading; arch's stationary
+bootstrap for the interval.
 """
 
 import io
@@ -59,34 +61,50 @@ def judged(n: int, limit: float, medians: float = math.inf) -> bool:
     tracemalloc.stop()
     ok = seconds <= limit and seconds <= medians * median and peak <= 300
     peer = f"{seconds / median:.1f} x one numpy median of the gap (limit {medians})"
-    print(f"judge 2 x {n:>9,}: {seconds:.4f} s (limit {limit}), {peer}, peak {peak:.0f} MB above inputs, {_mark(ok)}")
+    print(
+        f"judge 2 x {n:>9,}: {seconds:.4f} s (limit {limit}), {peer}, peak {peak:.0f} MB above "
+        f"inputs, {_mark(ok)}"
+    )
     _bootstrap(gap, seconds, n)
     return ok
 
 
 def memory(n: int) -> bool:
-    """Peak memory of a verdict with its document, as a multiple of the two arms' steps and losses: at most 3."""
+    """Peak memory of a verdict with its document, as a multiple of the two arms' steps and losses:
+    at most 3.
+    """
     base, cand = pair(n)
     gap_of_one_step = curve_from_arrays(cand.steps[1:], cand.loss[1:])
     spiked = cand.loss.copy()
     spiked[n - n // 20] = np.nan
     peaks = {}
-    for name, arm in (("as logged", cand), ("another first step", gap_of_one_step), ("one NaN", curve_from_arrays(cand.steps, spiked))):
+    for name, arm in (
+        ("as logged", cand),
+        ("another first step", gap_of_one_step),
+        ("one NaN", curve_from_arrays(cand.steps, spiked)),
+    ):
         tracemalloc.start()
         (verdict,) = judge([base], {"candidate": [arm]}, POLICY, planned_steps=n)
         verdict.document()
-        peaks[name] = tracemalloc.get_traced_memory()[1] / (32.0 * n)  # two arms of int64 steps and float64 losses
+        # two arms of int64 steps and float64 losses
+        peaks[name] = tracemalloc.get_traced_memory()[1] / (32.0 * n)
         tracemalloc.stop()
     ok = max(peaks.values()) <= 3.0
     listed = ", ".join(f"{name} {peak:.2f} x" for name, peak in peaks.items())
-    print(f"memory of 2 x {n:,} above the inputs, as a multiple of them (limit 3): {listed}, {_mark(ok)}")
+    print(
+        f"memory of 2 x {n:,} above the inputs, as a multiple of them (limit 3): {listed}, "
+        f"{_mark(ok)}"
+    )
     return ok
 
 
 def _bootstrap(gap: np.ndarray, seconds: float, n: int) -> None:
     late = gap[-n // 5 :][-20_000:]
     spent = best_of(1, lambda: StationaryBootstrap(50, late, seed=0).conf_int(np.mean, reps=300))
-    print(f"  arch stationary bootstrap of {len(late):,} points, 300 draws: {spent:.3f} s, {spent / seconds:.1f} x the whole judge")
+    print(
+        f"  arch stationary bootstrap of {len(late):,} points, 300 draws: {spent:.3f} s, "
+        f"{spent / seconds:.1f} x the whole judge"
+    )
 
 
 def reading(n: int, limit: float) -> bool:
@@ -99,7 +117,11 @@ def reading(n: int, limit: float) -> bool:
         seconds = best_of(3, lambda: read_run(str(path)))
         plain = best_of(1, lambda: np.loadtxt(path, delimiter=",", skiprows=1))
     few = text[: text.index("\n50000,")]
-    slow = best_of(1, lambda: np.genfromtxt(io.StringIO(few), delimiter=",", skip_header=1)) * n / 50_000
+    slow = (
+        best_of(1, lambda: np.genfromtxt(io.StringIO(few), delimiter=",", skip_header=1))
+        * n
+        / 50_000
+    )
     ok = seconds <= limit
     peers = f"{seconds / plain:.2f} x loadtxt, {seconds / slow:.2f} x genfromtxt (scaled)"
     print(f"read {n:,} rows of CSV: {seconds:.2f} s (limit {limit}), {peers}, {_mark(ok)}")
@@ -111,5 +133,10 @@ def _mark(ok: bool) -> str:
 
 
 if __name__ == "__main__":
-    results = [judged(10_000, 0.010), judged(1_000_000, 0.15, medians=5.5), memory(10_000_000), reading(1_000_000, 1.0)]
+    results = [
+        judged(10_000, 0.010),
+        judged(1_000_000, 0.15, medians=5.5),
+        memory(10_000_000),
+        reading(1_000_000, 1.0),
+    ]
     sys.exit(0 if all(results) else 1)

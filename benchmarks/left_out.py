@@ -1,11 +1,13 @@
-"""What rules about files and records cost honest runs: simulated honest sets of many families, and pairs made worse step by step.
+"""What rules about files and records cost honest runs: simulated honest sets of many families, and
+pairs made worse step by step.
 
     python benchmarks/left_out.py [--sets 420] [--worse 2000]
 
-An honest set is a pair, or several seeds, of one recipe without a gap, logged as people log: every step or each 50th, with few digits, with
-evaluations, restarts, spikes in both arms, large batches, a late start, other initial weights. A sober reader passes it where the window
-has 12 points and the plan, the end of the schedule and the order of the data are known. Worsening adds to a candidate's losses what makes
-it worse; nothing of that may turn a verdict that is no pass into one.
+An honest set is a pair, or several seeds, of one recipe without a gap, logged as people log: every
+step or each 50th, with few digits, with evaluations, restarts, spikes in both arms, large batches,
+a late start, other initial weights. A sober reader passes it where the window has 12 points and the
+plan, the end of the schedule and the order of the data are known. Worsening adds to a candidate's
+losses what makes it worse; nothing of that may turn a verdict that is no pass into one.
 """
 
 import argparse
@@ -22,9 +24,32 @@ from parity.judging.policy import Policy
 from parity.judging.verdict import Verdict
 
 ACCUSATIONS = {
-    *("ARMS_IDENTICAL", "ARM_AVERAGED", "BASELINE_INVALID", "CONFOUNDED", "DATA_ORDER_MISMATCH", "LEARNING_RATES_DIFFER", "LINES_UNREAD"),
-    *("LOSSES_DIFFER", "LOSSES_NOT_LOGGED", "POINTS_IN_ONE_ARM", "RECIPE_CONTRADICTED", "ROLLED_BACK", "RUN_ABOVE_MARGIN", "SMOOTHED"),
-    *("START_DIFFERS", "START_OFFSET", "STEPS_SCALED", "STEPS_SHIFTED", "TREATMENT_UNSHOWN", "UNSTABLE"),
+    *(
+        "ARMS_IDENTICAL",
+        "ARM_AVERAGED",
+        "BASELINE_INVALID",
+        "CONFOUNDED",
+        "DATA_ORDER_MISMATCH",
+        "LEARNING_RATES_DIFFER",
+        "LINES_UNREAD",
+    ),
+    *(
+        "LOSSES_DIFFER",
+        "LOSSES_NOT_LOGGED",
+        "POINTS_IN_ONE_ARM",
+        "RECIPE_CONTRADICTED",
+        "ROLLED_BACK",
+        "RUN_ABOVE_MARGIN",
+        "SMOOTHED",
+    ),
+    *(
+        "START_DIFFERS",
+        "START_OFFSET",
+        "STEPS_SCALED",
+        "STEPS_SHIFTED",
+        "TREATMENT_UNSHOWN",
+        "UNSTABLE",
+    ),
 }
 """Codes that say that something is wrong with runs that are all right."""
 
@@ -85,7 +110,13 @@ def rates(at: np.ndarray, kind: str) -> np.ndarray:
     return 3e-4 * warm * np.maximum(decay, 1e-3)
 
 
-def arm(rng: np.random.Generator, how: Family, batches: list[np.ndarray], spikes: np.ndarray, gap: float = 0.0) -> list[Curve]:
+def arm(
+    rng: np.random.Generator,
+    how: Family,
+    batches: list[np.ndarray],
+    spikes: np.ndarray,
+    gap: float = 0.0,
+) -> list[Curve]:
     """The runs of one arm, one a seed."""
     at = np.arange(0, how.steps, how.every)
     share = (at + 1.0) / how.steps
@@ -95,19 +126,31 @@ def arm(rng: np.random.Generator, how: Family, batches: list[np.ndarray], spikes
     runs = []
     for seed, batch in enumerate(batches):
         pair_noise = rng.normal(0.0, how.pair_sd / 2**0.5, len(at))
-        loss = law + batch + pair_noise + how.level * how.run_sd * rng.normal() * np.minimum(share / 0.1, 1.0) + gap * (at > 0)
+        loss = (
+            law
+            + batch
+            + pair_noise
+            + how.level * how.run_sd * rng.normal() * np.minimum(share / 0.1, 1.0)
+            + gap * (at > 0)
+        )
         loss = loss + spikes * how.batch_sd * rng.uniform(5.0, 12.0)
         keep = (share >= how.begins) & (rng.random(len(at)) >= how.lost)
         columns = {"learning_rate": rate[keep]} if how.records_rate else {}
         runs.append(
             curve_from_arrays(
-                at[keep], loss[keep].round(how.digits), seed=seed if how.seeds > 1 else None, rounding="nearest", columns=columns
+                at[keep],
+                loss[keep].round(how.digits),
+                seed=seed if how.seeds > 1 else None,
+                rounding="nearest",
+                columns=columns,
             )
         )
     return runs
 
 
-def judged(rng: np.random.Generator, how: Family, gap: float = 0.0) -> tuple[Verdict, list[Curve], list[Curve]]:
+def judged(
+    rng: np.random.Generator, how: Family, gap: float = 0.0
+) -> tuple[Verdict, list[Curve], list[Curve]]:
     """The verdict on one set, and its runs."""
     points = len(range(0, how.steps, how.every))
     batches = [rng.normal(0.0, how.batch_sd, points) for _ in range(how.seeds)]
@@ -119,7 +162,9 @@ def judged(rng: np.random.Generator, how: Family, gap: float = 0.0) -> tuple[Ver
 
 def verdict_on(how: Family, base: list[Curve], cand: list[Curve]) -> Verdict:
     """The verdict at 1 %, with the plan and the end of the schedule stated."""
-    return parity.judge(base, {"candidate": cand}, Policy(margin="1%", schedule="decayed"), planned_steps=how.steps)[0]
+    return parity.judge(
+        base, {"candidate": cand}, Policy(margin="1%", schedule="decayed"), planned_steps=how.steps
+    )[0]
 
 
 def honest(sets: int) -> list[Line]:
@@ -141,9 +186,24 @@ def honest(sets: int) -> list[Line]:
             passed += verdict.verdict == "pass"
     total = sum(accused.values())
     return [
-        Line(what=f"{sets} honest sets", value=f"{dict(states)}, undecided by {dict(deciding)}", mark="no fail", ok=not states["fail"]),
-        Line(what="accused", value=f"{total}: {dict(accused)}", mark="at most 1 %", ok=total <= 0.01 * sets),
-        Line(what="where a sober reader passes", value=f"{passed} of {sober} pass", mark="at least 87 %", ok=passed >= 0.87 * sober),
+        Line(
+            what=f"{sets} honest sets",
+            value=f"{dict(states)}, undecided by {dict(deciding)}",
+            mark="no fail",
+            ok=not states["fail"],
+        ),
+        Line(
+            what="accused",
+            value=f"{total}: {dict(accused)}",
+            mark="at most 1 %",
+            ok=total <= 0.01 * sets,
+        ),
+        Line(
+            what="where a sober reader passes",
+            value=f"{passed} of {sober} pass",
+            mark="at least 87 %",
+            ok=passed >= 0.87 * sober,
+        ),
     ]
 
 
@@ -163,7 +223,13 @@ def worsened(rng: np.random.Generator, run: Curve, margin: float) -> Curve:
         loss[rng.integers(0, n, 5)] = np.nan
     else:
         loss[-max(1, n // 100) :] += rng.uniform(1.0, 5.0) * margin
-    return curve_from_arrays(run.steps, loss, seed=run.seed if run.seed_stated else None, rounding="nearest", columns=run.columns)
+    return curve_from_arrays(
+        run.steps,
+        loss,
+        seed=run.seed if run.seed_stated else None,
+        rounding="nearest",
+        columns=run.columns,
+    )
 
 
 def law_of_worsening(cases: int) -> list[Line]:
@@ -178,12 +244,21 @@ def law_of_worsening(cases: int) -> list[Line]:
         after = verdict_on(how, base, [worsened(rng, run, 0.01 * how.level) for run in cand])
         if after.verdict == "pass" and before.verdict != "pass":
             gained.append(f"{number}: {before.codes[0]}")
-    return [Line(what=f"{cases} candidates made worse", value=f"passes gained: {gained or 'none'}", mark="none", ok=not gained)]
+    return [
+        Line(
+            what=f"{cases} candidates made worse",
+            value=f"passes gained: {gained or 'none'}",
+            mark="none",
+            ok=not gained,
+        )
+    ]
 
 
 def main(arguments: list[str]) -> int:
     """Print both tables; 1 where a mark is missed."""
-    parser = argparse.ArgumentParser(description="What rules about files and records cost honest runs.")
+    parser = argparse.ArgumentParser(
+        description="What rules about files and records cost honest runs."
+    )
     parser.add_argument("--sets", type=int, default=420)
     parser.add_argument("--worse", type=int, default=2000)
     given = parser.parse_args(arguments)

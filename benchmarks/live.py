@@ -1,12 +1,17 @@
-"""Checks L1 to L7 of benchmarks/calibration.py: the live rules (harm, futility, forecast) over whole paths of 37 looks.
+"""Checks L1 to L7 of benchmarks/calibration.py: the live rules (harm, futility, forecast) over
+whole paths of 37 looks.
 
-Simulated pairs are means of 80 blocks: gap = the recipes' gap + candidate's offset - baseline's offset + step noise. Losses are shares of
-the loss (level 1); margin 1 % unless said. Floors: `FP8` both arms assumed at 0.09 %, as they are; `NVFP4` the candidate at 0.135 %, as one
-that rounds stochastically; `noisy` ones are assumed alike, but 0.12 and 0.18 % in truth, as in the noisiest known group of 124 M.
+Simulated pairs are means of 80 blocks: gap = the recipes' gap + candidate's offset - baseline's
+offset + step noise. Losses are shares of the loss (level 1); margin 1 % unless said. Floors: `FP8`
+both arms assumed at 0.09 %, as they are; `NVFP4` the candidate at 0.135 %, as one that rounds
+stochastically; `noisy` ones are assumed alike, but 0.12 and 0.18 % in truth, as in the noisiest
+known group of 124 M.
 
-Processes of the offset: `model` has the declared correlations; `early` is an Ornstein-Uhlenbeck process (time constant 15 % of the plan)
-frozen at 60 %; `walk` a random walk frozen at 70 %; `restless` an Ornstein-Uhlenbeck process that moves until the end, which the rules do
-not expect. Public runs: the seven reruns of tests/data (3 independent pairs), and 96 emulated runs of experiments/run_floor.jsonl.
+Processes of the offset: `model` has the declared correlations; `early` is an Ornstein-Uhlenbeck
+process (time constant 15 % of the plan) frozen at 60 %; `walk` a random walk frozen at 70 %;
+`restless` an Ornstein-Uhlenbeck process that moves until the end, which the rules do not expect.
+Public runs: the seven reruns of tests/data (3 independent pairs), and 96 emulated runs of
+experiments/run_floor.jsonl.
 """
 
 import itertools
@@ -20,7 +25,17 @@ import numpy as np
 from marks import Line, share
 
 from parity.judging.curve import FloatArray
-from parity.judging.live.prediction import BLOCKS, LiveArm, Prediction, Progress, begin, correlation, observe, predict, spread
+from parity.judging.live.prediction import (
+    BLOCKS,
+    LiveArm,
+    Prediction,
+    Progress,
+    begin,
+    correlation,
+    observe,
+    predict,
+    spread,
+)
 from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, FORECAST_EVERY, state_of
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.readers import read_runs
@@ -64,8 +79,13 @@ def ornstein(rng: np.random.Generator, count: int, time: float) -> FloatArray:
 
 
 def model(rng: np.random.Generator, count: int) -> FloatArray:
-    """Offsets as the rules assume: correlation and spread of the trailing window at each block, and what is left moves at its own time."""
-    r, q = (np.array([curve(min(1.0, share / 0.9)) for share in AT]) for curve in (correlation, spread))  # 0.9: a window's centre
+    """Offsets as the rules assume: correlation and spread of the trailing window at each block, and
+    what is left moves at its own time.
+    """
+    # 0.9: a window's centre
+    r, q = (
+        np.array([curve(min(1.0, share / 0.9)) for share in AT]) for curve in (correlation, spread)
+    )
     final = rng.normal(size=(count, 1))
     offsets: FloatArray = q * (r * final + np.sqrt(1.0 - r**2) * ornstein(rng, count, 0.15))
     return offsets
@@ -95,7 +115,9 @@ def restless(rng: np.random.Generator, count: int) -> FloatArray:
 PROCESSES: dict[str, Process] = {"model": model, "early": early, "walk": walk, "restless": restless}
 
 
-def paths(rng: np.random.Generator, count: int, floors: Floors, process: Process, gap: FloatArray | float) -> FloatArray:
+def paths(
+    rng: np.random.Generator, count: int, floors: Floors, process: Process, gap: FloatArray | float
+) -> FloatArray:
     """Block means (count, 80) of the gap, a share of the loss."""
     offsets = floors.true[1] * process(rng, count) - floors.true[0] * process(rng, count)
     return gap + offsets + STEP_SD * rng.normal(size=(count, BLOCKS))
@@ -120,19 +142,33 @@ def pair(path: FloatArray, level: FloatArray | None = None) -> Progress:
     )
 
 
-def looks(path: Progress, arms: tuple[LiveArm, LiveArm], policy: Policy = MARGIN, last: int = BLOCKS) -> Iterator[Prediction]:
+def looks(
+    path: Progress, arms: tuple[LiveArm, LiveArm], policy: Policy = MARGIN, last: int = BLOCKS
+) -> Iterator[Prediction]:
     """The predictions at all looks up to a block."""
     for block in LOOKS:
-        if block <= last and (made := predict([(path.until(block), block == BLOCKS)], 1, arms, policy)) is not None:
+        if (
+            block <= last
+            and (made := predict([(path.until(block), block == BLOCKS)], 1, arms, policy))
+            is not None
+        ):
             yield made
 
 
-def alarm(path: Progress, arms: tuple[LiveArm, LiveArm], policy: Policy = MARGIN, last: int = BLOCKS - 1) -> float | None:
-    """The share of the plan at which a rule stops the pair first, before its end; None where none does."""
-    return next((made.share for made in looks(path, arms, policy, last) if state_of(made) in ENDED_BY), None)
+def alarm(
+    path: Progress, arms: tuple[LiveArm, LiveArm], policy: Policy = MARGIN, last: int = BLOCKS - 1
+) -> float | None:
+    """The share of the plan at which a rule stops the pair first, before its end; None where none
+    does.
+    """
+    return next(
+        (made.share for made in looks(path, arms, policy, last) if state_of(made) in ENDED_BY), None
+    )
 
 
-def alarms(made: FloatArray, floors: Floors, policy: Policy = MARGIN, last: int = BLOCKS - 1) -> list[float]:
+def alarms(
+    made: FloatArray, floors: Floors, policy: Policy = MARGIN, last: int = BLOCKS - 1
+) -> list[float]:
     """The shares of the plan at which paths (count, 80) are stopped."""
     stops = [alarm(pair(path), floors.arms, policy, last) for path in made]
     return [at for at in stops if at is not None]
@@ -141,11 +177,16 @@ def alarms(made: FloatArray, floors: Floors, policy: Policy = MARGIN, last: int 
 def public_pairs() -> list[Progress]:
     """The 42 ordered pairs of the seven public reruns."""
     runs = read_runs(str(ROOT / "tests" / "data" / "nanogpt_reruns.npz"))
-    return [observe(begin(1750), base.steps, base.loss, cand.loss) for base, cand in itertools.permutations(runs, 2)]
+    return [
+        observe(begin(1750), base.steps, base.loss, cand.loss)
+        for base, cand in itertools.permutations(runs, 2)
+    ]
 
 
 def emulated() -> dict[tuple[str, str], FloatArray]:
-    """The means of 40 parts of each emulated run (runs, 40) by cell and recipe, nats; groups of at least 12 runs."""
+    """The means of 40 parts of each emulated run (runs, 40) by cell and recipe, nats; groups of at
+    least 12 runs.
+    """
     runs: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
     for line in (ROOT / "experiments" / "run_floor.jsonl").read_text().splitlines():
         record = json.loads(line)
@@ -155,23 +196,31 @@ def emulated() -> dict[tuple[str, str], FloatArray]:
 
 def emulated_pairs(parts: FloatArray) -> list[Progress]:
     """All ordered pairs of a group's runs."""
-    return [pair(np.repeat(cand - base, 2), np.repeat(base, 2)) for base, cand in itertools.permutations(parts, 2)]
+    return [
+        pair(np.repeat(cand - base, 2), np.repeat(base, 2))
+        for base, cand in itertools.permutations(parts, 2)
+    ]
 
 
 def measured_arms(parts: FloatArray) -> tuple[LiveArm, LiveArm]:
-    """Both arms with the group's own late means, as if its run-to-run noise had been measured on them."""
+    """Both arms with the group's own late means, as if its run-to-run noise had been measured on
+    them.
+    """
     late = tuple(parts[:, -8:].mean(axis=1).tolist())
     arm = LiveArm(rounding="nearest", means=late, seeds=(0,) * len(late))
     return arm, arm
 
 
 def l1(quick: bool) -> Iterator[Line]:
-    """Pairs whose true gap is 0 are not stopped: public reruns, emulated reruns, and simulated ones over the whole path."""
+    """Pairs whose true gap is 0 are not stopped: public reruns, emulated reruns, and simulated ones
+    over the whole path.
+    """
     pairs = public_pairs()
     for text, policy in MARGINS.items():
         count = sum(alarm(each, (NEAREST, NEAREST), policy) is not None for each in pairs)
         yield Line(
-            what=f"A/A, 7 public reruns, margin {text}: stopped of {len(pairs)} ordered pairs (3 independent)",
+            what=f"A/A, 7 public reruns, margin {text}: stopped of {len(pairs)} ordered pairs (3 "
+            "independent)",
             value=str(count),
             mark="0" if text != "0.25%" else "reported",
             ok=count == 0 or text == "0.25%",
@@ -183,7 +232,8 @@ def l1(quick: bool) -> Iterator[Line]:
         stopped += sum(alarm(each, arms) is not None for each in several)
         total += len(several)
     yield Line(
-        what=f"A/A, emulated reruns, floors assumed (0.09, 0.135 %; in truth 0.15 to 0.43 %), of {total} ordered pairs (36 independent)",
+        what="A/A, emulated reruns, floors assumed (0.09, 0.135 %; in truth 0.15 to 0.43 %), of "
+        f"{total} ordered pairs (36 independent)",
         value=f"{stopped} ({share(stopped / total)})",
         mark="<= 1 %",
         ok=stopped <= 0.01 * total,
@@ -192,7 +242,12 @@ def l1(quick: bool) -> Iterator[Line]:
     for floors, (name, process) in itertools.product(EVERY, PROCESSES.items()):
         rng = np.random.default_rng(1)
         rate = len(alarms(paths(rng, count, floors, process, 0.0), floors)) / count
-        yield Line(what=f"A/A simulated, {floors.name}, {name}", value=share(rate), mark="<= 1 %", ok=rate <= 0.01)
+        yield Line(
+            what=f"A/A simulated, {floors.name}, {name}",
+            value=share(rate),
+            mark="<= 1 %",
+            ok=rate <= 0.01,
+        )
 
 
 TRANSIENTS: dict[str, FloatArray] = {
@@ -233,7 +288,8 @@ def l3(quick: bool) -> Iterator[Line]:
         ends = [list(looks(pair(path), floors.arms))[-1] for path in made]
         never = sum(state_of(last) != "on_course" for last in ends) / count
         yield Line(
-            what=f"ramp from {share(begins)} to 2 margins at 90 %, {floors.name}: stopped before the end",
+            what=f"ramp from {share(begins)} to 2 margins at 90 %, {floors.name}: stopped before "
+            "the end",
             value=f"{share(seen)}, not on course at the end {share(never)}",
             mark="100 % not on course at the end" if floors is NVFP4 else ">= 95 % stopped",
             ok=(never == 1.0) if floors is NVFP4 else seen >= 0.95,
@@ -244,7 +300,9 @@ def l4(quick: bool) -> Iterator[Line]:
     """Constant gaps are stopped early, and what that saves."""
     count = 100 if quick else 400
     for floors, margins in itertools.product(EVERY, (1.0, 1.5, 2.0, 3.0, 5.0)):
-        stops = alarms(paths(np.random.default_rng(4), count, floors, model, 0.01 * margins), floors)
+        stops = alarms(
+            paths(np.random.default_rng(4), count, floors, model, 0.01 * margins), floors
+        )
         before_half = sum(at < 0.5 for at in stops) / count
         saved = sum(1.0 - at for at in stops) / count
         median = f", median at {share(float(np.median(stops)))}" if stops else ""
@@ -261,8 +319,12 @@ def l4(quick: bool) -> Iterator[Line]:
         )
 
 
-def coverage(made: list[tuple[Progress, float]], arms: tuple[LiveArm, LiveArm]) -> tuple[float, float]:
-    """How often the 90 % forecast holds the final gap at looks from half of the plan to 97.5 %, and at those before half."""
+def coverage(
+    made: list[tuple[Progress, float]], arms: tuple[LiveArm, LiveArm]
+) -> tuple[float, float]:
+    """How often the 90 % forecast holds the final gap at looks from half of the plan to 97.5 %, and
+    at those before half.
+    """
     late: list[bool] = []
     early_looks: list[bool] = []
     for path, truth in made:
@@ -273,7 +335,9 @@ def coverage(made: list[tuple[Progress, float]], arms: tuple[LiveArm, LiveArm]) 
 
 
 def assumed(rng: np.random.Generator, tau: float) -> tuple[list[Progress], float]:
-    """A pair as the rules assume it at every look, and its final gap: the blocks of each window that a look reads have one offset."""
+    """A pair as the rules assume it at every look, and its final gap: the blocks of each window
+    that a look reads have one offset.
+    """
     shares = np.array([block / BLOCKS for block in LOOKS])
     r, q = (np.array([curve(share) for share in shares]) for curve in (correlation, spread))
     moving = ornstein(rng, 1, 0.15)[0][np.array(LOOKS) - 1]
@@ -300,10 +364,13 @@ def l5(quick: bool) -> Iterator[Line]:
         for path in made:
             prediction = predict([(path, False)], 1, (NEAREST, NEAREST), MARGIN)
             if prediction is not None:
-                (late_hits if prediction.share >= 0.5 else early_hits).append(0.05 <= prediction.below(truth) <= 0.95)
+                (late_hits if prediction.share >= 0.5 else early_hits).append(
+                    0.05 <= prediction.below(truth) <= 0.95
+                )
     late, soon = float(np.mean(late_hits)), float(np.mean(early_hits))
     yield Line(
-        what="90 % forecast, tau drawn from the assumed floor, offsets as assumed: covers from half on",
+        what="90 % forecast, tau drawn from the assumed floor, offsets as assumed: covers from "
+        "half on",
         value=f"{share(late)} (before half {share(soon)})",
         mark="87 to 93 %",
         ok=0.87 - slack <= late <= 0.93 + slack,
@@ -312,10 +379,17 @@ def l5(quick: bool) -> Iterator[Line]:
         several = []
         for _ in range(count):
             tau = ASSUMED * float(np.sqrt(4.0 / rng.chisquare(4.0)))
-            path = paths(rng, 1, Floors(name="drawn", true=(tau, tau), arms=(NEAREST, NEAREST)), process, 0.0)[0]
+            path = paths(
+                rng, 1, Floors(name="drawn", true=(tau, tau), arms=(NEAREST, NEAREST)), process, 0.0
+            )[0]
             several.append((pair(path), float(final(path))))
         late, soon = coverage(several, (NEAREST, NEAREST))
-        yield Line(what=f"the same, offsets {name}", value=f"{share(late)} (before half {share(soon)})", mark="reported", ok=True)
+        yield Line(
+            what=f"the same, offsets {name}",
+            value=f"{share(late)} (before half {share(soon)})",
+            mark="reported",
+            ok=True,
+        )
     totals = []
     for parts in emulated().values():
         of_group = emulated_pairs(parts[:6] if quick else parts)
@@ -329,13 +403,23 @@ def l5(quick: bool) -> Iterator[Line]:
         mark="87 to 93 %",
         ok=0.87 - slack <= late <= 0.93 + slack,
     )
-    public = [(each, float((np.array(each.gaps) / np.array(each.counts))[-16:].mean())) for each in public_pairs()]
+    public = [
+        (each, float((np.array(each.gaps) / np.array(each.counts))[-16:].mean()))
+        for each in public_pairs()
+    ]
     late, soon = coverage(public, (NEAREST, NEAREST))
-    yield Line(what="the same, 42 pairs of 7 public reruns", value=f"{share(late)} (before half {share(soon)})", mark="reported", ok=True)
+    yield Line(
+        what="the same, 42 pairs of 7 public reruns",
+        value=f"{share(late)} (before half {share(soon)})",
+        mark="reported",
+        ok=True,
+    )
 
 
 def l6(quick: bool) -> Iterator[Line]:
-    """Of the pairs that were stopped as futile, how many would have passed; true gaps drawn around the margin."""
+    """Of the pairs that were stopped as futile, how many would have passed; true gaps drawn around
+    the margin.
+    """
     count = 400 if quick else 2000
     for floors, (name, process) in itertools.product((FP8, NVFP4), PROCESSES.items()):
         rng = np.random.default_rng(6)
@@ -349,7 +433,8 @@ def l6(quick: bool) -> Iterator[Line]:
             stopped += at is not None
             wrong += would_pass and at is not None
         yield Line(
-            what=f"gaps of 0 to 2 margins, {floors.name}, {name}: stopped although it would have passed",
+            what=f"gaps of 0 to 2 margins, {floors.name}, {name}: stopped although it would have "
+            "passed",
             value=f"{share(wrong / count)} of all ({stopped} stopped, {passing} pass of {count})",
             mark="<= 1 %" if name != "restless" else "reported",
             ok=wrong / count <= 0.01 or name == "restless",
@@ -357,7 +442,9 @@ def l6(quick: bool) -> Iterator[Line]:
 
 
 def l7(quick: bool) -> Iterator[Line]:
-    """What stops save: steps of candidates whose true gaps are spread as wide as two margins, and in replays of emulated runs."""
+    """What stops save: steps of candidates whose true gaps are spread as wide as two margins, and
+    in replays of emulated runs.
+    """
     count = 200 if quick else 1000
     for floors in (FP8, NVFP4):
         rng = np.random.default_rng(7)
@@ -365,7 +452,8 @@ def l7(quick: bool) -> Iterator[Line]:
         stops = alarms(paths(rng, count, floors, model, gaps), floors)
         yield Line(
             what=f"gaps of |N(0, 2)| margins, {floors.name}: candidate's steps saved",
-            value=f"{share(sum(1.0 - at for at in stops) / count)} ({share(len(stops) / count)} stopped)",
+            value=f"{share(sum(1.0 - at for at in stops) / count)} ({share(len(stops) / count)} "
+            "stopped)",
             mark="reported",
             ok=True,
         )
@@ -373,15 +461,28 @@ def l7(quick: bool) -> Iterator[Line]:
     for cell in sorted({cell for cell, _ in groups}):
         base, cand = groups[cell, "fp8_current"], groups[cell, "nvfp4"]
         runs = range(0, len(base), 3 if quick else 1)
-        pairs = [pair(np.repeat(cand[j] - base[i], 2), np.repeat(base[i], 2)) for i, j in itertools.product(runs, runs)]
+        pairs = [
+            pair(np.repeat(cand[j] - base[i], 2), np.repeat(base[i], 2))
+            for i, j in itertools.product(runs, runs)
+        ]
         ends = [at for each in pairs if (at := alarm(each, (NEAREST, STOCHASTIC))) is not None]
         gap = float(cand[:, -8:].mean() / base[:, -8:].mean() - 1.0)
         yield Line(
-            what=f"replayed: emulated FP8 against NVFP4, {cell}, gap {share(gap)}: candidate's steps saved",
-            value=f"{share(sum(1.0 - at for at in ends) / len(pairs))} ({share(len(ends) / len(pairs))} of {len(pairs)} pairs stopped)",
+            what=f"replayed: emulated FP8 against NVFP4, {cell}, gap {share(gap)}: candidate's "
+            "steps saved",
+            value=f"{share(sum(1.0 - at for at in ends) / len(pairs))} "
+            f"({share(len(ends) / len(pairs))} of {len(pairs)} pairs stopped)",
             mark="reported",
             ok=True,
         )
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {"L1": l1, "L2": l2, "L3": l3, "L4": l4, "L5": l5, "L6": l6, "L7": l7}
+CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
+    "L1": l1,
+    "L2": l2,
+    "L3": l3,
+    "L4": l4,
+    "L5": l5,
+    "L6": l6,
+    "L7": l7,
+}

@@ -1,9 +1,10 @@
-"""How long a printed log takes to read, compared with a loop that searches the one pattern that fits it in each line.
+"""How long a printed log takes to read, compared with a loop that searches the one pattern that
+fits it in each line.
 
     python benchmarks/logs.py
 
-The loop knows the pattern and reads step and loss alone; `parity.readers` finds both by its rule. Limit: twice the loop's time, for a text
-of 100 MB of each form.
+The loop knows the pattern and reads step and loss alone; `parity.readers` finds both by its rule.
+Limit: twice the loop's time, for a text of 100 MB of each form.
 """
 
 import argparse
@@ -23,7 +24,11 @@ from parity.readers import read_run
 LIMIT = 2.0
 FORMS = {
     "one line a step": (
-        "step {s:6d}/{n} | loss {l:.6f} | grad norm 1.2345 | lr 3.00e-04 | 250.20 ms | 40.1% MFU | 123456 tok/s",
+        (
+            "step {s:6d}/{n} | loss {l:.6f} | grad norm 1.2345 | lr 3.00e-04 | 250.20 ms | 40.1% "
+            "MFU "
+            "| 123456 tok/s"
+        ),
         r"step +(\d+)/\d+ \| loss ([\d.]+)",
     ),
     "a line of evaluation every 100 steps": (
@@ -31,7 +36,11 @@ FORMS = {
         r"iter (\d+): loss ([\d.]+)",
     ),
     "torchtitan": (
-        "[titan] 2026-11-22 07:00:00,001 - root - INFO - step: {s:2}  loss: {l:7.4f}  grad_norm:  1.5000  memory: 40.25GiB(42.10%)",
+        (
+            "[titan] 2026-11-22 07:00:00,001 - root - INFO - step: {s:2}  loss: {l:7.4f}  "
+            "grad_norm:  "
+            "1.5000  memory: 40.25GiB(42.10%)"
+        ),
         r"step: *(\d+)  loss: *([\d.]+)",
     ),
 }
@@ -94,7 +103,10 @@ def main() -> int:
                 times["parity"].append(seconds(partial(steps_of, path), steps))
             ours, peer = statistics.median(times["parity"]), statistics.median(times["loop"])
             worst = max(worst, ours / peer)
-            print(f"{form}, {steps:,} steps: {ours:.2f} s, the loop {peer:.2f} s, ratio {ours / peer:.2f} (limit {LIMIT})")
+            print(
+                f"{form}, {steps:,} steps: {ours:.2f} s, the loop {peer:.2f} s, ratio "
+                f"{ours / peer:.2f} (limit {LIMIT})"
+            )
     return int(worst > LIMIT)
 
 

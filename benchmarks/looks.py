@@ -1,9 +1,12 @@
-"""Checks M1 to M3 of benchmarks/calibration.py: how often something passes that is exactly at the margin, with looks and candidates.
+"""Checks M1 to M3 of benchmarks/calibration.py: how often something passes that is exactly at the
+margin, with looks and candidates.
 
-A job compares m candidates with one baseline. Every candidate's true gap is the margin, so that each pass is false. tau is drawn as the
-judge assumes it: tau^2 = nu0 tau0^2 / chi2(nu0), one factor for both arms, which rest on one guess. A run's late mean is its arm's level
-plus N(0, tau), no within-pair error; losses as shares of the loss. After each look that leaves a candidate open, a rule
-adds runs, up to the looks that are registered. The judge's own run-to-run noise and intervals give the verdicts.
+A job compares m candidates with one baseline. Every candidate's true gap is the margin, so that
+each pass is false. tau is drawn as the judge assumes it: tau^2 = nu0 tau0^2 / chi2(nu0), one factor
+for both arms, which rest on one guess. A run's late mean is its arm's level plus N(0, tau), no
+within-pair error; losses as shares of the loss. After each look that leaves a candidate open, a
+rule adds runs, up to the looks that are registered. The judge's own run-to-run noise and intervals
+give the verdicts.
 """
 
 import math
@@ -26,9 +29,12 @@ JOBS = 20_000
 MARK = 0.028
 
 Rule = Callable[[int, int], tuple[int, int]]
-"""Runs of baseline and candidate at a look, from the look's number (from 1) and the runs of the first look."""
+"""Runs of baseline and candidate at a look, from the look's number (from 1) and the runs of the
+first look.
+"""
 
-FIRST_RULE, DOUBLING, FEW_LOOKS = "one more an arm", "twice as many", 5  # doubling ten times is no job that anybody trains
+# doubling ten times is no job that anybody trains
+FIRST_RULE, DOUBLING, FEW_LOOKS = "one more an arm", "twice as many", 5
 RULES: dict[str, Rule] = {
     FIRST_RULE: lambda look, first: (first + look - 1, first + look - 1),
     "one more of the candidate": lambda look, first: (first, first + look - 1),
@@ -38,7 +44,9 @@ RULES: dict[str, Rule] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A simulated job: how many candidates and looks, which looks the judge is told of, the candidates' run-to-run noise, and the rule."""
+    """A simulated job: how many candidates and looks, which looks the judge is told of, the
+    candidates' run-to-run noise, and the rule.
+    """
 
     candidates: int
     looks: int
@@ -50,7 +58,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Shares of jobs in which some candidate passes and in which some fails, and the mean number of looks that a job takes."""
+    """Shares of jobs in which some candidate passes and in which some fails, and the mean number of
+    looks that a job takes.
+    """
 
     passes: float
     fails: float
@@ -59,8 +69,13 @@ class Outcome:
 
 def verdict(base: FloatArray, cand: FloatArray, floor: float, confidence: float) -> str:
     """The judge's side of the margin from late means (K,) of both arms, as shares of the loss."""
-    priors = tuple(Prior(tau=tau, df=DF, basis="assumed", assumed=True) for tau in (DETERMINISTIC, floor))
-    floors = [run_floor(prior, runs, [0] * len(runs)) for prior, runs in zip(priors, (base, cand), strict=True)]
+    priors = tuple(
+        Prior(tau=tau, df=DF, basis="assumed", assumed=True) for tau in (DETERMINISTIC, floor)
+    )
+    floors = [
+        run_floor(prior, runs, [0] * len(runs))
+        for prior, runs in zip(priors, (base, cand), strict=True)
+    ]
     gap = interval(float(cand.mean() - base.mean()), NO_WITHIN, run_term(floors[0], floors[1]))
     lo, hi = gap.bounds(NOMINAL)[0], gap.bounds(confidence)[1]
     return "pass" if hi < MARGIN else "fail" if lo > MARGIN else "open"
@@ -75,13 +90,18 @@ def simulated(case: Case, jobs: int, seed: int) -> Outcome:
         factor = math.sqrt(DF / rng.chisquare(DF))
         taus = DETERMINISTIC * factor, case.floor * factor
         base = taus[0] * rng.normal(size=most)
-        open_candidates = [case.gap + taus[1] * rng.normal(size=most) for _ in range(case.candidates)]
+        open_candidates = [
+            case.gap + taus[1] * rng.normal(size=most) for _ in range(case.candidates)
+        ]
         outcomes: set[str] = set()
         for look in range(1, case.looks + 1):
             shared = Multiplicity(look=look, looks=case.looks, candidates=case.candidates)
             confidence = shared.confidence(NOMINAL) if case.registered else NOMINAL
             left, right = RULES[case.rule](look, 1)
-            judged = [(runs, verdict(base[:left], runs[:right], case.floor, confidence)) for runs in open_candidates]
+            judged = [
+                (runs, verdict(base[:left], runs[:right], case.floor, confidence))
+                for runs in open_candidates
+            ]
             outcomes |= {word for _, word in judged}
             open_candidates = [runs for runs, word in judged if word == "open"]
             taken += 1
@@ -99,36 +119,89 @@ def _jobs(case: Case, quick: bool) -> int:
 def m1(quick: bool) -> Iterator[Line]:
     """Any false pass with registered looks and candidates, by rule, looks and candidates."""
     for floor, arm in ((DETERMINISTIC, "fp8"), (STOCHASTIC, "nvfp4")):
-        for looks, candidates in ((1, 1), (1, 3), (1, 10), (2, 1), (3, 1), (2, 3), (3, 10), (5, 1), (10, 1)):
-            rules = [rule for rule in RULES if rule != DOUBLING or looks <= FEW_LOOKS] if looks > 1 and candidates == 1 else [FIRST_RULE]
+        for looks, candidates in (
+            (1, 1),
+            (1, 3),
+            (1, 10),
+            (2, 1),
+            (3, 1),
+            (2, 3),
+            (3, 10),
+            (5, 1),
+            (10, 1),
+        ):
+            rules = (
+                [rule for rule in RULES if rule != DOUBLING or looks <= FEW_LOOKS]
+                if looks > 1 and candidates == 1
+                else [FIRST_RULE]
+            )
             worst, taken = 0.0, 0.0
             for number, rule in enumerate(rules):
-                case = Case(candidates=candidates, looks=looks, registered=True, floor=floor, rule=rule)
+                case = Case(
+                    candidates=candidates, looks=looks, registered=True, floor=floor, rule=rule
+                )
                 outcome = simulated(case, _jobs(case, quick), 7000 + number)
                 worst, taken = max(worst, outcome.passes), max(taken, outcome.looks)
             sampling = math.sqrt(MARK * (1.0 - MARK) / _jobs(case, quick))
             limit = MARK + (2 * sampling if quick else 0.0)
-            what, value = f"{arm}, {looks} looks, {candidates} candidates: false passes", f"{share(worst)} ({taken:.1f} looks)"
+            what, value = (
+                f"{arm}, {looks} looks, {candidates} candidates: false passes",
+                f"{share(worst)} ({taken:.1f} looks)",
+            )
             yield Line(what=what, value=value, mark="<= 2.8 %", ok=worst <= limit)
 
 
 def m2(quick: bool) -> Iterator[Line]:
-    """The same where nobody counts: each look and candidate at the policy's own confidence. Shown, not marked."""
+    """The same where nobody counts: each look and candidate at the policy's own confidence. Shown,
+    not marked.
+    """
     for looks, candidates in ((3, 1), (8, 1), (1, 3), (1, 10), (3, 10)):
-        case = Case(candidates=candidates, looks=looks, registered=False, floor=DETERMINISTIC, rule="one more an arm")
+        case = Case(
+            candidates=candidates,
+            looks=looks,
+            registered=False,
+            floor=DETERMINISTIC,
+            rule="one more an arm",
+        )
         outcome = simulated(case, _jobs(case, quick), 8000)
         what = f"not counted: {looks} looks, {candidates} candidates"
-        yield Line(what=what, value=f"false passes {share(outcome.passes)}, false fails {share(outcome.fails)}", mark="shown", ok=True)
+        yield Line(
+            what=what,
+            value=f"false passes {share(outcome.passes)}, false fails {share(outcome.fails)}",
+            mark="shown",
+            ok=True,
+        )
 
 
 def m3(quick: bool) -> Iterator[Line]:
-    """What registering costs: how often a candidate without a gap, or with half the margin, is decided."""
-    for gap, words in ((0.0, "no gap"), (0.5 * MARGIN, "half the margin"), (2.0 * MARGIN, "twice the margin")):
+    """What registering costs: how often a candidate without a gap, or with half the margin, is
+    decided.
+    """
+    for gap, words in (
+        (0.0, "no gap"),
+        (0.5 * MARGIN, "half the margin"),
+        (2.0 * MARGIN, "twice the margin"),
+    ):
         for looks, candidates in ((1, 1), (2, 1), (3, 1), (1, 3), (1, 10), (3, 10)):
-            case = Case(candidates=candidates, looks=looks, registered=True, floor=STOCHASTIC, rule="one more an arm", gap=gap)
+            case = Case(
+                candidates=candidates,
+                looks=looks,
+                registered=True,
+                floor=STOCHASTIC,
+                rule="one more an arm",
+                gap=gap,
+            )
             outcome = simulated(case, _jobs(case, quick) // 4, 9000)
-            value = f"some pass {share(outcome.passes)}, some fail {share(outcome.fails)}, {outcome.looks:.2f} looks"
-            yield Line(what=f"nvfp4, {words}: {looks} looks, {candidates} candidates", value=value, mark="shown", ok=True)
+            value = (
+                f"some pass {share(outcome.passes)}, some fail {share(outcome.fails)}, "
+                f"{outcome.looks:.2f} looks"
+            )
+            yield Line(
+                what=f"nvfp4, {words}: {looks} looks, {candidates} candidates",
+                value=value,
+                mark="shown",
+                ok=True,
+            )
 
 
 CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {"M1": m1, "M2": m2, "M3": m3}

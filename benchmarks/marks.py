@@ -1,11 +1,17 @@
-"""A measured figure with its mark, as the benchmarks print it, and the folder of public runs that some of them read."""
+"""A measured figure with its mark, as the benchmarks print it, and the folder of public runs that
+some of them read.
+"""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-PUBLIC_RUNS = Path(os.environ.get("PARITY_PUBLIC_RUNS") or Path(__file__).parents[2] / "shared" / "data")
-"""Tables of published runs, which are not part of the repository; checks that need them are left out where the folder is not there."""
+PUBLIC_RUNS = Path(
+    os.environ.get("PARITY_PUBLIC_RUNS") or Path(__file__).parents[2] / "shared" / "data"
+)
+"""Tables of published runs, which are not part of the repository; checks that need them are left
+out where the folder is not there.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

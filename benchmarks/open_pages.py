@@ -1,4 +1,6 @@
-"""Pages that follow one job's events: how long until they are connected, and how long an event takes from its commit to each of them."""
+"""Pages that follow one job's events: how long until they are connected, and how long an event
+takes from its commit to each of them.
+"""
 
 import asyncio
 import json
@@ -8,13 +10,19 @@ from collections.abc import Callable
 _COUNTED = 10
 
 
-async def follow(address: str, token: str, job: str, clients: int, emit: Callable[[], None]) -> tuple[float, list[float], int]:
-    """(seconds until each page was told that it is connected, delays of events in seconds, how many of them there had to be).
+async def follow(
+    address: str, token: str, job: str, clients: int, emit: Callable[[], None]
+) -> tuple[float, list[float], int]:
+    """(seconds until each page was told that it is connected, delays of events in seconds, how many
+    of them there had to be).
 
     `emit` commits an event of the job with `{"sent": time.time()}` as its payload.
     """
     host, port = address.removeprefix("http://").split(":")
-    request = f"GET /api/v1/jobs/{job}/events?after=1 HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {token}\r\n\r\n"
+    request = (
+        f"GET /api/v1/jobs/{job}/events?after=1 HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: "
+        f"Bearer {token}\r\n\r\n"
+    )
     delays: list[float] = []
     connected = asyncio.Semaphore(0)
 
@@ -34,7 +42,8 @@ async def follow(address: str, token: str, job: str, clients: int, emit: Callabl
     for _ in range(clients):
         await asyncio.wait_for(connected.acquire(), 120)
     connecting = time.perf_counter() - began
-    # One event that every page has had before those that count: what connecting costs is a figure of its own.
+    # One event that every page has had before those that count: what connecting costs is a figure
+    # of its own.
     await asyncio.to_thread(emit)
     async with asyncio.timeout(120):
         while len(delays) < clients:

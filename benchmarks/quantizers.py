@@ -1,13 +1,16 @@
-"""NVFP4 quantization on a CPU beside a plain copy and beside qwix and torchao: the same numbers in and out, one core.
+"""NVFP4 quantization on a CPU beside a plain copy and beside qwix and torchao: the same numbers in
+and out, one core.
 
     pip install --require-hashes -r locks/bench.lock
-    pip install torch==2.13.0                    # the CPU build; PyPI's Linux wheel brings CUDA along, PyTorch's own CPU index doesn't
+    pip install torch==2.13.0                    # the CPU build; PyPI's Linux wheel brings CUDA
+      along, PyTorch's own CPU index doesn't
     taskset -c 0 python benchmarks/quantizers.py [--seconds 60]
 
-Quantize and dequantize ("fake quantization"), 1x16 blocks and a tensor scale, 1024 x 512 float32 (2 MiB) in cache. Everyone
-takes turns in one process; each one's least time counts. Bars: ours at >= 1/3 of a copy's speed, >= 3.5x qwix (jit),
->= 60x torchao eager, and faster than torchao under torch.compile; exit code 1 where one is missed. torchao's quantizer is
-timed alone where its dequantization isn't compiled: that is in its favour.
+Quantize and dequantize ("fake quantization"), 1x16 blocks and a tensor scale, 1024 x 512 float32 (2
+MiB) in cache. Everyone takes turns in one process; each one's least time counts. Bars: ours at >=
+1/3 of a copy's speed, >= 3.5x qwix (jit), >= 60x torchao eager, and faster than torchao under
+torch.compile; exit code 1 where one is missed. torchao's quantizer is timed alone where its
+dequantization isn't compiled: that is in its favour.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ import qwix
 import torch
 from torchao.prototype.mx_formats.nvfp4_tensor import NVFP4Tensor, per_tensor_amax_to_scale
 
-sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks run without installing this repository
+# benchmarks run without installing this repository
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.arithmetic import fastest
 from training.arithmetic.formats import E2M1
@@ -61,7 +65,9 @@ def torchao_parts(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def torchao_values(x: torch.Tensor) -> torch.Tensor:
     """Quantized and dequantized by torchao."""
-    return NVFP4Tensor.to_nvfp4(x, per_tensor_scale=per_tensor_amax_to_scale(x.abs().max())).dequantize(torch.float32)
+    return NVFP4Tensor.to_nvfp4(
+        x, per_tensor_scale=per_tensor_amax_to_scale(x.abs().max())
+    ).dequantize(torch.float32)
 
 
 def error(x: np.ndarray[Any, Any], values: Any) -> float:
@@ -98,17 +104,29 @@ def main() -> int:
             "torchao eager, values": error(host, torchao_values(x_torch)),
         }
     best = times["ours, values"]
-    sys.stdout.write(f"{'':28}{'Gelem/s':>9}{'of a copy':>11}{'ours is faster by':>19}{'rel. error':>12}\n")
+    sys.stdout.write(
+        f"{'':28}{'Gelem/s':>9}{'of a copy':>11}{'ours is faster by':>19}{'rel. error':>12}\n"
+    )
     for name, value in times.items():
         shown = f"{errors[name]:12.4f}" if name in errors else ""
-        sys.stdout.write(f"{name:28}{x.size / value / 1e9:9.3f}{times['copy (x 1.5)'] / value:11.3f}{value / best:19.2f}{shown}\n")
+        sys.stdout.write(
+            f"{name:28}{x.size / value / 1e9:9.3f}{times['copy (x 1.5)'] / value:11.3f}{value / best:19.2f}{shown}\n"  # noqa: E501
+        )
     bars = {
-        "of a copy's speed": (times["copy (x 1.5)"] / min(best, times["ours, codes for a product"]), 1 / 3),
+        "of a copy's speed": (
+            times["copy (x 1.5)"] / min(best, times["ours, codes for a product"]),
+            1 / 3,
+        ),
         "times qwix": (times["qwix jit, values"] / best, 3.5),
         "times torchao eager": (times["torchao eager, values"] / best, 60.0),
-        "times torchao compiled": (times["torchao compiled, codes"] / times["ours, codes for a product"], 1.0),
+        "times torchao compiled": (
+            times["torchao compiled, codes"] / times["ours, codes for a product"],
+            1.0,
+        ),
     }
-    missed = [f"{value:.2f} {name}, bar {bar:.2f}" for name, (value, bar) in bars.items() if value < bar]
+    missed = [
+        f"{value:.2f} {name}, bar {bar:.2f}" for name, (value, bar) in bars.items() if value < bar
+    ]
     for line in missed:
         sys.stdout.write(f"MISSED {line}\n")
     return 1 if missed else 0

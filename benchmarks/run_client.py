@@ -1,7 +1,9 @@
-"""What does `parity.Run.log` cost a training loop, against writing the same 12 numbers as a line of JSON and flushing it?
+"""What does `parity.Run.log` cost a training loop, against writing the same 12 numbers as a line of
+JSON and flushing it?
 
-Run: python benchmarks/run_client.py. Limit: 20 us for a call in a tight loop. The server is away throughout, which is the worst case:
-everything is kept on disk. A call after a pause is slower, of ours and of any: the processor's caches hold other things by then.
+Run: python benchmarks/run_client.py. Limit: 20 us for a call in a tight loop. The server is away
+throughout, which is the worst case: everything is kept on disk. A call after a pause is slower, of
+ours and of any: the processor's caches hold other things by then.
 """
 
 import json
@@ -32,7 +34,9 @@ def tight_us(log: Callable[[int], object]) -> float:
 
 
 def median_us(log: Callable[[int], object]) -> tuple[float, float]:
-    """Median and 99th percentile of a call, microseconds of the calling thread, in a loop whose steps take about 2 ms of a device."""
+    """Median and 99th percentile of a call, microseconds of the calling thread, in a loop whose
+    steps take about 2 ms of a device.
+    """
     times = []
     for step in range(STEPS):
         time.sleep(STEP_SECONDS)
@@ -58,7 +62,10 @@ def main() -> int:
 
             theirs, theirs_p99 = median_us(line)
     print(f"parity.Run.log in a tight loop: {tight:.1f} us a call (limit {LIMIT_US:g})")
-    print(f"after a pause: median {ours:.1f} us, p99 {ours_p99:.1f} us; a line of JSON: {theirs:.1f} us, {theirs_p99:.1f} us")
+    print(
+        f"after a pause: median {ours:.1f} us, p99 {ours_p99:.1f} us; a line of JSON: {theirs:.1f} "
+        f"us, {theirs_p99:.1f} us"
+    )
     print(f"ratio of the medians {ours / theirs:.2f}; share of a step of 50 ms {ours / 500:.3f} %")
     return int(tight > LIMIT_US)
 

@@ -1,10 +1,12 @@
-"""Whether one worker follows hundreds of submitted runs: its memory, its queries of the scheduler, and how soon a line is on record.
+"""Whether one worker follows hundreds of submitted runs: its memory, its queries of the scheduler,
+and how soon a line is on record.
 
     python benchmarks/submitted.py --runs 300
 
-The scheduler's programs are stand-ins of a few lines, and this process writes what the trainers of all jobs would write, a line a run
-every two seconds: two cores hold no 300 trainers. The worker is the real one, in a process of its own, on SQLite, with the default
-settings. Marks: less than 1 GiB, at most one query a period, every line on record within 5 s.
+The scheduler's programs are stand-ins of a few lines, and this process writes what the trainers of
+all jobs would write, a line a run every two seconds: two cores hold no 300 trainers. The worker is
+the real one, in a process of its own, on SQLite, with the default settings. Marks: less than 1 GiB,
+at most one query a period, every line on record within 5 s.
 """
 
 import argparse
@@ -35,9 +37,12 @@ STEPS, LINE_SECONDS = 100_000, 2.0
 _REPLICATES = 50  # of an arm; a job has two arms
 MOST_BYTES, MOST_SECONDS = 2**30, 5.0
 PROGRAMS = {
-    "sbatch": 'n=$(($(cat "$HOME_OF/next" 2>/dev/null || echo 0) + 1)); echo $n > "$HOME_OF/next"; echo $n\n'
-    'for each; do case $each in --job-name=*) name=${each#*=};; esac; done; echo "$n|RUNNING|None|$name" >> "$HOME_OF/jobs"',
-    "squeue": 'for each; do case $each in --name=*) grep -F "${each#*=}" "$HOME_OF/jobs"; exit 0;; esac; done\n'
+    "sbatch": 'n=$(($(cat "$HOME_OF/next" 2>/dev/null || echo 0) + 1)); echo $n > "$HOME_OF/next"; '
+    "echo $n\n"
+    "for each; do case $each in --job-name=*) name=${each#*=};; esac; done; echo "
+    '"$n|RUNNING|None|$name" >> "$HOME_OF/jobs"',
+    "squeue": 'for each; do case $each in --name=*) grep -F "${each#*=}" "$HOME_OF/jobs"; exit 0;; '
+    "esac; done\n"
     'echo >> "$HOME_OF/queries"; cat "$HOME_OF/jobs"',
     "scontrol": "exit 0",
     "scancel": "exit 0",
@@ -72,9 +77,22 @@ def main() -> int:
             "PARITY_LAUNCHERS": str(folder / "launchers.toml"),
         }
         with (folder / "worker.log").open("wb") as log:
-            worker = subprocess.Popen([sys.executable, "-c", WORKER], cwd=CHECKOUT, env=environment, stdout=log, stderr=log)
+            worker = subprocess.Popen(
+                [sys.executable, "-c", WORKER],
+                cwd=CHECKOUT,
+                env=environment,
+                stdout=log,
+                stderr=log,
+            )
         try:
-            lines = _measured(folder, database, psutil.Process(worker.pid), options.runs, options.seconds, settings.reconcile_seconds)
+            lines = _measured(
+                folder,
+                database,
+                psutil.Process(worker.pid),
+                options.runs,
+                options.seconds,
+                settings.reconcile_seconds,
+            )
         finally:
             worker.kill()
             worker.wait()
@@ -91,16 +109,29 @@ def _prepared(folder: Path, runs: int) -> Settings:
     (folder / "slurm" / "jobs").touch()
     for program, text in PROGRAMS.items():
         path = folder / "bin" / program
-        path.write_text(f'#!/bin/sh\nHOME_OF="{folder}/slurm"\nexec 9> "$HOME_OF/lock"; flock 9\n{text}\n')
+        path.write_text(
+            f'#!/bin/sh\nHOME_OF="{folder}/slurm"\nexec 9> "$HOME_OF/lock"; flock 9\n{text}\n'
+        )
         path.chmod(0o755)
-    git = ["git", "-C", str(folder / "model"), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    git = [
+        "git",
+        "-C",
+        str(folder / "model"),
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@example.org",
+    ]
     subprocess.run([*git, "init", "--quiet", "--initial-branch=main"], check=True)
     (folder / "model" / "train.py").write_text("")
     subprocess.run([*git, "add", "--all"], check=True)
     subprocess.run([*git, "commit", "--quiet", "--message=a"], check=True)
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    commit = subprocess.run(
+        [*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
+    ).stdout.strip()
     (folder / "launchers.toml").write_text(
-        f'[launcher.loop]\nrepository = "{folder}/model"\ncommand = ["python3", "train.py"]\nrecipes = {{bf16 = [], nvfp4 = []}}\n'
+        f'[launcher.loop]\nrepository = "{folder}/model"\ncommand = ["python3", '
+        '"train.py"]\nrecipes = {bf16 = [], nvfp4 = []}\n'
         'reports = {path = "metrics.jsonl"}\nscheduler = "slurm"\ndevice_class = "a CPU"\n'
     )
     proofs = folder / "state" / "launchers"
@@ -108,7 +139,10 @@ def _prepared(folder: Path, runs: int) -> Settings:
     (proofs / read_launchers(folder / "launchers.toml")["loop"].digest).touch()
     settings = Settings(state_dir=folder / "state")
     command.upgrade(alembic_config(settings.database), "head")
-    arms = [Arm(recipe=recipe, revision=commit, name=recipe, replicates=_REPLICATES) for recipe in ("bf16", "nvfp4")]
+    arms = [
+        Arm(recipe=recipe, revision=commit, name=recipe, replicates=_REPLICATES)
+        for recipe in ("bf16", "nvfp4")
+    ]
     spec = JobSpec(
         name="many",
         engine="command",
@@ -126,11 +160,21 @@ def _prepared(folder: Path, runs: int) -> Settings:
     return settings
 
 
-def _measured(folder: Path, database: Database, worker: psutil.Process, runs: int, seconds: float, period: float) -> list[Line]:
+def _measured(
+    folder: Path,
+    database: Database,
+    worker: psutil.Process,
+    runs: int,
+    seconds: float,
+    period: float,
+) -> list[Line]:
     began = time.monotonic()
     while len(places := _released(database)) < runs:
         if time.monotonic() - began > 1800 or worker.status() == psutil.STATUS_ZOMBIE:
-            raise SystemExit(f"{len(places)} of {runs} runs were submitted: {(folder / 'worker.log').read_text()[-2000:]}")
+            raise SystemExit(
+                f"{len(places)} of {runs} runs were submitted: "
+                f"{(folder / 'worker.log').read_text()[-2000:]}"
+            )
         time.sleep(1.0)
     took = time.monotonic() - began
     logs = {}
@@ -144,17 +188,28 @@ def _measured(folder: Path, database: Database, worker: psutil.Process, runs: in
     worst, most_bytes, began = 0.0, 0, time.monotonic()
     turn = 0
     while time.monotonic() - began < seconds:
-        some = [run_id for number, run_id in enumerate(logs) if number % 4 == turn % 4]  # not all at once
+        # not all at once
+        some = [run_id for number, run_id in enumerate(logs) if number % 4 == turn % 4]
         for run_id in some:
             step = len(written[run_id])
             logs[run_id].write(f'{{"step": {step}, "loss": {5.0 - step / 1e5}}}\n')
             written[run_id].append(time.monotonic())
         turn += 1
         with database.read() as session:
-            done = {row.id: row.steps_done for row in session.execute(select(Run.id, Run.steps_done))}
+            done = {
+                row.id: row.steps_done for row in session.execute(select(Run.id, Run.steps_done))
+            }
         now = time.monotonic()
         if now - began > 15.0:  # all of them are open by then
-            worst = max(worst, *(now - own[done[run_id]] for run_id, own in written.items() if done[run_id] < len(own)), 0.0)
+            worst = max(
+                worst,
+                *(
+                    now - own[done[run_id]]
+                    for run_id, own in written.items()
+                    if done[run_id] < len(own)
+                ),
+                0.0,
+            )
         most_bytes = max(most_bytes, worker.memory_info().rss)
         time.sleep(max(0.0, began + turn * LINE_SECONDS / 4 - time.monotonic()))
     asked, periods = _queries(folder) - queries, (time.monotonic() - began) / period
@@ -163,15 +218,32 @@ def _measured(folder: Path, database: Database, worker: psutil.Process, runs: in
     lines = sum(map(len, written.values()))
     return [
         Line(what="runs submitted", value=f"{runs} in {took:.0f} s", mark="all", ok=True),
-        Line(what="memory", value=f"{most_bytes / 2**20:.0f} MiB", mark="1 GiB", ok=most_bytes < MOST_BYTES),
-        Line(what="queries", value=f"{asked} in {periods:.1f} periods", mark="one a period", ok=asked <= periods + 1),
-        Line(what=f"the longest that one of {lines:,} lines waited", value=f"{worst:.1f} s", mark="5 s", ok=worst < MOST_SECONDS),
+        Line(
+            what="memory",
+            value=f"{most_bytes / 2**20:.0f} MiB",
+            mark="1 GiB",
+            ok=most_bytes < MOST_BYTES,
+        ),
+        Line(
+            what="queries",
+            value=f"{asked} in {periods:.1f} periods",
+            mark="one a period",
+            ok=asked <= periods + 1,
+        ),
+        Line(
+            what=f"the longest that one of {lines:,} lines waited",
+            value=f"{worst:.1f} s",
+            mark="5 s",
+            ok=worst < MOST_SECONDS,
+        ),
     ]
 
 
 def _released(database: Database) -> dict[str, Path]:
     with database.read() as session:
-        rows = session.execute(select(Submission.run_id, Submission.folder).where(Submission.state == "released"))
+        rows = session.execute(
+            select(Submission.run_id, Submission.folder).where(Submission.state == "released")
+        )
         return {run_id: Path(folder) for run_id, folder in rows}
 
 

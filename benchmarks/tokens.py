@@ -1,4 +1,6 @@
-"""T1 and T2 of calibration.py: how well a gap is converted into tokens, on a law of annealing and on public runs of an 8B model."""
+"""T1 and T2 of calibration.py: how well a gap is converted into tokens, on a law of annealing and
+on public runs of an 8B model.
+"""
 
 import csv
 import math
@@ -34,9 +36,11 @@ def constant(steps: int) -> np.ndarray:
 
 
 def law(rate: np.ndarray) -> np.ndarray:
-    """Losses (n,) of a schedule of rates (n,): E + A S1^-p - C S2, S1 the sum of rates, S2 what the decay of the rate has gained.
+    """Losses (n,) of a schedule of rates (n,): E + A S1^-p - C S2, S1 the sum of rates, S2 what the
+    decay of the rate has gained.
 
-    Form: Tissue, Wang and Wang 2024 (a scaling law with learning-rate annealing); the constants are ours.
+    Form: Tissue, Wang and Wang 2024 (a scaling law with learning-rate annealing); the constants are
+    ours.
     """
     gained, momentum, area = np.zeros(len(rate)), 0.0, 0.0
     for step in range(1, len(rate)):
@@ -48,21 +52,33 @@ def law(rate: np.ndarray) -> np.ndarray:
 
 
 def truth(schedule: Callable[[int], np.ndarray]) -> float:
-    """The S of the law: its late loss at this length and a twentieth more, each with a schedule of its own."""
-    late = [float(law(schedule(steps))[-steps // 5 :].mean()) for steps in (STEPS, STEPS * 21 // 20)]
+    """The S of the law: its late loss at this length and a twentieth more, each with a schedule of
+    its own.
+    """
+    late = [
+        float(law(schedule(steps))[-steps // 5 :].mean()) for steps in (STEPS, STEPS * 21 // 20)
+    ]
     return (late[0] - late[1]) / math.log(1.05)
 
 
 def slope(schedule: Callable[[int], np.ndarray], share: float) -> TokenSlope | NoSlope:
-    """What the judge says of a run without noise, next to a shorter one with this share of its steps."""
+    """What the judge says of a run without noise, next to a shorter one with this share of its
+    steps.
+    """
     runs = [
-        curve_from_arrays(np.arange(1, n + 1), law(schedule(n)), columns={"learning_rate": schedule(n)})
+        curve_from_arrays(
+            np.arange(1, n + 1), law(schedule(n)), columns={"learning_rate": schedule(n)}
+        )
         for n in (STEPS, int(share * STEPS))
     ]
     policy = Policy(margin="5% tokens", schedule="decayed", baseline_run_noise="1e-6 nats")
     shorter = () if schedule is constant else runs[1:]
     verdict = judge(runs[:1], {"same": runs[:1]}, policy, planned_steps=STEPS, shorter=shorter)[0]
-    return verdict.measurements.statistics.token_slope if verdict.measurements.statistics else NoSlope(why="no window")
+    return (
+        verdict.measurements.statistics.token_slope
+        if verdict.measurements.statistics
+        else NoSlope(why="no window")
+    )
 
 
 def t1(_quick: bool) -> Iterator[Line]:
@@ -72,12 +88,23 @@ def t1(_quick: bool) -> Iterator[Line]:
         for share in (0.25, 0.35, 0.5) if schedule is not constant else (0.5,):
             found = slope(schedule, share)
             error = found.nats / true - 1.0 if isinstance(found, TokenSlope) else math.nan
-            name = f"{schedule.__name__}, shorter run of {100 * share:.0f} %" if schedule is not constant else "constant rate, last half"
-            yield Line(what=f"slope by {name}", value=f"{100 * error:+.1f} %", mark="-10 to 0 %", ok=-0.10 <= error <= 0.005)
+            name = (
+                f"{schedule.__name__}, shorter run of {100 * share:.0f} %"
+                if schedule is not constant
+                else "constant rate, last half"
+            )
+            yield Line(
+                what=f"slope by {name}",
+                value=f"{100 * error:+.1f} %",
+                mark="-10 to 0 %",
+                ok=-0.10 <= error <= 0.005,
+            )
 
 
 def t2(_quick: bool) -> Iterator[Line]:
-    """The token tax of 40 NVFP4 runs of an 8B model by the slope of the last half of 20 FP8 runs, against the samples that they took."""
+    """The token tax of 40 NVFP4 runs of an 8B model by the slope of the last half of 20 FP8 runs,
+    against the samples that they took.
+    """
     path = PUBLIC_RUNS / "llama31_8b_fp8_nvfp4" / "curves.csv"
     if not path.is_file():
         return
@@ -85,7 +112,9 @@ def t2(_quick: bool) -> Iterator[Line]:
     with path.open() as file:
         for row in csv.DictReader(file):
             losses[row["precision"], int(row["samples"])].append(float(row["eval_loss_nats"]))
-    samples = sorted({at for precision, at in losses if precision == "FP8" and len(losses[precision, at]) >= 20})
+    samples = sorted(
+        {at for precision, at in losses if precision == "FP8" and len(losses[precision, at]) >= 20}
+    )
     mean = np.array([np.mean(losses["FP8", at]) for at in samples])
     late = np.array(samples) > samples[-1] / 2
     nats = 0.5 * np.polyfit((np.array(samples)[late] / samples[-1]) ** -0.5, mean[late], 1)[0]

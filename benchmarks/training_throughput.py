@@ -2,12 +2,14 @@
 
     two arms, each in a process pinned to its core, over one core     bar 1.90
     a step with the gradient norm of every layer over one without     bar 1.01
-    25 steps of which one is watched over 25 that are not             bar 1.01 (from blocks of one step, as watched steps are)
+    25 steps of which one is watched over 25 that are not             bar 1.01 (from blocks of one
+      step, as watched steps are)
     CPU time of a checkpoint every 60 seconds                         bar 1 %
 
     python benchmarks/training_throughput.py [--seconds 10] [--preset llama3-1m]
 
-Exits 1 where a bar is missed. The bars are about two cores that nothing else uses; the load is printed.
+Exits 1 where a bar is missed. The bars are about two cores that nothing else uses; the load is
+printed.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ ROUNDS = 5
 
 
 def run_of(preset: str, recipe: str, **schedule: int) -> Any:
-    """A run of 1,024 tokens a step on random bytes. Imports jax, which fixes the number of threads."""
+    """A run of 1,024 tokens a step on random bytes. Imports jax, which fixes the number of
+    threads.
+    """
     import numpy as np  # noqa: PLC0415
 
     from training.device import describe  # noqa: PLC0415
@@ -41,7 +45,9 @@ def run_of(preset: str, recipe: str, **schedule: int) -> Any:
     from training.trainer.loop import Run  # noqa: PLC0415
 
     tokens = np.random.default_rng(0).integers(0, 256, 1 << 20).astype(np.uint8)
-    corpus = Corpus(train=tokens, validation=tokens[:0], largest=255, digest="", description="random bytes")
+    corpus = Corpus(
+        train=tokens, validation=tokens[:0], largest=255, digest="", description="random bytes"
+    )
     spec = RunSpec(
         recipe=recipe,  # type: ignore[arg-type]
         engine="emulated",
@@ -57,7 +63,9 @@ def run_of(preset: str, recipe: str, **schedule: int) -> Any:
 
 
 def arm(preset: str, recipe: str) -> None:
-    """A child: says when it is ready, then for each line with a number of seconds trains so long and says steps per second."""
+    """A child: says when it is ready, then for each line with a number of seconds trains so long
+    and says steps per second.
+    """
     run = run_of(preset, recipe)
     run.advance(0, STEPS).rows.block_until_ready()
     print("ready", flush=True)
@@ -70,9 +78,13 @@ def arm(preset: str, recipe: str) -> None:
 
 
 def two_arms(preset: str, seconds: float) -> float:
-    """What two pinned processes get done together, in units of what one core gets done alone: the best round of each."""
+    """What two pinned processes get done together, in units of what one core gets done alone: the
+    best round of each.
+    """
     cores = sorted(os.sched_getaffinity(0))[:2]
-    children = [child("arm", preset, recipe, core) for recipe, core in zip(RECIPES, cores, strict=True)]
+    children = [
+        child("arm", preset, recipe, core) for recipe, core in zip(RECIPES, cores, strict=True)
+    ]
     for process in children:
         assert process.stdout is not None
         process.stdout.readline()
@@ -83,7 +95,10 @@ def two_arms(preset: str, seconds: float) -> float:
     fastest_alone = [max(rate) for rate in zip(*(alone for alone, _ in rounds), strict=True)]
     for process in children:
         process.communicate("")
-    return max(sum(now / before for now, before in zip(together, fastest_alone, strict=True)) for _, together in rounds)
+    return max(
+        sum(now / before for now, before in zip(together, fastest_alone, strict=True))
+        for _, together in rounds
+    )
 
 
 def rates(children: list[subprocess.Popen[str]], seconds: float) -> list[float]:
@@ -104,8 +119,13 @@ def watching(preset: str, seconds: float) -> None:
 
     with_norms, norms = step.block, step._layer_grad_norms
     without_norms = jax.jit(step.block.__wrapped__, static_argnums=(0, 1), donate_argnums=(2,))
-    step._layer_grad_norms = lambda model, _: jax.numpy.zeros((model.shape.n_layers, len(step.PROJECTIONS)))
-    runs = {name: run_of(preset, "nvfp4", statistics_every=int(name == "watched")) for name in ("plain", "norms", "unwatched", "watched")}
+    step._layer_grad_norms = lambda model, _: jax.numpy.zeros(
+        (model.shape.n_layers, len(step.PROJECTIONS))
+    )
+    runs = {
+        name: run_of(preset, "nvfp4", statistics_every=int(name == "watched"))
+        for name in ("plain", "norms", "unwatched", "watched")
+    }
 
     def steps(name: str, count: int) -> Callable[[], None]:
         def go() -> None:
@@ -148,14 +168,29 @@ def fastest(calls: Mapping[str, Callable[[], None]], seconds: float) -> dict[str
 
 def child(what: str, preset: str, argument: str, core: int) -> subprocess.Popen[str]:
     """This file as a process on one core."""
-    command = [sys.executable, __file__, "--child", what, "--preset", preset, "--argument", argument, "--core", str(core)]
+    command = [
+        sys.executable,
+        __file__,
+        "--child",
+        what,
+        "--preset",
+        preset,
+        "--argument",
+        argument,
+        "--core",
+        str(core),
+    ]
     environment = {"GLIBC_TUNABLES": HUGE_PAGES} | os.environ  # as a worker's training process
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
 
 
 def main() -> int:
     """Print the table; 1 where a bar is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--preset", default="llama3-1m")
     for hidden in ("--child", "--argument", "--core"):
@@ -163,20 +198,30 @@ def main() -> int:
     options = parser.parse_args()
     if options.child:
         os.sched_setaffinity(0, {int(options.core)})
-        arm(options.preset, options.argument) if options.child == "arm" else watching(options.preset, float(options.argument))
+        arm(options.preset, options.argument) if options.child == "arm" else watching(
+            options.preset, float(options.argument)
+        )
         return 0
     print(f"{options.preset}, 1,024 tokens a step; load before: {os.getloadavg()[0]:.2f}")
     process = child("watching", options.preset, str(options.seconds), min(os.sched_getaffinity(0)))
     costs = json.loads(process.communicate()[0])
     rows = [
-        ("two arms on two cores over one core", two_arms(options.preset, options.seconds), 1.9, False),
+        (
+            "two arms on two cores over one core",
+            two_arms(options.preset, options.seconds),
+            1.9,
+            False,
+        ),
         ("gradient norms by layer, every step", costs["norms"], 1.01, True),
         ("layer statistics, every 25 steps", costs["watched"], 1.01, True),
         ("a checkpoint, every 60 seconds", costs["checkpoint"], 1.01, True),
     ]
     missed = [name for name, ratio, bar, below in rows if (ratio > bar if below else ratio < bar)]
     for name, ratio, bar, below in rows:
-        print(f"{name:38}{ratio:8.3f}  bar {'<=' if below else '>='} {bar}{'   MISSED' if name in missed else ''}")
+        print(
+            f"{name:38}{ratio:8.3f}  bar {'<=' if below else '>='} "
+            f"{bar}{'   MISSED' if name in missed else ''}"
+        )
     print(f"load after: {os.getloadavg()[0]:.2f}")
     return 1 if missed else 0
 

@@ -1,4 +1,5 @@
-"""A training loop of jax and optax that logs to parity: the three lines with `parity` in them are all that it takes.
+"""A training loop of jax and optax that logs to parity: the three lines with `parity` in them are
+all that it takes.
 
 parity submit examples/external.yaml           # prints the job; `parity status JOB` lists its runs
 PARITY_RUN=r… python examples/optax_loop.py    # one for each run, with the recipe of its arm

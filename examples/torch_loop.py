@@ -1,6 +1,8 @@
-"""A training loop of PyTorch that logs to parity: the three lines with `parity` in them are all that it takes.
+"""A training loop of PyTorch that logs to parity: the three lines with `parity` in them are all
+that it takes.
 
-    parity submit examples/external.yaml           # prints the job; `parity status JOB` lists its runs
+    parity submit examples/external.yaml           # prints the job; `parity status JOB` lists its
+      runs
     PARITY_RUN=r… python examples/torch_loop.py    # one for each run, with the recipe of its arm
 
 A tensor on a GPU is read when it is logged, which waits for the GPU as `loss.item()` does.

@@ -1,19 +1,24 @@
-"""What does it cost to compute these GEMMs in NVFP4? Full runs, forks and scores of mixed assignments, with their noise.
+"""What does it cost to compute these GEMMs in NVFP4? Full runs, forks and scores of mixed
+assignments, with their noise.
 
-    taskset -c 1 nice -n 15 python -m experiments.assignments run    # computes what assignments.jsonl does not hold yet; stop it at will
+    taskset -c 1 nice -n 15 python -m experiments.assignments run    # computes what
+      assignments.jsonl does not hold yet; stop it at will
     python -m experiments.assignments list                           # what is on record
 
-The baseline computes all linear layers in FP8 (`fp8_current`). An assignment computes some of eight switches in NVFP4: block 0 or 1, times
-fprop, dgrad and wgrad of its MLP, and its attention projections. Of this space of 2^8:
+The baseline computes all linear layers in FP8 (`fp8_current`). An assignment computes some of eight
+switches in NVFP4: block 0 or 1, times fprop, dgrad and wgrad of its MLP, and its attention
+projections. Of this space of 2^8:
 
     grid      the 2^4 assignments that treat both blocks alike, each with 4 replicates
     ends      one switch alone in NVFP4, and all but one, each with 4 replicates
-    forks     each of these assignments from the baseline's checkpoint (harm put in) and from that of everything in NVFP4 (harm taken out)
+    forks     each of these assignments from the baseline's checkpoint (harm put in) and from that
+              of everything in NVFP4 (harm taken out)
     noise     further runs of the baseline
     scores    what each switch does to the held-out loss and the gradients of fixed weights
 
-Every result is one line of assignments.jsonl. `experiments.search` reads them. The assumption that can fail: 0.1 million parameters and 600
-steps exaggerate gaps; only how search methods compare carries over, if anything does.
+Every result is one line of assignments.jsonl. `experiments.search` reads them. The assumption that
+can fail: 0.1 million parameters and 600 steps exaggerate gaps; only how search methods compare
+carries over, if anything does.
 """
 
 from __future__ import annotations
@@ -38,9 +43,14 @@ from training.trainer.step import State
 
 RECORD = Path(__file__).with_suffix(".jsonl")
 MODEL = Model(d_model=64, n_layers=2, n_heads=2, n_kv_heads=1, d_ff=192)
-SWITCHES = tuple(f"{block}.{part}" for block in range(MODEL.n_layers) for part in ("mlp.fprop", "mlp.dgrad", "mlp.wgrad", "attention"))
+SWITCHES = tuple(
+    f"{block}.{part}"
+    for block in range(MODEL.n_layers)
+    for part in ("mlp.fprop", "mlp.dgrad", "mlp.wgrad", "attention")
+)
 BASELINE, EVERYTHING = "0" * len(SWITCHES), "1" * len(SWITCHES)
-STEPS, FORK_AT, PART = 600, 300, 20  # steps of a run, of a fork's parent, and of each mean of a fork's losses
+# steps of a run, of a fork's parent, and of each mean of a fork's losses
+STEPS, FORK_AT, PART = 600, 300, 20
 REPLICATES, MORE_BASELINES = 4, 4
 LATE = 0.8  # the late window of a full run starts here, as a share of its steps
 _DATA = Data(batch_size=8, sequence_length=64)
@@ -66,7 +76,11 @@ def choice(assignment: str) -> Choice:
     chosen = np.zeros((MODEL.n_layers, 7, 3), np.int32)
     for name, bit in zip(SWITCHES, assignment, strict=True):
         block, part = name.split(".", 1)
-        place = (_ATTENTION, slice(None)) if part == "attention" else (_MLP, ("fprop", "dgrad", "wgrad").index(part.removeprefix("mlp.")))
+        place = (
+            (_ATTENTION, slice(None))
+            if part == "attention"
+            else (_MLP, ("fprop", "dgrad", "wgrad").index(part.removeprefix("mlp.")))
+        )
         chosen[(int(block), *place)] = int(bit)
     return chosen
 
@@ -77,10 +91,19 @@ class Space:
     def __init__(self) -> None:
         self._corpus = data.load(_DATA)
         self._fast = describe().fast_bf16
-        self._model = menu_decoder(MODEL, (Arithmetic("fp8_current"), Arithmetic("nvfp4")), [choice(EVERYTHING)], fast_bf16=self._fast)
+        self._model = menu_decoder(
+            MODEL,
+            (Arithmetic("fp8_current"), Arithmetic("nvfp4")),
+            [choice(EVERYTHING)],
+            fast_bf16=self._fast,
+        )
         self._states: dict[tuple[str, int], State] = {}
         self._lines = list(records())
-        self._about = {"settings": _SETTINGS, "code": trainer_facts({})["code_sha256"][:12], "device": describe().device_class}
+        self._about = {
+            "settings": _SETTINGS,
+            "code": trainer_facts({})["code_sha256"][:12],
+            "device": describe().device_class,
+        }
 
     def run(self) -> None:
         """Compute what the record lacks, what is needed most first."""
@@ -95,7 +118,9 @@ class Space:
         self._replicates(grid(), range(REPLICATES), (BASELINE, EVERYTHING))
         self._replicates(ends(), range(REPLICATES), (BASELINE, EVERYTHING))
 
-    def _replicates(self, assignments: Sequence[str], replicates: range, origins: Sequence[str]) -> None:
+    def _replicates(
+        self, assignments: Sequence[str], replicates: range, origins: Sequence[str]
+    ) -> None:
         """A run of each assignment, and its forks from these origins, for each replicate."""
         for replicate in replicates:
             for assignment in assignments:
@@ -115,12 +140,25 @@ class Space:
             self._states[assignment, replicate] = state
         late = forked(self._model, run, state, choice(assignment), FORK_AT, STEPS - FORK_AT).losses
         window = np.concatenate([early, late])[int(LATE * STEPS) :]
-        self._write("run", assignment=assignment, replicate=replicate, late_mean=float(window.mean()))
+        self._write(
+            "run", assignment=assignment, replicate=replicate, late_mean=float(window.mean())
+        )
         return float(window.mean())
 
-    def fork(self, assignment: str, origin: str, replicate: int, draw: int = 0, steps: int = STEPS - FORK_AT) -> list[float]:
-        """Mean losses (nats) of a fork from the origin's checkpoint, by default to the end of the run, over parts of 20 steps."""
-        line = self._find("fork", assignment=assignment, origin=origin, replicate=replicate, draw=draw)
+    def fork(
+        self,
+        assignment: str,
+        origin: str,
+        replicate: int,
+        draw: int = 0,
+        steps: int = STEPS - FORK_AT,
+    ) -> list[float]:
+        """Mean losses (nats) of a fork from the origin's checkpoint, by default to the end of the
+        run, over parts of 20 steps.
+        """
+        line = self._find(
+            "fork", assignment=assignment, origin=origin, replicate=replicate, draw=draw
+        )
         if line:
             return list(line["parts"])
         number = 1 + 2 * (1000 * draw + int(assignment, 2)) + (origin == EVERYTHING)
@@ -128,28 +166,47 @@ class Space:
         run.start_from(self._state(origin, replicate))
         values = forked(self._model, run, run.state, choice(assignment), FORK_AT, steps).losses
         parts = [float(value) for value in values.reshape(-1, PART).mean(axis=1)]
-        self._write("fork", assignment=assignment, origin=origin, replicate=replicate, draw=draw, parts=parts)
+        self._write(
+            "fork",
+            assignment=assignment,
+            origin=origin,
+            replicate=replicate,
+            draw=draw,
+            parts=parts,
+        )
         return parts
 
     def _state(self, origin: str, replicate: int) -> State:
         """The origin's state at the fork, computed again if this process does not have it."""
         if (origin, replicate) not in self._states:
             run = self._made(replicate)
-            self._states[origin, replicate] = forked(self._model, run, run.state, choice(origin), 0, FORK_AT).state
+            self._states[origin, replicate] = forked(
+                self._model, run, run.state, choice(origin), 0, FORK_AT
+            ).state
         return self._states[origin, replicate]
 
     def _scores(self, origin: str) -> None:
-        """Of each switch alone, at the checkpoint of the first parent: held-out loss, and sums of its gradient's error (against FP8)."""
+        """Of each switch alone, at the checkpoint of the first parent: held-out loss, and sums of
+        its gradient's error (against FP8).
+        """
         if self._find("scores", origin=origin):
             return
         state = self._state(origin, 0)
         assignments = (BASELINE, EVERYTHING, *ends())
         batches = data.validation_batches(self._corpus, _DATA)
         held_out = losses(self._model, state, batches[:_BATCHES], map(choice, assignments))
-        sums = gradients(self._model, state, batches[:_GRADIENT_BATCHES], [*map(choice, assignments)], _SEEDS, 0.0)
+        sums = gradients(
+            self._model,
+            state,
+            batches[:_GRADIENT_BATCHES],
+            [*map(choice, assignments)],
+            _SEEDS,
+            0.0,
+        )
         total = np.mean([each.sum(axis=(1, 2)) for each in sums], axis=0)
         values = {
-            assignment: [float(loss.mean()), *row] for assignment, loss, row in zip(assignments, held_out, total.tolist(), strict=True)
+            assignment: [float(loss.mean()), *row]
+            for assignment, loss, row in zip(assignments, held_out, total.tolist(), strict=True)
         }
         self._write("scores", origin=origin, values=values)
 
@@ -165,11 +222,23 @@ class Space:
             replicate=replicate,
             devices=1,
         )
-        return Run(spec, self._corpus, fast_bf16=self._fast, fork=Fork(parent=spec, step=FORK_AT, draw=draw) if draw else None)
+        return Run(
+            spec,
+            self._corpus,
+            fast_bf16=self._fast,
+            fork=Fork(parent=spec, step=FORK_AT, draw=draw) if draw else None,
+        )
 
     def _find(self, kind: str, **values: Any) -> Mapping[str, Any] | None:
         wanted = {"kind": kind, **values}
-        return next((line for line in self._lines if all(line.get(name) == value for name, value in wanted.items())), None)
+        return next(
+            (
+                line
+                for line in self._lines
+                if all(line.get(name) == value for name, value in wanted.items())
+            ),
+            None,
+        )
 
     def _write(self, kind: str, **values: Any) -> None:
         line = {**self._about, "kind": kind, **values}
@@ -183,7 +252,11 @@ class Space:
 def records() -> Iterator[Mapping[str, Any]]:
     """The lines of these settings."""
     if RECORD.exists():
-        yield from (line for line in map(json.loads, RECORD.read_text().splitlines()) if line["settings"] == _SETTINGS)
+        yield from (
+            line
+            for line in map(json.loads, RECORD.read_text().splitlines())
+            if line["settings"] == _SETTINGS
+        )
 
 
 def main() -> int:

@@ -1,13 +1,17 @@
-"""How much do two runs of the demo's small model differ in the end, and is its verdict right with any seed?
+"""How much do two runs of the demo's small model differ in the end, and is its verdict right with
+any seed?
 
-    taskset -c 1 nice -n 15 python experiments/demo_floor.py   # trains what demo_floor.jsonl does not hold yet; stop it at will
+    taskset -c 1 nice -n 15 python experiments/demo_floor.py   # trains what demo_floor.jsonl does
+      not hold yet; stop it at will
 
-Every run is one of examples/demo.yaml, but for its seed and its replicate: same tokens within a seed, same initial weights moved by one
-part in a million, other random numbers in the rounding. It is one line of demo_floor.jsonl: the loss of each step, and what trained it.
-`python -m tools.emulated_noise_table` makes the table from which jobs borrow (parity/judging/emulated.csv), and
-`python benchmarks/demo.py` judges the demo again with every seed.
+Every run is one of examples/demo.yaml, but for its seed and its replicate: same tokens within a
+seed, same initial weights moved by one part in a million, other random numbers in the rounding. It
+is one line of demo_floor.jsonl: the loss of each step, and what trained it. `python -m
+tools.emulated_noise_table` makes the table from which jobs borrow (parity/judging/emulated.csv),
+and `python benchmarks/demo.py` judges the demo again with every seed.
 
-The assumption that can fail: other processors sum in another order. One class of device is recorded (`device_class`).
+The assumption that can fail: other processors sum in another order. One class of device is recorded
+(`device_class`).
 """
 
 from __future__ import annotations
@@ -26,7 +30,8 @@ from training.trainer import checkpoint, data, loop
 
 RECORD = Path(__file__).with_suffix(".jsonl")
 JOB = Path(__file__).parents[1] / "examples" / "demo.yaml"
-RUNS = {"fp8_current": 2, "mxfp8": 2, "nvfp4": 3}  # replicates of each repeated seed; more where the rounding is stochastic
+# replicates of each repeated seed; more where the rounding is stochastic
+RUNS = {"fp8_current": 2, "mxfp8": 2, "nvfp4": 3}
 SEEDS, REPEATED = range(18), range(9)
 
 
@@ -56,7 +61,9 @@ def records() -> Iterator[Record]:
 
 def demo() -> JobSpec:
     """The job of the demo."""
-    return TypeAdapter(JobSpec).validate_python(yaml.safe_load(JOB.read_text(encoding="utf-8"))["job"])
+    return TypeAdapter(JobSpec).validate_python(
+        yaml.safe_load(JOB.read_text(encoding="utf-8"))["job"]
+    )
 
 
 def planned() -> Iterator[RunSpec]:
@@ -95,7 +102,10 @@ def main() -> int:
             with RECORD.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(finished)) + "\n")
             late = finished.losses[-len(finished.losses) // 5 :]
-            sys.stdout.write(f"{spec.recipe} seed {spec.seed} replicate {spec.replicate}: {sum(late) / len(late):.4f}\n")
+            sys.stdout.write(
+                f"{spec.recipe} seed {spec.seed} replicate {spec.replicate}: "
+                f"{sum(late) / len(late):.4f}\n"
+            )
             sys.stdout.flush()
     return 0
 

@@ -1,15 +1,20 @@
-"""How much do two runs of one recipe differ in the end, and how does that depend on the size of the model and its training?
+"""How much do two runs of one recipe differ in the end, and how does that depend on the size of the
+model and its training?
 
-    taskset -c 1 nice -n 15 python experiments/run_floor.py run [CELL]   # trains what run_floor.jsonl does not hold yet; stop it at will
-    python experiments/run_floor.py table                                # docs/evidence.md has its range
+    taskset -c 1 nice -n 15 python experiments/run_floor.py run [CELL]   # trains what
+      run_floor.jsonl does not hold yet; stop it at will
+    python experiments/run_floor.py table                                # docs/evidence.md has its
+      range
 
-tau, the run-to-run noise, is the standard deviation of the late-window mean of lm_loss over replicates: same tokens, same initial
-weights moved by one part in a million, other random numbers in the rounding (`training.trainer.loop`). A verdict on one pair cannot
-be surer than tau. Every run is one line of run_floor.jsonl: its late window (the last quarter of its steps), the slope there,
+tau, the run-to-run noise, is the standard deviation of the late-window mean of lm_loss over
+replicates: same tokens, same initial weights moved by one part in a million, other random numbers
+in the rounding (`training.trainer.loop`). A verdict on one pair cannot be surer than tau. Every run
+is one line of run_floor.jsonl: its late window (the last quarter of its steps), the slope there,
 and the means of 40 equal parts of its curve.
 
-The assumption that can fail: four replicates measure a standard deviation within a factor of 0.57 to 3.7 (95 %), twelve within 0.71 to
-1.70, so only large differences in the table mean something. The corpus is this Python's standard library, bytes.
+The assumption that can fail: four replicates measure a standard deviation within a factor of 0.57
+to 3.7 (95 %), twelve within 0.71 to 1.70, so only large differences in the table mean something.
+The corpus is this Python's standard library, bytes.
 """
 
 from __future__ import annotations
@@ -41,14 +46,17 @@ _DATA = Data(batch_size=8, sequence_length=64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One size and length: a model, the peak learning rate that suits it, and the steps it trains."""
+    """One size and length: a model, the peak learning rate that suits it, and the steps it
+    trains.
+    """
 
     name: str
     model: Model
     learning_rate: float
     steps: int
     replicates: int = 4
-    hold: float | None = None  # share of the steps at the peak rate before a linear decay to a tenth (WSD); None: cosine
+    # share of the steps at the peak rate before a linear decay to a tenth (WSD); None: cosine
+    hold: float | None = None
 
 
 _SMALL = Model()
@@ -58,9 +66,18 @@ _LARGE = Model(d_model=256, n_layers=4, n_heads=8, n_kv_heads=2, d_ff=704)
 # The most telling first: what a day's budget does not reach is at the end.
 CELLS = (
     Cell(name="0.3M x 1500", model=_SMALL, learning_rate=4e-3, steps=1500, replicates=12),
-    Cell(name="0.5M x 1000 WSD", model=_HALF, learning_rate=3e-3, steps=1000, replicates=12, hold=0.8),
+    Cell(
+        name="0.5M x 1000 WSD", model=_HALF, learning_rate=3e-3, steps=1000, replicates=12, hold=0.8
+    ),
     Cell(name="1M x 1500", model=_MIDDLE, learning_rate=3e-3, steps=1500, replicates=12),
-    Cell(name="0.5M x 1000 constant", model=_HALF, learning_rate=3e-3, steps=1000, replicates=12, hold=1.0),
+    Cell(
+        name="0.5M x 1000 constant",
+        model=_HALF,
+        learning_rate=3e-3,
+        steps=1000,
+        replicates=12,
+        hold=1.0,
+    ),
     Cell(name="3M x 1500", model=_LARGE, learning_rate=2e-3, steps=1500, replicates=12),
     Cell(name="0.3M x 500", model=_SMALL, learning_rate=4e-3, steps=500),
     Cell(name="0.3M x 4500", model=_SMALL, learning_rate=4e-3, steps=4500),
@@ -73,7 +90,9 @@ CELLS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One finished run. Losses in nats a byte; the slope in nats per 1,000 steps over the late window."""
+    """One finished run. Losses in nats a byte; the slope in nats per 1,000 steps over the late
+    window.
+    """
 
     cell: str
     recipe: str
@@ -97,7 +116,9 @@ def records() -> Iterator[Record]:
 
 
 def run(cells: Sequence[Cell]) -> None:
-    """Train every run that is not recorded yet, in the order of the cells, and append it when it ends."""
+    """Train every run that is not recorded yet, in the order of the cells, and append it when it
+    ends.
+    """
     done = {(record.cell, record.recipe, record.replicate) for record in records()}
     corpus = data.load(_DATA)
     for cell in cells:
@@ -108,12 +129,16 @@ def run(cells: Sequence[Cell]) -> None:
                     finished = train(cell, recipe, replicate, corpus)
                     with RECORD.open("a") as file:
                         file.write(json.dumps(asdict(finished)) + "\n")
-                    sys.stdout.write(f"{cell.name} {recipe} {replicate}: {finished.late_mean:.4f}\n")
+                    sys.stdout.write(
+                        f"{cell.name} {recipe} {replicate}: {finished.late_mean:.4f}\n"
+                    )
                     sys.stdout.flush()
 
 
 def use_schedule(cell: Cell) -> None:
-    """Make the trainer follow the cell's schedule; the service itself trains with cosine decay only."""
+    """Make the trainer follow the cell's schedule; the service itself trains with cosine decay
+    only.
+    """
 
     def held(settings: optimizer.Settings, step: jax.Array) -> jax.Array:
         t, hold = step.astype(jnp.float32), cell.hold * cell.steps
@@ -158,15 +183,21 @@ def train(cell: Cell, recipe: Recipe, replicate: int, corpus: data.Corpus) -> Re
 
 
 def tau(late_means: list[float]) -> tuple[float, float, float]:
-    """Standard deviation over replicates and its 95 % interval (chi-squared), in the unit of the means."""
+    """Standard deviation over replicates and its 95 % interval (chi-squared), in the unit of the
+    means.
+    """
     degrees = len(late_means) - 1
     deviation = float(np.std(late_means, ddof=1))
-    low, high = (float(deviation * np.sqrt(degrees / stats.chi2.ppf(p, degrees))) for p in (0.975, 0.025))
+    low, high = (
+        float(deviation * np.sqrt(degrees / stats.chi2.ppf(p, degrees))) for p in (0.975, 0.025)
+    )
     return deviation, low, high
 
 
 def ratio(baseline: list[float], candidate: list[float]) -> tuple[float, float, float]:
-    """tau of the candidate over that of the baseline, each as a share of its loss, and the 95 % interval (F distribution)."""
+    """tau of the candidate over that of the baseline, each as a share of its loss, and the 95 %
+    interval (F distribution).
+    """
     value = tau(candidate)[0] / np.mean(candidate) / (tau(baseline)[0] / np.mean(baseline))
     above, below = len(candidate) - 1, len(baseline) - 1
     low, high = (float(value / np.sqrt(stats.f.ppf(p, above, below))) for p in (0.975, 0.025))
@@ -175,10 +206,16 @@ def ratio(baseline: list[float], candidate: list[float]) -> tuple[float, float, 
 
 def table(rows: list[Record]) -> Iterator[str]:
     """Lines of Markdown: a row for every cell with at least four replicates of each recipe."""
-    yield "| cell | runs | late loss, fp8 | slope | tau fp8_current (95 %) | tau nvfp4 (95 %) | ratio (95 %) | gap nvfp4 - fp8 |"
+    yield (
+        "| cell | runs | late loss, fp8 | slope | tau fp8_current (95 %) | tau nvfp4 (95 %) | "
+        "ratio (95 %) | gap nvfp4 - fp8 |"
+    )
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for cell in CELLS:
-        arms = [{r.replicate: r for r in rows if (r.cell, r.recipe) == (cell.name, recipe)} for recipe in RECIPES]
+        arms = [
+            {r.replicate: r for r in rows if (r.cell, r.recipe) == (cell.name, recipe)}
+            for recipe in RECIPES
+        ]
         both = sorted(set(arms[0]) & set(arms[1]))
         if len(both) < 4:
             continue
@@ -187,7 +224,8 @@ def table(rows: list[Record]) -> Iterator[str]:
         slope = np.mean([record.late_slope for record in arms[0].values()])
         times = "{:.2f} ({:.2f} to {:.2f})".format(*ratio(means[0], means[1]))
         yield (
-            f"| {cell.name} | {len(both)} + {len(both)} | {np.mean(means[0]):.3f} | {slope:+.3f} | {spreads} | {times} | "
+            f"| {cell.name} | {len(both)} + {len(both)} | {np.mean(means[0]):.3f} | {slope:+.3f} | "
+            f"{spreads} | {times} | "
             f"{np.mean(means[1]) - np.mean(means[0]):+.4f} |"
         )
 
@@ -197,7 +235,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The run-to-run noise by size and length.")
     parser.add_argument("what", choices=["run", "table"])
     parser.add_argument(
-        "cell", nargs="?", choices=[cell.name for cell in CELLS], help="run this cell alone, so that each core can have its own"
+        "cell",
+        nargs="?",
+        choices=[cell.name for cell in CELLS],
+        help="run this cell alone, so that each core can have its own",
     )
     options = parser.parse_args()
     if options.what == "run":

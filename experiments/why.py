@@ -1,23 +1,30 @@
 """Does an analysis name the unit in which a fault was planted, and nothing where there is none?
 
-    taskset -c 1 nice -n 19 python -m experiments.why run       # the cases that why.jsonl does not hold yet; stop it at will
-    taskset -c 1 nice -n 19 python -m experiments.why larger    # the same with a model of 0.4 million parameters in three blocks
-    taskset -c 1 nice -n 19 python -m experiments.why recipes   # 20 analyses of nvfp4 against fp8, each with its truth by more forks
-    taskset -c 1 nice -n 19 python -m experiments.why verdicts  # the judge's verdict on the faults: those that it fails are counted
+    taskset -c 1 nice -n 19 python -m experiments.why run       # the cases that why.jsonl does not
+      hold yet; stop it at will
+    taskset -c 1 nice -n 19 python -m experiments.why larger    # the same with a model of 0.4
+      million parameters in three blocks
+    taskset -c 1 nice -n 19 python -m experiments.why recipes   # 20 analyses of nvfp4 against fp8,
+      each with its truth by more forks
+    taskset -c 1 nice -n 19 python -m experiments.why verdicts  # the judge's verdict on the faults:
+      those that it fails are counted
     python -m experiments.why list                              # what is on record
     python -m experiments.why table                             # the cases behind docs/evidence.md
 
-Baseline and candidate are nvfp4 in the MLP. The candidate has `nan: hardware` in every GEMM, which changes no bit, so that all 18 GEMMs
-are suspects; in a planted case some of them have a fault (`experiments.why_faults`), in a healthy case none. Three runs of the baseline
-keep their checkpoints, and `parity_lab.training.program.analyse`, the code of a worker, takes the candidate apart there. Each case has a
-seed and a checkpoint of its own, so that no two cases share the random numbers of a fork; a planted and a healthy case share both, and the
-forks of the baseline. A fault that three pairs of full runs do not show is not analysed, and one that the judge does not fail is not
-counted. With really different recipes every GEMM may cost something and nobody knows which: those cases only check the interval of what
-the named units leave unexplained. Measurements in progress lie in build/why, and each answer is one line of why.jsonl. The lines with
-other settings are those of earlier versions of this experiment (docs/design/attribution.md); they are not counted.
+Baseline and candidate are nvfp4 in the MLP. The candidate has `nan: hardware` in every GEMM, which
+changes no bit, so that all 18 GEMMs are suspects; in a planted case some of them have a fault
+(`experiments.why_faults`), in a healthy case none. Three runs of the baseline keep their
+checkpoints, and `parity_lab.training.program.analyse`, the code of a worker, takes the candidate
+apart there. Each case has a seed and a checkpoint of its own, so that no two cases share the random
+numbers of a fork; a planted and a healthy case share both, and the forks of the baseline. A fault
+that three pairs of full runs do not show is not analysed, and one that the judge does not fail is
+not counted. With really different recipes every GEMM may cost something and nobody knows which:
+those cases only check the interval of what the named units leave unexplained. Measurements in
+progress lie in build/why, and each answer is one line of why.jsonl. The lines with other settings
+are those of earlier versions of this experiment (docs/design/attribution.md); they are not counted.
 
-The assumption that can fail: models of 0.1 and 0.4 million parameters and 400 steps, in which one fault is added to equal arithmetic. Real
-recipes differ everywhere at once.
+The assumption that can fail: models of 0.1 and 0.4 million parameters and 400 steps, in which one
+fault is added to equal arithmetic. Real recipes differ everywhere at once.
 """
 
 from __future__ import annotations
@@ -85,14 +92,22 @@ class Bench:
         self._fast = describe().fast_bf16
         self._lines = list(records(trial))
         facts = trainer_facts({})
-        self._about = {"settings": trial.settings, "code": facts["code_sha256"][:12], "device": describe().device_class}
+        self._about = {
+            "settings": trial.settings,
+            "code": facts["code_sha256"][:12],
+            "device": describe().device_class,
+        }
         self._measured = subject(self._candidate(0), self._spec(0, 0), FORKS_AT[0], FORK_STEPS)
         own, off = self._measured.own, self._measured.off
         taken = 1 + int(max(own.max(), off.max()))
-        self._model = menu_decoder(trial.model, self._measured.arithmetics[:taken], [own, off], fast_bf16=self._fast)
+        self._model = menu_decoder(
+            trial.model, self._measured.arithmetics[:taken], [own, off], fast_bf16=self._fast
+        )
 
     def run(self) -> None:
-        """Every case that has no answer yet; a fault that the full runs do not show is not analysed."""
+        """Every case that has no answer yet; a fault that the full runs do not show is not
+        analysed.
+        """
         for case in cases(self._trial):
             if self._find("answer", case=case.name) is None and not self._is_hopeless(case):
                 self._full_runs(case)
@@ -104,21 +119,36 @@ class Bench:
 
     def _is_hopeless(self, case: Case) -> bool:
         """Whether full runs of other seeds have not shown this fault, often enough."""
-        seeds = {seed for kind, units, seed in full_effects(self._lines) if (kind, units) == (case.kind, case.units)}
+        seeds = {
+            seed
+            for kind, units, seed in full_effects(self._lines)
+            if (kind, units) == (case.kind, case.units)
+        }
         return len(seeds) >= TRIES and not any(self._is_seen(case, seed) for seed in seeds)
 
     def verdicts(self) -> None:
         """The judge's verdict on every fault that was analysed, from three runs of each arm."""
         answers = [line for line in self._lines if line["kind"] == "answer" and line["gemms"]]
-        for kind, units, seed in [(line["fault"], tuple(line["gemms"]), line["seed"]) for line in answers]:
+        for kind, units, seed in [
+            (line["fault"], tuple(line["gemms"]), line["seed"]) for line in answers
+        ]:
             if self._find("verdict", fault=kind, units=list(units), seed=seed) is None:
                 case = Case(kind=kind, units=units, seed=seed, step=0)
-                arms = [[self._curve(each, replicate) for replicate in range(PARENTS)] for each in (healthy(case), case)]
+                arms = [
+                    [self._curve(each, replicate) for replicate in range(PARENTS)]
+                    for each in (healthy(case), case)
+                ]
                 (verdict,) = judge(arms[0], {"planted": arms[1]}, POLICY, planned_steps=STEPS)
                 own = verdict.document()["gap"]
                 gap = None if own is None else [own["mean"], own["lo"], own["hi"]]
                 self._write(
-                    "verdict", fault=kind, units=list(units), seed=seed, verdict=verdict.verdict, gap=gap, codes=list(verdict.codes)
+                    "verdict",
+                    fault=kind,
+                    units=list(units),
+                    seed=seed,
+                    verdict=verdict.verdict,
+                    gap=gap,
+                    codes=list(verdict.codes),
                 )
 
     def _curve(self, case: Case, replicate: int) -> Curve:
@@ -131,15 +161,24 @@ class Bench:
             path.parent.mkdir(parents=True, exist_ok=True)
             np.save(path, losses)
         name = f"{case.kind} {replicate}"
-        return curve_from_arrays(np.arange(STEPS), np.load(path), label=name, replicate=replicate, rounding="stochastic")
+        return curve_from_arrays(
+            np.arange(STEPS), np.load(path), label=name, replicate=replicate, rounding="stochastic"
+        )
 
     def _full_runs(self, case: Case) -> None:
         for replicate in range(PARENTS):
             self._baseline(case.seed, replicate)
-            about = {"seed": case.seed, "replicate": replicate, "fault": case.kind, "gemms": list(case.units)}
+            about = {
+                "seed": case.seed,
+                "replicate": replicate,
+                "fault": case.kind,
+                "gemms": list(case.units),
+            }
             if case.units and self._find("run", **about) is None:
                 run = Run(self._spec(case.seed, replicate), self._corpus, fast_bf16=self._fast)
-                losses = forked(self._model, run, _with(run.state, case), self._measured.own, 0, STEPS).losses
+                losses = forked(
+                    self._model, run, _with(run.state, case), self._measured.own, 0, STEPS
+                ).losses
                 self._write("run", **about, late_mean=_late(losses))
 
     def _baseline(self, seed: int, replicate: int) -> None:
@@ -151,7 +190,9 @@ class Bench:
             return
         spec = self._spec(seed, replicate)
         run = Run(spec, self._corpus, fast_bf16=self._fast)
-        writer = Checkpoints(Checkpointing(folder=folder, keep=FORKS_AT), identity(spec, self._corpus))
+        writer = Checkpoints(
+            Checkpointing(folder=folder, keep=FORKS_AT), identity(spec, self._corpus)
+        )
         state, losses, first = run.state, [], 0
         for last in (*FORKS_AT, STEPS):
             state, part = forked(self._model, run, state, self._measured.off, first, last - first)
@@ -164,14 +205,24 @@ class Bench:
             self._write("run", **about, late_mean=_late(np.concatenate(losses)))
 
     def _plant(self, case: Case) -> list[tuple[RunSpec, Path]]:
-        """The parents of a case: the baseline's checkpoints with the fault in their unused scales."""
+        """The parents of a case: the baseline's checkpoints with the fault in their unused
+        scales.
+        """
         parents = []
         for replicate in range(PARENTS):
-            spec, folder = self._spec(case.seed, replicate), WORK / "planted" / self._trial.folder / case.kind / str(replicate)
+            spec, folder = (
+                self._spec(case.seed, replicate),
+                WORK / "planted" / self._trial.folder / case.kind / str(replicate),
+            )
             like = Run(spec, self._corpus, fast_bf16=self._fast).state
             own = identity(spec, self._corpus)
             writer = Checkpoints(Checkpointing(folder=folder, keep=(case.step,)), own)
-            writer.save(case.step, _with(read_kept(self._folder / f"{case.seed}-{replicate}", case.step, own, like), case))
+            writer.save(
+                case.step,
+                _with(
+                    read_kept(self._folder / f"{case.seed}-{replicate}", case.step, own, like), case
+                ),
+            )
             writer.close()
             parents.append((spec, folder))
         return parents
@@ -191,7 +242,9 @@ class Bench:
         results = dict(self._measurements(case))
         if case.units:  # forks of the baseline, which both have
             twin = self._measurements(healthy(case))
-            results = {key: value for key, value in twin if key.startswith("fork/without all/")} | results
+            results = {
+                key: value for key, value in twin if key.startswith("fork/without all/")
+            } | results
         with self._journal(case).open("a") as journal:
 
             def keep(message: Any) -> None:
@@ -216,7 +269,10 @@ class Bench:
                 keep,
             )
         own = answer(setup, results)
-        kept = {name: own[name] for name in ("effect", "noise", "interaction", "unexplained", "stopped", "steps_spent")}  # type: ignore[literal-required]
+        kept = {
+            name: own[name]
+            for name in ("effect", "noise", "interaction", "unexplained", "stopped", "steps_spent")
+        }  # type: ignore[literal-required]
         self._write(
             "answer",
             case=case.name,
@@ -229,20 +285,38 @@ class Bench:
             untested=own["untested"],
             **kept,
             pair_steps=2 * STEPS,
-            forks={key: round(value, 6) for key, value in results.items() if key.startswith("fork/")},
-            gradient_errors={each["name"]: round(each["error"]["value"], 5) for each in own["gradients"] or []},
+            forks={
+                key: round(value, 6) for key, value in results.items() if key.startswith("fork/")
+            },
+            gradient_errors={
+                each["name"]: round(each["error"]["value"], 5) for each in own["gradients"] or []
+            },
         )
 
     def _truth(self, case: Case, named: Sequence[str]) -> None:
         """What is left with these units off, from forks that the answer has not seen."""
-        program = Program(self._plant(case), self._candidate(case.seed), self._spec(case.seed, 0), case.step, FORK_STEPS, self._corpus)
+        program = Program(
+            self._plant(case),
+            self._candidate(case.seed),
+            self._spec(case.seed, 0),
+            case.step,
+            FORK_STEPS,
+            self._corpus,
+        )
         everything = [unit.name for unit in self._measured.units]
         if set(named) == set(everything):
             return
         value = variance = 0.0
-        for number, (sign, choice) in enumerate([(-1.0, program.choice("without", everything)), (1.0, program.choice("without", named))]):
+        for number, (sign, choice) in enumerate(
+            [(-1.0, program.choice("without", everything)), (1.0, program.choice("without", named))]
+        ):
             first = _FIRST_TRUTH_DRAW + number * _TRUTH_DRAWS
-            forks = np.array([[program.fork(choice, parent, first + draw) for draw in range(_TRUTH_DRAWS)] for parent in range(PARENTS)])
+            forks = np.array(
+                [
+                    [program.fork(choice, parent, first + draw) for draw in range(_TRUTH_DRAWS)]
+                    for parent in range(PARENTS)
+                ]
+            )
             value += sign * float(forks.mean())
             variance += float(forks.var(axis=1, ddof=1).mean()) / forks.size
         self._write("truth", case=case.name, unexplained=value, se=variance**0.5)
@@ -250,7 +324,9 @@ class Bench:
     def recipes(self) -> None:
         """Analyses of really different recipes, and what their named units really leave."""
         for number in range(RECIPE_CASES):
-            case = Case(kind=RECIPES.folder, units=(), seed=number % SEEDS, step=FORKS_AT[number // SEEDS])
+            case = Case(
+                kind=RECIPES.folder, units=(), seed=number % SEEDS, step=FORKS_AT[number // SEEDS]
+            )
             line = self._find("answer", case=case.name)
             if line is None:
                 for replicate in range(PARENTS):
@@ -268,7 +344,11 @@ class Bench:
     def _measurements(self, case: Case) -> list[tuple[str, Any]]:
         """What a case has measured so far, by key."""
         path = self._journal(case)
-        return [(key, value) for key, value in map(json.loads, path.read_text().splitlines())] if path.exists() else []
+        return (
+            [(key, value) for key, value in map(json.loads, path.read_text().splitlines())]
+            if path.exists()
+            else []
+        )
 
     def _candidate(self, seed: int) -> RunSpec:
         return self._spec(seed, 0, candidate=True)
@@ -289,7 +369,14 @@ class Bench:
 
     def _find(self, kind: str, **values: Any) -> Mapping[str, Any] | None:
         wanted = {"kind": kind, **values}
-        return next((line for line in self._lines if all(line.get(name) == value for name, value in wanted.items())), None)
+        return next(
+            (
+                line
+                for line in self._lines
+                if all(line.get(name) == value for name, value in wanted.items())
+            ),
+            None,
+        )
 
     def _write(self, kind: str, **values: Any) -> None:
         line = {**self._about, "kind": kind, **values}
@@ -303,7 +390,9 @@ class Bench:
 def _with(state: State, case: Case) -> State:
     """The state with the fault of a case in its scales."""
     scale = state.scales.scale
-    return state._replace(scales=state.scales._replace(scale=jnp.asarray(codes(scale.shape, case.kind, case.units))))
+    return state._replace(
+        scales=state.scales._replace(scale=jnp.asarray(codes(scale.shape, case.kind, case.units)))
+    )
 
 
 def _late(losses: np.ndarray[Any, Any]) -> float:
@@ -313,7 +402,11 @@ def _late(losses: np.ndarray[Any, Any]) -> float:
 def records(trial: Trial) -> Iterator[Mapping[str, Any]]:
     """The lines of a trial."""
     if RECORD.exists():
-        yield from (line for line in map(json.loads, RECORD.read_text().splitlines()) if line["settings"] == trial.settings)
+        yield from (
+            line
+            for line in map(json.loads, RECORD.read_text().splitlines())
+            if line["settings"] == trial.settings
+        )
 
 
 def main() -> int:
@@ -324,7 +417,11 @@ def main() -> int:
     trial = {"larger": LARGER, "recipes": RECIPES}.get(what, PLANTED)
     if what in ("list", "table"):
         planted_lines = [line for each in (PLANTED, LARGER) for line in records(each)]
-        shown = table(planted_lines, list(records(RECIPES))) if what == "table" else (line.get("case", str(line)) for line in planted_lines)
+        shown = (
+            table(planted_lines, list(records(RECIPES)))
+            if what == "table"
+            else (line.get("case", str(line)) for line in planted_lines)
+        )
         sys.stdout.write("\n".join(shown) + "\n")
         return 0
     jax.config.update("jax_compilation_cache_dir", str(WORK / "compiled"))

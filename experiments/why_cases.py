@@ -1,6 +1,8 @@
-"""The cases of `experiments.why`: what is compared, which faults are planted where, and the seed and checkpoint of each case.
+"""The cases of `experiments.why`: what is compared, which faults are planted where, and the seed
+and checkpoint of each case.
 
-No two cases share the random numbers of a fork but a planted case and the healthy one of its seed and step.
+No two cases share the random numbers of a fork but a planted case and the healthy one of its seed
+and step.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ RECIPE_CASES = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What is compared: a model, and the arithmetic of baseline and candidate. `folder` keeps the runs of the baseline."""
+    """What is compared: a model, and the arithmetic of baseline and candidate. `folder` keeps the
+    runs of the baseline.
+    """
 
     settings: str
     model: Model
@@ -56,7 +60,11 @@ RECIPES = Trial(
 
 
 def _layers(model: Model) -> tuple[str, ...]:
-    return tuple(f"{block}.{projection}" for block in range(model.n_layers) for projection in ("gate", "up", "down"))
+    return tuple(
+        f"{block}.{projection}"
+        for block in range(model.n_layers)
+        for projection in ("gate", "up", "down")
+    )
 
 
 _LAYERS = _layers(_SMALL)
@@ -64,7 +72,9 @@ _LAYERS = _layers(_SMALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A fault of a kind in some units, or none; the seed of the runs, and the step of their checkpoint."""
+    """A fault of a kind in some units, or none; the seed of the runs, and the step of their
+    checkpoint.
+    """
 
     kind: str
     units: tuple[str, ...]
@@ -88,15 +98,33 @@ def _single(*names: str) -> list[tuple[str, ...]]:
 
 _EVERYTHING = ("fprop", "dgrad", "wgrad")
 _DOWN = ("0.down", "1.down")
-# Where each kind is planted, in this order. A kind without a visible effect in one layer is planted in more of them.
+# Where each kind is planted, in this order. A kind without a visible effect in one layer is planted
+# in more of them.
 PLANTS: Mapping[str, Sequence[tuple[str, ...]]] = {
-    "clipped blocks": _single("1.down.fprop", "0.gate.fprop", "0.down.fprop", "1.up.fprop", "1.gate.fprop", "0.up.fprop"),
-    "zeroed gradient": _single("0.down.dgrad", "1.up.dgrad", "1.down.dgrad", "0.up.dgrad", "1.gate.dgrad", "0.gate.dgrad"),
-    "stale amax": _single("1.gate.fprop", "0.down.fprop", "1.down.fprop", "0.up.fprop", "1.up.fprop", "0.gate.fprop"),
-    "mxfp4": [units_of(_LAYERS, "fprop"), units_of(["1.down"], *_EVERYTHING), units_of(_DOWN, *_EVERYTHING)],
-    "blocks of 128": [units_of(_LAYERS, "fprop"), units_of(["0.gate"], *_EVERYTHING), units_of(_DOWN, *_EVERYTHING)],
+    "clipped blocks": _single(
+        "1.down.fprop", "0.gate.fprop", "0.down.fprop", "1.up.fprop", "1.gate.fprop", "0.up.fprop"
+    ),
+    "zeroed gradient": _single(
+        "0.down.dgrad", "1.up.dgrad", "1.down.dgrad", "0.up.dgrad", "1.gate.dgrad", "0.gate.dgrad"
+    ),
+    "stale amax": _single(
+        "1.gate.fprop", "0.down.fprop", "1.down.fprop", "0.up.fprop", "1.up.fprop", "0.gate.fprop"
+    ),
+    "mxfp4": [
+        units_of(_LAYERS, "fprop"),
+        units_of(["1.down"], *_EVERYTHING),
+        units_of(_DOWN, *_EVERYTHING),
+    ],
+    "blocks of 128": [
+        units_of(_LAYERS, "fprop"),
+        units_of(["0.gate"], *_EVERYTHING),
+        units_of(_DOWN, *_EVERYTHING),
+    ],
     "scale order": [units_of(_LAYERS, "fprop"), *_single("1.down.fprop", "0.down.fprop")],
-    "no stochastic rounding": [units_of(_LAYERS, "dgrad", "wgrad"), units_of(["1.up"], "dgrad", "wgrad")],
+    "no stochastic rounding": [
+        units_of(_LAYERS, "dgrad", "wgrad"),
+        units_of(["1.up"], "dgrad", "wgrad"),
+    ],
     "no rotation": [units_of(_LAYERS, "wgrad"), units_of(["1.down"], "wgrad")],
     "1D weights": [units_of(_LAYERS, "fprop", "dgrad"), units_of(["0.down"], "fprop", "dgrad")],
 }
@@ -122,11 +150,15 @@ def _small_cases() -> Iterator[Case]:
         kinds = list(PLANTS) if own_round == 0 else list(_VISIBLE)
         kind, places = kinds[place % len(kinds)], PLANTS[kinds[place % len(kinds)]]
         seed, step = SEEDS * own_round + place % SEEDS, FORKS_AT[place // SEEDS]
-        yield Case(kind=kind, units=places[(place // len(kinds)) % len(places)], seed=seed, step=step)
+        yield Case(
+            kind=kind, units=places[(place // len(kinds)) % len(places)], seed=seed, step=step
+        )
 
 
 def _larger_cases() -> Iterator[Case]:
-    """Visible faults of one GEMM in every layer, with seeds that the smaller model does not have."""
+    """Visible faults of one GEMM in every layer, with seeds that the smaller model does not
+    have.
+    """
     return _visible_cases([(layer,) for layer in _layers(LARGER.model)], SEEDS * ROUNDS)
 
 
@@ -139,6 +171,12 @@ def _visible_cases(places: Sequence[tuple[str, ...]], first_seed: int) -> Iterat
     """Each visible fault in each of these layers or pairs of them."""
     for number in range(len(_VISIBLE) * len(places)):
         kind = _VISIBLE[number % len(_VISIBLE)]
-        layers = places[(number // len(_VISIBLE) * 4 + number % len(_VISIBLE)) % len(places)]  # neither 9 nor 15 has a factor 2
+        # neither 9 nor 15 has a factor 2
+        layers = places[(number // len(_VISIBLE) * 4 + number % len(_VISIBLE)) % len(places)]
         gemm = "dgrad" if kind == "zeroed gradient" else "fprop"
-        yield Case(kind=kind, units=units_of(layers, gemm), seed=first_seed + number % SEEDS, step=FORKS_AT[number // SEEDS])
+        yield Case(
+            kind=kind,
+            units=units_of(layers, gemm),
+            seed=first_seed + number % SEEDS,
+            step=FORKS_AT[number // SEEDS],
+        )

@@ -1,16 +1,21 @@
-"""Faults that are planted in single GEMMs while one compiled program runs; the product has no code for them.
+"""Faults that are planted in single GEMMs while one compiled program runs; the product has no code
+for them.
 
-A candidate of the experiment has `nan: hardware` in every GEMM, which changes no bit of finite numbers. Its operands are the marked ones:
-`planted` replaces the function that computes operands, and a marked one reads a number from the scales of delayed scaling, which these
-recipes do not use. 0 is healthy, so that all cases share their programs.
+A candidate of the experiment has `nan: hardware` in every GEMM, which changes no bit of finite
+numbers. Its operands are the marked ones: `planted` replaces the function that computes operands,
+and a marked one reads a number from the scales of delayed scaling, which these recipes do not use.
+0 is healthy, so that all cases share their programs.
 
     zeroed gradient         dgrad's copy of the output gradient is zero
     stale amax              the tensor saturates at an eighth of its largest value
-    scale order             each block has the scale of the block before it (gradients and activations)
+    scale order             each block has the scale of the block before it (gradients and
+                            activations)
     clipped blocks          each block saturates at a quarter of its largest value
-    mxfp4, blocks of 128, no rotation, no stochastic rounding, 1D weights      the quantizer of another recipe or switch
+    mxfp4, blocks of 128, no rotation, no stochastic rounding, 1D weights      the quantizer of
+      another recipe or switch
 
-The assumption that can fail: marked and unmarked operands are equal bit for bit where nothing is planted. A test compares them.
+The assumption that can fail: marked and unmarked operands are equal bit for bit where nothing is
+planted. A test compares them.
 """
 
 from __future__ import annotations
@@ -54,7 +59,9 @@ _GEMM_OF = {"x": ("wgrad", "fprop"), "w": ("fprop", "dgrad"), "g": ("wgrad", "dg
 
 
 def codes(shape: tuple[int, ...], kind: str, units: Sequence[str]) -> npt.NDArray[np.float32]:
-    """The scales (blocks, projections, operands) of a state in which these units have a fault; ones without units."""
+    """The scales (blocks, projections, operands) of a state in which these units have a fault; ones
+    without units.
+    """
     numbers = np.zeros((*shape[:2], len(GEMMS)), np.int64)
     for name in units:
         block, projection, gemm = name.split(".")
@@ -81,7 +88,12 @@ def planted() -> Iterator[None]:
 
 
 def spoiled(
-    recipe: LinearRecipe, quantizer: Quantizer | None, x: jax.Array, axis: int, scale: jax.Array, seed: jax.Array | None = None
+    recipe: LinearRecipe,
+    quantizer: Quantizer | None,
+    x: jax.Array,
+    axis: int,
+    scale: jax.Array,
+    seed: jax.Array | None = None,
 ) -> Operand:
     """The operand, with the fault that its scale names if it is marked."""
     if quantizer not in _MARKED or quantizer is None:
@@ -89,8 +101,12 @@ def spoiled(
     code = scale.astype(jnp.int32) - 1
     kind = code % _BASE if axis == 1 else code // _BASE
     different, number = _different(_variants(quantizer))
-    branches: list[Callable[[jax.Array], Operand]] = [partial(_operand, recipe, each, axis, scale, seed) for each in different]
-    operand: Operand = jax.lax.switch(jnp.asarray(number, jnp.int32)[kind], branches, _clipped(x, axis, kind))
+    branches: list[Callable[[jax.Array], Operand]] = [
+        partial(_operand, recipe, each, axis, scale, seed) for each in different
+    ]
+    operand: Operand = jax.lax.switch(
+        jnp.asarray(number, jnp.int32)[kind], branches, _clipped(x, axis, kind)
+    )
     value = operand.value
     if quantizer.stochastic and axis == 1:
         value = jnp.where(kind == _ZEROED, jnp.zeros_like(value), value)
@@ -99,14 +115,23 @@ def spoiled(
     return operand._replace(value=value)
 
 
-def _operand(recipe: LinearRecipe, quantizer: Quantizer, axis: int, scale: jax.Array, seed: jax.Array | None, x: jax.Array) -> Operand:
+def _operand(
+    recipe: LinearRecipe,
+    quantizer: Quantizer,
+    axis: int,
+    scale: jax.Array,
+    seed: jax.Array | None,
+    x: jax.Array,
+) -> Operand:
     return operand_of(recipe, quantizer, x, axis, scale, seed)
 
 
 def _variants(own: Quantizer) -> Mapping[str, Quantizer]:
     """The quantizer of each kind that has another one."""
     return {
-        "mxfp4": replace(own, scaling="mx", block=32, two_dimensional=False, stochastic=False, rotated=False),
+        "mxfp4": replace(
+            own, scaling="mx", block=32, two_dimensional=False, stochastic=False, rotated=False
+        ),
         "blocks of 128": replace(own, block=128),
         "no rotation": replace(own, rotated=False),
         "no stochastic rounding": replace(own, stochastic=False),
@@ -123,18 +148,28 @@ def _different(variants: Mapping[str, Quantizer]) -> tuple[list[Quantizer], list
 
 def _clipped(x: jax.Array, axis: int, kind: jax.Array) -> jax.Array:
     size = jnp.abs(x.astype(jnp.float32))
-    bound = jnp.where(kind == _STALE, jnp.max(size) / 8, jnp.where(kind == _CLIPPED, _of_blocks(size, axis) / 4, jnp.inf))
+    bound = jnp.where(
+        kind == _STALE,
+        jnp.max(size) / 8,
+        jnp.where(kind == _CLIPPED, _of_blocks(size, axis) / 4, jnp.inf),
+    )
     return jnp.clip(x.astype(jnp.float32), -bound, bound).astype(x.dtype)
 
 
 def _misplaced(value: jax.Array, axis: int) -> jax.Array:
     largest = _of_blocks(jnp.abs(value.astype(jnp.float32)), axis)
     other = jnp.roll(largest, _BLOCK, axis)
-    return (value.astype(jnp.float32) * jnp.where(largest > 0, other / largest, 1)).astype(value.dtype)
+    return (value.astype(jnp.float32) * jnp.where(largest > 0, other / largest, 1)).astype(
+        value.dtype
+    )
 
 
 def _of_blocks(size: jax.Array, axis: int) -> jax.Array:
     """The largest value of its block along the contracted axis, for each element."""
     rows, columns = size.shape
-    view = size.reshape((rows // _BLOCK, _BLOCK, columns) if axis == 0 else (rows, columns // _BLOCK, _BLOCK))
-    return jnp.broadcast_to(jnp.max(view, axis=axis + 1, keepdims=True), view.shape).reshape(size.shape)
+    view = size.reshape(
+        (rows // _BLOCK, _BLOCK, columns) if axis == 0 else (rows, columns // _BLOCK, _BLOCK)
+    )
+    return jnp.broadcast_to(jnp.max(view, axis=axis + 1, keepdims=True), view.shape).reshape(
+        size.shape
+    )

@@ -1,18 +1,28 @@
-"""Does an analysis name GEMMs whose precision is not the cause, and does its replay let the planted faults of `experiments.why` pass?
+"""Does an analysis name GEMMs whose precision is not the cause, and does its replay let the planted
+faults of `experiments.why` pass?
 
-    taskset -c 1 nice -n 19 python -m experiments.why_outside run       # what why.jsonl does not hold yet; stop it at will
-    XLA_FLAGS=--xla_backend_optimization_level=0 python -m experiments.why_outside build   # the record of another build, harmless
-    python -m experiments.why_outside table                             # the rows of docs/evidence.md
+    taskset -c 1 nice -n 19 python -m experiments.why_outside run       # what why.jsonl does not
+      hold yet; stop it at will
+    XLA_FLAGS=--xla_backend_optimization_level=0 python -m experiments.why_outside build   # the
+      record of another build, harmless
+    python -m experiments.why_outside table                             # the rows of
+      docs/evidence.md
 
-outside   one run of a pair is trained with something else than its specification says (CAUSES): schedule, optimizer, data, initial weights,
-          a state that broke at a resume, another library. The pair is nvfp4 against fp8_current, where forks always name something, or
-          nvfp4 against itself. `parity_lab.training.program.Replays`, the code of a worker, then trains that run's record again
-inside    a fault of `experiments.why` in some GEMMs of the candidate, or none: record and replay both have it
-build     a record of another build, whose bits differ from the fourth step on: harmless, and reruns must say so
+outside   one run of a pair is trained with something else than its specification says (CAUSES):
+          schedule, optimizer, data, initial weights,
+          a state that broke at a resume, another library. The pair is nvfp4 against fp8_current,
+          where forks always name something, or
+          nvfp4 against itself. `parity_lab.training.program.Replays`, the code of a worker, then
+          trains that run's record again
+inside    a fault of `experiments.why` in some GEMMs of the candidate, or none: record and replay
+          both have it
+build     a record of another build, whose bits differ from the fourth step on: harmless, and reruns
+          must say so
 
-A case is replayed as in a long run (windows from step 0 and from the checkpoint) and as in a short one (whole). The other run of the pair
-follows its record, as every honest run did. What the replay lets pass goes on to forks; between different recipes those name something in
-20 of 20 cases, between equal ones in 1 of 65.
+A case is replayed as in a long run (windows from step 0 and from the checkpoint) and as in a short
+one (whole). The other run of the pair follows its record, as every honest run did. What the replay
+lets pass goes on to forks; between different recipes those name something in 20 of 20 cases,
+between equal ones in 1 of 65.
 
 The assumption that can fail: models of 0.1 million parameters, 400 steps, one cause at a time.
 """
@@ -63,12 +73,17 @@ def _noisy(size: float, state: State) -> State:
     """Every weight times 1 plus noise of this size."""
     random = np.random.default_rng(7)
     return state._replace(
-        parameters=jax.tree.map(lambda w: w * jnp.asarray(1 + size * random.standard_normal(w.shape), w.dtype), state.parameters)
+        parameters=jax.tree.map(
+            lambda w: w * jnp.asarray(1 + size * random.standard_normal(w.shape), w.dtype),
+            state.parameters,
+        )
     )
 
 
 def _scaled(factor: float, state: State) -> State:
-    return state._replace(parameters=jax.tree.map(lambda w: w * np.float32(factor), state.parameters))
+    return state._replace(
+        parameters=jax.tree.map(lambda w: w * np.float32(factor), state.parameters)
+    )
 
 
 def _zeroed(state: State) -> State:
@@ -85,12 +100,16 @@ def _forgotten(state: State) -> State:
 
 
 def _halved(state: State) -> State:
-    return state._replace(moments=state.moments._replace(mu=jax.tree.map(lambda m: m / 2, state.moments.mu)))
+    return state._replace(
+        moments=state.moments._replace(mu=jax.tree.map(lambda m: m / 2, state.moments.mu))
+    )
 
 
 def _rounded(state: State) -> State:
     """Weights as a library keeps them that has no master copy."""
-    return state._replace(parameters=jax.tree.map(lambda w: w.astype(jnp.bfloat16).astype(w.dtype), state.parameters))
+    return state._replace(
+        parameters=jax.tree.map(lambda w: w.astype(jnp.bfloat16).astype(w.dtype), state.parameters)
+    )
 
 
 def _doubled(tokens: Tokens) -> Tokens:
@@ -100,13 +119,17 @@ def _doubled(tokens: Tokens) -> Tokens:
 
 def _garbled(share_of: float, tokens: Tokens) -> Tokens:
     random = np.random.default_rng(int(tokens.sum()) % 2**31)
-    return np.where(random.random(tokens.shape) < share_of, random.integers(0, 256, tokens.shape), tokens).astype(np.int32)
+    return np.where(
+        random.random(tokens.shape) < share_of, random.integers(0, 256, tokens.shape), tokens
+    ).astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """What a run does outside its specification: another schedule; `change` its state before step `first`, or after each step (`always`);
-    from step `first` to `end` the tokens of step `at(step)`, of another order (`seed`), or spoiled (`spoil`)."""
+    """What a run does outside its specification: another schedule; `change` its state before step
+    `first`, or after each step (`always`); from step `first` to `end` the tokens of step
+    `at(step)`, of another order (`seed`), or spoiled (`spoil`).
+    """
 
     name: str
     schedule: Mapping[str, Any] = field(default_factory=dict)
@@ -176,7 +199,9 @@ class Outside:
     @property
     def name(self) -> str:
         """Such as `beta2 0.99 in the candidate, fp8_current and nvfp4, seed 3`."""
-        return f"{self.cause.name} in the {self.arm}, {' and '.join(self.recipes)}, seed {self.seed}"
+        return (
+            f"{self.cause.name} in the {self.arm}, {' and '.join(self.recipes)}, seed {self.seed}"
+        )
 
     @property
     def recipe(self) -> str:
@@ -185,7 +210,9 @@ class Outside:
 
 
 def cases() -> Iterator[Outside]:
-    """Each cause in a candidate of another recipe, and then in turn in such a baseline, or in a candidate of the same recipe."""
+    """Each cause in a candidate of another recipe, and then in turn in such a baseline, or in a
+    candidate of the same recipe.
+    """
     different, equal = ("fp8_current", "nvfp4"), ("nvfp4", "nvfp4")
     for number, cause in enumerate(CAUSES):
         yield Outside(cause=cause, recipes=different, arm="candidate", seed=number % SEEDS)
@@ -197,16 +224,24 @@ class Caused(Run):
     """A run with a cause."""
 
     def __init__(self, spec: RunSpec, cause: Cause) -> None:
-        super().__init__(replace(spec, schedule=replace(spec.schedule, **cause.schedule)), _corpus(), fast_bf16=describe().fast_bf16)
+        super().__init__(
+            replace(spec, schedule=replace(spec.schedule, **cause.schedule)),
+            _corpus(),
+            fast_bf16=describe().fast_bf16,
+        )
         self._cause = cause
 
     def _tokens(self, first: int, count: int, capacity: int | None = None) -> jax.Array:
         cause, own = self._cause, self._data_seed
-        tokens = np.zeros((capacity or self._capacity, DATA.batch_size, DATA.sequence_length + 1), np.int32)
+        tokens = np.zeros(
+            (capacity or self._capacity, DATA.batch_size, DATA.sequence_length + 1), np.int32
+        )
         for number in range(first, first + count):
             acts = cause.first <= number < cause.end
             seed = formats.integer_fold(own, cause.seed) if acts and cause.seed else own
-            batch = data.batches(_corpus().train, DATA, seed, cause.at(number) if acts else number, 1)
+            batch = data.batches(
+                _corpus().train, DATA, seed, cause.at(number) if acts else number, 1
+            )
             tokens[number - first] = cause.spoil(batch)[0] if acts and cause.spoil else batch[0]
         return jax.device_put(tokens)
 
@@ -237,15 +272,25 @@ def _corpus() -> data.Corpus:
 def spec_of(recipe: Any, seed: int, **changes: Any) -> RunSpec:
     """What a run is on record."""
     schedule = Schedule(steps=STEPS, learning_rate=4e-3)
-    values: dict[str, Any] = {"engine": "emulated", "model": PLANTED.model, "data": DATA, "schedule": schedule, "layer_policy": "mlp_only"}
-    return RunSpec(**values | {"recipe": recipe, "seed": seed, "replicate": 0, "devices": 1} | changes)
+    values: dict[str, Any] = {
+        "engine": "emulated",
+        "model": PLANTED.model,
+        "data": DATA,
+        "schedule": schedule,
+        "layer_policy": "mlp_only",
+    }
+    return RunSpec(
+        **values | {"recipe": recipe, "seed": seed, "replicate": 0, "devices": 1} | changes
+    )
 
 
 @cache
 def _honest(recipe: str, seed: int) -> tuple[float, ...]:
     """The losses of a run as specified, once for all cases."""
     spec = spec_of(recipe, seed)
-    return tuple(Caused(spec, Cause(name="none")).record(WORK / "outside" / f"{recipe} {seed}", spec, STEPS))
+    return tuple(
+        Caused(spec, Cause(name="none")).record(WORK / "outside" / f"{recipe} {seed}", spec, STEPS)
+    )
 
 
 class Bench:
@@ -253,7 +298,11 @@ class Bench:
 
     def __init__(self) -> None:
         self._lines = list(records())
-        self._about = {"settings": _SETTINGS, "code": trainer_facts({})["code_sha256"][:12], "device": describe().device_class}
+        self._about = {
+            "settings": _SETTINGS,
+            "code": trainer_facts({})["code_sha256"][:12],
+            "device": describe().device_class,
+        }
 
     def outside(self) -> None:
         """Every cause, replayed by windows and whole."""
@@ -263,7 +312,9 @@ class Bench:
             spec, folder = spec_of(case.recipe, case.seed), _folder(case)
             losses = Caused(spec, case.cause).record(folder, spec, STEPS)
             honest = _honest(case.recipe, case.seed)
-            first = next((at for at, (a, b) in enumerate(zip(losses, honest, strict=True)) if a != b), None)
+            first = next(
+                (at for at, (a, b) in enumerate(zip(losses, honest, strict=True)) if a != b), None
+            )
             late = int(_LATE_SHARE * STEPS)
             windows = _windows(spec, folder, losses, case.arm)
             self._write(
@@ -275,23 +326,44 @@ class Bench:
                 first_difference=first,
                 late_difference=float(np.mean(losses[late:]) - np.mean(honest[late:])),
                 windows=windows.outcome,
-                noise=_windows(spec, folder, losses, case.arm, exact=False).outcome if case.seed == 0 else None,
-                whole="differs" if windows.outcome == "differs" or first is not None else windows.outcome,
+                noise=_windows(spec, folder, losses, case.arm, exact=False).outcome
+                if case.seed == 0
+                else None,
+                whole="differs"
+                if windows.outcome == "differs" or first is not None
+                else windows.outcome,
             )
 
     def partings(self) -> None:
-        """Whether the records of each pair part, as the server sees it before anything is trained."""
+        """Whether the records of each pair part, as the server sees it before anything is
+        trained.
+        """
         for case in cases():
             if self._has("outside", case.name) and not self._has("parting", case.name):
                 _honest(other := case.recipes[case.arm == "baseline"], case.seed)
                 folders = [WORK / "outside" / f"{other} {case.seed}", _folder(case)]
-                self._write("parting", case.name, **_parting(*(folders if case.arm == "candidate" else folders[::-1])))
+                self._write(
+                    "parting",
+                    case.name,
+                    **_parting(*(folders if case.arm == "candidate" else folders[::-1])),
+                )
 
     def fresh(self) -> None:
         """Pairs and causes between windows with seeds on which no threshold was chosen."""
-        between = [cause for cause in CAUSES if cause.first in (EARLY, LATE) and "1 %" not in cause.name and "rounded" not in cause.name]
+        between = [
+            cause
+            for cause in CAUSES
+            if cause.first in (EARLY, LATE)
+            and "1 %" not in cause.name
+            and "rounded" not in cause.name
+        ]
         for number, cause in enumerate(between):
-            case = Outside(cause=cause, recipes=("fp8_current", "nvfp4"), arm="candidate", seed=SEEDS + 10 + number)
+            case = Outside(
+                cause=cause,
+                recipes=("fp8_current", "nvfp4"),
+                arm="candidate",
+                seed=SEEDS + 10 + number,
+            )
             pair = [WORK / "outside" / f"{recipe} {case.seed}" for recipe in case.recipes]
             if self._has("fresh", case.name):
                 continue
@@ -303,12 +375,18 @@ class Bench:
             self._write("fresh", case.name, cause=cause.name, **_parting(pair[0], _folder(case)))
 
     def inside(self, cases_of: int = 27) -> None:
-        """Planted faults and healthy runs: the replay of a record that has the fault, with the arithmetic that has it."""
+        """Planted faults and healthy runs: the replay of a record that has the fault, with the
+        arithmetic that has it.
+        """
         kinds = list(PLANTS)
         with _faulty() as plant:
             for number in range(cases_of + 3):
                 kind = kinds[number % len(kinds)] if number < cases_of else "healthy"
-                units = PLANTS[kind][(number // len(kinds)) % len(PLANTS[kind])] if number < cases_of else ()
+                units = (
+                    PLANTS[kind][(number // len(kinds)) % len(PLANTS[kind])]
+                    if number < cases_of
+                    else ()
+                )
                 spec, steps = spec_of("nvfp4", number, switches=MARK), KEPT + 32
                 name = " ".join([kind, *units, f"seed {number}"])
                 if self._has("inside", name):
@@ -319,7 +397,14 @@ class Bench:
                 plant(kind, units)
                 losses = Caused(spec, Cause(name="none")).record(folder, spec, steps)
                 outcome = _windows(spec, folder, losses, "candidate", whole=1).outcome
-                self._write("inside", name, fault=kind, gemms=list(units), whole=outcome, **_parting(twin, folder))
+                self._write(
+                    "inside",
+                    name,
+                    fault=kind,
+                    gemms=list(units),
+                    whole=outcome,
+                    **_parting(twin, folder),
+                )
 
     def build(self) -> None:
         """The first steps of runs by this process's build."""
@@ -329,15 +414,33 @@ class Bench:
                     run = Caused(spec_of(recipe, seed), Cause(name="none"))
                     losses = np.asarray(run.advance(0, 32).rows, np.float64)[:32, _LOSS].tolist()
                     flags = os.environ.get("XLA_FLAGS", "")
-                    self._write("build", f"{recipe} seed {seed}", recipe=recipe, seed=seed, flags=flags, losses=losses)
+                    self._write(
+                        "build",
+                        f"{recipe} seed {seed}",
+                        recipe=recipe,
+                        seed=seed,
+                        flags=flags,
+                        losses=losses,
+                    )
 
     def builds(self) -> None:
         """What this build says of the records of another one."""
         for line in [line for line in self._lines if line["kind"] == "build"]:
             if not self._has("other build", line["case"]):
-                own = _windows(spec_of(line["recipe"], line["seed"]), WORK, line["losses"], "candidate", exact=False)
+                own = _windows(
+                    spec_of(line["recipe"], line["seed"]),
+                    WORK,
+                    line["losses"],
+                    "candidate",
+                    exact=False,
+                )
                 result = own.replayed[-1].result
-                about = {"recipe": line["recipe"], "outcome": own.outcome, "departs": result["departs"], "first": result["first"]}
+                about = {
+                    "recipe": line["recipe"],
+                    "outcome": own.outcome,
+                    "departs": result["departs"],
+                    "first": result["first"],
+                }
                 self._write("other build", line["case"], **about)
 
     def _has(self, kind: str, case: str) -> bool:
@@ -367,8 +470,18 @@ def _quiet() -> None:
     """Nobody waits for a sign of life."""
 
 
-def _windows(spec: RunSpec, folder: Path, losses: list[float], arm: Any, *, whole: int = 0, exact: bool | None = None) -> Any:
-    """What the replays of a record say; `exact`: whether equal bits are expected, whatever the manifest says."""
+def _windows(
+    spec: RunSpec,
+    folder: Path,
+    losses: list[float],
+    arm: Any,
+    *,
+    whole: int = 0,
+    exact: bool | None = None,
+) -> Any:
+    """What the replays of a record say; `exact`: whether equal bits are expected, whatever the
+    manifest says.
+    """
     kept = (KEPT,) if len(losses) > KEPT else ()
     plan = planned([Recorded(run=folder.name, arm=arm, steps=len(losses), kept=kept)], whole)
     record: Any = {
@@ -380,7 +493,9 @@ def _windows(spec: RunSpec, folder: Path, losses: list[float], arm: Any, *, whol
     results: dict[str, Any] = {}
     while (wanted := check(plan, results, accept_noise=True).pending) is not None:
         own = wanted.replay
-        results[wanted.key] = replays.rerun(own, wanted.draw, _quiet) if wanted.draw else replays.replay(own, _quiet)
+        results[wanted.key] = (
+            replays.rerun(own, wanted.draw, _quiet) if wanted.draw else replays.replay(own, _quiet)
+        )
         if exact is not None and not wanted.draw:
             results[wanted.key]["exact"] = exact
     return check(plan, results, accept_noise=True)
@@ -388,9 +503,15 @@ def _windows(spec: RunSpec, folder: Path, losses: list[float], arm: Any, *, whol
 
 @contextmanager
 def _faulty() -> Iterator[Callable[[str, Any], None]]:
-    """The trainer's own program has the fault that a function plants; it lies in scales that these recipes do not use."""
+    """The trainer's own program has the fault that a function plants; it lies in scales that these
+    recipes do not use.
+    """
     names: Any = vars(linear)
-    original, initial, planted = names["operand_of"], Run._initial_state, {"kind": "healthy", "units": ()}
+    original, initial, planted = (
+        names["operand_of"],
+        Run._initial_state,
+        {"kind": "healthy", "units": ()},
+    )
 
     def with_fault(run: Run) -> State:
         state = initial(run)
@@ -412,7 +533,11 @@ def _faulty() -> Iterator[Callable[[str, Any], None]]:
 
 def records() -> Iterator[Mapping[str, Any]]:
     """The lines of this experiment."""
-    yield from (line for line in map(json.loads, RECORD.read_text().splitlines()) if line["settings"] == _SETTINGS)
+    yield from (
+        line
+        for line in map(json.loads, RECORD.read_text().splitlines())
+        if line["settings"] == _SETTINGS
+    )
 
 
 def table() -> Iterator[str]:
@@ -421,34 +546,59 @@ def table() -> Iterator[str]:
     outside = [line for line in lines if line["kind"] == "outside"]
     yield "| measured | result |"
     yield "| --- | --- |"
-    parted = {line["case"] for line in lines if line["kind"] == "parting" and line["parts"] is not None}
-    passed = {mode: [line for line in outside if line[mode] != "differs"] for mode in ("whole", "windows")}
-    passed["windows and record"] = [line for line in passed["windows"] if line["case"] not in parted]
+    parted = {
+        line["case"] for line in lines if line["kind"] == "parting" and line["parts"] is not None
+    }
+    passed = {
+        mode: [line for line in outside if line[mode] != "differs"] for mode in ("whole", "windows")
+    }
+    passed["windows and record"] = [
+        line for line in passed["windows"] if line["case"] not in parted
+    ]
     for what, own in passed.items():
         different = sum(line["recipes"][0] != line["recipes"][1] for line in own)
         size = max((abs(line["late_difference"]) for line in own), default=0.0)
         yield f"| causes outside, {what}: passes | {share(len(own), len(outside))} |"
-        yield f"| ... of different recipes, where forks name something; largest effect, nats | {different}; {size:.4f} |"
+        yield (
+            "| ... of different recipes, where forks name something; largest effect, nats | "
+            f"{different}; {size:.4f} |"
+        )
     for kind, what in (
         ("fresh", "causes between windows, other seeds: the record does not part"),
         ("fresh pair", "their honest pairs: it parts"),
     ):
         own = [line for line in lines if line["kind"] == kind]
-        yield f"| {what} | {share(sum((line['parts'] is None) == (kind == 'fresh') for line in own), len(own))} |"
+        yield (
+            f"| {what} | "
+            f"{share(sum((line['parts'] is None) == (kind == 'fresh') for line in own), len(own))} "
+            "|"
+        )
     noisy = [line for line in outside if line["noise"] is not None]
     if noisy:
         own = sum(line["noise"] != "differs" for line in noisy)
-        yield f"| causes outside, windows, where equal bits are not expected: passes | {share(own, len(noisy))} |"
+        yield (
+            "| causes outside, windows, where equal bits are not expected: passes | "
+            f"{share(own, len(noisy))} |"
+        )
     inside = [line for line in lines if line["kind"] == "inside"]
     if inside:
         stopped = sum(line["whole"] != "reproduced" or line["parts"] is not None for line in inside)
-        yield f"| causes inside and healthy: stopped by replay or record | {share(stopped, len(inside))} |"
+        yield (
+            "| causes inside and healthy: stopped by replay or record | "
+            f"{share(stopped, len(inside))} |"
+        )
     builds = [line for line in lines if line["kind"] == "other build"]
     if builds:
-        yield f"| another build: the replay stops it | {share(sum(line['outcome'] != 'reproduced' for line in builds), len(builds))} |"
+        yield (
+            "| another build: the replay stops it | "
+            f"{share(sum(line['outcome'] != 'reproduced' for line in builds), len(builds))} |"
+        )
     sizes = sorted(abs(line["late_difference"]) for line in outside)
     if sizes:
-        yield f"| size of the causes, nats: median (least to most) | {np.median(sizes):.4f} ({sizes[0]:.4f} to {sizes[-1]:.4f}) |"
+        yield (
+            f"| size of the causes, nats: median (least to most) | {np.median(sizes):.4f} "
+            f"({sizes[0]:.4f} to {sizes[-1]:.4f}) |"
+        )
 
 
 def main() -> int:

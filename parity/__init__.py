@@ -1,4 +1,6 @@
-"""Convergence-parity validation for low-precision LLM training: does the model still converge under NVFP4?"""
+"""Convergence-parity validation for low-precision LLM training: does the model still converge under
+NVFP4?
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -50,7 +52,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that the command line can handle Ctrl-C from its start."""
+    """Import a public name when it is first used, so that the command line can handle Ctrl-C from
+    its start.
+    """
     if name not in _HOMES:
         raise AttributeError(f"module 'parity' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

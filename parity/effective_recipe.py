@@ -1,11 +1,15 @@
-"""The effective recipe of an arm: what it does from which step on, in one text, and whether a name says so.
+"""The effective recipe of an arm: what it does from which step on, in one text, and whether a name
+says so.
 
-    nvfp4 then bf16 from step 1,600           the step is 0-based; from there on every layer that was quantized is in bf16
-    nvfp4+no_rht+bf16@blocks:last2            switches and overrides follow the recipe, as the trainer writes them (`training.switches`)
+    nvfp4 then bf16 from step 1,600           the step is 0-based; from there on every layer that
+      was quantized is in bf16
+    nvfp4+no_rht+bf16@blocks:last2            switches and overrides follow the recipe, as the
+      trainer writes them (`training.switches`)
 
-Whoever shows an arm shows this text with its name (`title`), unless the name is the recipe itself. A name claims a recipe where it contains
-the word of one: `nvfp4-run2` claims nvfp4, `head` claims nothing. Where steps are judged in which an arm did not do what its name claims,
-the verdict is no evidence about the claimed recipe (`not_claimed`).
+Whoever shows an arm shows this text with its name (`title`), unless the name is the recipe itself.
+A name claims a recipe where it contains the word of one: `nvfp4-run2` claims nvfp4, `head` claims
+nothing. Where steps are judged in which an arm did not do what its name claims, the verdict is no
+evidence about the claimed recipe (`not_claimed`).
 """
 
 import re
@@ -54,18 +58,27 @@ def phases(recipe: str) -> tuple[Phase, ...]:
     at = recipe.find(" then ")
     if at < 0 or not is_written(recipe):
         return (Phase(first_step=0, recipe=recipe),)
-    later = (Phase(first_step=int(switch["step"].replace(",", "")), recipe=switch["recipe"]) for switch in _SWITCH.finditer(recipe, at))
+    later = (
+        Phase(first_step=int(switch["step"].replace(",", "")), recipe=switch["recipe"])
+        for switch in _SWITCH.finditer(recipe, at)
+    )
     return (Phase(first_step=0, recipe=recipe[:at]), *later)
 
 
 def is_written(recipe: str) -> bool:
-    """Whether a text is a recipe with switches, overrides and later recipes as they are written here, its steps rising."""
+    """Whether a text is a recipe with switches, overrides and later recipes as they are written
+    here, its steps rising.
+    """
     at = recipe.find(" then ")
     first, rest = (recipe, "") if at < 0 else (recipe[:at], recipe[at:])
     steps = [int(switch["step"].replace(",", "")) for switch in _SWITCH.finditer(rest)]
     whole = "".join(switch[0] for switch in _SWITCH.finditer(rest)) == rest
     parts = [first, *(switch["recipe"] for switch in _SWITCH.finditer(rest))]
-    return whole and all(map(_PART.fullmatch, parts)) and all(low < high for low, high in zip([0, *steps], steps, strict=False))
+    return (
+        whole
+        and all(map(_PART.fullmatch, parts))
+        and all(low < high for low, high in zip([0, *steps], steps, strict=False))
+    )
 
 
 def base_of(recipe: str) -> str:
@@ -74,7 +87,9 @@ def base_of(recipe: str) -> str:
 
 
 def title(name: str, recipe: str | None) -> str:
-    """An arm by its name and what it did: the recipe alone where the name is that, the name alone where the recipe says no more."""
+    """An arm by its name and what it did: the recipe alone where the name is that, the name alone
+    where the recipe says no more.
+    """
     if recipe is None or recipe.startswith("other:"):
         return name
     if "+" not in recipe and " then " not in recipe and not_claimed(name, recipe) is None:
@@ -82,9 +97,12 @@ def title(name: str, recipe: str | None) -> str:
     return recipe if _plain(name) == _plain(recipe) else f"{name} ({recipe})"
 
 
-def not_claimed(name: str, recipe: str | None, first: int = 0, last: int | None = None) -> Phase | None:
-    """The first phase in steps `first` to `last` (inclusive) in which an arm does nothing of what its name claims; None where there is
-    none, and for a name that claims no recipe."""
+def not_claimed(
+    name: str, recipe: str | None, first: int = 0, last: int | None = None
+) -> Phase | None:
+    """The first phase in steps `first` to `last` (inclusive) in which an arm does nothing of what
+    its name claims; None where there is none, and for a name that claims no recipe.
+    """
     claimed = _claims(name)
     if recipe is None or recipe.startswith("other:") or not claimed:
         return None
@@ -92,7 +110,9 @@ def not_claimed(name: str, recipe: str | None, first: int = 0, last: int | None 
     ends = [*(phase.first_step - 1 for phase in did[1:]), last]
     for phase, end in zip(did, ends, strict=True):
         judged = (last is None or phase.first_step <= last) and (end is None or end >= first)
-        if judged and not any(word.startswith(start) for word in _words(phase.recipe) for start in claimed):
+        if judged and not any(
+            word.startswith(start) for word in _words(phase.recipe) for start in claimed
+        ):
             return phase
     return None
 

@@ -1,6 +1,8 @@
-"""What the lab (`why` and `search`) adds to the core. The core names the lab here alone, as text, and works with the lab taken away.
+"""What the lab (`why` and `search`) adds to the core. The core names the lab here alone, as text,
+and works with the lab taken away.
 
-The lab's modules are imported when they are first needed: a worker loads none of them before it claims a run of the lab.
+The lab's modules are imported when they are first needed: a worker loads none of them before it
+claims a run of the lab.
 """
 
 from collections.abc import Mapping
@@ -18,9 +20,10 @@ LAB = "parity_lab"
 class Lab:
     """What the lab adds, as data; all of it is empty where the lab is taken away.
 
-    `commands`: for jobs on a server, with their module and their line in the help. `kinds`: the kinds of runs that are never judged, with
-    what such a run did. `rules`: who may call an operation of the API (`server.web.auth`). `parts`: the modules, by the name of what the
-    core asks them for.
+    `commands`: for jobs on a server, with their module and their line in the help. `kinds`: the
+    kinds of runs that are never judged, with what such a run did. `rules`: who may call an
+    operation of the API (`server.web.auth`). `parts`: the modules, by the name of what the core
+    asks them for.
     """
 
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)

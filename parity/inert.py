@@ -1,8 +1,9 @@
-"""Texts of strangers, made inert where they land: control characters for a terminal, formulas for a spreadsheet's cell.
+"""Texts of strangers, made inert where they land: control characters for a terminal, formulas for a
+spreadsheet's cell.
 
-A job's name, a trainer's message, a token's name or a label may hold what a terminal obeys (ESC, C1 controls), or what
-turns the direction of the text around it. It is shown as it would be written in Python, `\\x1b`, so that a reader sees it.
-Line ends and tabs stay.
+A job's name, a trainer's message, a token's name or a label may hold what a terminal obeys (ESC, C1
+controls), or what turns the direction of the text around it. It is shown as it would be written in
+Python, `\\x1b`, so that a reader sees it. Line ends and tabs stay.
 """
 
 import unicodedata
@@ -10,7 +11,9 @@ from typing import Any
 
 _KEPT = frozenset("\n\t")
 # Marks and overrides of direction, and line ends that only some programs know.
-_TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029")
+_TURNING = frozenset(
+    "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029"
+)
 _FORMULA = frozenset("=+-@\t\r\uff1d\uff0b\uff0d\uff20")
 
 
@@ -33,7 +36,9 @@ def inert_value(value: Any) -> Any:
 
 
 def _obeyed(character: str) -> bool:
-    return character in _TURNING or (character not in _KEPT and unicodedata.category(character) in ("Cc", "Cs"))
+    return character in _TURNING or (
+        character not in _KEPT and unicodedata.category(character) in ("Cc", "Cs")
+    )
 
 
 def _written(character: str) -> str:

@@ -1,4 +1,6 @@
-"""Values that never change, JSON of strangers, read strictly, and canonical JSON: the same bytes for the same value."""
+"""Values that never change, JSON of strangers, read strictly, and canonical JSON: the same bytes
+for the same value.
+"""
 
 import dataclasses
 import json
@@ -8,7 +10,17 @@ from dataclasses import fields
 from functools import cache
 from numbers import Real
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -20,9 +32,14 @@ C = TypeVar("C")
 def frozen(kind: type[C], /) -> type[C]: ...
 @overload
 def frozen(*, eq: bool = True) -> Callable[[type[C]], type[C]]: ...
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))
-def frozen(kind: type[C] | None = None, /, *, eq: bool = True) -> type[C] | Callable[[type[C]], type[C]]:
-    """Make a class a dataclass that never changes, has no further attributes, and takes its fields by name.
+@dataclass_transform(
+    frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,)
+)
+def frozen(
+    kind: type[C] | None = None, /, *, eq: bool = True
+) -> type[C] | Callable[[type[C]], type[C]]:
+    """Make a class a dataclass that never changes, has no further attributes, and takes its fields
+    by name.
 
     `eq`: whether two are equal when all their fields are; leave it out for values with arrays.
     """
@@ -30,14 +47,17 @@ def frozen(kind: type[C] | None = None, /, *, eq: bool = True) -> type[C] | Call
     return make if kind is None else make(kind)
 
 
-# Values as canonical JSON: sorted keys, no NaN or infinity as numbers, the same bytes for the same value.
+# Values as canonical JSON: sorted keys, no NaN or infinity as numbers, the same bytes for the same
+# value.
 
 
 _PLAIN = frozenset((str, int, bool, type(None)))
 
 
 def json_value(value: object) -> Any:
-    """JSON-able form: dataclasses and mappings become sorted dicts, arrays and tuples lists, non-finite floats "nan", "inf", "-inf"."""
+    """JSON-able form: dataclasses and mappings become sorted dicts, arrays and tuples lists,
+    non-finite floats "nan", "inf", "-inf".
+    """
     if type(value) in _PLAIN:  # most values: the questions below take longer
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -65,18 +85,29 @@ def fields_of(item: "DataclassInstance") -> dict[str, Any]:
 
 def canonical_json(value: object) -> str:
     """Canonical JSON text of a value, with a newline at its end."""
-    return json.dumps(json_value(value), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return (
+        json.dumps(json_value(value), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
+        + "\n"
+    )
 
 
-# Read the JSON or YAML of an unknown author: every value has its kind, or it is refused by its place, with what was expected.
+# Read the JSON or YAML of an unknown author: every value has its kind, or it is refused by its
+# place, with what was expected.
 #
-# Nothing is converted: `true` is no number, and "0" is no seed. `refuse` makes the error from the place, the value and what was expected.
+# Nothing is converted: `true` is no number, and "0" is no seed. `refuse` makes the error from the
+# place, the value and what was expected.
 
 Refusal = Callable[[str, object, str], Exception]
 _T = TypeVar("_T")
 _Record = TypeVar("_Record", bound="DataclassInstance")
 _MAX_SHOWN = 60
-_WORDS: Mapping[type, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false", list: "a list"}
+_WORDS: Mapping[type, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    list: "a list",
+}
 
 
 class ManifestError(ValueError):
@@ -96,8 +127,16 @@ def of_manifest(place: str, value: object, expected: str) -> ManifestError:
     return ManifestError(f"{place} is {shown(value)}; expected {expected}")
 
 
-def typed(value: object, kind: type[_T], place: str, expected: str | None = None, refuse: Refusal = of_manifest) -> _T:
-    """The value if it is of that kind. `bool` is no number here; a whole number is a `float`, too."""
+def typed(
+    value: object,
+    kind: type[_T],
+    place: str,
+    expected: str | None = None,
+    refuse: Refusal = of_manifest,
+) -> _T:
+    """The value if it is of that kind. `bool` is no number here; a whole number is a `float`,
+    too.
+    """
     kinds: tuple[type, ...] = (int, float) if kind is float else (kind,)
     if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):
         raise refuse(place, value, expected or _WORDS[kind])
@@ -112,12 +151,16 @@ def optional(value: object, kind: type[_T], place: str) -> _T | None:
 
 
 def record(kind: type[_Record], value: object, place: str, expected: str = "an object") -> _Record:
-    """A dataclass from an object that has all its fields, each of the kind that its annotation says."""
+    """A dataclass from an object that has all its fields, each of the kind that its annotation
+    says.
+    """
     given = typed(value, dict, place, expected)
     values = {}
     for name, (own, is_optional) in kinds_of(kind).items():
         where = f"{place}.{name}"
-        values[name] = optional(given[name], own, where) if is_optional else typed(given.get(name), own, where)
+        values[name] = (
+            optional(given[name], own, where) if is_optional else typed(given.get(name), own, where)
+        )
     return kind(**values)
 
 
@@ -126,15 +169,22 @@ _hints = cache(get_type_hints)
 
 @cache
 def kinds_of(kind: type["DataclassInstance"]) -> Mapping[str, tuple[type[Any], bool]]:
-    """The kind of each field of a dataclass, and whether it may be None; of words that are listed it is `str`."""
+    """The kind of each field of a dataclass, and whether it may be None; of words that are listed
+    it is `str`.
+    """
     found = {}
     for name, hint in _hints(kind).items():
         own = get_args(hint)[0] if get_origin(hint) is UnionType else hint  # `kind | None`
-        found[name] = (str if get_origin(own) is Literal else get_origin(own) or own, own is not hint)
+        found[name] = (
+            str if get_origin(own) is Literal else get_origin(own) or own,
+            own is not hint,
+        )
     return found
 
 
-def known_keys(mapping: object, kind: type["DataclassInstance"], place: str, refuse: Refusal) -> Mapping[str, Any]:
+def known_keys(
+    mapping: object, kind: type["DataclassInstance"], place: str, refuse: Refusal
+) -> Mapping[str, Any]:
     """A mapping that has only the fields of a dataclass as its keys."""
     names = [item.name for item in fields(kind)]
     if not isinstance(mapping, Mapping):
@@ -154,5 +204,6 @@ def check_words(item: "DataclassInstance", place: str, refuse: Refusal) -> None:
 
 def check_between(place: str, value: object, low: float, high: float, refuse: Refusal) -> None:
     """Refuse what is no number from `low` to `high`."""
-    if isinstance(value, bool) or not isinstance(value, Real) or value < low or not value <= high:  # NaN is in no range
+    # NaN is in no range
+    if isinstance(value, bool) or not isinstance(value, Real) or value < low or not value <= high:
         raise refuse(place, value, f"a number from {low:g} to {high:g}")

@@ -1,4 +1,6 @@
-"""How numbers are written in sentences and tables, everywhere the same: nats with sign, shares in %, intervals as "a to b"."""
+"""How numbers are written in sentences and tables, everywhere the same: nats with sign, shares in
+%, intervals as "a to b".
+"""
 
 import difflib
 import math
@@ -14,11 +16,14 @@ MINUS = "\u2212"
 
 
 def nats_decimals(margin: float | None, *ends: float) -> int:
-    """Decimals for the nats of one verdict: 4, or 5 beside a margin below 0.005 nats; one more while an end of its interval would round
-    onto or across zero or the margin."""
+    """Decimals for the nats of one verdict: 4, or 5 beside a margin below 0.005 nats; one more
+    while an end of its interval would round onto or across zero or the margin.
+    """
     decimals = DECIMALS + (margin is not None and abs(margin) < FINE_MARGIN)
     lines = [0.0] if margin is None else [0.0, margin, -margin]
-    while decimals < _MOST_DECIMALS and any(_moves(end, line, decimals) for end in ends for line in lines):
+    while decimals < _MOST_DECIMALS and any(
+        _moves(end, line, decimals) for end in ends for line in lines
+    ):
         decimals += 1
     return decimals
 
@@ -38,7 +43,9 @@ def minus(text: str) -> str:
 
 
 def signed(value: float, decimals: int = DECIMALS) -> str:
-    """A number with its sign, such as a gap in nats: "+0.0258"; what rounds to zero is "+0.0000" (as in chart_parts.js)."""
+    """A number with its sign, such as a gap in nats: "+0.0258"; what rounds to zero is "+0.0000"
+    (as in chart_parts.js).
+    """
     text = f"{value:+.{decimals}f}"
     if float(text) == 0.0:
         return text.replace("-", "+")
@@ -51,7 +58,9 @@ def interval_words(lo: float, hi: float, decimals: int = DECIMALS) -> str:
 
 
 def margin_words(nats: float, share: float | None) -> str:
-    """A margin in a figure, with its share of the loss where that is known: "margin +0.0300 (1.0 %)"."""
+    """A margin in a figure, with its share of the loss where that is known: "margin +0.0300 (1.0
+    %)".
+    """
     return f"margin {signed(nats, DECIMALS)}" + (f" ({percent(share)})" if share else "")
 
 
@@ -73,7 +82,9 @@ def percent(share: float, digits: int = 2) -> str:
 
 
 def short_percent(share: float) -> str:
-    """A share as people state it, "1 %", "0.25 %": two significant digits and no zeros behind them."""
+    """A share as people state it, "1 %", "0.25 %": two significant digits and no zeros behind
+    them.
+    """
     value = 100.0 * share
     if abs(value) >= 99.5:
         return f"{value:.0f} %"
@@ -98,7 +109,9 @@ def cut(name: str, most: int) -> str:
 
 
 def short_commit(revision: str) -> str:
-    """A commit as people write it: 12 characters, with a mark where the sources had changes of their own; another name up to 24."""
+    """A commit as people write it: 12 characters, with a mark where the sources had changes of
+    their own; another name up to 24.
+    """
     head, plus, _ = revision.partition("+")
     digest = len(head) > 12 and all(letter in "0123456789abcdef" for letter in head)
     if digest:
@@ -112,13 +125,17 @@ def count(number: int, singular: str, plural: str | None = None) -> str:
 
 
 def first_few(words: Sequence[str], most: int, between: str = ", ") -> str:
-    """The first words of a list, and how many more there are: "a, b and 3 more"; between semicolons "a; b; and 3 more"."""
+    """The first words of a list, and how many more there are: "a, b and 3 more"; between semicolons
+    "a; b; and 3 more".
+    """
     more = f"{between.strip(', ')} and {len(words) - most} more" if len(words) > most else ""
     return between.join(words[:most]) + more
 
 
 def version_words(named: Mapping[str, Any]) -> str:
-    """The baseline that a job's document names, with who promoted it (which an earlier server does not say)."""
+    """The baseline that a job's document names, with who promoted it (which an earlier server does
+    not say).
+    """
     by = f", promoted by {named['promoted_by']}" if named.get("promoted_by") else ""
     return f"{named['name']} version {named['version']}{by}"
 
@@ -134,9 +151,14 @@ def age_in_words(seconds: float) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
-    """ "; did you mean X?" where a known word is close, with up to `most` of them, nearest first; else ""."""
+    """ "; did you mean X?" where a known word is close, with up to `most` of them, nearest first;
+    else "".
+    """
     by_lower = {name.lower(): name for name in known}
-    close = [by_lower[name] for name in difflib.get_close_matches(word.lower(), by_lower, n=most, cutoff=_NEAR)]
+    close = [
+        by_lower[name]
+        for name in difflib.get_close_matches(word.lower(), by_lower, n=most, cutoff=_NEAR)
+    ]
     if not close:
         return ""
     return f"; did you mean {' or '.join(close)}?"

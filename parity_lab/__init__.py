@@ -4,10 +4,17 @@ from parity.extensions import Lab
 
 LAB = Lab(
     commands={
-        "why": ("parity_lab.commands", "Explain a gap: which layers, GEMMs and ingredients cause it, with intervals."),
+        "why": (
+            "parity_lab.commands",
+            "Explain a gap: which layers, GEMMs and ingredients cause it, with intervals.",
+        ),
         "search": (
             "parity_lab.commands",
-            "Search the fastest precision assignment inside the margin: which GEMMs can stay in the candidate's recipe.",
+            (
+                "Search the fastest precision assignment inside the margin: which GEMMs can stay "
+                "in "
+                "the candidate's recipe."
+            ),
         ),
     },
     kinds={"why": "measured the parts of a gap", "pilot": "is a pilot of a search"},

@@ -1,4 +1,6 @@
-"""What an analysis measures, what it costs, and what comes next: group tests by halving, as a function of the results on record."""
+"""What an analysis measures, what it costs, and what comes next: group tests by halving, as a
+function of the results on record.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,32 +12,51 @@ from typing import Any, Literal, TypedDict
 from parity.judging import special
 from parity.structure import frozen
 from parity_lab.effects import SUMS, Arm, Ends, Forks, Part, contrast, effect, ends
-from parity_lab.replay import Check, RatesDiffer, Recorded, Replay, Role, check, planned, replay_steps, replays_from
+from parity_lab.replay import (
+    Check,
+    RatesDiffer,
+    Recorded,
+    Replay,
+    Role,
+    check,
+    planned,
+    replay_steps,
+    replays_from,
+)
 
 # Which units are guilty? Group tests by halving, with familywise control.
 #
-# H(C): no GEMM of the cluster C has an effect. The clusters form a binary tree over the GEMMs in order of falling weight; its root is all
+# H(C): no GEMM of the cluster C has an effect. The clusters form a binary tree over the GEMMs in
+# order of falling weight; its root is all
 # of them, and each cluster is cut where its two halves weigh most nearly the same.
-# p(C)     = min(1, 3 min(p of `without C`, p of `alone C`, p of their sum)): what switching C off gains, what it costs alone, and both
+# p(C)     = min(1, 3 min(p of `without C`, p of `alone C`, p of their sum)): what switching C off
+#          gains, what it costs alone, and both
 #            together, which has sqrt(2) times the signal of either where the effects of GEMMs add
-# looks    the halves of a cluster are tested with few forks first, and with more of them only if neither is guilty then:
+# looks    the halves of a cluster are tested with few forks first, and with more of them only if
+#          neither is guilty then:
 #          p(C) = min over looks of p / share of the look,  with shares that sum to 1 (Bonferroni)
-# adjusted = p(C) / weight of C,  never below that of the cluster above;  C is guilty if it and all clusters above have adjusted <= alpha;
-#            both units of a cluster of two have its weight: one of them has an effect, so at most one is named wrongly (Shaffer)
+# adjusted = p(C) / weight of C,  never below that of the cluster above;  C is guilty if it and all
+#                                 clusters above have adjusted <= alpha;
+#            both units of a cluster of two have its weight: one of them has an effect, so at most
+#            one is named wrongly (Shaffer)
 #
-# The chance that any cluster without an effect is named is at most alpha, however the tests depend on each other: the largest clusters
-# without an effect do not overlap, so their weights sum to at most 1. A cluster is only tested if the one above it is guilty, so few of
-# the tree's clusters need forks. A GEMM of large weight is soon tested by itself, at a larger share of the level. Off and alone are also
-# tested separately, because a GEMM may do harm only together with the others, or only without them.
+# The chance that any cluster without an effect is named is at most alpha, however the tests depend
+# on each other: the largest clusters without an effect do not overlap, so their weights sum to at
+# most 1. A cluster is only tested if the one above it is guilty, so few of the tree's clusters need
+# forks. A GEMM of large weight is soon tested by itself, at a larger share of the level. Off and
+# alone are also tested separately, because a GEMM may do harm only together with the others, or
+# only without them.
 #
-# A cluster for which the plan has no steps left is not tested: it is neither guilty nor innocent, and the cluster above it is named if no
-# other part of that one is guilty.
+# A cluster for which the plan has no steps left is not tested: it is neither guilty nor innocent,
+# and the cluster above it is named if no other part of that one is guilty.
 #
-# Can fail: weights that are taken from the forks themselves; a cluster whose effects cancel hides its GEMMs; a small effect next to a
-# large one can need more forks than the plan has, and then the smallest cause, not one GEMM, is the answer.
+# Can fail: weights that are taken from the forks themselves; a cluster whose effects cancel hides
+# its GEMMs; a small effect next to a large one can need more forks than the plan has, and then the
+# smallest cause, not one GEMM, is the answer.
 #
-# Source: Meinshausen, Hierarchical testing of variable importance, Biometrika 95 (2008); weights and pairs as in Goeman and Finos, The
-# inheritance procedure, Statistical Applications in Genetics and Molecular Biology 11 (2012).
+# Source: Meinshausen, Hierarchical testing of variable importance, Biometrika 95 (2008); weights
+# and pairs as in Goeman and Finos, The inheritance procedure, Statistical Applications in Genetics
+# and Molecular Biology 11 (2012).
 
 Cluster = tuple[str, ...]
 LOOKS = (0.2, 0.8)
@@ -82,7 +103,10 @@ def tree_of(weights: Mapping[str, float]) -> Tree:
     """
     total = sum(weights.values())
     if not weights or not all(0 < each <= total < float("inf") for each in weights.values()):
-        raise ValueError(f"weights are {dict(weights)}, expected at least one GEMM, each with a finite weight above 0")
+        raise ValueError(
+            f"weights are {dict(weights)}, expected at least one GEMM, each with a finite weight "
+            "above 0"
+        )
     parts = {unit: max(1, round(_PARTS * each / total)) for unit, each in weights.items()}
     units = tuple(sorted(parts, key=lambda unit: -parts[unit]))
     return Tree(units=units, weights=tuple(parts[unit] for unit in units))
@@ -100,8 +124,9 @@ class Tested:
 
 @frozen
 class Guilt:
-    """Every test in its order, the smallest causes (no tested part of them is guilty by itself), and the parts of causes
-    that were not tested."""
+    """Every test in its order, the smallest causes (no tested part of them is guilty by itself),
+    and the parts of causes that were not tested.
+    """
 
     tested: tuple[Tested, ...] = ()
     named: tuple[Cluster, ...] = ()
@@ -114,14 +139,17 @@ def any_way(*p: float) -> float:
 
 
 PValues = Callable[[tuple[Cluster, ...], int], Sequence[float] | None]
-"""The p-values of the root, or of both halves of a cluster, at a look; None if they cannot be tested (any further)."""
+"""The p-values of the root, or of both halves of a cluster, at a look; None if they cannot be
+tested (any further).
+"""
 
 
 def find_guilty(tree: Tree, p_of: PValues, alpha: float) -> Guilt:
-    """Test clusters from the root down; `p_of` is called for clusters only when they are needed. The root is tested at look 0 alone, at
-    the whole level.
+    """Test clusters from the root down; `p_of` is called for clusters only when they are needed.
+    The root is tested at look 0 alone, at the whole level.
 
-    The tree must not depend on the values that `p_of` uses. Raises ValueError for p-values outside 0 to 1.
+    The tree must not depend on the values that `p_of` uses. Raises ValueError for p-values outside
+    0 to 1.
     """
     tested: list[Tested] = []
     named: list[Cluster] = []
@@ -140,9 +168,16 @@ def find_guilty(tree: Tree, p_of: PValues, alpha: float) -> Guilt:
             if values is None:
                 break
             before = [each.p for each in own] or [1.0, 1.0]
-            smallest = [min(old, _checked(new) / share) for old, new in zip(before, values, strict=True)]
+            smallest = [
+                min(old, _checked(new) / share) for old, new in zip(before, values, strict=True)
+            ]
             own = tuple(
-                decide(half, p, guilty.adjusted, tree.weight(guilty.cluster if len(guilty.cluster) == 2 else half))
+                decide(
+                    half,
+                    p,
+                    guilty.adjusted,
+                    tree.weight(guilty.cluster if len(guilty.cluster) == 2 else half),
+                )
                 for half, p in zip(halves, smallest, strict=True)
             )
             if any(each.guilty for each in own):
@@ -173,47 +208,64 @@ def _checked(p: float) -> float:
 
 # What an attribution costs, before anything runs, and what it could see.
 #
-# cost = evaluations (instant split), gradients (gradient split) and steps (forks), in steps of training:
+# cost = evaluations (instant split), gradients (gradient split) and steps (forks), in steps of
+# training:
 #        a forward pass of a batch is 1/3 of a step, a gradient 1 step
-# forks: the arms with everything on and everything off, with `noise_draws` forks for each parent, which measure the noise of forks and
-#        are the root's test; then the halves of each cause, each without and alone, with `draws` forks for each parent, and with
-#        `noise_draws` of them if neither is guilty. The first half without is the second one alone where the cluster is all GEMMs.
+# forks: the arms with everything on and everything off, with `noise_draws` forks for each parent,
+# which measure the noise of forks and
+#        are the root's test; then the halves of each cause, each without and alone, with `draws`
+#        forks for each parent, and with
+#        `noise_draws` of them if neither is guilty. The first half without is the second one alone
+#        where the cluster is all GEMMs.
 #
 #        Where several clusters are named, `draws` more for each parent, with all of them off.
 #
-# A GEMM alone in its effect is found after log2(units) cuts, or fewer where the gradient split points to it. `smallest_effect` is what
-# the second look at it, without and alone together, sees with 80 % power if the fork noise is as assumed and effects add. Can fail: the
-# fork noise is known only after the A/A forks; several guilty units cost more, which is why the plan has a largest cost as well, at which
-# the search stops and names the smallest causes.
+# A GEMM alone in its effect is found after log2(units) cuts, or fewer where the gradient split
+# points to it. `smallest_effect` is what the second look at it, without and alone together, sees
+# with 80 % power if the fork noise is as assumed and effects add. Can fail: the fork noise is known
+# only after the A/A forks; several guilty units cost more, which is why the plan has a largest cost
+# as well, at which the search stops and names the smallest causes.
 
 FORWARD_SHARE = 1.0 / 3.0
 POWER = 0.8
 
 
-# What an analysis measures, fixed before it begins: its GEMMs, its parents, and how often everything is measured.
+# What an analysis measures, fixed before it begins: its GEMMs, its parents, and how often
+# everything is measured.
 #
-# The document of a setup is what the record keeps, so that an analysis that was stopped goes on with the same plan.
+# The document of a setup is what the record keeps, so that an analysis that was stopped goes on
+# with the same plan.
 
-# The offset of a fork is settled after some 60 steps, while effects still grow (docs/design/attribution.md#forks-train-100-steps).
+# The offset of a fork is settled after some 60 steps, while effects still grow
+# (docs/design/attribution.md#forks-train-100-steps).
 FORK_STEPS = 100
-# Over all parents, at the first look and at the second, which is also that of the ends: with 9 the noise of forks was estimated too low too
-# often (docs/design/attribution.md#each-end-has-its-own-noise).
+# Over all parents, at the first look and at the second, which is also that of the ends: with 9 the
+# noise of forks was estimated too low too often
+# (docs/design/attribution.md#each-end-has-its-own-noise).
 FORKS_OF_AN_ARM, NOISE_FORKS = 3, 18
 BATCHES, GRADIENT_BATCHES, SEEDS = 8, 4, 2
-REPLAY_SHARE = 0.5  # of what finding one GEMM costs: so much of the record is trained again whole, in pairs of runs
-ALPHA = 0.025  # the chance of naming any unit without an effect (docs/design/attribution.md#halving-weighed-by-the-gradient)
+# of what finding one GEMM costs: so much of the record is trained again whole, in pairs of runs
+REPLAY_SHARE = 0.5
+# the chance of naming any unit without an effect
+# (docs/design/attribution.md#halving-weighed-by-the-gradient)
+ALPHA = 0.025
 Origin = Role
-"""Whose checkpoints are forked: the baseline's, into which units are put, or the candidate's, out of which they are taken."""
+"""Whose checkpoints are forked: the baseline's, into which units are put, or the candidate's, out
+of which they are taken.
+"""
 
 
 @frozen
 class Setup:
-    """One analysis and its cost. `units` and `ingredients` are names; `parents` are ids of runs whose checkpoint of `fork_step` is kept.
+    """One analysis and its cost. `units` and `ingredients` are names; `parents` are ids of runs
+    whose checkpoint of `fork_step` is kept.
 
-    `noise_draws` and `draws` are the forks of an arm for each parent. The two splits are measured at the checkpoint of the first parent.
-    `most_steps` is the largest cost, in steps of training, at which the search stops. `replays` are the recorded steps that are trained
-    again before anything else; an analysis of an earlier version has none. `rates`: where a pair has different learning rates on record.
-    `accept_noise`: whether a replay within the noise of reruns is enough, where bits may differ.
+    `noise_draws` and `draws` are the forks of an arm for each parent. The two splits are measured
+    at the checkpoint of the first parent. `most_steps` is the largest cost, in steps of training,
+    at which the search stops. `replays` are the recorded steps that are trained again before
+    anything else; an analysis of an earlier version has none. `rates`: where a pair has different
+    learning rates on record. `accept_noise`: whether a replay within the noise of reruns is enough,
+    where bits may differ.
     """
 
     units: tuple[str, ...]
@@ -241,17 +293,23 @@ class Setup:
 
     @property
     def instant_steps(self) -> float:
-        """The instant split, in steps: off, on, two evaluations for each GEMM, one for each ingredient."""
+        """The instant split, in steps: off, on, two evaluations for each GEMM, one for each
+        ingredient.
+        """
         rows = 2 + 2 * len(self.units) + len(self.ingredients)
         return self.batches * rows * FORWARD_SHARE
 
     @property
     def gradient_steps(self) -> float:
-        """The gradient split, in steps: for each batch the reference, everything on, and each GEMM alone."""
+        """The gradient split, in steps: for each batch the reference, everything on, and each GEMM
+        alone.
+        """
         return self.gradient_batches * (1.0 + (1 + len(self.units)) * self.seeds)
 
     def forks(self, cuts: int) -> int:
-        """Forks that are trained if this many clusters are cut and one of their halves is guilty at the first look."""
+        """Forks that are trained if this many clusters are cut and one of their halves is guilty at
+        the first look.
+        """
         arms = 4 * cuts - 2 if cuts else 0
         return len(self.parents) * (2 * self.noise_draws + arms * self.draws)
 
@@ -272,7 +330,9 @@ class Setup:
 
     @property
     def steps_for_any(self) -> float:
-        """Steps in all if one GEMM is guilty to which nothing points, and no second look is needed."""
+        """Steps in all if one GEMM is guilty to which nothing points, and no second look is
+        needed.
+        """
         return self._steps(self.cuts_for_one)
 
     @property
@@ -281,14 +341,23 @@ class Setup:
         return len(self.parents) * self.draws * self.fork_steps
 
     def smallest_effect(self, fork_sd: float) -> float:
-        """The effect (nats) of one GEMM that the second look at it sees with 80 % power, given the noise of forks (nats)."""
+        """The effect (nats) of one GEMM that the second look at it sees with 80 % power, given the
+        noise of forks (nats).
+        """
         df = 2 * len(self.parents) * (self.noise_draws - 1)
-        se = fork_sd / math.sqrt(self.noise_draws * len(self.parents))  # of half of (on - without + alone - off), four arms
-        level = self.alpha * LOOKS[-1] / (3 * len(self.units))  # three tests, and the share of one GEMM
+        # of half of (on - without + alone - off), four arms
+        se = fork_sd / math.sqrt(self.noise_draws * len(self.parents))
+        # three tests, and the share of one GEMM
+        level = self.alpha * LOOKS[-1] / (3 * len(self.units))
         return float((special.stdtrit(df, 1 - level / 2) + special.stdtrit(df, POWER)) * se)
 
     def _steps(self, cuts: int) -> float:
-        return self.replay_steps + self.instant_steps + self.gradient_steps + self.forks(cuts) * self.fork_steps
+        return (
+            self.replay_steps
+            + self.instant_steps
+            + self.gradient_steps
+            + self.forks(cuts) * self.fork_steps
+        )
 
 
 def make_setup(
@@ -302,14 +371,18 @@ def make_setup(
     most_steps: float | None = None,
     recorded: Sequence[Recorded] = (),
 ) -> Setup:
-    """A setup with as many forks of the baseline for each parent as three parents need; the largest cost is by default that of one guilty
-    unit to which nothing points, and of the forks with all named GEMMs off. Steps of the `recorded` runs are replayed first.
+    """A setup with as many forks of the baseline for each parent as three parents need; the largest
+    cost is by default that of one guilty unit to which nothing points, and of the forks with all
+    named GEMMs off. Steps of the `recorded` runs are replayed first.
 
     Raises ValueError for forks that would end after the run.
     """
     length = min(FORK_STEPS, run_steps - fork_step) if fork_steps is None else fork_steps
     if not 1 <= length <= run_steps - fork_step:
-        raise ValueError(f"fork_steps is {length}, expected 1 to {run_steps - fork_step}: the run ends at step {run_steps}")
+        raise ValueError(
+            f"fork_steps is {length}, expected 1 to {run_steps - fork_step}: the run ends at step "
+            f"{run_steps}"
+        )
     setup = Setup(
         units=units,
         ingredients=ingredients,
@@ -321,12 +394,20 @@ def make_setup(
         noise_draws=-(-NOISE_FORKS // len(parents)),
         draws=-(-FORKS_OF_AN_ARM // len(parents)),
     )
-    setup = replace(setup, replays=planned(recorded, whole=int(REPLAY_SHARE * setup.steps_for_one / setup.pair_steps)))
-    return replace(setup, most_steps=setup.steps_for_any + setup.together_steps if most_steps is None else most_steps)
+    setup = replace(
+        setup,
+        replays=planned(recorded, whole=int(REPLAY_SHARE * setup.steps_for_one / setup.pair_steps)),
+    )
+    return replace(
+        setup,
+        most_steps=setup.steps_for_any + setup.together_steps if most_steps is None else most_steps,
+    )
 
 
 def replayed_whole(setup: Setup, recorded: Sequence[Recorded]) -> Setup:
-    """The setup with every recorded step of these runs replayed; what that adds is added to the largest cost."""
+    """The setup with every recorded step of these runs replayed; what that adds is added to the
+    largest cost.
+    """
     whole = replace(setup, replays=planned(recorded, whole=len(recorded)))
     return replace(whole, most_steps=setup.most_steps + whole.replay_steps - setup.replay_steps)
 
@@ -335,12 +416,17 @@ def setup_from(document: Mapping[str, Any]) -> Setup:
     """The setup of a document: that of `asdict`."""
     given = {name: tuple(document[name]) for name in ("units", "ingredients", "parents")}
     rates = document.get("rates")
-    replays, rates = replays_from(document.get("replays", ())), RatesDiffer(**rates) if rates else None
+    replays, rates = (
+        replays_from(document.get("replays", ())),
+        RatesDiffer(**rates) if rates else None,
+    )
     return Setup(**{**document, **given, "replays": replays, "rates": rates})
 
 
 class RecordRequest(TypedDict):
-    """What is on record of a run that is replayed: its specification, its manifest, and its losses (nats) from each first step."""
+    """What is on record of a run that is replayed: its specification, its manifest, and its losses
+    (nats) from each first step.
+    """
 
     spec: dict[str, Any]
     manifest: dict[str, str]
@@ -348,11 +434,12 @@ class RecordRequest(TypedDict):
 
 
 class MeasureRequest(TypedDict):
-    """What a training process measures: an analysis, with its `Setup` as a document; or, with the specifications of `assignments` by name,
-    the forks of a search (`parity_lab.search.Forks`).
+    """What a training process measures: an analysis, with its `Setup` as a document; or, with the
+    specifications of `assignments` by name, the forks of a search (`parity_lab.search.Forks`).
 
-    `parents`: the specifications of the runs that are forked, by id. `baseline`: that of the baseline; None: against bf16. `records`: the
-    runs that are replayed, by id. `results`: what is on record by key, which has cost `spent` steps of training.
+    `parents`: the specifications of the runs that are forked, by id. `baseline`: that of the
+    baseline; None: against bf16. `records`: the runs that are replayed, by id. `results`: what is
+    on record by key, which has cost `spent` steps of training.
     """
 
     setup: dict[str, Any]
@@ -364,22 +451,30 @@ class MeasureRequest(TypedDict):
     spent: float
 
 
-# What an analysis measures next, and what its forks say so far: a function of the results on record.
+# What an analysis measures next, and what its forks say so far: a function of the results on
+# record.
 #
-# replay      recorded steps trained again; if they differ from the record, the analysis ends (`parity_lab.replay`)
-# instant     the held-out losses (batches,) of one row: `on`, `off`, `without UNIT`, `alone UNIT`, `without INGREDIENT`
-# gradients   for one batch the sums over the gradient of all GEMMs, and of each GEMM alone, against bf16
-# fork        the final loss of one fork: `without CLUSTER` or `alone CLUSTER`, of one parent, with one draw of random numbers
+# replay      recorded steps trained again; if they differ from the record, the analysis ends
+#             (`parity_lab.replay`)
+# instant     the held-out losses (batches,) of one row: `on`, `off`, `without UNIT`, `alone UNIT`,
+#             `without INGREDIENT`
+# gradients   for one batch the sums over the gradient of all GEMMs, and of each GEMM alone, against
+#             bf16
+# fork        the final loss of one fork: `without CLUSTER` or `alone CLUSTER`, of one parent, with
+#             one draw of random numbers
 #
-# At the end, where several clusters are named, forks with all of them off say what they do together.
+# At the end, where several clusters are named, forks with all of them off say what they do
+# together.
 #
-# Each measurement has a key, by which its result is stored once. The same results give the same next measurement, so an analysis that was
-# killed goes on where it was. `alone` of all GEMMs is everything on, the candidate's arithmetic, `without` all GEMMs is everything off:
-# their forks measure the noise of forks, and their difference is the whole effect at the checkpoint.
+# Each measurement has a key, by which its result is stored once. The same results give the same
+# next measurement, so an analysis that was killed goes on where it was. `alone` of all GEMMs is
+# everything on, the candidate's arithmetic, `without` all GEMMs is everything off: their forks
+# measure the noise of forks, and their difference is the whole effect at the checkpoint.
 #
 # The forks test clusters of GEMMs in the order of their weight. A GEMM weighs
 #     (1 / units + 3 times its share of the squared errors of the gradient) / 4:
-# no fork has a part in it, and a GEMM that hardly moves the gradient keeps at least a quarter of an equal share.
+# no fork has a part in it, and a GEMM that hardly moves the gradient keeps at least a quarter of an
+# equal share.
 
 Results = Mapping[str, Any]
 Way = Literal["without", "alone"]
@@ -390,10 +485,11 @@ _ROUNDING = 0.01  # steps: costs are sums of thirds, and the last bit of a sum d
 
 @frozen
 class Measurement:
-    """One thing to measure, at the checkpoint of `parent` (its number); `steps` is its cost in steps of training.
+    """One thing to measure, at the checkpoint of `parent` (its number); `steps` is its cost in
+    steps of training.
 
-    `way` and `units`: which units are off (`without`) or are the only ones on (`alone`). A fork has a `draw`, a gradient a `batch`; a
-    `replay` with a draw is a rerun.
+    `way` and `units`: which units are off (`without`) or are the only ones on (`alone`). A fork has
+    a `draw`, a gradient a `batch`; a `replay` with a draw is a rerun.
     """
 
     key: str
@@ -410,10 +506,12 @@ class Measurement:
 
 @frozen
 class Search:
-    """The search so far: `pending` forks of the next cluster; `stopped` if a further cluster would cost more than the plan allows.
+    """The search so far: `pending` forks of the next cluster; `stopped` if a further cluster would
+    cost more than the plan allows.
 
-    `ends` is None before the forks with everything on and off are complete, and nothing is tested. `effects` are those of
-    `guilt.tested`, by cluster. `rest` are the forks with all named GEMMs off, None before they are complete or if nothing is named.
+    `ends` is None before the forks with everything on and off are complete, and nothing is tested.
+    `effects` are those of `guilt.tested`, by cluster. `rest` are the forks with all named GEMMs
+    off, None before they are complete or if nothing is named.
     """
 
     tree: Tree
@@ -426,7 +524,9 @@ class Search:
 
 
 def label(cluster: Sequence[str]) -> str:
-    """A cluster by the GEMM of largest weight: no other cluster of its tree has as many units from there on."""
+    """A cluster by the GEMM of largest weight: no other cluster of its tree has as many units from
+    there on.
+    """
     if len(cluster) <= 2:
         return ", ".join(cluster)
     return f"{cluster[0]} and {len(cluster) - 1} more"
@@ -438,7 +538,14 @@ def instant_rows(setup: Setup) -> Iterator[Measurement]:
     everything = setup.units
 
     def row(name: str, way: Way, units: Cluster, ingredient: str | None = None) -> Measurement:
-        return Measurement(key=f"instant/{name}", kind="instant", steps=steps, way=way, units=units, ingredient=ingredient)
+        return Measurement(
+            key=f"instant/{name}",
+            kind="instant",
+            steps=steps,
+            way=way,
+            units=units,
+            ingredient=ingredient,
+        )
 
     yield row("off", "without", everything)
     yield row("on", "alone", everything)
@@ -457,26 +564,38 @@ def gradient_batches(setup: Setup) -> Iterator[Measurement]:
 
 
 def tree(setup: Setup, results: Results) -> Tree:
-    """The tree of the GEMMs, by what the gradient split says; all of them weigh the same where it was not measured, or not finite."""
+    """The tree of the GEMMs, by what the gradient split says; all of them weigh the same where it
+    was not measured, or not finite.
+    """
     batches = [results[each.key] for each in gradient_batches(setup) if each.key in results]
     count, error = len(setup.units), SUMS.index("error")
     is_complete = 0 < len(batches) == setup.gradient_batches
-    errors = [sum(float(each[unit][error]) for each in batches) if is_complete else 1.0 for unit in setup.units]
+    errors = [
+        sum(float(each[unit][error]) for each in batches) if is_complete else 1.0
+        for unit in setup.units
+    ]
     total = sum(errors)
     shares = [each / total for each in errors] if 0.0 < total < math.inf else [1 / count] * count
-    return tree_of({unit: (1 / count + 3 * share) / 4 for unit, share in zip(setup.units, shares, strict=True)})
+    return tree_of(
+        {unit: (1 / count + 3 * share) / 4 for unit, share in zip(setup.units, shares, strict=True)}
+    )
 
 
-def arm_forks(setup: Setup, units: Tree, way: Way, cluster: Cluster, draws: int) -> list[Measurement]:
+def arm_forks(
+    setup: Setup, units: Tree, way: Way, cluster: Cluster, draws: int
+) -> list[Measurement]:
     """The first forks of one arm, `draws` for each parent; each has a draw that no other arm has.
 
-    One half of all GEMMs without is the other half alone: it is one arm. Units that are no cluster of the tree are those that are named.
+    One half of all GEMMs without is the other half alone: it is one arm. Units that are no cluster
+    of the tree are those that are named.
     """
     halves = units.halves(units.units)
     if way == "without" and cluster in halves:
         return arm_forks(setup, units, "alone", halves[cluster == halves[0]], draws)
     numbers = _numbers(units)
-    first = 1 + max(setup.draws, setup.noise_draws) * (2 * numbers.get(cluster, len(numbers)) + (way == "alone"))
+    first = 1 + max(setup.draws, setup.noise_draws) * (
+        2 * numbers.get(cluster, len(numbers)) + (way == "alone")
+    )
     name = label(cluster) if cluster in numbers else "named"
     if cluster == units.units:
         name = "all"
@@ -505,10 +624,20 @@ def search(setup: Setup, results: Results) -> Search:
     """Everything that the forks on record say, and the forks that are needed next."""
     units = tree(setup, results)
     root = units.units
-    of_ends = [fork for way in _WAYS for fork in arm_forks(setup, units, way, root, setup.noise_draws)]
+    of_ends = [
+        fork for way in _WAYS for fork in arm_forks(setup, units, way, root, setup.noise_draws)
+    ]
     pending = [each for each in of_ends if each.key not in results]
     if pending:
-        return Search(tree=units, ends=None, guilt=Guilt(), effects={}, rest=None, pending=tuple(pending), stopped=False)
+        return Search(
+            tree=units,
+            ends=None,
+            guilt=Guilt(),
+            effects={},
+            rest=None,
+            pending=tuple(pending),
+            stopped=False,
+        )
     on, off = (arm_losses(setup, results, units, way, root, setup.noise_draws) for way in _WAYS)
     both = ends(on, off)
     effects: dict[Cluster, Part] = {}
@@ -522,10 +651,16 @@ def search(setup: Setup, results: Results) -> Search:
             effects[root] = Part(without=whole, alone=whole)
             return [whole.p()]
         draws = (setup.draws, setup.noise_draws)[look]
-        forks = {fork.key: fork for each in clusters for way in _WAYS for fork in arm_forks(setup, units, way, each, draws)}
+        forks = {
+            fork.key: fork
+            for each in clusters
+            for way in _WAYS
+            for fork in arm_forks(setup, units, way, each, draws)
+        }
         more = [fork for key, fork in forks.items() if key not in planned]
         cost = sum(each.steps for each in more)
-        kept = 0.0 if clusters == units.halves(root) else setup.together_steps  # both halves off is everything off
+        # both halves off is everything off
+        kept = 0.0 if clusters == units.halves(root) else setup.together_steps
         if pending or spent + cost + kept > setup.most_steps + _ROUNDING:
             stopped = stopped or not pending
             return None
@@ -537,7 +672,10 @@ def search(setup: Setup, results: Results) -> Search:
         return [p_of_one(each, draws) for each in clusters]
 
     def p_of_one(cluster: Cluster, draws: int) -> float:
-        off, alone = (both.between(arm_losses(setup, results, units, way, cluster, draws)) for way in ("without", "alone"))
+        off, alone = (
+            both.between(arm_losses(setup, results, units, way, cluster, draws))
+            for way in ("without", "alone")
+        )
         own = effects[cluster] = Part(without=effect(both.on, off), alone=effect(alone, both.off))
         together = contrast([(1.0, both.on), (-1.0, off), (1.0, alone), (-1.0, both.off)])
         return any_way(own.without.p(), own.alone.p(), together.p())
@@ -546,12 +684,26 @@ def search(setup: Setup, results: Results) -> Search:
     rest = None
     if guilt.named and not pending:
         named = tuple(unit for unit in root if any(unit in cluster for cluster in guilt.named))
-        pending = [each for each in arm_forks(setup, units, "without", named, setup.draws) if each.key not in results]
+        pending = [
+            each
+            for each in arm_forks(setup, units, "without", named, setup.draws)
+            if each.key not in results
+        ]
         if named == root:
             rest = both.off
         elif not pending:
-            rest = both.between(arm_losses(setup, results, units, "without", named, setup.noise_draws))
-    return Search(tree=units, ends=both, guilt=guilt, effects=effects, rest=rest, pending=tuple(pending), stopped=stopped)
+            rest = both.between(
+                arm_losses(setup, results, units, "without", named, setup.noise_draws)
+            )
+    return Search(
+        tree=units,
+        ends=both,
+        guilt=guilt,
+        effects=effects,
+        rest=rest,
+        pending=tuple(pending),
+        stopped=stopped,
+    )
 
 
 def checked(setup: Setup, results: Results) -> Check:
@@ -564,7 +716,13 @@ def next_measurement(setup: Setup, results: Results) -> Measurement | None:
     own = checked(setup, results)
     if own.pending is not None:
         wanted = own.pending
-        return Measurement(key=wanted.key, kind="replay", steps=wanted.steps, replay=wanted.replay, draw=wanted.draw)
+        return Measurement(
+            key=wanted.key,
+            kind="replay",
+            steps=wanted.steps,
+            replay=wanted.replay,
+            draw=wanted.draw,
+        )
     if own.ends_it:
         return None
     for each in (*instant_rows(setup), *gradient_batches(setup)):
@@ -576,12 +734,24 @@ def next_measurement(setup: Setup, results: Results) -> Measurement | None:
 
 def steps_spent(setup: Setup, results: Results) -> float:
     """The cost of what is on record, in steps of training."""
-    splits = sum(each.steps for each in (*instant_rows(setup), *gradient_batches(setup)) if each.key in results)
-    return replay_steps(results) + splits + setup.fork_steps * sum(key.startswith("fork/") for key in results)
+    splits = sum(
+        each.steps
+        for each in (*instant_rows(setup), *gradient_batches(setup))
+        if each.key in results
+    )
+    return (
+        replay_steps(results)
+        + splits
+        + setup.fork_steps * sum(key.startswith("fork/") for key in results)
+    )
 
 
-def arm_losses(setup: Setup, results: Results, units: Tree, way: Way, cluster: Cluster, draws: int) -> Forks:
-    """The final losses of the first forks of an arm, `draws` of each parent, as far as they are on record."""
+def arm_losses(
+    setup: Setup, results: Results, units: Tree, way: Way, cluster: Cluster, draws: int
+) -> Forks:
+    """The final losses of the first forks of an arm, `draws` of each parent, as far as they are on
+    record.
+    """
     losses: dict[str, list[float]] = {parent: [] for parent in setup.parents}
     for each in arm_forks(setup, units, way, cluster, draws):
         if each.key in results:

@@ -1,4 +1,6 @@
-"""The answer of an analysis as a document and in lines of text: the parts of the effect with intervals, what is named, what stays open."""
+"""The answer of an analysis as a document and in lines of text: the parts of the effect with
+intervals, what is named, what stays open.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,22 +9,47 @@ from typing import Any, TypedDict
 import numpy as np
 
 from parity.wording import age_in_words, count, interval_words, percent, signed
-from parity_lab.analysis import Results, Search, Setup, arm_losses, checked, gradient_batches, instant_rows, label, search, steps_spent
-from parity_lab.effects import SUMS, Ends, Estimate, contrast, effect, estimate, gradient_error, split
+from parity_lab.analysis import (
+    Results,
+    Search,
+    Setup,
+    arm_losses,
+    checked,
+    gradient_batches,
+    instant_rows,
+    label,
+    search,
+    steps_spent,
+)
+from parity_lab.effects import (
+    SUMS,
+    Ends,
+    Estimate,
+    contrast,
+    effect,
+    estimate,
+    gradient_error,
+    split,
+)
 from parity_lab.replay import NOT_IN_PRECISION, Check, RatesDiffer, Replayed
 
-# The answer of an analysis as a document: the parts of the effect with intervals, what is named, and what stays unexplained.
+# The answer of an analysis as a document: the parts of the effect with intervals, what is named,
+# and what stays unexplained.
 #
-# replay        whether the runs on record follow from their specifications; nothing is named where they do not, or nobody knows
+# replay        whether the runs on record follow from their specifications; nothing is named where
+#               they do not, or nobody knows
 # named         the smallest causes, each with what switching it off gains and what it costs alone
-# interaction   what switching all m named clusters off gains, minus the sum of what switching each off gains: (1 - m) U - W + sum W_i
+# interaction   what switching all m named clusters off gains, minus the sum of what switching each
+#               off gains: (1 - m) U - W + sum W_i
 # unexplained   what is left of the effect with all of them off: W - E
 #
-# with U the forks with everything on, E off, W_i without the cluster i and W without all named ones (`parity_lab.effects.contrast`). The
-# effect is the sum of the named parts, their interaction and what is unexplained.
+# with U the forks with everything on, E off, W_i without the cluster i and W without all named ones
+# (`parity_lab.effects.contrast`). The effect is the sum of the named parts, their interaction and
+# what is unexplained.
 #
-# The effect is that of everything on after the checkpoint, not the gap of the full runs: what builds up before the checkpoint is not in
-# the weights. The sign of an effect is reported, and naming is two-sided: weights that have adapted to a fault may end worse without it.
+# The effect is that of everything on after the checkpoint, not the gap of the full runs: what
+# builds up before the checkpoint is not in the weights. The sign of an effect is reported, and
+# naming is two-sided: weights that have adapted to a fault may end worse without it.
 
 CONFIDENCE = 0.95
 
@@ -36,7 +63,9 @@ class EstimateDocument(TypedDict):
 
 
 class ClusterDocument(TypedDict):
-    """Units that were tested together, by falling weight. `adjusted` is the p-value with familywise control."""
+    """Units that were tested together, by falling weight. `adjusted` is the p-value with familywise
+    control.
+    """
 
     gemms: list[str]
     without: EstimateDocument
@@ -47,7 +76,8 @@ class ClusterDocument(TypedDict):
 
 
 class NoiseDocument(TypedDict):
-    """The standard deviation (nats) between forks that differ in random numbers only, with all GEMMs on and with all off.
+    """The standard deviation (nats) between forks that differ in random numbers only, with all
+    GEMMs on and with all off.
 
     What it rests on is that of the larger one, which counts for the forks between them.
     """
@@ -60,7 +90,9 @@ class NoiseDocument(TypedDict):
 
 
 class PartDocument(TypedDict):
-    """The forward part of one GEMM, or what switching an ingredient off gains; an ingredient has no `alone`."""
+    """The forward part of one GEMM, or what switching an ingredient off gains; an ingredient has no
+    `alone`.
+    """
 
     name: str
     without: EstimateDocument
@@ -78,9 +110,11 @@ class InstantDocument(TypedDict):
 
 
 class GradientDocument(TypedDict):
-    """How far a GEMM alone (name `all`: all of them) moves the gradient of the weights from that of bf16.
+    """How far a GEMM alone (name `all`: all of them) moves the gradient of the weights from that of
+    bf16.
 
-    `error` is the relative error with its interval, `systematic` the part of it that does not average out over rounding seeds.
+    `error` is the relative error with its interval, `systematic` the part of it that does not
+    average out over rounding seeds.
     """
 
     name: str
@@ -90,7 +124,9 @@ class GradientDocument(TypedDict):
 
 
 class ReplayedDocument(TypedDict):
-    """The `compared` steps of a run from step `first` on, trained again: the first step that `departs` from the record, `by` how much."""
+    """The `compared` steps of a run from step `first` on, trained again: the first step that
+    `departs` from the record, `by` how much.
+    """
 
     run: str
     arm: str
@@ -103,8 +139,10 @@ class ReplayedDocument(TypedDict):
 
 
 class ReplayDocument(TypedDict):
-    """Whether the runs on record follow from their specifications: not planned (an analysis of an earlier version), pending, reproduced,
-    differs (with the `code` NOT_IN_PRECISION) or unchecked (NOT_REPLAYED). `sentence` says so with the run and the step."""
+    """Whether the runs on record follow from their specifications: not planned (an analysis of an
+    earlier version), pending, reproduced, differs (with the `code` NOT_IN_PRECISION) or unchecked
+    (NOT_REPLAYED). `sentence` says so with the run and the step.
+    """
 
     outcome: str
     code: str | None
@@ -113,13 +151,14 @@ class ReplayDocument(TypedDict):
 
 
 class Answer(TypedDict):
-    """What an analysis has measured so far; parts that are not complete are null. `effect` is everything on minus everything off, by forks.
+    """What an analysis has measured so far; parts that are not complete are null. `effect` is
+    everything on minus everything off, by forks.
 
-    `interaction` is null where fewer than two clusters are named. The effect is the sum of what switching each named cluster off gains, of
-    the interaction, and of what is `unexplained`.
+    `interaction` is null where fewer than two clusters are named. The effect is the sum of what
+    switching each named cluster off gains, of the interaction, and of what is `unexplained`.
 
-    `untested` are parts of causes that were not tested: `stopped` says whether the largest cost was reached. Where `replay` has a code,
-    nothing else was measured.
+    `untested` are parts of causes that were not tested: `stopped` says whether the largest cost was
+    reached. Where `replay` has a code, nothing else was measured.
     """
 
     replay: ReplayDocument
@@ -145,9 +184,12 @@ def answer(setup: Setup, results: Results) -> Answer:
     tested = _tested(forks)
     return {
         "replay": replay_document(setup, replays),
-        "complete": replays.ends_it or (not forks.pending and instant is not None and gradients is not None),
+        "complete": replays.ends_it
+        or (not forks.pending and instant is not None and gradients is not None),
         "steps_spent": steps_spent(setup, results),
-        "effect": estimate_document(forks.effects[forks.tree.units].without) if forks.ends else None,
+        "effect": estimate_document(forks.effects[forks.tree.units].without)
+        if forks.ends
+        else None,
         "noise": _noise(forks.ends) if forks.ends else None,
         "named": [each for each in tested if tuple(each["gemms"]) in forks.guilt.named],
         "tested": tested,
@@ -185,7 +227,10 @@ def replay_document(setup: Setup, own: Check) -> ReplayDocument:
 def rates_sentence(rates: RatesDiffer) -> str:
     """That learning rates on record explain a gap which no precision does."""
     values = f"{rates.baseline:.6g} in the baseline, {rates.candidate:.6g} in the candidate"
-    return f"not in the precision of these GEMMs: from step {rates.step:,} on the learning rates on record differ ({values})"
+    return (
+        f"not in the precision of these GEMMs: from step {rates.step:,} on the learning rates on "
+        f"record differ ({values})"
+    )
 
 
 def sentence(own: Check, rates: RatesDiffer | None = None) -> str:
@@ -193,25 +238,46 @@ def sentence(own: Check, rates: RatesDiffer | None = None) -> str:
     if rates is not None:
         return rates_sentence(rates)
     if own.outcome == "not planned":
-        return "no run was replayed: the analysis is of an earlier version, and a cause outside of the GEMMs is not excluded"
+        return (
+            "no run was replayed: the analysis is of an earlier version, and a cause outside of "
+            "the GEMMs is not excluded"
+        )
     if own.outcome == "pending":
         return f"{count(len(own.replayed), 'replay')} done so far; they come before anything else"
     last = own.replayed[-1]
     if own.outcome == "differs":
-        return f"not in the precision of these GEMMs: trained again, {_of(last)} does not follow its record: {departure(last)}"
+        return (
+            f"not in the precision of these GEMMs: trained again, {_of(last)} does not follow its "
+            f"record: {departure(last)}"
+        )
     if own.outcome == "unchecked":
         missing = next((each for each in own.replayed if each.state == "missing"), None)
         if missing is None:
             noisy_one = next(each for each in own.replayed if each.state == "within noise")
-            remedy = "which hides causes; ask on the machine and with the versions that trained it, or accept that with --anyway"
-            return f"nothing is named, because {_of(noisy_one)} follows its record within the noise of reruns only, {remedy}"
+            remedy = (
+                "which hides causes; ask on the machine and with the versions that trained it, or "
+                "accept that with --anyway"
+            )
+            return (
+                f"nothing is named, because {_of(noisy_one)} follows its record within the noise "
+                f"of reruns only, {remedy}"
+            )
         why = missing.result["missing"]
-        return f"nothing is named, because {_of(missing)} could not be replayed from step {missing.replay.first:,}: {why}"
+        return (
+            f"nothing is named, because {_of(missing)} could not be replayed from step "
+            f"{missing.replay.first:,}: {why}"
+        )
     noisy = sum(each.state == "within noise" for each in own.replayed)
     how = "bit for bit"
     if noisy:
-        how = f"within the noise of reruns (which hides small causes) in {noisy} of {len(own.replayed)} replays, else bit for bit"
-    return f"trained again, {count(len({each.replay.run for each in own.replayed}), 'run')} follow their record {how} ({_coverage(own)})"
+        how = (
+            f"within the noise of reruns (which hides small causes) in {noisy} of "
+            f"{len(own.replayed)} replays, else bit for bit"
+        )
+    return (
+        f"trained again, {count(len({each.replay.run for each in own.replayed}), 'run')} follow "
+        f"their record {how} ({_coverage(own)})"
+    )
 
 
 def departure(own: Replayed) -> str:
@@ -219,7 +285,10 @@ def departure(own: Replayed) -> str:
     result = own.result
     if result["by"] is None:
         return f"its loss at step {result['departs']:,} is not finite now"
-    return f"at step {result['departs']:,} the loss on record is {signed(result['by'], _DECIMALS)} nats from it"
+    return (
+        f"at step {result['departs']:,} the loss on record is {signed(result['by'], _DECIMALS)} "
+        "nats from it"
+    )
 
 
 def _of(own: Replayed) -> str:
@@ -232,7 +301,10 @@ def _coverage(own: Check) -> str:
     for each in own.replayed:
         span = (each.replay.first, each.replay.first + each.result["compared"])
         spans[span] = spans.get(span, 0) + 1
-    return "; ".join(f"steps {first:,} to {end:,} of {count(runs, 'run')}" for (first, end), runs in sorted(spans.items()))
+    return "; ".join(
+        f"steps {first:,} to {end:,} of {count(runs, 'run')}"
+        for (first, end), runs in sorted(spans.items())
+    )
 
 
 def estimate_document(own: Estimate) -> EstimateDocument:
@@ -258,15 +330,26 @@ def _tested(forks: Search) -> list[ClusterDocument]:
 def _noise(ends: Ends) -> NoiseDocument:
     larger = ends.noise
     on, off = ends.on.noise.sd, ends.off.noise.sd
-    return {"on": on, "off": off, "df": larger.df, "parents": larger.parents, "enough": larger.is_enough}
+    return {
+        "on": on,
+        "off": off,
+        "df": larger.df,
+        "parents": larger.parents,
+        "enough": larger.is_enough,
+    }
 
 
 def _interaction(setup: Setup, results: Results, forks: Search) -> EstimateDocument | None:
     if forks.ends is None or forks.rest is None or len(forks.guilt.named) < 2:
         return None
-    losses = (arm_losses(setup, results, forks.tree, "without", cluster, setup.noise_draws) for cluster in forks.guilt.named)
+    losses = (
+        arm_losses(setup, results, forks.tree, "without", cluster, setup.noise_draws)
+        for cluster in forks.guilt.named
+    )
     arms = [(1.0, forks.ends.between(each)) for each in losses]
-    return estimate_document(contrast([(1.0 - len(arms), forks.ends.on), (-1.0, forks.rest), *arms]))
+    return estimate_document(
+        contrast([(1.0 - len(arms), forks.ends.on), (-1.0, forks.rest), *arms])
+    )
 
 
 def _unexplained(forks: Search) -> EstimateDocument | None:
@@ -278,8 +361,12 @@ def _unexplained(forks: Search) -> EstimateDocument | None:
 
 
 def _instant(setup: Setup, results: Results) -> InstantDocument | None:
-    rows = {each.key.removeprefix("instant/"): results.get(each.key) for each in instant_rows(setup)}
-    losses = {name: np.asarray(values, np.float64) for name, values in rows.items() if values is not None}
+    rows = {
+        each.key.removeprefix("instant/"): results.get(each.key) for each in instant_rows(setup)
+    }
+    losses = {
+        name: np.asarray(values, np.float64) for name, values in rows.items() if values is not None
+    }
     if len(losses) < len(rows):
         return None
     units = split(losses, setup.units)
@@ -287,10 +374,17 @@ def _instant(setup: Setup, results: Results) -> InstantDocument | None:
     return {
         "whole": estimate_document(units.whole),
         "gemms": [
-            {"name": name, "without": estimate_document(part.without), "alone": estimate_document(part.alone)}
+            {
+                "name": name,
+                "without": estimate_document(part.without),
+                "alone": estimate_document(part.alone),
+            }
             for name, part in units.parts.items()
         ],
-        "ingredients": [{"name": name, "without": estimate_document(gain), "alone": None} for name, gain in gains.items()],
+        "ingredients": [
+            {"name": name, "without": estimate_document(gain), "alone": None}
+            for name, gain in gains.items()
+        ],
         "unexplained_without": estimate_document(units.unexplained_without),
         "unexplained_alone": estimate_document(units.unexplained_alone),
     }
@@ -302,21 +396,36 @@ def _gradients(setup: Setup, results: Results) -> list[GradientDocument] | None:
         return None
     documents: list[GradientDocument] = []
     for name in ("all", *setup.units) if batches else ():
-        sums = np.array([each[name] for each in batches], np.float64).reshape(len(batches), 1, len(SUMS))
+        sums = np.array([each[name] for each in batches], np.float64).reshape(
+            len(batches), 1, len(SUMS)
+        )
         error = gradient_error(sums)
         low, high = error.squared_error.bounds(CONFIDENCE)
-        own: EstimateDocument = {"value": error.relative_error, "low": math.sqrt(max(0.0, low)), "high": math.sqrt(max(0.0, high))}
-        documents.append({"name": name, "error": own, "systematic": error.systematic, "cosine": error.cosine})
+        own: EstimateDocument = {
+            "value": error.relative_error,
+            "low": math.sqrt(max(0.0, low)),
+            "high": math.sqrt(max(0.0, high)),
+        }
+        documents.append(
+            {"name": name, "error": own, "systematic": error.systematic, "cosine": error.cosine}
+        )
     return documents
 
 
 # A plan and an answer in lines of text, as the command line prints them.
 
-NO_VERDICT = "This ranks causes; it is no verdict. Confirm a change by a job of its own, which the judge reads."
-IF_NONE_IS_NAMED = (
-    "Longer forks (--fork-steps) or an earlier checkpoint (--step) can show more; ablation runs (--ablation) show the whole gap."
+NO_VERDICT = (
+    "This ranks causes; it is no verdict. Confirm a change by a job of its own, which the judge "
+    "reads."
 )
-IF_NOT_IN_PRECISION = "Look for what else than its specification decided that run (data, checkpoint, code, machine), and train it again."
+IF_NONE_IS_NAMED = (
+    "Longer forks (--fork-steps) or an earlier checkpoint (--step) can show more; ablation runs "
+    "(--ablation) show the whole gap."
+)
+IF_NOT_IN_PRECISION = (
+    "Look for what else than its specification decided that run (data, checkpoint, code, machine), "
+    "and train it again."
+)
 IF_NOT_REPLAYED = "Train the job again, with its checkpoints, and ask again."
 _SHOWN = 5
 _DECIMALS = 4
@@ -324,7 +433,9 @@ _DECIMALS = 4
 
 def nats(own: Mapping[str, float]) -> str:
     """An estimate with its interval."""
-    return f"{signed(own['value'], _DECIMALS)} ({interval_words(own['low'], own['high'], _DECIMALS)})"
+    return (
+        f"{signed(own['value'], _DECIMALS)} ({interval_words(own['low'], own['high'], _DECIMALS)})"
+    )
 
 
 def nats_words(gap: float, low: float, high: float) -> str:
@@ -336,13 +447,19 @@ def gap_words(gap: Mapping[str, Any]) -> str:
     """The gap of the full runs and their verdict."""
     if gap["gap"] is None or gap["low"] is None or gap["high"] is None:
         return f"not measured, {gap['verdict']}"
-    return f"{nats({'value': gap['gap'], 'low': gap['low'], 'high': gap['high']})} nats, {gap['verdict']}"
+    return (
+        f"{nats({'value': gap['gap'], 'low': gap['low'], 'high': gap['high']})} nats, "
+        f"{gap['verdict']}"
+    )
 
 
 def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     """What an analysis measures and what it costs."""
     off = "the baseline's arithmetic" if plan["against"] == "baseline" else "bf16"
-    yield f"{plan['candidate']} of {plan['explains_name']} ({plan['explains']}); a GEMM that is off has {off}"
+    yield (
+        f"{plan['candidate']} of {plan['explains_name']} ({plan['explains']}); a GEMM that is off "
+        f"has {off}"
+    )
     yield f"gap of the full runs: {gap_words(plan['gap'])}"
     parents = count(len(plan["parents"]), "run")
     units = count(len(plan["gemms"]), "GEMM")
@@ -351,15 +468,23 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     replayed = plan.get("replays") or ()
     if replayed:
         steps = sum(each["steps"] for each in replayed)
-        yield f"first: {steps:,} recorded steps of {count(len({each['run'] for each in replayed}), 'run')} are trained again and compared"
+        yield (
+            f"first: {steps:,} recorded steps of "
+            f"{count(len({each['run'] for each in replayed}), 'run')} are trained again and "
+            "compared"
+        )
     share = percent(plan["steps_for_one"] / plan["pair_steps"])
     time = f"; about {age_in_words(plan['seconds'])}" if plan["seconds"] is not None else ""
     yield (
-        f"cost: about {plan['steps_for_one']:,.0f} steps to find one GEMM, {share} of a pair's {plan['pair_steps']:,}{time}; "
+        f"cost: about {plan['steps_for_one']:,.0f} steps to find one GEMM, {share} of a pair's "
+        f"{plan['pair_steps']:,}{time}; "
         f"at least {plan['least_steps']:,.0f}, at most {plan['most_steps']:,.0f}"
     )
     if plan["smallest_effect"] is not None:
-        yield f"sees: effects of one GEMM from about {plan['smallest_effect']:.4f} nats on, if forks vary an eighth as much as reruns"
+        yield (
+            f"sees: effects of one GEMM from about {plan['smallest_effect']:.4f} nats on, if forks "
+            "vary an eighth as much as reruns"
+        )
     if len(plan["parents"]) < 3:
         yield f"note: {parents} kept the checkpoint; 3 or more say more about other runs than these"
 
@@ -373,14 +498,20 @@ def answer_lines(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterator
         return
     effect = answer["effect"]
     if effect is None:
-        yield f"{answer['steps_spent']:,.0f} of at most {plan['most_steps']:,.0f} steps are done; the forks have no result yet"
+        yield (
+            f"{answer['steps_spent']:,.0f} of at most {plan['most_steps']:,.0f} steps are done; "
+            "the forks have no result yet"
+        )
     else:
         yield from _fork_lines(plan, answer, effect)
     if answer["instant"] is not None:
         yield from _instant_lines(answer["instant"])
     if answer["gradients"]:
         yield _gradient_line(answer["gradients"])
-    yield f"cost: {answer['steps_spent']:,.0f} steps, {percent(answer['steps_spent'] / plan['pair_steps'])} of a pair's"
+    yield (
+        f"cost: {answer['steps_spent']:,.0f} steps, "
+        f"{percent(answer['steps_spent'] / plan['pair_steps'])} of a pair's"
+    )
     yield NO_VERDICT
 
 
@@ -390,20 +521,32 @@ def _replay_lines(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterato
         return
     if replay["code"]:
         for each in plan.get("differences", ()):
-            yield f"differs on record: {each['key']}: {each['baseline']} in the baseline, {each['other']} in the candidate"
+            yield (
+                f"differs on record: {each['key']}: {each['baseline']} in the baseline, "
+                f"{each['other']} in the candidate"
+            )
         if not plan.get("differences"):
             yield "on record the arms differ only in precision"
     yield f"replay: {replay['sentence']}"
     if replay["code"]:
-        yield f"named: none. {IF_NOT_IN_PRECISION if replay['code'] == NOT_IN_PRECISION else IF_NOT_REPLAYED}"
+        yield (
+            "named: none. "
+            f"{IF_NOT_IN_PRECISION if replay['code'] == NOT_IN_PRECISION else IF_NOT_REPLAYED}"
+        )
 
 
 def ablation_lines(own: Mapping[str, Any]) -> Iterator[str]:
     """The parts of a gap by the user's own ablation runs."""
-    yield f"{own['candidate']} of {own['job_name']} ({own['job']}), by ablation runs: a part is its gap minus that of the ablation"
+    yield (
+        f"{own['candidate']} of {own['job_name']} ({own['job']}), by ablation runs: a part is its "
+        "gap minus that of the ablation"
+    )
     yield f"gap of the full runs: {gap_words(own['gap'])}"
     replicates = count(own["pairs"], "replicate")
-    yield f"whole: {own['candidate']} minus {own['baseline']}: {nats(own['whole'])} nats, over {replicates} of every arm"
+    yield (
+        f"whole: {own['candidate']} minus {own['baseline']}: {nats(own['whole'])} nats, over "
+        f"{replicates} of every arm"
+    )
     for each in own["parts"]:
         yield f"  {each['name']}: gains {nats(each['part'])}, leaves {nats(each['left'])}"
     yield f"sum of the parts: {nats(own['total'])}; unexplained: {nats(own['unexplained'])}"
@@ -418,39 +561,68 @@ def ablation_lines(own: Mapping[str, Any]) -> Iterator[str]:
 def assumed_words(arms: Sequence[str]) -> str:
     """That the run-to-run noise of these arms is not measured."""
     return (
-        f"{', '.join(arms)} {'has' if len(arms) == 1 else 'have'} one run, so the run-to-run noise in these intervals is an assumption; "
+        f"{', '.join(arms)} {'has' if len(arms) == 1 else 'have'} one run, so the run-to-run noise "
+        "in these intervals is an assumption; "
         "train 2 or more replicates per arm"
     )
 
 
-def _fork_lines(plan: Mapping[str, Any], answer: Mapping[str, Any], effect: Mapping[str, float]) -> Iterator[str]:
-    yield f"effect at step {plan['fork_step']:,}: with all GEMMs on the loss is {nats(effect)} nats higher after {plan['fork_steps']} steps"
+def _fork_lines(
+    plan: Mapping[str, Any], answer: Mapping[str, Any], effect: Mapping[str, float]
+) -> Iterator[str]:
+    yield (
+        f"effect at step {plan['fork_step']:,}: with all GEMMs on the loss is {nats(effect)} nats "
+        f"higher after {plan['fork_steps']} steps"
+    )
     gap = plan["gap"]["gap"]
     if gap and answer["named"]:
-        yield f"  {percent(effect['value'] / gap)} of the gap; the rest built up before this checkpoint, or takes longer to show"
+        yield (
+            f"  {percent(effect['value'] / gap)} of the gap; the rest built up before this "
+            "checkpoint, or takes longer to show"
+        )
     for each in answer["named"]:
-        yield f"named: {label(each['gemms'])}: alone it costs {nats(each['alone'])}, switching it off gains {nats(each['without'])}"
+        yield (
+            f"named: {label(each['gemms'])}: alone it costs {nats(each['alone'])}, switching it "
+            f"off gains {nats(each['without'])}"
+        )
         if len(each["gemms"]) > 2:
             yield f"  GEMMs: {', '.join(each['gemms'])}"
     if not answer["named"]:
         yield f"named: none; the effect cannot be told from the noise of forks. {IF_NONE_IS_NAMED}"
     else:
         if answer.get("interaction"):  # an answer of an earlier version has none
-            yield f"interaction: {nats(answer['interaction'])}: what switching all of them off gains, minus the sum of these gains"
+            yield (
+                f"interaction: {nats(answer['interaction'])}: what switching all of them off "
+                "gains, minus the sum of these gains"
+            )
         if answer["unexplained"]:
             yield f"unexplained at the checkpoint: {nats(answer['unexplained'])}"
     for units in answer["untested"]:
-        yield f"not tested{', the largest cost was reached' if answer['stopped'] else ' yet'}: {label(units)}"
+        yield (
+            f"not tested{', the largest cost was reached' if answer['stopped'] else ' yet'}: "
+            f"{label(units)}"
+        )
     if answer["stopped"] and not answer["untested"]:
-        yield "stopped: the largest cost was reached before more forks could tell parts of what is named apart"
+        yield (
+            "stopped: the largest cost was reached before more forks could tell parts of what is "
+            "named apart"
+        )
     noise = answer["noise"]
     sizes = f"{noise['on']:.5f} nats with all GEMMs on, {noise['off']:.5f} with all off"
-    yield f"noise of forks: {sizes}; {noise['df']:.0f} degrees of freedom, {count(noise['parents'], 'run')}"
+    yield (
+        f"noise of forks: {sizes}; {noise['df']:.0f} degrees of freedom, "
+        f"{count(noise['parents'], 'run')}"
+    )
 
 
 def _instant_lines(instant: Mapping[str, Any]) -> Iterator[str]:
-    yield f"forward pass at once: the quantized loss is {nats(instant['whole'])} nats higher on the same weights"
-    parts: Sequence[Mapping[str, Any]] = sorted(instant["gemms"], key=lambda part: -abs(part["without"]["value"]))[:_SHOWN]
+    yield (
+        f"forward pass at once: the quantized loss is {nats(instant['whole'])} nats higher on the "
+        "same weights"
+    )
+    parts: Sequence[Mapping[str, Any]] = sorted(
+        instant["gemms"], key=lambda part: -abs(part["without"]["value"])
+    )[:_SHOWN]
     for part in (*parts, *instant["ingredients"]):
         if part["without"]["value"]:
             yield f"  without {part['name']}: {nats(part['without'])} less"
@@ -461,4 +633,7 @@ def _gradient_line(gradients: Sequence[Mapping[str, Any]]) -> str:
     whole, *units = gradients
     largest = sorted(units, key=lambda each: -each["error"]["value"])[:_SHOWN]
     parts = ", ".join(f"{each['name']} {percent(each['error']['value'])}" for each in largest)
-    return f"error of the gradient against bf16: {percent(whole['error']['value'])} in all; largest alone: {parts}"
+    return (
+        f"error of the gradient against bf16: {percent(whole['error']['value'])} in all; largest "
+        f"alone: {parts}"
+    )

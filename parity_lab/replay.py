@@ -1,4 +1,6 @@
-"""Do the runs on record follow from their specifications? What is trained again before anything is named, and what it says."""
+"""Do the runs on record follow from their specifications? What is trained again before anything is
+named, and what it says.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypedDict
@@ -11,20 +13,26 @@ from parity.judging import special
 from parity.judging.curve import FloatArray
 from parity.structure import frozen
 
-# A replay trains recorded steps of a run again, from step 0 or from a kept checkpoint, with its own arithmetic and random numbers.
+# A replay trains recorded steps of a run again, from step 0 or from a kept checkpoint, with its own
+# arithmetic and random numbers.
 #
-#     bit-equal      every loss is that on record: what the same code, libraries, threads and device class give
-#     within noise   a loss is not, equal bits are not expected here, and over WINDOW steps reruns differ from the replay as much:
-#                    |record - replay| <= t(RERUNS) sqrt(mean over reruns of (rerun - replay)^2), for the mean and for the first step,
+#     bit-equal      every loss is that on record: what the same code, libraries, threads and device
+#                    class give
+#     within noise   a loss is not, equal bits are not expected here, and over WINDOW steps reruns
+#                    differ from the replay as much:
+#                    |record - replay| <= t(RERUNS) sqrt(mean over reruns of (rerun - replay)^2),
+#                    for the mean and for the first step,
 #                    whose loss comes before any update
 #     differs        all else: something outside the specification decided the record
 #     missing        the steps cannot be trained again here
 #
-# If the whole of two runs is bit-equal, and their specifications differ in the arithmetic alone, then so does what made their gap. Of
-# longer runs only WINDOW steps from step 0 and from each kept checkpoint are replayed.
+# If the whole of two runs is bit-equal, and their specifications differ in the arithmetic alone,
+# then so does what made their gap. Of longer runs only WINDOW steps from step 0 and from each kept
+# checkpoint are replayed.
 #
-# Can fail: a cause that acts only in steps that are not replayed. Within noise are also causes that change WINDOW steps less than reruns
-# do, 8 of 22 that were planted, so nothing is named there unless that is asked for.
+# Can fail: a cause that acts only in steps that are not replayed. Within noise are also causes that
+# change WINDOW steps less than reruns do, 8 of 22 that were planted, so nothing is named there
+# unless that is asked for.
 
 Role = Literal["baseline", "candidate"]
 State = Literal["bit-equal", "within noise", "differs", "missing"]
@@ -33,7 +41,9 @@ WINDOW = 32
 """Steps that are replayed from a state."""
 RERUNS = 6
 LEVEL = 0.01
-"""The chance that any replay of one analysis differs by noise alone, where bits are not expected to be equal."""
+"""The chance that any replay of one analysis differs by noise alone, where bits are not expected to
+be equal.
+"""
 NOT_IN_PRECISION = "NOT_IN_PRECISION"
 NOT_REPLAYED = "NOT_REPLAYED"
 RATE_TOLERANCE = 1e-6  # relative; two devices can round a schedule differently
@@ -51,7 +61,9 @@ class Recorded:
 
 @frozen
 class Replay:
-    """The `steps` recorded steps from step `first` of a run, trained again from the state before them."""
+    """The `steps` recorded steps from step `first` of a run, trained again from the state before
+    them.
+    """
 
     run: str
     arm: Role
@@ -79,8 +91,9 @@ class RatesDiffer:
 
 
 class ReplayResult(TypedDict):
-    """What a replay gave: the steps `compared`, the first that `departs` from the record, and `by` how much there (nats, null if it is not
-    finite); the differences of the first step and of the mean over the window; whether equal bits are expected (`exact`).
+    """What a replay gave: the steps `compared`, the first that `departs` from the record, and `by`
+    how much there (nats, null if it is not finite); the differences of the first step and of the
+    mean over the window; whether equal bits are expected (`exact`).
 
     `missing`: why nothing was trained.
     """
@@ -96,7 +109,9 @@ class ReplayResult(TypedDict):
 
 @frozen
 class WantedReplay:
-    """A replay that lacks, or (from draw 1 on) a rerun of its window with other random numbers; `steps` is its cost."""
+    """A replay that lacks, or (from draw 1 on) a rerun of its window with other random numbers;
+    `steps` is its cost.
+    """
 
     key: str
     replay: Replay
@@ -133,12 +148,18 @@ class Check:
 
 
 def planned(recorded: Sequence[Recorded], whole: int) -> tuple[Replay, ...]:
-    """Windows from step 0 and from each kept checkpoint of every run, then all steps of the first `whole` runs of each arm."""
+    """Windows from step 0 and from each kept checkpoint of every run, then all steps of the first
+    `whole` runs of each arm.
+    """
     windows: list[Replay] = []
     wholes: list[Replay] = []
     for arm in ("baseline", "candidate"):
         for number, own in enumerate(each for each in recorded if each.arm == arm):
-            firsts = [first for first in (0, *own.kept) if first < own.steps and (first or number >= whole)]
+            firsts = [
+                first
+                for first in (0, *own.kept)
+                if first < own.steps and (first or number >= whole)
+            ]
             windows += [_replay(own, first, WINDOW) for first in firsts]
             if number < whole:
                 wholes.append(_replay(own, 0, own.steps))
@@ -154,10 +175,18 @@ def replays_from(documents: Sequence[Mapping[str, Any]]) -> tuple[Replay, ...]:
     return tuple(Replay(**each) for each in documents)
 
 
-def check(replays: Sequence[Replay], results: Mapping[str, Any], rates: RatesDiffer | None = None, *, accept_noise: bool = False) -> Check:
-    """What the results on record say; it ends at the first replay that differs, before one where the learning rates do.
+def check(
+    replays: Sequence[Replay],
+    results: Mapping[str, Any],
+    rates: RatesDiffer | None = None,
+    *,
+    accept_noise: bool = False,
+) -> Check:
+    """What the results on record say; it ends at the first replay that differs, before one where
+    the learning rates do.
 
-    `accept_noise`: whether a run that follows its record within noise only is reproduced; else it is unchecked.
+    `accept_noise`: whether a run that follows its record within noise only is reproduced; else it
+    is unchecked.
     """
     if rates is not None:
         return Check(outcome="differs")
@@ -181,16 +210,20 @@ def check(replays: Sequence[Replay], results: Mapping[str, Any], rates: RatesDif
     return Check(outcome="unchecked" if is_undecided else "reproduced", replayed=tuple(replayed))
 
 
-# Does the record of a pair part between the steps that are replayed, as other data or a broken resume make it, and precision rarely?
+# Does the record of a pair part between the steps that are replayed, as other data or a broken
+# resume make it, and precision rarely?
 #
 # x'(t)  = x(t) - median of the AROUND steps before
-# data   the spread over SPAN steps of (candidate's loss - baseline's)', over the larger of their own: sqrt(2) for other batches, far
+# data   the spread over SPAN steps of (candidate's loss - baseline's)', over the larger of their
+#        own: sqrt(2) for other batches, far
 #        below 1 for the same ones
-# jump   |x'(t)| over the scaled median absolute deviation of x' in its stretch of STRETCH steps, where it is not 0; x is the log of the
+# jump   |x'(t)| over the scaled median absolute deviation of x' in its stretch of STRETCH steps,
+#        where it is not 0; x is the log of the
 #        ratio of the update norms, or the step of that of the weights' norms
 #
-# Source: experiments/why_outside.py. Of 400 steps of 0.1 million parameters, pairs without such a cause had at most 0.6 and 10; other data
-# had at least 0.9, and states broken at a resume 15 and more, but for weights 1 % off, which it misses.
+# Source: experiments/why_outside.py. Of 400 steps of 0.1 million parameters, pairs without such a
+# cause had at most 0.6 and 10; other data had at least 0.9, and states broken at a resume 15 and
+# more, but for weights 1 % off, which it misses.
 
 AROUND, SPAN, STRETCH = 16, 24, 128
 FIRST_SEEN = 50
@@ -207,13 +240,22 @@ class Parting:
     how: str
 
 
-def parts_at(baseline: Mapping[str, FloatArray], candidate: Mapping[str, FloatArray]) -> Parting | None:
-    """Where two runs part; COLUMNS (steps,) of each from step 0 on. None also for fewer than 2 STRETCH steps, and without the norms."""
+def parts_at(
+    baseline: Mapping[str, FloatArray], candidate: Mapping[str, FloatArray]
+) -> Parting | None:
+    """Where two runs part; COLUMNS (steps,) of each from step 0 on. None also for fewer than 2
+    STRETCH steps, and without the norms.
+    """
     count = min(len(own[name]) for own in (baseline, candidate) for name in COLUMNS)
     if count < 2 * STRETCH:
         return None
-    (ours, theirs) = ({name: own[name][:count] for name in COLUMNS} for own in (baseline, candidate))
-    spreads = (_spread(_away(loss)) for loss in (theirs["lm_loss"] - ours["lm_loss"], theirs["lm_loss"], ours["lm_loss"]))
+    (ours, theirs) = (
+        {name: own[name][:count] for name in COLUMNS} for own in (baseline, candidate)
+    )
+    spreads = (
+        _spread(_away(loss))
+        for loss in (theirs["lm_loss"] - ours["lm_loss"], theirs["lm_loss"], ours["lm_loss"])
+    )
     of_pair, of_candidate, of_baseline = spreads
     found = []
     is_other = of_pair > OTHER_DATA * np.maximum(of_candidate, of_baseline)
@@ -221,12 +263,18 @@ def parts_at(baseline: Mapping[str, FloatArray], candidate: Mapping[str, FloatAr
         step = FIRST_SEEN + int(np.argmax(is_other[FIRST_SEEN - AROUND :]))
         found.append(Parting(step=step, how="their losses vary as on other data"))
     with np.errstate(divide="ignore", invalid="ignore"):
-        updates, weights = (np.log(theirs[name] / ours[name]) for name in ("update_norm", "param_norm"))
+        updates, weights = (
+            np.log(theirs[name] / ours[name]) for name in ("update_norm", "param_norm")
+        )
     for values in (updates, np.diff(weights, prepend=weights[:1])):
         if np.isfinite(values).all():
             is_jump = _is_jump(_away(values))[FIRST_SEEN - AROUND :]
             if is_jump.any():
-                found.append(Parting(step=FIRST_SEEN + int(np.argmax(is_jump)), how="weights or updates jump"))
+                found.append(
+                    Parting(
+                        step=FIRST_SEEN + int(np.argmax(is_jump)), how="weights or updates jump"
+                    )
+                )
     return min(found, key=lambda each: each.step, default=None)
 
 
@@ -245,7 +293,9 @@ def _is_jump(values: FloatArray) -> npt.NDArray[np.bool_]:
     """Whether each value is a jump among those of its stretch; the last stretch is a whole one."""
     found = np.zeros(len(values), np.bool_)
     for first in range(0, len(values), STRETCH):
-        own = values[first : first + STRETCH] if first + STRETCH <= len(values) else values[-STRETCH:]
+        own = (
+            values[first : first + STRETCH] if first + STRETCH <= len(values) else values[-STRETCH:]
+        )
         own = own[own != 0.0]  # the runs are equal until something differs
         if len(own) >= _FEWEST:
             scale = _TO_SD * float(np.median(np.abs(own - np.median(own))))
@@ -255,7 +305,9 @@ def _is_jump(values: FloatArray) -> npt.NDArray[np.bool_]:
 
 def replay_steps(results: Mapping[str, Any]) -> float:
     """The cost of the replays and reruns on record, in steps of training."""
-    own = sum(int(result["compared"]) for key, result in results.items() if key.startswith("replay/"))
+    own = sum(
+        int(result["compared"]) for key, result in results.items() if key.startswith("replay/")
+    )
     return own + WINDOW * sum(key.startswith("rerun/") for key in results)
 
 
@@ -263,7 +315,9 @@ def _reruns(own: Replay, result: ReplayResult) -> Iterator[WantedReplay]:
     """The reruns that the result of a replay asks for."""
     if result["departs"] is not None and result["by"] is not None and not result["exact"]:
         for draw in range(1, RERUNS + 1):
-            yield WantedReplay(key=f"rerun/{own.run}/{own.first}/{draw}", replay=own, draw=draw, steps=own.window)
+            yield WantedReplay(
+                key=f"rerun/{own.run}/{own.first}/{draw}", replay=own, draw=draw, steps=own.window
+            )
 
 
 def _state(own: Replay, result: ReplayResult, results: Mapping[str, Any], count: int) -> State:
@@ -274,7 +328,8 @@ def _state(own: Replay, result: ReplayResult, results: Mapping[str, Any], count:
     if result["exact"] or result["by"] is None:
         return "differs"
     reruns = [results[each.key] for each in _reruns(own, result)]
-    limit = float(special.stdtrit(RERUNS, 1 - LEVEL / (4 * count)))  # two-sided, two tests of each replay
+    # two-sided, two tests of each replay
+    limit = float(special.stdtrit(RERUNS, 1 - LEVEL / (4 * count)))
     for name in ("first", "mean"):
         value = result[name]
         spread = (sum((rerun[name] - value) ** 2 for rerun in reruns) / RERUNS) ** 0.5

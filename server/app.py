@@ -63,7 +63,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _described(build: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The description of the API, made when it is first asked for: it takes half a second, which nobody waits for at the start."""
+    """The description of the API, made when it is first asked for: it takes half a second, which
+    nobody waits for at the start.
+    """
     return problems.describe(auth.mark(build()))
 
 
@@ -80,27 +82,44 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.context = context_of(settings)
     problems.install(app)
-    about_jobs = (jobs.router, overviews.router, remarks.router, *additions().routes, live.router, live.events_router)
-    of_service = (service.router, verdicts.images_router, service.metrics_router, service.tokens_router)
+    about_jobs = (
+        jobs.router,
+        overviews.router,
+        remarks.router,
+        *additions().routes,
+        live.router,
+        live.events_router,
+    )
+    of_service = (
+        service.router,
+        verdicts.images_router,
+        service.metrics_router,
+        service.tokens_router,
+    )
     with_curves = (runs.router, verdicts.router, baselines.noise_tables_router)
     for router in (*about_jobs, baselines.router, curves.router, *with_curves, *of_service):
         app.include_router(
             router,
             dependencies=[Depends(auth.authorize), Depends(check_query)],
-            max_body_size=settings.max_body_bytes if router in with_curves else min(BODY_BYTES, settings.max_body_bytes),
+            max_body_size=settings.max_body_bytes
+            if router in with_curves
+            else min(BODY_BYTES, settings.max_body_bytes),
             responses=problems.responses(400, 401, 403, 404, 409, 413, 422, 429, 503),
         )
     dashboard.install(app, settings)
     auth.check(app.routes)
     app.openapi = cache(partial(_described, app.openapi))  # type: ignore[method-assign]
-    # Compressing a chart's response takes 1 ms at level 1, 8 ms at level 5 and 50 ms at the default, which is only a tenth smaller.
+    # Compressing a chart's response takes 1 ms at level 1, 8 ms at level 5 and 50 ms at the
+    # default, which is only a tenth smaller.
     app.add_middleware(GZipMiddleware, minimum_size=1024, compresslevel=1)
     app.add_middleware(Guard)
     return app
 
 
 def from_environment() -> FastAPI:
-    """The application with settings from the environment, as `uvicorn --factory server.app:from_environment` serves it."""
+    """The application with settings from the environment, as `uvicorn --factory
+    server.app:from_environment` serves it.
+    """
     settings = Settings()
     logs.configure(settings.log, aside=True)
     return create_app(settings)

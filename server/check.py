@@ -1,7 +1,7 @@
 """Reads the whole record and says what is damaged: `python -m server.check`.
 
-Every recorded step is read and compared with the checksum that it was written with, whether a reader still needs it or a newer attempt
-replaced it. Nothing is changed.
+Every recorded step is read and compared with the checksum that it was written with, whether a
+reader still needs it or a newer attempt replaced it. Nothing is changed.
 """
 
 import argparse
@@ -26,7 +26,9 @@ _RUNS_AT_ONCE = 500
 
 @frozen
 class Damage:
-    """A chunk that is not as it was written, or cannot be read: where it is, what is wrong, and what can be done."""
+    """A chunk that is not as it was written, or cannot be read: where it is, what is wrong, and
+    what can be done.
+    """
 
     run_id: str
     kind: str
@@ -38,7 +40,9 @@ class Damage:
 
 @frozen
 class Checked:
-    """What was read of one run: how many chunks, how many of them have no checksum, and the damage."""
+    """What was read of one run: how many chunks, how many of them have no checksum, and the
+    damage.
+    """
 
     chunks: int
     unchecked: int
@@ -51,8 +55,13 @@ def check(database: Database) -> Iterator[Checked]:
     while True:
         with database.read() as session:
             # Of chunks too: it may be the id that changed.
-            pages = (select(each).where(each > last).distinct().order_by(each).limit(_RUNS_AT_ONCE) for each in (Run.id, Chunk.run_id))
-            runs = sorted({run_id for page in pages for run_id in session.scalars(page)})[:_RUNS_AT_ONCE]
+            pages = (
+                select(each).where(each > last).distinct().order_by(each).limit(_RUNS_AT_ONCE)
+                for each in (Run.id, Chunk.run_id)
+            )
+            runs = sorted({run_id for page in pages for run_id in session.scalars(page)})[
+                :_RUNS_AT_ONCE
+            ]
         if not runs:
             return
         for run_id in runs:
@@ -64,11 +73,19 @@ def check(database: Database) -> Iterator[Checked]:
 def _check_run(session: Session, run_id: str) -> Checked:
     own = (Chunk.run_id == run_id,)
     unchecked = session.scalar(select(func.count()).where(*own, Chunk.checksum.is_(None))) or 0
-    keys = session.execute(select(Chunk.kind, Chunk.attempt_number, Chunk.first_step, Chunk.last_step).where(*own)).all()
-    limits: dict[str, dict[int, float]] = {kind: store.superseded_from(session, run_id, kind) for kind, *_ in keys}
+    keys = session.execute(
+        select(Chunk.kind, Chunk.attempt_number, Chunk.first_step, Chunk.last_step).where(*own)
+    ).all()
+    limits: dict[str, dict[int, float]] = {
+        kind: store.superseded_from(session, run_id, kind) for kind, *_ in keys
+    }
     damage = []
-    for kind, attempt_number, first, last in sorted((key.kind, key.attempt_number, key.first_step, key.last_step) for key in keys):
-        piece = store.Piece(attempt_number=attempt_number, first_step=first, last_step=max(first, last), count=1)
+    for kind, attempt_number, first, last in sorted(
+        (key.kind, key.attempt_number, key.first_step, key.last_step) for key in keys
+    ):
+        piece = store.Piece(
+            attempt_number=attempt_number, first_step=first, last_step=max(first, last), count=1
+        )
         where = f"run {run_id}, {kind}, attempt {attempt_number}, the chunk from step {first}"
         try:
             if store.load(session, run_id, kind, [piece]):
@@ -79,14 +96,29 @@ def _check_run(session: Session, run_id: str) -> Checked:
             raise
         except DamagedError as error:
             what = error.detail
-        except Exception as error:  # noqa: BLE001 (without a checksum, damage may be anything that cannot be unpacked)
+        except Exception as error:  # noqa: BLE001
             what = f"{where}: it cannot be unpacked ({error!r:.200})"
         if not what:
             continue
         remedies = _remedies(session, run_id)
         if first >= limits[kind].get(attempt_number, -1):
-            remedies = ("a newer attempt replaced these steps: nobody needs them, unless the attempt's number is what changed", *remedies)
-        damage.append(Damage(run_id=run_id, kind=kind, attempt_number=attempt_number, first_step=first, what=what, remedies=remedies))
+            remedies = (
+                (
+                    "a newer attempt replaced these steps: nobody needs them, unless the attempt's "
+                    "number is what changed"
+                ),
+                *remedies,
+            )
+        damage.append(
+            Damage(
+                run_id=run_id,
+                kind=kind,
+                attempt_number=attempt_number,
+                first_step=first,
+                what=what,
+                remedies=remedies,
+            )
+        )
     return Checked(chunks=len(keys), unchecked=unchecked, damage=tuple(damage))
 
 
@@ -98,29 +130,48 @@ def _remedies(session: Session, run_id: str) -> tuple[str, ...]:
         return (*found, "no run has this id: another run lacks these steps")
     if run.fingerprint is not None:
         equal = select(Run.id).where(
-            Run.fingerprint == run.fingerprint, Run.id != run_id, Run.state == "finished", Run.reused_from.is_(None)
+            Run.fingerprint == run.fingerprint,
+            Run.id != run_id,
+            Run.state == "finished",
+            Run.reused_from.is_(None),
         )
         twins = session.scalars(equal.order_by(Run.id.desc()).limit(3)).all()
         if twins:
             found.append(f"an equal run has its own curve: {', '.join(twins)}")
     if run.capability == "external":
         spool = "the spool of its trainer (PARITY_SPOOL) has them, where it was kept"
-        found.append(spool if run.state in RUN_ENDED else f"{spool}; the run is {run.state.replace('_', ' ')}")
+        found.append(
+            spool
+            if run.state in RUN_ENDED
+            else f"{spool}; the run is {run.state.replace('_', ' ')}"
+        )
     if session.scalar(select(Verdict.id).where(Verdict.job_id == run.job_id).limit(1)) is not None:
-        found.append(f"the recorded verdict of job {run.job_id} stands; an evidence bundle of it (evidence.zip) has the judged columns")
+        found.append(
+            f"the recorded verdict of job {run.job_id} stands; an evidence bundle of it "
+            "(evidence.zip) has the judged columns"
+        )
     found.append(f"parity again {run.job_id} trains the job again")
     return tuple(found)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the damage, and how much was read; exits 1 if there is any, 2 if the database cannot be used."""
-    about = "Read every recorded step and compare it with its checksum. Exits 1 if any is damaged. Nothing is changed."
+    """Print the damage, and how much was read; exits 1 if there is any, 2 if the database cannot be
+    used.
+    """
+    about = (
+        "Read every recorded step and compare it with its checksum. Exits 1 if any is damaged. "
+        "Nothing is changed."
+    )
     argparse.ArgumentParser(prog="python -m server.check", description=about).parse_args(arguments)
     database = Database(Settings().database, statement_seconds=3600)
     chunks = unchecked = damaged = 0
     try:
         for checked in check(database):
-            chunks, unchecked, damaged = chunks + checked.chunks, unchecked + checked.unchecked, damaged + len(checked.damage)
+            chunks, unchecked, damaged = (
+                chunks + checked.chunks,
+                unchecked + checked.unchecked,
+                damaged + len(checked.damage),
+            )
             for damage in checked.damage:
                 print("\n  ".join((damage.what, *damage.remedies)))
     except SQLAlchemyError as error:

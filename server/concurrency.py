@@ -1,4 +1,6 @@
-"""What threads of an API process share: a bounded cache, turns for work that needs much memory, and actions that repeat."""
+"""What threads of an API process share: a bounded cache, turns for work that needs much memory, and
+actions that repeat.
+"""
 
 import logging
 import threading
@@ -43,13 +45,16 @@ class Cache:
                 self._values.popitem(last=False)
 
 
-# Work that takes much memory, or a lock of the process: one request at a time does it, a few wait, and the others shall retry.
+# Work that takes much memory, or a lock of the process: one request at a time does it, a few wait,
+# and the others shall retry.
 
 _MOST = 4
 
 
 class Turns:
-    """The turns of requests at something that is done for one at a time. Hold no database connection while you wait for one."""
+    """The turns of requests at something that is done for one at a time. Hold no database
+    connection while you wait for one.
+    """
 
     def __init__(self, doing: str) -> None:
         """`doing` is what a turn is for, as in "drawing figures"."""
@@ -59,9 +64,14 @@ class Turns:
 
     @contextmanager
     def take(self) -> Iterator[None]:
-        """Wait for the turn and hold it; UnavailableError if enough requests wait or work already."""
+        """Wait for the turn and hold it; UnavailableError if enough requests wait or work
+        already.
+        """
         if not self._places.acquire(blocking=False):
-            raise UnavailableError(f"the server is {self._doing} for {_MOST} other requests, the most at a time; retry in a moment")
+            raise UnavailableError(
+                f"the server is {self._doing} for {_MOST} other requests, the most at a time; "
+                "retry in a moment"
+            )
         try:
             with self._turn:
                 yield
@@ -78,10 +88,19 @@ _AGAIN_SECONDS = 60.0
 class Repeating:
     """Calls `act` every `seconds` in a daemon thread, with `at_once` also at its start.
 
-    An exception is logged, after `failure`; while the same kind goes on, as in an outage, one line a minute says so.
+    An exception is logged, after `failure`; while the same kind goes on, as in an outage, one line
+    a minute says so.
     """
 
-    def __init__(self, name: str, act: Callable[[], object], seconds: float, failure: str, *, at_once: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        act: Callable[[], object],
+        seconds: float,
+        failure: str,
+        *,
+        at_once: bool = False,
+    ) -> None:
         self._act, self._seconds, self._failure, self._at_once = act, seconds, failure, at_once
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._repeat, name=name, daemon=True)
@@ -113,7 +132,7 @@ class Repeating:
         try:
             self._act()
             self._failed_with = None
-        except Exception as error:  # noqa: BLE001 (the thread must survive an unreachable database)
+        except Exception as error:  # noqa: BLE001
             if type(error) is not self._failed_with:
                 self._log.exception("%s; retrying", self._failure)
             elif time.monotonic() >= self._logged_at + _AGAIN_SECONDS:

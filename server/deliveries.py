@@ -1,7 +1,8 @@
-"""Sends due deliveries to webhooks: signed JSON by POST, following the Standard Webhooks specification (1.0.0).
+"""Sends due deliveries to webhooks: signed JSON by POST, following the Standard Webhooks
+specification (1.0.0).
 
-Redirects are not followed, no proxy is used, and only the status of the response is read. Every API process sends, so that workers
-need neither the URLs nor the secrets of webhooks.
+Redirects are not followed, no proxy is used, and only the status of the response is read. Every API
+process sends, so that workers need neither the URLs nor the secrets of webhooks.
 """
 
 import asyncio
@@ -43,7 +44,9 @@ class Deliverer(Repeating):
     """
 
     def __init__(self, settings: Settings, database: Database) -> None:
-        super().__init__("webhooks", self._deliver, settings.reconcile_seconds, "webhooks could not be sent")
+        super().__init__(
+            "webhooks", self._deliver, settings.reconcile_seconds, "webhooks could not be sent"
+        )
         self._settings = settings
         self._database = database
         self._is_registered = False
@@ -56,8 +59,11 @@ class Deliverer(Repeating):
         deliver_due(self._settings, self._database, lambda: self.is_stopping)
 
 
-def deliver_due(settings: Settings, database: Database, stopping: Callable[[], bool] = lambda: False) -> list[str]:
-    """Try every due delivery; returns the ids of those tried. After a failure, the webhook's other deliveries wait for the next call.
+def deliver_due(
+    settings: Settings, database: Database, stopping: Callable[[], bool] = lambda: False
+) -> list[str]:
+    """Try every due delivery; returns the ids of those tried. After a failure, the webhook's other
+    deliveries wait for the next call.
 
     Webhooks have a thread each, so that a slow receiver delays its own deliveries only.
     """
@@ -70,15 +76,22 @@ def deliver_due(settings: Settings, database: Database, stopping: Callable[[], b
         return []
     with ThreadPoolExecutor(min(_MOST_THREADS, len(waiting)), thread_name_prefix="webhook") as pool:
         tried = [
-            pool.submit(_deliver_each, settings, database, hooks.get(webhook_id), ids, stopping) for webhook_id, ids in waiting.items()
+            pool.submit(_deliver_each, settings, database, hooks.get(webhook_id), ids, stopping)
+            for webhook_id, ids in waiting.items()
         ]
     return [delivery_id for each in tried for delivery_id in each.result()]
 
 
 def _deliver_each(
-    settings: Settings, database: Database, hook: Webhook | None, delivery_ids: Sequence[str], stopping: Callable[[], bool]
+    settings: Settings,
+    database: Database,
+    hook: Webhook | None,
+    delivery_ids: Sequence[str],
+    stopping: Callable[[], bool],
 ) -> list[str]:
-    """Try the deliveries of one webhook in their order, until one fails or its time is over; returns the ids of those tried."""
+    """Try the deliveries of one webhook in their order, until one fails or its time is over;
+    returns the ids of those tried.
+    """
     tried: list[str] = []
     until = time.monotonic() + _TIMEOUT_SECONDS  # all webhooks begin their next round together
     for delivery_id in delivery_ids:
@@ -94,29 +107,43 @@ def _deliver_each(
         tried.append(delivery_id)
         if failure:
             name = hook.id if hook else "of an earlier setting"
-            _log.warning("webhook %s: attempt %d at delivery %s failed: %s", name, attempt, delivery_id, failure)
+            _log.warning(
+                "webhook %s: attempt %d at delivery %s failed: %s",
+                name,
+                attempt,
+                delivery_id,
+                failure,
+            )
             break
     return tried
 
 
-def _try(settings: Settings, database: Database, delivery_id: str, hook: Webhook | None) -> tuple[int | None, str | None]:
+def _try(
+    settings: Settings, database: Database, delivery_id: str, hook: Webhook | None
+) -> tuple[int | None, str | None]:
     """One attempt: the status of the response, if any, and why it failed (None: 2xx)."""
     if hook is None:
         return None, "PARITY_WEBHOOKS no longer has this webhook"
     try:
         with database.read() as session:
-            document = _document(session.get_one(WebhookDelivery, delivery_id), settings.public_url.rstrip("/"))
-        status = asyncio.run(_post(hook, delivery_id, json.dumps(document, allow_nan=False).encode()))
+            document = _document(
+                session.get_one(WebhookDelivery, delivery_id), settings.public_url.rstrip("/")
+            )
+        status = asyncio.run(
+            _post(hook, delivery_id, json.dumps(document, allow_nan=False).encode())
+        )
     except TimeoutError:
         return None, f"no response within {_TIMEOUT_SECONDS:g} s"
     except httpx2.HTTPError as error:
         return None, f"no response: {str(error) or type(error).__name__}"
-    except Exception as error:  # noqa: BLE001 (a delivery that cannot be sent must not block the others, nor be retried forever)
+    except Exception as error:  # noqa: BLE001
         _log.exception("delivery %s could not be sent", delivery_id)
         return None, f"internal error {type(error).__name__}; see the server's log"
     if 200 <= status < 300:
         return status, None
-    return status, f"answered {status}" + ("; redirects are not followed" if 300 <= status < 400 else ", expected 2xx")
+    return status, f"answered {status}" + (
+        "; redirects are not followed" if 300 <= status < 400 else ", expected 2xx"
+    )
 
 
 def _document(row: WebhookDelivery, base: str) -> dict[str, Any]:
@@ -127,15 +154,27 @@ def _document(row: WebhookDelivery, base: str) -> dict[str, Any]:
         "id": row.id,
         "type": row.kind,
         "created_at": time_text(row.created_at),
-        "job": {"id": job.id, "name": job.name, "status": job.status, "code": job.code, "finished_at": time_text(job.finished_at)},
+        "job": {
+            "id": job.id,
+            "name": job.name,
+            "status": job.status,
+            "code": job.code,
+            "finished_at": time_text(job.finished_at),
+        },
         "verdicts": [dataclasses.asdict(verdict_summary(row)) for row in verdict_rows(job)],
-        "forecasts": [{"candidate": arm.name} | dataclasses.asdict(live) for arm in job.arms if (live := live_state(arm))],
+        "forecasts": [
+            {"candidate": arm.name} | dataclasses.asdict(live)
+            for arm in job.arms
+            if (live := live_state(arm))
+        ],
         "links": {"page": f"{base}/jobs/{job.id}", "job": own, "verdict": f"{own}/verdict"},
     }
 
 
 def signature(secret: str, delivery_id: str, timestamp: int, body: bytes) -> str:
-    """The value of `webhook-signature`: HMAC-SHA256 over `ID.TIMESTAMP.BODY`; the key is the base64 text after `whsec_`."""
+    """The value of `webhook-signature`: HMAC-SHA256 over `ID.TIMESTAMP.BODY`; the key is the base64
+    text after `whsec_`.
+    """
     key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
     signed = hmac.new(key, f"{delivery_id}.{timestamp}.".encode() + body, hashlib.sha256).digest()
     return "v1," + base64.b64encode(signed).decode()
@@ -149,11 +188,17 @@ async def _post(hook: Webhook, delivery_id: str, body: bytes) -> int:
         "User-Agent": f"parity/{VERSION}",
         "webhook-id": delivery_id,
         "webhook-timestamp": str(timestamp),
-        "webhook-signature": signature(hook.secret.get_secret_value(), delivery_id, timestamp, body),
+        "webhook-signature": signature(
+            hook.secret.get_secret_value(), delivery_id, timestamp, body
+        ),
     }
     request = httpx2.Request("POST", str(hook.url), headers=headers, content=body)
-    # Only the transport, because a client would log the URL; the time limit is of all of it, however slowly a response arrives.
-    async with asyncio.timeout(_TIMEOUT_SECONDS), httpx2.AsyncHTTPTransport(verify=_certificates(), trust_env=False) as transport:
+    # Only the transport, because a client would log the URL; the time limit is of all of it,
+    # however slowly a response arrives.
+    async with (
+        asyncio.timeout(_TIMEOUT_SECONDS),
+        httpx2.AsyncHTTPTransport(verify=_certificates(), trust_env=False) as transport,
+    ):
         answer = await transport.handle_async_request(request)
         await answer.aclose()
         return answer.status_code
@@ -161,15 +206,18 @@ async def _post(hook: Webhook, delivery_id: str, body: bytes) -> int:
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """The machine's certificate authorities, which include a company's own; SSL_CERT_FILE names others."""
+    """The machine's certificate authorities, which include a company's own; SSL_CERT_FILE names
+    others.
+    """
     return ssl.create_default_context()
 
 
-# The deliveries in the database: which events each webhook receives, and the state of each delivery.
+# The deliveries in the database: which events each webhook receives, and the state of each
+# delivery.
 #
-# URLs and secrets are only in the setting PARITY_WEBHOOKS of the API; workers, which write most events, read here whom an event concerns
-# (`server.database.states.announce`). A delivery is sent at least once, with growing pauses, until the response is 2xx or
-# `GIVE_UP_SECONDS` have passed.
+# URLs and secrets are only in the setting PARITY_WEBHOOKS of the API; workers, which write most
+# events, read here whom an event concerns (`server.database.states.announce`). A delivery is sent
+# at least once, with growing pauses, until the response is 2xx or `GIVE_UP_SECONDS` have passed.
 
 GIVE_UP_SECONDS = 86_400.0
 _DUE_EACH = 100
@@ -180,41 +228,73 @@ def register(session: Session, events: Mapping[str, Sequence[WebhookEvent]]) -> 
     """Make these the webhooks that events concern from now on: the events of each, by its id."""
     hold_lock(session, "webhooks")  # several API processes start at once
     session.execute(delete(tables.Webhook))
-    session.add_all(tables.Webhook(id=hook_id, events=list(kinds)) for hook_id, kinds in events.items())
+    session.add_all(
+        tables.Webhook(id=hook_id, events=list(kinds)) for hook_id, kinds in events.items()
+    )
 
 
 def due(session: Session) -> Sequence[tuple[str, str]]:
-    """Ids of the deliveries to try now and of their webhooks; those that have waited longest come first.
+    """Ids of the deliveries to try now and of their webhooks; those that have waited longest come
+    first.
 
-    At most `_DUE_EACH` per webhook, so that one with an unreachable receiver does not fill the list.
+    At most `_DUE_EACH` per webhook, so that one with an unreachable receiver does not fill the
+    list.
     """
-    place = func.row_number().over(partition_by=WebhookDelivery.webhook_id, order_by=WebhookDelivery.next_attempt_at)
+    place = func.row_number().over(
+        partition_by=WebhookDelivery.webhook_id, order_by=WebhookDelivery.next_attempt_at
+    )
     waiting = (
-        select(WebhookDelivery.id, WebhookDelivery.webhook_id, WebhookDelivery.next_attempt_at, place.label("place"))
-        .where(WebhookDelivery.state == "pending", WebhookDelivery.next_attempt_at <= sessions.now(session))
+        select(
+            WebhookDelivery.id,
+            WebhookDelivery.webhook_id,
+            WebhookDelivery.next_attempt_at,
+            place.label("place"),
+        )
+        .where(
+            WebhookDelivery.state == "pending",
+            WebhookDelivery.next_attempt_at <= sessions.now(session),
+        )
         .subquery()
     )
-    chosen = select(waiting.c.id, waiting.c.webhook_id).where(waiting.c.place <= _DUE_EACH).order_by(waiting.c.next_attempt_at)
+    chosen = (
+        select(waiting.c.id, waiting.c.webhook_id)
+        .where(waiting.c.place <= _DUE_EACH)
+        .order_by(waiting.c.next_attempt_at)
+    )
     return [(row[0], row[1]) for row in session.execute(chosen)]
 
 
 def begin_attempt(session: Session, delivery_id: str) -> int | None:
-    """Take a due delivery for one attempt and return the attempt's number; None if another process has taken it.
+    """Take a due delivery for one attempt and return the attempt's number; None if another process
+    has taken it.
 
-    The time of the next attempt is set at once, so that a sender that dies is retried like one that fails.
+    The time of the next attempt is set at once, so that a sender that dies is retried like one that
+    fails.
     """
     now = sessions.now(session)
-    row = session.scalars(_pending(delivery_id).where(WebhookDelivery.next_attempt_at <= now).with_for_update(skip_locked=True)).first()
+    row = session.scalars(
+        _pending(delivery_id)
+        .where(WebhookDelivery.next_attempt_at <= now)
+        .with_for_update(skip_locked=True)
+    ).first()
     if row is None:
         return None
     row.attempts, row.attempted_at = row.attempts + 1, now
-    row.next_attempt_at = now + min(_FIRST_PAUSE_SECONDS * 2.0 ** min(row.attempts - 1, 30), _LONGEST_PAUSE_SECONDS)
+    row.next_attempt_at = now + min(
+        _FIRST_PAUSE_SECONDS * 2.0 ** min(row.attempts - 1, 30), _LONGEST_PAUSE_SECONDS
+    )
     return row.attempts
 
 
-def end_attempt(session: Session, delivery_id: str, attempt: int, status: int | None, failure: str | None) -> None:
-    """Record how an attempt ended: `failure` is None or the reason; a failed delivery is retried until `GIVE_UP_SECONDS` have passed."""
-    row = session.scalars(_pending(delivery_id).where(WebhookDelivery.attempts == attempt).with_for_update()).first()
+def end_attempt(
+    session: Session, delivery_id: str, attempt: int, status: int | None, failure: str | None
+) -> None:
+    """Record how an attempt ended: `failure` is None or the reason; a failed delivery is retried
+    until `GIVE_UP_SECONDS` have passed.
+    """
+    row = session.scalars(
+        _pending(delivery_id).where(WebhookDelivery.attempts == attempt).with_for_update()
+    ).first()
     if row is None:  # a later attempt has finished
         return
     row.status, row.message = status, failure
@@ -225,4 +305,6 @@ def end_attempt(session: Session, delivery_id: str, attempt: int, status: int | 
 
 
 def _pending(delivery_id: str) -> Select[WebhookDelivery]:
-    return select(WebhookDelivery).where(WebhookDelivery.id == delivery_id, WebhookDelivery.state == "pending")
+    return select(WebhookDelivery).where(
+        WebhookDelivery.id == delivery_id, WebhookDelivery.state == "pending"
+    )

@@ -1,4 +1,6 @@
-"""Errors of a request: plain exceptions with an HTTP status. `server.web.problems` turns them into problem+json."""
+"""Errors of a request: plain exceptions with an HTTP status. `server.web.problems` turns them into
+problem+json.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class ServiceError(Exception):
     retry_seconds = 2
     """When to try again; only status 503 says so."""
 
-    def __init__(self, detail: str, errors: Sequence[FieldProblem] = (), more_errors: int = 0) -> None:
+    def __init__(
+        self, detail: str, errors: Sequence[FieldProblem] = (), more_errors: int = 0
+    ) -> None:
         super().__init__(detail)
         self.detail = detail
         self.errors = tuple(errors)
@@ -48,7 +52,9 @@ class ConflictError(ServiceError):
 
 
 class StaleAttemptError(ConflictError):
-    """A trainer writes although its attempt has ended: by a newer attach, by the end of the run, or by a cancelled job."""
+    """A trainer writes although its attempt has ended: by a newer attach, by the end of the run, or
+    by a cancelled job.
+    """
 
     kind = "stale-attempt"
     title = "This attempt has ended"
@@ -85,7 +91,9 @@ class InvalidError(ServiceError):
 
     @classmethod
     def at(cls, pointer: str, problem: str, detail: str | None = None) -> InvalidError:
-        """A problem of one place of the body (a JSON Pointer); `detail` is the sentence for the whole request, by default the problem's."""
+        """A problem of one place of the body (a JSON Pointer); `detail` is the sentence for the
+        whole request, by default the problem's.
+        """
         return cls(detail or problem, [FieldProblem(pointer=pointer, detail=problem)])
 
 
@@ -164,4 +172,10 @@ class DatabaseBusyError(UnavailableError):
 def kinds() -> dict[str, int]:
     """Every type of a problem with its HTTP status, by name."""
     bases: tuple[type[ServiceError], ...] = (ServiceError, ConflictError, UnavailableError)
-    return dict(sorted({each.kind: each.status for base in bases for each in (base, *base.__subclasses__())}.items()))
+    return dict(
+        sorted(
+            {
+                each.kind: each.status for base in bases for each in (base, *base.__subclasses__())
+            }.items()
+        )
+    )

@@ -1,4 +1,6 @@
-"""The gaps of a job's candidates in bins, with bands of the level that decides; what a whole curve gives is cached in memory."""
+"""The gaps of a job's candidates in bins, with bands of the level that decides; what a whole curve
+gives is cached in memory.
+"""
 
 import dataclasses
 import math
@@ -14,7 +16,14 @@ from sqlalchemy.orm import Session
 from parity.judging.arms import independent_runs
 from parity.judging.curve import Curve
 from parity.judging.document_types import VerdictDocument
-from parity.judging.live.gap_chart import BinnedGap, GapBasis, Range, binned_gap, gap_basis, step_edges
+from parity.judging.live.gap_chart import (
+    BinnedGap,
+    GapBasis,
+    Range,
+    binned_gap,
+    gap_basis,
+    step_edges,
+)
 from parity.judging.policy import Multiplicity, policy_from_mapping
 from parity.report.figures import interval_level, on_edges, verdict_priors
 from parity.structure import frozen
@@ -27,7 +36,8 @@ from server.database.tables import Arm, Chunk, Job, Run
 from server.jobs.conclude import verdict_documents
 from server.records import rounded
 
-# What a job's gaps are computed from, so that a gap that was computed before is used only while none of it has changed.
+# What a job's gaps are computed from, so that a gap that was computed before is used only while
+# none of it has changed.
 
 OUTGROWN = 1.01
 """Growth in steps after which what was computed of a job in training is computed again."""
@@ -40,28 +50,58 @@ Extents = Mapping[str, Mapping[int, store.Range]]
 def extents(session: Session, job: Job) -> Extents:
     """What is recorded of each curve of a job's arms; a curve without a step is left out."""
     curves = {store.curve_of(session, run.id) for arm in job.arms for run in begun_runs(arm)}
-    query = select(Chunk.run_id, Chunk.attempt_number, func.min(Chunk.first_step), func.max(Chunk.last_step), func.sum(Chunk.count))
-    rows = session.execute(query.where(Chunk.run_id.in_(curves), Chunk.kind == "train").group_by(Chunk.run_id, Chunk.attempt_number))
+    query = select(
+        Chunk.run_id,
+        Chunk.attempt_number,
+        func.min(Chunk.first_step),
+        func.max(Chunk.last_step),
+        func.sum(Chunk.count),
+    )
+    rows = session.execute(
+        query.where(Chunk.run_id.in_(curves), Chunk.kind == "train").group_by(
+            Chunk.run_id, Chunk.attempt_number
+        )
+    )
     recorded: dict[str, dict[int, store.Range]] = {}
     for curve, attempt_number, first, last, count in rows:
-        recorded.setdefault(curve, {})[attempt_number] = store.Range(first_step=first, last_step=last, count=int(count))
+        recorded.setdefault(curve, {})[attempt_number] = store.Range(
+            first_step=first, last_step=last, count=int(count)
+        )
     return recorded
 
 
 def identity(job: Job) -> Hashable:
-    """A job's verdicts, runs and attempts; a run of a job in training may have more steps with the same identity."""
+    """A job's verdicts, runs and attempts; a run of a job in training may have more steps with the
+    same identity.
+    """
     has_ended = job.status in JOB_ENDED
     runs = [
         # After a run's end only retention changes its message, when it deletes the curve.
-        (run.id, run.reused_from, run.attempt_number, run.state, run.rounding, run.message if has_ended else None)
+        (
+            run.id,
+            run.reused_from,
+            run.attempt_number,
+            run.state,
+            run.rounding,
+            run.message if has_ended else None,
+        )
         for arm in job.arms
         for run in begun_runs(arm)
     ]
-    return job.id, job.status, job.look, job.look_candidates, tuple(verdict.id for verdict in job.verdicts), tuple(runs)
+    return (
+        job.id,
+        job.status,
+        job.look,
+        job.look_candidates,
+        tuple(verdict.id for verdict in job.verdicts),
+        tuple(runs),
+    )
 
 
 def is_current(job: Job, before: Extents, recorded: Extents) -> bool:
-    """Whether a chart of the steps `before` still counts: exactly these once the job has ended, else until its runs are 1 % longer."""
+    """Whether a chart of the steps `before` still counts: exactly these once the job has ended,
+    else until its runs are 1 % longer.
+    """
     if job.status in JOB_ENDED:
         return recorded == before
     return _steps_of(recorded) <= OUTGROWN * _steps_of(before)
@@ -71,14 +111,17 @@ def _steps_of(recorded: Extents) -> int:
     return sum(one.count for attempts in recorded.values() for one in attempts.values())
 
 
-# The gaps of a job's candidates in bins, with bands of the level that decides; what a whole curve gives is cached per pair.
+# The gaps of a job's candidates in bins, with bands of the level that decides; what a whole curve
+# gives is cached per pair.
 #
 # For charts only; the verdict reads every step of its window.
 
 
 @frozen(eq=False)
 class CandidateGap:
-    """The gap of a candidate with the level of its band, and the steps of the spikes of (baseline, candidate) that its verdict names."""
+    """The gap of a candidate with the level of its band, and the steps of the spikes of (baseline,
+    candidate) that its verdict names.
+    """
 
     candidate: str
     binned: BinnedGap
@@ -95,7 +138,9 @@ class _Cached:
 
 
 class _Baseline:
-    """The baseline's curves in a range, read at most once: all of them for a basis, and those that count in a pair."""
+    """The baseline's curves in a range, read at most once: all of them for a basis, and those that
+    count in a pair.
+    """
 
     def __init__(self, session: Session, runs: Sequence[Run], wanted: Range) -> None:
         self._session, self.runs, self._wanted = session, runs, wanted
@@ -110,37 +155,54 @@ class _Baseline:
 
     @cached_property
     def part(self) -> list[Curve]:
-        if "whole" in vars(self) or not self._wanted.is_part:  # a cached property that was read is among them
+        # a cached property that was read is among them
+        if "whole" in vars(self) or not self._wanted.is_part:
             return self.whole
         return _read(self._session, self.runs, self._wanted)
 
 
-def candidate_gaps(cache: Cache, session: Session, job: Job, candidates: Sequence[Arm], wanted: Range) -> list[CandidateGap]:
+def candidate_gaps(
+    cache: Cache, session: Session, job: Job, candidates: Sequence[Arm], wanted: Range
+) -> list[CandidateGap]:
     """The gap of each of these candidates in a range of steps.
 
-    The basis of its bins is cached, so that a request for a range reads only that range: permanently once the job has ended; while it
-    trains, only for ranges, and until its runs are 1 % longer.
+    The basis of its bins is cached, so that a request for a range reads only that range:
+    permanently once the job has ended; while it trains, only for ranges, and until its runs are 1 %
+    longer.
     """
     made_from = identity(job)
     policy = policy_from_mapping(job.policy)
-    documents: Mapping[str, VerdictDocument] = {document["candidate"]["name"]: document for document in verdict_documents(job)}
+    documents: Mapping[str, VerdictDocument] = {
+        document["candidate"]["name"]: document for document in verdict_documents(job)
+    }
     shared = multiplicity_of(job) or Multiplicity(looks=policy.looks, candidates=len(job.arms) - 1)
     baselines: dict[str, _Baseline] = {}
     gaps = []
     for arm in candidates:
         opposite = arm.judged_against
-        baseline = baselines.setdefault(opposite.name, _Baseline(session, loading.begun_runs(opposite), wanted))
+        baseline = baselines.setdefault(
+            opposite.name, _Baseline(session, loading.begun_runs(opposite), wanted)
+        )
         document, runs = documents.get(arm.name), loading.begun_runs(arm)
-        key, done = ("basis", made_from, arm.name), sum(run.steps_done for run in (*baseline.runs, *runs))
+        key, done = (
+            ("basis", made_from, arm.name),
+            sum(run.steps_done for run in (*baseline.runs, *runs)),
+        )
         cached = cache.get(key, _Cached)
-        if cached and (job.status in JOB_ENDED or (wanted.is_part and done <= OUTGROWN * cached.steps_done)):
+        if cached and (
+            job.status in JOB_ENDED or (wanted.is_part and done <= OUTGROWN * cached.steps_done)
+        ):
             basis, curves = cached.basis, _read(session, runs, wanted)
         else:
             curves = loading.loss_curves(session, runs)
             priors, planned = verdict_priors(document) if document else None, job.planned_steps
-            basis = gap_basis(baseline.whole, curves, policy, planned, priors, independent=baseline.independent)
+            basis = gap_basis(
+                baseline.whole, curves, policy, planned, priors, independent=baseline.independent
+            )
             cache.put(key, _Cached(basis=basis, steps_done=done))
-        level = (interval_level(document) if document else None) or shared.confidence(policy.confidence)
+        level = (interval_level(document) if document else None) or shared.confidence(
+            policy.confidence
+        )
         binned = binned_gap(
             [baseline.part[i] for i in basis.counted[0]],
             [curves[i] for i in basis.counted[1]],
@@ -155,9 +217,15 @@ def candidate_gaps(cache: Cache, session: Session, job: Job, candidates: Sequenc
     return gaps
 
 
-def common_range(session: Session, job: Job, recorded: Extents, wanted: Range) -> tuple[int, int] | None:
-    """First and last step of the range that the baseline and any candidate have recorded, or None."""
-    curves = [[store.curve_of(session, run.id) for run in loading.begun_runs(arm)] for arm in job.arms]
+def common_range(
+    session: Session, job: Job, recorded: Extents, wanted: Range
+) -> tuple[int, int] | None:
+    """First and last step of the range that the baseline and any candidate have recorded, or
+    None.
+    """
+    curves = [
+        [store.curve_of(session, run.id) for run in loading.begun_runs(arm)] for arm in job.arms
+    ]
     arms = [[one for curve in arm for one in recorded.get(curve, {}).values()] for arm in curves]
     baseline, others = arms[0], [one for arm in arms[1:] for one in arm]
     if not baseline or not others:
@@ -171,10 +239,13 @@ def common_range(session: Session, job: Job, recorded: Extents, wanted: Range) -
 
 
 def _read(session: Session, runs: Sequence[Run], wanted: Range) -> list[Curve]:
-    return loading.loss_curves(session, runs, wanted.first, math.inf if wanted.last is None else wanted.last)
+    return loading.loss_curves(
+        session, runs, wanted.first, math.inf if wanted.last is None else wanted.last
+    )
 
 
-# The gaps of all candidates of a job on the same bins: what one chart shows, from the recorded curves.
+# The gaps of all candidates of a job on the same bins: what one chart shows, from the recorded
+# curves.
 
 _MARKS = 100  # steps with a mark that are listed per candidate
 
@@ -198,7 +269,9 @@ class PairDocument:
 
 @frozen
 class CandidateGapDocument(PairDocument):
-    """The gap of one candidate on the common bins: mean and half the width of its interval, nats, null where both arms have no step."""
+    """The gap of one candidate on the common bins: mean and half the width of its interval, nats,
+    null where both arms have no step.
+    """
 
     mean: list[float | None]
     half_width: list[float | None]
@@ -206,10 +279,11 @@ class CandidateGapDocument(PairDocument):
 
 @frozen
 class GapsDocument:
-    """The gaps of candidates of a job on the same bins, for one chart; a bin ends before the next one begins.
+    """The gaps of candidates of a job on the same bins, for one chart; a bin ends before the next
+    one begins.
 
-    `confidence` is that of the interval that decides, which looks and candidates share. `nonfinite_…` and `spikes_…` list the first
-    100 steps of each candidate. Values have six digits.
+    `confidence` is that of the interval that decides, which looks and candidates share.
+    `nonfinite_…` and `spikes_…` list the first 100 steps of each candidate. Values have six digits.
     """
 
     baseline: str
@@ -219,8 +293,12 @@ class GapsDocument:
     candidates: list[CandidateGapDocument]
 
 
-def gaps_of(cache: Cache, session: Session, job: Job, arms: Sequence[Arm], wanted: Range, recorded: Extents) -> GapsDocument:
-    """The gaps of these candidates in a range of steps, in the bins in which any of them has a step in common with the baseline."""
+def gaps_of(
+    cache: Cache, session: Session, job: Job, arms: Sequence[Arm], wanted: Range, recorded: Extents
+) -> GapsDocument:
+    """The gaps of these candidates in a range of steps, in the bins in which any of them has a step
+    in common with the baseline.
+    """
     common = common_range(session, job, recorded, wanted)
     steps, candidates = np.empty((2, 0), np.int64), []
     if common is not None:

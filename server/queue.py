@@ -27,12 +27,18 @@ def queue_name(capability: str) -> str:
 
 
 def broker(settings: Settings) -> Celery:
-    """A Celery application configured as a fast, lossy doorbell: what is due is in the database, not in the broker."""
+    """A Celery application configured as a fast, lossy doorbell: what is due is in the database,
+    not in the broker.
+    """
     app = Celery("parity", broker=settings.redis)
     app.conf.update(
         accept_content=["json"],
         broker_connection_retry_on_startup=True,
-        broker_transport_options={"socket_connect_timeout": 2, "socket_timeout": 10, "max_retries": 0},
+        broker_transport_options={
+            "socket_connect_timeout": 2,
+            "socket_timeout": 10,
+            "max_retries": 0,
+        },
         task_acks_late=False,
         task_ignore_result=True,
         task_publish_retry=False,
@@ -77,12 +83,19 @@ class Doorbell:
 
 
 def redis_client(url: str, seconds: float) -> redis.Redis:
-    """A client for the broker's URL that tries once, and waits so long to connect and again for each answer.
+    """A client for the broker's URL that tries once, and waits so long to connect and again for
+    each answer.
 
     kombu spells a unix socket `redis+socket://`, the client `unix://`.
     """
     # Its own default is to try four times, with pauses.
-    once: dict[str, Any] = {"socket_timeout": seconds, "socket_connect_timeout": seconds, "retry": Retry(NoBackoff(), 0)}
+    once: dict[str, Any] = {
+        "socket_timeout": seconds,
+        "socket_connect_timeout": seconds,
+        "retry": Retry(NoBackoff(), 0),
+    }
     if url.startswith("redis+socket://"):
-        return redis.Redis(unix_socket_path="/" + parse_url(url)["virtual_host"].lstrip("/"), **once)
+        return redis.Redis(
+            unix_socket_path="/" + parse_url(url)["virtual_host"].lstrip("/"), **once
+        )
     return redis.Redis.from_url(url, **once)

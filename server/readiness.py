@@ -1,4 +1,6 @@
-"""Whether the database, its migrations and the broker are ready; and alembic's configuration, without which workers start sooner."""
+"""Whether the database, its migrations and the broker are ready; and alembic's configuration,
+without which workers start sooner.
+"""
 
 import logging
 import math
@@ -39,9 +41,11 @@ def alembic_config(url: str) -> Config:
 
 
 class Readiness:
-    """Whether this process can serve: its checks run in threads of their own, so that an answer comes in time whatever hangs.
+    """Whether this process can serve: its checks run in threads of their own, so that an answer
+    comes in time whatever hangs.
 
-    Each check runs once at a time, and its result counts for a second, however often the unauthenticated route is asked.
+    Each check runs once at a time, and its result counts for a second, however often the
+    unauthenticated route is asked.
     """
 
     def __init__(self, settings: Settings, database: Database) -> None:
@@ -50,12 +54,16 @@ class Readiness:
             "broker": lambda: _broker_problem(settings.redis),
         }
         self.threads = CapacityLimiter(4)
-        """Of the requests that ask: those that wait for a part that hangs take no thread from others, nor wait for them."""
+        """Of the requests that ask: those that wait for a part that hangs take no thread from
+        others, nor wait for them.
+        """
         self._lock = threading.Lock()
         self._begun: dict[str, tuple[float, Future[str | None]]] = {}
 
     def problems(self) -> dict[str, str]:
-        """A sentence for each part that does not work, by its name (`NEEDED` or `broker`), after at most `ANSWER_SECONDS`."""
+        """A sentence for each part that does not work, by its name (`NEEDED` or `broker`), after at
+        most `ANSWER_SECONDS`.
+        """
         end = time.monotonic() + ANSWER_SECONDS
         pending = {name: self._result(name) for name in self._checks}
         sentences = {}
@@ -69,18 +77,22 @@ class Readiness:
     def _result(self, name: str) -> Future[str | None]:
         with self._lock:
             begun, result = self._begun.get(name, (-math.inf, None))
-            if result is not None and (not result.done() or time.monotonic() - begun < _CURRENT_SECONDS):
+            if result is not None and (
+                not result.done() or time.monotonic() - begun < _CURRENT_SECONDS
+            ):
                 return result
             result = Future()
             self._begun[name] = (time.monotonic(), result)
-        threading.Thread(target=_complete, args=(result, self._checks[name]), name=f"ready-{name}", daemon=True).start()
+        threading.Thread(
+            target=_complete, args=(result, self._checks[name]), name=f"ready-{name}", daemon=True
+        ).start()
         return result
 
 
 def _complete(result: Future[str | None], check: Callable[[], str | None]) -> None:
     try:
         result.set_result(check())
-    except Exception as error:  # noqa: BLE001 (whoever waits for the result gets it)
+    except Exception as error:  # noqa: BLE001
         result.set_exception(error)
 
 
@@ -92,10 +104,13 @@ def _database_problem(database: Database) -> str | None:
             current = set(MigrationContext.configure(connection).get_current_heads())
         if current != expected:
             return (
-                f"the database is at migration {', '.join(current) or 'none'}, expected {', '.join(expected)}: run `alembic upgrade head`"
+                f"the database is at migration {', '.join(current) or 'none'}, expected "
+                f"{', '.join(expected)}: run `alembic upgrade head`"
             )
         with database.write() as session:
-            session.execute(update(Duty).where(Duty.name == READINESS).values(expires_at=time.time()))
+            session.execute(
+                update(Duty).where(Duty.name == READINESS).values(expires_at=time.time())
+            )
     except SQLAlchemyError as error:
         # This needs no token, so hosts and users appear in the log only, not in the response.
         _log.warning("the database cannot be read and written: %s", error)
@@ -105,7 +120,9 @@ def _database_problem(database: Database) -> str | None:
 
 @cache
 def _heads() -> frozenset[str]:
-    """The newest migrations of this version; read once, since a readiness check comes every few seconds."""
+    """The newest migrations of this version; read once, since a readiness check comes every few
+    seconds.
+    """
     return frozenset(ScriptDirectory.from_config(alembic_config("")).get_heads())
 
 

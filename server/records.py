@@ -1,4 +1,6 @@
-"""Dataclasses of requests and documents: a base for what a caller sends, a document from a row, and numbers for JSON."""
+"""Dataclasses of requests and documents: a base for what a caller sends, a document from a row, and
+numbers for JSON.
+"""
 
 import hashlib
 import json
@@ -26,20 +28,31 @@ class Body:
 
 
 class Sent(Body):
-    """A body that keeps `sent`, the parsed JSON as it came: what it does not have is a default of ours that nobody stated."""
+    """A body that keeps `sent`, the parsed JSON as it came: what it does not have is a default of
+    ours that nobody stated.
+    """
 
     __slots__ = ("sent",)
     sent: Mapping[str, Any]
 
 
 def of(kind: type[T], source: object, /, **more: object) -> T:
-    """A dataclass with what a row or another object has under the names of its fields, and with `more`.
+    """A dataclass with what a row or another object has under the names of its fields, and with
+    `more`.
 
     A time of the source (`..._at`, seconds since 1970) becomes text.
     """
     make: Callable[..., T] = kind
-    values = {field.name: getattr(source, field.name) for field in fields(kind) if field.name not in more}
-    return make(**{name: time_text(value) if name.endswith("_at") else value for name, value in values.items()}, **more)
+    values = {
+        field.name: getattr(source, field.name) for field in fields(kind) if field.name not in more
+    }
+    return make(
+        **{
+            name: time_text(value) if name.endswith("_at") else value
+            for name, value in values.items()
+        },
+        **more,
+    )
 
 
 def number(value: float) -> Number:
@@ -56,8 +69,11 @@ def kind_of(value: float) -> Literal["nan", "inf", "-inf"]:
     return "inf" if value > 0 else "-inf"
 
 
-def rounded(values: NDArray[np.float64], known: NDArray[np.bool_] | None = None, *, digits: int = 7) -> list[float | None]:
-    """Values (n,) for JSON to some significant digits, null where not `known` or not finite (the mean of huge values).
+def rounded(
+    values: NDArray[np.float64], known: NDArray[np.bool_] | None = None, *, digits: int = 7
+) -> list[float | None]:
+    """Values (n,) for JSON to some significant digits, null where not `known` or not finite (the
+    mean of huge values).
 
     A chart cannot show more digits, and the response is half as long.
     """
@@ -68,7 +84,10 @@ def rounded(values: NDArray[np.float64], known: NDArray[np.bool_] | None = None,
     scale = 10.0 ** np.clip(digits - 1 - decade, -300, 300)
     scaled = kept * scale
     kept = np.where(np.isfinite(scaled), np.round(scaled) / scale, kept)
-    return [value if is_known else None for value, is_known in zip(kept.tolist(), known.tolist(), strict=True)]
+    return [
+        value if is_known else None
+        for value, is_known in zip(kept.tolist(), known.tolist(), strict=True)
+    ]
 
 
 def digest(content: object) -> str:

@@ -1,4 +1,6 @@
-"""The settings: one frozen object, read from the environment (`PARITY_…`) at the entry points and passed down."""
+"""The settings: one frozen object, read from the environment (`PARITY_…`) at the entry points and
+passed down.
+"""
 
 import hashlib
 from base64 import b64decode
@@ -13,13 +15,15 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 
 # sockaddr_un holds 108 bytes, including the terminating zero.
 _LONGEST_SOCKET_PATH = 107
-SECRET_PREFIX = "whsec_"  # noqa: S105 (the prefix of a secret)
+SECRET_PREFIX = "whsec_"  # noqa: S105
 
 WebhookEvent = Literal["job.ended", "verdict.given", "job.will_fail", "job.futile"]
 
 
 class Webhook(BaseModel):
-    """A receiver of events. Its repr shows neither the secret nor the URL, whose path may be a secret too."""
+    """A receiver of events. Its repr shows neither the secret nor the URL, whose path may be a
+    secret too.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -31,16 +35,23 @@ class Webhook(BaseModel):
     @classmethod
     def _check_url(cls, url: HttpUrl) -> HttpUrl:
         if url.username or url.password or url.fragment:
-            raise PydanticCustomError("webhook_url", "has a user, a password or a fragment (#), expected https://HOST/PATH")
+            raise PydanticCustomError(
+                "webhook_url",
+                "has a user, a password or a fragment (#), expected https://HOST/PATH",
+            )
         if url.scheme == "http" and url.host not in ("localhost", "127.0.0.1", "[::1]"):
-            raise PydanticCustomError("webhook_url", "begins with http://, expected https:// for another machine")
+            raise PydanticCustomError(
+                "webhook_url", "begins with http://, expected https:// for another machine"
+            )
         return url
 
     @field_validator("secret")
     @classmethod
     def _check_secret(cls, secret: SecretStr) -> SecretStr:
         try:
-            size = len(b64decode(secret.get_secret_value().removeprefix(SECRET_PREFIX), validate=True))
+            size = len(
+                b64decode(secret.get_secret_value().removeprefix(SECRET_PREFIX), validate=True)
+            )
         except ValueError:
             size = 0
         if not 24 <= size <= 64:
@@ -53,117 +64,221 @@ class Webhook(BaseModel):
 
     @property
     def id(self) -> str:
-        """What the record and the log call it: its host, and a digest that tells two paths of one host apart."""
-        return f"{(self.url.host or '')[:200]}#{hashlib.sha256(str(self.url).encode()).hexdigest()[:12]}"
+        """What the record and the log call it: its host, and a digest that tells two paths of one
+        host apart.
+        """
+        digest = hashlib.sha256(str(self.url).encode()).hexdigest()
+        return f"{(self.url.host or '')[:200]}#{digest[:12]}"
 
 
 class Settings(BaseSettings):
     """Settings of the server and its workers. Each field is set as `PARITY_<NAME>`."""
 
-    model_config = SettingsConfigDict(env_prefix="PARITY_", frozen=True, extra="ignore", hide_input_in_errors=True)
-
-    state_dir: Path = Field(default=CHECKOUT / ".state", description="folder for the database, the broker's socket, logs and caches")
-    database_url: str = Field(default="", description="SQLAlchemy URL; default: SQLite in the state folder")
-    database_connections: int = Field(
-        default=15, ge=2, description="database connections that a process opens at most; every API process and every worker has its own"
+    model_config = SettingsConfigDict(
+        env_prefix="PARITY_", frozen=True, extra="ignore", hide_input_in_errors=True
     )
-    redis_url: str = Field(default="", description="broker URL; default: the unix socket of the standalone stack")
+
+    state_dir: Path = Field(
+        default=CHECKOUT / ".state",
+        description="folder for the database, the broker's socket, logs and caches",
+    )
+    database_url: str = Field(
+        default="", description="SQLAlchemy URL; default: SQLite in the state folder"
+    )
+    database_connections: int = Field(
+        default=15,
+        ge=2,
+        description="database connections that a process opens at most; every API process and "
+        "every worker has its own",
+    )
+    redis_url: str = Field(
+        default="", description="broker URL; default: the unix socket of the standalone stack"
+    )
     host: str = Field(default="127.0.0.1", description="address on which the server listens")
     port: int = Field(default=8321, ge=1, le=65535, description="port on which the server listens")
-    require_tokens: bool = Field(default=False, description="require a token on loopback too; on other addresses it is always required")
-    max_body_bytes: int = Field(default=16 * 2**20, ge=1024, description="largest accepted request body, in bytes")
-    max_runs_per_job: int = Field(default=512, ge=2, description="most runs of one job, short reruns included")
-    max_steps: int = Field(default=10_000_000, ge=1, description="most steps of a run")
-    max_queued_runs: int = Field(default=5000, ge=1, description="most runs that one token may have in the queue")
-    requests_per_minute: int = Field(default=600, ge=1, description="requests per minute and token")
-    log: Literal["auto", "json", "text"] = Field(default="auto", description="format of log lines; auto: text on a terminal, else JSON")
-    assets_dir: Path = Field(
-        default=CHECKOUT / "node_modules", description="folder with the chart library and Swagger UI, installed by npm"
+    require_tokens: bool = Field(
+        default=False,
+        description="require a token on loopback too; on other addresses it is always required",
     )
-    docs_dir: Path = Field(default=CHECKOUT / "build" / "docs", description="folder with the documentation, built by `make docs`")
+    max_body_bytes: int = Field(
+        default=16 * 2**20, ge=1024, description="largest accepted request body, in bytes"
+    )
+    max_runs_per_job: int = Field(
+        default=512, ge=2, description="most runs of one job, short reruns included"
+    )
+    max_steps: int = Field(default=10_000_000, ge=1, description="most steps of a run")
+    max_queued_runs: int = Field(
+        default=5000, ge=1, description="most runs that one token may have in the queue"
+    )
+    requests_per_minute: int = Field(default=600, ge=1, description="requests per minute and token")
+    log: Literal["auto", "json", "text"] = Field(
+        default="auto", description="format of log lines; auto: text on a terminal, else JSON"
+    )
+    assets_dir: Path = Field(
+        default=CHECKOUT / "node_modules",
+        description="folder with the chart library and Swagger UI, installed by npm",
+    )
+    docs_dir: Path = Field(
+        default=CHECKOUT / "build" / "docs",
+        description="folder with the documentation, built by `make docs`",
+    )
     capability: str = Field(
         default="cpu",
         pattern="^(cpu|gpu|sm90|sm100|command)$",
-        description="what this worker trains: cpu or gpu (engine emulated, on the processor or on an NVIDIA GPU), sm90 or sm100 (the other "
+        description="what this worker trains: cpu or gpu (engine emulated, on the processor or on "
+        "an NVIDIA GPU), sm90 or sm100 (the other "
         "engines, on GPUs); command: by the launchers of PARITY_LAUNCHERS",
     )
     launchers: Path | None = Field(
-        default=None, description="TOML file of launchers, which start trainers of your own at a commit (docs/launchers.md); unset: none"
+        default=None,
+        description="TOML file of launchers, which start trainers of your own at a commit "
+        "(docs/launchers.md); unset: none",
     )
-    slots: int = Field(default=2, ge=1, description="runs that a worker trains at once, each pinned to one core or GPU")
+    slots: int = Field(
+        default=2,
+        ge=1,
+        description="runs that a worker trains at once, each pinned to one core or GPU",
+    )
     wrapper: tuple[str, ...] = Field(
         default=(),
-        description='command under which a run starts, as a JSON list: ["srun", "--ntasks=8"] (docs/operate.md); unset: none',
+        description='command under which a run starts, as a JSON list: ["srun", "--ntasks=8"] '
+        "(docs/operate.md); unset: none",
     )
-    wrapper_python: str = Field(default="", description="Python that the wrapper starts; default: the worker's own")
+    wrapper_python: str = Field(
+        default="", description="Python that the wrapper starts; default: the worker's own"
+    )
     data_roots: tuple[str, ...] = Field(
         default=(),
-        description='folders and URL prefixes that jobs may read on this worker, a JSON list: ["/data"]; unset: state folder and examples',
+        description="folders and URL prefixes that jobs may read on this worker, a JSON list: "
+        '["/data"]; unset: state folder and examples',
     )
-    lease_seconds: float = Field(default=30.0, gt=0, description="seconds after which a run of a silent worker is given to another worker")
-    heartbeat_seconds: float = Field(default=5.0, gt=0, description="seconds between two renewals of a worker's leases")
-    flush_seconds: float = Field(default=1.0, gt=0, description="seconds between two writes of a run's steps")
-    reconcile_seconds: float = Field(default=10.0, gt=0, description="seconds between two searches for lost messages and dead workers")
-    max_attempts: int = Field(default=3, ge=1, description="attempts at a run before a crash is final")
+    lease_seconds: float = Field(
+        default=30.0,
+        gt=0,
+        description="seconds after which a run of a silent worker is given to another worker",
+    )
+    heartbeat_seconds: float = Field(
+        default=5.0, gt=0, description="seconds between two renewals of a worker's leases"
+    )
+    flush_seconds: float = Field(
+        default=1.0, gt=0, description="seconds between two writes of a run's steps"
+    )
+    reconcile_seconds: float = Field(
+        default=10.0,
+        gt=0,
+        description="seconds between two searches for lost messages and dead workers",
+    )
+    max_attempts: int = Field(
+        default=3, ge=1, description="attempts at a run before a crash is final"
+    )
     checkpoint_dir: Path | None = Field(
         default=None,
-        description="folder for checkpoints; workers that share it continue each other's runs; default: `checkpoints` in the state folder",
+        description="folder for checkpoints; workers that share it continue each other's runs; "
+        "default: `checkpoints` in the state folder",
     )
-    profile_steps: int = Field(default=0, ge=0, description="steps of each run to trace with jax.profiler; 0: none (docs/operate.md)")
-    checkpoint_seconds: float = Field(default=60.0, gt=0, description="seconds between two checkpoints of a run")
-    max_run_seconds: float | None = Field(default=None, gt=0, description="seconds of training above which a run is failed; unset: none")
-    max_run_memory_bytes: int | None = Field(default=None, gt=0, description="bytes of memory above which a run is failed; unset: no limit")
+    profile_steps: int = Field(
+        default=0,
+        ge=0,
+        description="steps of each run to trace with jax.profiler; 0: none (docs/operate.md)",
+    )
+    checkpoint_seconds: float = Field(
+        default=60.0, gt=0, description="seconds between two checkpoints of a run"
+    )
+    max_run_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="seconds of training above which a run is failed; unset: none",
+    )
+    max_run_memory_bytes: int | None = Field(
+        default=None,
+        gt=0,
+        description="bytes of memory above which a run is failed; unset: no limit",
+    )
     database_patience_seconds: float = Field(
-        default=600.0, gt=0, description="seconds that a run goes on while the database is unreachable"
+        default=600.0,
+        gt=0,
+        description="seconds that a run goes on while the database is unreachable",
     )
-    silence_seconds: float = Field(default=1800.0, gt=0, description="seconds of silence after which a trainer is killed as hung")
-    external_stale_seconds: float = Field(default=900.0, gt=0, description="seconds without data until an external run is shown as stale")
+    silence_seconds: float = Field(
+        default=1800.0,
+        gt=0,
+        description="seconds of silence after which a trainer is killed as hung",
+    )
+    external_stale_seconds: float = Field(
+        default=900.0,
+        gt=0,
+        description="seconds without data until an external run is shown as stale",
+    )
     external_silence_seconds: float = Field(
-        default=86_400.0, gt=0, description="seconds without data after which an attached external run is failed"
+        default=86_400.0,
+        gt=0,
+        description="seconds without data after which an attached external run is failed",
     )
 
     retention_days: float | None = Field(
         default=None,
         gt=0,
-        description="days after a job's end until curves that no verdict needs, logs and checkpoints are deleted; unset: never",
+        description="days after a job's end until curves that no verdict needs, logs and "
+        "checkpoints are deleted; unset: never",
     )
     retention_job_days: float | None = Field(
-        default=None, gt=0, description="days after a job's end until it is deleted with its verdicts and curves; unset: never"
+        default=None,
+        gt=0,
+        description="days after a job's end until it is deleted with its verdicts and curves; "
+        "unset: never",
     )
     retention_event_days: float = Field(
-        default=7.0, gt=0, description="days for which the events of jobs are kept, from which open pages are updated"
+        default=7.0,
+        gt=0,
+        description="days for which the events of jobs are kept, from which open pages are updated",
     )
     retention_key_days: float = Field(
         default=30.0,
         gt=0,
-        description="days for which idempotency keys, sent deliveries, workers that are gone and compiled programs are kept",
+        description="days for which idempotency keys, sent deliveries, workers that are gone and "
+        "compiled programs are kept",
     )
     retention_mirror_days: float = Field(
-        default=30.0, gt=0, description="days without a run after which a worker removes its mirror of a launcher's repository"
+        default=30.0,
+        gt=0,
+        description="days without a run after which a worker removes its mirror of a launcher's "
+        "repository",
     )
 
     device_hour_price: float | None = Field(
         default=None,
         gt=0,
         allow_inf_nan=False,
-        description="price of an hour of one device, from which jobs show what they cost; unset: none",
+        description="price of an hour of one device, from which jobs show what they cost; unset: "
+        "none",
     )
-    currency: str = Field(default="", pattern="^([A-Z]{3})?$", description="currency of that price, such as USD")
+    currency: str = Field(
+        default="", pattern="^([A-Z]{3})?$", description="currency of that price, such as USD"
+    )
 
     gate_rules: Path | None = Field(
-        default=None, description="TOML file of what is pinned for the gates of each repository (docs/gate.md); unset: none"
+        default=None,
+        description="TOML file of what is pinned for the gates of each repository (docs/gate.md); "
+        "unset: none",
     )
-    public_url: str = Field(default="", pattern="^(https?://.+)?$", description="public URL of the server; links in webhooks begin with it")
+    public_url: str = Field(
+        default="",
+        pattern="^(https?://.+)?$",
+        description="public URL of the server; links in webhooks begin with it",
+    )
     webhooks: tuple[Webhook, ...] = Field(
         default=(),
-        description="receivers of signed events, a JSON list of objects with url, secret and events (docs/operate.md); unset: none",
+        description="receivers of signed events, a JSON list of objects with url, secret and "
+        "events (docs/operate.md); unset: none",
     )
 
     @field_validator("webhooks")
     @classmethod
     def _check_webhooks(cls, hooks: tuple[Webhook, ...]) -> tuple[Webhook, ...]:
         if len({hook.url for hook in hooks}) < len(hooks):
-            raise PydanticCustomError("webhooks", "two webhooks have the same url, expected one with the events of both")
+            raise PydanticCustomError(
+                "webhooks", "two webhooks have the same url, expected one with the events of both"
+            )
         return hooks
 
     @property
@@ -173,7 +288,9 @@ class Settings(BaseSettings):
 
     @property
     def serves(self) -> str:
-        """The capability of the jobs that this worker trains: those of engine emulated run on any device, and ask for a cpu."""
+        """The capability of the jobs that this worker trains: those of engine emulated run on any
+        device, and ask for a cpu.
+        """
         return "cpu" if self.capability == "gpu" else self.capability
 
     @property
@@ -212,6 +329,7 @@ class Settings(BaseSettings):
         if len(path.encode()) <= _LONGEST_SOCKET_PATH:
             return None
         return (
-            f"state folder {self.state_dir.resolve()} is too long for a unix socket ({len(path.encode())} bytes, "
+            f"state folder {self.state_dir.resolve()} is too long for a unix socket "
+            f"({len(path.encode())} bytes, "
             f"at most {_LONGEST_SOCKET_PATH}): set PARITY_STATE_DIR to a shorter path"
         )

@@ -1,4 +1,6 @@
-"""Manages tokens on the server's own machine: `python -m server.tokens create NAME --scope submit --days 90`."""
+"""Manages tokens on the server's own machine: `python -m server.tokens create NAME --scope submit
+--days 90`.
+"""
 
 import argparse
 import sys
@@ -17,7 +19,9 @@ from server.web.auth import SCOPES
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and print its result; exits 2 if the options are invalid or the database cannot be used."""
+    """Run one command and print its result; exits 2 if the options are invalid or the database
+    cannot be used.
+    """
     options = _parser().parse_args(arguments)
     database = Database(Settings().database)
     try:
@@ -37,25 +41,59 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m server.tokens", description="Manage tokens. A token's text is printed once, never stored."
+        prog="python -m server.tokens",
+        description="Manage tokens. A token's text is printed once, never stored.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     create = commands.add_parser("create", help="create a token and print its text")
     create.add_argument("name", help="owner or purpose, at most 100 characters")
-    create.add_argument("--scope", action="append", choices=SCOPES, required=True, help="scope to grant; repeat for more than one")
-    create.add_argument("--days", type=float, default=None, help="days until it expires; default: never")
-    create.add_argument("--max-running", type=int, default=None, help="largest number of its runs that train at once; default: no limit")
-    create.add_argument("--for", dest="principal", help="principal whose jobs it is for (listed by `list`); default: a new one")
     create.add_argument(
-        "--repository", help="repository whose gates it asks, such as team/model: they have the rules that are pinned for it"
+        "--scope",
+        action="append",
+        choices=SCOPES,
+        required=True,
+        help="scope to grant; repeat for more than one",
     )
-    commands.add_parser("list", help="list tokens: id, principal, name, scopes, expiry, last use, state; tab-separated")
-    rotate = commands.add_parser("rotate", help="print a new token for the same principal; the old one stays valid for the overlap")
+    create.add_argument(
+        "--days", type=float, default=None, help="days until it expires; default: never"
+    )
+    create.add_argument(
+        "--max-running",
+        type=int,
+        default=None,
+        help="largest number of its runs that train at once; default: no limit",
+    )
+    create.add_argument(
+        "--for",
+        dest="principal",
+        help="principal whose jobs it is for (listed by `list`); default: a new one",
+    )
+    create.add_argument(
+        "--repository",
+        help="repository whose gates it asks, such as team/model: they have the rules that are "
+        "pinned for it",
+    )
+    commands.add_parser(
+        "list",
+        help="list tokens: id, principal, name, scopes, expiry, last use, state; tab-separated",
+    )
+    rotate = commands.add_parser(
+        "rotate",
+        help="print a new token for the same principal; the old one stays valid for the overlap",
+    )
     rotate.add_argument("id", help="id of the old token")
     rotate.add_argument(
-        "--overlap-hours", type=float, default=auth.OVERLAP_HOURS, help="hours that the old one stays valid; 0: none [default: %(default)g]"
+        "--overlap-hours",
+        type=float,
+        default=auth.OVERLAP_HOURS,
+        help="hours that the old one stays valid; 0: none [default: %(default)g]",
     )
-    rotate.add_argument("--days", type=float, default=None, help="days until the new one expires; default: as many as the old one had")
+    rotate.add_argument(
+        "--days",
+        type=float,
+        default=None,
+        help="days until the new one expires; default: as many as the old one had",
+    )
     revoke = commands.add_parser("revoke", help="end a token and its browser sessions at once")
     revoke.add_argument("id", help="id of the token")
     return parser
@@ -64,7 +102,14 @@ def _parser() -> argparse.ArgumentParser:
 def _do(session: Session, options: argparse.Namespace) -> list[str]:
     """The lines to print."""
     if options.command == "create":
-        wanted = options.name, options.scope, options.days, options.max_running, options.principal, options.repository
+        wanted = (
+            options.name,
+            options.scope,
+            options.days,
+            options.max_running,
+            options.principal,
+            options.repository,
+        )
         return [auth.create_token(session, *wanted)[1]]
     if options.command == "rotate":
         return [auth.rotate_token(session, options.id, options.overlap_hours, options.days)[1]]

@@ -1,7 +1,9 @@
-"""The code blocks of the documentation: their language and text, the test that runs each, and the output that the page shows below it.
+"""The code blocks of the documentation: their language and text, the test that runs each, and the
+output that the page shows below it.
 
-A marker is a comment on the line above a fence: `<!-- run by tests/... -->` or `<!-- not run: the reason -->`. A fence without a language
-is output; if its last line is `…`, the page leaves out the rest.
+A marker is a comment on the line above a fence: `<!-- run by tests/... -->` or `<!-- not run: the
+reason -->`. A fence without a language is output; if its last line is `…`, the page leaves out the
+rest.
 """
 
 import re
@@ -33,12 +35,16 @@ README = {
     "apt-get update": "not run: it is what CI runs, this test included",
 }
 _FENCE = re.compile(
-    r"(?:^ *<!-- ((?:not run: |run by )[^\n]+?) -->\n+)?^( *)```(\w+)\n(.*?)^ *```$(?:\n\n```\n(.*?)^```$)?", re.DOTALL | re.MULTILINE
+    r"(?:^ *<!-- ((?:not run: |run by )[^\n]+?) -->\n+)?^( *)```(\w+)\n(.*?)^ "
+    r"*```$(?:\n\n```\n(.*?)^```$)?",
+    re.DOTALL | re.MULTILINE,
 )
 
 
 class Block(NamedTuple):
-    """One code block: its page, its first line's number, its language, its text, its marker, and the output that the page shows."""
+    """One code block: its page, its first line's number, its language, its text, its marker, and
+    the output that the page shows.
+    """
 
     page: str
     line: int
@@ -69,7 +75,16 @@ def blocks(page: str) -> list[Block]:
             marker = next((how for start, how in README.items() if code.startswith(start)), None)
         elif marker is None and page in WHOLE:
             marker = f"run by {WHOLE[page]}"
-        found.append(Block(page, text[: match.start(4)].count("\n") + 1, language, code, marker or "", output or ""))
+        found.append(
+            Block(
+                page,
+                text[: match.start(4)].count("\n") + 1,
+                language,
+                code,
+                marker or "",
+                output or "",
+            )
+        )
     return found
 
 

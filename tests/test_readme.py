@@ -1,4 +1,6 @@
-"""README.md: every line of "Your own runs" works, the plans are those of `parity plan`, the set-up is what CI runs."""
+"""README.md: every line of "Your own runs" works, the plans are those of `parity plan`, the set-up
+is what CI runs.
+"""
 
 import functools
 import json
@@ -54,7 +56,10 @@ def own_runs(tmp_path, monkeypatch):
     in_trackers = {"0f3c5e": "fp8.csv", "9be17d": "nvfp4.csv"}
 
     def tracked(source, path, wanted):
-        return TrackerRun(columns=GrowingTable(source, wanted).read(Path(in_trackers[path]).read_text()), config={})
+        return TrackerRun(
+            columns=GrowingTable(source, wanted).read(Path(in_trackers[path]).read_text()),
+            config={},
+        )
 
     monkeypatch.setattr(trackers, "SOURCES", dict.fromkeys(trackers.SOURCES, tracked))
 
@@ -78,20 +83,25 @@ def test_the_lines_of_a_script_log_a_run(tmp_path, monkeypatch):
     (line,) = (line for line in ROWS if line.startswith("with parity.Run"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PARITY_URL", raising=False)
-    monkeypatch.setattr(parity, "Run", functools.partial(parity.Run, finish_seconds=0.0))  # else it waits a minute for a server
+    # else it waits a minute for a server
+    monkeypatch.setattr(parity, "Run", functools.partial(parity.Run, finish_seconds=0.0))
     exec(line, {"parity": parity, "step": 0, "loss": 2.0})  # noqa: S102
     (spool,) = (tmp_path / "parity-spool").iterdir()
     assert "llama-1b" in spool.name or b"llama-1b" in spool.read_bytes()
 
 
 def test_the_plans_are_those_of_the_command(command):
-    rows = re.findall(r"^\| ([\d.]+) % \| (\d+) \+ (\d+) runs \| (\d+) \+ (\d+) runs \|$", README, re.MULTILINE)
+    rows = re.findall(
+        r"^\| ([\d.]+) % \| (\d+) \+ (\d+) runs \| (\d+) \+ (\d+) runs \|$", README, re.MULTILINE
+    )
     assert len(rows) == 3
     for margin, *numbers in rows:
         planned = []
         for candidate in ("mxfp8", "nvfp4"):
             recipes = f"--baseline-recipe fp8_current --candidate-recipe {candidate}"
-            plan = json.loads(command(f"parity plan --planned-steps 10000 --margin {margin}% {recipes} --json")[1])
+            plan = json.loads(
+                command(f"parity plan --planned-steps 10000 --margin {margin}% {recipes} --json")[1]
+            )
             cheapest = plan["design"] if plan["decides"] else plan["cheapest"]
             planned += [cheapest["baseline_runs"], cheapest["candidate_runs"]]
         assert planned == [int(number) for number in numbers], margin
@@ -106,7 +116,9 @@ def test_the_wheel_that_the_documentation_names_is_the_one_that_is_built():
 def test_it_names_what_ci_runs():
     section = README.partition("## Tests")[2].partition("\n## ")[0]
     commands = {
-        line.partition(" #")[0].strip() for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) for line in block.splitlines()
+        line.partition(" #")[0].strip()
+        for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+        for line in block.splitlines()
     }
     script = (CHECKOUT / ".ci" / "run").read_text(encoding="utf-8")
     assert {line for line in script.splitlines() if line.startswith("make ")} <= commands

@@ -1,4 +1,6 @@
-"""The core works with the lab taken away, and a worker loads none of it before it claims a run of the lab."""
+"""The core works with the lab taken away, and a worker loads none of it before it claims a run of
+the lab.
+"""
 
 import os
 import subprocess
@@ -7,7 +9,10 @@ import sys
 from parity.extensions import LAB
 from server.settings import CHECKOUT
 
-MODULES = [".".join(path.relative_to(CHECKOUT).with_suffix("").parts) for path in sorted((CHECKOUT / LAB).rglob("*.py"))]
+MODULES = [
+    ".".join(path.relative_to(CHECKOUT).with_suffix("").parts)
+    for path in sorted((CHECKOUT / LAB).rglob("*.py"))
+]
 MODULES = [name.removesuffix(".__init__") for name in MODULES]
 TRAINED = "tests/workers/test_supervisor.py::test_a_run_is_trained_and_recorded"
 CORE = (
@@ -21,7 +26,14 @@ def python(*arguments, refused=MODULES):
     """A Python in which these modules cannot be imported; nor in the processes that it starts."""
     path = os.pathsep.join(map(str, (CHECKOUT / "tests" / "without", CHECKOUT)))
     environment = os.environ | {"PYTHONPATH": path, "PARITY_TEST_REFUSED": ",".join(refused)}
-    return subprocess.run([sys.executable, *arguments], cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=CHECKOUT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_every_module_of_the_lab_is_refused():
@@ -38,14 +50,30 @@ for name in sys.argv[1:]:
 
 def test_the_commands_of_the_lab_are_gone_and_the_others_stay():
     listed = python("-m", "parity", "--help-all")
-    assert (listed.returncode, "  submit " in listed.stdout, "  why " in listed.stdout) == (0, True, False)
+    assert (listed.returncode, "  submit " in listed.stdout, "  why " in listed.stdout) == (
+        0,
+        True,
+        False,
+    )
     unknown = python("-m", "parity", "why", "j1")
     assert (unknown.returncode, unknown.stdout) == (2, ""), unknown.stderr
 
 
 def passes(*tests, refused=MODULES):
     """Whether tests pass in such a Python."""
-    ran = python("-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", "not postgresql", *tests, refused=refused)
+    ran = python(
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "not postgresql",
+        *tests,
+        refused=refused,
+    )
     assert ran.returncode == 0, ran.stdout
     return True
 
@@ -56,8 +84,10 @@ def test_tests_of_the_core_pass_without_the_lab():
 
 def test_the_server_has_no_routes_and_no_key_of_the_lab():
     text = (
-        "from server.api.service import job_file_schema; from tools.openapi import text; import workers.app;"
-        "print(text().count('/why'), text().count('/searches'), 'SearchOfFile' in job_file_schema()['$defs'])"
+        "from server.api.service import job_file_schema; from tools.openapi import text; import "
+        "workers.app;"
+        "print(text().count('/why'), text().count('/searches'), 'SearchOfFile' in "
+        "job_file_schema()['$defs'])"
     )
     assert python("-c", text).stdout.split() == ["0", "0", "False"]
 

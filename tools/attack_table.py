@@ -1,4 +1,5 @@
-"""The table of attacks in docs/attacks.md, made by running them all: `python -m tools.attack_table` (some minutes).
+"""The table of attacks in docs/attacks.md, made by running them all: `python -m tools.attack_table`
+(some minutes).
 
 Raises AssertionError where an attack gets a pass in error, or an honest twin none.
 """
@@ -17,8 +18,13 @@ BEGIN, END = "<!-- attacks: written by tools/attack_table.py -->", "<!-- end of 
 
 
 def attack_table(orders: list[Runs]) -> str:
-    """One row per attack: what is done, how the judge answers over all pairs, and the honest twin that passes."""
-    rows = ["| attack | answer | most frequent reason | honest twin that passes |", "|---|---|---|---|"]
+    """One row per attack: what is done, how the judge answers over all pairs, and the honest twin
+    that passes.
+    """
+    rows = [
+        "| attack | answer | most frequent reason | honest twin that passes |",
+        "|---|---|---|---|",
+    ]
     for topic, attacks in TOPICS.items():
         rows.append(f"| **{topic}** | | | |")
         rows += [_row(attack, orders) for attack in attacks]
@@ -32,7 +38,9 @@ def _row(attack: Attack, orders: list[Runs]) -> str:
     if any(attack.honest(runs).judged().verdict != "pass" for runs in orders):
         raise AssertionError(f"an honest twin does not pass: {attack.twin}")
     states = Counter(verdict.verdict for verdict in verdicts)
-    reasons = Counter(next(code for code in verdict.codes if code in attack.codes) for verdict in verdicts)
+    reasons = Counter(
+        next(code for code in verdict.codes if code in attack.codes) for verdict in verdicts
+    )
     answer = ", ".join(f"{state} {number}" for state, number in states.most_common())
     return f"| {attack.what} | {answer} | `{reasons.most_common(1)[0][0]}` | {attack.twin} |"
 
@@ -42,7 +50,10 @@ def main() -> None:
     page = PAGE.read_text(encoding="utf-8")
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{attack_table(groups(read_runs(str(RERUNS))))}\n{END}{after}", encoding="utf-8")
+    PAGE.write_text(
+        f"{before}{BEGIN}\n{attack_table(groups(read_runs(str(RERUNS))))}\n{END}{after}",
+        encoding="utf-8",
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The codes of runs and jobs, and of refused requests, in docs/codes.md: `python -m tools.code_tables` writes them."""
+"""The codes of runs and jobs, and of refused requests, in docs/codes.md: `python -m
+tools.code_tables` writes them.
+"""
 
 from collections.abc import Mapping
 
@@ -11,27 +13,44 @@ REFUSED_MARKS = ("<!-- refusals: written by tools/code_tables.py -->", "<!-- end
 RUNS: Mapping[str, tuple[str, str]] = {
     "BASELINE_DIFFERS": (
         "the run's manifest differs from that of the baseline that the job names",
-        "`parity baseline diff NAME JOB` lists the differences; train on the same code, libraries and devices, or promote again",
+        (
+            "`parity baseline diff NAME JOB` lists the differences; train on the same code, "
+            "libraries "
+            "and devices, or promote again"
+        ),
     ),
     "CANCELLED": (
         "an arm has no finished run because its runs were cancelled",
         "submit the job again",
     ),
     "CHECKOUT_REFUSED": (
-        "the files of a commit cannot be written: a submodule, a link out of the repository, or too many files",
+        (
+            "the files of a commit cannot be written: a submodule, a link out of the repository, "
+            "or "
+            "too many files"
+        ),
         "list the launcher's `paths` without it ([launchers](launchers.md))",
     ),
     "CHECKPOINT_NOT_FOUND": (
         "the worker of an analysis or a search has no intact checkpoint of the parent",
-        "give all workers one `PARITY_CHECKPOINT_DIR`, or train the parent again with `keep_checkpoints`",
+        (
+            "give all workers one `PARITY_CHECKPOINT_DIR`, or train the parent again with "
+            "`keep_checkpoints`"
+        ),
     ),
     "CHECKPOINT_REFUSED": (
-        "a checkpoint was written by another specification, program or machine; workers do not fail for this, they train again from step 0",
+        (
+            "a checkpoint was written by another specification, program or machine; workers do not "
+            "fail for this, they train again from step 0"
+        ),
         "none for a job; for your own call of the trainer, name another folder",
     ),
     "DATA_CHANGED": (
         "`data.source: parity_docs`, and the worker's copy of the text is missing or was edited",
-        "restore `training/trainer/corpus/parity_docs.txt` from the worker's release, or use `data.source: text`",
+        (
+            "restore `training/trainer/corpus/parity_docs.txt` from the worker's release, or use "
+            "`data.source: text`"
+        ),
     ),
     "DATA_NOT_FOUND": (
         "the job's data is not on the worker",
@@ -43,7 +62,10 @@ RUNS: Mapping[str, tuple[str, str]] = {
     ),
     "DATA_NOT_TOKENS": (
         "the token file has another format",
-        "write `.npy` with integers, or `.bin` with little-endian uint16 ([job file](job-file.md#data))",
+        (
+            "write `.npy` with integers, or `.bin` with little-endian uint16 ([job "
+            "file](job-file.md#data))"
+        ),
     ),
     "DATA_TOO_LARGE": (
         "more tokens than a 32-bit offset reaches",
@@ -54,7 +76,11 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "use more data, or reduce `data.sequence_length` or `validation_fraction`",
     ),
     "DEVICES_MISSING": (
-        "the training process sees fewer devices than the job wants and its worker registered (a job that no worker fits waits instead)",
+        (
+            "the training process sees fewer devices than the job wants and its worker registered "
+            "(a "
+            "job that no worker fits waits instead)"
+        ),
         "restart the worker, so that it registers its devices",
     ),
     "DIVERGED": (
@@ -63,10 +89,16 @@ RUNS: Mapping[str, tuple[str, str]] = {
     ),
     "EARLY_STOP": (
         "the policy's `early_stop: stop` ended a candidate that will fail or cannot pass in time",
-        "take it as the result: it could hardly pass any more. To train to the end, set `early_stop: advise`",
+        (
+            "take it as the result: it could hardly pass any more. To train to the end, set "
+            "`early_stop: advise`"
+        ),
     ),
     "ENDED_EARLY": (
-        "a launcher's trainer ended without an error before its last step; the run counts as finished",
+        (
+            "a launcher's trainer ended without an error before its last step; the run counts as "
+            "finished"
+        ),
         "the judge will not pass it; read the end of its output in the message",
     ),
     "FORKS_TELL_NOTHING": (
@@ -82,23 +114,44 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "set `data.validation_fraction` and train again",
     ),
     "JOB_LOST": (
-        "a scheduler ended a job, and its script did not see the trainer's end: its time limit, a node that died, or a cancellation",
-        "read the scheduler's word and the end of its log in the message; raise the limit in the launcher's options",
+        (
+            "a scheduler ended a job, and its script did not see the trainer's end: its time "
+            "limit, a "
+            "node that died, or a cancellation"
+        ),
+        (
+            "read the scheduler's word and the end of its log in the message; raise the limit in "
+            "the "
+            "launcher's options"
+        ),
     ),
     "JUDGE_FAILED": (
         "the judge itself failed; the curves are kept",
-        "report it with the message; an admin's `parity runs conclude JOB` later records the verdict",
+        (
+            "report it with the message; an admin's `parity runs conclude JOB` later records the "
+            "verdict"
+        ),
     ),
     "JUDGING_AGAIN": (
-        "the job has trained and could not be judged yet, mostly because the database was away; it is tried again by itself",
+        (
+            "the job has trained and could not be judged yet, mostly because the database was "
+            "away; "
+            "it is tried again by itself"
+        ),
         "nothing, if it passes; else the message says what the server's operator has to repair",
     ),
     "LAUNCHER_CHANGED": (
-        "the launcher changed after steps of the run were recorded, and the run needs another attempt",
+        (
+            "the launcher changed after steps of the run were recorded, and the run needs another "
+            "attempt"
+        ),
         "submit the job again: a curve of two launchers says nothing of either",
     ),
     "LAUNCHER_REFUSED": (
-        "the file of launchers is wrong, the launcher cannot start its program, or it trains without the commit's files",
+        (
+            "the file of launchers is wrong, the launcher cannot start its program, or it trains "
+            "without the commit's files"
+        ),
         "read the message; the operator corrects the file ([launchers](launchers.md))",
     ),
     "LAUNCHER_UNKNOWN": (
@@ -106,7 +159,11 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "name another one, or ask the operator",
     ),
     "LOG_REFUSED": (
-        "a trainer's report is no regular file below its output folder, is too long, goes back, or cannot be read",
+        (
+            "a trainer's report is no regular file below its output folder, is too long, goes "
+            "back, "
+            "or cannot be read"
+        ),
         "read the message; let the report rise, one line a step",
     ),
     "MAXTEXT_CRASHED": (
@@ -127,7 +184,10 @@ RUNS: Mapping[str, tuple[str, str]] = {
     ),
     "MAXTEXT_HUNG": (
         "MaxText is alive and writes nothing",
-        "check the GPUs and the network; raise `PARITY_SILENCE_SECONDS` if a step really takes that long",
+        (
+            "check the GPUs and the network; raise `PARITY_SILENCE_SECONDS` if a step really takes "
+            "that long"
+        ),
     ),
     "MAXTEXT_NOT_INSTALLED": (
         "`PARITY_MAXTEXT_PYTHON` is not set or has no MaxText",
@@ -142,7 +202,10 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "reduce `data.batch_size`, `data.sequence_length` or the model, or raise the limit",
     ),
     "METRICS_GAP": (
-        "MaxText trained to the end but steps are missing in `metrics_file`; the run counts as finished",
+        (
+            "MaxText trained to the end but steps are missing in `metrics_file`; the run counts as "
+            "finished"
+        ),
         "the judge will not pass it; train the run again",
     ),
     "METRICS_GARBAGE": (
@@ -154,12 +217,26 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "check the disk of the worker",
     ),
     "NOT_IN_PRECISION": (
-        "trained again, a run that an analysis compares does not follow its record, so its GEMMs are not to blame",
-        "look at what differs, which the analysis lists, and train that run again ([explain](explain.md))",
+        (
+            "trained again, a run that an analysis compares does not follow its record, so its "
+            "GEMMs "
+            "are not to blame"
+        ),
+        (
+            "look at what differs, which the analysis lists, and train that run again "
+            "([explain](explain.md))"
+        ),
     ),
     "NOT_REPLAYED": (
-        "a run that an analysis compares could not be trained again, or not bit for bit, so it names nothing",
-        "train the job again with its checkpoints on one kind of machine; `--anyway` accepts the noise of reruns",
+        (
+            "a run that an analysis compares could not be trained again, or not bit for bit, so it "
+            "names nothing"
+        ),
+        (
+            "train the job again with its checkpoints on one kind of machine; `--anyway` accepts "
+            "the "
+            "noise of reruns"
+        ),
     ),
     "NO_LOSS": (
         "a launcher's trainer ended without an error and had reported no loss",
@@ -171,18 +248,32 @@ RUNS: Mapping[str, tuple[str, str]] = {
     ),
     "OUT_OF_MEMORY": (
         "the device has too little memory",
-        "reduce `data.batch_size`, `data.sequence_length` or the model, or raise `gradient_accumulation`",
+        (
+            "reduce `data.batch_size`, `data.sequence_length` or the model, or raise "
+            "`gradient_accumulation`"
+        ),
     ),
     "PARAMETER_REFUSED": (
-        "a parameter or environment of the job is not one that the launcher has, or its value does not fit",
+        (
+            "a parameter or environment of the job is not one that the launcher has, or its value "
+            "does not fit"
+        ),
         "the message says what is expected",
     ),
     "PATH_NOT_ALLOWED": (
-        "the job names a path outside the `PARITY_DATA_ROOTS` of its worker, and no live worker may read it",
+        (
+            "the job names a path outside the `PARITY_DATA_ROOTS` of its worker, and no live "
+            "worker "
+            "may read it"
+        ),
         "move the data, or ask the operator to add the folder",
     ),
     "PREEMPTED": (
-        "the scheduler gave a job's node to another one and will not start it again; this is no crash, and the run is submitted again",
+        (
+            "the scheduler gave a job's node to another one and will not start it again; this is "
+            "no "
+            "crash, and the run is submitted again"
+        ),
         "nothing; with `--requeue` in the launcher's options the same job goes on",
     ),
     "RECIPE_REFUSED": (
@@ -190,11 +281,21 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "`parity doctor` shows which worker can ([hardware](hardware.md))",
     ),
     "RECORD_DAMAGED": (
-        "recorded steps are not as they were written (a disk, a memory, or somebody changed them), so there is no verdict on them",
-        "`python -m server.check` lists the damage and where to find the same steps; then an admin runs `parity runs conclude JOB`",
+        (
+            "recorded steps are not as they were written (a disk, a memory, or somebody changed "
+            "them), so there is no verdict on them"
+        ),
+        (
+            "`python -m server.check` lists the damage and where to find the same steps; then an "
+            "admin runs `parity runs conclude JOB`"
+        ),
     ),
     "REPOSITORY_UNREACHABLE": (
-        "the repository of a launcher could not be fetched; tried again, so it begins the message of a `WORKER_CRASHED`",
+        (
+            "the repository of a launcher could not be fetched; tried again, so it begins the "
+            "message "
+            "of a `WORKER_CRASHED`"
+        ),
         "check its URL and credentials (`git_config`) on the worker",
     ),
     "REVISION_NOT_FOUND": (
@@ -203,15 +304,31 @@ RUNS: Mapping[str, tuple[str, str]] = {
     ),
     "SCHEDULER_REFUSED": (
         "the scheduler does not take the job, whatever the time",
-        "read its sentence in the message; the operator corrects the launcher's options ([launchers](launchers.md#on-a-cluster))",
+        (
+            "read its sentence in the message; the operator corrects the launcher's options "
+            "([launchers](launchers.md#on-a-cluster))"
+        ),
     ),
     "SCHEDULER_UNREACHABLE": (
-        "the scheduler does not answer; it is asked again for as long as it takes, and no run fails",
-        "start its controller; the worker's log says once that it is away, and once that it is back",
+        (
+            "the scheduler does not answer; it is asked again for as long as it takes, and no run "
+            "fails"
+        ),
+        (
+            "start its controller; the worker's log says once that it is away, and once that it is "
+            "back"
+        ),
     ),
     "SILENT": (
-        "an external run sent no data for a day (`PARITY_EXTERNAL_SILENCE_SECONDS`) in which the service listened",
-        "start the trainer again, or `parity resend` what is on disk, while the job is open; afterwards submit it again",
+        (
+            "an external run sent no data for a day (`PARITY_EXTERNAL_SILENCE_SECONDS`) in which "
+            "the "
+            "service listened"
+        ),
+        (
+            "start the trainer again, or `parity resend` what is on disk, while the job is open; "
+            "afterwards submit it again"
+        ),
     ),
     "SPEC_UNREADABLE": (
         "the stored job cannot be read, or a run that it starts from is gone",
@@ -222,8 +339,15 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "nothing, if the script still trains: the run continues when data arrives",
     ),
     "STEPS_ABOVE_PLAN": (
-        "a trainer logged steps more than a quarter above its plan; those are not recorded, and the run counts as finished",
-        "log optimizer steps; if the plan is wrong, train or import the run in a job with a longer schedule",
+        (
+            "a trainer logged steps more than a quarter above its plan; those are not recorded, "
+            "and "
+            "the run counts as finished"
+        ),
+        (
+            "log optimizer steps; if the plan is wrong, train or import the run in a job with a "
+            "longer schedule"
+        ),
     ),
     "SUPERSEDED": (
         "another trainer attached to this run and took it over",
@@ -242,11 +366,18 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "read the message, fix the script, submit the job again",
     ),
     "TRAINER_KILLED": (
-        "a launcher's trainer was killed by a signal; tried again, so it begins the message of a `WORKER_CRASHED`",
+        (
+            "a launcher's trainer was killed by a signal; tried again, so it begins the message of "
+            "a "
+            "`WORKER_CRASHED`"
+        ),
         "out of memory on the host is the usual cause",
     ),
     "TRAINER_SILENT": (
-        "a launcher's trainer reported nothing for `limits.silent_seconds`; tried again, so it begins the message of a `WORKER_CRASHED`",
+        (
+            "a launcher's trainer reported nothing for `limits.silent_seconds`; tried again, so it "
+            "begins the message of a `WORKER_CRASHED`"
+        ),
         "read the end of its output in the message",
     ),
     "VOCABULARY_TOO_SMALL": (
@@ -254,39 +385,58 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "raise `model.vocab_size`",
     ),
     "WORKER_CRASHED": (
-        "the training process or its worker died; after `PARITY_MAX_ATTEMPTS` attempts the run fails",
+        (
+            "the training process or its worker died; after `PARITY_MAX_ATTEMPTS` attempts the run "
+            "fails"
+        ),
         "the message has the end of the log; out of memory on the host is the usual cause",
     ),
     "WRAPPER": (
-        "the variables of the wrapper, such as `srun`, are missing, contradict each other, or do not fit the job",
+        (
+            "the variables of the wrapper, such as `srun`, are missing, contradict each other, or "
+            "do "
+            "not fit the job"
+        ),
         "compare the message with [runs on a cluster](operate.md#runs-on-a-cluster)",
     ),
 }
 # What to do about each type of a refused request.
 REFUSED: Mapping[str, str] = {
     "bad-request": "the request has two lengths (Content-Length and Transfer-Encoding): send one",
-    "busy": "too many requests wait: retry after the seconds in `Retry-After`; if it lasts, start another API process",
-    "conflict": "the record has changed: read the run or job again. For steps: the same step is recorded with other numbers",
+    "busy": "too many requests wait: retry after the seconds in `Retry-After`; if it lasts, start "
+    "another API process",
+    "conflict": "the record has changed: read the run or job again. For steps: the same step is "
+    "recorded with other numbers",
     "database-away": "retry after the seconds in `Retry-After`",
-    "database-busy": "all connections are in use: retry; if it lasts, raise `PARITY_DATABASE_CONNECTIONS` or start another API process",
+    "database-busy": "all connections are in use: retry; if it lasts, raise "
+    "`PARITY_DATABASE_CONNECTIONS` or start another API process",
     "damaged": "recorded steps have changed: run `python -m server.check` on the server's machine",
-    "forbidden": "use a token with the scope that the detail names, of the principal that submitted the job ([rights](rights.md))",
+    "forbidden": "use a token with the scope that the detail names, of the principal that "
+    "submitted the job ([rights](rights.md))",
     "internal": "an error in parity: report it with the `request_id`",
     "invalid": "correct what `errors` lists; each entry points into the request",
-    "look": "this analysis (look) is not registered: register more before the first one, or give the question a new name",
+    "look": "this analysis (look) is not registered: register more before the first one, or give "
+    "the question a new name",
     "not-found": "check the id",
     "sign-off": "this verdict cannot be [signed off](gate.md), or is already: the detail says why",
     "stale-attempt": "another attempt has replaced this one: stop the old process, or attach again",
-    "too-large": "send smaller batches; the limit is `PARITY_MAX_BODY_BYTES`, and 1 MiB for requests without curves or tables",
-    "too-many": "wait for the seconds in `Retry-After`: requests, exports, followed jobs or queued runs are at their limit",
+    "too-large": "send smaller batches; the limit is `PARITY_MAX_BODY_BYTES`, and 1 MiB for "
+    "requests without curves or tables",
+    "too-many": "wait for the seconds in `Retry-After`: requests, exports, followed jobs or "
+    "queued runs are at their limit",
     "unauthorized": "send `Authorization: Bearer …` with a token that is not expired or revoked",
     "unavailable": "retry after the seconds in `Retry-After`; `/readyz` says what is away",
 }
 
 
 def run_codes() -> str:
-    """One row per code of a run or a job, with an anchor to which its pages lead: `runs-and-jobs-CODE`."""
-    rows = (f'| <a id="runs-and-jobs-{code}"></a>`{code}` | {meaning} | {remedy} |' for code, (meaning, remedy) in RUNS.items())
+    """One row per code of a run or a job, with an anchor to which its pages lead:
+    `runs-and-jobs-CODE`.
+    """
+    rows = (
+        f'| <a id="runs-and-jobs-{code}"></a>`{code}` | {meaning} | {remedy} |'
+        for code, (meaning, remedy) in RUNS.items()
+    )
     return "\n".join(["| code | meaning | what to do |", "| --- | --- | --- |", *rows])
 
 
@@ -298,7 +448,11 @@ def refusals() -> str:
 
 def written() -> str:
     """The page with the tables of today."""
-    return rewritten(rewritten(PAGE.read_text(encoding="utf-8"), run_codes(), RUN_MARKS), refusals(), REFUSED_MARKS)
+    return rewritten(
+        rewritten(PAGE.read_text(encoding="utf-8"), run_codes(), RUN_MARKS),
+        refusals(),
+        REFUSED_MARKS,
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,16 @@
-"""Everything that a user sees, written into one folder, so that two checkouts can be compared: `python -m tools.corpus FOLDER`.
+"""Everything that a user sees, written into one folder, so that two checkouts can be compared:
+`python -m tools.corpus FOLDER`.
 
     python -m tools.corpus /tmp/before        in a checkout of before the change
     python -m tools.corpus /tmp/after         in one of after it
-    diff -r /tmp/before /tmp/after            what a user would notice; a change that means to change nothing leaves nothing here
+    diff -r /tmp/before /tmp/after            what a user would notice; a change that means to
+      change nothing leaves nothing here
 
-Help of every command, exit code and output of `runs` (also of bad input), the judge's document of every attack, what `verify` says of the
-bundles of each judge, the REST description, settings and codes; and every page and answer of the server for one record on each database
-(tests/server/pages/test_corpus.py, which needs no browser). Ids and times are numbered in the order of their appearance.
+Help of every command, exit code and output of `runs` (also of bad input), the judge's document of
+every attack, what `verify` says of the bundles of each judge, the REST description, settings and
+codes; and every page and answer of the server for one record on each database
+(tests/server/pages/test_corpus.py, which needs no browser). Ids and times are numbered in the order
+of their appearance.
 """
 
 import contextlib
@@ -37,16 +41,50 @@ PAIR = (
     *("--recipe", "fp8=fp8_current", "--recipe", "nvfp4=nvfp4"),
 )
 EVALUATIONS = (
-    *("compare", "examples/public/llama31-8b/curves.csv", "--times", "examples/public/llama31-8b/times.csv", "--arm-by", "precision"),
-    *("--run-by", "system,run", "--step", "samples", "--loss", "eval_loss_nats", "--baseline", "FP8", "--recipe", "FP8=fp8_current"),
-    *("--recipe", "NVFP4=nvfp4_no_rht", "--cluster", "system", "--target", "3.3", "--tokens-per-step", "8192"),
+    *(
+        "compare",
+        "examples/public/llama31-8b/curves.csv",
+        "--times",
+        "examples/public/llama31-8b/times.csv",
+        "--arm-by",
+        "precision",
+    ),
+    *(
+        "--run-by",
+        "system,run",
+        "--step",
+        "samples",
+        "--loss",
+        "eval_loss_nats",
+        "--baseline",
+        "FP8",
+        "--recipe",
+        "FP8=fp8_current",
+    ),
+    *(
+        "--recipe",
+        "NVFP4=nvfp4_no_rht",
+        "--cluster",
+        "system",
+        "--target",
+        "3.3",
+        "--tokens-per-step",
+        "8192",
+    ),
 )
 
 
 def runs(folder: Path) -> Iterator[tuple[str, Sequence[str]]]:
     """Command lines by the name of their output; files that they write go to `folder`."""
     for name, line in (("pair", PAIR), ("evaluations", EVALUATIONS)):
-        files = ("--bundle", f"{folder}/{name}.zip", "--junit", f"{folder}/{name}.xml", "--figure", f"{folder}/{name}.svg")
+        files = (
+            "--bundle",
+            f"{folder}/{name}.zip",
+            "--junit",
+            f"{folder}/{name}.xml",
+            "--figure",
+            f"{folder}/{name}.svg",
+        )
         yield f"{name}.txt", (*line, *files)
         yield f"{name}.json", (*line, "--json")
         yield f"{name}.md", (*line, "--markdown")
@@ -57,7 +95,10 @@ def runs(folder: Path) -> Iterator[tuple[str, Sequence[str]]]:
     yield "plan.json", ("plan", "--planned-steps", "1000", "--json")
     yield "noise.txt", ("noise", "list")
     yield "recipes.txt", ("recipes",)
-    yield from ((f"verify-{bundle.stem}.txt", ("verify", str(bundle.relative_to(ROOT)))) for bundle in sorted(DATA.glob("judge-*.zip")))
+    yield from (
+        (f"verify-{bundle.stem}.txt", ("verify", str(bundle.relative_to(ROOT))))
+        for bundle in sorted(DATA.glob("judge-*.zip"))
+    )
     bad = {
         "no-file": ("compare", "nothing.csv", f"{CURVES}/nvfp4.csv"),
         "no-column": (*PAIR, "--column", "loss=nothing"),
@@ -99,16 +140,25 @@ def write(folder: Path) -> None:
     os.environ.update(COLUMNS="100", TERM="dumb")
     os.chdir(ROOT)
     texts = {
-        f"help/{'-'.join(words) or 'parity'}.txt": output([*words, "--help"]) for words in ((), *commands(typer.main.get_command(app)))
+        f"help/{'-'.join(words) or 'parity'}.txt": output([*words, "--help"])
+        for words in ((), *commands(typer.main.get_command(app)))
     }
     made = folder / "written"
     made.mkdir(parents=True)
-    texts |= {f"runs/{name}": output(line).replace(str(folder), "FOLDER") for name, line in runs(made)}
-    texts |= {"openapi.json": openapi(), "settings.md": settings_table(), "codes.md": reason_codes()}
+    texts |= {
+        f"runs/{name}": output(line).replace(str(folder), "FOLDER") for name, line in runs(made)
+    }
+    texts |= {
+        "openapi.json": openapi(),
+        "settings.md": settings_table(),
+        "codes.md": reason_codes(),
+    }
     first, *_ = groups(read_runs(str(DATA / "nanogpt_reruns.npz")))
     for topic, attacks in TOPICS.items():
         for number, attack in enumerate(attacks):
-            texts[f"attacks/{topic}/{number:02}.json"] = canonical_json(attack.build(first).judged().document())
+            texts[f"attacks/{topic}/{number:02}.json"] = canonical_json(
+                attack.build(first).judged().document()
+            )
     for name, text in texts.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,18 +1,26 @@
 """Write parity/judging/emulated.csv from our own reruns: `python -m tools.emulated_noise_table`.
 
-experiments/demo_floor.jsonl: runs of examples/demo.yaml by recipe, seed and replicate. The family DEMO has one group for each way of
-rounding, with the variance of one run that has a seed and a replicate of its own:
+experiments/demo_floor.jsonl: runs of examples/demo.yaml by recipe, seed and replicate. The family
+DEMO has one group for each way of rounding, with the variance of one run that has a seed and a
+replicate of its own:
 
-    g_s = nvfp4 - (fp8_current + mxfp8)/2          gaps of seed s, of means over its K_s replicates each
-          (fp8_current - mxfp8)/sqrt 2             both round to nearest, so that g_s has the variance of one run
-    S = var_s g_s                                  over n seeds: what a seed does to a gap, and what the means leave of the replicates
-    V = sum_s sum_k (x_sk - x_s)^2 / R             of the arms that round so, on R = sum_s (K_s - 1) degrees of freedom
-    variance = S + c V                             c = mean_s (1 - 1/K_s): what averaging over replicates had taken away
+    g_s = nvfp4 - (fp8_current + mxfp8)/2          gaps of seed s, of means over its K_s replicates
+      each
+          (fp8_current - mxfp8)/sqrt 2             both round to nearest, so that g_s has the
+            variance of one run
+    S = var_s g_s                                  over n seeds: what a seed does to a gap, and what
+      the means leave of the replicates
+    V = sum_s sum_k (x_sk - x_s)^2 / R             of the arms that round so, on R = sum_s (K_s - 1)
+      degrees of freedom
+    variance = S + c V                             c = mean_s (1 - 1/K_s): what averaging over
+      replicates had taken away
     df = variance^2 / (S^2/(n - 1) + (c V)^2/R)    Satterthwaite (1946), rounded down
 
-The gaps of nvfp4 contain the others' noise, too: too large rather than too small. Each group is one of the family SMALL as well.
-experiments/run_floor.jsonl: runs of other sizes and lengths; each set-up whose rate decayed is a group of SMALL, replicates of one seed.
-Late means are over the judge's window, the last fifth of the steps. Can fail: a gap that depends on the seed is in DEMO's rows only.
+The gaps of nvfp4 contain the others' noise, too: too large rather than too small. Each group is one
+of the family SMALL as well. experiments/run_floor.jsonl: runs of other sizes and lengths; each
+set-up whose rate decayed is a group of SMALL, replicates of one seed. Late means are over the
+judge's window, the last fifth of the steps. Can fail: a gap that depends on the seed is in DEMO's
+rows only.
 """
 
 import csv
@@ -41,7 +49,9 @@ Late = dict[str, dict[int, list[float]]]  # late means by recipe and seed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Variance of one run (nats^2), its parts `seeds` (S) and `replicates` (V), the chance of such an S if seeds did nothing (F test)."""
+    """Variance of one run (nats^2), its parts `seeds` (S) and `replicates` (V), the chance of such
+    an S if seeds did nothing (F test).
+    """
 
     variance: float
     df: int
@@ -58,12 +68,17 @@ def emulated_csv(demo: str, others: str) -> str:
 
 
 def spreads(late: Late) -> dict[str, Spread]:
-    """What the runs of the demo show, by a recipe that rounds so: fp8_current to the nearest number, nvfp4 stochastically."""
+    """What the runs of the demo show, by a recipe that rounds so: fp8_current to the nearest
+    number, nvfp4 stochastically.
+    """
     first, second, third = (late.get(recipe, {}) for recipe in ("fp8_current", "mxfp8", "nvfp4"))
     paired = sorted(set(first) & set(second))
     of_all = sorted(set(third) & set(paired))
     near = [(np.mean(first[seed]) - np.mean(second[seed])) / math.sqrt(2.0) for seed in paired]
-    far = [np.mean(third[seed]) - (np.mean(first[seed]) + np.mean(second[seed])) / 2.0 for seed in of_all]
+    far = [
+        np.mean(third[seed]) - (np.mean(first[seed]) + np.mean(second[seed])) / 2.0
+        for seed in of_all
+    ]
     found = {
         "fp8_current": _spread(near, [arm[seed] for seed in paired for arm in (first, second)]),
         "nvfp4": _spread(far, [third[seed] for seed in of_all]),
@@ -76,12 +91,21 @@ def _spread(gaps: Sequence[np.floating], runs: Sequence[Sequence[float]]) -> Spr
     left = sum(len(own) - 1 for own in runs)
     if len(gaps) < 2 or not left:
         return None
-    seeds, replicates = float(np.var(gaps, ddof=1)), sum(float(np.var(own)) * len(own) for own in runs) / left
+    seeds, replicates = (
+        float(np.var(gaps, ddof=1)),
+        sum(float(np.var(own)) * len(own) for own in runs) / left,
+    )
     averaged = float(np.mean([1.0 / len(own) for own in runs]))
     taken = (1.0 - averaged) * replicates
     df = (seeds + taken) ** 2 / (seeds**2 / (len(gaps) - 1) + taken**2 / left)
     chance = float(stats.f.sf(seeds / (averaged * replicates), len(gaps) - 1, left))
-    return Spread(variance=seeds + taken, df=math.floor(df), seeds=seeds, replicates=replicates, seeds_chance=chance)
+    return Spread(
+        variance=seeds + taken,
+        df=math.floor(df),
+        seeds=seeds,
+        replicates=replicates,
+        seeds_chance=chance,
+    )
 
 
 def late_means(demo: str) -> Late:
@@ -109,7 +133,16 @@ def _of_the_demo(records: str) -> Iterator[Mapping[str, str]]:
         alike = [own for own in late if rounds_to_nearest(own) == rounds_to_nearest(recipe)]
         runs = sum(len(means) for own in alike for means in late[own].values())
         group = f"{runs} runs of {' and '.join(alike)}, counted by their degrees of freedom"
-        yield _row(DEMO, group, recipe, spread.df + 1, level, math.sqrt(spread.variance), _SEEDS, _OF_THE_DEMO)
+        yield _row(
+            DEMO,
+            group,
+            recipe,
+            spread.df + 1,
+            level,
+            math.sqrt(spread.variance),
+            _SEEDS,
+            _OF_THE_DEMO,
+        )
 
 
 def _of_other_sizes(records: str) -> Iterator[Mapping[str, str]]:
@@ -117,15 +150,36 @@ def _of_other_sizes(records: str) -> Iterator[Mapping[str, str]]:
     for run in map(json.loads, records.splitlines()):
         parts = run["part_means"]
         if CONSTANT not in run["cell"]:
-            cells.setdefault((run["cell"], run["recipe"]), []).append(float(np.mean(parts[-round(WINDOW_FRACTION * len(parts)) :])))
+            cells.setdefault((run["cell"], run["recipe"]), []).append(
+                float(np.mean(parts[-round(WINDOW_FRACTION * len(parts)) :]))
+            )
     for (cell, recipe), means in sorted(cells.items()):
         level, sd = float(np.mean(means)), float(np.std(means, ddof=1))
-        yield _row(SMALL, f"{cell}, {recipe}", recipe, len(means), level, sd, _REPLICATES, _OF_OTHERS)
+        yield _row(
+            SMALL, f"{cell}, {recipe}", recipe, len(means), level, sd, _REPLICATES, _OF_OTHERS
+        )
 
 
-def _row(family: str, group: str, recipe: str, runs: int, level: float, sd: float, varies: str, source: str) -> Mapping[str, str]:
+def _row(
+    family: str,
+    group: str,
+    recipe: str,
+    runs: int,
+    level: float,
+    sd: float,
+    varies: str,
+    source: str,
+) -> Mapping[str, str]:
     numbers = {"runs": str(runs), "mean_loss": f"{level:.6f}", "sd": f"{sd:.7f}"}
-    return {"family": family, "group": group, **numbers, **_ABOUT, "rounding": _rounding(recipe), "varies": varies, "source": source}
+    return {
+        "family": family,
+        "group": group,
+        **numbers,
+        **_ABOUT,
+        "rounding": _rounding(recipe),
+        "varies": varies,
+        "source": source,
+    }
 
 
 def _rounding(recipe: str) -> str:
@@ -133,5 +187,8 @@ def _rounding(recipe: str) -> str:
 
 
 if __name__ == "__main__":
-    texts = ((EXPERIMENTS / name).read_text(encoding="utf-8") for name in ("demo_floor.jsonl", "run_floor.jsonl"))
+    texts = (
+        (EXPERIMENTS / name).read_text(encoding="utf-8")
+        for name in ("demo_floor.jsonl", "run_floor.jsonl")
+    )
     TABLE.write_text(emulated_csv(*texts), encoding="utf-8")

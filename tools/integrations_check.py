@@ -1,16 +1,19 @@
-"""`make test-integrations`: real trainers that log with parity.integrations, killed and resumed, against the real service.
+"""`make test-integrations`: real trainers that log with parity.integrations, killed and resumed,
+against the real service.
 
     python -m tools.integrations_check PYTHON     # PYTHON has what locks/integrations.lock names
 
-Each of transformers' Trainer, Lightning's Trainer and a loop of optax.MultiSteps trains the same tiny model four times:
+Each of transformers' Trainer, Lightning's Trainer and a loop of optax.MultiSteps trains the same
+tiny model four times:
 
 1. whole, into a run of the server;
-2. with micro-steps (and in two processes, where the trainer has them), without a run: kept on disk and sent with `parity resend --as-run`;
+2. with micro-steps (and in two processes, where the trainer has them), without a run: kept on disk
+   and sent with `parity resend --as-run`;
 3. killed with SIGKILL after 25 steps and resumed from its checkpoint of step 20;
 4. with a NaN.
 
-What it checks: each run has all 30 steps once, its evaluations apart, and the losses of the first; only one process wrote; the NaN is
-recorded. The exit status is 0 where all of it holds.
+What it checks: each run has all 30 steps once, its evaluations apart, and the losses of the first;
+only one process wrote; the NaN is recorded. The exit status is 0 where all of it holds.
 """
 
 from __future__ import annotations
@@ -48,7 +51,9 @@ class CheckError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trainer:
-    """A script of tools.trainers: its interpreter and launcher, the number of its first step, and how it trains in micro-steps."""
+    """A script of tools.trainers: its interpreter and launcher, the number of its first step, and
+    how it trains in micro-steps.
+    """
 
     name: str
     python: str
@@ -57,30 +62,73 @@ class Trainer:
     launcher: tuple[str, ...] = ()
     validates: bool = True
 
-    def run(self, folder: Path, *options: str, run: str | None = None, server: str = "", launcher: tuple[str, ...] = ()) -> str:
-        """Train in a folder; what it wrote to stderr. Raises CheckError where it failed other than by SIGKILL."""
-        command = [self.python, *launcher, "-m", f"tools.trainers.{self.name}", str(folder), "--steps", str(STEPS), *options]
-        environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PARITY_URL": server} | ({"PARITY_RUN": run} if run else {})
-        ended = subprocess.run(command, env=environment, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    def run(
+        self,
+        folder: Path,
+        *options: str,
+        run: str | None = None,
+        server: str = "",
+        launcher: tuple[str, ...] = (),
+    ) -> str:
+        """Train in a folder; what it wrote to stderr. Raises CheckError where it failed other than
+        by SIGKILL.
+        """
+        command = [
+            self.python,
+            *launcher,
+            "-m",
+            f"tools.trainers.{self.name}",
+            str(folder),
+            "--steps",
+            str(STEPS),
+            *options,
+        ]
+        environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PARITY_URL": server} | (
+            {"PARITY_RUN": run} if run else {}
+        )
+        ended = subprocess.run(
+            command, env=environment, cwd=CHECKOUT, capture_output=True, text=True, check=False
+        )
         if ended.returncode != (-9 if "--kill-at" in options else 0):
-            raise CheckError(f"{' '.join(command)} exited with {ended.returncode}:\n{ended.stderr[-3000:]}")
+            raise CheckError(
+                f"{' '.join(command)} exited with {ended.returncode}:\n{ended.stderr[-3000:]}"
+            )
         return ended.stderr
 
 
 def main() -> int:
     """Run the check; the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.integrations_check", description="Real trainers against the real service.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.integrations_check",
+        description="Real trainers against the real service.",
+    )
     parser.add_argument("python", help="a Python with transformers and lightning")
     python = str(Path(parser.parse_args().python).absolute())
     two = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
     trainers = (
-        Trainer(name="huggingface", python=python, first=1, micro=("--accumulation", "2"), launcher=two),
-        Trainer(name="lightning", python=python, first=0, micro=("--accumulation", "2", "--processes", "2")),
-        Trainer(name="multi_steps", python=sys.executable, first=0, micro=("--accumulation", "2"), validates=False),
+        Trainer(
+            name="huggingface", python=python, first=1, micro=("--accumulation", "2"), launcher=two
+        ),
+        Trainer(
+            name="lightning",
+            python=python,
+            first=0,
+            micro=("--accumulation", "2", "--processes", "2"),
+        ),
+        Trainer(
+            name="multi_steps",
+            python=sys.executable,
+            first=0,
+            micro=("--accumulation", "2"),
+            validates=False,
+        ),
     )
     with tempfile.TemporaryDirectory(prefix="parity-integrations-") as folder:
         settings = Settings(state_dir=Path(folder) / "state", port=8398)
-        os.environ["PARITY_STATE_DIR"], os.environ["PARITY_PORT"] = str(settings.state_dir), str(settings.port)
+        os.environ["PARITY_STATE_DIR"], os.environ["PARITY_PORT"] = (
+            str(settings.state_dir),
+            str(settings.port),
+        )
         server = f"http://{settings.host}:{settings.port}"
         with standalone.running(settings, Console(stderr=True)), Client(server) as client:
             for trainer in trainers:
@@ -100,7 +148,9 @@ def _check(trainer: Trainer, folder: Path, settings: Settings, client: Client, s
         "candidates": [{"recipe": "fp8_current"}],
     }
     submitted = client.submit(job, {"margin": "2.0%"})
-    whole, micro, killed, broken = (run["id"] for run in client.job(submitted["id"])["arms"][0]["runs"])
+    whole, micro, killed, broken = (
+        run["id"] for run in client.job(submitted["id"])["arms"][0]["runs"]
+    )
 
     trainer.run(folder / "whole", run=whole, server=server)
     words = trainer.run(folder / "micro", *trainer.micro, launcher=trainer.launcher)
@@ -111,20 +161,34 @@ def _check(trainer: Trainer, folder: Path, settings: Settings, client: Client, s
 
     curves = _curves(settings, submitted["id"], trainer)
     if not np.array_equal(curves[whole], curves[killed]):
-        raise CheckError(f"{trainer.name}: killed and resumed, it has other losses: {curves[whole] - curves[killed]}")
+        raise CheckError(
+            f"{trainer.name}: killed and resumed, it has other losses: "
+            f"{curves[whole] - curves[killed]}"
+        )
     if not np.allclose(curves[whole], curves[micro], rtol=0, atol=ROUNDING):
-        raise CheckError(f"{trainer.name}: in micro-steps it has other losses: {curves[whole] - curves[micro]}")
+        raise CheckError(
+            f"{trainer.name}: in micro-steps it has other losses: {curves[whole] - curves[micro]}"
+        )
     finite = np.isfinite(curves[broken])
     at = NAN_AT - trainer.first
-    if finite[at] or not finite[:at].all() or not np.array_equal(curves[broken][:at], curves[whole][:at]):
-        raise CheckError(f"{trainer.name}: expected the first NaN at step {NAN_AT}, the losses are {curves[broken]}")
+    if (
+        finite[at]
+        or not finite[:at].all()
+        or not np.array_equal(curves[broken][:at], curves[whole][:at])
+    ):
+        raise CheckError(
+            f"{trainer.name}: expected the first NaN at step {NAN_AT}, the losses are "
+            f"{curves[broken]}"
+        )
 
 
 def _resend(words: str, run: str, server: str) -> None:
     """Send what a trainer kept on disk, with the line that it printed once."""
     lines = re.findall(r"`(parity resend .+ --as-run) RUN`", words)
     if len(lines) != 1:
-        raise CheckError(f"expected one line that says how to send, there are {len(lines)} in:\n{words[-3000:]}")
+        raise CheckError(
+            f"expected one line that says how to send, there are {len(lines)} in:\n{words[-3000:]}"
+        )
     spools = list(Path(lines[0].split()[2]).glob("*.jsonl"))
     if len(spools) != 1:
         raise CheckError(f"expected the spool of one process, there are {len(spools)}")
@@ -142,10 +206,17 @@ def _curves(settings: Settings, job_id: str, trainer: Trainer) -> dict[str, Any]
             steps, columns = store.read(session, run.id, "train", ["lm_loss"])
             expected = list(range(trainer.first, trainer.first + STEPS))
             if run.state != "finished" or steps.tolist() != expected:
-                raise CheckError(f"{trainer.name}: run {run.id} is {run.state} with steps {steps.tolist()}: {run.message}")
+                raise CheckError(
+                    f"{trainer.name}: run {run.id} is {run.state} with steps {steps.tolist()}: "
+                    f"{run.message}"
+                )
             validated, _ = store.read(session, run.id, "validation", ["loss"])
-            if validated.tolist() != ([expected[at - 1] for at in (10, 20, 30)] if trainer.validates else []):
-                raise CheckError(f"{trainer.name}: run {run.id} has validation losses at {validated.tolist()}")
+            if validated.tolist() != (
+                [expected[at - 1] for at in (10, 20, 30)] if trainer.validates else []
+            ):
+                raise CheckError(
+                    f"{trainer.name}: run {run.id} has validation losses at {validated.tolist()}"
+                )
             curves[run.id] = columns["lm_loss"]
     database.close()
     return curves

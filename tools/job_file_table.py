@@ -1,4 +1,6 @@
-"""The tables of docs/job-file.md, from the JSON Schema of `parity.yaml` and the presets: `python -m tools.job_file_table` writes them."""
+"""The tables of docs/job-file.md, from the JSON Schema of `parity.yaml` and the presets: `python -m
+tools.job_file_table` writes them.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +13,8 @@ from training.spec import Model
 PAGE = DOCS / "job-file.md"
 MARKS = ("<!-- keys: written by tools/job_file_table.py -->", "<!-- end of keys -->")
 PRESET_MARKS = ("<!-- presets: written by tools/job_file_table.py -->", "<!-- end of presets -->")
-# Each part of a job file in the order of the page: its title, and what each of its keys sets, by the name of its schema.
+# Each part of a job file in the order of the page: its title, and what each of its keys sets, by
+# the name of its schema.
 PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "JobSpec": (
         "`job`",
@@ -20,7 +23,8 @@ PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "baseline": "the arm that the others are compared with",
             "candidates": "the arms that are judged, at most 64",
             "engine": "what trains, see above",
-            "layer_policy": "which linear layers are quantized: all, as in MaxText's code, or those of the MLP, as in NVIDIA's article",
+            "layer_policy": "which linear layers are quantized: all, as in MaxText's code, or "
+            "those of the MLP, as in NVIDIA's article",
             "model": "the shape of the model",
             "data": "the tokens and the shape of a batch",
             "schedule": "optimizer, learning rate and number of steps",
@@ -29,21 +33,27 @@ PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "keep_first": "blocks at the start that stay in bf16",
             "keep_last": "blocks at the end that stay in bf16",
             "projections": "layers that deviate from `layer_policy` in every block: `{down: bf16}`",
-            "gradient_accumulation": "pieces into which a batch is split, computed one after another",
+            "gradient_accumulation": "pieces into which a batch is split, computed one after "
+            "another",
             "remat": "recompute activations in the backward pass",
             "maxtext": "options of engine `maxtext`: [MaxText](maxtext.md)",
             "short_reruns": "short reruns of each arm that measure run-to-run noise",
-            "family": "an imported or public family of reruns whose run-to-run noise all arms borrow",
-            "keep_checkpoints": "numbers of steps after which the state of every full run is kept, at most 8",
+            "family": "an imported or public family of reruns whose run-to-run noise all arms "
+            "borrow",
+            "keep_checkpoints": "numbers of steps after which the state of every full run is "
+            "kept, at most 8",
             "command": "options of engine `command`: [launchers](launchers.md)",
         },
     ),
     "Arm": (
         "`baseline` and each of `candidates`",
         {
-            "recipe": "a [recipe](recipes.md), or `other:NAME` under engines `command` and `external`",
-            "replicates": "runs of this arm, 1 to 64; equal replicate numbers of two arms share data and initialization",
-            "name": "the arm's name; by default what it does. [A name must not claim another recipe](recipes.md#names-of-arms)",
+            "recipe": "a [recipe](recipes.md), or `other:NAME` under engines `command` and "
+            "`external`",
+            "replicates": "runs of this arm, 1 to 64; equal replicate numbers of two arms share "
+            "data and initialization",
+            "name": "the arm's name; by default what it does. [A name must not claim another "
+            "recipe](recipes.md#names-of-arms)",
             "switches": "changes to single parts of the recipe: [recipes](recipes.md)",
             "overrides": "other recipes or switches for some blocks, layers and GEMMs",
             "bf16_from_step": "the step from which every layer is in bf16",
@@ -77,7 +87,8 @@ PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "rope_theta": "base of the rotary frequencies",
             "tied_embeddings": "use the input embedding for the logits",
             "head_dim": "size of a head; `d_model / n_heads` by default",
-            "qk_norm": "normalize queries and keys of each head (RMSNorm with a gain), before the rotary positions",
+            "qk_norm": "normalize queries and keys of each head (RMSNorm with a gain), before the "
+            "rotary positions",
         },
     ),
     "Data": (
@@ -88,7 +99,8 @@ PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "sequence_length": "tokens of a sequence",
             "batch_size": "sequences of a batch",
             "validation_fraction": "share of the tokens, at their end, that is held out",
-            "dtype": "type of a `.bin` file; `uint16` by default, `uint32` for a vocabulary above 65,536",
+            "dtype": "type of a `.bin` file; `uint16` by default, `uint32` for a vocabulary above "
+            "65,536",
         },
     ),
     "Schedule": (
@@ -96,7 +108,8 @@ PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             "steps": "planned steps of a run",
             "learning_rate": "peak learning rate",
-            "warmup_steps": "steps of linear warm-up; cosine decay follows, unless `decay_steps` is set",
+            "warmup_steps": "steps of linear warm-up; cosine decay follows, unless `decay_steps` "
+            "is set",
             "final_fraction": "final learning rate as a share of the peak",
             "beta1": "decay of AdamW's first moment",
             "beta2": "decay of AdamW's second moment",
@@ -105,9 +118,12 @@ PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "z_loss": "weight of the z-loss; it is not judged",
             "validation_every": "steps between two evaluations of the held-out loss; 0: never",
             "statistics_every": "steps between two records of each layer's quantization; 0: never",
-            "gradients_every": "steps between two comparisons of each weight's gradient with the unquantized one; 0: never",
-            "decay_steps": "steps at the end in which the rate falls in a straight line, after a stable phase at its peak; 0: cosine",
-            "optimizer": "`muon` orthogonalizes the momentum of linear layers; embeddings and norms keep AdamW",
+            "gradients_every": "steps between two comparisons of each weight's gradient with the "
+            "unquantized one; 0: never",
+            "decay_steps": "steps at the end in which the rate falls in a straight line, after a "
+            "stable phase at its peak; 0: cosine",
+            "optimizer": "`muon` orthogonalizes the momentum of linear layers; embeddings and "
+            "norms keep AdamW",
         },
     ),
     "ShortReruns": (
@@ -120,7 +136,8 @@ PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "BaselineChoice": (
         "`baseline:` of the file",
         {
-            "name": "a promoted baseline whose runs replace those of the job's own: [baselines](jobs.md)",
+            "name": "a promoted baseline whose runs replace those of the job's own: "
+            "[baselines](jobs.md)",
             "version": "its version; the newest by default",
             "reuse": "let the job's own baseline reuse the curve of an equal earlier run",
         },
@@ -131,16 +148,26 @@ PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 def keys() -> str:
     """One section per part of a job file, one row per key."""
     definitions = job_file_schema()["$defs"]
-    return "\n\n".join(f"### {title}\n\n{_table(definitions[name], meanings)}" for name, (title, meanings) in PARTS.items())
+    return "\n\n".join(
+        f"### {title}\n\n{_table(definitions[name], meanings)}"
+        for name, (title, meanings) in PARTS.items()
+    )
 
 
 def _table(schema: Mapping[str, Any], meanings: Mapping[str, str]) -> str:
-    rows = (f"| `{name}` | {_default(key)} | {_values(key)} | {meanings[name]} |" for name, key in schema["properties"].items())
-    return "\n".join(["| key | default | values | what it sets |", "| --- | --- | --- | --- |", *rows])
+    rows = (
+        f"| `{name}` | {_default(key)} | {_values(key)} | {meanings[name]} |"
+        for name, key in schema["properties"].items()
+    )
+    return "\n".join(
+        ["| key | default | values | what it sets |", "| --- | --- | --- | --- |", *rows]
+    )
 
 
 def _default(key: Mapping[str, Any]) -> str:
-    """The default of a key as YAML has it; empty for none, and for a mapping, whose keys have their own."""
+    """The default of a key as YAML has it; empty for none, and for a mapping, whose keys have their
+    own.
+    """
     default = key.get("default")
     if default in (None, "", []) or isinstance(default, dict):
         return ""
@@ -154,9 +181,13 @@ def _values(key: Mapping[str, Any]) -> str:
         words = next(kind["enum"] for kind in kinds if "enum" in kind)
         return "a recipe" if "nvfp4" in words else ", ".join(f"`{word}`" for word in words)
     kind = kinds[0].get("type", "object")
-    return {"array": "a list", "boolean": "`true`, `false`", "integer": "whole number", "number": "number", "object": "keys below"}.get(
-        kind, "text"
-    )
+    return {
+        "array": "a list",
+        "boolean": "`true`, `false`",
+        "integer": "whole number",
+        "number": "number",
+        "object": "keys below",
+    }.get(kind, "text")
 
 
 def presets() -> str:
@@ -167,7 +198,9 @@ def presets() -> str:
 
 def written() -> str:
     """The page with the tables of today."""
-    return rewritten(rewritten(PAGE.read_text(encoding="utf-8"), keys(), MARKS), presets(), PRESET_MARKS)
+    return rewritten(
+        rewritten(PAGE.read_text(encoding="utf-8"), keys(), MARKS), presets(), PRESET_MARKS
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""Train the curves of examples/curves again: `python -m tools.make_example_curves [RECIPE ...]` writes one CSV file per recipe.
+"""Train the curves of examples/curves again: `python -m tools.make_example_curves [RECIPE ...]`
+writes one CSV file per recipe.
 
-The runs are those of examples/demo.yaml with replicate 0, on another text and for 1,500 steps: one seed, so the arms read the same batches.
-About a minute per curve on one core. The losses are ours; the text they were trained on is this Python's standard library.
-`python -m tools.make_example_curves reruns` writes those of examples/curves/reruns from experiments/demo_floor.jsonl, without training.
+The runs are those of examples/demo.yaml with replicate 0, on another text and for 1,500 steps: one
+seed, so the arms read the same batches. About a minute per curve on one core. The losses are ours;
+the text they were trained on is this Python's standard library. `python -m
+tools.make_example_curves reruns` writes those of examples/curves/reruns from
+experiments/demo_floor.jsonl, without training.
 """
 
 import csv
@@ -29,7 +32,8 @@ SEED = 1  # one whose first pair cannot decide a margin of 0.5 %
 def runs() -> dict[str, RunSpec]:
     """The first run of each arm of the demo, by the recipe's name."""
     written = yaml.safe_load(JOB.read_text(encoding="utf-8"))["job"]
-    written["data"]["source"] = "python_stdlib"  # the text and length of the recorded curves; the demo's are newer
+    # the text and length of the recorded curves; the demo's are newer
+    written["data"]["source"] = "python_stdlib"
     written["schedule"]["steps"] = 1500
     job = TypeAdapter(JobSpec).validate_python(written)
     return {arm.recipe: spec for arm, spec in job.runs() if spec.replicate == 0}
@@ -44,20 +48,34 @@ def _rows(path: Path, rows: Iterable[tuple[object, ...]]) -> None:
 
 
 def write(recipe: str, spec: RunSpec) -> None:
-    """Train one run and write its steps, losses (nats per byte, six decimals) and learning rates."""
-    steps = ((step.step, f"{step.lm_loss:.6f}", f"{step.learning_rate:.6g}") for step in loop.train(spec))
+    """Train one run and write its steps, losses (nats per byte, six decimals) and learning
+    rates.
+    """
+    steps = (
+        (step.step, f"{step.lm_loss:.6f}", f"{step.learning_rate:.6g}") for step in loop.train(spec)
+    )
     _rows(FOLDER / f"{recipe.removesuffix('_current')}.csv", steps)
 
 
 def write_reruns() -> None:
-    """Two runs of FP8 and two of MXFP8 of one seed, as recorded; the learning rates are those of the demo's schedule."""
+    """Two runs of FP8 and two of MXFP8 of one seed, as recorded; the learning rates are those of
+    the demo's schedule.
+    """
     written = yaml.safe_load(JOB.read_text(encoding="utf-8"))["job"]
     own = settings(TypeAdapter(JobSpec).validate_python(written).schedule)
     for line in RECORD.read_text(encoding="utf-8").splitlines():
         run = json.loads(line)
         if run["seed"] == SEED and run["recipe"] in ("fp8_current", "mxfp8"):
-            rows = ((step, loss, f"{float(learning_rate(own, jnp.int32(step))):.6g}") for step, loss in enumerate(run["losses"]))
-            _rows(FOLDER / "reruns" / f"{run['recipe'].removesuffix('_current')}-{run['replicate']}.csv", rows)
+            rows = (
+                (step, loss, f"{float(learning_rate(own, jnp.int32(step))):.6g}")
+                for step, loss in enumerate(run["losses"])
+            )
+            _rows(
+                FOLDER
+                / "reruns"
+                / f"{run['recipe'].removesuffix('_current')}-{run['replicate']}.csv",
+                rows,
+            )
 
 
 if __name__ == "__main__":

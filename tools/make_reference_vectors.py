@@ -1,14 +1,19 @@
-"""Write a vector file from Transformer Engine's PyTorch reference classes, which run on a CPU: the variants that its JAX path lacks.
+"""Write a vector file from Transformer Engine's PyTorch reference classes, which run on a CPU: the
+variants that its JAX path lacks.
 
-    pip install torch && pip install --no-deps transformer_engine==2.20.2           # in an environment of their own
+    pip install torch && pip install --no-deps transformer_engine==2.20.2           # in an
+      environment of their own
     python tools/make_reference_vectors.py variants.npz --fp8-block blockwise_quantizer_reference.py
-    python -m tools.vectors variants.npz                                         # in ours; exits 0 if nothing differs
+    python -m tools.vectors variants.npz                                         # in ours; exits 0
+      if nothing differs
 
-NVFP4 with a scale for each row and four over six come from `NVFP4QuantizerRef` in the installed package. FP8 in blocks of 128 comes from
-tests/pytorch/references/blockwise_quantizer_reference.py of the repository NVIDIA/TransformerEngine, which is not in the package; give
-its path, with quantize_scale_calc.py next to it, or these formats are left out. Only two base classes and one function of the package
-are stubbed, because importing them needs a GPU; the classes that compute the codes are unchanged. `--many` writes larger inputs.
-The format of the file is described in `tools/vectors.py`.
+NVFP4 with a scale for each row and four over six come from `NVFP4QuantizerRef` in the installed
+package. FP8 in blocks of 128 comes from tests/pytorch/references/blockwise_quantizer_reference.py
+of the repository NVIDIA/TransformerEngine, which is not in the package; give its path, with
+quantize_scale_calc.py next to it, or these formats are left out. Only two base classes and one
+function of the package are stubbed, because importing them needs a GPU; the classes that compute
+the codes are unchanged. `--many` writes larger inputs. The format of the file is described in
+`tools/vectors.py`.
 """
 
 from __future__ import annotations
@@ -32,10 +37,22 @@ NVFP4: Mapping[str, Mapping[str, Any]] = {
     "nvfp4_1d_rht_row": {"row_scaled_nvfp4": True, "with_rht": True},
     "nvfp4_1d_4over6": {"nvfp4_use_4over6": True, "nvfp4_e4m3_max": 256},
     "nvfp4_1d_4over6_448": {"nvfp4_use_4over6": True, "nvfp4_e4m3_max": 448},
-    "nvfp4_1d_4over6_mse": {"nvfp4_use_4over6": True, "nvfp4_e4m3_max": 256, "nvfp4_4over6_err_mode": "MSE"},
-    "nvfp4_1d_row_4over6": {"row_scaled_nvfp4": True, "nvfp4_use_4over6": True, "nvfp4_e4m3_max": 256},
+    "nvfp4_1d_4over6_mse": {
+        "nvfp4_use_4over6": True,
+        "nvfp4_e4m3_max": 256,
+        "nvfp4_4over6_err_mode": "MSE",
+    },
+    "nvfp4_1d_row_4over6": {
+        "row_scaled_nvfp4": True,
+        "nvfp4_use_4over6": True,
+        "nvfp4_e4m3_max": 256,
+    },
     "nvfp4_1d_rht_4over6": {"nvfp4_use_4over6": True, "nvfp4_e4m3_max": 256, "with_rht": True},
-    "nvfp4_2d_4over6": {"nvfp4_use_4over6": True, "nvfp4_e4m3_max": 256, "quant_tile_shape": (16, 16)},
+    "nvfp4_2d_4over6": {
+        "nvfp4_use_4over6": True,
+        "nvfp4_e4m3_max": 256,
+        "quant_tile_shape": (16, 16),
+    },
     "nvfp4_2d_4over6_mse": {
         "nvfp4_use_4over6": True,
         "nvfp4_e4m3_max": 256,
@@ -54,7 +71,9 @@ def bfloat16(x: Array) -> Array:
 
 
 def inputs(*, many: bool) -> dict[str, Array]:
-    """The matrices that are quantized, by the name of their case; `many` gives more and larger ones."""
+    """The matrices that are quantized, by the name of their case; `many` gives more and larger
+    ones.
+    """
     random = np.random.default_rng(18)
     rows, columns = (512, 512) if many else (32, 144)
 
@@ -68,7 +87,8 @@ def inputs(*, many: bool) -> dict[str, Array]:
     wide = np.exp2(np.linspace(-20, 20, rows)).astype(np.float32)[:, None]
     cases = {
         "normal": normal(rows, columns),
-        "ties": random.choice(grid, (rows, columns)) * random.choice(np.array([-1, 1], np.float32), (rows, columns)),
+        "ties": random.choice(grid, (rows, columns))
+        * random.choice(np.array([-1, 1], np.float32), (rows, columns)),
         "wide_rows": normal(rows, columns) * wide,
         "dead_blocks": dead,
         "tiny": normal(rows, columns) * np.float32(1e-30),
@@ -78,19 +98,26 @@ def inputs(*, many: bool) -> dict[str, Array]:
         outliers.ravel()[random.choice(outliers.size, outliers.size // 100, replace=False)] *= 300
         cases |= {"outliers": outliers, "huge": normal(rows, columns) * np.float32(1e30)}
         cases["odd_shape"] = normal(48, 36)
-        cases |= {f"normal_{i}": normal(rows, columns) * np.float32(np.exp2(random.uniform(-30, 30))) for i in range(8)}
+        cases |= {
+            f"normal_{i}": normal(rows, columns) * np.float32(np.exp2(random.uniform(-30, 30)))
+            for i in range(8)
+        }
     return {name: bfloat16(x) for name, x in cases.items()} | {"f32": normal(rows, columns)}
 
 
 def unpacked(pairs: Array) -> Array:
-    """FP4 codes (rows, columns) from bytes (rows, columns / 2); the first code is in the low half."""
+    """FP4 codes (rows, columns) from bytes (rows, columns / 2); the first code is in the low
+    half.
+    """
     return np.stack([pairs & 0x0F, pairs >> 4], axis=-1).reshape(len(pairs), -1).astype(np.uint8)
 
 
 def nvfp4(torch: Any, reference: ModuleType, x: Array, name: str) -> Iterator[tuple[str, Array]]:
     """Parts of one NVFP4 format by their names in the file."""
     options = {"quant_tile_shape": (1, 16), **NVFP4[name]}
-    quantizer = reference.NVFP4QuantizerRef(dtype=reference.reference_utils.Fp4Formats.E2M1, **options)
+    quantizer = reference.NVFP4QuantizerRef(
+        dtype=reference.reference_utils.Fp4Formats.E2M1, **options
+    )
     narrow = torch.from_numpy(x).to(torch.bfloat16)
     tensor = narrow if bool((narrow.float() == torch.from_numpy(x)).all()) else torch.from_numpy(x)
     made = quantizer.quantize(tensor)
@@ -103,13 +130,22 @@ def nvfp4(torch: Any, reference: ModuleType, x: Array, name: str) -> Iterator[tu
         yield f"{side}_amax", amax.numpy()
 
 
-def fp8_block(torch: Any, reference: ModuleType, x: Array, name: str) -> Iterator[tuple[str, Array]]:
-    """Parts of one FP8 format with power-of-two block scales; a scale is written as the exponent byte of its float32."""
+def fp8_block(
+    torch: Any, reference: ModuleType, x: Array, name: str
+) -> Iterator[tuple[str, Array]]:
+    """Parts of one FP8 format with power-of-two block scales; a scale is written as the exponent
+    byte of its float32.
+    """
     options = {"return_transpose": True, "pow_2_scales": True, "eps": 0.0}
     square = "2d" in name
     quantizer = reference.BlockwiseQuantizerReference
     tile = quantizer._quantize_square_block_tiling if square else quantizer._quantize_vector_tiling
-    made = tile(torch.from_numpy(x), torch.float8_e5m2 if name.endswith("e5m2") else torch.float8_e4m3fn, _TILE, **options)
+    made = tile(
+        torch.from_numpy(x),
+        torch.float8_e5m2 if name.endswith("e5m2") else torch.float8_e4m3fn,
+        _TILE,
+        **options,
+    )
     for side, codes, scale in (("row", made.data, made.scale), ("col", made.data_t, made.scale_t)):
         code, value = codes.view(torch.uint8).numpy(), scale.numpy()
         byte = (np.ascontiguousarray(value).view(np.uint32) >> 23).astype(np.uint8)
@@ -119,7 +155,9 @@ def fp8_block(torch: Any, reference: ModuleType, x: Array, name: str) -> Iterato
 
 
 def nvfp4_reference(package: Path) -> ModuleType:
-    """The module reference_nvfp4 of an installed package, without the compiled extension that importing the package needs."""
+    """The module reference_nvfp4 of an installed package, without the compiled extension that
+    importing the package needs.
+    """
 
     class Base:
         def __init__(self, *, rowwise: bool = True, columnwise: bool = True) -> None:
@@ -129,7 +167,10 @@ def nvfp4_reference(package: Path) -> ModuleType:
         "transformer_engine": {},
         "transformer_engine.pytorch": {},
         "transformer_engine.pytorch.tensor": {},
-        "transformer_engine.pytorch.quantized_tensor": {"Quantizer": Base, "QuantizedTensorStorage": object},
+        "transformer_engine.pytorch.quantized_tensor": {
+            "Quantizer": Base,
+            "QuantizedTensorStorage": object,
+        },
         "transformer_engine.pytorch.tensor.utils": {"is_custom": bool},
         _RECIPES: {},
     }
@@ -149,7 +190,9 @@ def block_reference(file: Path) -> ModuleType:
     for name in ("tests", "tests.pytorch", "tests.pytorch.references"):
         sys.modules[name] = ModuleType(name)
         sys.modules[name].__path__ = []
-    _loaded("tests.pytorch.references.quantize_scale_calc", file.with_name("quantize_scale_calc.py"))
+    _loaded(
+        "tests.pytorch.references.quantize_scale_calc", file.with_name("quantize_scale_calc.py")
+    )
     return _loaded("tests.pytorch.references.blockwise_quantizer_reference", file)
 
 
@@ -163,43 +206,66 @@ def _loaded(name: str, file: Path) -> ModuleType:
     return module
 
 
-def vectors(nvfp4_module: ModuleType, block_module: ModuleType | None, *, many: bool) -> dict[str, Array]:
+def vectors(
+    nvfp4_module: ModuleType, block_module: ModuleType | None, *, many: bool
+) -> dict[str, Array]:
     """Everything of the file."""
-    import torch  # noqa: PLC0415 - only in the environment that has it
+    import torch  # noqa: PLC0415
 
     arrays: dict[str, Array] = {}
     for case, x in inputs(many=many).items():
         arrays[f"{case}/x"] = x
         for name, options in NVFP4.items():
             if options.get("with_rht") and (x.shape[0] % 16 or case == "f32"):
-                continue  # the reference rotates whole groups, and float32 sums depend on their order
-            arrays |= {f"{case}/{name}/{part}": value for part, value in nvfp4(torch, nvfp4_module, x, name)}
+                # the reference rotates whole groups, and float32 sums depend on their order
+                continue
+            arrays |= {
+                f"{case}/{name}/{part}": value
+                for part, value in nvfp4(torch, nvfp4_module, x, name)
+            }
         if block_module is None:
             continue
         for name in FP8_BLOCKS:
-            arrays |= {f"{case}/{name}/{part}": value for part, value in fp8_block(torch, block_module, x, name)}
+            arrays |= {
+                f"{case}/{name}/{part}": value
+                for part, value in fp8_block(torch, block_module, x, name)
+            }
     return arrays
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the file; 0 if it is written, 2 if the references are not installed."""
     parser = argparse.ArgumentParser(
-        prog="make_reference_vectors.py", description="Write a vector file from Transformer Engine's PyTorch references."
+        prog="make_reference_vectors.py",
+        description="Write a vector file from Transformer Engine's PyTorch references.",
     )
     parser.add_argument("file", type=Path, metavar="FILE.npz")
-    parser.add_argument("--fp8-block", type=Path, metavar="FILE.py", help="blockwise_quantizer_reference.py of the repository")
+    parser.add_argument(
+        "--fp8-block",
+        type=Path,
+        metavar="FILE.py",
+        help="blockwise_quantizer_reference.py of the repository",
+    )
     parser.add_argument("--many", action="store_true", help="write larger inputs")
     options = parser.parse_args(arguments)
-    missing = [name for name in ("torch", "transformer_engine") if importlib.util.find_spec(name) is None]
+    missing = [
+        name for name in ("torch", "transformer_engine") if importlib.util.find_spec(name) is None
+    ]
     if missing:
-        sys.stderr.write(f"no vectors are made: {' and '.join(missing)} not installed; see the head of this file for the commands\n")
+        sys.stderr.write(
+            f"no vectors are made: {' and '.join(missing)} not installed; see the head of this "
+            "file for the commands\n"
+        )
         return 2
     package = importlib.util.find_spec("transformer_engine")
     folder = Path(str(package and package.origin)).parent
     blocks = block_reference(options.fp8_block) if options.fp8_block else None
     arrays: dict[str, Any] = vectors(nvfp4_reference(folder), blocks, many=options.many)
     np.savez_compressed(options.file, **arrays)
-    sys.stdout.write(f"{options.file}: {len(arrays)} arrays; compare them with: python -m tools.vectors {options.file}\n")
+    sys.stdout.write(
+        f"{options.file}: {len(arrays)} arrays; compare them with: python -m tools.vectors "
+        f"{options.file}\n"
+    )
     return 0
 
 

@@ -1,15 +1,19 @@
-"""Write a vector file from an installed Transformer Engine: its kernels' codes and scales, to confront our emulation with.
+"""Write a vector file from an installed Transformer Engine: its kernels' codes and scales, to
+confront our emulation with.
 
-    python tools/make_te_vectors.py te_kernels.npz          # on a machine with an NVIDIA GPU and transformer_engine[pytorch]
+    python tools/make_te_vectors.py te_kernels.npz          # on a machine with an NVIDIA GPU and
+      transformer_engine[pytorch]
     python -m tools.vectors te_kernels.npz               # anywhere; exits 0 where nothing differs
 
-NVFP4 needs compute capability 10.0 or 10.3, MXFP8 10.0, FP8 8.9; a format that the GPU cannot do is left out and noted.
-Shapes are those that the fused Hadamard kernel takes (64 rows, 128 columns, and multiples). Stochastic rounding is off,
-since a file can hold no chance. The format of the file stands at the head of `tools/vectors.py`.
+NVFP4 needs compute capability 10.0 or 10.3, MXFP8 10.0, FP8 8.9; a format that the GPU cannot do is
+left out and noted. Shapes are those that the fused Hadamard kernel takes (64 rows, 128 columns, and
+multiples). Stochastic rounding is off, since a file can hold no chance. The format of the file
+stands at the head of `tools/vectors.py`.
 
-**Not yet run on that hardware.** Written from the interfaces of Transformer Engine 2.20.2 (its tests
-tests/pytorch/nvfp4/test_nvfp4_quantize_exact.py and test_nvfp4_rht_quantize_exact.py show the calls). What does not touch
-Transformer Engine (inputs, unpacking, layout of the file) is tested with our own quantizers in its place.
+**Not yet run on that hardware.** Written from the interfaces of Transformer Engine 2.20.2 (its
+tests tests/pytorch/nvfp4/test_nvfp4_quantize_exact.py and test_nvfp4_rht_quantize_exact.py show the
+calls). What does not touch Transformer Engine (inputs, unpacking, layout of the file) is tested
+with our own quantizers in its place.
 """
 
 from __future__ import annotations
@@ -25,7 +29,15 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-FORMATS = ("nvfp4_1d", "nvfp4_2d", "nvfp4_1d_rht", "fp8_cs_e4m3", "fp8_cs_e5m2", "mxfp8_e4m3", "mxfp8_e5m2")
+FORMATS = (
+    "nvfp4_1d",
+    "nvfp4_2d",
+    "nvfp4_1d_rht",
+    "fp8_cs_e4m3",
+    "fp8_cs_e5m2",
+    "mxfp8_e4m3",
+    "mxfp8_e5m2",
+)
 LAYERS = ("nvfp4_rht_2d", "nvfp4_2d", "nvfp4_1d", "mxfp8", "fp8_cs")
 TOKENS, INPUTS, OUTPUTS = 128, 128, 256
 
@@ -37,10 +49,14 @@ class Engine(Protocol):
         """Why this engine cannot do a format or a layer, or None."""
 
     def quantized(self, name: str, x: Array) -> Mapping[str, Array]:
-        """Parts of one format by their names in the file, such as row_codes and row_amax; x is float32, exact in bfloat16."""
+        """Parts of one format by their names in the file, such as row_codes and row_amax; x is
+        float32, exact in bfloat16.
+        """
 
     def layer(self, name: str, x: Array, w: Array, g: Array) -> tuple[Array, Array, Array]:
-        """y (M, N), dx (M, K), dw (K, N) as float32 of a linear layer y = x w with output gradient g, all exact in bfloat16."""
+        """y (M, N), dx (M, K), dw (K, N) as float32 of a linear layer y = x w with output gradient
+        g, all exact in bfloat16.
+        """
 
 
 def bfloat16(x: Array) -> Array:
@@ -66,7 +82,8 @@ def inputs() -> dict[str, Array]:
         "normal_128x256": normal(128, 256),
         "outliers_128x256": outliers,
         "ties_64x128": ties,
-        "wide_range_rows_64x128": normal(64, 128) * np.exp2(np.linspace(-20, 20, 64)).astype(np.float32)[:, None],
+        "wide_range_rows_64x128": normal(64, 128)
+        * np.exp2(np.linspace(-20, 20, 64)).astype(np.float32)[:, None],
         "dead_blocks_64x128": dead,
         "zeros_64x128": np.zeros((64, 128), np.float32),
         "tiny_64x128": normal(64, 128) * np.float32(1e-30),
@@ -78,7 +95,9 @@ def inputs() -> dict[str, Array]:
 
 
 def unpacked(pairs: Array) -> Array:
-    """FP4 codes (rows, columns) from bytes (rows, columns / 2); the first code lies in the low half."""
+    """FP4 codes (rows, columns) from bytes (rows, columns / 2); the first code lies in the low
+    half.
+    """
     return np.stack([pairs & 0x0F, pairs >> 4], axis=-1).reshape(len(pairs), -1).astype(np.uint8)
 
 
@@ -90,14 +109,20 @@ def vectors(engine: Engine, note: Callable[[str], object] = sys.stderr.write) ->
         arrays[f"{case}/x"] = x
         for name in FORMATS:
             if name in able:
-                arrays |= {f"{case}/{name}/{part}": value for part, value in engine.quantized(name, x).items()}
+                arrays |= {
+                    f"{case}/{name}/{part}": value
+                    for part, value in engine.quantized(name, x).items()
+                }
     random = np.random.default_rng(7)
     shapes = {"x": (TOKENS, INPUTS), "w": (INPUTS, OUTPUTS), "g": (TOKENS, OUTPUTS)}
     arrays |= {name: bfloat16(random.standard_normal(shape)) for name, shape in shapes.items()}
     for name in LAYERS:
         if name in able:
             results = engine.layer(name, arrays["x"], arrays["w"], arrays["g"])
-            arrays |= {f"{name}/{part}": value for part, value in zip(("y", "dx", "dw"), results, strict=True)}
+            arrays |= {
+                f"{name}/{part}": value
+                for part, value in zip(("y", "dx", "dw"), results, strict=True)
+            }
     return arrays
 
 
@@ -112,7 +137,7 @@ class TransformerEngine:
     """The kernels of the installed Transformer Engine, through its PyTorch interface."""
 
     def __init__(self) -> None:
-        import torch  # noqa: PLC0415 - only on the machine that has it
+        import torch  # noqa: PLC0415
         import transformer_engine.pytorch as te  # noqa: PLC0415
         import transformer_engine_torch as tex  # noqa: PLC0415
         from transformer_engine.common import recipe  # noqa: PLC0415
@@ -170,8 +195,12 @@ class TransformerEngine:
 
     def layer(self, name: str, x: Array, w: Array, g: Array) -> tuple[Array, Array, Array]:
         recipes = {
-            "nvfp4_rht_2d": lambda: self._recipe.NVFP4BlockScaling(disable_stochastic_rounding=True),
-            "nvfp4_2d": lambda: self._recipe.NVFP4BlockScaling(disable_rht=True, disable_stochastic_rounding=True),
+            "nvfp4_rht_2d": lambda: self._recipe.NVFP4BlockScaling(
+                disable_stochastic_rounding=True
+            ),
+            "nvfp4_2d": lambda: self._recipe.NVFP4BlockScaling(
+                disable_rht=True, disable_stochastic_rounding=True
+            ),
             "nvfp4_1d": lambda: self._recipe.NVFP4BlockScaling(
                 disable_rht=True, disable_stochastic_rounding=True, disable_2d_quantization=True
             ),
@@ -179,14 +208,20 @@ class TransformerEngine:
             "fp8_cs": self._recipe.Float8CurrentScaling,
         }
         torch = self._torch
-        linear = self._te.Linear(w.shape[0], w.shape[1], bias=False, params_dtype=torch.bfloat16, device="cuda")
+        linear = self._te.Linear(
+            w.shape[0], w.shape[1], bias=False, params_dtype=torch.bfloat16, device="cuda"
+        )
         with torch.no_grad():
             linear.weight.copy_(torch.from_numpy(np.ascontiguousarray(w.T)))
         entering = torch.from_numpy(x).to("cuda", torch.bfloat16).requires_grad_()
         with self._te.autocast(enabled=True, recipe=recipes[name]()):
             y = linear(entering)
         y.backward(torch.from_numpy(g).to("cuda", torch.bfloat16))
-        return _host(y.float()), _host(entering.grad.float()), np.ascontiguousarray(_host(linear.weight.grad.float()).T)
+        return (
+            _host(y.float()),
+            _host(entering.grad.float()),
+            np.ascontiguousarray(_host(linear.weight.grad.float()).T),
+        )
 
 
 def _host(tensor: Any) -> Array:
@@ -200,19 +235,28 @@ def _host(tensor: Any) -> Array:
 
 def missing() -> str | None:
     """Why no vectors can be made here, or None."""
-    for package, remedy in (("torch", "install PyTorch with CUDA"), ("transformer_engine", "pip install transformer_engine[pytorch]")):
+    for package, remedy in (
+        ("torch", "install PyTorch with CUDA"),
+        ("transformer_engine", "pip install transformer_engine[pytorch]"),
+    ):
         if importlib.util.find_spec(package) is None:
             return f"{package} is not installed; {remedy} on a machine with an NVIDIA GPU"
     import torch  # noqa: PLC0415
 
     if not torch.cuda.is_available():
-        return "PyTorch sees no CUDA device; run this on a machine with an NVIDIA GPU of compute capability 8.9 or later"
+        return (
+            "PyTorch sees no CUDA device; run this on a machine with an NVIDIA GPU of compute "
+            "capability 8.9 or later"
+        )
     return None
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the file; 0 when it is written, 2 where this machine cannot make it."""
-    parser = argparse.ArgumentParser(prog="make_te_vectors.py", description="Write a vector file from an installed Transformer Engine.")
+    parser = argparse.ArgumentParser(
+        prog="make_te_vectors.py",
+        description="Write a vector file from an installed Transformer Engine.",
+    )
     parser.add_argument("file", type=Path, metavar="FILE.npz")
     path = parser.parse_args(arguments).file
     reason = missing()
@@ -221,7 +265,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     arrays: dict[str, Any] = vectors(TransformerEngine(), sys.stderr.write)
     np.savez_compressed(path, **arrays)
-    sys.stdout.write(f"{path}: {len(arrays)} arrays; compare them with: python -m tools.vectors {path}\n")
+    sys.stdout.write(
+        f"{path}: {len(arrays)} arrays; compare them with: python -m tools.vectors {path}\n"
+    )
     return 0
 
 

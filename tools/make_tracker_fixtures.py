@@ -1,6 +1,8 @@
-"""Write tests/data/trackers: a run that W&B wrote offline, and what the packages of MLflow and trackio return of a run.
+"""Write tests/data/trackers: a run that W&B wrote offline, and what the packages of MLflow and
+trackio return of a run.
 
-Run: .venv/trackers/bin/python -m tools.make_tracker_fixtures (`make test-trackers` makes that environment)
+Run: .venv/trackers/bin/python -m tools.make_tracker_fixtures (`make test-trackers` makes that
+environment)
 """
 
 import json
@@ -16,7 +18,12 @@ from typing import Any
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "data" / "trackers"
 STEPS, NAN_STEP = 120, 70
-CONFIG: Mapping[str, Any] = {"recipe": "nvfp4", "seed": 1, "optimizer": {"lr": 3e-4}, "fp8_recipe": "delayed"}
+CONFIG: Mapping[str, Any] = {
+    "recipe": "nvfp4",
+    "seed": 1,
+    "optimizer": {"lr": 3e-4},
+    "fp8_recipe": "delayed",
+}
 
 
 def loss(step: int) -> float:
@@ -26,10 +33,17 @@ def loss(step: int) -> float:
 
 def write_wandb(folder: Path) -> None:
     """An offline run of several blocks, with evaluations as rows of their own."""
-    os.environ |= {"WANDB_MODE": "offline", "WANDB_DIR": str(folder), "WANDB_SILENT": "true", "WANDB_X_DISABLE_STATS": "true"}
-    import wandb  # noqa: PLC0415 (only this part needs it)
+    os.environ |= {
+        "WANDB_MODE": "offline",
+        "WANDB_DIR": str(folder),
+        "WANDB_SILENT": "true",
+        "WANDB_X_DISABLE_STATS": "true",
+    }
+    import wandb  # noqa: PLC0415
 
-    settings = wandb.Settings(x_disable_stats=True, x_disable_meta=True, disable_git=True, save_code=False, console="off")
+    settings = wandb.Settings(
+        x_disable_stats=True, x_disable_meta=True, disable_git=True, save_code=False, console="off"
+    )
     with wandb.init(project="llm", id="small", settings=settings) as run:
         run.config.update(CONFIG)
         for step in range(STEPS):
@@ -49,15 +63,28 @@ def record_mlflow(folder: Path) -> dict[str, Any]:
     for key, value in {"recipe": "nvfp4", "seed": 1, "optimizer.lr": 3e-4}.items():
         client.log_param(run, key, value)
     for step in range(STEPS):
-        client.log_metric(run, "train/loss", math.inf if step == NAN_STEP else loss(step), 1_700_000_000_000 + step, step)
+        client.log_metric(
+            run,
+            "train/loss",
+            math.inf if step == NAN_STEP else loss(step),
+            1_700_000_000_000 + step,
+            step,
+        )
     client.set_terminated(run)
     found = client.get_run(run)
     return {
-        "info": {"run_id": run, "status": found.info.status, "lifecycle_stage": found.info.lifecycle_stage},
+        "info": {
+            "run_id": run,
+            "status": found.info.status,
+            "lifecycle_stage": found.info.lifecycle_stage,
+        },
         "params": dict(found.data.params),
         "metrics": dict(found.data.metrics),
         "history": {
-            name: [[metric.timestamp, metric.step, metric.value] for metric in client.get_metric_history(run, name)]
+            name: [
+                [metric.timestamp, metric.step, metric.value]
+                for metric in client.get_metric_history(run, name)
+            ]
             for name in found.data.metrics
         },
     }
@@ -77,7 +104,9 @@ def record_trackio(folder: Path) -> dict[str, Any]:
     return {
         "runs": runs,
         "summary": server.get_run_summary("llm", "small", runs[0]["id"]),
-        "rows": server.query_project("llm", "SELECT id, timestamp, step, metrics FROM metrics ORDER BY id")["rows"],
+        "rows": server.query_project(
+            "llm", "SELECT id, timestamp, step, metrics FROM metrics ORDER BY id"
+        )["rows"],
     }
 
 

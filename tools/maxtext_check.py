@@ -2,9 +2,10 @@
 
     python -m tools.maxtext_check PYTHON [--steps N]     # PYTHON has what locks/maxtext.lock names
 
-What it checks: every key that we tell MaxText is in its base.yml; a job of bf16 against MaxText's own fp8, two replicates an arm, is
-trained through REST, queue, worker and record to a verdict; the runs' manifests agree in everything but the arm's own; all four
-begin with the same parameters; replicates have the same first loss and part afterwards; no step is missing; a checkpoint on the way
+What it checks: every key that we tell MaxText is in its base.yml; a job of bf16 against MaxText's
+own fp8, two replicates an arm, is trained through REST, queue, worker and record to a verdict; the
+runs' manifests agree in everything but the arm's own; all four begin with the same parameters;
+replicates have the same first loss and part afterwards; no step is missing; a checkpoint on the way
 is evaluated. The exit status is 0 where all of it holds.
 """
 
@@ -44,7 +45,9 @@ class CheckError(Exception):
 
 def main() -> int:
     """Run the check; the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.maxtext_check", description="Real MaxText through the whole service.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.maxtext_check", description="Real MaxText through the whole service."
+    )
     parser.add_argument("python", help="a Python with MaxText")
     parser.add_argument("--steps", type=int, default=300, help="steps of each run (300)")
     options = parser.parse_args()
@@ -52,25 +55,37 @@ def main() -> int:
     # A Python of a virtual environment is a link that must not be followed.
     os.environ[VARIABLE] = str(Path(options.python).absolute())
     with tempfile.TemporaryDirectory(prefix="parity-maxtext-") as folder:
-        subprocess.run([os.environ[VARIABLE], CHECKOUT / "tools" / "maxtext_data.py", folder], check=True)
+        subprocess.run(
+            [os.environ[VARIABLE], CHECKOUT / "tools" / "maxtext_data.py", folder], check=True
+        )
         job = _job(Path(folder), options.steps)
         _check_keys(job)
         settings = Settings(state_dir=Path(folder) / "state", port=8399)
-        os.environ["PARITY_STATE_DIR"], os.environ["PARITY_PORT"] = str(settings.state_dir), str(settings.port)
+        os.environ["PARITY_STATE_DIR"], os.environ["PARITY_PORT"] = (
+            str(settings.state_dir),
+            str(settings.port),
+        )
         os.environ["PARITY_DATA_ROOTS"] = json.dumps([folder])
-        with standalone.running(settings, console) as keeper, Client(f"http://{settings.host}:{settings.port}") as client:
+        with (
+            standalone.running(settings, console) as keeper,
+            Client(f"http://{settings.host}:{settings.port}") as client,
+        ):
             submitted = client.submit(job, {"margin": "2.0%"})
             document = watching.follow(client, submitted["id"], console, check=keeper.check)
             if document["status"] != "concluded":
                 raise CheckError(f"the job ended as {document['status']}: {document['message']}")
             Console().print(text.render_text(document["verdicts"]))
-            _check_runs(settings, submitted["id"], options.steps, job["schedule"]["validation_every"])
+            _check_runs(
+                settings, submitted["id"], options.steps, job["schedule"]["validation_every"]
+            )
     sys.stdout.write("MaxText: all as it must be\n")
     return 0
 
 
 def _job(folder: Path, steps: int) -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load((CHECKOUT / "examples" / "maxtext-cpu.yaml").read_text(encoding="utf-8"))["job"]
+    content: dict[str, Any] = yaml.safe_load(
+        (CHECKOUT / "examples" / "maxtext-cpu.yaml").read_text(encoding="utf-8")
+    )["job"]
     content["data"]["path"] = str(folder / "train.parquet")
     content["maxtext"]["tokenizer_path"] = str(folder / "spm.model")
     content["schedule"] |= {"steps": steps, "validation_every": steps * 2 // 3}
@@ -85,16 +100,28 @@ def _check_keys(content: dict[str, Any]) -> None:
     job = TypeAdapter(JobSpec).validate_python(content)
     for source in ("grain", "hf", "tfds"):
         values = {own.name: getattr(job, own.name) for own in fields(job)}
-        schedule = replace(job.schedule, validation_every=0)  # which the others can't do; what it adds is grain's
-        values |= {"data": Data(source=source, path="x"), "baseline": Arm(recipe="bf16"), "schedule": schedule}
+        # which the others can't do; what it adds is grain's
+        schedule = replace(job.schedule, validation_every=0)
+        values |= {
+            "data": Data(source=source, path="x"),
+            "baseline": Arm(recipe="bf16"),
+            "schedule": schedule,
+        }
         for _, run in JobSpec(**values).runs():
             environment = {"JAX_COMPILATION_CACHE_DIR": "cache"}
-            launch = maxtext_process.Launch(spec=run, maxtext=maxtext, environment=environment, folder=Path("run"))
-            stopped = maxtext_process.train_command(launch, run.schedule.steps - 1)  # which states the schedule's length, too
+            launch = maxtext_process.Launch(
+                spec=run, maxtext=maxtext, environment=environment, folder=Path("run")
+            )
+            # which states the schedule's length, too
+            stopped = maxtext_process.train_command(launch, run.schedule.steps - 1)
             command = stopped + maxtext_process.evaluation_command(launch, 1)
-            unknown = {argument.split("=", 1)[0] for argument in command if "=" in argument} - defaults.keys()
+            unknown = {
+                argument.split("=", 1)[0] for argument in command if "=" in argument
+            } - defaults.keys()
             if unknown:
-                raise CheckError(f"MaxText {maxtext.versions['maxtext']} has no {', '.join(sorted(unknown))}")
+                raise CheckError(
+                    f"MaxText {maxtext.versions['maxtext']} has no {', '.join(sorted(unknown))}"
+                )
 
 
 def _check_runs(settings: Settings, job_id: str, steps: int, evaluated: int) -> None:
@@ -105,12 +132,24 @@ def _check_runs(settings: Settings, job_id: str, steps: int, evaluated: int) -> 
         for run in runs:
             recorded, columns = store.read(session, run.id, "train", ["lm_loss", "param_norm"])
             if run.state != "finished" or recorded.tolist() != list(range(steps)):
-                raise CheckError(f"run {run.arm.name} {run.replicate} is {run.state} with {len(recorded)} of {steps} steps: {run.message}")
+                raise CheckError(
+                    f"run {run.arm.name} {run.replicate} is {run.state} with {len(recorded)} of "
+                    f"{steps} steps: {run.message}"
+                )
             at, held_out = store.read(session, run.id, "validation", ["loss"])
             if at.tolist() != [evaluated] or not held_out["loss"][0] < columns["lm_loss"][0]:
-                raise CheckError(f"run {run.arm.name} {run.replicate} has held-out losses {held_out['loss']} after {at}, expected one")
+                raise CheckError(
+                    f"run {run.arm.name} {run.replicate} has held-out losses {held_out['loss']} "
+                    f"after {at}, expected one"
+                )
             curves[run.arm.name, run.replicate] = columns
-            manifests.append({name: value for name, value in (run.manifest or {}).items() if not name.startswith("maxtext.arm.")})
+            manifests.append(
+                {
+                    name: value
+                    for name, value in (run.manifest or {}).items()
+                    if not name.startswith("maxtext.arm.")
+                }
+            )
     database.close()
     if any(manifest != manifests[0] for manifest in manifests):
         raise CheckError("the manifests differ in more than the arm's own")
@@ -120,7 +159,9 @@ def _check_runs(settings: Settings, job_id: str, steps: int, evaluated: int) -> 
         raise CheckError(f"the runs begin with other parameters: norms {sorted(norms)}")
     for arm in {arm for arm, _ in curves}:
         if curves[arm, 0]["lm_loss"][0] != curves[arm, 1]["lm_loss"][0]:
-            raise CheckError(f"the replicates of {arm} begin with other parameters: their first losses differ")
+            raise CheckError(
+                f"the replicates of {arm} begin with other parameters: their first losses differ"
+            )
         if (curves[arm, 0]["lm_loss"] == curves[arm, 1]["lm_loss"]).all():
             raise CheckError(f"the replicates of {arm} are one run twice")
 

@@ -49,7 +49,10 @@ class Mutant:
     mutation: Mutation
 
     def __str__(self) -> str:
-        return f"{self.module}:{self.mutation.line}  {self.mutation.change[:100]}  in  {self.text[:100]}"
+        return (
+            f"{self.module}:{self.mutation.line}  {self.mutation.change[:100]}  in  "
+            f"{self.text[:100]}"
+        )
 
 
 @dataclass(frozen=True)
@@ -96,15 +99,22 @@ def drawn(root: Path, areas: Iterable[str], count: int, seed: str) -> list[Mutan
 
 
 def equivalents(root: Path) -> dict[tuple[str, str, str], str]:
-    """The argument for each listed mutant; ValueError if an entry fits no place or lacks its argument."""
+    """The argument for each listed mutant; ValueError if an entry fits no place or lacks its
+    argument.
+    """
     path = root / EQUIVALENTS
-    entries = tomllib.loads(path.read_text(encoding="utf-8")).get("mutant", []) if path.exists() else []
+    entries = (
+        tomllib.loads(path.read_text(encoding="utf-8")).get("mutant", []) if path.exists() else []
+    )
     found = {}
     for entry in entries:
         module, line, change = entry["module"], entry["line"], entry["change"]
         places = mutants(root, [module]) if (root / module).exists() else []
         if (module, line, change) not in map(_place, places):
-            raise ValueError(f"{EQUIVALENTS}: {module} has no {change!r} in a line {line!r}; correct or drop the entry")
+            raise ValueError(
+                f"{EQUIVALENTS}: {module} has no {change!r} in a line {line!r}; correct or drop "
+                "the entry"
+            )
         if not entry.get("why"):
             raise ValueError(f"{EQUIVALENTS}: {change!r} in {line!r} of {module} lacks `why`")
         found[module, line, change] = str(entry["why"])
@@ -116,7 +126,9 @@ def _place(mutant: Mutant) -> tuple[str, str, str]:
 
 
 def tests_of(root: Path, module: str) -> list[str]:
-    """The test files of a module, in the order in which they run: its mirror, those that import it from the smallest, the named ones."""
+    """The test files of a module, in the order in which they run: its mirror, those that import it
+    from the smallest, the named ones.
+    """
     path = Path("tests") / module.removesuffix("/__init__.py").removesuffix(".py")
     folder = root / path.parent
     mirrors = [folder / f"test_{path.name}.py", *sorted((root / path).glob("test_*.py"))]
@@ -124,10 +136,16 @@ def tests_of(root: Path, module: str) -> list[str]:
     name = ".".join(path.parts[1:])
     importing = [file for file in beside if name in _imported(file)]
     table = root / FURTHER
-    named = tomllib.loads(table.read_text(encoding="utf-8")).get(module, []) if table.exists() else []
+    named = (
+        tomllib.loads(table.read_text(encoding="utf-8")).get(module, []) if table.exists() else []
+    )
     if len(named) > MOST_FURTHER or not all((root / file).exists() for file in named):
-        raise ValueError(f"{FURTHER}: {module} names {named}; expected at most {MOST_FURTHER} files that exist")
-    files = [file for file in mirrors if file.exists()] + importing + [root / file for file in named]
+        raise ValueError(
+            f"{FURTHER}: {module} names {named}; expected at most {MOST_FURTHER} files that exist"
+        )
+    files = (
+        [file for file in mirrors if file.exists()] + importing + [root / file for file in named]
+    )
     return list(dict.fromkeys(file.relative_to(root).as_posix() for file in files))
 
 
@@ -149,7 +167,13 @@ class Copy:
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.root, self.folder, self.temporary = root, folder / "c", folder / "t"
-        listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, check=True, text=True).stdout
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"],  # noqa: S607
+            cwd=root,
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
         for name in filter(None, listed.split("\0")):
             if (root / name).is_file():
                 (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -158,15 +182,28 @@ class Copy:
             if (root / name).exists():
                 (self.folder / name).symlink_to(root / name)
 
-    def run(self, arguments: Sequence[str], seconds: float | None = None) -> subprocess.CompletedProcess[str]:
-        """Run pytest on the copy; TimeoutExpired once the time is over, when all that it started is gone."""
+    def run(
+        self, arguments: Sequence[str], seconds: float | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run pytest on the copy; TimeoutExpired once the time is over, when all that it started is
+        gone.
+        """
         environment = {**os.environ, "PYTHONPATH": str(self.folder), "TMPDIR": str(self.temporary)}
         self.temporary.mkdir()
-        command = [*_isolated(self.root), sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+        command = [
+            *_isolated(self.root),
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            *arguments,
+        ]
         try:
             return subprocess.run(
                 command, cwd=self.folder, env=environment, timeout=seconds, check=False,
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",  # noqa: E501
             )  # fmt: skip
         finally:
             shutil.rmtree(self.temporary, ignore_errors=True)
@@ -183,11 +220,17 @@ class Copy:
         finally:
             self._write(path, source)
         failed = re.search(r"^(?:FAILED|ERROR) (\S+)", ended.stdout, re.MULTILINE)
-        return Outcome(KILLED, failed[1] if failed else "the tests do not start") if ended.returncode else Outcome(SURVIVED)
+        return (
+            Outcome(KILLED, failed[1] if failed else "the tests do not start")
+            if ended.returncode
+            else Outcome(SURVIVED)
+        )
 
     @staticmethod
     def _write(path: Path, source: bytes) -> None:
-        """Write a module; what was compiled of it goes, since its age alone may not show that it is another."""
+        """Write a module; what was compiled of it goes, since its age alone may not show that it is
+        another.
+        """
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
             compiled.unlink()
         path.write_bytes(source)
@@ -195,11 +238,28 @@ class Copy:
 
 @functools.cache
 def _isolated(root: Path) -> tuple[str, ...]:
-    """What gives a command its own processes, all ended with it, and the checkout read-only; () where the kernel refuses."""
+    """What gives a command its own processes, all ended with it, and the checkout read-only; ()
+    where the kernel refuses.
+    """
     user = ("--user", "--map-current-user", "--keep-caps") if os.getuid() else ()
     script = 'mount --bind -o ro "$0" "$0" && { "$@"; exit $?; }'
-    command = ("unshare", *user, "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, str(root))
-    works = shutil.which("unshare") and subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
+    command = (
+        "unshare",
+        *user,
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-c",
+        script,
+        str(root),
+    )
+    works = (
+        shutil.which("unshare")
+        and subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
+    )
     return command if works else ()
 
 
@@ -212,10 +272,18 @@ def seconds_without(copy: Copy, tests: Sequence[str]) -> dict[str, float]:
     if not tests:
         return {}
     report = copy.folder.parent / "report.xml"
-    copy.run(["--continue-on-collection-errors", "-o", "junit_family=xunit1", f"--junitxml={report}", *tests])
+    copy.run(
+        [
+            "--continue-on-collection-errors",
+            "-o",
+            "junit_family=xunit1",
+            f"--junitxml={report}",
+            *tests,
+        ]
+    )
     seconds: Counter[str] = Counter()
     failed = set()
-    for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314 - pytest's own
+    for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314
         file = case.get("file") or case.get("name", "").replace(".", "/") + ".py"
         seconds[file] += float(case.get("time", 0))  # type: ignore[assignment]
         if case.find("failure") is not None or case.find("error") is not None:
@@ -224,18 +292,25 @@ def seconds_without(copy: Copy, tests: Sequence[str]) -> dict[str, float]:
 
 
 def judged(root: Path, chosen: Sequence[Mutant], jobs: int) -> Iterator[tuple[Mutant, Outcome]]:
-    """What becomes of each mutant, as it is known; prints the test files that fail without a mistake."""
+    """What becomes of each mutant, as it is known; prints the test files that fail without a
+    mistake.
+    """
     listed = equivalents(root)
     for mutant in chosen:
         if _place(mutant) in listed:
             yield mutant, Outcome(EQUIVALENT, listed[_place(mutant)])
     rest = [mutant for mutant in chosen if _place(mutant) not in listed]
     tests = {module: tests_of(root, module) for module in {mutant.module for mutant in rest}}
-    with tempfile.TemporaryDirectory(prefix="m-", ignore_cleanup_errors=True) as folder, ThreadPoolExecutor(jobs) as threads:
+    with (
+        tempfile.TemporaryDirectory(prefix="m-", ignore_cleanup_errors=True) as folder,
+        ThreadPoolExecutor(jobs) as threads,
+    ):
         copies = [Copy(root, Path(folder) / str(number)) for number in range(jobs)]
         files = sorted({file for some in tests.values() for file in some})
         seconds: dict[str, float] = {}
-        for part in threads.map(seconds_without, copies, (files[number::jobs] for number in range(jobs))):
+        for part in threads.map(
+            seconds_without, copies, (files[number::jobs] for number in range(jobs))
+        ):
             seconds |= part
         for file in files:
             if file not in seconds:
@@ -249,10 +324,15 @@ def judged(root: Path, chosen: Sequence[Mutant], jobs: int) -> Iterator[tuple[Mu
             if not usable:
                 return mutant, Outcome(SURVIVED, "no test file mirrors or imports the module")
             if not _isolated(root) and _DANGEROUS.search((root / mutant.module).read_bytes()):
-                return mutant, Outcome(UNDECIDED, "the module ends processes or deletes files, and unshare does not work here")
+                return mutant, Outcome(
+                    UNDECIDED,
+                    "the module ends processes or deletes files, and unshare does not work here",
+                )
             copy = free.get()
             try:
-                return mutant, copy.judge(mutant, usable, TIMES * sum(map(seconds.__getitem__, usable)) + START_SECONDS)
+                return mutant, copy.judge(
+                    mutant, usable, TIMES * sum(map(seconds.__getitem__, usable)) + START_SECONDS
+                )
             finally:
                 free.put(copy)
 
@@ -261,7 +341,10 @@ def judged(root: Path, chosen: Sequence[Mutant], jobs: int) -> Iterator[tuple[Mu
 
 def summary(outcomes: Mapping[str, int]) -> str:
     """The totals in a line."""
-    return ", ".join(f"{outcomes.get(status, 0)} {status}" for status in (KILLED, SURVIVED, EQUIVALENT, UNDECIDED))
+    return ", ".join(
+        f"{outcomes.get(status, 0)} {status}"
+        for status in (KILLED, SURVIVED, EQUIVALENT, UNDECIDED)
+    )
 
 
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -270,8 +353,14 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", default="67")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--only", default="", help="of the drawn ones, those whose MODULE:LINE is here, separated by commas")
-    parser.add_argument("--list", action="store_true", help="print what is drawn and its tests, and run none")
+    parser.add_argument(
+        "--only",
+        default="",
+        help="of the drawn ones, those whose MODULE:LINE is here, separated by commas",
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="print what is drawn and its tests, and run none"
+    )
     return parser.parse_args(arguments)
 
 
@@ -281,7 +370,9 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     chosen = drawn(root, given.areas.split(","), given.count, given.seed)
     if given.only:
         wanted = given.only.split(",")
-        chosen = [mutant for mutant in chosen if f"{mutant.module}:{mutant.mutation.line}" in wanted]
+        chosen = [
+            mutant for mutant in chosen if f"{mutant.module}:{mutant.mutation.line}" in wanted
+        ]
     if given.list:
         for mutant in chosen:
             print(mutant, "\n    ", *tests_of(root, mutant.module))

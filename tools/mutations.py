@@ -39,7 +39,9 @@ class Mutation:
         return source[: self.start] + self.new.encode() + source[self.end :]
 
     def parses(self, source: bytes) -> bool:
-        """Whether the text with the mistake is Python: dropping what stands in parentheses may leave one."""
+        """Whether the text with the mistake is Python: dropping what stands in parentheses may
+        leave one.
+        """
         try:
             ast.parse(self.applied(source))
         except SyntaxError:
@@ -48,7 +50,9 @@ class Mutation:
 
 
 def mutations(source: bytes) -> Sequence[Mutation]:
-    """All mutations of a module, in the order of its text; equal changes of one line are numbered."""
+    """All mutations of a module, in the order of its text; equal changes of one line are
+    numbered.
+    """
     finder = _Finder(source)
     finder.visit(ast.parse(source))
     seen: Counter[tuple[int, str]] = Counter()
@@ -110,7 +114,9 @@ class _Finder(ast.NodeVisitor):
         """Neighbours of a block that each return or yield, in the other order."""
         for first, second in pairwise(block):
             if _gives(first) and _gives(second) and not _same_end(first, second):
-                self._swap(self._start(first), self._end(first), self._start(second), self._end(second))  # type: ignore[arg-type]
+                self._swap(
+                    self._start(first), self._end(first), self._start(second), self._end(second)
+                )  # type: ignore[arg-type]
 
     def _swap(self, start: int, end: int, second_start: int, second_end: int) -> None:
         parts = (second_start, second_end), (end, second_start), (start, end)
@@ -121,7 +127,7 @@ class _Finder(ast.NodeVisitor):
         self._swaps(node.body)
         self._walk(node.body, is_key=bool(_KEYED.search(node.name)))
 
-    visit_AsyncFunctionDef = visit_FunctionDef
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._walk([*_running(node.decorator_list), *node.body])
@@ -151,10 +157,14 @@ class _Finder(ast.NodeVisitor):
         if isinstance(node.test, ast.Compare) and _name(node.test.left) == "__name__":
             return
         other = node.orelse[0] if len(node.orelse) == 1 else None
-        if isinstance(other, ast.If) and self.source.startswith(b"elif", self._start(other)):
+        if isinstance(other, ast.If) and self.source.startswith(b"elif", self._start(other)):  # noqa: SIM102
             if ast.dump(ast.Module(node.body, [])) != ast.dump(ast.Module(other.body, [])):
-                own = self._start(node) + (4 if self.source.startswith(b"elif", self._start(node)) else 2)
-                self._swap(own, self._end(node.body[-1]), self._start(other) + 4, self._end(other.body[-1]))
+                own = self._start(node) + (
+                    4 if self.source.startswith(b"elif", self._start(node)) else 2
+                )
+                self._swap(
+                    own, self._end(node.body[-1]), self._start(other) + 4, self._end(other.body[-1])
+                )
         self.generic_visit(node)
 
     def visit_With(self, node: ast.With | ast.AsyncWith) -> None:
@@ -169,7 +179,9 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Return(self, node: ast.Return) -> None:
-        if node.value is not None and not (isinstance(node.value, ast.Constant) and node.value.value is None):
+        if node.value is not None and not (
+            isinstance(node.value, ast.Constant) and node.value.value is None
+        ):
             self._add(self._start(node.value), self._end(node.value), "None")
         self.generic_visit(node)
 
@@ -180,7 +192,9 @@ class _Finder(ast.NodeVisitor):
         if name == "with_for_update" and isinstance(node.func, ast.Attribute):
             self._add(self._end(node.func.value), self._end(node), "", "dropped with_for_update()")
         if name in ("min", "max") and isinstance(node.func, ast.Name):
-            self._add(self._start(node.func), self._end(node.func), "max" if name == "min" else "min")
+            self._add(
+                self._start(node.func), self._end(node.func), "max" if name == "min" else "min"
+            )
         self._walk([node.func, *(node.args[1:] if name == "cast" else node.args)])
         for keyword in node.keywords:
             if (name, keyword.arg) != ("zip", "strict"):
@@ -204,7 +218,9 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
-        if isinstance(node.op, ast.Add | ast.Sub) and not any(map(_is_text, (node.left, node.right))):
+        if isinstance(node.op, ast.Add | ast.Sub) and not any(
+            map(_is_text, (node.left, node.right))
+        ):
             found = self._between(node.left, node.right, re.compile(rb"[+-]"))
             self._add(*found.span(), "-" if found[0] == b"+" else "+")
         self.generic_visit(node)
@@ -232,7 +248,10 @@ class _Finder(ast.NodeVisitor):
     def visit_Dict(self, node: ast.Dict) -> None:
         if self._is_key and len(node.keys) > 1 and None not in node.keys:
             pairs = zip(node.keys, node.values, strict=True)
-            self._drops([(self._start(key), self._end(value)) for key, value in pairs if key], is_tuple=False)
+            self._drops(
+                [(self._start(key), self._end(value)) for key, value in pairs if key],
+                is_tuple=False,
+            )
         self.generic_visit(node)
 
     def _drops(self, spans: Sequence[tuple[int, int]], *, is_tuple: bool) -> None:
@@ -263,7 +282,9 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def _gives(node: object) -> bool:
-    """Whether a statement yields, or is a condition without another branch that returns or yields at its end."""
+    """Whether a statement yields, or is a condition without another branch that returns or yields
+    at its end.
+    """
     if isinstance(node, ast.If):
         return not node.orelse and (isinstance(node.body[-1], ast.Return) or _gives(node.body[-1]))
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield | ast.YieldFrom)

@@ -1,4 +1,6 @@
-"""The API's description as a file, so that a review shows its changes: `python -m tools.openapi > docs/openapi.json`."""
+"""The API's description as a file, so that a review shows its changes: `python -m tools.openapi >
+docs/openapi.json`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ from server.settings import Settings
 
 def text() -> str:
     """The OpenAPI document of the application, the same text in every process."""
-    return json.dumps(create_app(Settings(database_url="sqlite://")).openapi(), indent=1, sort_keys=True) + "\n"
+    return (
+        json.dumps(
+            create_app(Settings(database_url="sqlite://")).openapi(), indent=1, sort_keys=True
+        )
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

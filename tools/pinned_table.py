@@ -1,4 +1,6 @@
-"""The table in docs/gate.md of what a contributor may choose under pinned rules: `python -m tools.pinned_table` writes it."""
+"""The table in docs/gate.md of what a contributor may choose under pinned rules: `python -m
+tools.pinned_table` writes it.
+"""
 
 from server.jobs.pinned_fields import FREE, PINNED_NAMES
 from tools.reason_table import DOCS, rewritten
@@ -15,13 +17,27 @@ _ALLOWED = {
 
 
 def pinned_table() -> str:
-    """What a contributor may choose, with the reasons; then every field that has to be as in the operator's file."""
+    """What a contributor may choose, with the reasons; then every field that has to be as in the
+    operator's file.
+    """
     rows = [
-        f"| `{part}.{name}` | {_ALLOWED[field.kind]} | {field.reason} |" for part, names in FREE.items() for name, field in names.items()
+        f"| `{part}.{name}` | {_ALLOWED[field.kind]} | {field.reason} |"
+        for part, names in FREE.items()
+        for name, field in names.items()
     ]
-    pinned = [f"| `{part}` | {', '.join(f'`{name}`' for name in sorted(names))} |" for part, names in PINNED_NAMES.items() if names]
-    free = ["| a contributor may choose | values | why it can't help a worse candidate |", "| --- | --- | --- |", *rows]
-    return "\n".join([*free, "", "| part | a contributor cannot change |", "| --- | --- |", *pinned])
+    pinned = [
+        f"| `{part}` | {', '.join(f'`{name}`' for name in sorted(names))} |"
+        for part, names in PINNED_NAMES.items()
+        if names
+    ]
+    free = [
+        "| a contributor may choose | values | why it can't help a worse candidate |",
+        "| --- | --- | --- |",
+        *rows,
+    ]
+    return "\n".join(
+        [*free, "", "| part | a contributor cannot change |", "| --- | --- |", *pinned]
+    )
 
 
 def rewritten_page() -> str:

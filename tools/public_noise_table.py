@@ -1,10 +1,13 @@
-"""Write parity/judging/public.csv from a folder of published reruns: `python -m tools.public_noise_table FOLDER`.
+"""Write parity/judging/public.csv from a folder of published reruns: `python -m
+tools.public_noise_table FOLDER`.
 
-FOLDER/groups.csv: group,runs,steps,mean_loss_nats,sd_nats,... with groups `track3/NAME` and `records/TRACK` of one 124 M model. The two
-sets become two families, because their spreads differ; their scripts train in BF16, some with an FP8 head, and round to nearest.
-FOLDER/families.csv: family,...,precision,varies,group,runs,mean_loss,sd,unit,source,licence with groups of other models. How they round
-follows from their precision, where that is known; how they start and end is `CLASSES`, read from the sources.
-Only numbers are taken. Names that repeat get a number, in the order of the file.
+FOLDER/groups.csv: group,runs,steps,mean_loss_nats,sd_nats,... with groups `track3/NAME` and
+`records/TRACK` of one 124 M model. The two sets become two families, because their spreads differ;
+their scripts train in BF16, some with an FP8 head, and round to nearest. FOLDER/families.csv:
+family,...,precision,varies,group,runs,mean_loss,sd,unit,source,licence with groups of other models.
+How they round follows from their precision, where that is known; how they start and end is
+`CLASSES`, read from the sources. Only numbers are taken. Names that repeat get a number, in the
+order of the file.
 """
 
 import csv
@@ -25,7 +28,8 @@ SMALL = {
     "source": "github.com/KellerJordan/modded-nanogpt @f411b3d346aa",
     "licence": "MIT",
 }
-# Start and schedule by the beginning of the family's name. MLPerf stops a run at a target loss, long before its schedule ends.
+# Start and schedule by the beginning of the family's name. MLPerf stops a run at a target loss,
+# long before its schedule ends.
 CLASSES: Mapping[str, tuple[str, str]] = {
     "modded-nanogpt-medium": ("scratch", "finished"),
     "ParamGolf": ("scratch", "finished"),
@@ -34,11 +38,14 @@ CLASSES: Mapping[str, tuple[str, str]] = {
     "GPT3-175B": ("checkpoint", ""),
     "Llama2-70B-LoRA": ("fine-tune", ""),
 }
-UNRESOLVED = ("mixed", "not resolved", "INT8", "binary", "ternary")  # words in a precision that does not say how its runs round
+# words in a precision that does not say how its runs round
+UNRESOLVED = ("mixed", "not resolved", "INT8", "binary", "ternary")
 
 
 def public_csv(groups: str, families: str) -> str:
-    """The table in its documented shape, from the texts of both files. Raises KeyError where a column is missing."""
+    """The table in its documented shape, from the texts of both files. Raises KeyError where a
+    column is missing.
+    """
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -57,10 +64,18 @@ def _small(groups: str) -> Iterator[Mapping[str, str]]:
 
 def _others(families: str) -> Iterator[Mapping[str, str]]:
     rows = list(csv.DictReader(io.StringIO(families)))
-    for row, name in zip(rows, _numbered([f"{row['family']}\n{row['group']}" for row in rows]), strict=True):
-        start, schedule = next(words for beginning, words in CLASSES.items() if row["family"].startswith(beginning))
+    for row, name in zip(
+        rows, _numbered([f"{row['family']}\n{row['group']}" for row in rows]), strict=True
+    ):
+        start, schedule = next(
+            words for beginning, words in CLASSES.items() if row["family"].startswith(beginning)
+        )
         classes = {"rounding": _rounding(row["precision"]), "start": start, "schedule": schedule}
-        yield {**{column: row[column] for column in COLUMNS if column in row}, "group": name.partition("\n")[2], **classes}
+        yield {
+            **{column: row[column] for column in COLUMNS if column in row},
+            "group": name.partition("\n")[2],
+            **classes,
+        }
 
 
 def _numbered(names: list[str]) -> Iterator[str]:

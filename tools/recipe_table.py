@@ -1,4 +1,6 @@
-"""The tables of docs/recipes.md, from the quantizers and switches of the trainer: `python -m tools.recipe_table` writes them."""
+"""The tables of docs/recipes.md, from the quantizers and switches of the trainer: `python -m
+tools.recipe_table` writes them.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -21,9 +23,11 @@ SWITCHES: Mapping[str, str] = {
     "margin": "a scale leaves room for amaxes 2^margin times as large",
     "amax_history_len": "steps in the history, which is part of checkpoints",
     "amax_compute_algo": "which amax of the history sets the scale",
-    "row_scaled_activation": "x has a float32 scale for each row in fprop, for each column in wgrad",
+    "row_scaled_activation": "x has a float32 scale for each row in fprop, for each column in "
+    "wgrad",
     "nvfp4_4over6": "a block chooses whether its largest value becomes 6 or 4",
-    "nvfp4_4over6_e4m3_use_256": "tensors with four over six whose block scales end at 256, not 448",
+    "nvfp4_4over6_e4m3_use_256": "tensors with four over six whose block scales end at 256, not "
+    "448",
     "nvfp4_4over6_err_mode": "the error that chooses: of absolute values or of squares",
     "sr_bits": "random bits of stochastic rounding",
     "nan": "whether an amax and an FP4 code keep NaN",
@@ -44,15 +48,27 @@ GROUPS: Mapping[str, Callable[[str], bool]] = {
 
 
 def recipe_table() -> str:
-    """One row per recipe: how each operand is quantized, and which of TE for JAX and MaxText have it, too."""
+    """One row per recipe: how each operand is quantized, and which of TE for JAX and MaxText have
+    it, too.
+    """
     rows = []
     for name in RECIPES:
         recipe = linear_recipe(name, fast_bf16=True)
         if recipe.fprop_w != recipe.dgrad_w:
-            raise ValueError(f"recipe {name} quantizes w differently in fprop and dgrad; expected one column for both, add another")
+            raise ValueError(
+                f"recipe {name} quantizes w differently in fprop and dgrad; expected one column "
+                "for both, add another"
+            )
         operands = (recipe.fprop_x, recipe.fprop_w, recipe.dgrad_g, recipe.wgrad_x, recipe.wgrad_g)
-        cells = [_UNQUANTIZED.get(name, "") if operand is None else _operand(operand) for operand in operands]
-        elsewhere = [engine for engine, has in (("TE", name in NATIVE_SM), ("MaxText", name in QUANTIZATION["te"])) if has]
+        cells = [
+            _UNQUANTIZED.get(name, "") if operand is None else _operand(operand)
+            for operand in operands
+        ]
+        elsewhere = [
+            engine
+            for engine, has in (("TE", name in NATIVE_SM), ("MaxText", name in QUANTIZATION["te"]))
+            if has
+        ]
         rows.append(f"| `{name}` | {' | '.join(cells)} | {', '.join(elsewhere) or 'neither'} |")
     heads = ("recipe", "x, fprop", "w", "g, dgrad", "x, wgrad", "g, wgrad", "also in")
     return "\n".join([f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|", *rows])
@@ -69,7 +85,10 @@ def _operand(quantizer: Quantizer) -> str:
 
 def switch_table() -> str:
     """One row per switch: its values, the recipes that have it, and what it changes."""
-    rows = [f"| `{name}` | {_values(name)} | {_recipes_with(name)} | {meaning} |" for name, meaning in SWITCHES.items()]
+    rows = [
+        f"| `{name}` | {_values(name)} | {_recipes_with(name)} | {meaning} |"
+        for name, meaning in SWITCHES.items()
+    ]
     return "\n".join(["| switch | values | recipes | effect |", "| --- | --- | --- | --- |", *rows])
 
 
@@ -96,7 +115,11 @@ def written() -> str:
     """The page with the tables of today."""
     page = PAGE.read_text(encoding="utf-8")
     for name, part in PARTS.items():
-        page = rewritten(page, part(), (f"<!-- {name}: written by tools/recipe_table.py -->", f"<!-- end of {name} -->"))
+        page = rewritten(
+            page,
+            part(),
+            (f"<!-- {name}: written by tools/recipe_table.py -->", f"<!-- end of {name} -->"),
+        )
     return page
 
 

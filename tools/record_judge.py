@@ -1,4 +1,6 @@
-"""Write tests/data/judge-VERSION.zip, the bundle that shows when the judge changes: the case of judge 0.1.0, judged by this judge."""
+"""Write tests/data/judge-VERSION.zip, the bundle that shows when the judge changes: the case of
+judge 0.1.0, judged by this judge.
+"""
 
 from pathlib import Path
 

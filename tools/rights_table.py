@@ -1,4 +1,6 @@
-"""The table in docs/rights.md, made from the OpenAPI description and its rules: `python -m tools.rights_table` writes it."""
+"""The table in docs/rights.md, made from the OpenAPI description and its rules: `python -m
+tools.rights_table` writes it.
+"""
 
 import json
 from collections.abc import Iterator
@@ -11,10 +13,15 @@ MARKS = ("<!-- operations: written by tools/rights_table.py -->", "<!-- end of o
 
 
 def rights_table() -> str:
-    """One row per operation, by path: the scopes of which one is enough, and what is needed or enough in addition."""
+    """One row per operation, by path: the scopes of which one is enough, and what is needed or
+    enough in addition.
+    """
     described = operations(json.loads((DOCS / "openapi.json").read_text(encoding="utf-8")))
     names = sorted(described, key=lambda each: (each.split(" ")[1], each))
-    rows = (f"| `{name}` | {_scopes(RULES[name])} | {'; '.join(_conditions(RULES[name]))} |" for name in names)
+    rows = (
+        f"| `{name}` | {_scopes(RULES[name])} | {'; '.join(_conditions(RULES[name]))} |"
+        for name in names
+    )
     return "\n".join(["| operation | scope | in addition |", "| --- | --- | --- |", *rows])
 
 
@@ -34,4 +41,6 @@ def _conditions(rule: Rule) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), rights_table(), MARKS), encoding="utf-8")
+    PAGE.write_text(
+        rewritten(PAGE.read_text(encoding="utf-8"), rights_table(), MARKS), encoding="utf-8"
+    )

@@ -1,4 +1,6 @@
-"""The table of settings in docs/settings.md, made from `server.settings.Settings`: `python -m tools.settings_table` writes it."""
+"""The table of settings in docs/settings.md, made from `server.settings.Settings`: `python -m
+tools.settings_table` writes it.
+"""
 
 import re
 from pathlib import Path
@@ -11,9 +13,12 @@ MARKS = ("<!-- settings: written by tools/settings_table.py -->", "<!-- end of s
 
 
 def settings_table() -> str:
-    """One row per setting: its environment variable with an anchor of its name, its default and its meaning."""
+    """One row per setting: its environment variable with an anchor of its name, its default and its
+    meaning.
+    """
     rows = (
-        f'| <a id="parity_{name}"></a>`PARITY_{name.upper()}` | {_value(field.default)} | {_linked(field.description or "")} |'
+        f'| <a id="parity_{name}"></a>`PARITY_{name.upper()}` | {_value(field.default)} | '
+        f"{_linked(field.description or '')} |"
         for name, field in Settings.model_fields.items()
     )
     return "\n".join(["| variable | default | meaning |", "| --- | --- | --- |", *rows])
@@ -29,8 +34,10 @@ def _value(default: object) -> str:
         return ""
     if isinstance(default, Path):
         return f"`{default.relative_to(CHECKOUT)}` in the checkout"
-    return f"`{str(default).lower() if isinstance(default, bool) else format(default, 'g') if isinstance(default, float) else default}`"
+    return f"`{str(default).lower() if isinstance(default, bool) else format(default, 'g') if isinstance(default, float) else default}`"  # noqa: E501
 
 
 if __name__ == "__main__":
-    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), settings_table(), MARKS), encoding="utf-8")
+    PAGE.write_text(
+        rewritten(PAGE.read_text(encoding="utf-8"), settings_table(), MARKS), encoding="utf-8"
+    )

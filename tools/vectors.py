@@ -1,24 +1,31 @@
-"""Compare our quantizers and our linear layer with a file of vectors that another implementation made.
+"""Compare our quantizers and our linear layer with a file of vectors that another implementation
+made.
 
-What it answers: does our emulation give the same codes, scale bytes and products as the build that wrote this file?
+What it answers: does our emulation give the same codes, scale bytes and products as the build that
+wrote this file?
 
     python -m tools.vectors FILE.npz [FILE.npz ...]
 
-prints a row for every case and format and exits 0 when nothing differs, else 1 (2: the file holds nothing to compare).
+prints a row for every case and format and exits 0 when nothing differs, else 1 (2: the file holds
+nothing to compare).
 
 Format of a file (NumPy .npz; <case> is any name):
     <case>/x                          float32 input; treated as bfloat16 where every value is one
-    <case>/<format>/row_codes         uint8, quantized along the last axis of x; col_codes of x transposed (MX, fp8_block: not transposed)
-    <case>/<format>/{row,col}_scale_e4m3, _scale_e8m0, _amax   (one amax, or one for each row; 2D scales are repeated for every row)
+    <case>/<format>/row_codes         uint8, quantized along the last axis of x; col_codes of x
+                                      transposed (MX, fp8_block: not transposed)
+    <case>/<format>/{row,col}_scale_e4m3, _scale_e8m0, _amax   (one amax, or one for each row; 2D
+      scales are repeated for every row)
     <case>/fp8_cs_{e4m3,e5m2}/{codes,scale_inv}
     delayed/<max|most_recent>/<e4m3|e5m2>/step<i>/{x,scale_before,hist_before,codes,scale_inv,scale_after,hist_after}
     x, w, g and <recipe>/{y,dx,dw}    a linear layer, forward and gradients, bfloat16 values
 
-What may differ, and is counted apart as granted: the sign of an FP4 zero; an NVFP4 block scale on a rounding tie, where
-(b / 6) S and b (S / 6) round apart, with the sixteen codes under it; for an input that is no bfloat16, codes after the Hadamard
-rotation by one step (the order of float32 sums shows); a dense result by one bfloat16 ulp of the largest magnitude, or
-two for FP8 with per-tensor scales, whose reference rounds once before and once after the scale. A dense result is compared twice,
-with products of float32 and of bfloat16 matrices; a processor without bfloat16 products computes the second by emulation.
+What may differ, and is counted apart as granted: the sign of an FP4 zero; an NVFP4 block scale on a
+rounding tie, where (b / 6) S and b (S / 6) round apart, with the sixteen codes under it; for an
+input that is no bfloat16, codes after the Hadamard rotation by one step (the order of float32 sums
+shows); a dense result by one bfloat16 ulp of the largest magnitude, or two for FP8 with per-tensor
+scales, whose reference rounds once before and once after the scale. A dense result is compared
+twice, with products of float32 and of bfloat16 matrices; a processor without bfloat16 products
+computes the second by emulation.
 """
 
 from __future__ import annotations
@@ -51,13 +58,19 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class VectorFileError(ValueError):
-    """A file is no vector file, or holds something that the format does not know; the message names the key."""
+    """A file is no vector file, or holds something that the format does not know; the message names
+    the key.
+    """
 
 
-_FOUR_OVER_SIX = Quantizer(format=E2M1, scaling="nvfp4", block=16, four_over_six="mae", scale_bound=four_over_six.BOUND)
+_FOUR_OVER_SIX = Quantizer(
+    format=E2M1, scaling="nvfp4", block=16, four_over_six="mae", scale_bound=four_over_six.BOUND
+)
 VARIANTS: Mapping[str, Quantizer] = {
     "nvfp4_1d_row": Quantizer(format=E2M1, scaling="nvfp4", block=16, row_scaled=True),
-    "nvfp4_1d_rht_row": Quantizer(format=E2M1, scaling="nvfp4", block=16, rotated=True, row_scaled=True),
+    "nvfp4_1d_rht_row": Quantizer(
+        format=E2M1, scaling="nvfp4", block=16, rotated=True, row_scaled=True
+    ),
     "nvfp4_1d_4over6": _FOUR_OVER_SIX,
     "nvfp4_1d_4over6_448": replace(_FOUR_OVER_SIX, scale_bound=E4M3.largest),
     "nvfp4_1d_4over6_mse": replace(_FOUR_OVER_SIX, four_over_six="mse"),
@@ -67,7 +80,9 @@ VARIANTS: Mapping[str, Quantizer] = {
     "nvfp4_2d_4over6_mse": replace(_FOUR_OVER_SIX, two_dimensional=True, four_over_six="mse"),
     "fp8_block_1d_e4m3": Quantizer(format=E4M3, scaling="fp8_block", block=128),
     "fp8_block_1d_e5m2": Quantizer(format=E5M2, scaling="fp8_block", block=128),
-    "fp8_block_2d_e4m3": Quantizer(format=E4M3, scaling="fp8_block", block=128, two_dimensional=True),
+    "fp8_block_2d_e4m3": Quantizer(
+        format=E4M3, scaling="fp8_block", block=128, two_dimensional=True
+    ),
 }
 QUANTIZERS: Mapping[str, Quantizer] = {**known_answers.QUANTIZERS, **VARIANTS}
 _DENSE = ("y", "dx", "dw")
@@ -77,7 +92,9 @@ _quantize = jax.jit(quantize, static_argnums=(1, 2))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One case and format: how much was compared, how much differs, how much of that is granted; dense errors in bf16 ulp."""
+    """One case and format: how much was compared, how much differs, how much of that is granted;
+    dense errors in bf16 ulp.
+    """
 
     name: str
     codes: int = 0
@@ -90,7 +107,9 @@ class Comparison:
 
     @property
     def passed(self) -> bool:
-        return not self.codes_differ and not self.scales_differ and self.worst_ulp <= self.allowed_ulp
+        return (
+            not self.codes_differ and not self.scales_differ and self.worst_ulp <= self.allowed_ulp
+        )
 
 
 def compare(arrays: Arrays) -> Iterator[Comparison]:
@@ -105,13 +124,19 @@ def compare(arrays: Arrays) -> Iterator[Comparison]:
         elif name in QUANTIZERS and part == "codes":
             yield _compare_tensor(arrays, case, name)
         elif rest == "y" and {"x", "w", "g"} <= arrays.keys():
-            yield from (_compare_dense(arrays, case, through_bfloat16) for through_bfloat16 in (False, True))
+            yield from (
+                _compare_dense(arrays, case, through_bfloat16) for through_bfloat16 in (False, True)
+            )
 
 
 def _input(x: npt.NDArray[Any]) -> jax.Array:
     """x as bfloat16 where that loses nothing (what the kernels take), else as float32."""
     narrow = jnp.asarray(x, jnp.float32).astype(jnp.bfloat16)
-    return narrow if np.array_equal(np.asarray(narrow.astype(jnp.float32)), x) else jnp.asarray(x, jnp.float32)
+    return (
+        narrow
+        if np.array_equal(np.asarray(narrow.astype(jnp.float32)), x)
+        else jnp.asarray(x, jnp.float32)
+    )
 
 
 def _compare_blocks(arrays: Arrays, case: str, name: str, side: str) -> Comparison:
@@ -122,22 +147,32 @@ def _compare_blocks(arrays: Arrays, case: str, name: str, side: str) -> Comparis
     ours = _quantize(x, axis, quantizer)
     scales = _oriented(ours.scales, axis, quantizer)
     codes = _oriented(ours.codes, axis, replace(quantizer, two_dimensional=False))
-    theirs, their_codes = arrays[f"{prefix}_scale_{'e4m3' if quantizer.scaling == 'nvfp4' else 'e8m0'}"], arrays[f"{prefix}_codes"]
+    theirs, their_codes = (
+        arrays[f"{prefix}_scale_{'e4m3' if quantizer.scaling == 'nvfp4' else 'e8m0'}"],
+        arrays[f"{prefix}_codes"],
+    )
     if quantizer.scaling == "nvfp4":
         codes, their_codes = _without_zero_sign(codes), _without_zero_sign(their_codes)
     if codes.shape[1] % 2 and their_codes.shape[1] == codes.shape[1] - 1:
-        codes = codes[:, :-1]  # codes lie in pairs of one byte: of an odd number the last may be missing
+        # codes lie in pairs of one byte: of an odd number the last may be missing
+        codes = codes[:, :-1]
     if codes.shape != their_codes.shape or scales.shape != theirs.shape:
         shapes = f"codes {their_codes.shape} and scales {theirs.shape}"
-        raise VectorFileError(f"{prefix} has {shapes}, expected codes {codes.shape} and scales {scales.shape}")
+        raise VectorFileError(
+            f"{prefix} has {shapes}, expected codes {codes.shape} and scales {scales.shape}"
+        )
     off, wrong = scales != theirs, codes != their_codes
     tie, excused = np.zeros_like(off), np.zeros_like(wrong)
     if quantizer.scaling == "nvfp4" and not quantizer.four_over_six and np.any(off):
-        tie = off & (_oriented(_other_order(x, axis, quantizer, ours.amax), axis, quantizer) == theirs)
+        tie = off & (
+            _oriented(_other_order(x, axis, quantizer, ours.amax), axis, quantizer) == theirs
+        )
         excused = wrong & _under(tie, quantizer, wrong.shape)
     if quantizer.rotated and x.dtype != jnp.bfloat16:
         excused |= wrong & (np.abs(_step(codes) - _step(their_codes)) <= 1)
-    amax_off, amax_excused = _compare_amax(arrays.get(f"{prefix}_amax"), ours.amax, quantizer.rotated and x.dtype != jnp.bfloat16)
+    amax_off, amax_excused = _compare_amax(
+        arrays.get(f"{prefix}_amax"), ours.amax, quantizer.rotated and x.dtype != jnp.bfloat16
+    )
     return Comparison(
         name=prefix,
         codes=codes.size,
@@ -148,19 +183,29 @@ def _compare_blocks(arrays: Arrays, case: str, name: str, side: str) -> Comparis
     )
 
 
-def _compare_amax(theirs: npt.NDArray[Any] | None, ours: jax.Array, one_ulp_granted: bool) -> tuple[int, int]:
-    """How many amaxes of the tensor (one, or one for each row) differ, and how many of these are granted."""
+def _compare_amax(
+    theirs: npt.NDArray[Any] | None, ours: jax.Array, one_ulp_granted: bool
+) -> tuple[int, int]:
+    """How many amaxes of the tensor (one, or one for each row) differ, and how many of these are
+    granted.
+    """
     if theirs is None:
         return 0, 0
     a, b = np.asarray(ours, np.float32).ravel(), theirs.astype(np.float32).ravel()
     if a.shape != b.shape:
         raise VectorFileError(f"an amax has {b.size} values, expected {a.size}")
-    excused = (a != b) & (np.abs(a - b) <= np.spacing(b)) if one_ulp_granted else np.zeros(a.shape, np.bool_)
+    excused = (
+        (a != b) & (np.abs(a - b) <= np.spacing(b))
+        if one_ulp_granted
+        else np.zeros(a.shape, np.bool_)
+    )
     return int(np.sum((a != b) & ~excused)), int(np.sum(excused))
 
 
 def _oriented(blocks: jax.Array, axis: int, quantizer: Quantizer) -> npt.NDArray[Any]:
-    """Codes or scale bytes as the file lays them out: NVFP4 columns transposed, 2D scales repeated for every row."""
+    """Codes or scale bytes as the file lays them out: NVFP4 columns transposed, 2D scales repeated
+    for every row.
+    """
     array = np.asarray(blocks)
     if quantizer.two_dimensional:
         array = np.repeat(array, quantizer.block, axis=1 - axis)
@@ -168,7 +213,9 @@ def _oriented(blocks: jax.Array, axis: int, quantizer: Quantizer) -> npt.NDArray
 
 
 def _other_order(x: jax.Array, axis: int, quantizer: Quantizer, amax: jax.Array) -> jax.Array:
-    """The E4M3 scale bytes in the order (b / 6) S, which Transformer Engine's JAX path and its older kernels use."""
+    """The E4M3 scale bytes in the order (b / 6) S, which Transformer Engine's JAX path and its
+    older kernels use.
+    """
     sixth = np.asarray(block_amax(x, axis, quantizer)) * np.float32(1 / 6)
     scale = sixth * (np.float32(2688) / np.asarray(amax))
     return formats.encode(formats.nearest(jnp.asarray(scale), E4M3), E4M3)
@@ -184,7 +231,9 @@ def _step(codes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     return np.where(codes & 8, -index, index)
 
 
-def _under(blocks: npt.NDArray[np.bool_], quantizer: Quantizer, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+def _under(
+    blocks: npt.NDArray[np.bool_], quantizer: Quantizer, shape: tuple[int, ...]
+) -> npt.NDArray[np.bool_]:
     """A mask over blocks of the last axis as a mask over elements."""
     return np.repeat(blocks, quantizer.block, axis=-1)[: shape[0], : shape[1]]
 
@@ -194,19 +243,29 @@ def _compare_tensor(arrays: Arrays, case: str, name: str) -> Comparison:
     codes = arrays[f"{case}/{name}/codes"]
     differ = int(np.sum(np.asarray(ours.codes) != codes))
     scale = int(np.float32(ours.scale_inv) != arrays[f"{case}/{name}/scale_inv"].reshape(()))
-    return Comparison(name=f"{case}/{name}", codes=codes.size, codes_differ=differ, scales=1, scales_differ=scale)
+    return Comparison(
+        name=f"{case}/{name}", codes=codes.size, codes_differ=differ, scales=1, scales_differ=scale
+    )
 
 
 def _compare_delayed(arrays: Arrays, step: str) -> Comparison:
-    """One step of delayed scaling: codes under the scale before it; scale and history after it count as two scales."""
+    """One step of delayed scaling: codes under the scale before it; scale and history after it
+    count as two scales.
+    """
     mine = {key: arrays[f"delayed/{step}/{key}"] for key in _DELAYED}
     fmt = E4M3 if "e4m3" in step else E5M2
-    before = delayed_scaling.Scales(jnp.asarray(mine["scale_before"]), jnp.asarray(mine["hist_before"])[None])
+    before = delayed_scaling.Scales(
+        jnp.asarray(mine["scale_before"]), jnp.asarray(mine["hist_before"])[None]
+    )
     quantizer = Quantizer(format=fmt, scaling="tensor", delayed=True)
     ours = _quantize(_input(mine["x"]), 1, quantizer, None, before.scale[0])
     rule = delayed_scaling.DelayedScaling(formats=(fmt,), most_recent="most_recent" in step)
     after = delayed_scaling.update(before, ours.amax[None], rule)
-    scales = (ours.scale_inv, mine["scale_inv"]), (after.scale, mine["scale_after"]), (after.history, mine["hist_after"])
+    scales = (
+        (ours.scale_inv, mine["scale_inv"]),
+        (after.scale, mine["scale_after"]),
+        (after.history, mine["hist_after"]),
+    )
     return Comparison(
         name=f"delayed/{step}",
         codes=mine["codes"].size,
@@ -217,20 +276,29 @@ def _compare_delayed(arrays: Arrays, step: str) -> Comparison:
 
 
 def _dense_recipe(name: str, through_bfloat16: bool) -> tuple[LinearRecipe, float]:
-    """Our recipe for a name such as nvfp4_rht_2d or fp8_cs, without stochastic rounding (a file holds no chance), and the ulp allowed.
+    """Our recipe for a name such as nvfp4_rht_2d or fp8_cs, without stochastic rounding (a file
+    holds no chance), and the ulp allowed.
 
-    through_bfloat16: its products are of bfloat16 matrices, as on a processor that has such products; else of float32 ones.
+    through_bfloat16: its products are of bfloat16 matrices, as on a processor that has such
+    products; else of float32 ones.
     """
     words = name.split("_")
     if words[0] == "nvfp4":
         rotated = "rht" in words and "no" not in words[: words.index("rht")]
-        switches = Switches(stochastic_rounding=False, rht=rotated, weight_scaling="1d" if "1d" in words else "2d")
+        switches = Switches(
+            stochastic_rounding=False, rht=rotated, weight_scaling="1d" if "1d" in words else "2d"
+        )
         return linear_recipe("nvfp4", switches, fast_bf16=through_bfloat16), 1.0
     if name in ("mxfp8", "bf16"):
-        return linear_recipe("mxfp8" if name == "mxfp8" else "bf16", fast_bf16=through_bfloat16), 1.0
+        return linear_recipe(
+            "mxfp8" if name == "mxfp8" else "bf16", fast_bf16=through_bfloat16
+        ), 1.0
     if name in ("fp8_cs", "fp8_current"):
         return linear_recipe("fp8_current", fast_bf16=through_bfloat16), 2.0
-    raise VectorFileError(f"{name}/y is of recipe {name}, expected nvfp4 with _rht, _no_rht, _1d or _2d behind it, mxfp8, fp8_cs or bf16")
+    raise VectorFileError(
+        f"{name}/y is of recipe {name}, expected nvfp4 with _rht, _no_rht, _1d or _2d behind it, "
+        "mxfp8, fp8_cs or bf16"
+    )
 
 
 def _compare_dense(arrays: Arrays, name: str, through_bfloat16: bool) -> Comparison:
@@ -238,7 +306,10 @@ def _compare_dense(arrays: Arrays, name: str, through_bfloat16: bool) -> Compari
     matrices = (jnp.asarray(arrays[key], jnp.bfloat16) for key in ("x", "w", "g"))
     worst = 0.0
     for ours, part in zip(_layer(recipe, *matrices), _DENSE, strict=True):
-        worst = max(worst, _worst_ulp(np.asarray(ours, np.float32), arrays[f"{name}/{part}"].astype(np.float32)))
+        worst = max(
+            worst,
+            _worst_ulp(np.asarray(ours, np.float32), arrays[f"{name}/{part}"].astype(np.float32)),
+        )
     return Comparison(name=f"dense/{name}/{recipe.products}", worst_ulp=worst, allowed_ulp=allowed)
 
 
@@ -250,7 +321,9 @@ def _layer(recipe: LinearRecipe, x: jax.Array, w: jax.Array, g: jax.Array) -> tu
 
 
 def _worst_ulp(ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]) -> float:
-    """The largest difference in bfloat16 ulp of their largest magnitude; infinite where anything is not finite in one of them alone."""
+    """The largest difference in bfloat16 ulp of their largest magnitude; infinite where anything is
+    not finite in one of them alone.
+    """
     if ours.shape != theirs.shape:
         raise VectorFileError(f"a product has the shape {theirs.shape}, expected {ours.shape}")
     if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
@@ -262,7 +335,8 @@ def _worst_ulp(ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]) -
 def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     """The arrays of a file by name; raises VectorFileError where it is no archive of them."""
     try:
-        with path.open("rb") as stream:  # of a torn archive that it opened itself numpy leaves the file open
+        # of a torn archive that it opened itself numpy leaves the file open
+        with path.open("rb") as stream:
             archive = np.load(stream)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise VectorFileError("it holds one array without a name")
@@ -272,9 +346,12 @@ def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the comparisons of the files that were named; 0 where nothing differs, 1 where something does, 2 on a useless file."""
+    """Print the comparisons of the files that were named; 0 where nothing differs, 1 where
+    something does, 2 on a useless file.
+    """
     parser = argparse.ArgumentParser(
-        prog="python -m tools.vectors", description="Compare our codes, scales and products with a vector file."
+        prog="python -m tools.vectors",
+        description="Compare our codes, scales and products with a vector file.",
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE.npz")
     rows: list[Comparison] = []
@@ -282,20 +359,29 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             comparisons = list(compare(_arrays(path)))
         except KeyError as missing:
-            sys.stderr.write(f"{path} has no {missing.args[0]}, expected it beside what is compared with it\n")
+            sys.stderr.write(
+                f"{path} has no {missing.args[0]}, expected it beside what is compared with it\n"
+            )
             return 2
         except (ValueError, TypeError) as error:
             sys.stderr.write(f"{path}: {error}\n")
             return 2
         if not comparisons:
-            sys.stderr.write(f"{path} holds no case that this program knows; expected keys such as <case>/nvfp4_1d/row_codes\n")
+            sys.stderr.write(
+                f"{path} holds no case that this program knows; expected keys such as "
+                "<case>/nvfp4_1d/row_codes\n"
+            )
             return 2
         rows += comparisons
-    sys.stdout.write(f"{'case and format':44} {'codes':>8} {'differ':>7} {'scales':>7} {'differ':>7} {'granted':>8} {'worst ulp':>10}\n")
+    sys.stdout.write(
+        f"{'case and format':44} {'codes':>8} {'differ':>7} {'scales':>7} {'differ':>7} "
+        f"{'granted':>8} {'worst ulp':>10}\n"
+    )
     for row in rows:
         dense = f"{row.worst_ulp:10.2f}" if row.allowed_ulp else " " * 10
         sys.stdout.write(
-            f"{row.name:44} {row.codes:8} {row.codes_differ:7} {row.scales:7} {row.scales_differ:7} {row.granted:8} {dense}"
+            f"{row.name:44} {row.codes:8} {row.codes_differ:7} {row.scales:7} "
+            f"{row.scales_differ:7} {row.granted:8} {dense}"
             f"{'' if row.passed else '  DIFFERS'}\n"
         )
     return 0 if all(row.passed for row in rows) else 1

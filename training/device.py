@@ -1,4 +1,6 @@
-"""Describes this machine: device, code, libraries and variables that affect bits, and which recipes it can run."""
+"""Describes this machine: device, code, libraries and variables that affect bits, and which recipes
+it can run.
+"""
 
 import argparse
 import hashlib
@@ -13,28 +15,41 @@ from pathlib import Path
 from types import MappingProxyType
 
 from training.environment import processes, transformer_engine
-from training.environment.maxtext import QUANTIZATION, VARIABLE, MaxTextError, installed, versions_beside
+from training.environment.maxtext import (
+    QUANTIZATION,
+    VARIABLE,
+    MaxTextError,
+    installed,
+    versions_beside,
+)
 from training.environment.transformer_engine import NATIVE_SM
 from training.rules import RECIPES, frozen
 
 # Describes this machine and which recipes it can run.
 #
-# What it answers: on which device would a run train here, would its bits equal those of another machine, and if it cannot run, why?
+# What it answers: on which device would a run train here, would its bits equal those of another
+# machine, and if it cannot run, why?
 #
-# `device_class` contains what affects bits and belongs in a run's fingerprint: the processor's architecture and the instruction set that
-# the matrix products use. The fast path (bfloat16 products) is chosen by the processor's flags, not by timing, because timing could
-# differ between two runs of a pair.
+# `device_class` contains what affects bits and belongs in a run's fingerprint: the processor's
+# architecture and the instruction set that the matrix products use. The fast path (bfloat16
+# products) is chosen by the processor's flags, not by timing, because timing could differ between
+# two runs of a pair.
 #
 #     python -m training.device [--json]
 
 _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "ml_dtypes")
-# The first of these flags that the processor has determines XLA's matrix kernels, and so the order of summation.
+# The first of these flags that the processor has determines XLA's matrix kernels, and so the order
+# of summation.
 _INSTRUCTION_SETS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
 # Memory limit of a Linux control group, in version 2 and version 1.
-_MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+_MEMORY_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 _FAST_BF16 = frozenset({"amx_bf16", "avx512_bf16"})
 _ENGINES = {
-    "transformer_engine": "with Transformer Engine's kernels in our trainer (engine transformer_engine)",
+    "transformer_engine": "with Transformer Engine's kernels in our trainer (engine "
+    "transformer_engine)",
     "maxtext": "by MaxText (engine maxtext)",
     "emulated": "emulated, with the same codes on any device (engine emulated)",
 }
@@ -42,7 +57,9 @@ _ENGINES = {
 
 @frozen
 class Device:
-    """A machine as a trainer sees it. `sm` is the compute capability of an NVIDIA GPU without its dot, else None."""
+    """A machine as a trainer sees it. `sm` is the compute capability of an NVIDIA GPU without its
+    dot, else None.
+    """
 
     platform: str
     device_kind: str
@@ -56,7 +73,9 @@ class Device:
 
 
 def cpu_flags() -> frozenset[str]:
-    """The processor's feature flags as the Linux kernel names them; empty if the system does not report them."""
+    """The processor's feature flags as the Linux kernel names them; empty if the system does not
+    report them.
+    """
     source = Path("/proc/cpuinfo")
     if not source.exists():
         return frozenset()
@@ -68,17 +87,23 @@ def cpu_flags() -> frozenset[str]:
 
 
 def instruction_set(flags: frozenset[str]) -> str:
-    """The flag that determines the kernels of the matrix products, or "" if the processor has none of the known ones."""
+    """The flag that determines the kernels of the matrix products, or "" if the processor has none
+    of the known ones.
+    """
     return next((name for name in _INSTRUCTION_SETS if name in flags), "")
 
 
 def processor_class(name: str) -> str:
-    """The device class of this machine's processor, which jax calls `name`: with its architecture and instruction set."""
+    """The device class of this machine's processor, which jax calls `name`: with its architecture
+    and instruction set.
+    """
     return ":".join(filter(None, (name, platform.machine(), instruction_set(cpu_flags()))))
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that affect bits, read from metadata without an import."""
+    """Versions of Python and of the packages that affect bits, read from metadata without an
+    import.
+    """
     return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
 
 
@@ -90,7 +115,9 @@ def _version(package: str) -> str:
 
 
 def usable_threads() -> int:
-    """Number of processors that this process may use; the size of the thread pool affects the order of sums."""
+    """Number of processors that this process may use; the size of the thread pool affects the order
+    of sums.
+    """
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -107,8 +134,10 @@ def usable_memory_bytes() -> int:
 
 
 def describe() -> Device:
-    """The device that JAX would train on in this process. Imports jax, which fixes the number of threads."""
-    import jax  # noqa: PLC0415 - only here, so that flags and versions can be read without it
+    """The device that JAX would train on in this process. Imports jax, which fixes the number of
+    threads.
+    """
+    import jax  # noqa: PLC0415
 
     first = jax.local_devices()[0]  # of several processes, each describes its own
     instructions = instruction_set(cpu_flags())
@@ -133,11 +162,17 @@ def describe() -> Device:
     )
 
 
-def can_run(engine: str, recipe: str, device: Device, wrong_formats: Mapping[str, str] = MappingProxyType({})) -> tuple[bool, str]:
+def can_run(
+    engine: str,
+    recipe: str,
+    device: Device,
+    wrong_formats: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[bool, str]:
     """Whether this engine runs this recipe on that device, with the reason. There is no fallback.
 
-    wrong_formats: the formats whose codes on that device are not the known ones (`known_answers.differing_formats`), with what differs;
-    the emulation of a recipe with such a format is refused.
+    wrong_formats: the formats whose codes on that device are not the known ones
+    (`known_answers.differing_formats`), with what differs; the emulation of a recipe with such a
+    format is refused.
     """
     if recipe not in RECIPES:
         return False, f"recipe {recipe!r} is not one of {', '.join(RECIPES)}"
@@ -146,21 +181,38 @@ def can_run(engine: str, recipe: str, device: Device, wrong_formats: Mapping[str
             if name in wrong_formats:
                 return (
                     False,
-                    f"{name} on {device.device_class} does not give the known codes ({wrong_formats[name]}); run parity preflight there",
+                    (
+                        f"{name} on {device.device_class} does not give the known codes "
+                        f"({wrong_formats[name]}); run parity preflight there"
+                    ),
                 )
-        how = "bfloat16 products" if device.fast_bf16 else "float32 products, because this processor has no bfloat16 instructions"
+        how = (
+            "bfloat16 products"
+            if device.fast_bf16
+            else "float32 products, because this processor has no bfloat16 instructions"
+        )
         return True, f"exact codes on {device.device_class} with {how}"
     if engine not in _ENGINES:
         return False, f"engine {engine!r} is not trained by a worker"
-    if engine == "maxtext" and device.sm is None:  # MaxText's own implementations of recipes, selected with maxtext.hardware: cpu
+    # MaxText's own implementations of recipes, selected with maxtext.hardware: cpu
+    if engine == "maxtext" and device.sm is None:
         if recipe in QUANTIZATION["xla"]:
             return _maxtext_is_there()
         can = ", ".join(QUANTIZATION["xla"])
-        return False, f"engine maxtext trains {can} without an NVIDIA GPU; this is {device.device_class}"
+        return (
+            False,
+            f"engine maxtext trains {can} without an NVIDIA GPU; this is {device.device_class}",
+        )
     if recipe not in NATIVE_SM or (engine == "maxtext" and recipe not in QUANTIZATION["te"]):
         return False, f"engine {engine} has no recipe {recipe}"
     if device.sm is None:
-        return False, f"engine {engine} needs an NVIDIA GPU of SM {NATIVE_SM[recipe][1]}; this is {device.device_class}"
+        return (
+            False,
+            (
+                f"engine {engine} needs an NVIDIA GPU of SM {NATIVE_SM[recipe][1]}; this is "
+                f"{device.device_class}"
+            ),
+        )
     refused = transformer_engine.sm_refusal(recipe, int(device.sm))
     if refused is not None:
         return False, refused
@@ -171,9 +223,10 @@ def can_run(engine: str, recipe: str, device: Device, wrong_formats: Mapping[str
 
 def _formats(recipe: str) -> list[str]:
     """The formats of a recipe's operands for which answers are known."""
-    from training.arithmetic import known_answers, recipes  # noqa: PLC0415 - they import jax
+    from training.arithmetic import known_answers, recipes  # noqa: PLC0415
 
-    return sorted(known_answers.formats_of(recipes.linear_recipe(recipe, fast_bf16=True).quantizers))  # type: ignore[arg-type]
+    arithmetic = recipes.linear_recipe(recipe, fast_bf16=True)  # type: ignore[arg-type]
+    return sorted(known_answers.formats_of(arithmetic.quantizers))
 
 
 def _maxtext_is_there() -> tuple[bool, str]:
@@ -181,19 +234,30 @@ def _maxtext_is_there() -> tuple[bool, str]:
         maxtext = installed(os.environ)
     except MaxTextError as error:
         return False, str(error)
-    return True, f"MaxText {maxtext.versions['maxtext']} with jax {maxtext.versions.get('jax', 'not installed')} of {maxtext.python}"
+    return (
+        True,
+        (
+            f"MaxText {maxtext.versions['maxtext']} with jax "
+            f"{maxtext.versions.get('jax', 'not installed')} of {maxtext.python}"
+        ),
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the device, whether its codes are the known ones, and what it can run; the exit code is 0.
+    """Print the device, whether its codes are the known ones, and what it can run; the exit code is
+    0.
 
-    In JSON also how many devices a run has here, those of all of a wrapper's processes, and how many processes.
+    In JSON also how many devices a run has here, those of all of a wrapper's processes, and how
+    many processes.
     """
-    import jax  # noqa: PLC0415 - see describe
+    import jax  # noqa: PLC0415
 
-    from training.arithmetic import known_answers  # noqa: PLC0415 - it imports jax
+    from training.arithmetic import known_answers  # noqa: PLC0415
 
-    parser = argparse.ArgumentParser(prog="python -m training.device", description="Describe this machine and the recipes that it can run.")
+    parser = argparse.ArgumentParser(
+        prog="python -m training.device",
+        description="Describe this machine and the recipes that it can run.",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
     own = processes.processes(os.environ)
@@ -201,7 +265,8 @@ def main(arguments: list[str] | None = None) -> int:
         device, devices = describe(), jax.device_count()
     wrong = known_answers.differing_formats()
     runs: dict[str, dict[str, tuple[bool, str]]] = {
-        engine: {recipe: can_run(engine, recipe, device, wrong) for recipe in RECIPES} for engine in _ENGINES
+        engine: {recipe: can_run(engine, recipe, device, wrong) for recipe in RECIPES}
+        for engine in _ENGINES
     }
     if options.json:
         can = {
@@ -210,12 +275,24 @@ def main(arguments: list[str] | None = None) -> int:
             for recipe, (ok, reason) in answers.items()
         }
         sys.stdout.write(
-            json.dumps({**asdict(device), "devices": devices, "processes": own.count, "wrong_formats": wrong, "can_run": can}) + "\n"
+            json.dumps(
+                {
+                    **asdict(device),
+                    "devices": devices,
+                    "processes": own.count,
+                    "wrong_formats": wrong,
+                    "can_run": can,
+                }
+            )
+            + "\n"
         )
         return 0
     for name, value in asdict(device).items():
         sys.stdout.write(f"{name:14} {value}\n")
-    sys.stdout.write(f"{'known codes':14} {'; '.join(f'{name}: {what}' for name, what in wrong.items()) or 'the same in every format'}\n")
+    sys.stdout.write(
+        f"{'known codes':14} "
+        f"{'; '.join(f'{name}: {what}' for name, what in wrong.items()) or 'the same in every format'}\n"  # noqa: E501
+    )
     for engine, answers in runs.items():
         sys.stdout.write(f"\n{_ENGINES[engine]}\n" + "".join(_in_words(answers)))
     return 0
@@ -232,10 +309,12 @@ if __name__ == "__main__":
     sys.exit(main())
 
 
-# Identifies the trainer on this machine: code, libraries and environment variables that affect bits.
+# Identifies the trainer on this machine: code, libraries and environment variables that affect
+# bits.
 #
-# What it answers: would a run now be trained by the same trainer as an earlier run? A worker registers these facts and every run's
-# manifest contains them, so that a verdict is not reused after the trainer has changed.
+# What it answers: would a run now be trained by the same trainer as an earlier run? A worker
+# registers these facts and every run's manifest contains them, so that a verdict is not reused
+# after the trainer has changed.
 
 _NOT_BITS = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE", "JAX_ENABLE_COMPILATION_CACHE")
 # The last three select other products (TF32) and the order of sums over devices.
@@ -243,13 +322,20 @@ _NAMED = ("XLA_FLAGS", "NVIDIA_TF32_OVERRIDE", "NCCL_ALGO", "NCCL_PROTO")
 
 
 def trainer_facts(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the trainer's part of a run's manifest, for a training process with that environment; does not import jax."""
+    """Returns the trainer's part of a run's manifest, for a training process with that environment;
+    does not import jax.
+    """
     facts = {"code_sha256": source_digest(), "trainer_version": _version("parity")}
     facts |= {f"version.{name}": version for name, version in versions().items()}
     facts |= {f"version.{name}": version for name, version in transformer_engine.versions().items()}
     if python := environment.get(VARIABLE):
-        facts |= {f"version.maxtext-python.{name}": version for name, version in versions_beside(python).items()}
-    return facts | {f"env.{name}": value for name, value in environment.items() if _decides_bits(name)}
+        facts |= {
+            f"version.maxtext-python.{name}": version
+            for name, version in versions_beside(python).items()
+        }
+    return facts | {
+        f"env.{name}": value for name, value in environment.items() if _decides_bits(name)
+    }
 
 
 def source_digest() -> str:
@@ -257,12 +343,19 @@ def source_digest() -> str:
     digest = hashlib.sha256()
     root = Path(__file__).parent
     for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+        digest.update(
+            path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0"
+        )
     return digest.hexdigest()
 
 
 def _decides_bits(name: str) -> bool:
-    # A path, which Transformer Engine sets as it is imported: a run would have a fact that its worker did not register.
+    # A path, which Transformer Engine sets as it is imported: a run would have a fact that its
+    # worker did not register.
     if name == "NVTE_CUDA_INCLUDE_DIR":
         return False
-    return name in _NAMED or name.startswith("NVTE_") or (name.startswith("JAX_") and not name.startswith(_NOT_BITS))
+    return (
+        name in _NAMED
+        or name.startswith("NVTE_")
+        or (name.startswith("JAX_") and not name.startswith(_NOT_BITS))
+    )

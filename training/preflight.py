@@ -1,27 +1,39 @@
-"""`python -m training.preflight`: examine the kernels of this machine's engines, each by a question whose answer is known.
+"""`python -m training.preflight`: examine the kernels of this machine's engines, each by a question
+whose answer is known.
 
-The checks: each asks the kernels one question whose answer is known, and says in one line what came back.
+The checks: each asks the kernels one question whose answer is known, and says in one line what came
+back.
 
-    codes          codes, scale bytes and tensor scales of x, kernel and grad equal the known answers
+    codes          codes, scale bytes and tensor scales of x, kernel and grad equal the known
+                   answers
     rotation       a one-hot column becomes the signs of its row of the Hadamard matrix (nvfp4)
-    rounding       stochastic rounding is unbiased, returns only neighbours and leaves values of the format; no value becomes 0 that
-                   cannot; neighbours draw independent numbers; another seed draws other numbers, the same seed the same
-    accumulation   in y, dx and dw a sum of large and small products that cancel is exact, as in float32: the small ones are 2^-17 (nvfp4)
+    rounding       stochastic rounding is unbiased, returns only neighbours and leaves values of the
+                   format; no value becomes 0 that
+                   cannot; neighbours draw independent numbers; another seed draws other numbers,
+                   the same seed the same
+    accumulation   in y, dx and dw a sum of large and small products that cancel is exact, as in
+                   float32: the small ones are 2^-17 (nvfp4)
                    to 2^-21 of the largest, so an accumulator of fewer bits loses them
-    products       y, dx and dw equal the products of the known copies to one bfloat16 ulp, in the right orientation and scale; under
-                   stochastic rounding the gradient consists of values of the format, which it must keep
-    history        under delayed scaling a layer quantizes with the scales that it is given, and reports the amaxes (fp8_delayed)
+    products       y, dx and dw equal the products of the known copies to one bfloat16 ulp, in the
+                   right orientation and scale; under
+                   stochastic rounding the gradient consists of values of the format, which it must
+                   keep
+    history        under delayed scaling a layer quantizes with the scales that it is given, and
+                   reports the amaxes (fp8_delayed)
     zeros          a layer of zeros gives zeros, without NaN
-    repeats        the same inputs and seed give the same bits; under stochastic rounding another seed gives another dx and dw
+    repeats        the same inputs and seed give the same bits; under stochastic rounding another
+                   seed gives another dx and dw
 
 A recipe that rotates is examined with gradients that the rotation turns into known numbers.
 
-With a job (`--job`) the products are also examined for each of its quantized layers at its own sizes, on 128 rows and columns of each.
+With a job (`--job`) the products are also examined for each of its quantized layers at its own
+sizes, on 128 rows and columns of each.
 
-The assumption that can fail: a fault shows on small matrices (64 x 128 and 128 x 128) and at the sizes of the job.
+The assumption that can fail: a fault shows on small matrices (64 x 128 and 128 x 128) and at the
+sizes of the job.
 
-Source: Transformer Engine 2.20.2 for the arithmetic (`known_answers`, `training.arithmetic`); its pull request 3281 for stochastic
-rounding that returned zeros on SM 12.0.
+Source: Transformer Engine 2.20.2 for the arithmetic (`known_answers`, `training.arithmetic`); its
+pull request 3281 for stochastic rounding that returned zeros on SM 12.0.
 
 `python -m training.preflight`: examine the kernels of this machine's engines, one line a check.
 """
@@ -57,11 +69,13 @@ from training.engines import transformer_engine
 from training.rules import PROJECTIONS, Recipe, frozen
 from training.spec import JobSpec, layer_sizes
 
-# What is examined: the quantizers and the linear layer of one engine on this device, behind one interface.
+# What is examined: the quantizers and the linear layer of one engine on this device, behind one
+# interface.
 #
-# An engine gives, for each operand of a linear layer, its two quantized copies (along rows and along columns), and the layer's three
-# products. `Emulated` is our own arithmetic, compiled for this device; `TransformerEngine` calls the kernels of the installed package as
-# engine transformer_engine does. Tests put kernels with a planted fault in their place.
+# An engine gives, for each operand of a linear layer, its two quantized copies (along rows and
+# along columns), and the layer's three products. `Emulated` is our own arithmetic, compiled for
+# this device; `TransformerEngine` calls the kernels of the installed package as engine
+# transformer_engine does. Tests put kernels with a planted fault in their place.
 
 OperandName = Literal["x", "kernel", "grad"]
 Matrices = tuple[Array, Array, Array]
@@ -71,25 +85,41 @@ _NUMBERS: dict[OperandName, int] = {"x": 0, "kernel": 1, "grad": 2}
 
 
 class Kernels(Protocol):
-    """The arithmetic of one engine on this device. Matrices are float32 arrays of bfloat16 values."""
+    """The arithmetic of one engine on this device. Matrices are float32 arrays of bfloat16
+    values.
+    """
 
     name: str
 
     def refusal(self, recipe: LinearRecipe) -> str | None:
         """Why this engine cannot run a recipe here, or None."""
 
-    def copies(self, recipe: LinearRecipe, operand: OperandName, x_MK: Array, seed: int) -> tuple[Copy, Copy]:
-        """The copies of an operand along its rows and along its columns; seed: for stochastic rounding."""
+    def copies(
+        self, recipe: LinearRecipe, operand: OperandName, x_MK: Array, seed: int
+    ) -> tuple[Copy, Copy]:
+        """The copies of an operand along its rows and along its columns; seed: for stochastic
+        rounding.
+        """
 
-    def layer(self, recipe: LinearRecipe, x_MK: Array, w_KN: Array, g_MN: Array, seed: int) -> tuple[Array, Array, Array]:
-        """Returns y (M, N), dx (M, K) and dw (K, N) as float32 of y = x w with the output gradient g."""
+    def layer(
+        self, recipe: LinearRecipe, x_MK: Array, w_KN: Array, g_MN: Array, seed: int
+    ) -> tuple[Array, Array, Array]:
+        """Returns y (M, N), dx (M, K) and dw (K, N) as float32 of y = x w with the output gradient
+        g.
+        """
 
-    def delayed(self, recipe: LinearRecipe, matrices: Matrices, scale: Array) -> tuple[Array, Array, Array, Array]:
-        """`layer` of x, w and g with these encode scales (3,), and the amaxes (3,) that it reports."""
+    def delayed(
+        self, recipe: LinearRecipe, matrices: Matrices, scale: Array
+    ) -> tuple[Array, Array, Array, Array]:
+        """`layer` of x, w and g with these encode scales (3,), and the amaxes (3,) that it
+        reports.
+        """
 
 
 def quantizers(recipe: LinearRecipe, operand: OperandName) -> tuple[Quantizer, Quantizer]:
-    """The quantizers of an operand's copies along rows and along columns; ValueError if one is not quantized."""
+    """The quantizers of an operand's copies along rows and along columns; ValueError if one is not
+    quantized.
+    """
     pairs = {
         "x": (recipe.fprop_x, recipe.wgrad_x),
         "kernel": (recipe.dgrad_w, recipe.fprop_w),
@@ -97,7 +127,9 @@ def quantizers(recipe: LinearRecipe, operand: OperandName) -> tuple[Quantizer, Q
     }
     rows, columns = pairs[operand]
     if rows is None or columns is None:
-        raise ValueError(f"recipe {recipe.name} leaves {operand} unquantized, expected one that quantizes it")
+        raise ValueError(
+            f"recipe {recipe.name} leaves {operand} unquantized, expected one that quantizes it"
+        )
     return rows, columns
 
 
@@ -110,27 +142,36 @@ class Emulated:
         """None: the emulation runs everything."""
         return None
 
-    def copies(self, recipe: LinearRecipe, operand: OperandName, x_MK: Array, seed: int) -> tuple[Copy, Copy]:
+    def copies(
+        self, recipe: LinearRecipe, operand: OperandName, x_MK: Array, seed: int
+    ) -> tuple[Copy, Copy]:
         """See `Kernels`. The two copies draw different random numbers."""
         rows, columns = quantizers(recipe, operand)
         x = jnp.asarray(x_MK, jnp.bfloat16)
         scale = _scale(rows, x_MK) if recipe.delayed else None
         along_rows, along_columns = (
-            _quantize(x, axis, side, formats.key(2 * seed + 1 - axis), scale) for axis, side in ((1, rows), (0, columns))
+            _quantize(x, axis, side, formats.key(2 * seed + 1 - axis), scale)
+            for axis, side in ((1, rows), (0, columns))
         )
         return copy_of(along_rows, rows), copy_of(along_columns, columns)
 
-    def layer(self, recipe: LinearRecipe, x_MK: Array, w_KN: Array, g_MN: Array, seed: int) -> tuple[Array, Array, Array]:
+    def layer(
+        self, recipe: LinearRecipe, x_MK: Array, w_KN: Array, g_MN: Array, seed: int
+    ) -> tuple[Array, Array, Array]:
         """See `Kernels`."""
         return _products(emulated.linear, recipe, (x_MK, w_KN, g_MN), seed)[:3]
 
-    def delayed(self, recipe: LinearRecipe, matrices: Matrices, scale: Array) -> tuple[Array, Array, Array, Array]:
+    def delayed(
+        self, recipe: LinearRecipe, matrices: Matrices, scale: Array
+    ) -> tuple[Array, Array, Array, Array]:
         """See `Kernels`."""
         return _products(emulated.linear, recipe, matrices, 0, scale)
 
 
 class TransformerEngine:
-    """The kernels of the installed Transformer Engine, through its JAX interface. **Not yet run on a GPU.**"""
+    """The kernels of the installed Transformer Engine, through its JAX interface. **Not yet run on
+    a GPU.**
+    """
 
     name = "transformer_engine"
 
@@ -142,22 +183,33 @@ class TransformerEngine:
         able, reason = can_run("transformer_engine", recipe.name, self._device)
         return None if able else reason
 
-    def copies(self, recipe: LinearRecipe, operand: OperandName, x_MK: Array, seed: int) -> tuple[Copy, Copy]:
+    def copies(
+        self, recipe: LinearRecipe, operand: OperandName, x_MK: Array, seed: int
+    ) -> tuple[Copy, Copy]:
         """See `Kernels`."""
         sides = quantizers(recipe, operand)
         with transformer_engine.kernels():
             scale = _scale(sides[0], x_MK) if recipe.delayed else jnp.float32(1)
-            made = transformer_engine.quantized(recipe, _NUMBERS[operand], jnp.asarray(x_MK, jnp.bfloat16), formats.key(seed), scale)
-        # With one scale for the whole tensor the columns' copy is the rows' codes, and there may be only one.
-        along_rows, along_columns = (getattr(made, name, made) for name in ("rowwise_tensor", "colwise_tensor"))
+            made = transformer_engine.quantized(
+                recipe, _NUMBERS[operand], jnp.asarray(x_MK, jnp.bfloat16), formats.key(seed), scale
+            )
+        # With one scale for the whole tensor the columns' copy is the rows' codes, and there may be
+        # only one.
+        along_rows, along_columns = (
+            getattr(made, name, made) for name in ("rowwise_tensor", "colwise_tensor")
+        )
         return _copy(along_rows, sides[0], x_MK.shape), _copy(along_columns, sides[1], x_MK.shape)
 
-    def layer(self, recipe: LinearRecipe, x_MK: Array, w_KN: Array, g_MN: Array, seed: int) -> tuple[Array, Array, Array]:
+    def layer(
+        self, recipe: LinearRecipe, x_MK: Array, w_KN: Array, g_MN: Array, seed: int
+    ) -> tuple[Array, Array, Array]:
         """See `Kernels`."""
         with transformer_engine.kernels():
             return _products(transformer_engine.linear, recipe, (x_MK, w_KN, g_MN), seed)[:3]
 
-    def delayed(self, recipe: LinearRecipe, matrices: Matrices, scale: Array) -> tuple[Array, Array, Array, Array]:
+    def delayed(
+        self, recipe: LinearRecipe, matrices: Matrices, scale: Array
+    ) -> tuple[Array, Array, Array, Array]:
         """See `Kernels`."""
         with transformer_engine.kernels():
             return _products(transformer_engine.linear, recipe, matrices, 0, scale)
@@ -168,10 +220,19 @@ _quantize = jax.jit(quantize, static_argnums=(1, 2))
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _compiled(
-    layer: Any, recipe: LinearRecipe, matrices: tuple[jax.Array, ...], key: formats.Key, scale: jax.Array
+    layer: Any,
+    recipe: LinearRecipe,
+    matrices: tuple[jax.Array, ...],
+    key: formats.Key,
+    scale: jax.Array,
 ) -> tuple[jax.Array, ...]:
     x, w, g = matrices
-    y, pull = jax.vjp(lambda x, w, channel: layer(recipe, x, w, key, channel), x, w, quiet_channel()._replace(scale=scale))
+    y, pull = jax.vjp(
+        lambda x, w, channel: layer(recipe, x, w, key, channel),
+        x,
+        w,
+        quiet_channel()._replace(scale=scale),
+    )
     dx, dw, measured = pull(g)
     return y, dx, dw, measured.report[:3]
 
@@ -179,7 +240,9 @@ def _compiled(
 def _products(
     layer: Any, recipe: LinearRecipe, matrices: Matrices, seed: int, scale: Array | None = None
 ) -> tuple[Array, Array, Array, Array]:
-    """y, dx, dw and the amaxes of a layer; under delayed scaling with the scales that follow from the matrices, unless there are others."""
+    """y, dx, dw and the amaxes of a layer; under delayed scaling with the scales that follow from
+    the matrices, unless there are others.
+    """
     scale = _scales(recipe, matrices) if scale is None else scale
     arguments = tuple(jnp.asarray(part, jnp.bfloat16) for part in matrices)
     made = _compiled(layer, recipe, arguments, formats.key(seed), jnp.asarray(scale))
@@ -192,7 +255,9 @@ def _scales(recipe: LinearRecipe, matrices: Matrices) -> Array:
     if not recipe.delayed:
         return np.ones(3, np.float32)
     pairs = zip(get_args(OperandName), matrices, strict=True)
-    return np.asarray([_scale(quantizers(recipe, operand)[0], matrix) for operand, matrix in pairs], np.float32)
+    return np.asarray(
+        [_scale(quantizers(recipe, operand)[0], matrix) for operand, matrix in pairs], np.float32
+    )
 
 
 def _scale(quantizer: Quantizer, matrix: Array) -> jax.Array:
@@ -200,19 +265,27 @@ def _scale(quantizer: Quantizer, matrix: Array) -> jax.Array:
 
 
 def _copy(tensor: Any, quantizer: Quantizer, shape: tuple[int, ...]) -> Copy:
-    """A copy of Transformer Engine's in our layout: "T" data is transposed back, and 2D scales, which it repeats, are kept once."""
+    """A copy of Transformer Engine's in our layout: "T" data is transposed back, and 2D scales,
+    which it repeats, are kept once.
+    """
     codes, scales = (
-        np.asarray(part).view(np.uint8) if np.asarray(part).dtype.itemsize == 1 else np.asarray(part)
+        np.asarray(part).view(np.uint8)
+        if np.asarray(part).dtype.itemsize == 1
+        else np.asarray(part)
         for part in (tensor.data, tensor.scale_inv)
     )
     if quantizer.scaling == "tensor":
-        return Copy(codes.T if tensor.data_layout == "T" else codes, None, np.float32(scales.ravel()[0]))
+        return Copy(
+            codes.T if tensor.data_layout == "T" else codes, None, np.float32(scales.ravel()[0])
+        )
     if tensor.data_layout == "T":
         codes, scales = codes.T, scales.T
     if quantizer.two_dimensional:
         rows, columns = (size // quantizer.block for size in shape)
         scales = scales[:: scales.shape[0] // rows, :: scales.shape[1] // columns]
-    scalar = np.float32(np.asarray(tensor.amax).ravel()[0]) if quantizer.scaling == "nvfp4" else None
+    scalar = (
+        np.float32(np.asarray(tensor.amax).ravel()[0]) if quantizer.scaling == "nvfp4" else None
+    )
     return Copy(codes, scales, scalar)
 
 
@@ -222,11 +295,21 @@ Shape = tuple[int, int, int]
 _SMALL: Shape = (TOKENS, INPUTS, OUTPUTS)
 _MOST_TOKENS = 8192  # of a job's layer; its inputs and outputs are never cut
 _SAMPLE = 128  # rows and columns whose products are compared
-RECIPES: tuple[Recipe, ...] = ("fp8_current", "fp8_delayed", "mxfp8", "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr")
+RECIPES: tuple[Recipe, ...] = (
+    "fp8_current",
+    "fp8_delayed",
+    "mxfp8",
+    "nvfp4",
+    "nvfp4_no_rht",
+    "nvfp4_no_sr",
+)
 _DRAWS = 24
 _SIGMAS = 5.0  # of fourteen means: by chance one in 120,000 examinations fails
-_SPREAD = 1.3  # of the sums of blocks of draws, in units of that of independent draws: more than twenty standard errors
-# Values between the codes of a block whose scale is 1. The multiples of 1/4 are still bfloat16 numbers where a rotation is undone.
+# of the sums of blocks of draws, in units of that of independent draws: more than twenty standard
+# errors
+_SPREAD = 1.3
+# Values between the codes of a block whose scale is 1. The multiples of 1/4 are still bfloat16
+# numbers where a rotation is undone.
 _BETWEEN = (0.1, 0.25, 0.4, 0.6, 0.75, 0.9, 1.1, 1.25, 1.75, 2.25, 2.75, 3.5, 4.5, 5.5)
 _QUARTERS = (0.25, 0.75, 1.25, 1.75, 2.25, 2.5, 2.75, 3.25, 3.5, 3.75, 4.5, 4.75, 5.25, 5.5)
 _ON_THE_GRID = (0.0, 0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 4.0, 4.0)
@@ -238,7 +321,9 @@ Seen = tuple[bool, str]
 
 @frozen
 class Check:
-    """One check: its name with the recipe, whether it passed, and what was seen; ran is False for a recipe that cannot run."""
+    """One check: its name with the recipe, whether it passed, and what was seen; ran is False for a
+    recipe that cannot run.
+    """
 
     name: str
     passed: bool
@@ -247,7 +332,9 @@ class Check:
 
 
 def layers_of(job: JobSpec) -> dict[tuple[LinearRecipe, Shape], str]:
-    """The different quantized layers of a job's arms with their sizes (M, K, N), and the first arm and projection that has each."""
+    """The different quantized layers of a job's arms with their sizes (M, K, N), and the first arm
+    and projection that has each.
+    """
     found: dict[tuple[LinearRecipe, Shape], str] = {}
     for arm in job.arms:
         run = job.run_of(arm, 0)
@@ -265,8 +352,11 @@ def layers_of(job: JobSpec) -> dict[tuple[LinearRecipe, Shape], str]:
     return found
 
 
-def examine(kernels: Kernels, layers: Mapping[tuple[LinearRecipe, Shape], str] = MappingProxyType({})) -> Iterator[Check]:
-    """Runs every check on every recipe that the kernels can run; a recipe that they cannot run has one line that says why.
+def examine(
+    kernels: Kernels, layers: Mapping[tuple[LinearRecipe, Shape], str] = MappingProxyType({})
+) -> Iterator[Check]:
+    """Runs every check on every recipe that the kernels can run; a recipe that they cannot run has
+    one line that says why.
 
     Also compares the products of `layers`, those of a job.
     """
@@ -274,7 +364,12 @@ def examine(kernels: Kernels, layers: Mapping[tuple[LinearRecipe, Shape], str] =
         reason = kernels.refusal(recipe)
         passed, detail = (True, reason) if reason is not None else products(kernels, recipe, shape)
         sizes = " x ".join(f"{size:,}" for size in shape)
-        yield Check(name=f"{where}: {recipe.name} at {sizes}", passed=passed, detail=detail, ran=reason is None)
+        yield Check(
+            name=f"{where}: {recipe.name} at {sizes}",
+            passed=passed,
+            detail=detail,
+            ran=reason is None,
+        )
     for name in RECIPES:
         recipe = linear_recipe(name, fast_bf16=True)
         reason = kernels.refusal(recipe)
@@ -288,12 +383,18 @@ def examine(kernels: Kernels, layers: Mapping[tuple[LinearRecipe, Shape], str] =
 
 def checks_of(recipe: LinearRecipe) -> tuple[Callable[[Kernels, LinearRecipe], Seen], ...]:
     """The checks that a recipe needs; all but three concern every recipe."""
-    special = (rotation,) * _rotates(recipe) + (rounding,) * _is_stochastic(recipe) + (history,) * recipe.delayed
+    special = (
+        (rotation,) * _rotates(recipe)
+        + (rounding,) * _is_stochastic(recipe)
+        + (history,) * recipe.delayed
+    )
     return (codes, *special, accumulation, products, zeros, repeats)
 
 
 def codes(kernels: Kernels, recipe: LinearRecipe) -> Seen:
-    """Copies of all three operands against the known answers; a copy that is rounded stochastically has none."""
+    """Copies of all three operands against the known answers; a copy that is rounded stochastically
+    has none.
+    """
     total = Difference()
     for operand in get_args(OperandName):
         sides = quantizers(recipe, operand)
@@ -311,17 +412,23 @@ def codes(kernels: Kernels, recipe: LinearRecipe) -> Seen:
 
 
 def rotation(kernels: Kernels, recipe: LinearRecipe) -> Seen:
-    """Row i of each group of sixteen is 1 in the columns i mod 16; rotated, such a column is row i of R, all of one magnitude."""
+    """Row i of each group of sixteen is 1 in the columns i mod 16; rotated, such a column is row i
+    of R, all of one magnitude.
+    """
     x = np.tile(np.eye(16, dtype=np.float32), (TOKENS // 16, INPUTS // 16))
     _, columns = kernels.copies(recipe, "x", x, 0)
-    value = np.asarray(formats.decode(jnp.asarray(columns.codes), E2M1)).reshape(TOKENS // 16, 16, INPUTS)
+    value = np.asarray(formats.decode(jnp.asarray(columns.codes), E2M1)).reshape(
+        TOKENS // 16, 16, INPUTS
+    )
     expected = np.tile(hadamard.matrix().T * 24, (1, INPUTS // 16))  # amax 1/4 becomes code 6
     wrong = int(np.sum(value != expected))
     return not wrong, f"{wrong:,} of {value.size:,} signs differ"
 
 
 def rounding(kernels: Kernels, recipe: LinearRecipe) -> Seen:
-    """Values between the codes, in blocks whose scale is exactly 1, rounded with several seeds. Both copies are examined."""
+    """Values between the codes, in blocks whose scale is exactly 1, rounded with several seeds.
+    Both copies are examined.
+    """
     rows = _blocks_of(_BETWEEN, _SMALL)
     columns = _blocks_of(_QUARTERS, _SMALL) if _rotates(recipe) else rows
     before = _before_rotation(recipe, columns)
@@ -330,14 +437,21 @@ def rounding(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     faults: list[str] = []
     worst = spread = 0.0
     for side, (where, g) in enumerate((("rows", rows), ("columns", columns))):
-        values = np.stack([np.asarray(formats.decode(jnp.asarray(copies[side].codes), E2M1)) * np.sign(g) for copies in seeds])
+        values = np.stack(
+            [
+                np.asarray(formats.decode(jnp.asarray(copies[side].codes), E2M1)) * np.sign(g)
+                for copies in seeds
+            ]
+        )
         x = np.abs(g)
         below, above = _neighbours(x)
         wrong = (values != below) & (values != above)
         if wrong.any():
             _, row, column = np.argwhere(wrong)[0]
             expected = f"expected {below[row, column]:g} or {above[row, column]:g}"
-            faults.append(f"{x[row, column]:g} became {values[wrong][0]:g} along {where}, {expected}")
+            faults.append(
+                f"{x[row, column]:g} became {values[wrong][0]:g} along {where}, {expected}"
+            )
         else:
             worst = max(worst, _largest_bias(x, values))
             spread = max(spread, _spread(x, values))
@@ -348,21 +462,35 @@ def rounding(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     if worst > _SIGMAS:
         faults.append("biased")
     if spread > _SPREAD:
-        faults.append(f"neighbours share random numbers: sums of draws vary {spread:.1f} times as much as independent ones")
-    mean = f"the worst mean of 14 values is {max(worst, 0.0):.1f} standard errors from its value (limit {_SIGMAS:g}; {_DRAWS} seeds)"
+        faults.append(
+            f"neighbours share random numbers: sums of draws vary {spread:.1f} times as much as "
+            "independent ones"
+        )
+    mean = (
+        f"the worst mean of 14 values is {max(worst, 0.0):.1f} standard errors from its value "
+        f"(limit {_SIGMAS:g}; {_DRAWS} seeds)"
+    )
     return not faults, "; ".join([*dict.fromkeys(faults[:3]), mean])
 
 
-def _two_copies(kernels: Kernels, recipe: LinearRecipe, rows: Array, columns: Array, seed: int) -> tuple[Copy, Copy]:
-    """The copy of one gradient along its rows and that of another along its columns; usually the two are the same."""
+def _two_copies(
+    kernels: Kernels, recipe: LinearRecipe, rows: Array, columns: Array, seed: int
+) -> tuple[Copy, Copy]:
+    """The copy of one gradient along its rows and that of another along its columns; usually the
+    two are the same.
+    """
     along_rows, along_columns = kernels.copies(recipe, "grad", rows, seed)
-    return along_rows, along_columns if rows is columns else kernels.copies(recipe, "grad", columns, seed)[1]
+    return along_rows, along_columns if rows is columns else kernels.copies(
+        recipe, "grad", columns, seed
+    )[1]
 
 
 def _neighbours(x: Array) -> tuple[Array, Array]:
     """The values of E2M1 around every x (0 to 6), equal where x is one of them."""
     grid = np.unique(np.abs(formats.values(E2M1)))
-    return grid[np.searchsorted(grid, x, side="right") - 1], grid[np.searchsorted(grid, x, side="left")]
+    return grid[np.searchsorted(grid, x, side="right") - 1], grid[
+        np.searchsorted(grid, x, side="left")
+    ]
 
 
 def _largest_bias(x: Array, values: Array) -> float:
@@ -377,12 +505,17 @@ def _largest_bias(x: Array, values: Array) -> float:
             continue
         sample, share = values[:, x == value], (value - below) / (above - below)
         deviation = (above - below) * np.sqrt(share * (1 - share) / sample.size)
-        worst = max(worst, (abs(float(np.mean(sample, dtype=np.float64)) - float(value)) - (above - below) / 512) / deviation)
+        worst = max(
+            worst,
+            (abs(float(np.mean(sample, dtype=np.float64)) - float(value)) - (above - below) / 512)
+            / deviation,
+        )
     return worst
 
 
 def _spread(x: Array, values: Array) -> float:
-    """The mean square of the sums over blocks of how often values were rounded up, in units of that of independent draws.
+    """The mean square of the sums over blocks of how often values were rounded up, in units of that
+    of independent draws.
 
     Over blocks along rows or columns, whichever varies more; the values of one block have one sign.
     """
@@ -393,11 +526,20 @@ def _spread(x: Array, values: Array) -> float:
     up = np.where(between, (values - below) / step - share, 0)
     variance, rows = share * (1 - share), len(x) // 16
     along = (((rows, 16, x.shape[1]), 1), ((len(x), -1, 16), 2))
-    return max(float(np.mean(up.reshape(len(values), *view).sum(1 + axis) ** 2 / variance.reshape(view).sum(axis))) for view, axis in along)
+    return max(
+        float(
+            np.mean(
+                up.reshape(len(values), *view).sum(1 + axis) ** 2 / variance.reshape(view).sum(axis)
+            )
+        )
+        for view, axis in along
+    )
 
 
 def accumulation(kernels: Kernels, recipe: LinearRecipe) -> Seen:
-    """Sums whose large terms cancel. All inputs are values of the formats with exact scales, so the products are known exactly."""
+    """Sums whose large terms cancel. All inputs are values of the formats with exact scales, so the
+    products are known exactly.
+    """
     nothing = np.zeros((TOKENS, OUTPUTS), np.float32)
     a, b = _cancelling(recipe, TOKENS, INPUTS)
     long, short = _cancelling(recipe, INPUTS, TOKENS)
@@ -416,7 +558,10 @@ def accumulation(kernels: Kernels, recipe: LinearRecipe) -> Seen:
         if np.any(wrong):
             first = f"the first is {float(ours[wrong][0]):g}, expected {float(exact[wrong][0]):g}"
             faults.append(f"{int(np.sum(wrong)):,} of {name}; {first}")
-    return not faults, f"of {total:,} sums that cancel in y, dx and dw differ: {'; '.join(faults) or '0'}"
+    return (
+        not faults,
+        f"of {total:,} sums that cancel in y, dx and dw differ: {'; '.join(faults) or '0'}",
+    )
 
 
 def _cancelling(recipe: LinearRecipe, rows: int, depth: int) -> tuple[Array, Array]:
@@ -441,15 +586,21 @@ def products(kernels: Kernels, recipe: LinearRecipe, shape: Shape = _SMALL) -> S
     x, w, g = _matrices(shape)
     if _is_stochastic(recipe):
         kept = _blocks_of(_ON_THE_GRID, shape)
-        worst = _errors(kernels, recipe, (x, w, kept)) | {"dw": _errors(kernels, recipe, (x, w, _before_rotation(recipe, kept)))["dw"]}
+        worst = _errors(kernels, recipe, (x, w, kept)) | {
+            "dw": _errors(kernels, recipe, (x, w, _before_rotation(recipe, kept)))["dw"]
+        }
     else:
         worst = _errors(kernels, recipe, (x, w, g))
     detail = ", ".join(f"{name} {value:.2f}" for name, value in worst.items())
-    return max(worst.values()) <= 1, f"largest error in bfloat16 ulp of the largest value: {detail} (limit 1)"
+    return max(
+        worst.values()
+    ) <= 1, f"largest error in bfloat16 ulp of the largest value: {detail} (limit 1)"
 
 
 def history(kernels: Kernels, recipe: LinearRecipe) -> Seen:
-    """A layer whose scales are half of what x and g would have now, and twice of what w would: w saturates."""
+    """A layer whose scales are half of what x and g would have now, and twice of what w would: w
+    saturates.
+    """
     matrices = _matrices(_SMALL)
     scale = _scales(recipe, matrices) * np.asarray([0.5, 2, 0.5], np.float32)
     *made, amaxes = kernels.delayed(recipe, matrices, scale)
@@ -457,14 +608,24 @@ def history(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     largest = [float(np.max(np.abs(matrix))) for matrix in matrices]
     wrong = sum(float(found) != known for found, known in zip(amaxes, largest, strict=True))
     detail = ", ".join(f"{name} {value:.2f}" for name, value in worst.items())
-    return max(
-        worst.values()
-    ) <= 1 and not wrong, f"{wrong} of 3 amaxes differ; error in bfloat16 ulp of the largest value: {detail} (limit 1)"
+    return (
+        max(worst.values()) <= 1 and not wrong,
+        (
+            f"{wrong} of 3 amaxes differ; error in bfloat16 ulp of the largest value: {detail} "
+            "(limit "
+            "1)"
+        ),
+    )
 
 
 def _errors(kernels: Kernels, recipe: LinearRecipe, matrices: Matrices) -> dict[str, float]:
-    """The largest error of y, dx and dw for these x, w and g, in bfloat16 ulp of the largest value."""
-    return _worst(kernels.layer(recipe, *matrices, 0), _exact_products(recipe, matrices, _scales(recipe, matrices)))
+    """The largest error of y, dx and dw for these x, w and g, in bfloat16 ulp of the largest
+    value.
+    """
+    return _worst(
+        kernels.layer(recipe, *matrices, 0),
+        _exact_products(recipe, matrices, _scales(recipe, matrices)),
+    )
 
 
 def _worst(made: Iterable[Array], exact: Matrices) -> dict[str, float]:
@@ -472,18 +633,25 @@ def _worst(made: Iterable[Array], exact: Matrices) -> dict[str, float]:
     for name, whole, known in zip(("y", "dx", "dw"), made, exact, strict=True):
         ours = whole[np.ix_(*map(_sample, whole.shape))]
         ulp = 2.0 ** (np.floor(np.log2(np.max(np.abs(known)))) - 7)
-        worst[name] = float(np.max(np.abs(ours - known))) / ulp if np.isfinite(whole).all() else np.inf
+        worst[name] = (
+            float(np.max(np.abs(ours - known))) / ulp if np.isfinite(whole).all() else np.inf
+        )
     return worst
 
 
 def _sample(size: int) -> npt.NDArray[np.intp]:
-    """The places of the rows or columns whose products are compared: all of a small matrix, the first and the last among them."""
+    """The places of the rows or columns whose products are compared: all of a small matrix, the
+    first and the last among them.
+    """
     return np.unique(np.linspace(0, size - 1, min(size, _SAMPLE)).astype(np.intp))
 
 
 def zeros(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     """A layer whose input, weight and gradient are zero."""
-    x, w, g = (np.zeros(shape, np.float32) for shape in ((TOKENS, INPUTS), (INPUTS, OUTPUTS), (TOKENS, OUTPUTS)))
+    x, w, g = (
+        np.zeros(shape, np.float32)
+        for shape in ((TOKENS, INPUTS), (INPUTS, OUTPUTS), (TOKENS, OUTPUTS))
+    )
     results = kernels.layer(recipe, x, w, g, 0)
     wrong = sum(int(np.sum(part != 0)) for part in results)
     return not wrong, f"{wrong:,} of {sum(part.size for part in results):,} values are not 0"
@@ -493,10 +661,16 @@ def repeats(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     """The same layer three times, and once with another seed."""
     first, *others = (kernels.layer(recipe, *_matrices(_SMALL), 3) for _ in range(3))
     if _is_stochastic(recipe):
-        for name, one, other in zip(("y", "dx", "dw"), first, kernels.layer(recipe, *_matrices(_SMALL), 4), strict=True):
+        for name, one, other in zip(
+            ("y", "dx", "dw"), first, kernels.layer(recipe, *_matrices(_SMALL), 4), strict=True
+        ):
             if name != "y" and np.array_equal(one, other):
                 return False, f"two seeds give the same {name}: it is not rounded at random"
-    wrong = sum(int(np.sum(a.view(np.uint32) != b.view(np.uint32))) for other in others for a, b in zip(first, other, strict=True))
+    wrong = sum(
+        int(np.sum(a.view(np.uint32) != b.view(np.uint32)))
+        for other in others
+        for a, b in zip(first, other, strict=True)
+    )
     size = 2 * sum(part.size for part in first)
     return not wrong, f"{wrong:,} of {size:,} values differ from the first time"
 
@@ -510,26 +684,41 @@ def _rotates(recipe: LinearRecipe) -> bool:
 
 
 def _before_rotation(recipe: LinearRecipe, rotated: Array) -> Array:
-    """The matrix whose groups of sixteen rows a recipe rotates into `rotated`; the same matrix if the recipe does not rotate."""
+    """The matrix whose groups of sixteen rows a recipe rotates into `rotated`; the same matrix if
+    the recipe does not rotate.
+    """
     if not _rotates(recipe):
         return rotated
     groups = rotated.reshape(-1, hadamard.SIZE, rotated.shape[1])
-    before: Array = np.einsum("ij,gjk->gik", hadamard.matrix(), groups).reshape(rotated.shape).astype(np.float32)
+    before: Array = (
+        np.einsum("ij,gjk->gik", hadamard.matrix(), groups)
+        .reshape(rotated.shape)
+        .astype(np.float32)
+    )
     return before
 
 
 def _blocks_of(between: tuple[float, ...], shape: Shape) -> Array:
-    """A gradient (M, N) in which every block of sixteen, along rows or columns, holds 6, 3 and these fourteen values, with one sign."""
-    block = np.asarray([6.0, *between, 3.0], np.float32).astype(ml_dtypes.bfloat16).astype(np.float32)
+    """A gradient (M, N) in which every block of sixteen, along rows or columns, holds 6, 3 and
+    these fourteen values, with one sign.
+    """
+    block = (
+        np.asarray([6.0, *between, 3.0], np.float32).astype(ml_dtypes.bfloat16).astype(np.float32)
+    )
     row, column = np.indices((shape[0], shape[2]))
-    signed: Array = block[(row + column) % 16] * np.where((row // 16 + column // 16) % 2, -1, 1).astype(np.float32)
+    signed: Array = block[(row + column) % 16] * np.where(
+        (row // 16 + column // 16) % 2, -1, 1
+    ).astype(np.float32)
     return signed
 
 
 def _matrices(shape: Shape) -> Matrices:
     """x (M, K), w (K, N) and g (M, N): normal numbers with a few outliers, bfloat16 values."""
     random, (tokens, inputs, outputs) = np.random.default_rng(2026), shape
-    matrices = [random.standard_normal(size).astype(np.float32) for size in ((tokens, inputs), (inputs, outputs), (tokens, outputs))]
+    matrices = [
+        random.standard_normal(size).astype(np.float32)
+        for size in ((tokens, inputs), (inputs, outputs), (tokens, outputs))
+    ]
     for matrix in matrices:
         matrix.ravel()[random.choice(matrix.size, 16, replace=False)] *= 30
     x, w, g = (matrix.astype(ml_dtypes.bfloat16).astype(np.float32) for matrix in matrices)
@@ -546,8 +735,14 @@ def _exact_products(recipe: LinearRecipe, matrices: Matrices, scales: Array) -> 
         places = _sample(matrix.shape[1 - axis])
         if quantizer is None:
             return np.take(matrix, places, 1 - axis).astype(np.float64)
-        nearest = replace(quantizer, stochastic=False, sr_bits=16)  # a gradient that is rounded at random consists of values of the format
-        rounded = _rounded(jnp.asarray(matrix, jnp.bfloat16), axis, nearest, jnp.float32(scale) if quantizer.delayed else None)
+        # a gradient that is rounded at random consists of values of the format
+        nearest = replace(quantizer, stochastic=False, sr_bits=16)
+        rounded = _rounded(
+            jnp.asarray(matrix, jnp.bfloat16),
+            axis,
+            nearest,
+            jnp.float32(scale) if quantizer.delayed else None,
+        )
         return np.asarray(jnp.take(rounded, places, 1 - axis), np.float64)
 
     y = copy(x, 1, recipe.fprop_x) @ copy(w, 0, recipe.fprop_w)
@@ -561,7 +756,9 @@ def _rounded(x: jax.Array, axis: int, quantizer: Quantizer, scale: jax.Array | N
     return dequantize(quantize(x, axis, quantizer, scale=scale), axis, quantizer)
 
 
-def report(kernels: Kernels, layers: Mapping[tuple[LinearRecipe, Shape], str], *, quiet: bool) -> list[Check]:
+def report(
+    kernels: Kernels, layers: Mapping[tuple[LinearRecipe, Shape], str], *, quiet: bool
+) -> list[Check]:
     """Runs the checks; prints each when it ends, unless quiet."""
     done = []
     for check in examine(kernels, layers):
@@ -576,11 +773,19 @@ def report(kernels: Kernels, layers: Mapping[tuple[LinearRecipe, Shape], str], *
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the checks; 0 where all passed, 1 where one failed, 2 where the engine that was asked for cannot run here."""
-    parser = argparse.ArgumentParser(prog="parity preflight", description="Compare this machine's arithmetic with known answers.")
+    """Print the checks; 0 where all passed, 1 where one failed, 2 where the engine that was asked
+    for cannot run here.
+    """
+    parser = argparse.ArgumentParser(
+        prog="parity preflight", description="Compare this machine's arithmetic with known answers."
+    )
     parser.add_argument("--engine", choices=_ENGINES, help="examine only this engine")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--job", action="store_true", help="examine the layers of a job, which stdin has as JSON, on its engine")
+    parser.add_argument(
+        "--job",
+        action="store_true",
+        help="examine the layers of a job, which stdin has as JSON, on its engine",
+    )
     options = parser.parse_args(arguments)
     began, layers, wanted = time.perf_counter(), {}, options.engine
     if options.job:
@@ -591,23 +796,41 @@ def main(arguments: list[str] | None = None) -> int:
             return 2
         if job.engine not in _ENGINES:
             sys.stderr.write(
-                f"job.engine is {job.engine!r}, expected {' or '.join(_ENGINES)}: the kernels of other trainers are not called here\n"
+                f"job.engine is {job.engine!r}, expected {' or '.join(_ENGINES)}: the kernels of "
+                "other trainers are not called here\n"
             )
             return 2
         layers, wanted = layers_of(job), job.engine
     machine = device.describe()
-    engines = [engine for engine in (Emulated(), TransformerEngine(machine)) if wanted in (None, engine.name)]
+    engines = [
+        engine
+        for engine in (Emulated(), TransformerEngine(machine))
+        if wanted in (None, engine.name)
+    ]
     results = {engine.name: report(engine, layers, quiet=options.json) for engine in engines}
     checks = [check for of_engine in results.values() for check in of_engine]
     failed, ran = sum(not check.passed for check in checks), sum(check.ran for check in checks)
     seconds = time.perf_counter() - began
     if options.json:
-        listed = {name: [asdict(check) for check in of_engine] for name, of_engine in results.items()}
+        listed = {
+            name: [asdict(check) for check in of_engine] for name, of_engine in results.items()
+        }
         sys.stdout.write(
-            json.dumps({"device_class": machine.device_class, "versions": machine.versions, "seconds": seconds, **listed}) + "\n"
+            json.dumps(
+                {
+                    "device_class": machine.device_class,
+                    "versions": machine.versions,
+                    "seconds": seconds,
+                    **listed,
+                }
+            )
+            + "\n"
         )
     else:
-        sys.stdout.write(f"{machine.device_class}, {machine.device_kind}: {ran} checks in {seconds:.0f} s, {failed} failed\n")
+        sys.stdout.write(
+            f"{machine.device_class}, {machine.device_kind}: {ran} checks in {seconds:.0f} s, "
+            f"{failed} failed\n"
+        )
     if failed:
         return 1
     return 0 if ran else 2

@@ -1,4 +1,6 @@
-"""The rules of a specification: the values of a step, model shapes by name, allowed values, and which engine runs which recipe."""
+"""The rules of a specification: the values of a step, model shapes by name, allowed values, and
+which engine runs which recipe.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +13,9 @@ C = TypeVar("C")
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def frozen(kind: type[C]) -> type[C]:
-    """Make a class a dataclass that never changes, has no further attributes, and takes its fields by name."""
+    """Make a class a dataclass that never changes, has no further attributes, and takes its fields
+    by name.
+    """
     return dataclass(frozen=True, slots=True, kw_only=True)(kind)
 
 
@@ -23,7 +27,9 @@ LayerStatistics = tuple[tuple[float, ...], ...]
 
 
 def layer_names(n_layers: int) -> tuple[str, ...]:
-    """Names of the linear layers in the order of every record by layer: "0.query", "0.key", ..., "1.query", ..."""
+    """Names of the linear layers in the order of every record by layer: "0.query", "0.key", ...,
+    "1.query", ...
+    """
     return tuple(f"{block}.{projection}" for block in range(n_layers) for projection in PROJECTIONS)
 
 
@@ -31,15 +37,18 @@ def layer_names(n_layers: int) -> tuple[str, ...]:
 class StepStats:
     """One training step. Losses and norms may be NaN or infinite, and are recorded as such.
 
-    step counts from 0. loss includes z-loss; lm_loss is the judged cross entropy in nats per token. Norms are l2 norms over all
-    parameters, `grad_norm` before clipping and `param_norm` after the update. tokens counts the tokens trained on up to and including
-    this step. data_wait_seconds is the time that the host needed to cut and send its tokens (while the device worked on earlier steps).
-    nonfinite_inputs counts the NaN and infinite values that reached a quantizer. validation_loss is None unless it was evaluated after
-    this step. tflops_per_device is the speed that the trainer computes by its own formula (10^12 operations per second and device), NaN
-    if it computes none.
+    step counts from 0. loss includes z-loss; lm_loss is the judged cross entropy in nats per token.
+    Norms are l2 norms over all parameters, `grad_norm` before clipping and `param_norm` after the
+    update. tokens counts the tokens trained on up to and including this step. data_wait_seconds is
+    the time that the host needed to cut and send its tokens (while the device worked on earlier
+    steps). nonfinite_inputs counts the NaN and infinite values that reached a quantizer.
+    validation_loss is None unless it was evaluated after this step. tflops_per_device is the speed
+    that the trainer computes by its own formula (10^12 operations per second and device), NaN if it
+    computes none.
 
-    By layer, in the order of `layer_names`: layer_grad_norms, before clipping; and on watched steps (`schedule.statistics_every`)
-    layers (layers, columns) of `training.arithmetic.linear`, NaN for an operand that is not quantized.
+    By layer, in the order of `layer_names`: layer_grad_norms, before clipping; and on watched steps
+    (`schedule.statistics_every`) layers (layers, columns) of `training.arithmetic.linear`, NaN for
+    an operand that is not quantized.
     """
 
     step: int
@@ -68,19 +77,25 @@ class DivergedError(Exception):
     def __init__(self, step: int) -> None:
         self.step = step
         super().__init__(
-            f"loss of step {step} is not finite, expected a number; lower schedule.learning_rate, or accept the divergence as the result"
+            f"loss of step {step} is not finite, expected a number; lower schedule.learning_rate, "
+            "or accept the divergence as the result"
         )
 
 
-# Model shapes by name: Llama 3 as published, and smaller models of similar proportions that a CPU can train.
+# Model shapes by name: Llama 3 as published, and smaller models of similar proportions that a CPU
+# can train.
 #
-# The models of up to 75 M parameters read bytes (vocabulary 256) and share input and output embedding; each size is a
-# multiple of 32, so the emulation can quantize every linear layer with every recipe. From 20 M on, and in the presets whose name ends in
-# -by128, inputs and outputs of every linear layer (keys and values included) are multiples of 128, which Transformer Engine's kernels
+# The models of up to 75 M parameters read bytes (vocabulary 256) and share input and output
+# embedding; each size is a
+# multiple of 32, so the emulation can quantize every linear layer with every recipe. From 20 M on,
+# and in the presets whose name ends in
+# -by128, inputs and outputs of every linear layer (keys and values included) are multiples of 128,
+# which Transformer Engine's kernels
 #   need
 # for NVFP4 with the Hadamard rotation (`training.shapes`).
 #
-# Source: the published configurations of Llama 3.2 1B, Llama 3.1 8B and 405B (arXiv 2407.21783, table 3).
+# Source: the published configurations of Llama 3.2 1B, Llama 3.1 8B and 405B (arXiv 2407.21783,
+# table 3).
 
 Preset = Literal[
     "llama3-0.3m",
@@ -137,16 +152,20 @@ PRESETS: Mapping[Preset, Shape] = {
 NAMES: tuple[Preset, ...] = get_args(Preset)
 
 
-# The rules of a specification: allowed values, the shapes that recipes require, and which engine runs which recipe.
+# The rules of a specification: allowed values, the shapes that recipes require, and which engine
+# runs which recipe.
 #
-# What it answers: can this combination be trained at all, and if not, which similar one can? These rules check only what follows from the
-# specification alone; whether a path exists or a machine has enough memory is checked by the worker. Standard library only, like
-# `training.spec`, whose values call these rules when they are created.
+# What it answers: can this combination be trained at all, and if not, which similar one can? These
+# rules check only what follows from the specification alone; whether a path exists or a machine has
+# enough memory is checked by the worker. Standard library only, like `training.spec`, whose values
+# call these rules when they are created.
 #
-# Sources: recipe rules from Transformer Engine 2.20.2 (`common/recipe/__init__.py`, `jax/dense.py`) and MaxText e591f30c
-# (`layers/quantizations.py`).
+# Sources: recipe rules from Transformer Engine 2.20.2 (`common/recipe/__init__.py`, `jax/dense.py`)
+# and MaxText e591f30c (`layers/quantizations.py`).
 
-NAMED_DATA = "named:"  # begins the digest of data whose contents nobody read: of their names and sizes, or their place on a hub
+# begins the digest of data whose contents nobody read: of their names and sizes, or their place on
+# a hub
+NAMED_DATA = "named:"
 Engine = Literal["emulated", "transformer_engine", "maxtext", "command", "external"]
 Recipe = Literal[
     "f32",
@@ -170,19 +189,34 @@ RECIPES: tuple[Recipe, ...] = get_args(Recipe)
 OTHER = "other:"
 _LONGEST_NAME = 64  # of a recipe of the user's own
 
-_BLOCK_SCALED = frozenset({"mxfp8", "fp8_block", "nvfp4", "nvfp4_no_rht", "nvfp4_no_sr", "nvfp4_1d_weights", "mxfp4", "mxfp4_rht_sr"})
+_BLOCK_SCALED = frozenset(
+    {
+        "mxfp8",
+        "fp8_block",
+        "nvfp4",
+        "nvfp4_no_rht",
+        "nvfp4_no_sr",
+        "nvfp4_1d_weights",
+        "mxfp4",
+        "mxfp4_rht_sr",
+    }
+)
 # What only our emulation runs, and why; a job for a real engine is rejected.
 NOT_TE_PARITY: Mapping[str, str] = {
-    "fp8_block": "Transformer Engine has Float8BlockScaling for PyTorch only; the nearest that it has for JAX is mxfp8",
-    "nvfp4_1d_weights": "Transformer Engine refuses 1D weight scales together with the Hadamard rotation",
+    "fp8_block": "Transformer Engine has Float8BlockScaling for PyTorch only; the nearest that it "
+    "has for JAX is mxfp8",
+    "nvfp4_1d_weights": "Transformer Engine refuses 1D weight scales together with the Hadamard "
+    "rotation",
     "mxfp4": "Transformer Engine has no MXFP4 recipe",
     "mxfp4_rht_sr": "Transformer Engine has no MXFP4 recipe",
 }
 MAXTEXT_SOURCES = frozenset({"grain", "hf", "tfds"})
 MOST_KEPT = 8  # checkpoints of a run
-_OUR_TRAINER = frozenset({"emulated", "transformer_engine"})  # engines with our own model, in which single layers can be selected
+# engines with our own model, in which single layers can be selected
+_OUR_TRAINER = frozenset({"emulated", "transformer_engine"})
 OTHERS_TRAINERS = frozenset({"command", "external"})  # engines with a trainer of the user's own
-OWN_SOURCES = frozenset({"parity_docs", "python_stdlib", "markov"})  # there on every worker, without a path
+# there on every worker, without a path
+OWN_SOURCES = frozenset({"parity_docs", "python_stdlib", "markov"})
 CAPABILITY_IN_WORDS: Mapping[str, str] = {
     "cpu": "a worker with PARITY_CAPABILITY=cpu or gpu",
     "sm90": "a worker with SM 8.9 or later",
@@ -196,41 +230,61 @@ _LARGEST = 2.0**53  # beyond it a whole number is no longer exact as a float
 
 
 def at_most(items: int) -> dict[str, Any]:
-    """The metadata of a list in a specification: whoever reads one from JSON counts its items before it looks at them."""
+    """The metadata of a list in a specification: whoever reads one from JSON counts its items
+    before it looks at them.
+    """
     return {"max_length": items}
 
 
 class Strict:
-    """A value of a job file: whoever reads one (pydantic) refuses a key that is none of its fields."""
+    """A value of a job file: whoever reads one (pydantic) refuses a key that is none of its
+    fields.
+    """
 
     __slots__ = ()
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
 
 class SpecError(ValueError):
-    """An invalid value in a specification; names the field, its value, what was expected and the remedy.
+    """An invalid value in a specification; names the field, its value, what was expected and the
+    remedy.
 
-    `close` is the right word that is nearest to the value: the message then has it in place of all of them.
+    `close` is the right word that is nearest to the value: the message then has it in place of all
+    of them.
     """
 
-    def __init__(self, field: str, value: object, expected: str, remedy: str = "", close: str | None = None) -> None:
+    def __init__(
+        self, field: str, value: object, expected: str, remedy: str = "", close: str | None = None
+    ) -> None:
         self.field = field
         self.value = value
         self.expected = expected
         self.remedy = remedy
         shown = repr(value) if len(repr(value)) <= 200 else f"{repr(value)[:200]}…"
         right = f", expected {expected}" + (f"; {remedy}" if remedy else "")
-        super().__init__(f"{field} is {shown}" + (right if close is None else f"; did you mean {close}?"))
+        super().__init__(
+            f"{field} is {shown}" + (right if close is None else f"; did you mean {close}?")
+        )
 
 
 def check_at_least(field: str, value: float, least: float) -> None:
-    """Raises SpecError for a value that is not a number, below `least`, or too large to be exact."""
+    """Raises SpecError for a value that is not a number, below `least`, or too large to be
+    exact.
+    """
     if not least <= value <= _LARGEST:
-        raise SpecError(field, value, f"a number of at most {_LARGEST:,.0f}" if value > _LARGEST else f"a number of at least {least:g}")
+        raise SpecError(
+            field,
+            value,
+            f"a number of at most {_LARGEST:,.0f}"
+            if value > _LARGEST
+            else f"a number of at least {least:g}",
+        )
 
 
 def check_printable(field: str, text: str, remedy: str = "") -> None:
-    """Raises SpecError for a name that is empty, too long, or has characters that no page can show."""
+    """Raises SpecError for a name that is empty, too long, or has characters that no page can
+    show.
+    """
     if not 1 <= len(text) <= 200 or not text.isprintable():
         raise SpecError(field, text, "1 to 200 printable characters", remedy)
 
@@ -242,7 +296,9 @@ def check_share(field: str, value: float) -> None:
 
 
 def is_other(recipe: str) -> bool:
-    """Whether a recipe is one of the user's own, `other:NAME`; only a trainer of the user's own can have it."""
+    """Whether a recipe is one of the user's own, `other:NAME`; only a trainer of the user's own can
+    have it.
+    """
     return recipe.startswith(OTHER)
 
 
@@ -250,21 +306,39 @@ def check_recipe(field: str, recipe: str) -> None:
     """Raises SpecError for an unknown recipe."""
     if recipe not in RECIPES:
         word = recipe.lower().replace("-", "_").removeprefix("te_")
-        close = [name for name in RECIPES if word and name.startswith(word)] or get_close_matches(word, RECIPES, n=1, cutoff=_NEAR)
-        every, others = f"one of {', '.join(RECIPES)}", f"or {OTHER}NAME under engine command or external"
+        close = [name for name in RECIPES if word and name.startswith(word)] or get_close_matches(
+            word, RECIPES, n=1, cutoff=_NEAR
+        )
+        every, others = (
+            f"one of {', '.join(RECIPES)}",
+            f"or {OTHER}NAME under engine command or external",
+        )
         raise SpecError(field, recipe, every, others, close=close[0] if close else None)
 
 
 def check_other(engine: str, recipe: str, changes: object) -> None:
-    """Raises SpecError for a recipe of the user's own without a name, with changes that only our recipes have, or under another engine."""
+    """Raises SpecError for a recipe of the user's own without a name, with changes that only our
+    recipes have, or under another engine.
+    """
     name = recipe.removeprefix(OTHER)
     if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
-        raise SpecError("arm.recipe", recipe, f"{OTHER}NAME with 1 to {_LONGEST_NAME} printable characters as NAME")
+        raise SpecError(
+            "arm.recipe",
+            recipe,
+            f"{OTHER}NAME with 1 to {_LONGEST_NAME} printable characters as NAME",
+        )
     if engine not in OTHERS_TRAINERS:
         remedy = f"{OTHER}NAME needs engine: command or external"
-        raise SpecError("arm.recipe", recipe, f"one of {', '.join(RECIPES)} under engine {engine}", remedy)
+        raise SpecError(
+            "arm.recipe", recipe, f"one of {', '.join(RECIPES)} under engine {engine}", remedy
+        )
     if changes:
-        raise SpecError("arm.recipe", recipe, "no switches, overrides or bf16_from_step with it", "put what it does into NAME")
+        raise SpecError(
+            "arm.recipe",
+            recipe,
+            "no switches, overrides or bf16_from_step with it",
+            "put what it does into NAME",
+        )
 
 
 def check_seed(seed: int) -> None:
@@ -283,16 +357,27 @@ def check_source(engine: str, source: str) -> None:
             "or use engine: maxtext, which reads it with its own tokenizer",
         )
     if engine == "maxtext" and source not in MAXTEXT_SOURCES:
-        raise SpecError("data.source", source, f"one of {', '.join(sorted(MAXTEXT_SOURCES))} under engine maxtext")
+        raise SpecError(
+            "data.source",
+            source,
+            f"one of {', '.join(sorted(MAXTEXT_SOURCES))} under engine maxtext",
+        )
 
 
 def check_kept(engine: str, keep_first: int, keep_last: int, n_layers: int) -> None:
-    """Raises SpecError if the first and last blocks that stay in bf16 leave no block to quantize."""
+    """Raises SpecError if the first and last blocks that stay in bf16 leave no block to
+    quantize.
+    """
     check_at_least("job.keep_first", keep_first, 0)
     check_at_least("job.keep_last", keep_last, 0)
     kept = keep_first + keep_last
     if kept and engine == "maxtext":
-        raise SpecError("keep_first + keep_last", kept, f"0 under engine {engine}", "it quantizes every block; use engine: emulated")
+        raise SpecError(
+            "keep_first + keep_last",
+            kept,
+            f"0 under engine {engine}",
+            "it quantizes every block; use engine: emulated",
+        )
     if kept >= n_layers:
         raise SpecError("keep_first + keep_last", kept, f"fewer than model.n_layers = {n_layers}")
 
@@ -300,24 +385,46 @@ def check_kept(engine: str, keep_first: int, keep_last: int, n_layers: int) -> N
 def check_switch(engine: str, recipe: str, step: int, steps: int, scope: str) -> None:
     """Raises SpecError if a run cannot switch to bf16 at `step`."""
     if engine == "maxtext":
-        raise SpecError("arm.bf16_from_step", step, f"nothing under engine {engine}", "a switch during the run needs engine: emulated")
+        raise SpecError(
+            "arm.bf16_from_step",
+            step,
+            f"nothing under engine {engine}",
+            "a switch during the run needs engine: emulated",
+        )
     if engine == "transformer_engine" and scope == "forward":
         raise SpecError(
-            "arm.bf16_scope", scope, "all under engine transformer_engine", "its layers quantize either all of their products or none"
+            "arm.bf16_scope",
+            scope,
+            "all under engine transformer_engine",
+            "its layers quantize either all of their products or none",
         )
     if recipe in ("f32", "bf16"):
-        raise SpecError("arm.bf16_from_step", step, f"nothing for recipe {recipe}", "only a quantized recipe can switch to bf16")
+        raise SpecError(
+            "arm.bf16_from_step",
+            step,
+            f"nothing for recipe {recipe}",
+            "only a quantized recipe can switch to bf16",
+        )
     if not 0 < step < steps:
-        raise SpecError("arm.bf16_from_step", step, f"a step after the first and before schedule.steps = {steps}")
+        raise SpecError(
+            "arm.bf16_from_step",
+            step,
+            f"a step after the first and before schedule.steps = {steps}",
+        )
 
 
 def check_batch(engine: str, batch_size: int, pieces: int, devices: int) -> None:
-    """Raises SpecError if a batch cannot be cut into equal pieces for accumulation and for the devices."""
+    """Raises SpecError if a batch cannot be cut into equal pieces for accumulation and for the
+    devices.
+    """
     check_at_least("gradient_accumulation", pieces, 1)
     check_at_least("devices", devices, 1)
     if engine == "transformer_engine" and devices != 1:
         raise SpecError(
-            "devices", devices, "1 under engine transformer_engine", "its kernels have not been tested with more than one device"
+            "devices",
+            devices,
+            "1 under engine transformer_engine",
+            "its kernels have not been tested with more than one device",
         )
     if engine not in OTHERS_TRAINERS and batch_size % (pieces * devices):
         raise SpecError(
@@ -331,9 +438,19 @@ def check_batch(engine: str, batch_size: int, pieces: int, devices: int) -> None
 def check_keep_checkpoints(engine: str, steps: Sequence[int], planned: int) -> None:
     """Raises SpecError for a checkpoint that a run of this engine and length cannot keep."""
     if steps and engine not in _OUR_TRAINER:
-        raise SpecError("keep_checkpoints", list(steps), f"nothing under engine {engine}", "its trainer writes its own checkpoints")
+        raise SpecError(
+            "keep_checkpoints",
+            list(steps),
+            f"nothing under engine {engine}",
+            "its trainer writes its own checkpoints",
+        )
     if len(steps) > MOST_KEPT:
-        raise SpecError("keep_checkpoints", f"{len(steps)} steps", f"at most {MOST_KEPT}", "each takes 12 bytes per parameter and run")
+        raise SpecError(
+            "keep_checkpoints",
+            f"{len(steps)} steps",
+            f"at most {MOST_KEPT}",
+            "each takes 12 bytes per parameter and run",
+        )
     for before, step in zip((0, *steps), steps, strict=False):
         if not before < step <= planned:
             raise SpecError(
@@ -345,14 +462,17 @@ def check_keep_checkpoints(engine: str, steps: Sequence[int], planned: int) -> N
 
 
 def check_rounded(engine: str, steps: int, tensors: int) -> None:
-    """Raises SpecError if a run rounds more tensors stochastically than have numbers; `tensors` of them a step."""
+    """Raises SpecError if a run rounds more tensors stochastically than have numbers; `tensors` of
+    them a step.
+    """
     most = 2**32 // tensors
     if engine in _OUR_TRAINER and steps > most:
         raise SpecError(
             "schedule.steps",
             steps,
             f"at most {most:,} with stochastic rounding of {tensors:,} tensors a step",
-            "their numbers have 32 bits, and later tensors would repeat the random bits of the first; plan fewer steps",
+            "their numbers have 32 bits, and later tensors would repeat the random bits of the "
+            "first; plan fewer steps",
         )
 
 
@@ -374,29 +494,46 @@ def check_gradients(every: int, statistics_every: int) -> None:
             expected = f"a multiple of schedule.statistics_every ({statistics_every})"
         else:
             expected = "0 without schedule.statistics_every"
-        raise SpecError("schedule.gradients_every", every, expected, "such as statistics_every: 25 and gradients_every: 100")
+        raise SpecError(
+            "schedule.gradients_every",
+            every,
+            expected,
+            "such as statistics_every: 25 and gradients_every: 100",
+        )
 
 
 def check_runnable(engine: str, recipe: str, layer_policy: str) -> None:
     """Raises SpecError with the reason of `refusal`, if there is one."""
     reason = refusal(engine, recipe, layer_policy)
     if reason:
-        raise SpecError("recipe", recipe, f"a recipe that engine {engine} can run with layer_policy {layer_policy}", reason)
+        raise SpecError(
+            "recipe",
+            recipe,
+            f"a recipe that engine {engine} can run with layer_policy {layer_policy}",
+            reason,
+        )
 
 
 def refusal(engine: str, recipe: str, layer_policy: str) -> str | None:
     """Why this engine cannot run this recipe under this layer policy, or None if it can."""
     if recipe == "f32" and engine == "maxtext":
-        return "MaxText's arms may differ in `quantization` alone, and f32 would change `dtype` as well; use bf16 as the unquantized arm"
+        return (
+            "MaxText's arms may differ in `quantization` alone, and f32 would change `dtype` as "
+            "well; use bf16 as the unquantized arm"
+        )
     if recipe == "f32" and engine == "transformer_engine":
         return "Transformer Engine has no f32 recipe; use bf16 as the unquantized arm"
     if engine in ("maxtext", "transformer_engine") and recipe in NOT_TE_PARITY:
         return f"{NOT_TE_PARITY[recipe]}; use engine: emulated"
     if recipe == "nvfp4_no_sr" and engine == "maxtext":
-        return "MaxText has no flag that turns stochastic rounding off; use engine: emulated or transformer_engine"
+        return (
+            "MaxText has no flag that turns stochastic rounding off; use engine: emulated or "
+            "transformer_engine"
+        )
     if layer_policy == "mlp_only" and engine == "maxtext":
         return (
-            "MaxText quantizes every DenseGeneral of the layer stack and has no flag that leaves attention projections out; "
+            "MaxText quantizes every DenseGeneral of the layer stack and has no flag that leaves "
+            "attention projections out; "
             "use layer_policy: all_linears, or engine: emulated"
         )
     return None

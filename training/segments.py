@@ -1,18 +1,20 @@
-"""Segments: which arithmetic each GEMM of each linear layer has, from which step on; and the sizes that it needs.
+"""Segments: which arithmetic each GEMM of each linear layer has, from which step on; and the sizes
+that it needs.
 
-What it answers: after the layer policy, the kept blocks, an arm's overrides and its switch to bf16, what do fprop, dgrad and wgrad of
-`down` in block 3 do at step 900, and can the engine do that?
+What it answers: after the layer policy, the kept blocks, an arm's overrides and its switch to bf16,
+what do fprop, dgrad and wgrad of `down` in block 3 do at step 900, and can the engine do that?
 
     the arm's recipe and switches everywhere
     then bf16 where the job says so                 layer_policy, projections, keep_first, keep_last
     then the arm's overrides, in their order        later ones win
     then bf16 for the last part of the run          bf16_from_step, bf16_scope
 
-The steps at which something changes cut the run into segments, each a program of its own. Blocks are ranges, so that a specification of
-any number of layers is checked at once.
+The steps at which something changes cut the run into segments, each a program of its own. Blocks
+are ranges, so that a specification of any number of layers is checked at once.
 
-The assumption that can fail: two recipes are the same for a GEMM if the features that reach it are the same (`_REACHES`). A new feature
-that is not listed there counts as reaching all three GEMMs. Standard library only, like `training.spec`.
+The assumption that can fail: two recipes are the same for a GEMM if the features that reach it are
+the same (`_REACHES`). A new feature that is not listed there counts as reaching all three GEMMs.
+Standard library only, like `training.spec`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -73,7 +75,9 @@ Layer = tuple[Arithmetic, Arithmetic, Arithmetic]
 
 
 class Span(NamedTuple):
-    """Neighbouring blocks that are alike, from the first to the last: their layers in the order of PROJECTIONS."""
+    """Neighbouring blocks that are alike, from the first to the last: their layers in the order of
+    PROJECTIONS.
+    """
 
     first: int
     last: int
@@ -95,7 +99,9 @@ class Segment(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What an arm trains, in full; `resolve` does that. `quantized` are the projections that the job quantizes."""
+    """What an arm trains, in full; `resolve` does that. `quantized` are the projections that the
+    job quantizes.
+    """
 
     recipe: Recipe
     switches: Switches
@@ -110,7 +116,9 @@ class Plan(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Blocks `first` to `last` in the steps from `start` up to the next segment, and the numbered rules that hold there, in their order."""
+    """Blocks `first` to `last` in the steps from `start` up to the next segment, and the numbered
+    rules that hold there, in their order.
+    """
 
     start: int
     first: int
@@ -125,7 +133,9 @@ def uniform(recipe: Recipe, n_layers: int) -> Segment:
 
 
 def resolve(plan: Plan) -> tuple[Segment, ...]:
-    """The run's segments in the order of their steps. Raises SpecError for an override that does not fit recipe, model or length."""
+    """The run's segments in the order of their steps. Raises SpecError for an override that does
+    not fit recipe, model or length.
+    """
     parts: dict[int, list[Span]] = {}
     for place in _stretches(plan):
         layers = tuple(_layer(plan, place, projection) for projection in PROJECTIONS)
@@ -134,7 +144,9 @@ def resolve(plan: Plan) -> tuple[Segment, ...]:
 
 
 def checked(plan: Plan, engine: str) -> tuple[Segment, ...]:
-    """`resolve`, after the refusals of overrides that the engine does not have and of those that change nothing."""
+    """`resolve`, after the refusals of overrides that the engine does not have and of those that
+    change nothing.
+    """
     _check_arm(plan, engine)
     parts = resolve(plan)
     if plan.overrides:
@@ -146,11 +158,17 @@ def checked(plan: Plan, engine: str) -> tuple[Segment, ...]:
 
 
 def labels(plan: Plan) -> list[tuple[int, str]]:
-    """What an arm does from which step on: a recipe with its switches, and with the overrides that hold there for some of its GEMMs only.
+    """What an arm does from which step on: a recipe with its switches, and with the overrides that
+    hold there for some of its GEMMs only.
 
-    A recipe that all GEMMs have which the job lets the arm choose is that recipe, however many overrides say so.
+    A recipe that all GEMMs have which the job lets the arm choose is that recipe, however many
+    overrides say so.
     """
-    left_out = [(number, rule) for number, rule in _rules(_of_the_job(plan)) if rule.from_step is None and number < 0]
+    left_out = [
+        (number, rule)
+        for number, rule in _rules(_of_the_job(plan))
+        if rule.from_step is None and number < 0
+    ]
     found = []
     for part in resolve(plan):
         own = {
@@ -167,15 +185,23 @@ def labels(plan: Plan) -> list[tuple[int, str]]:
         if base is not None and outside <= {Arithmetic("bf16")}:
             found.append((part.first_step, arm_label(*base, ())))
             continue
-        since = [replace(rule, from_step=None) for rule in plan.overrides if (rule.from_step or 0) <= part.first_step]
+        since = [
+            replace(rule, from_step=None)
+            for rule in plan.overrides
+            if (rule.from_step or 0) <= part.first_step
+        ]
         if plan.bf16_from_step is not None and plan.bf16_from_step <= part.first_step:
-            since.append(Override(recipe="bf16", gemms=("fprop",) if plan.bf16_scope == "forward" else ()))
+            since.append(
+                Override(recipe="bf16", gemms=("fprop",) if plan.bf16_scope == "forward" else ())
+            )
         found.append((part.first_step, arm_label(*(base or (plan.recipe, plan.switches)), since)))
     return found
 
 
 def _of_the_job(plan: Plan) -> Plan:
-    """The plan without what its arm says of single GEMMs and steps: what the job itself leaves in bf16."""
+    """The plan without what its arm says of single GEMMs and steps: what the job itself leaves in
+    bf16.
+    """
     return plan._replace(overrides=(), bf16_from_step=None)
 
 
@@ -187,14 +213,21 @@ def _holds(rule: Override, block: int, projection: str, n_layers: int) -> bool:
 
 def rounding(parts: Sequence[Segment]) -> Rounding:
     """How a run rounds gradients: stochastic if any of its GEMMs does, in any of its steps."""
-    rounded = (each for part in parts for _, _, gemm, each in part.cells() if gemm in _REACHES["stochastic_rounding"])
+    rounded = (
+        each
+        for part in parts
+        for _, _, gemm, each in part.cells()
+        if gemm in _REACHES["stochastic_rounding"]
+    )
     if any(rounds_stochastically(*each) for each in rounded):
         return "stochastic"
     return "nearest"
 
 
 def not_te_parity_of(parts: Sequence[Segment]) -> str | None:
-    """Why Transformer Engine does not have the arithmetic of a run: the first layer that is not one of its recipes; None if all are."""
+    """Why Transformer Engine does not have the arithmetic of a run: the first layer that is not one
+    of its recipes; None if all are.
+    """
     for part in parts:
         for span in part.spans:
             for projection, layer in zip(PROJECTIONS, span.layers, strict=True):
@@ -209,7 +242,10 @@ def gemm_key(gemm: Gemm, arithmetic: Arithmetic) -> tuple[tuple[str, object], ..
     if "nvfp4_4over6" not in key:
         return tuple(key.items())
     chosen = _FOUR_OVER_SIX[gemm] & named_operands(key["nvfp4_4over6"])
-    key |= {"nvfp4_4over6": chosen, "nvfp4_4over6_e4m3_use_256": chosen & named_operands(key["nvfp4_4over6_e4m3_use_256"])}
+    key |= {
+        "nvfp4_4over6": chosen,
+        "nvfp4_4over6_e4m3_use_256": chosen & named_operands(key["nvfp4_4over6_e4m3_use_256"]),
+    }
     if not chosen:
         del key["nvfp4_4over6_err_mode"]
     return tuple(key.items())
@@ -220,7 +256,11 @@ def _key(gemm: Gemm, recipe: Recipe, switches: Switches) -> tuple[tuple[str, obj
     resolved = features(recipe, switches)
     if resolved is None:
         return ("family", recipe), *switches.given().items()
-    return tuple((name, value) for name, value in asdict(resolved).items() if gemm in _REACHES.get(name, GEMMS))
+    return tuple(
+        (name, value)
+        for name, value in asdict(resolved).items()
+        if gemm in _REACHES.get(name, GEMMS)
+    )
 
 
 def _stretches(plan: Plan) -> Iterator[_Stretch]:
@@ -233,32 +273,59 @@ def _stretches(plan: Plan) -> Iterator[_Stretch]:
                 f"a step after the first and before schedule.steps = {plan.steps}",
                 f"the last one is {plan.steps - 1}",
             )
-    rules = [(number, rule, block_ranges(number, rule, plan.n_layers)) for number, rule in _rules(plan)]
+    rules = [
+        (number, rule, block_ranges(number, rule, plan.n_layers)) for number, rule in _rules(plan)
+    ]
     starts = sorted({rule.from_step or 0 for _, rule, _ in rules} | {0})
     if len(starts) > MOST_SEGMENTS:
         count = f"{len(starts) - 1} different from_step"
-        raise SpecError("arm.overrides", count, f"at most {MOST_SEGMENTS - 1}", "each is compiled as a program of its own")
-    cuts = sorted({0, plan.n_layers, *(edge for _, _, where in rules for first, last in where for edge in (first, last + 1))})
+        raise SpecError(
+            "arm.overrides",
+            count,
+            f"at most {MOST_SEGMENTS - 1}",
+            "each is compiled as a program of its own",
+        )
+    cuts = sorted(
+        {
+            0,
+            plan.n_layers,
+            *(edge for _, _, where in rules for first, last in where for edge in (first, last + 1)),
+        }
+    )
     for start in starts:
         for first, after in pairwise(cuts):
             holding = tuple(
                 (number, rule)
                 for number, rule, where in rules
-                if (rule.from_step or 0) <= start and any(low <= first <= high for low, high in where)
+                if (rule.from_step or 0) <= start
+                and any(low <= first <= high for low, high in where)
             )
             yield _Stretch(start, first, after - 1, holding)
 
 
 def _rules(plan: Plan) -> Iterator[tuple[int, Override]]:
-    """The job's and the arm's settings as one list of overrides; those that are not the arm's `overrides` have the number -1."""
+    """The job's and the arm's settings as one list of overrides; those that are not the arm's
+    `overrides` have the number -1.
+    """
     if plan.recipe not in _UNQUANTIZED:
         left_out = tuple(name for name in PROJECTIONS if name not in plan.quantized)
-        for where in ({"projections": left_out}, {"blocks": _end("first", plan.keep_first)}, {"blocks": _end("last", plan.keep_last)}):
+        for where in (
+            {"projections": left_out},
+            {"blocks": _end("first", plan.keep_first)},
+            {"blocks": _end("last", plan.keep_last)},
+        ):
             if any(where.values()):
                 yield -1, Override(recipe="bf16", **where)
     yield from enumerate(plan.overrides)
     if plan.bf16_from_step is not None:
-        yield -1, Override(recipe="bf16", gemms=("fprop",) if plan.bf16_scope == "forward" else (), from_step=plan.bf16_from_step)
+        yield (
+            -1,
+            Override(
+                recipe="bf16",
+                gemms=("fprop",) if plan.bf16_scope == "forward" else (),
+                from_step=plan.bf16_from_step,
+            ),
+        )
 
 
 def _end(which: str, count: int) -> tuple[str, ...]:
@@ -270,17 +337,23 @@ def _layer(plan: Plan, place: _Stretch, projection: str) -> Layer:
     return fprop, dgrad, wgrad
 
 
-def _arithmetic(plan: Plan, place: _Stretch, projection: str, gemm: Gemm, without: int | None = None) -> Arithmetic:
+def _arithmetic(
+    plan: Plan, place: _Stretch, projection: str, gemm: Gemm, without: int | None = None
+) -> Arithmetic:
     """What one GEMM does after all rules, or after all but one."""
     arithmetic = Arithmetic(plan.recipe, plan.switches)
     for number, rule in place.rules:
         if _reaches(rule, projection, gemm) and (without is None or number != without):
-            arithmetic = _applied(number, rule, arithmetic, f"{gemm} of {projection} in block {place.first}")
+            arithmetic = _applied(
+                number, rule, arithmetic, f"{gemm} of {projection} in block {place.first}"
+            )
     return arithmetic
 
 
 def _reaches(rule: Override, projection: str, gemm: Gemm) -> bool:
-    return (not rule.projections or projection in rule.projections) and (not rule.gemms or gemm in rule.gemms)
+    return (not rule.projections or projection in rule.projections) and (
+        not rule.gemms or gemm in rule.gemms
+    )
 
 
 def _applied(number: int, rule: Override, before: Arithmetic, where: str) -> Arithmetic:
@@ -302,17 +375,39 @@ def _check_arm(plan: Plan, engine: str) -> None:
         raise SpecError("arm.overrides", f"{len(plan.overrides)} rules", f"at most {MOST}")
     first = short(plan.overrides[0])
     if engine == "maxtext":
-        why = "MaxText selects one recipe for all layers and steps by name, and has no setting by block, projection or GEMM"
-        raise SpecError("arm.overrides", first, "nothing under engine maxtext", f"{why}; use engine: emulated")
+        why = (
+            "MaxText selects one recipe for all layers and steps by name, and has no setting by "
+            "block, projection or GEMM"
+        )
+        raise SpecError(
+            "arm.overrides", first, "nothing under engine maxtext", f"{why}; use engine: emulated"
+        )
     if engine == "external":
         why = "the layers of an external trainer are not known here"
-        raise SpecError("arm.overrides", first, "nothing under engine external", f"{why}; describe the arm in its name")
+        raise SpecError(
+            "arm.overrides",
+            first,
+            "nothing under engine external",
+            f"{why}; describe the arm in its name",
+        )
     if plan.recipe == "f32":
-        raise SpecError("arm.overrides", first, "nothing for recipe f32", "its layers take float32 inputs; use recipe: bf16 with overrides")
+        raise SpecError(
+            "arm.overrides",
+            first,
+            "nothing for recipe f32",
+            "its layers take float32 inputs; use recipe: bf16 with overrides",
+        )
     for number, override in enumerate(plan.overrides):
-        reason = refusal(engine, override.recipe, "all_linears") if override.recipe is not None else None
+        reason = (
+            refusal(engine, override.recipe, "all_linears") if override.recipe is not None else None
+        )
         if reason:
-            raise SpecError(f"arm.overrides.{number}.recipe", override.recipe, f"a recipe that engine {engine} can run", reason)
+            raise SpecError(
+                f"arm.overrides.{number}.recipe",
+                override.recipe,
+                f"a recipe that engine {engine} can run",
+                reason,
+            )
 
 
 def _check_delayed(parts: Sequence[Segment]) -> None:
@@ -331,7 +426,8 @@ def _check_delayed(parts: Sequence[Segment]) -> None:
                     "arm.overrides",
                     "fp8_delayed",
                     f"a recipe without delayed scaling from step {part.first_step} on",
-                    f"{where} has no history of amaxes by then; the nearest is fp8_current, or fp8_delayed from the first step",
+                    f"{where} has no history of amaxes by then; the nearest is fp8_current, or "
+                    "fp8_delayed from the first step",
                 )
             settings = settings or each
             if settings != each:
@@ -358,7 +454,8 @@ def _check_needed(plan: Plan) -> None:
         f"arm.overrides.{number}",
         short(plan.overrides[number]),
         "a rule that changes something",
-        "its GEMMs do the same without it, or another rule or bf16_from_step covers it; remove it or correct where it holds",
+        "its GEMMs do the same without it, or another rule or bf16_from_step covers it; remove it "
+        "or correct where it holds",
     )
 
 
@@ -376,40 +473,65 @@ def _is_needed(plan: Plan, place: _Stretch, number: int, rule: Override) -> bool
 
 
 def _check_whole_layers(plan: Plan) -> None:
-    """Raises SpecError if Transformer Engine cannot express a layer: its dense takes one recipe for all three GEMMs."""
+    """Raises SpecError if Transformer Engine cannot express a layer: its dense takes one recipe for
+    all three GEMMs.
+    """
     for place in _stretches(plan):
         for projection in PROJECTIONS:
             layer = _layer(plan, place, projection)
-            refused = ((gemm, kernel_refusal(arithmetic.switches)) for gemm, arithmetic in zip(GEMMS, layer, strict=True))
-            problem = _not_one_recipe(layer) or next(((gemm, reason) for gemm, reason in refused if reason), None)
+            refused = (
+                (gemm, kernel_refusal(arithmetic.switches))
+                for gemm, arithmetic in zip(GEMMS, layer, strict=True)
+            )
+            problem = _not_one_recipe(layer) or next(
+                ((gemm, reason) for gemm, reason in refused if reason), None
+            )
             if problem is None:
                 continue
             gemm, reason = problem
-            reaching = [number for number, rule in place.rules if number >= 0 and any(_reaches(rule, projection, each) for each in GEMMS)]
+            reaching = [
+                number
+                for number, rule in place.rules
+                if number >= 0 and any(_reaches(rule, projection, each) for each in GEMMS)
+            ]
             field, rules = "arm.overrides", "these rules"
             if reaching:
-                field, rules = f"arm.overrides.{max(reaching)}", short(plan.overrides[max(reaching)])
+                field, rules = (
+                    f"arm.overrides.{max(reaching)}",
+                    short(plan.overrides[max(reaching)]),
+                )
             raise SpecError(
                 field,
                 rules,
                 "what a layer of engine transformer_engine can do",
-                f"{gemm} of {projection} in block {place.first}: {reason}; name all three GEMMs, or use engine: emulated",
+                f"{gemm} of {projection} in block {place.first}: {reason}; name all three GEMMs, "
+                "or use engine: emulated",
             )
 
 
 def _not_one_recipe(layer: Layer) -> tuple[Gemm, str] | None:
-    """The GEMM at which a layer's arithmetic stops being one recipe of Transformer Engine, and why; None if it is one."""
+    """The GEMM at which a layer's arithmetic stops being one recipe of Transformer Engine, and why;
+    None if it is one.
+    """
     merged: dict[str, object] = {}
     for gemm, arithmetic in zip(GEMMS, layer, strict=True):
         for name, value in _key(gemm, *arithmetic):
             if merged.setdefault(name, value) != value:
                 what = "recipe" if name == "family" else name
-                return gemm, f"{what} is {value}, and {merged[name]} in another GEMM of the layer; Transformer Engine has one for all three"
+                return (
+                    gemm,
+                    (
+                        f"{what} is {value}, and {merged[name]} in another GEMM of the layer; "
+                        "Transformer Engine has one for all three"
+                    ),
+                )
     family: Any = merged.pop("family")
     plain = features(family)
     if plain is None:
         return None
-    given: dict[str, Any] = {name: value for name, value in merged.items() if value != getattr(plain, name)}
+    given: dict[str, Any] = {
+        name: value for name, value in merged.items() if value != getattr(plain, name)
+    }
     reason = not_te_parity(family, Switches(**given))
     if reason is None:
         return None
@@ -418,26 +540,33 @@ def _not_one_recipe(layer: Layer) -> tuple[Gemm, str] | None:
 
 # Sizes: what a recipe requires of the tokens, inputs and outputs of a linear layer.
 #
-# What it answers: can this engine compute these GEMMs at all, and if not, which size or preset is the nearest that can?
+# What it answers: can this engine compute these GEMMs at all, and if not, which size or preset is
+# the nearest that can?
 #
-# A layer has M tokens, K inputs and N outputs. fprop contracts K, dgrad contracts N, wgrad contracts M. Each size must be a multiple of:
+# A layer has M tokens, K inputs and N outputs. fprop contracts K, dgrad contracts N, wgrad
+# contracts M. Each size must be a multiple of:
 #
 #     engine emulated            the block size, along the contracted size
 #     Transformer Engine, FP8    16 along the contracted size                      cuBLAS
-#     Transformer Engine, MXFP8  32 along the contracted size                      blocks of 32, along both axes of x and g
+#     Transformer Engine, MXFP8  32 along the contracted size                      blocks of 32,
+#                                along both axes of x and g
 #     Transformer Engine, NVFP4  32 along the contracted size                      cuBLAS
-#       wgrad with the rotation  M: 64, K and N: 128                               the kernel that rotates x (M, K) and g (M, N)
-#     MaxText, MXFP8 and NVFP4   32 and 16 for sequence length T and head size E   (batch, T, heads, E): no block spans two rows
+#       wgrad with the rotation  M: 64, K and N: 128                               the kernel that
+#                                rotates x (M, K) and g (M, N)
+#     MaxText, MXFP8 and NVFP4   32 and 16 for sequence length T and head size E   (batch, T, heads,
+#                                E): no block spans two rows
 #
-# An abort on a GPU comes after the job waited for it, so it is refused when the job is made. Engine maxtext runs the same kernels with
-# `implementation: te`, on the share of one device.
+# An abort on a GPU comes after the job waited for it, so it is refused when the job is made. Engine
+# maxtext runs the same kernels with `implementation: te`, on the share of one device.
 #
-# The assumption that can fail: these are the rules of Transformer Engine 2.20.2. Another version may need more; its own check then ends the
-# run with an error. Standard library only, like `training.spec`.
+# The assumption that can fail: these are the rules of Transformer Engine 2.20.2. Another version
+# may need more; its own check then ends the run with an error. Standard library only, like
+# `training.spec`.
 #
-# Source: Transformer Engine 2.20.2, jax/cpp_extensions/quantization.py (rows % 64, columns % 128 with use_rht; the same in
-# jax/csrc/extensions/quantization.cpp), jax/cpp_extensions/gemm.py (assert_cublas_requirements), jax/quantize/scaling_modes.py (blocks),
-# common/gemm/cublaslt_gemm.cu (leading dimensions of FP8 operands).
+# Source: Transformer Engine 2.20.2, jax/cpp_extensions/quantization.py (rows % 64, columns % 128
+# with use_rht; the same in jax/csrc/extensions/quantization.cpp), jax/cpp_extensions/gemm.py
+# for assert_cublas_requirements, jax/quantize/scaling_modes.py (blocks), common/gemm/cublaslt_gemm.cu  # noqa: E501
+# (leading dimensions of FP8 operands).
 
 _CONTRACTED: Mapping[Gemm, str] = {"fprop": "K", "dgrad": "N", "wgrad": "M"}
 ATTENTION = ("query", "key", "value", "out")
@@ -472,18 +601,25 @@ class Misfit(NamedTuple):
     @property
     def nearest(self) -> int:
         """The multiple that is nearest to the size, at least one."""
-        return max(self.need.multiple, round(self.size.value / self.need.multiple) * self.need.multiple)
+        return max(
+            self.need.multiple, round(self.size.value / self.need.multiple) * self.need.multiple
+        )
 
 
 Sizes = Mapping[str, Size]
 """M, K and N of one layer; for MaxText also T and, of an attention projection, E."""
 
 
-def linear_sizes(d_model: int, d_ff: int, head_size: int, heads: tuple[int, int]) -> dict[str, tuple[Size, Size]]:
-    """(inputs, outputs) of the linear layers of a block; `heads` are those of the queries and those of keys and values."""
+def linear_sizes(
+    d_model: int, d_ff: int, head_size: int, heads: tuple[int, int]
+) -> dict[str, tuple[Size, Size]]:
+    """(inputs, outputs) of the linear layers of a block; `heads` are those of the queries and those
+    of keys and values.
+    """
     width, mlp = Size(d_model, "model.d_model"), Size(d_ff, "model.d_ff")
     queries, keys = (
-        Size(count * head_size, f"model.{name} x head size") for count, name in zip(heads, ("n_heads", "n_kv_heads"), strict=True)
+        Size(count * head_size, f"model.{name} x head size")
+        for count, name in zip(heads, ("n_heads", "n_kv_heads"), strict=True)
     )
     queries = width if queries.value == d_model else queries
     return {
@@ -498,32 +634,52 @@ def linear_sizes(d_model: int, d_ff: int, head_size: int, heads: tuple[int, int]
 
 
 def needs(gemm: Gemm, arithmetic: Arithmetic, *, native: bool) -> Iterator[Need]:
-    """What one GEMM requires; `native`: computed by Transformer Engine's kernels instead of the emulation."""
+    """What one GEMM requires; `native`: computed by Transformer Engine's kernels instead of the
+    emulation.
+    """
     resolved = features(*arithmetic)
     contracted = _CONTRACTED[gemm]
     if resolved is None:
         return
     if not native:
         if resolved.block_size > 1:
-            yield Need(contracted, resolved.block_size, f"recipe {arithmetic.recipe} scales blocks of {resolved.block_size} along it")
+            yield Need(
+                contracted,
+                resolved.block_size,
+                f"recipe {arithmetic.recipe} scales blocks of {resolved.block_size} along it",
+            )
         return
     if resolved.family in ("fp8_current", "fp8_delayed"):
         yield Need(contracted, _CUBLAS_FP8, "cuBLAS contracts FP8 in multiples of 16")
         return
     if resolved.family == "nvfp4":
         if gemm == "wgrad" and resolved.rht:
-            reason = "the kernel of the Hadamard rotation takes tokens in multiples of 64 and columns of 128"
+            reason = (
+                "the kernel of the Hadamard rotation takes tokens in multiples of 64 and columns "
+                "of 128"
+            )
             yield from (Need(size, multiple, reason) for size, multiple in _ROTATED.items())
         else:
             yield Need(contracted, _CUBLAS_NVFP4, "cuBLAS contracts NVFP4 in multiples of 32")
     else:
-        yield Need(contracted, resolved.block_size, f"{resolved.family.upper()} scales blocks of {resolved.block_size} along it")
-    reason = f"Transformer Engine lays blocks of {resolved.block_size} along the last axis of a tensor that it does not flatten"
+        yield Need(
+            contracted,
+            resolved.block_size,
+            f"{resolved.family.upper()} scales blocks of {resolved.block_size} along it",
+        )
+    reason = (
+        f"Transformer Engine lays blocks of {resolved.block_size} along the last axis of a tensor "
+        "that it does not flatten"
+    )
     yield from (Need(size, resolved.block_size, reason) for size in ("T", "E"))
 
 
-def misfit(cells: Iterable[tuple[str, Gemm, Arithmetic]], sizes: Callable[[str], Sizes], *, native: bool) -> Misfit | None:
-    """The first (projection, GEMM, arithmetic) whose sizes do not fit, or None; `sizes` returns those of a projection's layer."""
+def misfit(
+    cells: Iterable[tuple[str, Gemm, Arithmetic]], sizes: Callable[[str], Sizes], *, native: bool
+) -> Misfit | None:
+    """The first (projection, GEMM, arithmetic) whose sizes do not fit, or None; `sizes` returns
+    those of a projection's layer.
+    """
     for projection, gemm, arithmetic in cells:
         layer = sizes(projection)
         for need in needs(gemm, arithmetic, native=native):

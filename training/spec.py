@@ -1,7 +1,9 @@
-"""The specification: frozen values that describe a model, its data, its schedule and a job of paired runs.
+"""The specification: frozen values that describe a model, its data, its schedule and a job of
+paired runs.
 
-Standard library only, because the web process imports this module and must never import jax. Every value validates itself
-when it is created, by the rules of `training.rules`; an error names the field, the value, what was expected and the remedy.
+Standard library only, because the web process imports this module and must never import jax. Every
+value validates itself when it is created, by the rules of `training.rules`; an error names the
+field, the value, what was expected and the remedy.
 """
 
 import math
@@ -13,8 +15,26 @@ from typing import Any, Literal
 from training import command as commands
 from training import rules, segments
 from training.command import Command, Compared
-from training.environment.maxtext import NO_OPTIONS, MaxTextOptions, check_maxtext, mesh, quantization
-from training.rules import DEFAULT, PRESETS, Capability, Engine, LayerPolicy, Preset, Recipe, Source, SpecError, Strict, frozen
+from training.environment.maxtext import (
+    NO_OPTIONS,
+    MaxTextOptions,
+    check_maxtext,
+    mesh,
+    quantization,
+)
+from training.rules import (
+    DEFAULT,
+    PRESETS,
+    Capability,
+    Engine,
+    LayerPolicy,
+    Preset,
+    Recipe,
+    Source,
+    SpecError,
+    Strict,
+    frozen,
+)
 from training.segments import ATTENTION, Plan, Segment, Size, Sizes
 from training.switches import (
     NO_SWITCHES,
@@ -34,7 +54,9 @@ TokenType = Literal["uint16", "uint32"]
 Optimizer = Literal["adamw", "muon"]
 Precision = Literal["quantized", "bf16"]
 SPEC_VERSION = 3
-"""The version of specifications: raise it with every field, recipe or value that a worker of before cannot read. A test asks for it."""
+"""The version of specifications: raise it with every field, recipe or value that a worker of before
+cannot read. A test asks for it.
+"""
 MOST_CANDIDATES = 64
 _MOST_OVERRIDES = 256
 
@@ -42,7 +64,11 @@ _MOST_OVERRIDES = 256
 def _of_the_preset(what: str) -> Any:
     """Declares a field of Model whose default is the preset's value."""
     return field(
-        default_factory=lambda: None, metadata={"description": f"{what}; default: the preset's value (without a preset, that of {DEFAULT})"}
+        default_factory=lambda: None,
+        metadata={
+            "description": f"{what}; default: the preset's value (without a preset, that of "
+            f"{DEFAULT})"
+        },
     )
 
 
@@ -50,14 +76,16 @@ def _of_the_preset(what: str) -> Any:
 class Model(Strict):
     """A Llama-shaped decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
-    `preset` names a shape (`training.rules`); other fields override parts of it: {preset: llama3-1b, vocab_size: 256}. With `qk_norm` the
-    queries and keys of each head are divided by their root mean square and multiplied by a gain, before the rotary positions turn them.
+    `preset` names a shape (`training.rules`); other fields override parts of it: {preset:
+    llama3-1b, vocab_size: 256}. With `qk_norm` the queries and keys of each head are divided by
+    their root mean square and multiplied by a gain, before the rotary positions turn them.
     """
 
     preset: Preset | None = field(
         default=None,
         metadata={
-            "description": "name of a shape; other fields override parts of it. From 20m on, and in names that end in -by128, every linear "
+            "description": "name of a shape; other fields override parts of it. From 20m on, and "
+            "in names that end in -by128, every linear "
             "layer fits Transformer Engine's NVFP4 kernels"
         },
     )
@@ -69,7 +97,9 @@ class Model(Strict):
     d_ff: int = _of_the_preset("width of the MLP")
     rope_theta: float = _of_the_preset("base of the rotary frequencies")
     tied_embeddings: bool = _of_the_preset("whether the logits use the input embedding")
-    head_dim: int | None = field(default=None, metadata={"description": "size of a head; default: d_model / n_heads"})
+    head_dim: int | None = field(
+        default=None, metadata={"description": "size of a head; default: d_model / n_heads"}
+    )
     qk_norm: bool = False
 
     def __post_init__(self) -> None:
@@ -78,18 +108,40 @@ class Model(Strict):
         for name, value in PRESETS[self.preset or DEFAULT].items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        object.__setattr__(self, "preset", None)  # a preset is only a short form: equal shapes are equal models
-        for name in ("vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "d_ff", "rope_theta"):
+        # a preset is only a short form: equal shapes are equal models
+        object.__setattr__(self, "preset", None)
+        for name in (
+            "vocab_size",
+            "d_model",
+            "n_layers",
+            "n_heads",
+            "n_kv_heads",
+            "d_ff",
+            "rope_theta",
+        ):
             rules.check_at_least(f"model.{name}", getattr(self, name), 1)
         if self.head_dim is None and self.d_model % self.n_heads:
-            raise SpecError("model.n_heads", self.n_heads, f"a divisor of d_model = {self.d_model}", "or set model.head_dim")
+            raise SpecError(
+                "model.n_heads",
+                self.n_heads,
+                f"a divisor of d_model = {self.d_model}",
+                "or set model.head_dim",
+            )
         if self.n_heads % self.n_kv_heads:
-            raise SpecError("model.n_kv_heads", self.n_kv_heads, f"a divisor of n_heads = {self.n_heads}")
+            raise SpecError(
+                "model.n_kv_heads", self.n_kv_heads, f"a divisor of n_heads = {self.n_heads}"
+            )
         if self.head_dim is not None:
             rules.check_at_least("model.head_dim", self.head_dim, 2)
         if self.head_size % 2:
-            own = ("model.d_model", self.d_model) if self.head_dim is None else ("model.head_dim", self.head_dim)
-            raise SpecError(*own, f"an even size per head (rotary positions turn pairs), not {self.head_size}")
+            own = (
+                ("model.d_model", self.d_model)
+                if self.head_dim is None
+                else ("model.head_dim", self.head_dim)
+            )
+            raise SpecError(
+                *own, f"an even size per head (rotary positions turn pairs), not {self.head_size}"
+            )
         if self.head_size * self.n_heads == self.d_model:
             object.__setattr__(self, "head_dim", None)  # written out or not, it is one shape
 
@@ -110,20 +162,28 @@ class Model(Strict):
         return embeddings + self.n_layers * block + self.d_model
 
     def document(self) -> dict[str, Any]:
-        """The model as a JSON-able dict; what came later only if it is set, so that the hash of a job is that of earlier versions."""
+        """The model as a JSON-able dict; what came later only if it is set, so that the hash of a
+        job is that of earlier versions.
+        """
         return _without_unset(asdict(self), head_dim=None, qk_norm=False)
 
 
 def _without_unset(document: dict[str, Any], **defaults: object) -> dict[str, Any]:
     """A document without those of its fields that have these defaults."""
-    return {name: value for name, value in document.items() if name not in defaults or value != defaults[name]}
+    return {
+        name: value
+        for name, value in document.items()
+        if name not in defaults or value != defaults[name]
+    }
 
 
 @frozen
 class Data(Strict):
-    """The source of tokens and the shape of a batch; the batch of a step is a pure function of (seed, step).
+    """The source of tokens and the shape of a batch; the batch of a step is a pure function of
+    (seed, step).
 
-    `dtype` is that of a .bin file of token ids; by default uint16, or uint32 if the model's vocabulary is larger than 65,536.
+    `dtype` is that of a .bin file of token ids; by default uint16, or uint32 if the model's
+    vocabulary is larger than 65,536.
     """
 
     source: Source = "python_stdlib"
@@ -131,18 +191,36 @@ class Data(Strict):
     sequence_length: int = 128
     batch_size: int = 8
     validation_fraction: float = 0.05
-    dtype: TokenType | None = field(default=None, repr=False)  # MaxText's digest of its data is taken over this value's repr
+    # MaxText's digest of its data is taken over this value's repr
+    dtype: TokenType | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         rules.check_at_least("data.sequence_length", self.sequence_length, 2)
         rules.check_at_least("data.batch_size", self.batch_size, 1)
         rules.check_share("data.validation_fraction", self.validation_fraction)
         if self.source in rules.OWN_SOURCES and self.path is not None:
-            raise SpecError("data.path", self.path, f"no path for source {self.source}", "remove it, or use source: text")
+            raise SpecError(
+                "data.path",
+                self.path,
+                f"no path for source {self.source}",
+                "remove it, or use source: text",
+            )
         if self.source not in rules.OWN_SOURCES and not self.path:
-            raise SpecError("data.path", self.path, f"a path for source {self.source}", "give a file or folder on the worker")
-        if self.dtype is not None and (self.source != "tokens" or not (self.path or "").endswith(".bin")):
-            raise SpecError("data.dtype", self.dtype, "nothing but for source tokens with a .bin file", "an .npy file has its type")
+            raise SpecError(
+                "data.path",
+                self.path,
+                f"a path for source {self.source}",
+                "give a file or folder on the worker",
+            )
+        if self.dtype is not None and (
+            self.source != "tokens" or not (self.path or "").endswith(".bin")
+        ):
+            raise SpecError(
+                "data.dtype",
+                self.dtype,
+                "nothing but for source tokens with a .bin file",
+                "an .npy file has its type",
+            )
 
     @property
     def tokens_per_step(self) -> int:
@@ -157,12 +235,14 @@ class Data(Strict):
 class Schedule(Strict):
     """AdamW with linear warm-up and cosine decay to `final_fraction` of the peak learning rate.
 
-    With `decay_steps` the rate stays at its peak after the warm-up and falls in a straight line over that many steps at the end
-    (warm-up, stable, decay). `optimizer: muon` orthogonalizes the momentum of the linear layers; embeddings and norms keep AdamW.
+    With `decay_steps` the rate stays at its peak after the warm-up and falls in a straight line
+    over that many steps at the end (warm-up, stable, decay). `optimizer: muon` orthogonalizes the
+    momentum of the linear layers; embeddings and norms keep AdamW.
 
-    `validation_every` is the number of steps between two evaluations of the held-out loss, `statistics_every` between two
-    recordings of each layer's quantization, and `gradients_every` between those that also compare each weight's gradient with the one of
-    unquantized operands; 0 means never.
+    `validation_every` is the number of steps between two evaluations of the held-out loss,
+    `statistics_every` between two recordings of each layer's quantization, and `gradients_every`
+    between those that also compare each weight's gradient with the one of unquantized operands; 0
+    means never.
     """
 
     steps: int = 1500
@@ -182,7 +262,15 @@ class Schedule(Strict):
 
     def __post_init__(self) -> None:
         rules.check_at_least("schedule.steps", self.steps, 1)
-        for name in ("warmup_steps", "validation_every", "statistics_every", "gradients_every", "decay_steps", "weight_decay", "z_loss"):
+        for name in (
+            "warmup_steps",
+            "validation_every",
+            "statistics_every",
+            "gradients_every",
+            "decay_steps",
+            "weight_decay",
+            "z_loss",
+        ):
             rules.check_at_least(f"schedule.{name}", getattr(self, name), 0)
         rules.check_gradients(self.gradients_every, self.statistics_every)
         for name in ("learning_rate", "clip_norm"):
@@ -194,10 +282,16 @@ class Schedule(Strict):
         for name in ("beta1", "beta2"):
             rules.check_share(f"schedule.{name}", getattr(self, name))
         if self.warmup_steps >= self.steps:
-            raise SpecError("schedule.warmup_steps", self.warmup_steps, f"fewer than steps = {self.steps}")
+            raise SpecError(
+                "schedule.warmup_steps", self.warmup_steps, f"fewer than steps = {self.steps}"
+            )
         if self.decay_steps and self.decay_steps >= self.steps - self.warmup_steps:
             most = self.steps - self.warmup_steps - 1
-            raise SpecError("schedule.decay_steps", self.decay_steps, f"at most {most}, so that a step between warm-up and decay is left")
+            raise SpecError(
+                "schedule.decay_steps",
+                self.decay_steps,
+                f"at most {most}, so that a step between warm-up and decay is left",
+            )
 
     def document(self) -> dict[str, Any]:
         """The schedule as a JSON-able dict, like `Model.document`."""
@@ -206,7 +300,9 @@ class Schedule(Strict):
 
 @frozen
 class Projections(Strict):
-    """Linear layers that deviate from the layer policy in every block: quantized by the arm's recipe, or kept in bf16."""
+    """Linear layers that deviate from the layer policy in every block: quantized by the arm's
+    recipe, or kept in bf16.
+    """
 
     query: Precision | None = None
     key: Precision | None = None
@@ -219,13 +315,19 @@ class Projections(Strict):
     def __post_init__(self) -> None:
         for own in fields(self):
             if getattr(self, own.name) not in (None, "quantized", "bf16"):
-                raise SpecError(f"projections.{own.name}", getattr(self, own.name), "quantized or bf16")
+                raise SpecError(
+                    f"projections.{own.name}", getattr(self, own.name), "quantized or bf16"
+                )
 
     def quantized(self, layer_policy: LayerPolicy) -> frozenset[str]:
         """The names of the layers of a block that use the arm's recipe."""
         chosen = {own.name: getattr(self, own.name) for own in fields(self)}
         by_policy = {"gate", "up", "down"} if layer_policy == "mlp_only" else set(chosen)
-        return frozenset(name for name, choice in chosen.items() if choice == "quantized" or (choice is None and name in by_policy))
+        return frozenset(
+            name
+            for name, choice in chosen.items()
+            if choice == "quantized" or (choice is None and name in by_policy)
+        )
 
 
 NO_OVERRIDES = Projections()
@@ -235,12 +337,15 @@ NO_OVERRIDES = Projections()
 class Arm(Strict):
     """One side of a comparison: a recipe and its number of replicates.
 
-    `switches` change single parts of the recipe. `overrides` change recipe or switches for some blocks, projections and GEMMs, from a
-    step on (`training.switches`). `bf16_from_step` switches every layer to bf16 from that 0-based step on, as the NVFP4 paper does for
-    the last 18 %; with `bf16_scope: forward`, only the forward product. Under engines command and external the recipe may be `other:NAME`.
+    `switches` change single parts of the recipe. `overrides` change recipe or switches for some
+    blocks, projections and GEMMs, from a step on (`training.switches`). `bf16_from_step` switches
+    every layer to bf16 from that 0-based step on, as the NVFP4 paper does for the last 18 %; with
+    `bf16_scope: forward`, only the forward product. Under engines command and external the recipe
+    may be `other:NAME`.
 
-    Of engine command alone: `revision` is the full id of the commit that is trained, `environment` a named set of the launcher's variables,
-    and `against` the arm that it is judged against (`training.command.comparisons`).
+    Of engine command alone: `revision` is the full id of the commit that is trained, `environment`
+    a named set of the launcher's variables, and `against` the arm that it is judged against
+    (`training.command.comparisons`).
     """
 
     recipe: Recipe | str
@@ -258,28 +363,43 @@ class Arm(Strict):
         object.__setattr__(self, "overrides", tuple(self.overrides))
         if not rules.is_other(self.recipe):
             rules.check_recipe("arm.recipe", self.recipe)
-            features(self.recipe, self.switches)  # raises an error for a switch that the recipe does not have
+            # raises an error for a switch that the recipe does not have
+            features(self.recipe, self.switches)
         if not 1 <= self.replicates <= 64:
             raise SpecError("arm.replicates", self.replicates, "a whole number from 1 to 64")
         if not self.name:
             own = arm_label(self.recipe, self.switches, ()).replace("+", ".").replace("=", "-")
             if self.bf16_from_step is not None:  # an arm is named after what it does
-                own += f".then-bf16{'-forward' * (self.bf16_scope == 'forward')}.from-step-{self.bf16_from_step}"
+                own += f".then-bf16{'-forward' * (self.bf16_scope == 'forward')}.from-step-{self.bf16_from_step}"  # noqa: E501
             if rules.is_other(self.recipe):
-                own = "".join(c if c.isalnum() or c in "_.-" else "_" for c in self.recipe.removeprefix(rules.OTHER)) or "other"
+                own = (
+                    "".join(
+                        c if c.isalnum() or c in "_.-" else "_"
+                        for c in self.recipe.removeprefix(rules.OTHER)
+                    )
+                    or "other"
+                )
             object.__setattr__(self, "name", f"{own}.overrides" if self.overrides else own)
         if len(self.name) > 64 or not all(c.isalnum() or c in "_.-" for c in self.name):
-            raise SpecError("arm.name", self.name, "at most 64 letters, digits, '_', '.' or '-'", "give the arm a `name` of its own")
+            raise SpecError(
+                "arm.name",
+                self.name,
+                "at most 64 letters, digits, '_', '.' or '-'",
+                "give the arm a `name` of its own",
+            )
 
     @property
     def label(self) -> str:
-        """The recipe with its switches and overrides; equal labels of two arms of a job are equal arithmetic."""
+        """The recipe with its switches and overrides; equal labels of two arms of a job are equal
+        arithmetic.
+        """
         return arm_label(self.recipe, self.switches, self.overrides)
 
 
 @frozen
 class ShortReruns(Strict):
-    """Reruns of each arm that only measure run-to-run noise: trained from step 0 under the full schedule, stopped at a share of its steps.
+    """Reruns of each arm that only measure run-to-run noise: trained from step 0 under the full
+    schedule, stopped at a share of its steps.
 
     Each arm gets `runs` of them, with the replicate numbers after those of all arms.
     """
@@ -292,7 +412,9 @@ class ShortReruns(Strict):
             raise SpecError("short_reruns.runs", self.runs, "a whole number from 1 to 16")
         if not 0.4 <= self.stop_at <= 0.9:
             why = "before 40 % of the steps a rerun misleads; after 90 % train a full replicate"
-            raise SpecError("short_reruns.stop_at", self.stop_at, "a share of the steps from 0.4 to 0.9", why)
+            raise SpecError(
+                "short_reruns.stop_at", self.stop_at, "a share of the steps from 0.4 to 0.9", why
+            )
 
 
 @frozen
@@ -351,20 +473,26 @@ class RunSpec:
         return arm_label(self.recipe, self.switches, self.overrides)
 
     def document(self) -> dict[str, Any]:
-        """The run as a JSON-able dict; `overrides` and later switches only if set, so that its hash is that of earlier versions."""
+        """The run as a JSON-able dict; `overrides` and later switches only if set, so that its hash
+        is that of earlier versions.
+        """
         return _of_engine(_short_form(asdict(self), self) | _documents_of_parts(self))
 
 
 @frozen
 class JobSpec(Strict):
-    """A paired comparison: one baseline arm and one or more candidates that differ from it in the recipe alone.
+    """A paired comparison: one baseline arm and one or more candidates that differ from it in the
+    recipe alone.
 
-    With engine command a trainer of the user's own is started by a launcher (`command`), and arms may differ in the commit instead.
+    With engine command a trainer of the user's own is started by a launcher (`command`), and arms
+    may differ in the commit instead.
 
-    `gradient_accumulation` is the number of pieces of a batch, processed one after another; `remat` recomputes activations
-    instead of storing them. Both trade time for memory. `devices` share each batch. `maxtext` has options for engine maxtext only.
-    `family` names reruns that were imported or are public, from which all arms borrow their run-to-run noise instead of from the record.
-    `keep_checkpoints` are the numbers of steps after which the weights of every full run are kept: forks start from them.
+    `gradient_accumulation` is the number of pieces of a batch, processed one after another; `remat`
+    recomputes activations instead of storing them. Both trade time for memory. `devices` share each
+    batch. `maxtext` has options for engine maxtext only. `family` names reruns that were imported
+    or are public, from which all arms borrow their run-to-run noise instead of from the record.
+    `keep_checkpoints` are the numbers of steps after which the weights of every full run are kept:
+    forks start from them.
     """
 
     name: str
@@ -393,16 +521,31 @@ class JobSpec(Strict):
         rules.check_keep_checkpoints(self.engine, self.keep_checkpoints, self.schedule.steps)
         rules.check_printable("name", self.name)
         if self.family is not None:
-            rules.check_printable("family", self.family, "name a family that the server's page /noise-tables lists")
+            rules.check_printable(
+                "family", self.family, "name a family that the server's page /noise-tables lists"
+            )
         if not self.candidates:
             raise SpecError(
-                "candidates", list(self.candidates), "at least one candidate arm", "add the recipe to compare with the baseline"
+                "candidates",
+                list(self.candidates),
+                "at least one candidate arm",
+                "add the recipe to compare with the baseline",
             )
         if len(self.candidates) > MOST_CANDIDATES:
-            raise SpecError("candidates", len(self.candidates), f"at most {MOST_CANDIDATES} candidates", "submit several jobs")
+            raise SpecError(
+                "candidates",
+                len(self.candidates),
+                f"at most {MOST_CANDIDATES} candidates",
+                "submit several jobs",
+            )
         name, count = Counter(arm.name for arm in self.arms).most_common(1)[0]
         if count > 1:
-            raise SpecError("candidates.name", name, "a different name for each arm", "set `name` if a recipe appears twice")
+            raise SpecError(
+                "candidates.name",
+                name,
+                "a different name for each arm",
+                "set `name` if a recipe appears twice",
+            )
         _check_common(self)
         for arm in self.arms:
             _check_arm(self, arm)
@@ -411,7 +554,12 @@ class JobSpec(Strict):
             named = tuple(replace(arm, against=found[arm.name][0]) for arm in self.candidates)
             object.__setattr__(self, "candidates", named)
         if self.short_steps < 1:
-            raise SpecError("schedule.steps", self.schedule.steps, f"enough steps to stop at {self.short_steps}", "plan more steps")
+            raise SpecError(
+                "schedule.steps",
+                self.schedule.steps,
+                f"enough steps to stop at {self.short_steps}",
+                "plan more steps",
+            )
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -419,7 +567,9 @@ class JobSpec(Strict):
         return (self.baseline, *self.candidates)
 
     def runs(self) -> Iterator[tuple[Arm, RunSpec]]:
-        """Every run of the job. Runs with the same replicate number share init and data order across arms, so they form pairs."""
+        """Every run of the job. Runs with the same replicate number share init and data order
+        across arms, so they form pairs.
+        """
         for arm in self.arms:
             for replicate in range(arm.replicates):
                 yield arm, self.run_of(arm, replicate)
@@ -434,10 +584,14 @@ class JobSpec(Strict):
     @property
     def short_steps(self) -> int:
         """Steps that each of the `early_runs` trains; those of the schedule without them."""
-        return round((self.short_reruns.stop_at if self.short_reruns else 1.0) * self.schedule.steps)
+        return round(
+            (self.short_reruns.stop_at if self.short_reruns else 1.0) * self.schedule.steps
+        )
 
     def document(self) -> dict[str, Any]:
-        """The job as a JSON-able dict; what came later only if it is set, so that its hash is that of earlier versions."""
+        """The job as a JSON-able dict; what came later only if it is set, so that its hash is that
+        of earlier versions.
+        """
         document = asdict(self) | _documents_of_parts(self)
         for name in ("short_reruns", "family", "keep_checkpoints"):
             if document[name] in (None, ()):
@@ -448,13 +602,17 @@ class JobSpec(Strict):
         return _of_engine(document)
 
     def comparisons(self) -> dict[str, tuple[str, Compared]]:
-        """By candidate: the arm that it is judged against, and in what they differ. But for engine command: the baseline, the recipe."""
+        """By candidate: the arm that it is judged against, and in what they differ. But for engine
+        command: the baseline, the recipe.
+        """
         if self.engine == commands.ENGINE:
             return commands.comparisons(self.arms)
         return {arm.name: (self.baseline.name, "recipe") for arm in self.candidates}
 
     def labels(self, arm: Arm) -> list[tuple[int, str]]:
-        """What an arm does from which step on (`training.segments.labels`); of another trainer, its recipe."""
+        """What an arm does from which step on (`training.segments.labels`); of another trainer, its
+        recipe.
+        """
         if self.engine == commands.ENGINE or rules.is_other(arm.recipe):
             return [(0, arm.recipe)]
         return segments.labels(_plan(self, arm))
@@ -466,22 +624,34 @@ class JobSpec(Strict):
     def run_of(self, arm: Arm, replicate: int) -> RunSpec:
         """The specification of a run of an arm."""
         shared = {name: getattr(self, name) for name in _SHARED}
-        if self.engine == commands.ENGINE:  # our own trainer makes a replicate of a seed; another one only knows seeds
+        # our own trainer makes a replicate of a seed; another one only knows seeds
+        if self.engine == commands.ENGINE:
             shared["seed"] += replicate
-        return RunSpec(replicate=replicate, **{name: getattr(arm, name) for name in (*_OF_THE_ARM, *_OF_A_COMMAND)}, **shared)
+        return RunSpec(
+            replicate=replicate,
+            **{name: getattr(arm, name) for name in (*_OF_THE_ARM, *_OF_A_COMMAND)},
+            **shared,
+        )
 
 
 def labels_of(job: Mapping[str, Any], arm: Mapping[str, Any]) -> list[tuple[int, str]]:
-    """`JobSpec.labels` from the documents of a job and of one of its arms, of this version or an earlier one.
+    """`JobSpec.labels` from the documents of a job and of one of its arms, of this version or an
+    earlier one.
 
     A user's own trainer has no layers on record: there a switch to bf16 is one of all layers.
     """
-    switches, overrides = Switches(**arm.get("switches", {})), tuple(map(from_document, arm.get("overrides", ())))
+    switches, overrides = (
+        Switches(**arm.get("switches", {})),
+        tuple(map(from_document, arm.get("overrides", ()))),
+    )
     late = arm.get("bf16_from_step")
     if late is None and not overrides:
         return [(0, arm_label(arm["recipe"], switches, ()))]
     if "model" not in job or "layer_policy" not in job:
-        return [(0, arm_label(arm["recipe"], switches, overrides)), *([] if late is None else [(late, "bf16")])]
+        return [
+            (0, arm_label(arm["recipe"], switches, overrides)),
+            *([] if late is None else [(late, "bf16")]),
+        ]
     plan = Plan(
         recipe=arm["recipe"],
         switches=switches,
@@ -500,19 +670,37 @@ def labels_of(job: Mapping[str, Any], arm: Mapping[str, Any]) -> list[tuple[int,
 # Fields that a run takes from its arm, and fields that it takes from the job.
 _OF_THE_ARM = ("recipe", "switches", "overrides", "bf16_from_step", "bf16_scope")
 _OF_A_COMMAND = ("revision", "environment")
-_SHARED = tuple(sorted({own.name for own in fields(RunSpec)} & {own.name for own in fields(JobSpec)}))
+_SHARED = tuple(
+    sorted({own.name for own in fields(RunSpec)} & {own.name for own in fields(JobSpec)})
+)
 # What a job of engine command says nothing about: the trainer has its own.
 OF_OUR_TRAINERS = frozenset(
-    {"layer_policy", "model", "data", "devices", "keep_first", "keep_last", "projections", "gradient_accumulation", "remat", "maxtext"}
+    {
+        "layer_policy",
+        "model",
+        "data",
+        "devices",
+        "keep_first",
+        "keep_last",
+        "projections",
+        "gradient_accumulation",
+        "remat",
+        "maxtext",
+    }
 )
 _OF_ANY_SCHEDULE = ("steps", "warmup_steps")
 
 
 def capability(job: JobSpec) -> tuple[Capability, str]:
-    """The kind of worker that can run the whole job, and the reason. All arms of a job run on the same kind."""
+    """The kind of worker that can run the whole job, and the reason. All arms of a job run on the
+    same kind.
+    """
     if job.engine == "maxtext" and job.maxtext.hardware == "cpu":
         return "cpu", "maxtext.hardware is cpu"
-    return rules.needs(job.engine, tuple(recipe for arm in job.arms for recipe in recipes(arm.recipe, arm.overrides)))
+    return rules.needs(
+        job.engine,
+        tuple(recipe for arm in job.arms for recipe in recipes(arm.recipe, arm.overrides)),
+    )
 
 
 def _check_common(spec: JobSpec | RunSpec) -> None:
@@ -521,7 +709,12 @@ def _check_common(spec: JobSpec | RunSpec) -> None:
         _check_command(spec)
         return
     if spec.command is not None:
-        raise SpecError("command", spec.command.launcher, f"nothing under engine {spec.engine}", "set engine: command")
+        raise SpecError(
+            "command",
+            spec.command.launcher,
+            f"nothing under engine {spec.engine}",
+            "set engine: command",
+        )
     rules.check_source(spec.engine, spec.data.source)
     if spec.engine == "maxtext" or spec.maxtext != NO_OPTIONS:
         check_maxtext(spec)
@@ -530,45 +723,85 @@ def _check_common(spec: JobSpec | RunSpec) -> None:
     rules.check_statistics(spec.engine, spec.schedule.statistics_every)
     chosen = asdict(spec.projections)
     if spec.projections != NO_OVERRIDES and spec.engine == "maxtext":
-        raise SpecError("projections", chosen, f"nothing under engine {spec.engine}", "use engine: emulated")
+        raise SpecError(
+            "projections", chosen, f"nothing under engine {spec.engine}", "use engine: emulated"
+        )
     if not spec.projections.quantized(spec.layer_policy):
-        raise SpecError("projections", chosen, "a layer that is quantized", "leave one out of the list")
+        raise SpecError(
+            "projections", chosen, "a layer that is quantized", "leave one out of the list"
+        )
 
 
 def _check_command(spec: JobSpec | RunSpec) -> None:
     """Raises SpecError for a job of engine command that says what its trainer alone can know."""
     if spec.command is None:
-        raise SpecError("command", None, "the launcher that starts the trainer", "command: {launcher: NAME}")
+        raise SpecError(
+            "command", None, "the launcher that starts the trainer", "command: {launcher: NAME}"
+        )
     stated = [name for name in sorted(OF_OUR_TRAINERS) if getattr(spec, name) != _DEFAULTS[name]]
-    stated += [f"schedule.{own.name}" for own in fields(Schedule) if own.name not in _OF_ANY_SCHEDULE and _differs(spec.schedule, own.name)]
+    stated += [
+        f"schedule.{own.name}"
+        for own in fields(Schedule)
+        if own.name not in _OF_ANY_SCHEDULE and _differs(spec.schedule, own.name)
+    ]
     if isinstance(spec, JobSpec):
         most = max(arm.replicates for arm in spec.arms) - 1
         if spec.seed + most >= 2**31:
-            raise SpecError("seed", spec.seed, f"a whole number from 0 to {2**31 - 1 - most}", "each replicate has the seed after it")
+            raise SpecError(
+                "seed",
+                spec.seed,
+                f"a whole number from 0 to {2**31 - 1 - most}",
+                "each replicate has the seed after it",
+            )
         for name in ("short_reruns", "keep_checkpoints"):
             if getattr(spec, name):
-                what = "nothing under engine command, whose worker can't stop a trainer early or keep its checkpoints"
+                what = (
+                    "nothing under engine command, whose worker can't stop a trainer early or keep "
+                    "its checkpoints"
+                )
                 raise SpecError(name, "set", what, "add replicates to the arms")
     if stated:
         remedy = "give it to the trainer, by a parameter of the launcher"
-        raise SpecError(stated[0], "set", "nothing under engine command, whose trainer has a model and data of its own", remedy)
+        raise SpecError(
+            stated[0],
+            "set",
+            "nothing under engine command, whose trainer has a model and data of its own",
+            remedy,
+        )
 
 
 def _differs(schedule: Schedule, name: str) -> bool:
-    return bool(getattr(schedule, name) != getattr(Schedule(steps=schedule.steps, warmup_steps=0), name))
+    return bool(
+        getattr(schedule, name) != getattr(Schedule(steps=schedule.steps, warmup_steps=0), name)
+    )
 
 
 def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
-    changes = arm.switches.given() or arm.overrides or arm.bf16_from_step is not None or arm.bf16_scope != "all"
+    changes = (
+        arm.switches.given()
+        or arm.overrides
+        or arm.bf16_from_step is not None
+        or arm.bf16_scope != "all"
+    )
     if spec.engine == commands.ENGINE:
         commands.check_revision("arm.revision", arm.revision)
         if arm.environment:
-            commands.check_name("arm.environment", arm.environment, "the name of a set of variables of the launcher")
+            commands.check_name(
+                "arm.environment", arm.environment, "the name of a set of variables of the launcher"
+            )
         if changes:
-            raise SpecError("arm.recipe", arm.recipe, "no switches, overrides or bf16_from_step with it", "the launcher's recipe has them")
+            raise SpecError(
+                "arm.recipe",
+                arm.recipe,
+                "no switches, overrides or bf16_from_step with it",
+                "the launcher's recipe has them",
+            )
     elif arm.revision or arm.environment or (isinstance(arm, Arm) and arm.against):
         raise SpecError(
-            "arm.revision", arm.revision, f"no revision, environment or against under engine {spec.engine}", "set engine: command"
+            "arm.revision",
+            arm.revision,
+            f"no revision, environment or against under engine {spec.engine}",
+            "set engine: command",
         )
     if rules.is_other(arm.recipe):
         rules.check_other(spec.engine, arm.recipe, changes)
@@ -580,25 +813,43 @@ def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
     if spec.engine == "maxtext":
         quantization("arm.recipe", arm.recipe, spec.maxtext)
     if arm.bf16_from_step is not None:
-        rules.check_switch(spec.engine, arm.recipe, arm.bf16_from_step, spec.schedule.steps, arm.bf16_scope)
+        rules.check_switch(
+            spec.engine, arm.recipe, arm.bf16_from_step, spec.schedule.steps, arm.bf16_scope
+        )
     elif arm.bf16_scope != "all":
-        raise SpecError("arm.bf16_scope", arm.bf16_scope, "all without bf16_from_step", "set the step with bf16_from_step")
+        raise SpecError(
+            "arm.bf16_scope",
+            arm.bf16_scope,
+            "all without bf16_from_step",
+            "set the step with bf16_from_step",
+        )
     parts = segments.checked(_plan(spec, arm), spec.engine)
     _check_shapes(spec, parts)
     if segments.rounding(parts) == "stochastic":
-        copies = spec.model.n_layers * len(rules.PROJECTIONS) * 2  # of each layer's gradient, for dgrad and for wgrad
-        rules.check_rounded(spec.engine, spec.schedule.steps, copies * spec.gradient_accumulation * spec.devices)
+        # of each layer's gradient, for dgrad and for wgrad
+        copies = spec.model.n_layers * len(rules.PROJECTIONS) * 2
+        rules.check_rounded(
+            spec.engine, spec.schedule.steps, copies * spec.gradient_accumulation * spec.devices
+        )
 
 
 _DEFAULTS = {own.name: own.default for own in fields(JobSpec)}
 
 
 def _of_engine(document: dict[str, Any]) -> dict[str, Any]:
-    """A document of a job or a run without what its engine has not: `command` and its fields are of engine command alone."""
+    """A document of a job or a run without what its engine has not: `command` and its fields are of
+    engine command alone.
+    """
     if document["engine"] != commands.ENGINE:
-        return {name: value for name, value in document.items() if name not in ("command", *_OF_A_COMMAND)}
+        return {
+            name: value
+            for name, value in document.items()
+            if name not in ("command", *_OF_A_COMMAND)
+        }
     schedule = {name: document["schedule"][name] for name in _OF_ANY_SCHEDULE}
-    return {name: value for name, value in document.items() if name not in OF_OUR_TRAINERS} | {"schedule": schedule}
+    return {name: value for name, value in document.items() if name not in OF_OUR_TRAINERS} | {
+        "schedule": schedule
+    }
 
 
 def _plan(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> Plan:
@@ -613,39 +864,67 @@ def _plan(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> Plan:
 
 
 def _documents_of_parts(spec: JobSpec | RunSpec) -> dict[str, Any]:
-    return {"model": spec.model.document(), "data": spec.data.document(), "schedule": spec.schedule.document()}
+    return {
+        "model": spec.model.document(),
+        "data": spec.data.document(),
+        "schedule": spec.schedule.document(),
+    }
 
 
 def _short_form(written: dict[str, Any], arm: Arm | RunSpec) -> dict[str, Any]:
-    """The document of an arm or run, with later switches, a revision and its like only if set, and overrides only if there are some."""
+    """The document of an arm or run, with later switches, a revision and its like only if set, and
+    overrides only if there are some.
+    """
     rare = {"overrides", *(name for name in (*_OF_A_COMMAND, "against") if not written.get(name))}
-    rest = {name: value for name, value in written.items() if name not in rare} | {"switches": arm.switches.document()}
-    return rest | ({"overrides": [document(each) for each in arm.overrides]} if arm.overrides else {})
+    rest = {name: value for name, value in written.items() if name not in rare} | {
+        "switches": arm.switches.document()
+    }
+    return rest | (
+        {"overrides": [document(each) for each in arm.overrides]} if arm.overrides else {}
+    )
 
 
 def _check_shapes(spec: JobSpec | RunSpec, parts: tuple[Segment, ...]) -> None:
     """Raises SpecError if a GEMM has a size that its kernel or its blocks cannot have."""
     by_maxtext = spec.engine == "maxtext"
-    native = spec.engine == "transformer_engine" or (by_maxtext and spec.maxtext.implementation == "te")
+    native = spec.engine == "transformer_engine" or (
+        by_maxtext and spec.maxtext.implementation == "te"
+    )
     if not native and spec.engine != "emulated":
         return
-    cells = dict.fromkeys((projection, gemm, each) for part in parts for _, projection, gemm, each in part.cells())
-    wrong = segments.misfit(cells, lambda projection: _sizes(spec, spec.model, projection), native=native)
+    cells = dict.fromkeys(
+        (projection, gemm, each) for part in parts for _, projection, gemm, each in part.cells()
+    )
+    wrong = segments.misfit(
+        cells, lambda projection: _sizes(spec, spec.model, projection), native=native
+    )
     if wrong is None:
         return
-    presets = [] if not native or wrong.need.size in ("M", "T") else [Model(preset=name) for name in PRESETS]
+    presets = (
+        []
+        if not native or wrong.need.size in ("M", "T")
+        else [Model(preset=name) for name in PRESETS]
+    )
     fitting = {
         name: model.parameters
         for name, model in zip(PRESETS, presets, strict=False)
-        if segments.misfit(cells, lambda projection, model=model: _sizes(spec, model, projection), native=native) is None  # type: ignore[misc]
+        if segments.misfit(
+            cells,
+            lambda projection, model=model: _sizes(spec, model, projection),  # type: ignore[misc]
+            native=native,
+        )
+        is None
     }
-    close = min(fitting, key=lambda name: abs(math.log(fitting[name] / spec.model.parameters)), default=None)
+    close = min(
+        fitting, key=lambda name: abs(math.log(fitting[name] / spec.model.parameters)), default=None
+    )
     recipe = arm_label(*wrong.arithmetic, ())
     remedy = f"{wrong.need.reason}; the nearest valid value is {wrong.nearest}"
     raise SpecError(
         wrong.size.field,
         wrong.size.value,
-        f"a multiple of {wrong.need.multiple} for {wrong.gemm} of {wrong.projection} with recipe {recipe} under engine {spec.engine}",
+        f"a multiple of {wrong.need.multiple} for {wrong.gemm} of {wrong.projection} with recipe "
+        f"{recipe} under engine {spec.engine}",
         remedy + (f", and the nearest preset that fits is {close}" if close else ""),
     )
 
@@ -658,31 +937,50 @@ def layer_sizes(run: RunSpec, projection: str) -> Sizes:
 def _sizes(spec: JobSpec | RunSpec, model: Model, projection: str) -> Sizes:
     """The sizes of a layer of this model as one device computes them."""
     pieces = spec.gradient_accumulation * spec.devices
-    tokens = "data.batch_size x data.sequence_length" + (" / (gradient_accumulation x devices)" if pieces > 1 else "")
-    inputs, outputs = segments.linear_sizes(model.d_model, model.d_ff, model.head_size, (model.n_heads, model.n_kv_heads))[projection]
+    tokens = "data.batch_size x data.sequence_length" + (
+        " / (gradient_accumulation x devices)" if pieces > 1 else ""
+    )
+    inputs, outputs = segments.linear_sizes(
+        model.d_model, model.d_ff, model.head_size, (model.n_heads, model.n_kv_heads)
+    )[projection]
     whole = {"M": Size(spec.data.tokens_per_step // pieces, tokens), "K": inputs, "N": outputs}
     if spec.engine != "maxtext":
         return whole
     return _share_of_maxtext(spec, model, projection, whole)
 
 
-def _share_of_maxtext(spec: JobSpec | RunSpec, model: Model, projection: str, whole: Sizes) -> Sizes:
-    """The sizes of a layer on one of MaxText's devices; K, N and E only of dimensions that are known here, not those of a `model_name`."""
+def _share_of_maxtext(
+    spec: JobSpec | RunSpec, model: Model, projection: str, whole: Sizes
+) -> Sizes:
+    """The sizes of a layer on one of MaxText's devices; K, N and E only of dimensions that are
+    known here, not those of a `model_name`.
+    """
     parallel = mesh(spec.maxtext, spec.devices)
     split, context = parallel["ici_tensor_parallelism"], parallel["ici_context_parallelism"]
     sequence = Size(
-        spec.data.sequence_length // context, "data.sequence_length" + (" / maxtext.ici_context_parallelism" if context > 1 else "")
+        spec.data.sequence_length // context,
+        "data.sequence_length" + (" / maxtext.ici_context_parallelism" if context > 1 else ""),
     )
-    sizes = {"M": Size(spec.data.tokens_per_step * split // (spec.gradient_accumulation * spec.devices), whole["M"].field), "T": sequence}
+    sizes = {
+        "M": Size(
+            spec.data.tokens_per_step * split // (spec.gradient_accumulation * spec.devices),
+            whole["M"].field,
+        ),
+        "T": sequence,
+    }
     if spec.maxtext.model_name:
         return sizes
-    divided = "K" if projection in ("out", "down") else "N"  # the two that write to the residual stream sum over the devices
+    # the two that write to the residual stream sum over the devices
+    divided = "K" if projection in ("out", "down") else "N"
     for name in ("K", "N"):
         size = whole[name]
         over = f"{size.field} / maxtext.ici_tensor_parallelism"
         sizes[name] = Size(size.value // split, over) if split > 1 and name == divided else size
     if projection in ATTENTION:
-        sizes["E"] = Size(model.head_size, "model.d_model / model.n_heads" if model.head_dim is None else "model.head_dim")
+        sizes["E"] = Size(
+            model.head_size,
+            "model.d_model / model.n_heads" if model.head_dim is None else "model.head_dim",
+        )
     return sizes
 
 
@@ -690,15 +988,17 @@ def _share_of_maxtext(spec: JobSpec | RunSpec, model: Model, projection: str, wh
 #
 # What it answers: where can one start, and which random numbers follow?
 #
-#     draw 0    the parent's random numbers: trained from step 0 with the same changes, the parent's specification gives the same bits
-#     draw d    rounding drawn from a hash of (seed, replicate, step, d), and weights moved at `step` by about one part in a million:
+#     draw 0    the parent's random numbers: trained from step 0 with the same changes, the parent's
+#               specification gives the same bits
+#     draw d    rounding drawn from a hash of (seed, replicate, step, d), and weights moved at
+#               `step` by about one part in a million:
 #               A/A forks, whose spread is the noise of forks
 #
-# Forks of one checkpoint differ several times less at the end than reruns from step 0 do. So they rank causes of a gap; they are no
-# replicates, and the judge never counts them.
+# Forks of one checkpoint differ several times less at the end than reruns from step 0 do. So they
+# rank causes of a gap; they are no replicates, and the judge never counts them.
 #
-# The assumption that can fail: what a switch does late in a run is what it does all along. A gap that built up earlier stays in the
-# weights. Standard library only, like `training.spec`.
+# The assumption that can fail: what a switch does late in a run is what it does all along. A gap
+# that built up earlier stays in the weights. Standard library only, like `training.spec`.
 
 _OTHER_TRAINERS = {
     "maxtext": "MaxText has checkpoints of its own, which this service does not read",
@@ -709,7 +1009,9 @@ _OTHER_TRAINERS = {
 
 @frozen
 class Fork:
-    """Where a run starts: the specification of its parent, the number of steps that the parent did, and which random numbers follow."""
+    """Where a run starts: the specification of its parent, the number of steps that the parent did,
+    and which random numbers follow.
+    """
 
     parent: RunSpec
     step: int
@@ -726,4 +1028,8 @@ def check_fork_step(parent: RunSpec, step: int) -> None:
         remedy = f"{_OTHER_TRAINERS[parent.engine]}; train each ablation as an arm of a job"
         raise SpecError("fork.step", step, f"no fork under engine {parent.engine}", remedy)
     if not 0 < step < parent.schedule.steps:
-        raise SpecError("fork.step", step, f"a step after the first and before schedule.steps = {parent.schedule.steps}")
+        raise SpecError(
+            "fork.step",
+            step,
+            f"a step after the first and before schedule.steps = {parent.schedule.steps}",
+        )

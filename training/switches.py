@@ -1,4 +1,6 @@
-"""Which GEMMs of an arm get another recipe, and ablations by named switches that change one part of a recipe."""
+"""Which GEMMs of an arm get another recipe, and ablations by named switches that change one part of
+a recipe.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -23,33 +25,47 @@ from training.rules import (
 
 # Ablations by named switches: removes, adds or changes one part of a recipe.
 #
-# What it answers: which arithmetic is "nvfp4 without rotation, 1D weight scales, blocks of 32", and does Transformer Engine have it?
+# What it answers: which arithmetic is "nvfp4 without rotation, 1D weight scales, blocks of 32", and
+# does Transformer Engine have it?
 #
-#     stochastic_rounding   gradients are rounded at random instead of to the nearest value (both copies, dgrad's and wgrad's)
-#     rht                   both operands of wgrad are rotated in groups of sixteen tokens (training.arithmetic.quantize)
-#     weight_scaling        1d: a weight has its scales along the contracted axis, so fprop and dgrad see two quantizations of it;
+#     stochastic_rounding   gradients are rounded at random instead of to the nearest value (both
+#                           copies, dgrad's and wgrad's)
+#     rht                   both operands of wgrad are rotated in groups of sixteen tokens
+#                           by training.arithmetic.quantize
+#     weight_scaling        1d: a weight has its scales along the contracted axis, so fprop and
+#                           dgrad see two quantizations of it;
 #                           2d: one scale for a square of block_size x block_size, the same in both
 #     block_size            how many numbers share a scale
-#     gradient_format       FP8 format of the gradients: e4m3 or e5m2 (Transformer Engine's fp8_format E4M3 or HYBRID)
+#     gradient_format       FP8 format of the gradients: e4m3 or e5m2 (Transformer Engine's
+#                           fp8_format E4M3 or HYBRID)
 #     margin, amax_history_len, amax_compute_algo
-#                           delayed scaling: a scale is divided by 2^margin, and follows from the largest (max) or the last (most_recent)
+#                           delayed scaling: a scale is divided by 2^margin, and follows from the
+#                           largest (max) or the last (most_recent)
 #                           of so many amaxes
-#     row_scaled_activation x has a float32 scale for each row (in wgrad for each column) instead of one for the tensor
-#     nvfp4_4over6          weights, activations, all: their blocks choose whether their largest value becomes 6 or 4
-#                           (training.arithmetic.quantize); ..._e4m3_use_256 lists those whose scales are bound by 256, not 448;
+#     row_scaled_activation x has a float32 scale for each row (in wgrad for each column) instead of
+#     one for the tensor
+#     nvfp4_4over6          weights, activations, all: their blocks choose whether their largest
+#                           value becomes 6 or 4
+#                           (training.arithmetic.quantize); ..._e4m3_use_256 lists those whose
+#                           scales are bound by 256, not 448;
 #                           ..._err_mode is the error that decides, mae or mse
-#     sr_bits               random bits of stochastic rounding; 8 cuts as Transformer Engine's software rounder does, 16 is unbiased
-#     nan                   propagate: one NaN makes the scale NaN or the block 0; hardware: amax ignores NaN, and FP4 turns it into +6
+#     sr_bits               random bits of stochastic rounding; 8 cuts as Transformer Engine's
+#                           software rounder does, 16 is unbiased
+#     nan                   propagate: one NaN makes the scale NaN or the block 0; hardware: amax
+#                           ignores NaN, and FP4 turns it into +6
 #
-# A switch that is not set keeps the recipe's value. The named variants are short names for such settings: nvfp4_no_rht is nvfp4 with rht:
-# false. Standard library only, because the web process imports this module.
+# A switch that is not set keeps the recipe's value. The named variants are short names for such
+# settings: nvfp4_no_rht is nvfp4 with rht: false. Standard library only, because the web process
+# imports this module.
 #
-# The assumption that can fail: that a recipe's parts act independently. They interact: without rotation, an outlier depends more on the
-# finer scale of a smaller block. An ablation measures a part in combination with the others, not alone.
+# The assumption that can fail: that a recipe's parts act independently. They interact: without
+# rotation, an outlier depends more on the finer scale of a smaller block. An ablation measures a
+# part in combination with the others, not alone.
 #
-# Source: Transformer Engine 2.20.2, common/recipe/__init__.py (disable_rht, disable_stochastic_rounding, disable_2d_quantization; the
-# switches of delayed scaling, row scaling and four over six have its names), jax/quantize/helper.py and pytorch/quantization.py for what
-# it refuses.
+# Source: Transformer Engine 2.20.2, common/recipe/__init__.py (disable_rht,
+# disable_stochastic_rounding, disable_2d_quantization; the switches of delayed scaling, row scaling
+# and four over six have its names), jax/quantize/helper.py and pytorch/quantization.py for what it
+# refuses.
 
 Rounding = Literal["stochastic", "nearest"]
 WeightScaling = Literal["1d", "2d"]
@@ -95,26 +111,40 @@ class Switches(Strict):
 
     def given(self) -> dict[str, bool | str | int]:
         """The switches that are set, by name."""
-        return {part.name: value for part in fields(self) if (value := getattr(self, part.name)) is not None}
+        return {
+            part.name: value
+            for part in fields(self)
+            if (value := getattr(self, part.name)) is not None
+        }
 
     def document(self) -> dict[str, bool | str | int | None]:
-        """The switches as a JSON-able dict; a later one only if it is set, so that the hash of a job is that of earlier versions."""
+        """The switches as a JSON-able dict; a later one only if it is set, so that the hash of a
+        job is that of earlier versions.
+        """
         return {name: getattr(self, name) for name in _FIRST_SWITCHES} | self.given()
 
 
 _FIRST_SWITCHES = ("stochastic_rounding", "rht", "weight_scaling", "block_size")
 _HINTS = get_type_hints(Switches)
-# The values of every switch that is a Literal; of `bool | None` and `int | None` the inner get_args has none.
+# The values of every switch that is a Literal; of `bool | None` and `int | None` the inner get_args
+# has none.
 SWITCH_CHOICES: Mapping[str, tuple[Any, ...]] = {"block_size": BLOCK_SIZES} | {
-    part.name: choices for part in fields(Switches) if (choices := get_args(get_args(_HINTS[part.name])[0]))
+    part.name: choices
+    for part in fields(Switches)
+    if (choices := get_args(get_args(_HINTS[part.name])[0]))
 }
-SWITCH_RANGES: Mapping[str, tuple[int, int]] = {"margin": (0, _LARGEST_MARGIN), "amax_history_len": (1, _LONGEST_HISTORY)}
+SWITCH_RANGES: Mapping[str, tuple[int, int]] = {
+    "margin": (0, _LARGEST_MARGIN),
+    "amax_history_len": (1, _LONGEST_HISTORY),
+}
 NO_SWITCHES = Switches()
 
 
 @frozen
 class Features:
-    """A quantized recipe, resolved: its family and every switchable part. A part that the family does not have is at its default."""
+    """A quantized recipe, resolved: its family and every switchable part. A part that the family
+    does not have is at its default.
+    """
 
     family: Literal["fp8_current", "fp8_delayed", "mxfp8", "fp8_block", "nvfp4", "mxfp4"]
     stochastic_rounding: bool = False
@@ -138,7 +168,9 @@ class Features:
         return self.block_size > 1
 
 
-_NVFP4 = Features(family="nvfp4", stochastic_rounding=True, rht=True, weight_scaling="2d", block_size=16)
+_NVFP4 = Features(
+    family="nvfp4", stochastic_rounding=True, rht=True, weight_scaling="2d", block_size=16
+)
 _MXFP4 = Features(family="mxfp4")
 _FEATURES: Mapping[str, Features] = {
     "fp8_current": Features(family="fp8_current", block_size=1, gradient_format="e5m2"),
@@ -174,17 +206,25 @@ def switches_of(recipe: str) -> tuple[str, ...]:
 
 @lru_cache(1000)
 def features(recipe: str, switches: Switches = NO_SWITCHES) -> Features | None:
-    """The features of a quantized recipe with these switches; None for an unquantized one, which has no switches.
+    """The features of a quantized recipe with these switches; None for an unquantized one, which
+    has no switches.
 
-    Raises SpecError if a switch is set that the recipe does not have, or that changes nothing next to the others.
+    Raises SpecError if a switch is set that the recipe does not have, or that changes nothing next
+    to the others.
     """
     given: dict[str, Any] = switches.given()
     plain, own = _FEATURES.get(recipe), switches_of(recipe)
     for name, value in given.items():
         if name not in own:
-            expected, remedy = f"no switch on recipe {recipe}", f"switches change {', '.join(_FEATURES)}"
+            expected, remedy = (
+                f"no switch on recipe {recipe}",
+                f"switches change {', '.join(_FEATURES)}",
+            )
             if own:
-                expected, remedy = f"nothing on recipe {recipe}", f"its switches are {', '.join(own)}"
+                expected, remedy = (
+                    f"nothing on recipe {recipe}",
+                    f"its switches are {', '.join(own)}",
+                )
             raise SpecError(f"switches.{name}", value, expected, remedy)
     if plain is None:
         return None
@@ -196,13 +236,24 @@ def features(recipe: str, switches: Switches = NO_SWITCHES) -> Features | None:
 def _check_together(given: Mapping[str, Any], resolved: Features) -> None:
     if "sr_bits" in given and not resolved.stochastic_rounding:
         raise SpecError(
-            "switches.sr_bits", given["sr_bits"], "nothing without stochastic rounding", "set stochastic_rounding: true as well"
+            "switches.sr_bits",
+            given["sr_bits"],
+            "nothing without stochastic rounding",
+            "set stochastic_rounding: true as well",
         )
     if resolved.nvfp4_4over6 == "none":
         for name in _4OVER6[1:]:
             if name in given:
-                raise SpecError(f"switches.{name}", given[name], "nothing without nvfp4_4over6", "set nvfp4_4over6 as well")
-    elif resolved.nvfp4_4over6 != ALL_OPERANDS and resolved.nvfp4_4over6_e4m3_use_256 not in ("none", ALL_OPERANDS):
+                raise SpecError(
+                    f"switches.{name}",
+                    given[name],
+                    "nothing without nvfp4_4over6",
+                    "set nvfp4_4over6 as well",
+                )
+    elif resolved.nvfp4_4over6 != ALL_OPERANDS and resolved.nvfp4_4over6_e4m3_use_256 not in (
+        "none",
+        ALL_OPERANDS,
+    ):
         raise SpecError(
             "switches.nvfp4_4over6_e4m3_use_256",
             resolved.nvfp4_4over6_e4m3_use_256,
@@ -210,7 +261,12 @@ def _check_together(given: Mapping[str, Any], resolved: Features) -> None:
             "it concerns those tensors alone",
         )
     if resolved.nvfp4_4over6 != "none" and resolved.block_size != _NVFP4.block_size:
-        raise SpecError("switches.block_size", resolved.block_size, f"{_NVFP4.block_size} with nvfp4_4over6", "leave it out")
+        raise SpecError(
+            "switches.block_size",
+            resolved.block_size,
+            f"{_NVFP4.block_size} with nvfp4_4over6",
+            "leave it out",
+        )
 
 
 def named_operands(operands: object) -> frozenset[str]:
@@ -221,10 +277,12 @@ def named_operands(operands: object) -> frozenset[str]:
 
 
 def rounds_stochastically(recipe: str, switches: Switches = NO_SWITCHES) -> bool:
-    """Whether a run of this recipe with these switches rounds stochastically; its run-to-run noise is then wider.
+    """Whether a run of this recipe with these switches rounds stochastically; its run-to-run noise
+    is then wider.
 
-    Stochastic rounding applies to both quantized copies of the output gradient (for dgrad and wgrad) in every quantized linear layer;
-    activations and weights are always rounded to the nearest value. This does not depend on the engine.
+    Stochastic rounding applies to both quantized copies of the output gradient (for dgrad and
+    wgrad) in every quantized linear layer; activations and weights are always rounded to the
+    nearest value. This does not depend on the engine.
 
     Raises SpecError for an unknown recipe, and for a switch that the recipe does not have.
     """
@@ -234,7 +292,9 @@ def rounds_stochastically(recipe: str, switches: Switches = NO_SWITCHES) -> bool
 
 
 def not_te_parity(recipe: str, switches: Switches = NO_SWITCHES) -> str | None:
-    """Why Transformer Engine does not have this arithmetic for JAX, with the nearest that it has; None if it has it."""
+    """Why Transformer Engine does not have this arithmetic for JAX, with the nearest that it has;
+    None if it has it.
+    """
     resolved = features(recipe, switches)
     if resolved is None:
         return None
@@ -244,20 +304,40 @@ def not_te_parity(recipe: str, switches: Switches = NO_SWITCHES) -> str | None:
         return None
     plain = _FEATURES[resolved.family]
     if resolved.block_size != plain.block_size:
-        return f"Transformer Engine scales {resolved.family.upper()} in blocks of {plain.block_size}, not of {resolved.block_size}"
+        return (
+            f"Transformer Engine scales {resolved.family.upper()} in blocks of {plain.block_size}, "
+            f"not of {resolved.block_size}"
+        )
     if resolved.family == "mxfp8":
-        if replace(resolved, gradient_format=plain.gradient_format, sr_bits=plain.sr_bits, nan=plain.nan) != plain:
-            return "Transformer Engine's MXFP8 for JAX has neither rotation nor stochastic rounding nor 2D scales"
+        if (
+            replace(
+                resolved,
+                gradient_format=plain.gradient_format,
+                sr_bits=plain.sr_bits,
+                nan=plain.nan,
+            )
+            != plain
+        ):
+            return (
+                "Transformer Engine's MXFP8 for JAX has neither rotation nor stochastic rounding "
+                "nor 2D scales"
+            )
         return None
     return _nvfp4_only_here(resolved)
 
 
 def _nvfp4_only_here(resolved: Features) -> str | None:
     if resolved.nvfp4_4over6 in ("activations", ALL_OPERANDS) and resolved.rht:
-        return "Transformer Engine refuses nvfp4_4over6 on activations together with the Hadamard rotation, and has it for PyTorch only"
+        return (
+            "Transformer Engine refuses nvfp4_4over6 on activations together with the Hadamard "
+            "rotation, and has it for PyTorch only"
+        )
     for name in ("row_scaled_activation", "nvfp4_4over6"):
         if getattr(resolved, name) != getattr(_NVFP4, name):
-            return f"Transformer Engine has {name} for PyTorch only; the nearest that it has for JAX is nvfp4 without this switch"
+            return (
+                f"Transformer Engine has {name} for PyTorch only; the nearest that it has for JAX "
+                "is nvfp4 without this switch"
+            )
     if resolved.rht and resolved.weight_scaling == "1d":
         return "Transformer Engine refuses 1D weight scales together with the Hadamard rotation"
     return None
@@ -269,23 +349,39 @@ def check_engine(engine: str, recipe: str, switches: Switches) -> None:
         return
     reason = not_te_parity(recipe, switches)
     if reason is None and engine == "maxtext":
-        reason = "MaxText selects a recipe by name and has no switches; use a recipe such as nvfp4_no_rht"
+        reason = (
+            "MaxText selects a recipe by name and has no switches; use a recipe such as "
+            "nvfp4_no_rht"
+        )
     reason = reason or kernel_refusal(switches)
     if reason is not None:
-        raise SpecError("switches", switches.given(), f"switches that engine {engine} has", f"{reason}; or use engine: emulated")
+        raise SpecError(
+            "switches",
+            switches.given(),
+            f"switches that engine {engine} has",
+            f"{reason}; or use engine: emulated",
+        )
 
 
 def kernel_refusal(switches: Switches) -> str | None:
-    """Why Transformer Engine's kernels cannot follow these switches, whatever the recipe; None if they can."""
+    """Why Transformer Engine's kernels cannot follow these switches, whatever the recipe; None if
+    they can.
+    """
     if switches.sr_bits is not None:
-        return "Transformer Engine's kernels round with an instruction of the GPU; leave sr_bits out"
+        return (
+            "Transformer Engine's kernels round with an instruction of the GPU; leave sr_bits out"
+        )
     if switches.nan == "propagate":
-        return "its kernels ignore NaN when they compute an amax; use nan: hardware, or leave it out"
+        return (
+            "its kernels ignore NaN when they compute an amax; use nan: hardware, or leave it out"
+        )
     return None
 
 
 def label(recipe: str, switches: Switches = NO_SWITCHES) -> str:
-    """The recipe's name, or with switches that of its family and what differs from it, such as "nvfp4+no_rht+block_size=32"."""
+    """The recipe's name, or with switches that of its family and what differs from it, such as
+    "nvfp4+no_rht+block_size=32".
+    """
     if is_other(recipe):
         return recipe
     resolved = features(recipe, switches)
@@ -299,28 +395,41 @@ def label(recipe: str, switches: Switches = NO_SWITCHES) -> str:
         parts.append("rht" if resolved.rht else "no_rht")
     if resolved.row_scaled_activation:
         parts.append("row_scaled_activation")
-    parts += [f"{name}={getattr(resolved, name)}" for name in _NAMED_VALUES if getattr(resolved, name) != getattr(plain, name)]
+    parts += [
+        f"{name}={getattr(resolved, name)}"
+        for name in _NAMED_VALUES
+        if getattr(resolved, name) != getattr(plain, name)
+    ]
     return "+".join(parts)
 
 
-_NAMED_VALUES = tuple(part.name for part in fields(Switches) if part.name not in ("stochastic_rounding", "rht", "row_scaled_activation"))
+_NAMED_VALUES = tuple(
+    part.name
+    for part in fields(Switches)
+    if part.name not in ("stochastic_rounding", "rht", "row_scaled_activation")
+)
 
 
 # Overrides: rules that give some GEMMs of an arm another recipe or other switches.
 #
-# What it answers: what does one rule say, where does it hold, and is it well formed? `training.segments` says what all rules make of a
-# run.
+# What it answers: what does one rule say, where does it hold, and is it well formed?
+# `training.segments` says what all rules make of a run.
 #
-# An override says where (`blocks`, `projections`, `gemms`; one that is left out means all of them), what (`recipe`, `switches` or both)
-# and optionally since when (`from_step`). With a recipe, the GEMMs get that recipe as it is plus the override's switches. With switches
-# alone, they keep the recipe that they have, and those that are not quantized stay so. Standard library only, like `training.spec`.
+# An override says where (`blocks`, `projections`, `gemms`; one that is left out means all of them),
+# what (`recipe`, `switches` or both) and optionally since when (`from_step`). With a recipe, the
+# GEMMs get that recipe as it is plus the override's switches. With switches alone, they keep the
+# recipe that they have, and those that are not quantized stay so. Standard library only, like
+# `training.spec`.
 #
-# The assumption that can fail: that the parts of a layer act independently. A GEMM in bf16 removes its own error alone; the errors of the
-# others were trained with it.
+# The assumption that can fail: that the parts of a layer act independently. A GEMM in bf16 removes
+# its own error alone; the errors of the others were trained with it.
 
 Gemm = Literal["fprop", "dgrad", "wgrad"]
 GEMMS: tuple[Gemm, ...] = get_args(Gemm)
-_BLOCKS = re.compile(r"(?P<end>first|last) +(?P<count>\d{1,9})|(?P<first>\d{1,9})(?: *- *(?P<last>\d{1,9}))?", re.ASCII)
+_BLOCKS = re.compile(
+    r"(?P<end>first|last) +(?P<count>\d{1,9})|(?P<first>\d{1,9})(?: *- *(?P<last>\d{1,9}))?",
+    re.ASCII,
+)
 _BLOCKS_IN_WORDS = "numbers such as 3, ranges such as 0-1, and first 2 or last 2"
 
 
@@ -328,8 +437,8 @@ _BLOCKS_IN_WORDS = "numbers such as 3, ranges such as 0-1, and first 2 or last 2
 class Override(Strict):
     """One rule of an arm: another recipe, or other switches, for some GEMMs of some linear layers.
 
-    blocks: numbers from 0, ranges such as 0-1, first 2, last 2. What is left out means all. from_step: the 0-based step from which the
-    rule holds; from the first one by default.
+    blocks: numbers from 0, ranges such as 0-1, first 2, last 2. What is left out means all.
+    from_step: the 0-based step from which the rule holds; from the first one by default.
     """
 
     blocks: tuple[int | str, ...] = field(default=(), metadata=at_most(1000))
@@ -353,20 +462,34 @@ class Override(Strict):
             remedy = "f32 changes the whole model; use it as an arm's recipe"
             raise SpecError("overrides.recipe", "f32", "a recipe of linear layers", remedy)
         if self.recipe is None and not self.switches.given():
-            raise SpecError("overrides", short(self), "a recipe, switches or both", "say what these GEMMs do, such as recipe: bf16")
+            raise SpecError(
+                "overrides",
+                short(self),
+                "a recipe, switches or both",
+                "say what these GEMMs do, such as recipe: bf16",
+            )
         if self.recipe is not None:
             check_features("overrides", self.recipe, self.switches)
         if self.from_step is not None and self.from_step < 1:
-            raise SpecError("overrides.from_step", self.from_step, "a step after the first", "leave it out for the whole run")
+            raise SpecError(
+                "overrides.from_step",
+                self.from_step,
+                "a step after the first",
+                "leave it out for the whole run",
+            )
 
 
 def recipes(recipe: str, overrides: Sequence[Override]) -> tuple[str, ...]:
     """Every recipe that an arm names, its own first."""
-    return tuple(dict.fromkeys([recipe, *(each.recipe for each in overrides if each.recipe is not None)]))
+    return tuple(
+        dict.fromkeys([recipe, *(each.recipe for each in overrides if each.recipe is not None)])
+    )
 
 
 def arm_label(recipe: str, switches: Switches, overrides: Sequence[Override]) -> str:
-    """The arm's recipe with its switches and overrides, such as "nvfp4+bf16@blocks:0-1.down.wgrad"; equal texts are equal arithmetic."""
+    """The arm's recipe with its switches and overrides, such as "nvfp4+bf16@blocks:0-1.down.wgrad";
+    equal texts are equal arithmetic.
+    """
     return "+".join([label(recipe, switches), *map(short, overrides)])
 
 
@@ -378,7 +501,10 @@ def short(override: Override) -> str:
         blocks = ["blocks:" + ",".join(str(item).replace(" ", "") for item in override.blocks)]
     else:
         blocks = []
-    places = [*blocks, *(",".join(words) for words in (override.projections, override.gemms) if words)]
+    places = [
+        *blocks,
+        *(",".join(words) for words in (override.projections, override.gemms) if words),
+    ]
     since = [f"from:{override.from_step}"] if override.from_step is not None else []
     return ",".join(what) + ("@" + ".".join([*places, *since]) if places or since else "")
 
@@ -386,15 +512,25 @@ def short(override: Override) -> str:
 def phrase(override: Override) -> str:
     """An override as a phrase: "wgrad of down in blocks 0-1: bf16"."""
     blocks = f"blocks {', '.join(map(str, override.blocks))}" if override.blocks else "all blocks"
-    where = f"{', '.join(override.gemms) or 'all GEMMs'} of {', '.join(override.projections) or 'all projections'} in {blocks}"
+    where = (
+        f"{', '.join(override.gemms) or 'all GEMMs'} of "
+        f"{', '.join(override.projections) or 'all projections'} in {blocks}"
+    )
     since = f" from step {override.from_step}" if override.from_step is not None else ""
-    return f"{where}{since}: {short(replace(override, blocks=(), projections=(), gemms=(), from_step=None)).replace(',', ', ')}"
+    return (
+        f"{where}{since}: "
+        f"{short(replace(override, blocks=(), projections=(), gemms=(), from_step=None)).replace(',', ', ')}"  # noqa: E501
+    )
 
 
 def document(override: Override) -> dict[str, Any]:
     """An override as a JSON-able dict of the keys that are set."""
     values = asdict(override) | {"switches": override.switches.given()}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items() if value not in (None, (), {})}
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in values.items()
+        if value not in (None, (), {})
+    }
 
 
 def from_document(values: Mapping[str, Any]) -> Override:
@@ -403,7 +539,9 @@ def from_document(values: Mapping[str, Any]) -> Override:
 
 
 def block_ranges(number: int, rule: Override, n_layers: int) -> list[tuple[int, int]]:
-    """The blocks of a rule as ranges from first to last. Raises SpecError for one that the model does not have."""
+    """The blocks of a rule as ranges from first to last. Raises SpecError for one that the model
+    does not have.
+    """
     if not rule.blocks:
         return [(0, n_layers - 1)]
     ranges = []
@@ -426,24 +564,38 @@ def block_ranges(number: int, rule: Override, n_layers: int) -> list[tuple[int, 
 
 
 def _parsed(item: int | str) -> tuple[str, int, int]:
-    """("first" or "last", count, count) or ("", first block, last block) of one entry of `blocks`."""
+    """("first" or "last", count, count) or ("", first block, last block) of one entry of
+    `blocks`.
+    """
     match = None if isinstance(item, bool) else _BLOCKS.fullmatch(str(item).strip())
     if match is None:
         raise SpecError("overrides.blocks", item, _BLOCKS_IN_WORDS)
     if match["end"]:
         if int(match["count"]) < 1:
-            raise SpecError("overrides.blocks", item, f"{match['end']} 1 or more", f"the nearest is {match['end']} 1")
+            raise SpecError(
+                "overrides.blocks",
+                item,
+                f"{match['end']} 1 or more",
+                f"the nearest is {match['end']} 1",
+            )
         return match["end"], int(match["count"]), int(match["count"])
     first, last = int(match["first"]), int(match["last"] or match["first"])
     if last < first:
-        raise SpecError("overrides.blocks", item, "a range from a lower to a higher block", f"the nearest is {last}-{first}")
+        raise SpecError(
+            "overrides.blocks",
+            item,
+            "a range from a lower to a higher block",
+            f"the nearest is {last}-{first}",
+        )
     return "", first, last
 
 
 def _check_word(field: str, word: str, known: Sequence[str]) -> None:
     if word not in known:
         close = get_close_matches(str(word), known, n=1)
-        raise SpecError(field, word, f"one of {', '.join(known)}", f"did you mean {close[0]}?" if close else "")
+        raise SpecError(
+            field, word, f"one of {', '.join(known)}", f"did you mean {close[0]}?" if close else ""
+        )
 
 
 def check_features(field: str, recipe: Recipe, switches: Switches, where: str = "") -> None:
@@ -451,4 +603,9 @@ def check_features(field: str, recipe: Recipe, switches: Switches, where: str = 
     try:
         features(recipe, switches)
     except SpecError as error:
-        raise SpecError(f"{field}.{error.field}", error.value, error.expected, "; ".join(filter(None, (where, error.remedy)))) from None
+        raise SpecError(
+            f"{field}.{error.field}",
+            error.value,
+            error.expected,
+            "; ".join(filter(None, (where, error.remedy))),
+        ) from None

@@ -1,4 +1,6 @@
-"""The Celery application (`celery -A workers.app worker`), its only task, a doorbell, and the start and stop of the worker around it."""
+"""The Celery application (`celery -A workers.app worker`), its only task, a doorbell, and the start
+and stop of the worker around it.
+"""
 
 import logging
 import os
@@ -10,7 +12,8 @@ from server.queue import TRAIN_TASK, broker, queue_name
 from server.settings import Settings
 from workers.runtime import Runtime
 
-# The Celery application that `celery -A workers.app worker` runs; its settings come from the environment.
+# The Celery application that `celery -A workers.app worker` runs; its settings come from the
+# environment.
 
 settings = Settings()
 app = broker(settings)
@@ -24,7 +27,8 @@ app.conf.update(
 )
 
 
-# The only task, a doorbell, and the start and stop of the worker around it. The task is empty, so ringing twice is harmless.
+# The only task, a doorbell, and the start and stop of the worker around it. The task is empty, so
+# ringing twice is harmless.
 
 _runtimes: list[Runtime] = []
 _log = logging.getLogger(__name__)
@@ -46,7 +50,7 @@ def _start(**_: object) -> None:
     try:
         runtime = Runtime(settings)
         runtime.start()
-    except Exception:  # noqa: BLE001 (Celery would log the error and continue; an unregistered worker must stop)
+    except Exception:  # noqa: BLE001
         _log.exception("the worker could not start")
         os._exit(1)
     _runtimes.append(runtime)

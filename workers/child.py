@@ -1,10 +1,12 @@
-"""The training process: reads one run from its input, trains it, and writes a line of JSON for each step.
+"""The training process: reads one run from its input, trains it, and writes a line of JSON for each
+step.
 
-Every run gets a new process (never forked: jax's threads do not survive a fork) in its own process group, with its environment set before
-jax is imported. It ends when its input closes, so it can't outlive its supervisor. Under a wrapper (`PARITY_WRAPPER`) the request is
-its argument (or, where it is large, in the file that the argument names), and several of these processes may train one run together: the
-first reads, writes and ends as above, the others only train and end with the wrapper. `workers.protocol` has the request and the
-messages.
+Every run gets a new process (never forked: jax's threads do not survive a fork) in its own process
+group, with its environment set before jax is imported. It ends when its input closes, so it can't
+outlive its supervisor. Under a wrapper (`PARITY_WRAPPER`) the request is its argument (or, where it
+is large, in the file that the argument names), and several of these processes may train one run
+together: the first reads, writes and ends as above, the others only train and end with the wrapper.
+`workers.protocol` has the request and the messages.
 """
 
 from __future__ import annotations
@@ -40,13 +42,18 @@ Send = Callable[[Message], None]
 
 
 def main() -> int:
-    """Train the run on standard input, in the argument, or in the file that it names; exits 0 after its end or its error was sent."""
-    request: TrainRequest = json.loads(_argument(sys.argv[1]) if len(sys.argv) > 1 else sys.stdin.readline())
+    """Train the run on standard input, in the argument, or in the file that it names; exits 0 after
+    its end or its error was sent.
+    """
+    request: TrainRequest = json.loads(
+        _argument(sys.argv[1]) if len(sys.argv) > 1 else sys.stdin.readline()
+    )
     own = processes.processes(os.environ) if len(sys.argv) > 1 else processes.ALONE
     if own.is_first:
         threading.Thread(target=_end_with_supervisor, daemon=True).start()
     out = claim_stdout()
-    # Imports and the tracing of a program make objects by the million and few cycles; looking for those took a tenth of a run's start.
+    # Imports and the tracing of a program make objects by the million and few cycles; looking for
+    # those took a tenth of a run's start.
     gc.set_threshold(50_000, 10, 10)
     if request["core"] is not None:
         os.sched_setaffinity(0, {request["core"]})
@@ -61,7 +68,10 @@ def _argument(text: str) -> str:
     try:
         return Path(text[1:]).read_text(encoding="utf-8")
     except OSError as error:
-        raise SystemExit(f"{text[1:]}: {error.strerror}; every machine of the wrapper must see the worker's PARITY_STATE_DIR") from error
+        raise SystemExit(
+            f"{text[1:]}: {error.strerror}; every machine of the wrapper must see the worker's "
+            "PARITY_STATE_DIR"
+        ) from error
 
 
 def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -> None:
@@ -84,13 +94,23 @@ def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -
         for step in trained if is_whole else _up_to(trained, request["steps"]):
             send({"kind": "step", "values": dataclasses.asdict(step)})
     except OSError as error:
-        send({"kind": "error", "code": getattr(error, "code", "DATA_NOT_READABLE"), "message": str(error)})
+        send(
+            {
+                "kind": "error",
+                "code": getattr(error, "code", "DATA_NOT_READABLE"),
+                "message": str(error),
+            }
+        )
     except Exception as error:
-        # Training raises expected errors with a code; any other error is a crash, with its traceback in the log.
+        # Training raises expected errors with a code; any other error is a crash, with its
+        # traceback in the log.
         code, is_retryable = getattr(error, "code", None), getattr(error, "transient", False)
-        if not isinstance(code, str) or (is_retryable and not own.is_first):  # a process that fails makes the wrapper end the others
+        # a process that fails makes the wrapper end the others
+        if not isinstance(code, str) or (is_retryable and not own.is_first):
             raise
-        send({"kind": "broke_off" if is_retryable else "error", "code": code, "message": str(error)})
+        send(
+            {"kind": "broke_off" if is_retryable else "error", "code": code, "message": str(error)}
+        )
     else:
         send({"kind": "end"})
 
@@ -104,7 +124,9 @@ def _measure(spec: RunSpec, request: TrainRequest, send: Send) -> None:
 
 
 def _up_to(trained: Iterator[StepStats], steps: int) -> Iterator[StepStats]:
-    """The steps before step `steps`; a run that was stopped there and resumes has nothing left to train."""
+    """The steps before step `steps`; a run that was stopped there and resumes has nothing left to
+    train.
+    """
     for step in trained:
         if step.step < steps:
             yield step
@@ -112,12 +134,16 @@ def _up_to(trained: Iterator[StepStats], steps: int) -> Iterator[StepStats]:
             break
 
 
-def _own_engine(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -> Iterator[StepStats]:
+def _own_engine(
+    spec: RunSpec, request: TrainRequest, send: Send, own: Processes
+) -> Iterator[StepStats]:
     with processes.joined(own):
         yield from _trained(spec, request, send, own)
 
 
-def _trained(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -> Iterator[StepStats]:
+def _trained(
+    spec: RunSpec, request: TrainRequest, send: Send, own: Processes
+) -> Iterator[StepStats]:
     # Imported here, because the core must be set before jax counts the processors.
     import jax  # noqa: PLC0415
 
@@ -135,30 +161,39 @@ def _trained(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
     )
     if own.count > 1 and spec.devices != jax.device_count():
         raise WrapperError(
-            f"devices is {spec.devices}, expected {jax.device_count()}, the number of devices of the {own.count} processes of the wrapper"
+            f"devices is {spec.devices}, expected {jax.device_count()}, the number of devices of "
+            f"the {own.count} processes of the wrapper"
         )
     corpus = data.load(spec.data, spec.model.vocab_size)
     _send_manifest(spec, checkpoint.manifest(spec, corpus), own, send)
     names = layer_names(spec.model.n_layers)
     send({"kind": "layers", "layers": [*names], "columns": [*COLUMNS]})
-    tracing = profiling.Tracing(folder=Path(request["artifacts"]), steps=request["profile_steps"] if own.is_first else 0)
-    yield from profiling.profiled(_steps(spec, corpus, plan, send, own), tracing, partial(_send_profile, send))
+    tracing = profiling.Tracing(
+        folder=Path(request["artifacts"]), steps=request["profile_steps"] if own.is_first else 0
+    )
+    yield from profiling.profiled(
+        _steps(spec, corpus, plan, send, own), tracing, partial(_send_profile, send)
+    )
     if checkpoints["keep"]:
         send({"kind": "kept", "steps": kept_steps(folder)})
 
 
-def _steps(spec: RunSpec, corpus: Corpus, plan: Checkpointing, send: Send, own: Processes) -> Iterator[StepStats]:
+def _steps(
+    spec: RunSpec, corpus: Corpus, plan: Checkpointing, send: Send, own: Processes
+) -> Iterator[StepStats]:
     from training.trainer import loop  # noqa: PLC0415
     from training.trainer.checkpoint import CheckpointRefusedError  # noqa: PLC0415
 
     if own.count > 1:
-        # All processes would have to write a checkpoint together; instead, such a run starts again after a failure.
+        # All processes would have to write a checkpoint together; instead, such a run starts again
+        # after a failure.
         yield from loop.train(spec, corpus)
         return
     try:
         yield from loop.train(spec, corpus, checkpointing=plan)
     except CheckpointRefusedError as refused:
-        # Raised before the first step: a run does not resume from a checkpoint of other code or libraries.
+        # Raised before the first step: a run does not resume from a checkpoint of other code or
+        # libraries.
         send({"kind": "note", "message": f"trained again from step 0: {refused}"})
         shutil.rmtree(plan.folder)
         yield from loop.train(spec, corpus, checkpointing=plan)
@@ -170,7 +205,9 @@ def _send_manifest(spec: RunSpec, manifest: dict[str, str], own: Processes, send
     send({"kind": "manifest", "manifest": manifest, "rounding": spec.rounding})
 
 
-def _maxtext(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -> Iterator[StepStats]:
+def _maxtext(
+    spec: RunSpec, request: TrainRequest, send: Send, own: Processes
+) -> Iterator[StepStats]:
     checkpoints = request["checkpoints"]
     _send_manifest(spec, maxtext.manifest(spec), own, send)
     place = maxtext.Place(
@@ -187,13 +224,21 @@ def _maxtext(spec: RunSpec, request: TrainRequest, send: Send, own: Processes) -
         place,
         note=lambda text: send({"kind": "note", "message": text}),
         profile=partial(_send_profile, send),
-        validated=lambda step, loss: send({"kind": "row", "name": "validation", "step": step, "columns": {"loss": loss}}),
+        validated=lambda step, loss: send(
+            {"kind": "row", "name": "validation", "step": step, "columns": {"loss": loss}}
+        ),
         alive=lambda: send({"kind": "alive"}),
     ):
         if step.layers and not named:
             named = True
             names = [str(layer) for layer in range(len(step.layers))]
-            send({"kind": "layers", "layers": names, "columns": [f"output/{name}" for name in ACTIVATION_STATISTICS]})
+            send(
+                {
+                    "kind": "layers",
+                    "layers": names,
+                    "columns": [f"output/{name}" for name in ACTIVATION_STATISTICS],
+                }
+            )
         yield step
 
 
@@ -220,7 +265,9 @@ def _end_with_supervisor() -> None:
     while os.read(sys.stdin.fileno(), 4096):
         pass
     os.write(
-        2, b"standard input was closed: the supervisor is gone, or the wrapper does not pass input on (docker run -i, kubectl exec -i)\n"
+        2,
+        b"standard input was closed: the supervisor is gone, or the wrapper does not pass input "
+        b"on (docker run -i, kubectl exec -i)\n",
     )
     os._exit(CRASHED)
 

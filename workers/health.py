@@ -1,4 +1,6 @@
-"""Health check: `python -m workers.health` exits 0 if a worker of this host sent a heartbeat within a lease period, else 1."""
+"""Health check: `python -m workers.health` exits 0 if a worker of this host sent a heartbeat within
+a lease period, else 1.
+"""
 
 import socket
 import sys
@@ -25,7 +27,8 @@ def main() -> int:
     if any(name.rpartition(":")[0] == host for name in names):
         return 0
     print(
-        f"no worker of {host} sent a heartbeat in the last {settings.lease_seconds:g} s; live workers: {', '.join(names) or 'none'}",
+        f"no worker of {host} sent a heartbeat in the last {settings.lease_seconds:g} s; live "
+        f"workers: {', '.join(names) or 'none'}",
         file=sys.stderr,
     )
     return 1

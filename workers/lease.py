@@ -1,4 +1,6 @@
-"""Which run a worker claims next, the claim with its lease, and the fence behind which it writes."""
+"""Which run a worker claims next, the claim with its lease, and the fence behind which it
+writes.
+"""
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
@@ -7,7 +9,20 @@ from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, case, exists, func, or_, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, aliased, contains_eager
 
@@ -19,22 +34,33 @@ from server.database.tables import Arm, Attempt, Job, Run, RunState, Token, Work
 from server.jobs import lifecycle, submissions
 from server.jobs.conclude import needed_kind
 from server.jobs.fingerprint import columns_of_reused, equal_run, run_spec, unsound
-from server.jobs.workers import device_counts, devices_fit, is_bound_to, is_left_to_another, refused_recipe
+from server.jobs.workers import (
+    device_counts,
+    devices_fit,
+    is_bound_to,
+    is_left_to_another,
+    refused_recipe,
+)
 from server.logs import without_secrets
 from server.wrong_values import sentence
 from training.command import ENGINE as COMMAND
 from training.spec import SPEC_VERSION, RunSpec
 
-# Chooses the run that a worker claims next: by priority, then age, among those that it can train and the job's token allows.
+# Chooses the run that a worker claims next: by priority, then age, among those that it can train
+# and the job's token allows.
 
 
-def next_run(session: Session, worker: Worker, left: Collection[str] = (), *, submitted: bool = False) -> Run | None:
+def next_run(
+    session: Session, worker: Worker, left: Collection[str] = (), *, submitted: bool = False
+) -> Run | None:
     """The run that a worker should claim, with its row locked, or None.
 
-    `left` are the ids of jobs that it leaves to others. `submitted`: for a scheduler, not for one of its slots.
+    `left` are the ids of jobs that it leaves to others. `submitted`: for a scheduler, not for one
+    of its slots.
 
-    Looks whether any open job fits the worker's device, which an index answers however long the queue is. Then searches one priority at
-    a time, highest first. Within a priority the index returns the rows in order; the first match is taken.
+    Looks whether any open job fits the worker's device, which an index answers however long the
+    queue is. Then searches one priority at a time, highest first. Within a priority the index
+    returns the rows in order; the first match is taken.
     """
     registered: dict[str, Any] = worker.device.get("can_run", {})
     if registered:
@@ -44,7 +70,9 @@ def next_run(session: Session, worker: Worker, left: Collection[str] = (), *, su
     devices = device_counts(worker, "maxtext"), device_counts(worker, "emulated")
     launchers = None
     if worker.capability == COMMAND:
-        launchers = tuple((name, "scheduler" in own) for name, own in worker.device["launchers"].items())
+        launchers = tuple(
+            (name, "scheduler" in own) for name, own in worker.device["launchers"].items()
+        )
     on = worker.device["device_class"], worker.device["threads_per_run"]
     highest, below, first = _statements(worker.capability, *on, able, devices, launchers, submitted)
     level = session.scalar(highest)
@@ -66,20 +94,29 @@ def _statements(
     launchers: tuple[tuple[str, bool], ...] | None,
     submitted: bool,
 ) -> tuple[Select[int], Select[int], Select[Run]]:
-    """The highest priority, if an open job fits such a worker's device; the highest below a `level`; the first run of a `level` that fits.
+    """The highest priority, if an open job fits such a worker's device; the highest below a
+    `level`; the first run of a `level` that fits.
 
-    `able`: the (engine, recipe) pairs that the worker can train; None if it registered none. `devices`: the least and the most that a
-    run has there, of MaxText and of other engines. `launchers`: the names of those that it has, each with whether it submits to a
-    scheduler. A run that has a job with a scheduler goes on with that (`submitted`), whatever its launcher says by now.
+    `able`: the (engine, recipe) pairs that the worker can train; None if it registered none.
+    `devices`: the least and the most that a run has there, of MaxText and of other engines.
+    `launchers`: the names of those that it has, each with whether it submits to a scheduler. A run
+    that has a job with a scheduler goes on with that (`submitted`), whatever its launcher says by
+    now.
 
     Cached, because building these statements takes longer than running them.
     """
     waiting = (Run.state == "queued", Run.capability == capability)
     of_maxtext, of_others = (Job.devices.between(*counts) for counts in devices)
-    counts = of_others if devices[0] == devices[1] else case((Job.engine == "maxtext", of_maxtext), else_=of_others)
+    counts = (
+        of_others
+        if devices[0] == devices[1]
+        else case((Job.engine == "maxtext", of_maxtext), else_=of_others)
+    )
     on_device = (or_(Job.threads.is_(None), Job.threads == threads), counts)
     bound = (Job.device_class.is_(None), Job.device_class == device_class)
-    open_jobs = exists().where(Job.capability == capability, Job.status.in_(sorted(JOB_OPEN)), *on_device)
+    open_jobs = exists().where(
+        Job.capability == capability, Job.status.in_(sorted(JOB_OPEN)), *on_device
+    )
     any_fits = or_(*(open_jobs.where(each) for each in bound))
     highest = select(func.max(Run.priority)).where(*waiting)
     fits = [or_(*bound), *on_device, Job.spec_version <= SPEC_VERSION]
@@ -93,13 +130,23 @@ def _statements(
         select(Run)
         .join(Job, Run.job_id == Job.id)
         .join(Arm, Run.arm_id == Arm.id)
-        .where(*waiting, Run.priority == bindparam("level"), *fits, Job.id.not_in(bindparam("left", expanding=True)), _below_its_limit())
+        .where(
+            *waiting,
+            Run.priority == bindparam("level"),
+            *fits,
+            Job.id.not_in(bindparam("left", expanding=True)),
+            _below_its_limit(),
+        )
         .options(contains_eager(Run.arm))
         .order_by(Run.created_at, Run.job_id, Run.position)
         .limit(1)
         .with_for_update(of=Run, skip_locked=True)
     )
-    return select(case((any_fits, highest.scalar_subquery()))), highest.where(Run.priority < bindparam("level")), first
+    return (
+        select(case((any_fits, highest.scalar_subquery()))),
+        highest.where(Run.priority < bindparam("level")),
+        first,
+    )
 
 
 def _below_its_limit() -> ColumnElement[bool]:
@@ -117,21 +164,29 @@ def _below_its_limit() -> ColumnElement[bool]:
 
 
 def token_allows(session: Session, job: Job) -> bool:
-    """The same under a lock of the token, so that two simultaneous claims cannot both take the last place."""
+    """The same under a lock of the token, so that two simultaneous claims cannot both take the last
+    place.
+    """
     limit = select(Token.max_running).where(Token.id == job.submitted_by)
     if job.submitted_by is None or session.scalar(limit) is None:
         return True
     hold_lock(session, f"token {job.submitted_by}")  # a worker's role may not lock the row itself
     most = session.scalar(limit)
-    count = select(func.count()).select_from(Run).join(Job).where(Run.state == "running", Job.submitted_by == job.submitted_by)
+    count = (
+        select(func.count())
+        .select_from(Run)
+        .join(Job)
+        .where(Run.state == "running", Job.submitted_by == job.submitted_by)
+    )
     return most is None or (session.scalar(count) or 0) < most
 
 
 # Claims, leases and the fence: a worker's operations on the run that it holds.
 #
-# A claim gives a run to one worker for as long as its lease is renewed. Each claim begins an attempt and makes a run token. Every
-# write of a worker checks both in the same transaction, so a worker that was declared dead and wakes up cannot write, and neither can
-# another one that only knows the run and its attempt_number.
+# A claim gives a run to one worker for as long as its lease is renewed. Each claim begins an
+# attempt and makes a run token. Every write of a worker checks both in the same transaction, so a
+# worker that was declared dead and wakes up cannot write, and neither can another one that only
+# knows the run and its attempt_number.
 
 BASELINE_DIFFERS = "BASELINE_DIFFERS"
 _FORGIVEN = 20
@@ -144,13 +199,16 @@ class LeaseLostError(Exception):
 
 @frozen
 class Claim:
-    """A run that this worker holds until its lease ends. `max_seconds` is the rest of the job's time limit; None: no limit.
+    """A run that this worker holds until its lease ends. `max_seconds` is the rest of the job's
+    time limit; None: no limit.
 
-    `keep` are the numbers of steps after which a checkpoint is kept, `measure` is what a run of the lab measures.
-    `token` is the run token of this attempt. `steps` is how many steps to train: for a short rerun fewer than its schedule has.
-    `steps_done` is what the run had when it was claimed, `seconds_trained` the time that earlier attempts took. `reuses`: the curve of an
-    equal earlier run may be reused, for a candidate only that of an earlier look at its `question`; under engine command that of any arm,
-    because a commit that changes nothing in the training has the runs of the one before.
+    `keep` are the numbers of steps after which a checkpoint is kept, `measure` is what a run of the
+    lab measures. `token` is the run token of this attempt. `steps` is how many steps to train: for
+    a short rerun fewer than its schedule has. `steps_done` is what the run had when it was claimed,
+    `seconds_trained` the time that earlier attempts took. `reuses`: the curve of an equal earlier
+    run may be reused, for a candidate only that of an earlier look at its `question`; under engine
+    command that of any arm, because a commit that changes nothing in the training has the runs of
+    the one before.
     """
 
     run_id: str
@@ -169,17 +227,29 @@ class Claim:
     measure: Mapping[str, Any] | None = None
 
 
-def claim(session: Session, worker: Worker, lease_seconds: float, left: set[str] | None = None, *, submitted: bool = False) -> Claim | None:
-    """Take the next run that this worker can train: by priority, then age, then place in its job. None if no run fits.
+def claim(
+    session: Session,
+    worker: Worker,
+    lease_seconds: float,
+    left: set[str] | None = None,
+    *,
+    submitted: bool = False,
+) -> Claim | None:
+    """Take the next run that this worker can train: by priority, then age, then place in its job.
+    None if no run fits.
 
     `submitted`: of those that a scheduler trains, not of those for the worker's slots.
 
-    The first claim of a job binds it to the worker's device class and thread count, because other machines compute other bits. Runs that
-    nobody could train fail with the reason, and the next one is taken: none of them blocks the queue. A job whose files another live
-    worker may read, and this one may not, is added to `left`, and left alone until it is no longer there.
+    The first claim of a job binds it to the worker's device class and thread count, because other
+    machines compute other bits. Runs that nobody could train fail with the reason, and the next one
+    is taken: none of them blocks the queue. A job whose files another live worker may read, and
+    this one may not, is added to `left`, and left alone until it is no longer there.
     """
     left, failed = set() if left is None else left, 0
-    while failed < _MOST_FAILED and (run := next_run(session, worker, left, submitted=submitted)) is not None:
+    while (
+        failed < _MOST_FAILED
+        and (run := next_run(session, worker, left, submitted=submitted)) is not None
+    ):
         claimed = _claim(session, worker, run, lease_seconds, left)
         if claimed is not None or (run.state != "failed" and run.job_id not in left):
             return claimed
@@ -187,27 +257,46 @@ def claim(session: Session, worker: Worker, lease_seconds: float, left: set[str]
     return None
 
 
-def _claim(session: Session, worker: Worker, run: Run, lease_seconds: float, left: set[str]) -> Claim | None:
+def _claim(
+    session: Session, worker: Worker, run: Run, lease_seconds: float, left: set[str]
+) -> Claim | None:
     """Take a run; None if this worker cannot take it now, or if it failed instead."""
     # A second claim for the same job waits here for the first, so that both see the same binding.
     job = session.get_one(Job, run.job_id, with_for_update=True, populate_existing=True)
-    if not devices_fit(worker, job) or not is_bound_to(worker, job) or not token_allows(session, job):
+    if (
+        not devices_fit(worker, job)
+        or not is_bound_to(worker, job)
+        or not token_allows(session, job)
+    ):
         return None
     if is_left_to_another(session, worker, job, lease_seconds):
         left.add(job.id)
         return None
     try:
-        spec, measure = run_spec(run), None if run.kind in ("full", "short") else needed_kind(job).request(session, run)
+        spec, measure = (
+            run_spec(run),
+            None if run.kind in ("full", "short") else needed_kind(job).request(session, run),
+        )
     except DBAPIError:
         raise  # of the database: it says nothing about the run
-    except Exception as error:  # noqa: BLE001 (whatever is wrong with one stored run must not block the queue)
+    except Exception as error:  # noqa: BLE001
         reason = sentence(error.errors()[0]) if isinstance(error, ValidationError) else repr(error)
-        lifecycle.fail(session, run, code="SPEC_UNREADABLE", message=f"this version cannot read the stored run: {reason}")
+        lifecycle.fail(
+            session,
+            run,
+            code="SPEC_UNREADABLE",
+            message=f"this version cannot read the stored run: {reason}",
+        )
         return None
     # The queue knows an arm's own recipe; those of its overrides are checked here.
     refused = refused_recipe(worker, spec.engine, spec.recipes)
     if refused is not None:
-        lifecycle.fail(session, run, code="RECIPE_REFUSED", message=f"worker {worker.name} cannot train an override of this arm: {refused}")
+        lifecycle.fail(
+            session,
+            run,
+            code="RECIPE_REFUSED",
+            message=f"worker {worker.name} cannot train an override of this arm: {refused}",
+        )
         return None
     trained = _seconds_trained(session, run.id) if run.attempt_number else 0.0
     further = job.look is not None and job.look > 1
@@ -241,13 +330,26 @@ def _seconds_trained(session: Session, run_id: str) -> float:
 
 
 def renew(
-    session: Session, held: Claim, lease_seconds: float, *conditions: ColumnElement[bool], recorded: bool = False, **columns: object
+    session: Session,
+    held: Claim,
+    lease_seconds: float,
+    *conditions: ColumnElement[bool],
+    recorded: bool = False,
+    **columns: object,
 ) -> None:
-    """Extend the lease (and set `columns` of the run) if this worker still holds it, under these conditions; LeaseLostError otherwise.
+    """Extend the lease (and set `columns` of the run) if this worker still holds it, under these
+    conditions; LeaseLostError otherwise.
 
-    This locks the run's row, so all writes in the same transaction are fenced. `recorded`: the transaction records training steps.
+    This locks the run's row, so all writes in the same transaction are fenced. `recorded`: the
+    transaction records training steps.
     """
-    still = (Run.id == held.run_id, Run.attempt_number == held.attempt_number, Run.state == "running", _has_its_token(held), *conditions)
+    still = (
+        Run.id == held.run_id,
+        Run.attempt_number == held.attempt_number,
+        Run.state == "running",
+        _has_its_token(held),
+        *conditions,
+    )
     held_still, now = update(Run).where(*still), sessions.now_in(session)
     if recorded:
         columns["recorded_at"] = now
@@ -257,22 +359,38 @@ def renew(
 
 
 def renew_all(session: Session, held: Collection[Claim], lease_seconds: float) -> set[str]:
-    """Extend the leases of many runs at once; the ids of those that this worker no longer holds. `held`: of different runs."""
+    """Extend the leases of many runs at once; the ids of those that this worker no longer holds.
+    `held`: of different runs.
+    """
     if not held:
         return set()
     # Locked in the order that everybody has.
-    session.execute(select(Run.id).where(Run.id.in_([each.run_id for each in held])).order_by(Run.id).with_for_update()).all()
+    session.execute(
+        select(Run.id)
+        .where(Run.id.in_([each.run_id for each in held]))
+        .order_by(Run.id)
+        .with_for_update()
+    ).all()
     newest = (Attempt.run_id == Run.id, Attempt.attempt_number == Run.attempt_number)
-    has_token = exists().where(*newest, Attempt.token_digest.in_([tokens.digest_of(each.token) for each in held]))
+    has_token = exists().where(
+        *newest, Attempt.token_digest.in_([tokens.digest_of(each.token) for each in held])
+    )
     still = (Run.id.in_([each.run_id for each in held]), Run.state == "running", has_token)
-    statement = update(Run).where(*still).values(lease_expires_at=sessions.now_in(session) + lease_seconds).returning(Run.id)
+    statement = (
+        update(Run)
+        .where(*still)
+        .values(lease_expires_at=sessions.now_in(session) + lease_seconds)
+        .returning(Run.id)
+    )
     renewed = session.scalars(statement.execution_options(synchronize_session=False)).all()
     return {each.run_id for each in held}.difference(renewed)
 
 
 @frozen
 class Progress:
-    """What a write of steps makes of a run: its `columns`, `steps_done` among them, of which it has one of the `expected` before it."""
+    """What a write of steps makes of a run: its `columns`, `steps_done` among them, of which it has
+    one of the `expected` before it.
+    """
 
     held: Claim
     expected: Collection[int]
@@ -287,7 +405,8 @@ _RECORD = (
 
 
 def record_all(session: Session, made: Sequence[Progress], lease_seconds: float) -> set[str]:
-    """Extend the leases of many runs and set their progress; the ids of those that this worker no longer holds, or that have other steps.
+    """Extend the leases of many runs and set their progress; the ids of those that this worker no
+    longer holds, or that have other steps.
 
     As `renew` does for one. `made`: of different runs.
     """
@@ -300,21 +419,34 @@ def record_all(session: Session, made: Sequence[Progress], lease_seconds: float)
         .with_for_update(of=Run)
     )
     found = {row.id: row for row in session.execute(held)}
-    still = [each for each in made if each.held.run_id in found and _is_as_expected(found[each.held.run_id], each)]
+    still = [
+        each
+        for each in made
+        if each.held.run_id in found and _is_as_expected(found[each.held.run_id], each)
+    ]
     if still:
         now = sessions.now_in(session)
         statement = _RECORD.values(lease_expires_at=now + lease_seconds, recorded_at=now)
-        session.connection().execute(statement, [{"of_run": each.held.run_id, **each.columns} for each in still])
+        session.connection().execute(
+            statement, [{"of_run": each.held.run_id, **each.columns} for each in still]
+        )
     return {each.held.run_id for each in made}.difference(each.held.run_id for each in still)
 
 
 def _is_as_expected(run: Row[str, int, int, str | None], made: Progress) -> bool:
-    is_held = run.attempt_number == made.held.attempt_number and run.token_digest == tokens.digest_of(made.held.token)
+    is_held = (
+        run.attempt_number == made.held.attempt_number
+        and run.token_digest == tokens.digest_of(made.held.token)
+    )
     return is_held and run.steps_done in made.expected
 
 
-def next_attempt(session: Session, held: Claim, worker: Worker, lease_seconds: float, why: str) -> Claim:
-    """End the attempt as released and begin the next in the same transaction; LeaseLostError if this worker no longer holds the run."""
+def next_attempt(
+    session: Session, held: Claim, worker: Worker, lease_seconds: float, why: str
+) -> Claim:
+    """End the attempt as released and begin the next in the same transaction; LeaseLostError if
+    this worker no longer holds the run.
+    """
     run = _held_run(session, held)
     lifecycle.requeue(session, run, attempt="released", code=None, message=why)
     session.flush()
@@ -322,10 +454,14 @@ def next_attempt(session: Session, held: Claim, worker: Worker, lease_seconds: f
     if attempt_number is None:
         raise _lost(held)
     token = tokens.issue(session, run.id, attempt_number)
-    return dataclasses.replace(held, attempt_number=attempt_number, token=token, steps_done=run.steps_done)
+    return dataclasses.replace(
+        held, attempt_number=attempt_number, token=token, steps_done=run.steps_done
+    )
 
 
-def finish(session: Session, held: Claim, *, code: str | None = None, message: str | None = None) -> None:
+def finish(
+    session: Session, held: Claim, *, code: str | None = None, message: str | None = None
+) -> None:
     """End the attempt with the run finished; LeaseLostError if this worker no longer holds it."""
     lifecycle.finish(session, _held_run(session, held), code=code, message=message)
 
@@ -336,16 +472,26 @@ def fail(session: Session, held: Claim, *, code: str, message: str) -> None:
 
 
 def finish_with_equal_run(session: Session, held: Claim, fingerprint: str) -> bool:
-    """Finish the run with the curve of an equal earlier one; False if there is none. Call it before the first step."""
+    """Finish the run with the curve of an equal earlier one; False if there is none. Call it before
+    the first step.
+    """
     if not held.reuses:
         return False
     any_arm = held.spec.engine == COMMAND
     earlier = equal_run(session, fingerprint, held.question, held.keep, any_arm=any_arm)
-    # Retention may have deleted the curve since it was read; once the run is locked, it finds that the curve is reused, and leaves it.
-    source = session.get(Run, earlier.id, with_for_update=True, populate_existing=True) if earlier else None
+    # Retention may have deleted the curve since it was read; once the run is locked, it finds that
+    # the curve is reused, and leaves it.
+    source = (
+        session.get(Run, earlier.id, with_for_update=True, populate_existing=True)
+        if earlier
+        else None
+    )
     if source is None or unsound(session, source) is not None:
         return False
-    note = f"not trained, because run {source.id} of job {source.job_id} has the same fingerprint; its curve is reused"
+    note = (
+        f"not trained, because run {source.id} of job {source.job_id} has the same fingerprint; "
+        "its curve is reused"
+    )
     columns = columns_of_reused(source)
     if any_arm:  # the manifest names the run's own commit, which need not be that of the source
         del columns["manifest"]
@@ -354,31 +500,45 @@ def finish_with_equal_run(session: Session, held: Claim, fingerprint: str) -> bo
 
 
 def fail_with_job(session: Session, held: Claim, reason: str) -> None:
-    """Fail a run that does not match the baseline of its job, and cancel the job's open runs, because none could be judged."""
-    runs = session.scalars(select(Run).where(Run.job_id == held.job_id).order_by(Run.id).with_for_update()).all()
+    """Fail a run that does not match the baseline of its job, and cancel the job's open runs,
+    because none could be judged.
+    """
+    runs = session.scalars(
+        select(Run).where(Run.job_id == held.job_id).order_by(Run.id).with_for_update()
+    ).all()
     fail(session, held, code=BASELINE_DIFFERS, message=reason)
     for run in runs:
         if run.id != held.run_id and run.state not in RUN_ENDED:
             lifecycle.cancel(session, run, message=f"run {held.run_id} of this job: {reason}")
 
 
-def give_back(session: Session, run: Run, why: str, *, attempt: lifecycle.BrokenAttempt, max_attempts: int) -> RunState | None:
-    """Queue a run again after an attempt that was `released`, `crashed` or `lost`, or fail it after too many crashes.
+def give_back(
+    session: Session, run: Run, why: str, *, attempt: lifecycle.BrokenAttempt, max_attempts: int
+) -> RunState | None:
+    """Queue a run again after an attempt that was `released`, `crashed` or `lost`, or fail it after
+    too many crashes.
 
-    Returns the run's new state; None if it is no longer running. Recorded steps stay: the next attempt resumes from the newest
-    checkpoint and replaces the steps that it computes again.
+    Returns the run's new state; None if it is no longer running. Recorded steps stay: the next
+    attempt resumes from the newest checkpoint and replaces the steps that it computes again.
     """
     if run.state != "running":
         return None
     # A job with a scheduler lives on without the worker that followed it.
-    if attempt == "released" or (attempt == "lost" and submissions.open_of(session, run.id) is not None):
+    if attempt == "released" or (
+        attempt == "lost" and submissions.open_of(session, run.id) is not None
+    ):
         if lifecycle.requeue(session, run, attempt=attempt, code=None, message=why):
             return "queued"
         return None
     crashes = run.crashes + 1
-    code, message = "WORKER_CRASHED", f"{why} (attempt {run.attempt_number}, {crashes} of {max_attempts} crashes)"
+    code, message = (
+        "WORKER_CRASHED",
+        f"{why} (attempt {run.attempt_number}, {crashes} of {max_attempts} crashes)",
+    )
     if crashes < max_attempts:
-        again = lifecycle.requeue(session, run, attempt=attempt, code=code, message=message, crashes=crashes)
+        again = lifecycle.requeue(
+            session, run, attempt=attempt, code=code, message=message, crashes=crashes
+        )
         return "queued" if again else None
     free = {"worker_id": None, "steps_per_second": None, "crashes": crashes}
     if lifecycle.fail(session, run, code=code, message=message, attempt=attempt, **free):
@@ -387,16 +547,22 @@ def give_back(session: Session, run: Run, why: str, *, attempt: lifecycle.Broken
 
 
 def forgive(session: Session, held: Claim) -> None:
-    """Take back the crash that was counted when the lease of this attempt ended, because its trainer and its worker lived.
+    """Take back the crash that was counted when the lease of this attempt ended, because its
+    trainer and its worker lived.
 
-    The machine had slept, or the database was away. A run that stops its machine each time must end as well, so at most `_FORGIVEN` of
-    its attempts are forgiven; and one that has failed stays so.
+    The machine had slept, or the database was away. A run that stops its machine each time must end
+    as well, so at most `_FORGIVEN` of its attempts are forgiven; and one that has failed stays so.
     """
     run = session.get_one(Run, held.run_id, with_for_update=True, populate_existing=True)
     attempt = session.get(Attempt, (held.run_id, held.attempt_number))
     if attempt is None or attempt.state != "lost" or run.state in RUN_ENDED or run.crashes == 0:
         return
-    lost = session.scalar(select(func.count()).where(Attempt.run_id == held.run_id, Attempt.state == "lost")) or 0
+    lost = (
+        session.scalar(
+            select(func.count()).where(Attempt.run_id == held.run_id, Attempt.state == "lost")
+        )
+        or 0
+    )
     if lost <= _FORGIVEN:
         run.crashes -= 1
         attempt.message = f"{attempt.message}; not counted as a crash, because its trainer lived"
@@ -404,7 +570,10 @@ def forgive(session: Session, held: Claim) -> None:
 
 def note(session: Session, held: Claim, **columns: object) -> None:
     """Set columns of this attempt's row. Call it in a transaction that `renew` has fenced."""
-    clean = {name: without_secrets(value) if isinstance(value, str) else value for name, value in columns.items()}
+    clean = {
+        name: without_secrets(value) if isinstance(value, str) else value
+        for name, value in columns.items()
+    }
     session.execute(update(Attempt).where(*_attempt_of(held)).values(clean))
 
 
@@ -418,7 +587,9 @@ def _held_run(session: Session, held: Claim) -> Run:
 
 def is_held(session: Session, run: Run, held: Claim) -> bool:
     """Whether this claim is the newest attempt of the run."""
-    return run.attempt_number == held.attempt_number and bool(session.scalar(select(_has_its_token(held))))
+    return run.attempt_number == held.attempt_number and bool(
+        session.scalar(select(_has_its_token(held)))
+    )
 
 
 def _has_its_token(held: Claim) -> ColumnElement[bool]:
@@ -430,4 +601,7 @@ def _attempt_of(held: Claim) -> tuple[ColumnElement[bool], ...]:
 
 
 def _lost(held: Claim) -> LeaseLostError:
-    return LeaseLostError(f"attempt {held.attempt_number} no longer holds run {held.run_id}, or the record was restored from an older copy")
+    return LeaseLostError(
+        f"attempt {held.attempt_number} no longer holds run {held.run_id}, or the record was "
+        "restored from an older copy"
+    )

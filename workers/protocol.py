@@ -1,6 +1,8 @@
-"""The messages between a supervisor and its training process: one request in, then one line of JSON for each message out.
+"""The messages between a supervisor and its training process: one request in, then one line of JSON
+for each message out.
 
-The supervisor starts the process from its own checkout, so both sides always have the same version of these types.
+The supervisor starts the process from its own checkout, so both sides always have the same version
+of these types.
 """
 
 import os
@@ -12,7 +14,8 @@ from training.switches import Rounding
 
 
 class CheckpointRequest(TypedDict):
-    """Where and how often to write checkpoints; `resume_at_most` is the first step that is not recorded.
+    """Where and how often to write checkpoints; `resume_at_most` is the first step that is not
+    recorded.
 
     `keep`: the numbers of steps after which one is kept for good.
     """
@@ -24,10 +27,11 @@ class CheckpointRequest(TypedDict):
 
 
 class TrainRequest(TypedDict):
-    """One run to train. `spec` has the fields of a `RunSpec`, `core` is the processor to use; 0 `profile_steps` means no trace.
+    """One run to train. `spec` has the fields of a `RunSpec`, `core` is the processor to use; 0
+    `profile_steps` means no trace.
 
-    The run ends after `steps` steps, which may be fewer than those of its schedule. With `measure` it trains nothing from step 0:
-    the lab's module reads it.
+    The run ends after `steps` steps, which may be fewer than those of its schedule. With `measure`
+    it trains nothing from step 0: the lab's module reads it.
     """
 
     core: int | None
@@ -41,7 +45,9 @@ class TrainRequest(TypedDict):
 
 
 class CommandRequest(TypedDict):
-    """A run for a launcher (`workers.commands`). `folder` is the attempt's; all slots of the worker share `mirrors` and `proofs`."""
+    """A run for a launcher (`workers.commands`). `folder` is the attempt's; all slots of the worker
+    share `mirrors` and `proofs`.
+    """
 
     spec: dict[str, Any]
     launchers: str
@@ -52,7 +58,9 @@ class CommandRequest(TypedDict):
 
 
 class ManifestMessage(TypedDict):
-    """The run's manifest and how it rounds gradients, None where nobody knows; sent once, before the first step."""
+    """The run's manifest and how it rounds gradients, None where nobody knows; sent once, before
+    the first step.
+    """
 
     kind: Literal["manifest"]
     manifest: dict[str, str]
@@ -60,7 +68,9 @@ class ManifestMessage(TypedDict):
 
 
 class LayersMessage(TypedDict):
-    """The layers of every later step, and the names (operand/statistic) of what each has on a watched step; sent once."""
+    """The layers of every later step, and the names (operand/statistic) of what each has on a
+    watched step; sent once.
+    """
 
     kind: Literal["layers"]
     layers: list[str]
@@ -68,14 +78,18 @@ class LayersMessage(TypedDict):
 
 
 class StepMessage(TypedDict):
-    """One trained step: the fields of a `training.rules.StepStats`. The first is the one at which the run starts or resumes."""
+    """One trained step: the fields of a `training.rules.StepStats`. The first is the one at which
+    the run starts or resumes.
+    """
 
     kind: Literal["step"]
     values: dict[str, Any]
 
 
 class ReportMessage(TypedDict):
-    """Steps that a trainer of somebody else's has reported, ascending, with the columns that it has; `lm_loss` is always one."""
+    """Steps that a trainer of somebody else's has reported, ascending, with the columns that it
+    has; `lm_loss` is always one.
+    """
 
     kind: Literal["report"]
     steps: list[float]
@@ -83,7 +97,9 @@ class ReportMessage(TypedDict):
 
 
 class RowMessage(TypedDict):
-    """A record of another name that came after its step was sent: `profile` (`training.trainer.profiling`) or `validation` (nats)."""
+    """A record of another name that came after its step was sent: `profile`
+    (`training.trainer.profiling`) or `validation` (nats).
+    """
 
     kind: Literal["row"]
     name: Literal["profile", "validation"]
@@ -92,7 +108,9 @@ class RowMessage(TypedDict):
 
 
 class KeptMessage(TypedDict):
-    """The numbers of steps after which a checkpoint of the run is kept; sent once, before its end."""
+    """The numbers of steps after which a checkpoint of the run is kept; sent once, before its
+    end.
+    """
 
     kind: Literal["kept"]
     steps: list[int]
@@ -121,7 +139,9 @@ class SignMessage(TypedDict):
 
 
 class ErrorMessage(TypedDict):
-    """The run ended with an error that would also occur in another attempt; or the attempt broke off, and another one may succeed."""
+    """The run ended with an error that would also occur in another attempt; or the attempt broke
+    off, and another one may succeed.
+    """
 
     kind: Literal["error", "broke_off"]
     code: str
@@ -145,7 +165,9 @@ CRASHED = 70  # the exit status of a process whose supervisor is gone
 
 
 def claim_stdout() -> IO[str]:
-    """The stream for our lines; all other output goes to the log, so that it cannot corrupt them."""
+    """The stream for our lines; all other output goes to the log, so that it cannot corrupt
+    them.
+    """
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return out

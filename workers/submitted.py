@@ -1,12 +1,16 @@
-"""Follows all runs that a worker has submitted to schedulers, hundreds of them, in threads of the one process that the worker is.
+"""Follows all runs that a worker has submitted to schedulers, hundreds of them, in threads of the
+one process that the worker is.
 
-`workers.submitting` has brought each to its scheduler. From then on the files of its job tell of its starts and its end
-(`workers.commands.script`), and the trainer's report of its steps. What these files say outranks the scheduler, which may call a job
-running that has ended; its word counts for a job that has told nothing for a while. A node writes what it likes: a file that is no such
-file is none, its times are brought to the clock of the record, and of one run's files no more is read at once than others can wait for.
+`workers.submitting` has brought each to its scheduler. From then on the files of its job tell of
+its starts and its end (`workers.commands.script`), and the trainer's report of its steps. What
+these files say outranks the scheduler, which may call a job running that has ended; its word counts
+for a job that has told nothing for a while. A node writes what it likes: a file that is no such
+file is none, its times are brought to the clock of the record, and of one run's files no more is
+read at once than others can wait for.
 
-A start of the job after the first (it was preempted, or its node died) ends the attempt and begins the next in one transaction: a step
-that is logged again replaces the earlier one. The end of the job ends the attempt and its submission in one transaction.
+A start of the job after the first (it was preempted, or its node died) ends the attempt and begins
+the next in one transaction: a step that is logged again replaces the earlier one. The end of the
+job ends the attempt and its submission in one transaction.
 """
 
 import logging
@@ -50,12 +54,15 @@ from workers.supervisor import clear_checkpoints
 MOST_RUNS = 400  # of one worker; the others wait for it, or for another one
 LOST_SECONDS = 60.0  # that a job may be over for its scheduler without the file of its end
 _LOST, _PREEMPTED = "JOB_LOST", "PREEMPTED"  # what the messages of such attempts begin with
-_TICK_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 0.5  # between two rounds: as long as the last one took, within these
+# between two rounds: as long as the last one took, within these
+_TICK_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 0.5
 _PREPARED_AT_ONCE = 4
 _RUNS_AT_ONCE = 50  # of one transaction
 _CLAIM_SECONDS, _MERGE_SECONDS = 0.5, 0.2  # of a round, for new runs, and for merging chunks
-_SLOW_SECONDS, _SHARE_OF_TIME = 0.1, 0.05  # of a processor: a look that takes longer; and the most that the looks at such a run take
-_SIZES = (60.0, 0.0005)  # seconds between two looks at the size of an output, and the most of the time that they may take
+# of a processor: a look that takes longer; and the most that the looks at such a run take
+_SLOW_SECONDS, _SHARE_OF_TIME = 0.1, 0.05
+# seconds between two looks at the size of an output, and the most of the time that they may take
+_SIZES = (60.0, 0.0005)
 _MOST_LOG_BYTES, _PIECE = 64 * 2**20, 1 << 20
 _MOST_STARTS = 1000  # of a job that are believed
 _MOST_LOOKS = 2000  # at the rest of a report whose trainer has ended
@@ -65,10 +72,19 @@ _log = logging.getLogger(__name__)
 
 
 class Submitter:
-    """Submits the runs of launchers that have a scheduler, follows them, and sweeps what killed workers left with the schedulers."""
+    """Submits the runs of launchers that have a scheduler, follows them, and sweeps what killed
+    workers left with the schedulers.
+    """
 
-    def __init__(self, settings: Settings, database: Database, worker: Worker, stopping: threading.Event) -> None:
-        self.settings, self.database, self.worker, self.stopping = settings, database, worker, stopping
+    def __init__(
+        self, settings: Settings, database: Database, worker: Worker, stopping: threading.Event
+    ) -> None:
+        self.settings, self.database, self.worker, self.stopping = (
+            settings,
+            database,
+            worker,
+            stopping,
+        )
         self.schedulers = Schedulers(settings, database, worker)
         self._runs: dict[str, _Submitted] = {}
         self._bell = threading.Event()
@@ -80,7 +96,9 @@ class Submitter:
         self._bell.set()
 
     def work(self) -> None:
-        """Claim, submit and follow runs until the worker stops; then leave their jobs to the next one."""
+        """Claim, submit and follow runs until the worker stops; then leave their jobs to the next
+        one.
+        """
         _allow_many_files()
         others = [
             threading.Thread(target=self._keep_asking, name="schedulers"),
@@ -94,9 +112,11 @@ class Submitter:
             try:
                 self._claim(pool)
                 self._follow(pool)
-            except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
+            except Exception:  # noqa: BLE001
                 _log.exception("the submitted runs could not be followed; retrying")
-            self.stopping.wait(min(max(_TICK_SECONDS, time.monotonic() - began), _LONGEST_PAUSE_SECONDS))
+            self.stopping.wait(
+                min(max(_TICK_SECONDS, time.monotonic() - began), _LONGEST_PAUSE_SECONDS)
+            )
         self._look.set()
         for other in others:
             other.join()
@@ -114,18 +134,23 @@ class Submitter:
         self._next_claim = now + self.settings.reconcile_seconds
         until = now + _CLAIM_SECONDS
         while len(self._runs) < MOST_RUNS and not self.stopping.is_set():
-            if time.monotonic() > until:  # those that are followed do not wait for hundreds of claims
+            # those that are followed do not wait for hundreds of claims
+            if time.monotonic() > until:
                 self.ring()
                 return
             with self.database.write() as session:
-                held = lease.claim(session, self.worker, self.settings.lease_seconds, submitted=True)
+                held = lease.claim(
+                    session, self.worker, self.settings.lease_seconds, submitted=True
+                )
             if held is None:
                 return
             self._runs[held.run_id] = run = _Submitted(self, held)
             pool.submit(run.prepare)
 
     def _renew(self) -> None:
-        """Renew all leases at once; a run that is no longer held is left to whoever has it, and its job to the sweep."""
+        """Renew all leases at once; a run that is no longer held is left to whoever has it, and its
+        job to the sweep.
+        """
         held = {run: run.held for run in [*self._runs.values()]}
         with self.database.write() as session:
             lost = lease.renew_all(session, held.values(), self.settings.lease_seconds)
@@ -138,14 +163,15 @@ class Submitter:
         while not self.stopping.is_set():
             try:
                 self._renew()
-            except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
+            except Exception:  # noqa: BLE001
                 _log.exception("the leases of submitted runs could not be renewed; retrying")
             self.stopping.wait(self.settings.heartbeat_seconds)
 
     def _follow(self, pool: ThreadPoolExecutor) -> None:
         """Look at each run, and write what is new; one that is over is concluded.
 
-        In parts, each of which is written in one transaction before the next is looked at; by their ids, the order in which all lock them.
+        In parts, each of which is written in one transaction before the next is looked at; by their
+        ids, the order in which all lock them.
         """
         runs = sorted(self._runs.items())
         for start in range(0, len(runs), _RUNS_AT_ONCE):
@@ -172,19 +198,25 @@ class Submitter:
 
         def write() -> list[_Submitted]:
             with self.database.write() as session:
-                lost = lease.renew_all(session, [run.held for run in runs], self.settings.lease_seconds)
+                lost = lease.renew_all(
+                    session, [run.held for run in runs], self.settings.lease_seconds
+                )
                 left = [run for run in runs if run.held.run_id not in lost]
                 for run in left:
                     run.write_start_in(session)
                 waiting = [run.record.recorder for run in left if run.record.recorder.waits]
                 written = write_all(session, waiting, self.settings.lease_seconds)
-            return [run for run in left if run.record.recorder not in waiting or run.record.recorder in written]
+            return [
+                run
+                for run in left
+                if run.record.recorder not in waiting or run.record.recorder in written
+            ]
 
         try:
             written = runs[0].record.retried(write)
         except OperationalError:
             raise
-        except Exception:  # noqa: BLE001 (what one run has cannot be written: it must not keep that of the others)
+        except Exception:  # noqa: BLE001
             for run in runs:
                 run.guarded(run.flush)
             return
@@ -200,7 +232,7 @@ class Submitter:
         try:
             clear_checkpoints(self.settings, self.database, run.held.run_id)
             conclude(self.database, run.held.job_id)
-        except Exception:  # noqa: BLE001 (the housekeeping does it later)
+        except Exception:  # noqa: BLE001
             _log.exception("job %s could not be concluded now", run.held.job_id)
 
     # What is asked of the schedulers, once a period for all runs.
@@ -209,7 +241,7 @@ class Submitter:
         while not self.stopping.is_set():
             try:
                 self.sweep()
-            except Exception:  # noqa: BLE001 (the thread must survive an unreachable database)
+            except Exception:  # noqa: BLE001
                 _log.exception("the schedulers could not be asked; retrying")
             if self._look.wait(self.settings.reconcile_seconds):
                 self._look.clear()
@@ -230,7 +262,9 @@ def _allow_many_files() -> None:
 def _seconds_until(submission: Submission) -> float:
     """Seconds of training on all starts of a job up to the newest on record."""
     last, began = last_change(submission), submission.started_at
-    return submission.earlier_seconds + (0.0 if last is None or began is None else max(0.0, last - began))
+    return submission.earlier_seconds + (
+        0.0 if last is None or began is None else max(0.0, last - began)
+    )
 
 
 def _exists(folder: int, name: str) -> bool:
@@ -242,7 +276,10 @@ def _exists(folder: int, name: str) -> bool:
 
 
 # The output of a start, what it prints, and its errors where the losses are printed.
-_OF_TRAINER, _OF_PROOF = ("output.{}", "stdout.{}", "stderr.{}"), ("without.{}/output", "without.{}/stdout", "without.{}/stderr")
+_OF_TRAINER, _OF_PROOF = (
+    ("output.{}", "stdout.{}", "stderr.{}"),
+    ("without.{}/output", "without.{}/stdout", "without.{}/stderr"),
+)
 
 
 class _Reported:
@@ -254,8 +291,12 @@ class _Reported:
         self._copied = dict.fromkeys(printed, 0)
 
     @classmethod
-    def opened(cls, folder: int, row: Submission, places: Sequence[str], planned: int, began: float) -> "_Reported | None":
-        """What the newest start of a job writes below an open folder; None if it is not there yet. `began`: of time.monotonic()."""
+    def opened(
+        cls, folder: int, row: Submission, places: Sequence[str], planned: int, began: float
+    ) -> "_Reported | None":
+        """What the newest start of a job writes below an open folder; None if it is not there yet.
+        `began`: of time.monotonic().
+        """
         output, stdout, stderr = (place.format(row.start) for place in places)
         plan = plan_of(row)
         if not _exists(folder, stdout):
@@ -267,11 +308,21 @@ class _Reported:
         base, path = (folder, stdout) if prints else (opened, plan.reports.path)
         follower = Follower(base, path, plan.reports.pattern, last_recorded(planned))
         tail = partial(_tail, folder, stderr if prints else stdout)
-        watch = Watch(plan.limits, follower, planned, Path(row.folder) / output, tail, began=began, sizes=_SIZES)
+        watch = Watch(
+            plan.limits,
+            follower,
+            planned,
+            Path(row.folder) / output,
+            tail,
+            began=began,
+            sizes=_SIZES,
+        )
         return cls(watch, folder, opened, (stdout, stderr) if prints else (stdout,))
 
     def copy(self, log: Path, *, all_of_it: bool = False) -> None:
-        """Copy what is newly printed to the log of the attempt, a piece of it or all, as far as a reader would look."""
+        """Copy what is newly printed to the log of the attempt, a piece of it or all, as far as a
+        reader would look.
+        """
         if not log.exists():
             log.parent.mkdir(parents=True, exist_ok=True)
             log.touch()
@@ -310,7 +361,9 @@ def _tail(folder: int, name: str) -> str:
 
 
 class _Submitted:
-    """One run with its job at a scheduler. `prepare` runs in a thread of the pool, `look` in that of the submitter, one after the other."""
+    """One run with its job at a scheduler. `prepare` runs in a thread of the pool, `look` in that
+    of the submitter, one after the other.
+    """
 
     def __init__(self, submitter: Submitter, held: Claim) -> None:
         self._all, self.held = submitter, held
@@ -319,7 +372,9 @@ class _Submitted:
         """When (of time.monotonic) a scheduler that was away is asked again."""
         self.next_look = 0.0
         self._was_slow = False
-        self.record = AttemptRecord(submitter.settings, submitter.database, held, submitter.stopping)
+        self.record = AttemptRecord(
+            submitter.settings, submitter.database, held, submitter.stopping
+        )
         self._row: Submission | None = None
         self._has_recorded = False
         self._skip_below = 0
@@ -338,11 +393,18 @@ class _Submitted:
 
     def prepare(self) -> None:
         """Bring the run to its scheduler, from the step that is on record."""
-        with logs.bound(worker=self._all.worker.id, job=self.held.job_id, run=self.held.run_id, attempt=self.held.attempt_number):
+        with logs.bound(
+            worker=self._all.worker.id,
+            job=self.held.job_id,
+            run=self.held.run_id,
+            attempt=self.held.attempt_number,
+        ):
             self.guarded(self._prepare)
 
     def _prepare(self) -> None:
-        self._row = submitting.intended(self._all.settings, self._all.database, self.held, self.record)
+        self._row = submitting.intended(
+            self._all.settings, self._all.database, self.held, self.record
+        )
         if self._row is None:
             self.over = True
             return
@@ -355,8 +417,12 @@ class _Submitted:
         row = self._submission
         with self._all.database.read() as session:
             since = Attempt.attempt_number >= row.attempt_number
-            recorded = select(func.count()).where(Attempt.run_id == row.run_id, since, Attempt.first_step.is_not(None))
-            self._skip_below = self.held.steps_done if row.start is not None and session.scalar(recorded) else 0
+            recorded = select(func.count()).where(
+                Attempt.run_id == row.run_id, since, Attempt.first_step.is_not(None)
+            )
+            self._skip_below = (
+                self.held.steps_done if row.start is not None and session.scalar(recorded) else 0
+            )
         self._folder = os.open(row.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         self._place = scheduler_of(row).place
         self._followed_since = time.monotonic()
@@ -366,16 +432,24 @@ class _Submitted:
 
     def look(self) -> None:
         """Record what is new, and how the run ended if it has."""
-        with logs.bound(worker=self._all.worker.id, job=self.held.job_id, run=self.held.run_id, attempt=self.held.attempt_number):
-            # A busy machine, or a lock of the database, is not this run's doing; but that clock is slow to read.
+        with logs.bound(
+            worker=self._all.worker.id,
+            job=self.held.job_id,
+            run=self.held.run_id,
+            attempt=self.held.attempt_number,
+        ):
+            # A busy machine, or a lock of the database, is not this run's doing; but that clock is
+            # slow to read.
             began, processor = time.monotonic(), time.thread_time() if self._was_slow else None
             self.guarded(self._look)
             took = 0.0 if processor is None else time.thread_time() - processor
             self._was_slow = time.monotonic() - began > _SLOW_SECONDS
-            self.next_look = 0.0 if took < _SLOW_SECONDS else time.monotonic() + took / _SHARE_OF_TIME
+            self.next_look = (
+                0.0 if took < _SLOW_SECONDS else time.monotonic() + took / _SHARE_OF_TIME
+            )
 
     def _look(self) -> None:
-        assert self._folder is not None  # noqa: S101 (as followed)
+        assert self._folder is not None  # noqa: S101
         self._note_starts()
         row, ended = self._submission, None
         if row.start is not None:
@@ -395,7 +469,9 @@ class _Submitted:
             self._add(trainer.watch.rows(ended=True))
             trainer.copy(self._log_path(), all_of_it=True)
             trainer.watch.check_end(int(ended.word))
-            self._end(partial(lease.finish, held=self.held), int(ended.word), self._ended_at(ended.at))
+            self._end(
+                partial(lease.finish, held=self.held), int(ended.word), self._ended_at(ended.at)
+            )
             return
         job = self._job()
         if trainer is not None and not (job is not None and job.state in ("held", "waiting")):
@@ -404,9 +480,15 @@ class _Submitted:
         self._check_job()
 
     def _ended_at(self, told: float) -> float | None:
-        """When the newest start ended, by this record's clock: it took as long as its node says; None where that is unknown."""
+        """When the newest start ended, by this record's clock: it took as long as its node says;
+        None where that is unknown.
+        """
         row = self._submission
-        started = None if self._folder is None or row.start is None else script.started(self._folder, row.start)
+        started = (
+            None
+            if self._folder is None or row.start is None
+            else script.started(self._folder, row.start)
+        )
         if started is None or row.started_at is None:
             return None
         return min(row.started_at + max(0.0, told - started.at), max(time.time(), row.started_at))
@@ -417,9 +499,13 @@ class _Submitted:
         return self.is_followed and not self.over and is_new and time.monotonic() > self._next_flush
 
     def write_start_in(self, session: Session) -> None:
-        """Write a start that is not on record yet, in the transaction of its first steps or before."""
+        """Write a start that is not on record yet, in the transaction of its first steps or
+        before.
+        """
         if self._unwritten:
-            submissions.change(session, self._submission.run_id, self._submission.number, **self._unwritten)
+            submissions.change(
+                session, self._submission.run_id, self._submission.number, **self._unwritten
+            )
 
     def flush(self) -> None:
         """Write what is new, of this run alone."""
@@ -434,7 +520,10 @@ class _Submitted:
     def was_written(self, *, is_held: bool) -> None:
         """What it had is on record, unless it is no longer held."""
         if not is_held:
-            _log.info("run %s is no longer held: its job is left to whoever holds it, or to the sweep", self.held.run_id)
+            _log.info(
+                "run %s is no longer held: its job is left to whoever holds it, or to the sweep",
+                self.held.run_id,
+            )
             self.over = True
             return
         self.record.recorder.flushed()
@@ -443,8 +532,11 @@ class _Submitted:
 
     def _note_starts(self) -> None:
         """Note that the job was started, or started again."""
-        assert self._folder is not None  # noqa: S101 (as followed)
-        row, number = self._submission, -1 if self._submission.start is None else self._submission.start
+        assert self._folder is not None  # noqa: S101
+        row, number = (
+            self._submission,
+            -1 if self._submission.start is None else self._submission.start,
+        )
         told, looked_at = None, time.time()
         while number < _MOST_STARTS and (newer := script.started(self._folder, number + 1)):
             number, told = number + 1, newer
@@ -454,7 +546,12 @@ class _Submitted:
         # A node's clock may be wrong: it was not started before the last look, nor after this one.
         earliest = max(row.created_at, self._not_started_at, row.started_at or 0.0)
         started_at = min(max(told.at, earliest), max(looked_at, earliest))
-        columns: dict[str, Any] = {"start": number, "started_at": started_at, "reason": None, "earlier_seconds": _seconds_until(row)}
+        columns: dict[str, Any] = {
+            "start": number,
+            "started_at": started_at,
+            "reason": None,
+            "earlier_seconds": _seconds_until(row),
+        }
         if not self._has_recorded:  # nothing of this attempt came from an earlier start
             columns["attempt_number"] = self.held.attempt_number
             submitting.update(row, **columns)
@@ -475,8 +572,12 @@ class _Submitted:
         why = f"its job {row.scheduler_id} was taken from its node, and started again"
 
         def begin(session: Session) -> Claim:
-            held = lease.next_attempt(session, self.held, self._all.worker, settings.lease_seconds, why)
-            submissions.change(session, row.run_id, row.number, **columns, attempt_number=held.attempt_number)
+            held = lease.next_attempt(
+                session, self.held, self._all.worker, settings.lease_seconds, why
+            )
+            submissions.change(
+                session, row.run_id, row.number, **columns, attempt_number=held.attempt_number
+            )
             return held
 
         self.held = self.record.written(begin)
@@ -489,17 +590,23 @@ class _Submitted:
         row = self._submission
         if self._trainer is None and self._proof is None and self._folder is not None:
             began = time.monotonic() - max(0.0, time.time() - (row.started_at or 0.0))
-            self._trainer = _Reported.opened(self._folder, row, _OF_TRAINER, self.held.spec.schedule.steps, began)
+            self._trainer = _Reported.opened(
+                self._folder, row, _OF_TRAINER, self.held.spec.schedule.steps, began
+            )
 
     def _prove(self, *, is_over: bool) -> None:
-        """Look whether the launcher trains without the commit's files; the job starts with that where it was not known."""
+        """Look whether the launcher trains without the commit's files; the job starts with that
+        where it was not known.
+        """
         row, folder = self._submission, self._folder
         if folder is None or self._trainer is not None or not (plan := plan_of(row)).proves:
             return
         settings, digest = self._all.settings, row.launcher_digest
         if submitting.is_unproven(settings, digest, row.launcher, plan.paths):
             if self._proof is None:
-                self._proof = _Reported.opened(folder, row, _OF_PROOF, self.held.spec.schedule.steps, time.monotonic())
+                self._proof = _Reported.opened(
+                    folder, row, _OF_PROOF, self.held.spec.schedule.steps, time.monotonic()
+                )
             if self._proof is None:
                 return
             has_begun = is_over or _exists(folder, f"stdout.{row.start}")
@@ -507,7 +614,9 @@ class _Submitted:
             if not reports and not has_begun:
                 self._proof.watch.check_limits()
                 return
-            submitting.write_proof(settings, digest, self._proof.watch.last_step if reports else None)
+            submitting.write_proof(
+                settings, digest, self._proof.watch.last_step if reports else None
+            )
         if self._proof is not None:
             self._proof.close()
             self._proof = None
@@ -519,25 +628,42 @@ class _Submitted:
             new = report.steps >= self._skip_below
             if new.any():
                 columns = {name: values[new].tolist() for name, values in report.columns.items()}
-                self.record.recorder.add_report({"kind": "report", "steps": report.steps[new].tolist(), "columns": columns})
+                self.record.recorder.add_report(
+                    {"kind": "report", "steps": report.steps[new].tolist(), "columns": columns}
+                )
                 self._has_recorded = True
             held_out = np.asarray(report.validation["step"])
-            for step, loss in zip(held_out.tolist(), report.validation["loss"].tolist(), strict=True):
+            for step, loss in zip(
+                held_out.tolist(), report.validation["loss"].tolist(), strict=True
+            ):
                 if step >= self._skip_below:
-                    self.record.retried(partial(self.record.recorder.write_row, "validation", int(step), {"loss": loss}))
+                    self.record.retried(
+                        partial(
+                            self.record.recorder.write_row, "validation", int(step), {"loss": loss}
+                        )
+                    )
 
     def _check_time(self) -> None:
-        """Raises EndedError for a run that trained for longer than its job, or the operator, allows; waiting is no training."""
+        """Raises EndedError for a run that trained for longer than its job, or the operator,
+        allows; waiting is no training.
+        """
         held, row = self.held, self._submission
         own = None if held.max_seconds is None else held.max_seconds + held.seconds_trained
-        allowed = min((limit for limit in (own, self._all.settings.max_run_seconds) if limit is not None), default=None)
+        allowed = min(
+            (limit for limit in (own, self._all.settings.max_run_seconds) if limit is not None),
+            default=None,
+        )
         if allowed is not None and submissions.device_seconds(row, time.time()) > allowed:
             raise EndedError(
-                "TIME_LIMIT", f"the run trained for longer than its {allowed:.0f} s; plan fewer steps, or raise max_run_seconds"
+                "TIME_LIMIT",
+                f"the run trained for longer than its {allowed:.0f} s; plan fewer steps, or raise "
+                "max_run_seconds",
             )
 
     def _check_job(self) -> None:
-        """Give the attempt up if the scheduler has called the job over for a while, and the job has not told its end."""
+        """Give the attempt up if the scheduler has called the job over for a while, and the job has
+        not told its end.
+        """
         row, listing, job = self._submission, self._listing(), self._job()
         if listing is None:
             return
@@ -545,7 +671,8 @@ class _Submitted:
             self._gone_since = None
             return
         self._gone_since = self._gone_since or listing.asked_at
-        reported_at = 0.0 if self._trainer is None else self._trainer.watch.wrote_at  # one that reports is there, whatever is said
+        # one that reports is there, whatever is said
+        reported_at = 0.0 if self._trainer is None else self._trainer.watch.wrote_at
         if listing.asked_at - max(self._gone_since, reported_at) < LOST_SECONDS:
             return
         said = job.said if job is not None else f"{row.scheduler.capitalize()} no longer knows it"
@@ -553,8 +680,10 @@ class _Submitted:
         if job is not None and job.state == "preempted":
             self._give_back(f"{_PREEMPTED}: {why}", "released")
         else:
-            assert self._folder is not None  # noqa: S101 (as followed)
-            self._give_back(f"{_LOST}: {why}; the end of its log: {_tail(self._folder, LOG)}", "crashed")
+            assert self._folder is not None  # noqa: S101
+            self._give_back(
+                f"{_LOST}: {why}; the end of its log: {_tail(self._folder, LOG)}", "crashed"
+            )
 
     def _listing(self) -> submitting.Listing | None:
         """What the scheduler said last, since the run is followed."""
@@ -566,7 +695,8 @@ class _Submitted:
     def _job(self) -> Job | None:
         listing = self._listing()
         job = None if listing is None else listing.jobs.get(self._submission.scheduler_id or "")
-        return job if job is not None and job.key == self._submission.key else None  # a controller that forgets gives an id again
+        # a controller that forgets gives an id again
+        return job if job is not None and job.key == self._submission.key else None
 
     # What both have.
 
@@ -580,14 +710,16 @@ class _Submitted:
             _log.info("%s: its job is left to whoever holds it, or to the sweep", lost)
             self.over = True
         except OperationalError:
-            _log.exception("run %s cannot go on without the database; its job trains on", self.held.run_id)
+            _log.exception(
+                "run %s cannot go on without the database; its job trains on", self.held.run_id
+            )
             self.over = True
-        except Exception as error:  # noqa: BLE001 (whatever is wrong with one run must not stop the others)
+        except Exception as error:  # noqa: BLE001
             try:
                 self._end_by(error)
             except (LeaseLostError, OperationalError):
                 pass  # whoever holds the run, or claims it next, finds the same
-            except Exception:  # noqa: BLE001 (its last steps, or its end, cannot be written)
+            except Exception:  # noqa: BLE001
                 _log.exception("run %s cannot be ended", self.held.run_id)
                 with suppress(Exception):
                     self.record.give_back(f"its submitter failed: {error!r}", "crashed")
@@ -606,7 +738,9 @@ class _Submitted:
         )
         if is_transient:
             self._give_back(told, "crashed")
-        elif not isinstance(error, (EndedError, CheckoutError, LauncherError, LogRefusedError, RefusedError)):
+        elif not isinstance(
+            error, (EndedError, CheckoutError, LauncherError, LogRefusedError, RefusedError)
+        ):
             _log.exception("run %s cannot be followed", self.held.run_id)
             self._give_back(f"its submitter failed: {error!r}", "crashed")
         else:
@@ -616,11 +750,18 @@ class _Submitted:
     def _give_back(self, why: str, attempt: BrokenAttempt) -> None:
         def give_back(session: Session) -> None:
             if not self.record.give_back_in(session, why, attempt):
-                raise LeaseLostError(f"attempt {self.held.attempt_number} no longer holds run {self.held.run_id}")
+                raise LeaseLostError(
+                    f"attempt {self.held.attempt_number} no longer holds run {self.held.run_id}"
+                )
 
         self._end(give_back)
 
-    def _end(self, change: Callable[[Session], object], status: int | None = None, ended_at: float | None = None) -> None:
+    def _end(
+        self,
+        change: Callable[[Session], object],
+        status: int | None = None,
+        ended_at: float | None = None,
+    ) -> None:
         """End the attempt, and the submission in the same transaction."""
         row = self._row
         self._write_start()
@@ -651,7 +792,9 @@ class _Submitted:
         self.waits_until = time.monotonic() + self._all.settings.reconcile_seconds
 
     def may_ask_again(self) -> bool:
-        """Whether it waits for a scheduler, and may ask it again; one that is away is asked by the sweep, once for all."""
+        """Whether it waits for a scheduler, and may ask it again; one that is away is asked by the
+        sweep, once for all.
+        """
         is_time = self.waits_until is not None and time.monotonic() > self.waits_until
         return is_time and self._all.schedulers.answers(self._place)
 
@@ -678,7 +821,7 @@ class _Submitted:
 
     @property
     def _submission(self) -> Submission:
-        assert self._row is not None  # noqa: S101 (as submitted)
+        assert self._row is not None  # noqa: S101
         return self._row
 
     def _change(self, **columns: Any) -> None:
@@ -686,4 +829,9 @@ class _Submitted:
         submitting.change(self._submission, self.record, **columns)
 
     def _log_path(self) -> Path:
-        return self._all.settings.state_dir / "logs" / "runs" / f"{self.held.run_id}-{self.held.attempt_number}.log"
+        return (
+            self._all.settings.state_dir
+            / "logs"
+            / "runs"
+            / f"{self.held.run_id}-{self.held.attempt_number}.log"
+        )

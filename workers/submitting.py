@@ -1,17 +1,22 @@
 """Brings runs to their schedulers, write by write, and sweeps what killed workers left there.
 
-A submission is written down step by step, so that a worker that is killed after any of them leaves nothing behind that runs twice, waits
-for ever or is forgotten. Whoever claims the run next goes on at the step that is on record:
+A submission is written down step by step, so that a worker that is killed after any of them leaves
+nothing behind that runs twice, waits for ever or is forgotten. Whoever claims the run next goes on
+at the step that is on record:
 
-    claimed     the files of the commit, the manifest; an equal run ends it here, and nothing is submitted
-    intended    the row with the job's key is written before the scheduler is asked. Then its jobs of that key are listed: only where there
-                is none is one submitted, held; of several the lowest id counts, and the others are swept
-    held        the job's id is on record, behind the fence of the run, before the job may start; then it is released
+    claimed     the files of the commit, the manifest; an equal run ends it here, and nothing is
+                submitted
+    intended    the row with the job's key is written before the scheduler is asked. Then its jobs
+                of that key are listed: only where there
+                is none is one submitted, held; of several the lowest id counts, and the others are
+                swept
+    held        the job's id is on record, behind the fence of the run, before the job may start;
+                then it is released
     released    `workers.submitted` follows the job
     ended       in one transaction with the end of the attempt
 
-`Schedulers` asks every scheduler once a period for all of its jobs. One that does not answer is asked again for as long as it takes, and
-nothing fails meanwhile.
+`Schedulers` asks every scheduler once a period for all of its jobs. One that does not answer is
+asked again for as long as it takes, and nothing fails meanwhile.
 """
 
 import logging
@@ -56,7 +61,10 @@ class Plan:
 
     def document(self) -> dict[str, Any]:
         """The plan as JSON."""
-        return fields_of(self) | {"reports": fields_of(self.reports), "limits": fields_of(self.limits)}
+        return fields_of(self) | {
+            "reports": fields_of(self.reports),
+            "limits": fields_of(self.limits),
+        }
 
 
 def plan_of(row: Submission) -> Plan:
@@ -72,7 +80,10 @@ def plan_of(row: Submission) -> Plan:
 
 
 def _scheduler(name: str, options: Mapping[str, Any]) -> Scheduler:
-    schedulers: Mapping[str, type[Slurm] | type[Kubernetes]] = {"slurm": Slurm, "kubernetes": Kubernetes}
+    schedulers: Mapping[str, type[Slurm] | type[Kubernetes]] = {
+        "slurm": Slurm,
+        "kubernetes": Kubernetes,
+    }
     return schedulers[name](options)
 
 
@@ -84,29 +95,44 @@ def scheduler_of(row: Submission) -> Scheduler:
 # Steps 1 to 6: from the claim to the release.
 
 
-def intended(settings: Settings, database: Database, held: Claim, record: AttemptRecord) -> Submission | None:
-    """The open submission of a claimed run, whose files and row are written if there is none; None if the run has ended without one."""
+def intended(
+    settings: Settings, database: Database, held: Claim, record: AttemptRecord
+) -> Submission | None:
+    """The open submission of a claimed run, whose files and row are written if there is none; None
+    if the run has ended without one.
+    """
     with database.read() as session:
         row = submissions.open_of(session, held.run_id)
     if row is not None:
         return row
     spec = held.spec
-    assert settings.launchers is not None  # noqa: S101 (as this worker has launchers)
+    assert settings.launchers is not None  # noqa: S101
     launcher = launcher_of(spec, settings.launchers)
     if not launcher.scheduler:  # it changed since the run was claimed: a slot takes it
-        raise EndedError("LAUNCHER_REFUSED", f"launcher {launcher.name} has no scheduler any more", "broke_off")
+        raise EndedError(
+            "LAUNCHER_REFUSED", f"launcher {launcher.name} has no scheduler any more", "broke_off"
+        )
     mirror, tree = checkout.find(launcher, spec.revision, settings.repositories)
     if record.record_manifest(manifest(launcher, spec, tree), None):
         return None
     with database.read() as session:
-        number, prefix = submissions.next_number(session, held.run_id), submissions.deployment(session)
+        number, prefix = (
+            submissions.next_number(session, held.run_id),
+            submissions.deployment(session),
+        )
     key, folder = f"{prefix}-{held.run_id}-{number}", _folder_of(settings, held.run_id, number)
     shutil.rmtree(folder, ignore_errors=True)  # of a worker that was killed before it wrote the row
     (folder / "source").mkdir(parents=True)
     checkout.write(launcher, mirror, tree, folder / "source")
     proves = is_unproven(settings, launcher.digest, launcher.name, launcher.paths)
     script.write(folder, key, launcher, spec, settings.checkpoints / held.run_id, proves=proves)
-    plan = Plan(reports=launcher.reports, limits=launcher.limits, paths=launcher.paths, scheduler=launcher.submits_with, proves=proves)
+    plan = Plan(
+        reports=launcher.reports,
+        limits=launcher.limits,
+        paths=launcher.paths,
+        scheduler=launcher.submits_with,
+        proves=proves,
+    )
 
     def intend(session: Session) -> Submission:
         row = Submission(
@@ -131,7 +157,9 @@ def intended(settings: Settings, database: Database, held: Claim, record: Attemp
 
 
 def submit(row: Submission, record: AttemptRecord) -> None:
-    """Bring an intended submission to its scheduler, and let its job start. Raises UnreachableError, RefusedError, LeaseLostError."""
+    """Bring an intended submission to its scheduler, and let its job start. Raises
+    UnreachableError, RefusedError, LeaseLostError.
+    """
     scheduler = scheduler_of(row)
     if row.state == "intended":
         job_id = _found_or_submitted(scheduler, row)
@@ -142,7 +170,7 @@ def submit(row: Submission, record: AttemptRecord) -> None:
                 scheduler.cancel(job_id)
             raise
     if row.state == "held":
-        assert row.scheduler_id is not None  # noqa: S101 (of a held job)
+        assert row.scheduler_id is not None  # noqa: S101
         scheduler.release(row.scheduler_id)
         change(row, record, state="released")
 
@@ -168,18 +196,23 @@ def _folder_of_all(settings: Settings) -> Path:
 
 
 def _found_or_submitted(scheduler: Scheduler, row: Submission) -> str:
-    """The id of the job of a submission; one is submitted only where the scheduler has none of that key. The sweep ends others."""
+    """The id of the job of a submission; one is submitted only where the scheduler has none of that
+    key. The sweep ends others.
+    """
     found = [job.id for job in scheduler.jobs(row.key)]
     if found:
         return min(found, key=lambda each: (len(each), each))
     return scheduler.submit(row.key, Path(row.folder))
 
 
-# Whether a launcher trains without the files of the commit: a file for each, which is empty if it does not.
+# Whether a launcher trains without the files of the commit: a file for each, which is empty if it
+# does not.
 
 
 def is_unproven(settings: Settings, digest: str, launcher: str, paths: Sequence[str]) -> bool:
-    """Whether a launcher has yet to be started without the commit's files. Raises LauncherError if it was, and trained."""
+    """Whether a launcher has yet to be started without the commit's files. Raises LauncherError if
+    it was, and trained.
+    """
     proof = _proof_of(settings, digest)
     if not proof.exists():
         return True
@@ -189,7 +222,9 @@ def is_unproven(settings: Settings, digest: str, launcher: str, paths: Sequence[
 
 
 def write_proof(settings: Settings, digest: str, step: int | None) -> None:
-    """Write down which step a launcher reported without the commit's files, so that nobody reads a part of it; None: it reported none."""
+    """Write down which step a launcher reported without the commit's files, so that nobody reads a
+    part of it; None: it reported none.
+    """
     path = _proof_of(settings, digest)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{threading.get_ident()}")
@@ -213,7 +248,9 @@ class Listing:
 
 
 class Schedulers:
-    """The schedulers of a worker: what jobs each has, which of these are to be ended, and who does not answer."""
+    """The schedulers of a worker: what jobs each has, which of these are to be ended, and who does
+    not answer.
+    """
 
     def __init__(self, settings: Settings, database: Database, worker: Worker) -> None:
         self._settings, self._database, self._worker = settings, database, worker
@@ -224,15 +261,22 @@ class Schedulers:
         self._away: dict[str, str] = {}
 
     def sweep(self, followed: Collection[str]) -> None:
-        """List the jobs of every place once; end those whose run has ended, and those that are on no record; note where each waits.
+        """List the jobs of every place once; end those whose run has ended, and those that are on
+        no record; note where each waits.
 
         `followed`: the ids of the runs that are followed here.
         """
         with self._database.read() as session:
             rows = submissions.open_ones(session)
             prefix = submissions.deployment(session)
-        ours = [row for row, _ in rows if row.run_id in followed or row.launcher in self._worker.device["launchers"]]
-        for place, scheduler in (self._known() | {own.place: own for own in map(scheduler_of, ours)}).items():
+        ours = [
+            row
+            for row, _ in rows
+            if row.run_id in followed or row.launcher in self._worker.device["launchers"]
+        ]
+        for place, scheduler in (
+            self._known() | {own.place: own for own in map(scheduler_of, ours)}
+        ).items():
             try:
                 self._sweep(scheduler, prefix)
             except UnreachableError as error:
@@ -243,8 +287,14 @@ class Schedulers:
         self._remove_folders(rows, followed)
 
     def _tell_waiting(self, place: str, rows: Sequence[tuple[Submission, bool]], why: str) -> None:
-        """Note for jobs that wait at a scheduler that it does not answer: where they wait now, nobody knows."""
-        waiting = [row for row, is_over in rows if not is_over and row.reason and not row.reason.startswith(UnreachableError.code)]
+        """Note for jobs that wait at a scheduler that it does not answer: where they wait now,
+        nobody knows.
+        """
+        waiting = [
+            row
+            for row, is_over in rows
+            if not is_over and row.reason and not row.reason.startswith(UnreachableError.code)
+        ]
         if told := [row for row in waiting if scheduler_of(row).place == place]:
             with self._database.write() as session:
                 for row in told:
@@ -252,20 +302,31 @@ class Schedulers:
 
     def _known(self) -> dict[str, Scheduler]:
         """The schedulers of the launchers, by their places."""
-        assert self._settings.launchers is not None  # noqa: S101 (as this worker has launchers)
+        assert self._settings.launchers is not None  # noqa: S101
         with suppress(LauncherError):  # its operator may be writing it
             launchers = read_launchers(self._settings.launchers).values()
-            schedulers = [_scheduler(each.scheduler, each.submits_with) for each in launchers if each.scheduler]
+            schedulers = [
+                _scheduler(each.scheduler, each.submits_with)
+                for each in launchers
+                if each.scheduler
+            ]
             return {own.place: own for own in schedulers}
         return {}
 
     def _sweep(self, scheduler: Scheduler, prefix: str) -> None:
         asked_at = time.monotonic()
         jobs = [job for job in scheduler.jobs() if job.key.startswith(f"{prefix}-")]
-        self.listings[scheduler.place] = Listing(asked_at=asked_at, jobs={job.id: job for job in jobs})
-        with self._database.read() as session:  # after the jobs were listed: each had its row before the scheduler was asked for it
+        self.listings[scheduler.place] = Listing(
+            asked_at=asked_at, jobs={job.id: job for job in jobs}
+        )
+        # after the jobs were listed: each had its row before the scheduler was asked for it
+        with self._database.read() as session:
             on_record = {row.key: (row, is_over) for row, is_over in submissions.open_ones(session)}
-        here = {key: each for key, each in on_record.items() if scheduler_of(each[0]).place == scheduler.place}
+        here = {
+            key: each
+            for key, each in on_record.items()
+            if scheduler_of(each[0]).place == scheduler.place
+        }
         for row, is_over in here.values():
             if is_over:
                 for job in jobs:
@@ -275,17 +336,31 @@ class Schedulers:
                     submissions.end(session, row.run_id, row.number, ended_at=last_change(row))
         self._end_unrecorded(scheduler, jobs, on_record)
         for job in jobs:  # its controller died, and came back with an older state
-            if scheduler.forgets and job.state == "held" and job.key in here and here[job.key][0].state == "released":
+            if (
+                scheduler.forgets
+                and job.state == "held"
+                and job.key in here
+                and here[job.key][0].state == "released"
+            ):
                 scheduler.release(job.id)
         by_key = {job.key: job for job in jobs if job.state not in OVER}
-        reasons = [(row, _reason(by_key.get(row.key), row)) for row, is_over in here.values() if not is_over and row.scheduler_id]
+        reasons = [
+            (row, _reason(by_key.get(row.key), row))
+            for row, is_over in here.values()
+            if not is_over and row.scheduler_id
+        ]
         changed = [(row, reason) for row, reason in reasons if reason != row.reason]
         if changed:
             with self._database.write() as session:
                 for row, reason in changed:
                     submissions.change(session, row.run_id, row.number, reason=reason)
 
-    def _end_unrecorded(self, scheduler: Scheduler, jobs: Sequence[Job], on_record: Mapping[str, tuple[Submission, bool]]) -> None:
+    def _end_unrecorded(
+        self,
+        scheduler: Scheduler,
+        jobs: Sequence[Job],
+        on_record: Mapping[str, tuple[Submission, bool]],
+    ) -> None:
         """End jobs that were on no record at two listings in a row."""
         place = scheduler.place
         stays = [job for job in jobs if scheduler.keeps_ended or job.state not in OVER]
@@ -300,7 +375,12 @@ class Schedulers:
     def is_away(self, place: str, why: str) -> None:
         """Say once that a scheduler does not answer."""
         if place not in self._away:
-            _log.warning("%s: %s does not answer (%s); it is asked again, and no run fails meanwhile", UnreachableError.code, place, why)
+            _log.warning(
+                "%s: %s does not answer (%s); it is asked again, and no run fails meanwhile",
+                UnreachableError.code,
+                place,
+                why,
+            )
         self._away[place] = why
 
     def answers(self, place: str) -> bool:
@@ -312,7 +392,9 @@ class Schedulers:
         if self._away.pop(place, None) is not None:
             _log.warning("%s answers again", place)
 
-    def _remove_folders(self, rows: Sequence[tuple[Submission, bool]], followed: Collection[str]) -> None:
+    def _remove_folders(
+        self, rows: Sequence[tuple[Submission, bool]], followed: Collection[str]
+    ) -> None:
         """Remove the folders of submissions that are over."""
         are_open = {row.folder for row, _ in rows}
         for folder in sorted(_folder_of_all(self._settings).glob("r*-*-*")):
@@ -321,7 +403,9 @@ class Schedulers:
                 continue
             with self._database.read() as session:
                 run, row = session.get(Run, run_id), session.get(Submission, (run_id, int(number)))
-                is_over = run is None or run.state != "running" if row is None else row.state == "ended"
+                is_over = (
+                    run is None or run.state != "running" if row is None else row.state == "ended"
+                )
             if is_over:
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -342,11 +426,18 @@ def _reason(job: Job | None, row: Submission) -> str | None:
 
 
 def last_change(row: Submission) -> float | None:
-    """When the newest start of a job wrote something for the last time, which is when it ended at the latest; None where nobody knows."""
+    """When the newest start of a job wrote something for the last time, which is when it ended at
+    the latest; None where nobody knows.
+    """
     if row.start is None:
         return None
     folder, path = Path(row.folder), plan_of(row).reports.path
-    names = (f"started.{row.start}", f"stdout.{row.start}", f"output.{row.start}/{path}", f"ended.{row.start}")
+    names = (
+        f"started.{row.start}",
+        f"stdout.{row.start}",
+        f"output.{row.start}/{path}",
+        f"ended.{row.start}",
+    )
     times = []
     for name in names:
         with suppress(OSError):

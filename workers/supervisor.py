@@ -1,4 +1,6 @@
-"""Train one claimed run in a child process and record it: messages, lease, limits, and which files it may name."""
+"""Train one claimed run in a child process and record it: messages, lease, limits, and which files
+it may name.
+"""
 
 import logging
 import shutil
@@ -28,10 +30,11 @@ from workers.protocol import CheckpointRequest, CommandRequest, Message, TrainRe
 from workers.recorder import JUDGED_ANYWAY, RETRY_SECONDS, AttemptRecord, Results
 from workers.training_process import Slot, TrainingProcess, environment
 
-# Which files a job may name: those inside the folders that the worker's operator has declared (`PARITY_DATA_ROOTS`).
+# Which files a job may name: those inside the folders that the worker's operator has declared
+# (`PARITY_DATA_ROOTS`).
 #
-# If none is declared, those are the state folder and the checkout's examples: a job must not read its worker's secrets, such as
-# /proc/self/environ, by naming them as training data.
+# If none is declared, those are the state folder and the checkout's examples: a job must not read
+# its worker's secrets, such as /proc/self/environ, by naming them as training data.
 
 CODE = "PATH_NOT_ALLOWED"
 
@@ -42,17 +45,27 @@ def in_force(settings: Settings) -> Sequence[str]:
 
 
 def registered_roots(settings: Settings) -> list[str]:
-    """The same as a worker registers them, also where links lead, for workers that cannot look; no root keeps a secret."""
-    return [*dict.fromkeys(without_secrets(each) for root in in_force(settings) for each in (root, _resolved(root)))]
+    """The same as a worker registers them, also where links lead, for workers that cannot look; no
+    root keeps a secret.
+    """
+    return [
+        *dict.fromkeys(
+            without_secrets(each) for root in in_force(settings) for each in (root, _resolved(root))
+        )
+    ]
 
 
 def refusal(roots: Sequence[str], spec: RunSpec) -> str | None:
-    """Why a run may not read the paths in its specification, or None. Links are followed; the target of a path counts."""
+    """Why a run may not read the paths in its specification, or None. Links are followed; the
+    target of a path counts.
+    """
     for field, path in paths_of(spec.document()):
         if not any(lies_in(_resolved(path), _resolved(root)) for root in roots):
             return (
-                f"{field} is {path!r:.200}, expected a path inside {' or '.join(roots)}, the folders that jobs may "
-                "read on this worker; copy the data there, or add its folder to the worker's PARITY_DATA_ROOTS"
+                f"{field} is {path!r:.200}, expected a path inside {' or '.join(roots)}, the "
+                "folders that jobs may "
+                "read on this worker; copy the data there, or add its folder to the worker's "
+                "PARITY_DATA_ROOTS"
             )
     return None
 
@@ -63,16 +76,19 @@ def _resolved(path: str) -> str:
     return str(Path(path).expanduser().resolve())
 
 
-# Train one claimed run in a child process and record it: reads its messages, flushes, renews the lease, applies limits, ends the run.
+# Train one claimed run in a child process and record it: reads its messages, flushes, renews the
+# lease, applies limits, ends the run.
 #
-# The supervisor never imports jax. If the run ends for another reason than its last step (cancel, lost lease, limit, shutdown, full
-# disk), the training process is killed with its whole group.
+# The supervisor never imports jax. If the run ends for another reason than its last step (cancel,
+# lost lease, limit, shutdown, full disk), the training process is killed with its whole group.
 
 _log = logging.getLogger(__name__)
 _SIGNAL_SECONDS = 2.0  # within which a signal for all reaches the worker too
 
 
-def train(settings: Settings, database: Database, held: Claim, slot: Slot, stopping: threading.Event) -> None:
+def train(
+    settings: Settings, database: Database, held: Claim, slot: Slot, stopping: threading.Event
+) -> None:
     """Train and record a claimed run until it ends, is cancelled, fails, or `stopping` is set."""
     supervisor = Supervisor(settings, database, held, stopping)
     try:
@@ -84,7 +100,7 @@ def train(settings: Settings, database: Database, held: Claim, slot: Slot, stopp
     except OperationalError as error:
         _log.exception("run %s cannot continue without the database", held.run_id)
         supervisor.lose(f"the database was away for too long: {error.orig!r}")
-    except Exception as error:  # noqa: BLE001 (a full disk: the run must not wait until its lease ends)
+    except Exception as error:  # noqa: BLE001
         _log.exception("run %s cannot continue", held.run_id)
         # If the database is unreachable, the reconciler later finds the run by its lease.
         with suppress(OperationalError):
@@ -99,7 +115,9 @@ def sweep(settings: Settings, database: Database) -> None:
         run_id, _, attempt_number = folder.name.rpartition("-")
         with database.read() as session:
             run = session.get(Run, run_id)
-            is_over = run is None or run.state != "running" or str(run.attempt_number) != attempt_number
+            is_over = (
+                run is None or run.state != "running" or str(run.attempt_number) != attempt_number
+            )
         if is_over:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -109,7 +127,10 @@ def clear_checkpoints(settings: Settings, database: Database, run_id: str) -> No
     folder = settings.checkpoints / run_id
     with database.read() as session:
         run = session.get_one(Run, run_id)
-        ended, keeps = run.state in RUN_ENDED, run.state == "finished" and bool(run.kept_checkpoints)
+        ended, keeps = (
+            run.state in RUN_ENDED,
+            run.state == "finished" and bool(run.kept_checkpoints),
+        )
     if ended and not keeps:
         shutil.rmtree(folder, ignore_errors=True)
     elif ended:
@@ -120,20 +141,27 @@ def clear_checkpoints(settings: Settings, database: Database, run_id: str) -> No
 class Supervisor(AttemptRecord):
     """One attempt at one run, from its claim to its end in the database."""
 
-    def __init__(self, settings: Settings, database: Database, held: Claim, stopping: threading.Event) -> None:
+    def __init__(
+        self, settings: Settings, database: Database, held: Claim, stopping: threading.Event
+    ) -> None:
         super().__init__(settings, database, held, stopping)
         self._results = Results(database, held, settings.lease_seconds)
         self._checkpoints = settings.checkpoints / held.run_id
-        self._attempt = (settings.state_dir / "commands").resolve() / f"{held.run_id}-{held.attempt_number}"
+        self._attempt = (
+            settings.state_dir / "commands"
+        ).resolve() / f"{held.run_id}-{held.attempt_number}"
 
     def train(self, slot: Slot) -> None:
         """Start the training process in a slot and follow it to its end."""
         settings, held = self._settings, self._held
         log_path = settings.state_dir / "logs" / "runs" / f"{held.run_id}-{held.attempt_number}.log"
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        with training_process.started(settings, self._request(slot), environment(settings, slot), log_path) as process:
+        with training_process.started(
+            settings, self._request(slot), environment(settings, slot), log_path
+        ) as process:
             if not self._follow(process):
-                self.give_back(*self._why_it_ended(process))  # before the end of the block, which kills the process
+                # before the end of the block, which kills the process
+                self.give_back(*self._why_it_ended(process))
 
     def _request(self, slot: Slot) -> TrainRequest | CommandRequest:
         """What the training process is asked."""
@@ -161,8 +189,9 @@ class Supervisor(AttemptRecord):
     def _why_it_ended(self, process: TrainingProcess) -> tuple[str, BrokenAttempt]:
         """Why the training process ended without the end of its run, and how the attempt ended.
 
-        A scheduler that takes an allocation back, or preempts it, sends SIGTERM to the processes under the wrapper and to the worker, in
-        any order, and to the worker maybe only after a grace period. That is no crash of the run.
+        A scheduler that takes an allocation back, or preempts it, sends SIGTERM to the processes
+        under the wrapper and to the worker, in any order, and to the worker maybe only after a
+        grace period. That is no crash of the run.
         """
         if self._stopping.is_set():
             return "the worker was stopped", "released"
@@ -170,11 +199,19 @@ class Supervisor(AttemptRecord):
             if self._stopping.wait(_SIGNAL_SECONDS):
                 return "the worker was stopped", "released"
             if self._settings.wrapper:
-                return f"its processes were ended from outside, for example preempted: {process.how_it_ended()}", "released"
+                return (
+                    (
+                        "its processes were ended from outside, for example preempted: "
+                        f"{process.how_it_ended()}"
+                    ),
+                    "released",
+                )
         return process.how_it_ended(), "crashed"
 
     def lose(self, why: str) -> None:
-        """Queue the run again as soon as the database answers, unless the reconciler was faster or the worker stops before that."""
+        """Queue the run again as soon as the database answers, unless the reconciler was faster or
+        the worker stops before that.
+        """
         while True:
             try:
                 self.give_back(why, "lost")
@@ -191,10 +228,13 @@ class Supervisor(AttemptRecord):
         clear_checkpoints(self._settings, self._database, self._held.run_id)
 
     def _checkpoint_request(self) -> CheckpointRequest:
-        """The request for checkpoints: their folder, and the first unrecorded step, beyond which no checkpoint may be used."""
+        """The request for checkpoints: their folder, and the first unrecorded step, beyond which no
+        checkpoint may be used.
+        """
         with self._database.read() as session:
             steps, _ = store.read(session, self._held.run_id, "train", [])
-        # The first step that is not recorded. Steps are recorded in order, so a hole means a damaged database.
+        # The first step that is not recorded. Steps are recorded in order, so a hole means a
+        # damaged database.
         recorded = next((at for at, step in enumerate(steps.tolist()) if step != at), len(steps))
         return {
             "folder": str(self._checkpoints),
@@ -204,7 +244,9 @@ class Supervisor(AttemptRecord):
         }
 
     def _follow(self, process: TrainingProcess) -> bool:
-        """Record the process's messages; True once the run has ended in the database, False if the process failed or is stopped."""
+        """Record the process's messages; True once the run has ended in the database, False if the
+        process failed or is stopped.
+        """
         settings, limits = self._settings, self._limits(process)
         next_flush = next_beat = 0.0
         steps_waiting = False
@@ -231,13 +273,20 @@ class Supervisor(AttemptRecord):
             if (steps_waiting and now >= next_flush) or now >= next_beat:
                 self.flush()
                 steps_waiting = False
-                next_flush, next_beat = now + settings.flush_seconds, now + settings.heartbeat_seconds
+                next_flush, next_beat = (
+                    now + settings.flush_seconds,
+                    now + settings.heartbeat_seconds,
+                )
                 broken = next(limits)
                 if broken is not None:
                     self.fail(*broken)
                     return True
             if now - heard > settings.silence_seconds:
-                self.give_back(f"its training process sent no message for {settings.silence_seconds:g} s and was killed as hung", "crashed")
+                self.give_back(
+                    f"its training process sent no message for {settings.silence_seconds:g} s and "
+                    "was killed as hung",
+                    "crashed",
+                )
                 return True
         return False
 
@@ -249,9 +298,18 @@ class Supervisor(AttemptRecord):
             case "layers":
                 self.recorder.name_layers(message["layers"], message["columns"])
             case "row":
-                self.retried(partial(self.recorder.write_row, message["name"], message["step"], message["columns"]))
+                self.retried(
+                    partial(
+                        self.recorder.write_row,
+                        message["name"],
+                        message["step"],
+                        message["columns"],
+                    )
+                )
             case "kept":
-                renewed = partial(lease.renew, held=self._held, lease_seconds=self._settings.lease_seconds)
+                renewed = partial(
+                    lease.renew, held=self._held, lease_seconds=self._settings.lease_seconds
+                )
                 self.written(partial(renewed, kept_checkpoints=message["steps"]))
             case "note":
                 self.note(message["message"])
@@ -278,11 +336,23 @@ class Supervisor(AttemptRecord):
             broken = None
             held_bytes = process.memory_bytes() if memory is not None else 0
             if memory is not None and held_bytes > memory:
-                remedy = "reduce data.batch_size, data.sequence_length or the model, or raise the worker's PARITY_MAX_RUN_MEMORY_BYTES"
-                broken = ("MEMORY_LIMIT", f"the run took {held_bytes / 2**30:.2f} GiB, expected at most {memory / 2**30:.2f} GiB; {remedy}")
+                remedy = (
+                    "reduce data.batch_size, data.sequence_length or the model, or raise the "
+                    "worker's PARITY_MAX_RUN_MEMORY_BYTES"
+                )
+                broken = (
+                    "MEMORY_LIMIT",
+                    (
+                        f"the run took {held_bytes / 2**30:.2f} GiB, expected at most "
+                        f"{memory / 2**30:.2f} GiB; {remedy}"
+                    ),
+                )
             elif allowed is not None and time.monotonic() - began > allowed:
                 remedy = "plan fewer steps, or raise max_run_seconds"
-                broken = ("TIME_LIMIT", f"the run trained for longer than its remaining {allowed:.0f} s; {remedy}")
+                broken = (
+                    "TIME_LIMIT",
+                    f"the run trained for longer than its remaining {allowed:.0f} s; {remedy}",
+                )
             yield broken
 
     def flush(self) -> None:

@@ -1,4 +1,6 @@
-"""One training process in its slot: a core or a GPU, its own process group, its messages, memory and end."""
+"""One training process in its slot: a core or a GPU, its own process group, its messages, memory
+and end.
+"""
 
 import json
 import logging
@@ -20,24 +22,65 @@ from training.command import ENGINE as COMMAND
 from workers import leftovers
 from workers.protocol import CommandRequest, Message, TrainRequest
 
-# Slots of a worker, one core or one GPU each, and the environment of the training process in a slot.
+# Slots of a worker, one core or one GPU each, and the environment of the training process in a
+# slot.
 #
-# The environment is part of a run: one variable such as NVTE_NVFP4_DISABLE_RHT=1 silently turns nvfp4 into another recipe. So a training
-# process gets only the variables listed here; those that affect bits are recorded with the run (`training.trainer.checkpoint.manifest`),
-# and no secret of the service reaches it.
+# The environment is part of a run: one variable such as NVTE_NVFP4_DISABLE_RHT=1 silently turns
+# nvfp4 into another recipe. So a training process gets only the variables listed here; those that
+# affect bits are recorded with the run (`training.trainer.checkpoint.manifest`), and no secret of
+# the service reaches it.
 
 # Paths of programs, libraries, certificates and temporary files, and the language of messages.
 _NAMES = frozenset(
-    {"PATH", "HOME", "USER", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR"}
+    {
+        "PATH",
+        "HOME",
+        "USER",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TMPDIR",
+        "TERM",
+        "LD_LIBRARY_PATH",
+        "VIRTUAL_ENV",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+    }
 )
 # Settings of jax, XLA, CUDA and Transformer Engine; the manifest records those that affect bits.
-_PREFIXES = ("LC_", "NVTE_", "XLA_", "JAX_", "CUDA_", "NVIDIA_", "NCCL_", "OMP_", "TF_CPP_", "DECOUPLE_", "HF_HOME", "HF_HUB_OFFLINE")
-# For a wrapper to find its allocation, and for its processes to find each other (training.environment.processes).
-_WRAPPERS = ("SLURM_", "PMI", "OMPI_", "PRTE_", "HYDRA_", "KUBE", "PARITY_PROCESS", "PARITY_COORDINATOR", "JOB_COMPLETION_INDEX", "MUNGE_")
+_PREFIXES = (
+    "LC_",
+    "NVTE_",
+    "XLA_",
+    "JAX_",
+    "CUDA_",
+    "NVIDIA_",
+    "NCCL_",
+    "OMP_",
+    "TF_CPP_",
+    "DECOUPLE_",
+    "HF_HOME",
+    "HF_HUB_OFFLINE",
+)
+# For a wrapper to find its allocation, and for its processes to find each other
+# (training.environment.processes).
+_WRAPPERS = (
+    "SLURM_",
+    "PMI",
+    "OMPI_",
+    "PRTE_",
+    "HYDRA_",
+    "KUBE",
+    "PARITY_PROCESS",
+    "PARITY_COORDINATOR",
+    "JOB_COMPLETION_INDEX",
+    "MUNGE_",
+)
 _ENGINES = ("PARITY_MAXTEXT_PYTHON",)  # the path of an engine's own trainer
 
-# XLA frees its buffers after every block of steps and allocates them again. With 4 KiB pages, the page faults cost half a step of
-# 1 M parameters (131 ms instead of 94 ms for a block of one step). This changes no bits, and has no effect without glibc.
+# XLA frees its buffers after every block of steps and allocates them again. With 4 KiB pages, the
+# page faults cost half a step of 1 M parameters (131 ms instead of 94 ms for a block of one step).
+# This changes no bits, and has no effect without glibc.
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
 
 
@@ -50,10 +93,11 @@ class Slot:
 
 
 def slots(settings: Settings) -> list[Slot]:
-    """The slots of this worker: one core each for emulated runs, one GPU each on a GPU machine; not pinned under a wrapper, which
-    places its processes itself, and for the trainers of launchers.
+    """The slots of this worker: one core each for emulated runs, one GPU each on a GPU machine; not
+    pinned under a wrapper, which places its processes itself, and for the trainers of launchers.
 
-    Raises ValueError if CUDA_VISIBLE_DEVICES names fewer GPUs than there are slots. A GPU named twice counts once.
+    Raises ValueError if CUDA_VISIBLE_DEVICES names fewer GPUs than there are slots. A GPU named
+    twice counts once.
     """
     if settings.wrapper or settings.capability == COMMAND:
         return [Slot()] * settings.slots
@@ -61,20 +105,34 @@ def slots(settings: Settings) -> list[Slot]:
         named = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(settings.slots))))
         gpus = list(dict.fromkeys(name.strip() for name in named.split(",") if name.strip()))
         if len(gpus) < settings.slots:
-            raise ValueError(f"PARITY_SLOTS is {settings.slots}, expected at most the {len(gpus)} GPUs of CUDA_VISIBLE_DEVICES={named}")
+            raise ValueError(
+                f"PARITY_SLOTS is {settings.slots}, expected at most the {len(gpus)} GPUs of "
+                f"CUDA_VISIBLE_DEVICES={named}"
+            )
         return [Slot(gpu=gpus[slot]) for slot in range(settings.slots)]
     usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    return [Slot(core=usable[slot] if len(usable) >= settings.slots else None) for slot in range(settings.slots)]
+    return [
+        Slot(core=usable[slot] if len(usable) >= settings.slots else None)
+        for slot in range(settings.slots)
+    ]
 
 
-def environment(settings: Settings, slot: Slot, given: Mapping[str, str] = os.environ) -> dict[str, str]:
+def environment(
+    settings: Settings, slot: Slot, given: Mapping[str, str] = os.environ
+) -> dict[str, str]:
     """The complete environment of a training process in this slot."""
     prefixes = (*_PREFIXES, *_WRAPPERS) if settings.wrapper else _PREFIXES
-    kept = {name: value for name, value in given.items() if name in _NAMES or name in _ENGINES or name.startswith(prefixes)}
+    kept = {
+        name: value
+        for name, value in given.items()
+        if name in _NAMES or name in _ENGINES or name.startswith(prefixes)
+    }
     kept |= {
-        # An absolute path without links: the path is part of jax's cache key, so another name for the same folder would find nothing.
+        # An absolute path without links: the path is part of jax's cache key, so another name for
+        # the same folder would find nothing.
         "JAX_COMPILATION_CACHE_DIR": str((settings.state_dir / "jax-cache").resolve()),
-        # Explicit, so that a machine without its GPU fails the run instead of training it on the CPU.
+        # Explicit, so that a machine without its GPU fails the run instead of training it on the
+        # CPU.
         "JAX_PLATFORMS": "cpu" if settings.capability == "cpu" else "cuda",
         "PYTHONUNBUFFERED": "1",
         "GLIBC_TUNABLES": given.get("GLIBC_TUNABLES", HUGE_PAGES),
@@ -82,13 +140,15 @@ def environment(settings: Settings, slot: Slot, given: Mapping[str, str] = os.en
     return kept | ({"CUDA_VISIBLE_DEVICES": slot.gpu} if slot.gpu is not None else {})
 
 
-# One training process: starts it in its own process group, reads its messages, measures its memory, and kills the group at the end.
+# One training process: starts it in its own process group, reads its messages, measures its memory,
+# and kills the group at the end.
 
 _log = logging.getLogger(__name__)
 _LOG_LINES, _LOG_BYTES = 50, 65_536
 _LONGEST_ARGUMENT = 100_000  # bytes; Linux accepts 131,072
 _EXIT_SECONDS = 5.0
-_TERMINATE_SECONDS = 15.0  # between SIGTERM and SIGKILL, for a wrapper that ends its processes on other machines
+# between SIGTERM and SIGKILL, for a wrapper that ends its processes on other machines
+_TERMINATE_SECONDS = 15.0
 _CLOSE_SECONDS = 2.0  # for a wrapper whose first process ends as its input closes
 
 
@@ -104,8 +164,10 @@ class TrainingProcess:
         threading.Thread(target=self._pump, name=f"run-{process.pid}", daemon=True).start()
 
     def go_ahead(self) -> None:
-        """Let a trainer start that waits until its manifest is on record (`workers.commands.child`)."""
-        assert self._process.stdin is not None  # noqa: S101 (PIPE)
+        """Let a trainer start that waits until its manifest is on record
+        (`workers.commands.child`).
+        """
+        assert self._process.stdin is not None  # noqa: S101
         with suppress(BrokenPipeError):
             self._process.stdin.write("go\n")
             self._process.stdin.flush()
@@ -130,16 +192,26 @@ class TrainingProcess:
         return total
 
     def was_terminated(self) -> bool:
-        """Whether SIGTERM ended it, which the worker itself sends only later: it came from a scheduler, or from an operator."""
-        return self._status() in (-signal.SIGTERM, 128 + signal.SIGTERM)  # a wrapper reports the signal of its processes as srun does
+        """Whether SIGTERM ended it, which the worker itself sends only later: it came from a
+        scheduler, or from an operator.
+        """
+        # a wrapper reports the signal of its processes as srun does
+        return self._status() in (-signal.SIGTERM, 128 + signal.SIGTERM)
 
     def how_it_ended(self) -> str:
-        """A sentence with its exit status, a likely cause where there is one, and the end of its log."""
+        """A sentence with its exit status, a likely cause where there is one, and the end of its
+        log.
+        """
         status = self._status()
-        what = "closed its pipe but did not end" if status is None else f"ended with status {status}"
+        what = (
+            "closed its pipe but did not end" if status is None else f"ended with status {status}"
+        )
         hint = ""
         if status == -signal.SIGKILL:
-            hint = " (killed from outside, for example by the kernel if memory ran out; in that case reduce data.batch_size or the model)"
+            hint = (
+                " (killed from outside, for example by the kernel if memory ran out; in that case "
+                "reduce data.batch_size or the model)"
+            )
         return f"the training process {what}{hint}; the end of its log: {self._tail()}"
 
     def _status(self) -> int | None:
@@ -154,12 +226,13 @@ class TrainingProcess:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _LOG_BYTES))
             text = file.read().decode(errors="replace")
-        whole = text.splitlines()[1 if size > _LOG_BYTES and "\n" in text else 0 :]  # the first line is cut
+        # the first line is cut
+        whole = text.splitlines()[1 if size > _LOG_BYTES and "\n" in text else 0 :]
         return "\n".join(whole[-_LOG_LINES:]) or "(empty)"
 
     def _pump(self) -> None:
         stdout = self._process.stdout
-        assert stdout is not None  # noqa: S101 (PIPE)
+        assert stdout is not None  # noqa: S101
         try:
             with stdout:
                 for line in stdout:
@@ -180,15 +253,20 @@ def command(settings: Settings, *arguments: str) -> list[str]:
 
 @contextmanager
 def started(
-    settings: Settings, request: TrainRequest | CommandRequest, environment: Mapping[str, str], log_path: Path
+    settings: Settings,
+    request: TrainRequest | CommandRequest,
+    environment: Mapping[str, str],
+    log_path: Path,
 ) -> Iterator[TrainingProcess]:
-    """Start a training process with its request; the end of the block kills it with its whole group.
+    """Start a training process with its request; the end of the block kills it with its whole
+    group.
 
     If this worker dies first, a watcher ends the process; `log_path` names the run and its attempt.
 
-    Under a wrapper the request is an argument, since not every wrapper passes standard input to all of its processes, and a large one
-    (an analysis has all results in it) is a file next to the log, whose path is the argument; and the wrapper gets SIGTERM before it is
-    killed, so that it can end the processes that it started on other machines.
+    Under a wrapper the request is an argument, since not every wrapper passes standard input to all
+    of its processes, and a large one (an analysis has all results in it) is a file next to the log,
+    whose path is the argument; and the wrapper gets SIGTERM before it is killed, so that it can end
+    the processes that it started on other machines.
     """
     line = json.dumps(request)
     wrapped = bool(settings.wrapper)
@@ -196,7 +274,11 @@ def started(
         arguments = [watch.enter_context(_argument(line, log_path))] if wrapped else []
         log = watch.enter_context(log_path.open("w", encoding="utf-8"))
         process = subprocess.Popen(
-            command(settings, "workers.commands.child" if "launchers" in request else "workers.child", *arguments),
+            command(
+                settings,
+                "workers.commands.child" if "launchers" in request else "workers.child",
+                *arguments,
+            ),
             cwd=CHECKOUT,
             env=dict(environment),
             stdin=subprocess.PIPE,
@@ -207,11 +289,16 @@ def started(
             start_new_session=True,
         )
         stdin = process.stdin
-        assert stdin is not None  # noqa: S101 (PIPE)
+        assert stdin is not None  # noqa: S101
         trainer = TrainingProcess(process, log_path)
         try:
-            watch.enter_context(leftovers.watched(process.pid, log_path.stem, settings.processes, terminate_seconds(settings), log))
-            with suppress(BrokenPipeError):  # it has already ended; its messages and its status give the reason
+            watch.enter_context(
+                leftovers.watched(
+                    process.pid, log_path.stem, settings.processes, terminate_seconds(settings), log
+                )
+            )
+            # it has already ended; its messages and its status give the reason
+            with suppress(BrokenPipeError):
                 if not wrapped:
                     stdin.write(line + "\n")
                     stdin.flush()
@@ -228,7 +315,9 @@ def started(
 
 @contextmanager
 def _argument(line: str, log_path: Path) -> Iterator[str]:
-    """A request as an argument of a command: itself, or `@` and the path of a file that holds it until the end of the block."""
+    """A request as an argument of a command: itself, or `@` and the path of a file that holds it
+    until the end of the block.
+    """
     if len(line.encode()) <= _LONGEST_ARGUMENT:
         yield line
         return
@@ -248,9 +337,11 @@ def terminate_seconds(settings: Settings) -> float:
 
 
 def _terminate(process: subprocess.Popen[str], *, has_trained: bool) -> None:
-    """Close the input, which ends our own process; then wait for the wrapper, and send SIGTERM if it continues.
+    """Close the input, which ends our own process; then wait for the wrapper, and send SIGTERM if
+    it continues.
 
-    A wrapper whose processes have trained the run gets time first, so that it does not log its end as cancelled.
+    A wrapper whose processes have trained the run gets time first, so that it does not log its end
+    as cancelled.
     """
     if has_trained:
         with suppress(subprocess.TimeoutExpired):

@@ -16,12 +16,26 @@ depends_on = None
 
 DUTIES = ("housekeeping", "readiness", "listening")
 TEXT_255, TEXT_64, TEXT_32 = sa.String(length=255), sa.String(length=64), sa.String(length=32)
-TEXT, INTEGER, REAL, JSON, BYTES = sa.Text(), sa.BigInteger(), sa.Float(precision=53), sa.JSON(), sa.LargeBinary()
-column, optional, key = partial(sa.Column, nullable=False), partial(sa.Column, nullable=True), partial(sa.Column, primary_key=True)
+TEXT, INTEGER, REAL, JSON, BYTES = (
+    sa.Text(),
+    sa.BigInteger(),
+    sa.Float(precision=53),
+    sa.JSON(),
+    sa.LargeBinary(),
+)
+column, optional, key = (
+    partial(sa.Column, nullable=False),
+    partial(sa.Column, nullable=True),
+    partial(sa.Column, primary_key=True),
+)
 
 
-def reference(name: str, to: str, *, nullable: bool = False, primary_key: bool = False, index: bool = False) -> sa.Column[str]:
-    return sa.Column(name, TEXT_255, sa.ForeignKey(to), nullable=nullable, primary_key=primary_key, index=index)
+def reference(
+    name: str, to: str, *, nullable: bool = False, primary_key: bool = False, index: bool = False
+) -> sa.Column[str]:
+    return sa.Column(
+        name, TEXT_255, sa.ForeignKey(to), nullable=nullable, primary_key=primary_key, index=index
+    )
 
 
 def upgrade() -> None:
@@ -373,7 +387,12 @@ def upgrade() -> None:
             ondelete="CASCADE",
         ),
     )
-    duties = sa.table("duties", sa.column("name", sa.String), sa.column("holder", sa.String), sa.column("expires_at", sa.Float))
+    duties = sa.table(
+        "duties",
+        sa.column("name", sa.String),
+        sa.column("holder", sa.String),
+        sa.column("expires_at", sa.Float),
+    )
     op.bulk_insert(duties, [{"name": name, "holder": "", "expires_at": 0.0} for name in DUTIES])
 
 

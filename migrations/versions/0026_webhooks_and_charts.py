@@ -1,4 +1,5 @@
-"""Webhooks are in the settings: the database has which events each one receives, and no URL or secret. No gap chart is stored.
+"""Webhooks are in the settings: the database has which events each one receives, and no URL or
+secret. No gap chart is stored.
 
 Revision ID: 0026
 Revises: 0025
@@ -16,7 +17,8 @@ TEXT_255, INTEGER, REAL = sa.String(length=255), sa.BigInteger(), sa.Float(preci
 
 
 def upgrade() -> None:
-    # Made again, not changed: registered webhooks and their deliveries end here, because nothing has their URLs and secrets any more.
+    # Made again, not changed: registered webhooks and their deliveries end here, because nothing
+    # has their URLs and secrets any more.
     replace(sa.Column("job_id", TEXT_255, sa.ForeignKey("jobs.id"), nullable=False))
     op.drop_table("gap_charts")
 
@@ -41,10 +43,17 @@ def downgrade() -> None:
     )
 
 
-def replace(*of_deliveries: sa.schema.SchemaItem, of_webhooks: tuple[sa.schema.SchemaItem, ...] = ()) -> None:
+def replace(
+    *of_deliveries: sa.schema.SchemaItem, of_webhooks: tuple[sa.schema.SchemaItem, ...] = ()
+) -> None:
     op.drop_table("webhook_deliveries")
     op.drop_table("webhooks")
-    op.create_table("webhooks", sa.Column("id", TEXT_255, primary_key=True), sa.Column("events", sa.JSON(), nullable=False), *of_webhooks)
+    op.create_table(
+        "webhooks",
+        sa.Column("id", TEXT_255, primary_key=True),
+        sa.Column("events", sa.JSON(), nullable=False),
+        *of_webhooks,
+    )
     op.create_table(
         "webhook_deliveries",
         sa.Column("id", TEXT_255, primary_key=True),

@@ -1,4 +1,5 @@
-"""What owners state of external runs; open jobs that take runs without a job file; runs whose planned steps nobody stated.
+"""What owners state of external runs; open jobs that take runs without a job file; runs whose
+planned steps nobody stated.
 
 Revision ID: 0027
 Revises: 0026
@@ -33,7 +34,9 @@ def upgrade() -> None:
     op.add_column("runs", sa.Column("asked_by", sa.JSON()))
     op.add_column("runs", sa.Column("has_seed", sa.Boolean()))
     op.add_column("jobs", sa.Column("looked_at", sa.BigInteger()))
-    op.add_column("jobs", sa.Column("is_open", sa.Boolean(), nullable=False, server_default=sa.false()))
+    op.add_column(
+        "jobs", sa.Column("is_open", sa.Boolean(), nullable=False, server_default=sa.false())
+    )
 
 
 def downgrade() -> None:
@@ -47,11 +50,18 @@ def downgrade() -> None:
 
 
 def planned(*, nullable: bool) -> None:
-    """Change whether `runs.planned_steps` can be null. On SQLite the column is replaced: replacing the table would delete its chunks."""
+    """Change whether `runs.planned_steps` can be null. On SQLite the column is replaced: replacing
+    the table would delete its chunks.
+    """
     if op.get_bind().dialect.name != "sqlite":
         op.alter_column("runs", "planned_steps", existing_type=sa.BigInteger(), nullable=nullable)
         return
-    op.add_column("runs", sa.Column("planned", sa.BigInteger(), nullable=nullable, server_default=None if nullable else "0"))
+    op.add_column(
+        "runs",
+        sa.Column(
+            "planned", sa.BigInteger(), nullable=nullable, server_default=None if nullable else "0"
+        ),
+    )
     op.execute("UPDATE runs SET planned = planned_steps")
     op.drop_column("runs", "planned_steps")
     op.alter_column("runs", "planned", new_column_name="planned_steps")

@@ -1,4 +1,5 @@
-"""The path of each verdict, its gap as of steps on the way to its end; what a list shows: the lead of each verdict, and each job's answer.
+"""The path of each verdict, its gap as of steps on the way to its end; what a list shows: the lead
+of each verdict, and each job's answer.
 
 Revision ID: 0028
 Revises: 0027
@@ -20,7 +21,7 @@ UPDATE jobs SET answer = CASE
   WHEN EXISTS (SELECT 1 FROM verdicts WHERE job_id = jobs.id AND outcome = 'inconclusive') THEN 'inconclusive'
   ELSE 'fail' END
 WHERE EXISTS (SELECT 1 FROM verdicts WHERE job_id = jobs.id)
-"""
+"""  # noqa: E501
 
 
 def upgrade() -> None:

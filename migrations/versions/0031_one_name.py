@@ -1,6 +1,8 @@
-"""One name for one thing: a search names an assignment, and a job's criteria are its policy, in columns and in what is stored as JSON.
+"""One name for one thing: a search names an assignment, and a job's criteria are its policy, in
+columns and in what is stored as JSON.
 
-A verdict's document gets the new name, too, so a sign-off of an earlier verdict, which holds for a digest, is void.
+A verdict's document gets the new name, too, so a sign-off of an earlier verdict, which holds for a
+digest, is void.
 
 Revision ID: 0031
 Revises: 0030
@@ -19,7 +21,9 @@ branch_labels = None
 depends_on = None
 
 _SEARCHES = sa.table("searches", sa.column("id"), sa.column("setup", sa.JSON()))
-_STEPS = sa.table("search_steps", sa.column("search_id"), sa.column("number"), sa.column("evaluations", sa.JSON()))
+_STEPS = sa.table(
+    "search_steps", sa.column("search_id"), sa.column("number"), sa.column("evaluations", sa.JSON())
+)
 _VERDICTS = sa.table("verdicts", sa.column("id"), sa.column("document"))
 
 

@@ -1,6 +1,8 @@
-"""The gates of a policy are its checks, in what is stored as JSON; a check of a verdict decides or advises.
+"""The gates of a policy are its checks, in what is stored as JSON; a check of a verdict decides or
+advises.
 
-A verdict's document gets the new names, too, so a sign-off of an earlier verdict, which holds for a digest, is void.
+A verdict's document gets the new names, too, so a sign-off of an earlier verdict, which holds for a
+digest, is void.
 
 Revision ID: 0032
 Revises: 0031

@@ -1,6 +1,8 @@
-"""A table of reruns is a noise table, and a policy states run-to-run noise: in columns and in what is stored as JSON.
+"""A table of reruns is a noise table, and a policy states run-to-run noise: in columns and in what
+is stored as JSON.
 
-A verdict's document gets the new names, too, so a sign-off of an earlier verdict, which holds for a digest, is void.
+A verdict's document gets the new names, too, so a sign-off of an earlier verdict, which holds for a
+digest, is void.
 
 Revision ID: 0034
 Revises: 0033
@@ -41,7 +43,10 @@ def downgrade() -> None:
 
 def _rename(policy: Mapping[str, str], setup: Mapping[str, str]) -> None:
     def with_policy(document: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: _keyed(value, policy) if key == "policy" else value for key, value in document.items()}
+        return {
+            key: _keyed(value, policy) if key == "policy" else value
+            for key, value in document.items()
+        }
 
     def verdict(text: str) -> str:
         document = json.loads(text)

@@ -15,7 +15,9 @@ down_revision = "0034"
 branch_labels = None
 depends_on = None
 
-_ANALYSES = sa.table("analyses", sa.column("job_id"), sa.column("answer", sa.JSON(none_as_null=True)))
+_ANALYSES = sa.table(
+    "analyses", sa.column("job_id"), sa.column("answer", sa.JSON(none_as_null=True))
+)
 _NAMES = {"units": "gemms", "guilty": "is_cause"}
 
 
@@ -29,8 +31,12 @@ def downgrade() -> None:
 
 def _rename(names: Mapping[str, str]) -> None:
     connection = op.get_bind()
-    for key, answer in connection.execute(sa.select(_ANALYSES).where(_ANALYSES.c.answer.is_not(None))).all():
-        connection.execute(_ANALYSES.update().where(_ANALYSES.c.job_id == key).values(answer=_keyed(answer, names)))
+    for key, answer in connection.execute(
+        sa.select(_ANALYSES).where(_ANALYSES.c.answer.is_not(None))
+    ).all():
+        connection.execute(
+            _ANALYSES.update().where(_ANALYSES.c.job_id == key).values(answer=_keyed(answer, names))
+        )
 
 
 def _keyed(value: Any, names: Mapping[str, str]) -> Any:

@@ -1,4 +1,5 @@
-"""The jobs of schedulers that train runs, and the name by which a scheduler knows the jobs of this record.
+"""The jobs of schedulers that train runs, and the name by which a scheduler knows the jobs of this
+record.
 
 Revision ID: 0037
 Revises: 0036
@@ -14,7 +15,12 @@ down_revision = "0036"
 branch_labels = None
 depends_on = None
 
-_DUTIES = sa.table("duties", sa.column("name", sa.String), sa.column("holder", sa.String), sa.column("expires_at", sa.Float))
+_DUTIES = sa.table(
+    "duties",
+    sa.column("name", sa.String),
+    sa.column("holder", sa.String),
+    sa.column("expires_at", sa.Float),
+)
 
 
 def upgrade() -> None:
@@ -40,8 +46,17 @@ def upgrade() -> None:
         sa.Column("ended_at", sa.Float(53)),
     )
     is_open = sa.text("state <> 'ended'")
-    op.create_index("submissions_open", "submissions", ["run_id"], unique=True, sqlite_where=is_open, postgresql_where=is_open)
-    op.bulk_insert(_DUTIES, [{"name": "deployment", "holder": secrets.token_hex(4), "expires_at": 0.0}])
+    op.create_index(
+        "submissions_open",
+        "submissions",
+        ["run_id"],
+        unique=True,
+        sqlite_where=is_open,
+        postgresql_where=is_open,
+    )
+    op.bulk_insert(
+        _DUTIES, [{"name": "deployment", "holder": secrets.token_hex(4), "expires_at": 0.0}]
+    )
 
 
 def downgrade() -> None:

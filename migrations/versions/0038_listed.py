@@ -1,4 +1,5 @@
-"""One index for the lists of jobs: a text in the name or the model, and how many jobs have each answer.
+"""One index for the lists of jobs: a text in the name or the model, and how many jobs have each
+answer.
 
 Revision ID: 0038
 Revises: 0037

@@ -1,4 +1,6 @@
-"""The entry point of the command line: it leaves with a documented exit code, and Ctrl-C ends it in one line at any moment."""
+"""The entry point of the command line: it leaves with a documented exit code, and Ctrl-C ends it in
+one line at any moment.
+"""
 
 import atexit
 import gc
@@ -8,23 +10,27 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-INTERRUPTED = 4  # `infrastructure` in parity.cli.terminal, which is not imported yet where this is needed
+# `infrastructure` in parity.cli.terminal, which is not imported yet where this is needed
+INTERRUPTED = 4
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with a documented code; bad input never ends in a traceback."""
     if arguments is None:  # a process of its own
         _quit_on_interrupt()
-        atexit.register(gc.freeze)  # at exit Python searches no module for cycles, which took a tenth of a short command
-    from parity.cli.application import run  # noqa: PLC0415  (takes a second or two, in which Ctrl-C may come)
+        # at exit Python searches no module for cycles, which took a tenth of a short command
+        atexit.register(gc.freeze)
+    from parity.cli.application import run  # noqa: PLC0415
 
     sys.exit(run(arguments))
 
 
 def _quit_on_interrupt() -> None:
-    """Leave at once: an exception could get lost in a callback of the interpreter, or be printed, while modules are imported or it ends.
+    """Leave at once: an exception could get lost in a callback of the interpreter, or be printed,
+    while modules are imported or it ends.
 
-    A command that has something to say when it is interrupted handles the signal for as long (`parity.cli.watching.goes_on`).
+    A command that has something to say when it is interrupted handles the signal for as long
+    (`parity.cli.watching.goes_on`).
     """
 
     def leave(_number: int, _frame: FrameType | None) -> None:

@@ -1,4 +1,6 @@
-"""The command `compare`: judge candidates against a baseline from files or from numbers, and show or push the verdict."""
+"""The command `compare`: judge candidates against a baseline from files or from numbers, and show
+or push the verdict.
+"""
 
 import math
 import os
@@ -72,10 +74,12 @@ from parity.report.words import AnyDocument
 from parity.structure import json_value, picked
 from parity.wording import did_you_mean
 
-# Numbers in place of files: `parity compare bf16=2.242 fp8=2.276`, one loss an arm, as published tables have them.
+# Numbers in place of files: `parity compare bf16=2.242 fp8=2.276`, one loss an arm, as published
+# tables have them.
 #
-# Each number becomes a run of one evaluation, at its tokens where these are stated, printed to the last digit that was typed. Run-to-run
-# noise is assumed; pairing, software and schedule are not known, so that two numbers can fail but never pass (`evaluations.rules`).
+# Each number becomes a run of one evaluation, at its tokens where these are stated, printed to the
+# last digit that was typed. Run-to-run noise is assumed; pairing, software and schedule are not
+# known, so that two numbers can fail but never pass (`evaluations.rules`).
 
 EXPECTED = "a loss in nats per token for each arm, such as bf16=2.242 fp8=2.276"
 NEEDS_NUMBERS = "needs numbers in place of files, such as bf16=2.242 fp8=2.276"
@@ -85,25 +89,32 @@ NEEDS_RUNS = "needs runs in files, but these are numbers"
 def typed_numbers(runs: Sequence[str]) -> dict[str, str] | None:
     """The number of each arm as it was typed, None where all arms are files.
 
-    Raises UsageError for numbers and files together, for one number alone, for a name given twice, and for what is no loss.
+    Raises UsageError for numbers and files together, for one number alone, for a name given twice,
+    and for what is no loss.
     """
     split = [run.rpartition("=") for run in runs]
     typed = [
-        is_typed_number(value) and not (Path(run).exists() or Path(value).exists()) for run, (_, _, value) in zip(runs, split, strict=True)
+        is_typed_number(value) and not (Path(run).exists() or Path(value).exists())
+        for run, (_, _, value) in zip(runs, split, strict=True)
     ]
     if not any(typed):
         return None
     for run, (name, _, _), is_typed in zip(runs, split, typed, strict=True):
         if not is_typed:
             number = next(other for other, one in zip(runs, typed, strict=True) if one)
-            raise UsageError(f"{number} is a number, but {run!r} is not; expected numbers for all arms, or files for all")
+            raise UsageError(
+                f"{number} is a number, but {run!r} is not; expected numbers for all arms, or "
+                "files for all"
+            )
         if not name:
             raise UsageError(f"{run} is a number without the name of its arm; expected {EXPECTED}")
     if len(runs) < 2:
         raise UsageError(f"only {runs[0]} was given; expected {EXPECTED}")
     numbers = {name: value for name, _, value in split}
     if len(numbers) < len(runs):
-        twice = next(name for name, _, _ in split if sum(other == name for other, _, _ in split) > 1)
+        twice = next(
+            name for name, _, _ in split if sum(other == name for other, _, _ in split) > 1
+        )
         raise UsageError(f"{twice} was given twice; expected a name of its own for each arm")
     for name, value in numbers.items():
         if not 0.0 < float(value) < math.inf:
@@ -117,7 +128,10 @@ def number_arms(numbers: Mapping[str, str], tokens: float | None, facts: Facts) 
     An arm that is named as a recipe has that recipe unless another is stated.
     """
     if tokens is not None and not 1.0 <= tokens <= MAX_STEP:
-        raise UsageError(f"--tokens is {tokens:g}; expected the tokens that both runs were trained on, such as 23e9")
+        raise UsageError(
+            f"--tokens is {tokens:g}; expected the tokens that both runs were trained on, such as "
+            "23e9"
+        )
     facts.refuse_unknown(numbers)
     return [
         (
@@ -136,24 +150,30 @@ def number_arms(numbers: Mapping[str, str], tokens: float | None, facts: Facts) 
 
 # `parity compare --push`, `--html` and `--open`: a verdict on a server's page, or in a file.
 
-_NO_SCREEN = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")  # none of them set: a browser would have no screen, or take this terminal
+# none of them set: a browser would have no screen, or take this terminal
+_NO_SCREEN = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
 
 def check_push(case: Case) -> None:
     """Raise InputError where a job cannot hold the comparison."""
-    from parity.comparing.push import check_pushable  # noqa: PLC0415  (brings the HTTP client, which other comparisons don't need)
+    from parity.comparing.push import check_pushable  # noqa: PLC0415
 
     check_pushable(case)
 
 
 def push_case(
-    case: Case, documents: Sequence[VerdictDocument], server: str, token: str | None, *, on_stdout: bool
+    case: Case,
+    documents: Sequence[VerdictDocument],
+    server: str,
+    token: str | None,
+    *,
+    on_stdout: bool,
 ) -> list[VerdictDocument]:
     """Record the comparison on a server and print the address of its page; the server's verdicts.
 
     Raises InputError, ClientError and UnreachableError.
     """
-    from parity.client.rest import Client  # noqa: PLC0415  (as above)
+    from parity.client.rest import Client  # noqa: PLC0415
     from parity.comparing.push import push  # noqa: PLC0415
 
     with Client(server, token) as client:
@@ -165,13 +185,22 @@ def push_case(
         if other is None:
             print(f"parity: the server has no verdict on {name}; see its page", file=sys.stderr)
         elif other["verdict"] != document["verdict"]:
-            why = f"{other['verdict']} ({other['codes'][0]}), here {document['verdict']} ({document['codes'][0]})"
-            print(f"parity: the server's verdict on {name} is {why}; the exit code is that of the worse one", file=sys.stderr)
+            why = (
+                f"{other['verdict']} ({other['codes'][0]}), here {document['verdict']} "
+                f"({document['codes'][0]})"
+            )
+            print(
+                f"parity: the server's verdict on {name} is {why}; the exit code is that of the "
+                "worse one",
+                file=sys.stderr,
+            )
     return list(pushed.verdicts.values())
 
 
 def write_page(page: str, path: str | None, *, show: bool) -> None:
-    """Write a page to a file, a temporary one without a path, and open it in the browser if that is wanted and there is one."""
+    """Write a page to a file, a temporary one without a path, and open it in the browser if that is
+    wanted and there is one.
+    """
     if path is None:
         descriptor, path = tempfile.mkstemp(prefix="parity-", suffix=".html")
         os.close(descriptor)
@@ -193,28 +222,47 @@ class Evidence(Options, panel=EVIDENCE):
     """What else is known of the arms, and of the full run that they stand for."""
 
     evaluation: list[str] = repeatable(
-        "Read the downstream accuracy of an arm, one file per arm: CSV or JSON with task,correct or task,accuracy,n; "
+        "Read the downstream accuracy of an arm, one file per arm: CSV or JSON with task,correct "
+        "or task,accuracy,n; "
         "or results_*.json of lm-evaluation-harness, with samples_*.jsonl in the same folder.",
         "NAME=FILE",
     )
     layer_snr: list[str] = repeatable(
-        "Read the quantization SNR per layer of a candidate, CSV or JSON with layer,operand,snr_db; used for advice after a fail.",
+        "Read the quantization SNR per layer of a candidate, CSV or JSON with "
+        "layer,operand,snr_db; used for advice after a fail.",
         "[NAME=]FILE",
     )
     family: list[str] = repeatable(
-        "Borrow the run-to-run noise of both arms, or of ARM, from this family of reruns (`parity noise list`), or any-decoder if yours is "
+        "Borrow the run-to-run noise of both arms, or of ARM, from this family of reruns (`parity "
+        "noise list`), or any-decoder if yours is "
         "not there. Repeatable.",
         "[ARM=]NAME",
     )
-    noise_table: str | None = option(None, "Read the families from this table (CSV). [default: the public reruns shipped here]", "FILE")
-    full_run_hours: float | None = option(None, "Report what the full run saves; it takes HOURS device hours.", "HOURS")
+    noise_table: str | None = option(
+        None,
+        "Read the families from this table (CSV). [default: the public reruns shipped here]",
+        "FILE",
+    )
+    full_run_hours: float | None = option(
+        None, "Report what the full run saves; it takes HOURS device hours.", "HOURS"
+    )
     hour_price: float | None = option(None, "Set the price of a device hour.", "PRICE")
     devices: int = option(1, "Set the number of devices that a run of this check used.")
 
 
 @app.command(epilog="parity compare fp8.csv nvfp4.csv --recipe nvfp4=nvfp4 --planned-steps 1500")
 @basic(
-    *("recipe", "planned_steps", "baseline_run", "candidate_run", "column", "arm_by", "run_by", "baseline", "margin"),
+    *(
+        "recipe",
+        "planned_steps",
+        "baseline_run",
+        "candidate_run",
+        "column",
+        "arm_by",
+        "run_by",
+        "baseline",
+        "margin",
+    ),
     *("as_json", "verbose", "open_page", "push"),
 )
 @flat
@@ -223,9 +271,12 @@ def compare(
         list[str],
         argument(
             "BASE CAND [CAND...]",
-            "Baseline run, then candidates, each as FILE or NAME=FILE; `-` reads stdin, FILE:RUN one run of a table or archive, "
-            "wandb:ENTITY/PROJECT/RUN, mlflow:RUN_ID or trackio:PROJECT/RUN a tracker's run. With --arm-by, one table of many runs. "
-            "NAME=LOSS, such as bf16=2.242 fp8=2.276, compares two numbers. parity.yaml stands for what its `compare:` holds, "
+            "Baseline run, then candidates, each as FILE or NAME=FILE; `-` reads stdin, FILE:RUN "
+            "one run of a table or archive, "
+            "wandb:ENTITY/PROJECT/RUN, mlflow:RUN_ID or trackio:PROJECT/RUN a tracker's run. With "
+            "--arm-by, one table of many runs. "
+            "NAME=LOSS, such as bf16=2.242 fp8=2.276, compares two numbers. parity.yaml stands for "
+            "what its `compare:` holds, "
             "parity.yaml:NAME for one of several comparisons there.",
         ),
     ],
@@ -233,7 +284,9 @@ def compare(
     stated: Arms,
     table: Table,
     policy_options: PolicyOptions,
-    look: int = option(1, "State which of the --looks analyses this is.", "K", rich_help_panel=POLICY),
+    look: int = option(
+        1, "State which of the --looks analyses this is.", "K", rich_help_panel=POLICY
+    ),
     evidence: Evidence,
     reports: Reports,
     server: Server,
@@ -242,11 +295,25 @@ def compare(
 
     Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass.
     """
-    asked = questions(Question(runs=runs, stated=stated, table=table, policy_options=policy_options, evidence=evidence, look=look))
+    asked = questions(
+        Question(
+            runs=runs,
+            stated=stated,
+            table=table,
+            policy_options=policy_options,
+            evidence=evidence,
+            look=look,
+        )
+    )
     if len(asked) == 1:
         return exit_code(judge(next(iter(asked.values())), reports, server))
-    if one := next(iter(reports.given("junit", "figure", "bundle", "html", "open_page", "push").values()), None):
-        raise UsageError(f"{one} holds one comparison; choose one: {' or '.join(f'{runs[0]}:{name}' for name in asked)}")
+    if one := next(
+        iter(reports.given("junit", "figure", "bundle", "html", "open_page", "push").values()), None
+    ):
+        raise UsageError(
+            f"{one} holds one comparison; choose one: "
+            f"{' or '.join(f'{runs[0]}:{name}' for name in asked)}"
+        )
     documents: list[AnyDocument] = []
     for name, question in asked.items():
         if not reports.as_json:
@@ -274,7 +341,8 @@ _COMPARE = "expected `compare:` with `runs:` and options below it, or names with
 
 
 def questions(typed: Question) -> Mapping[str, Question]:
-    """The comparisons that a call asks for, by name: the one that is typed, or those below `compare:` of a file, options typed over them.
+    """The comparisons that a call asks for, by name: the one that is typed, or those below
+    `compare:` of a file, options typed over them.
 
     Raises UsageError and InputError for a file of another shape.
     """
@@ -283,16 +351,27 @@ def questions(typed: Question) -> Mapping[str, Question]:
         return {"": typed}
     file, name = match.groups()
     content = read_yaml(file)
-    if not isinstance(content, dict) or not isinstance(kept := content.get("compare"), dict) or not kept:
+    if (
+        not isinstance(content, dict)
+        or not isinstance(kept := content.get("compare"), dict)
+        or not kept
+    ):
         raise UsageError(f"{file}: has no comparison; {_COMPARE}")
     named = {"": kept} if "runs" in kept else {str(key): value for key, value in kept.items()}
     if name is not None and name not in named:
-        raise UsageError(f"{file}: no comparison is called {name!r}; expected one of {', '.join(named)}{did_you_mean(name, named)}")
+        raise UsageError(
+            f"{file}: no comparison is called {name!r}; expected one of "
+            f"{', '.join(named)}{did_you_mean(name, named)}"
+        )
     shared = typed
     if typed.policy_options.policy is None and "policy" in content:
         shared = replace(typed, policy_options=replace(typed.policy_options, policy=file))
-    own = {key for key, each in named.items() if isinstance(each, dict) and "policy" in each}  # a comparison's own policy counts
-    return {key: _kept(file, key, named[key], typed if key in own else shared) for key in (named if name is None else (name,))}
+    # a comparison's own policy counts
+    own = {key for key, each in named.items() if isinstance(each, dict) and "policy" in each}
+    return {
+        key: _kept(file, key, named[key], typed if key in own else shared)
+        for key in (named if name is None else (name,))
+    }
 
 
 def _kept(file: str, name: str, kept: object, typed: Question) -> Question:
@@ -300,23 +379,39 @@ def _kept(file: str, name: str, kept: object, typed: Question) -> Question:
     where = f"{file}: compare{f'.{name}' if name else ''}"
     if not isinstance(kept, dict) or not kept.get("runs"):
         raise UsageError(f"{where}: has no runs; {_COMPARE}")
-    groups: dict[str, Options] = {key: getattr(typed, key) for key in ("stated", "table", "policy_options", "evidence")}
+    groups: dict[str, Options] = {
+        key: getattr(typed, key) for key in ("stated", "table", "policy_options", "evidence")
+    }
     known = [option_name for group in groups.values() for option_name in group.options()]
     if unknown := [str(key) for key in kept if key not in ("runs", *known)]:
         near = did_you_mean(unknown[0], known)
-        raise UsageError(f"{where}: unknown key {unknown[0]!r}; expected runs, or an option of `parity compare` with _ for -{near}")
+        raise UsageError(
+            f"{where}: unknown key {unknown[0]!r}; expected runs, or an option of `parity compare` "
+            f"with _ for -{near}"
+        )
     folder = Path(file).parent
     runs = kept["runs"] if isinstance(kept["runs"], list) else [kept["runs"]]
-    made: dict[str, Any] = {key: filled(group, kept, folder, where) for key, group in groups.items()}
+    made: dict[str, Any] = {
+        key: filled(group, kept, folder, where) for key, group in groups.items()
+    }
     return replace(typed, runs=[from_folder(str(run), folder) for run in runs], **made)
 
 
 def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyDocument]:
-    """Judge one comparison, print and write what is wanted; its verdicts, and those of the server."""
+    """Judge one comparison, print and write what is wanted; its verdicts, and those of the
+    server.
+    """
     stated, table, evidence = question.stated, question.table, question.evidence
     runs, look = question.runs, question.look
     check_plan(stated.planned_steps, "--planned-steps", stated.assume_complete, "--assume-complete")
-    policy = load_policy(replace(question.policy_options, schedule=stated.schedule, start=stated.start, loss_unit=stated.loss_unit))
+    policy = load_policy(
+        replace(
+            question.policy_options,
+            schedule=stated.schedule,
+            start=stated.start,
+            loss_unit=stated.loss_unit,
+        )
+    )
     parameters = check_parameters(stated.parameters, "--parameters")
     facts = stated_facts(stated)
     columns = stated_columns(stated.column, stated.pattern)
@@ -324,7 +419,9 @@ def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyD
     numbers = typed_numbers(runs) if table.arm_by is None else None
     if numbers is not None:
         refuse(stated.given("baseline_run", "candidate_run", "seeds", "context"), NEEDS_RUNS)
-        refuse(table.given() | stated.given("column", "pattern", "planned_steps", "start"), NEEDS_RUNS)
+        refuse(
+            table.given() | stated.given("column", "pattern", "planned_steps", "start"), NEEDS_RUNS
+        )
         comparisons = [number_arms(numbers, stated.tokens, facts)]
         table = replace(table, tokens_per_step=None if stated.tokens is None else 1.0)
         held_out = True
@@ -337,24 +434,40 @@ def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyD
             short_reruns = read_short_reruns(stated.short_rerun, comparisons[0], columns, facts)
     else:
         refuse(stated.given("tokens"), NEEDS_NUMBERS)
-        in_files = stated.given("baseline_run", "candidate_run", "control", "short_rerun", "shorter_baseline")
+        in_files = stated.given(
+            "baseline_run", "candidate_run", "control", "short_rerun", "shorter_baseline"
+        )
         refuse(in_files, "names a file, but with --arm-by all runs are in one table; remove it")
         refuse(stated.given("column", "pattern"), NO_COLUMN)
-        refuse(stated.given("seeds"), "is not used with --arm-by; name the column of the seed with --pair-by")
+        refuse(
+            stated.given("seeds"),
+            "is not used with --arm-by; name the column of the seed with --pair-by",
+        )
         if table.size_by is not None:
-            refuse(stated.given("planned_steps") | table.given("at", "target", "times"), NOT_BY_SIZE)
+            refuse(
+                stated.given("planned_steps") | table.given("at", "target", "times"), NOT_BY_SIZE
+            )
         comparisons = read_table_arms(runs, table, facts)
         held_out = table.size_by is not None or holds_held_out_losses(stated.loss_is, {table.loss})
         if not held_out:
             refuse_evaluation_options(table)
-    comparisons = [with_common_facts(arms, parameters, "--parameters", stated.loss_is) for arms in comparisons]
+    comparisons = [
+        with_common_facts(arms, parameters, "--parameters", stated.loss_is) for arms in comparisons
+    ]
     if held_out:
-        given = question.policy_options.given("checks", "accuracy_margin") | stated.given("assume_complete", "layer_policy")
-        given |= evidence.given("evaluation", "layer_snr", "family", "noise_table", "full_run_hours", "hour_price")
+        given = question.policy_options.given("checks", "accuracy_margin") | stated.given(
+            "assume_complete", "layer_policy"
+        )
+        given |= evidence.given(
+            "evaluation", "layer_snr", "family", "noise_table", "full_run_hours", "hour_price"
+        )
         given |= reports.given("push") | stated.given("control", "short_rerun")
         refuse(given, "needs training curves; of held-out losses only the losses are compared")
         paired = stated.seeds is not None or table.pair_by is not None
-        judged = [judge_evaluations(arms, table, policy, stated.planned_steps, look, paired=paired) for arms in comparisons]
+        judged = [
+            judge_evaluations(arms, table, policy, stated.planned_steps, look, paired=paired)
+            for arms in comparisons
+        ]
         report_evaluations(judged, reports)
         if reports.html is not None or reports.open_page:
             write_page(evaluation_report(*judged[0]), reports.html, show=reports.open_page)
@@ -402,7 +515,9 @@ def _case(
         policy=policy,
         baseline_name=baseline_name,
         controls=controls,
-        shorter=[read_run(file, columns=columns.of_run("", file)) for file in stated.shorter_baseline],
+        shorter=[
+            read_run(file, columns=columns.of_run("", file)) for file in stated.shorter_baseline
+        ],
         short_reruns=short_reruns,
         **picked(stated, "planned_steps", "assume_complete", "layer_policy"),
         layer_snr_db=read_layer_snrs(evidence.layer_snr, names[1:]),
@@ -425,9 +540,17 @@ def _with_worth(documents: list[VerdictDocument], evidence: Evidence) -> list[Ve
     if evidence.full_run_hours is None:
         return documents
     try:
-        full = FullRun(device_hours=evidence.full_run_hours, price=evidence.hour_price, check_devices=evidence.devices)
+        full = FullRun(
+            device_hours=evidence.full_run_hours,
+            price=evidence.hour_price,
+            check_devices=evidence.devices,
+        )
     except ValueError as error:
         name, _, rest = str(error).partition(" ")
-        option_of = {"device_hours": "--full-run-hours", "price": "--hour-price", "check_devices": "--devices"}
+        option_of = {
+            "device_hours": "--full-run-hours",
+            "price": "--hour-price",
+            "check_devices": "--devices",
+        }
         raise UsageError(f"{option_of.get(name, name)} {rest}") from None
     return [{**document, "worth": json_value(worth(document, full))} for document in documents]

@@ -1,4 +1,6 @@
-"""What commands that ask a server share: its connection, how an answer is printed, and the id of a job."""
+"""What commands that ask a server share: its connection, how an answer is printed, and the id of a
+job.
+"""
 
 from typing import Annotated
 

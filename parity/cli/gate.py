@@ -1,4 +1,6 @@
-"""The command for CI: get the verdict of parity.yaml, from a server or from files, and exit with a code for the pipeline."""
+"""The command for CI: get the verdict of parity.yaml, from a server or from files, and exit with a
+code for the pipeline.
+"""
 
 import copy
 import hashlib
@@ -27,7 +29,15 @@ from parity.cli.output import print_lines
 from parity.cli.remarks import git, labels_of
 from parity.cli.terminal import FOLLOW, REUSE, UsageError, wrong_value
 from parity.cli.watching import print_missing, print_outlook
-from parity.client.rest import Client, ClientError, Document, Pauses, UnreachableError, is_transient, retry
+from parity.client.rest import (
+    Client,
+    ClientError,
+    Document,
+    Pauses,
+    UnreachableError,
+    is_transient,
+    retry,
+)
 from parity.comparing.arms import place_in, read_yaml
 from parity.inert import inert, inert_value
 from parity.judging.bundle import JsonError, parse_json
@@ -62,10 +72,18 @@ def judged_files(path: str, revision: str) -> Outcome:
     except JsonError as error:
         raise UsageError(f"{name}: {error}; {_EXPECTED}") from None
     except (OSError, ValueError, RecursionError) as error:
-        why = (error.strerror or "cannot be read").lower() if isinstance(error, OSError) else "is not JSON"
+        why = (
+            (error.strerror or "cannot be read").lower()
+            if isinstance(error, OSError)
+            else "is not JSON"
+        )
         raise UsageError(f"{name}: {why}; {_EXPECTED}") from None
     verdicts = content.get("verdicts") if isinstance(content, dict) else None
-    if not isinstance(verdicts, list) or not verdicts or not all(_is_verdict(each) for each in verdicts):
+    if (
+        not isinstance(verdicts, list)
+        or not verdicts
+        or not all(_is_verdict(each) for each in verdicts)
+    ):
         raise UsageError(f"{name}: holds no verdicts of schema {SCHEMA}; {_EXPECTED}")
     try:
         markdown_sections(verdicts)
@@ -77,26 +95,35 @@ def judged_files(path: str, revision: str) -> Outcome:
 
 
 def _is_verdict(document: VerdictDocument) -> bool:
-    return isinstance(document, dict) and document.get("schema") == SCHEMA and document.get("verdict") in WORST_FIRST
+    return (
+        isinstance(document, dict)
+        and document.get("schema") == SCHEMA
+        and document.get("verdict") in WORST_FIRST
+    )
 
 
-# The command for CI: get the verdict of parity.yaml from a server, wait for it, and exit with a code for the pipeline.
+# The command for CI: get the verdict of parity.yaml from a server, wait for it, and exit with a
+# code for the pipeline.
 
 app = typer.Typer()
 
 CODES = "Exit code"
 
-# For so long a server may be away when the question is sent; while a job is watched, `watching` has a patience of its own.
+# For so long a server may be away when the question is sent; while a job is watched, `watching` has
+# a patience of its own.
 _PATIENCE_SECONDS = 30.0
-_PAUSES = Pauses(first_seconds=2.0, longest_seconds=2.0, longest_retry_after_seconds=60.0, spread=0.5)
+_PAUSES = Pauses(
+    first_seconds=2.0, longest_seconds=2.0, longest_retry_after_seconds=60.0, spread=0.5
+)
 
 
 @frozen
 class _Question:
-    """What the server is asked: `body` as `Client.gate` takes it, from a job file; the wait ends `timeout_seconds` after `asked_at`
-    (`time.monotonic()`).
+    """What the server is asked: `body` as `Client.gate` takes it, from a job file; the wait ends
+    `timeout_seconds` after `asked_at` (`time.monotonic()`).
 
-    `elsewhere` says which commits the job file names in place of the pull request's, which no gate with pinned rules takes.
+    `elsewhere` says which commits the job file names in place of the pull request's, which no gate
+    with pinned rules takes.
     """
 
     file: str
@@ -111,25 +138,47 @@ class Earlier(Options, panel=REUSE):
     """Which earlier verdicts count, and which jobs no longer matter."""
 
     revision: str | None = option(
-        None, "Training-code revision; a new one triggers retraining. [default: $GITHUB_SHA, or git HEAD]", "REVISION"
+        None,
+        "Training-code revision; a new one triggers retraining. [default: $GITHUB_SHA, or git "
+        "HEAD]",
+        "REVISION",
     )
     base: str | None = option(
-        None, "Full id of the commit that `revision: base` means (engine command). [default: the pull request's base]", "COMMIT"
+        None,
+        "Full id of the commit that `revision: base` means (engine command). [default: the pull "
+        "request's base]",
+        "COMMIT",
     )
     head: str | None = option(
-        None, "Full id of the commit that `revision: head` means. [default: the pull request's head, or git HEAD]", "COMMIT"
+        None,
+        "Full id of the commit that `revision: head` means. [default: the pull request's head, or "
+        "git HEAD]",
+        "COMMIT",
     )
     fresh: bool = flag("--fresh", "Train every run again; reuse nothing.")
-    lookup: bool = flag("--lookup", "Never train: exit 7 unless a verdict is recorded. Does not wait.")
-    verdicts: str | None = option(None, "Gate on the output of `parity compare --json` (`-`: stdin), without a server.", "FILE")
-    supersede: str = option("", "Cancel jobs that earlier gates of GROUP, such as owner/model#7, still wait for.", "GROUP")
+    lookup: bool = flag(
+        "--lookup", "Never train: exit 7 unless a verdict is recorded. Does not wait."
+    )
+    verdicts: str | None = option(
+        None,
+        "Gate on the output of `parity compare --json` (`-`: stdin), without a server.",
+        "FILE",
+    )
+    supersede: str = option(
+        "",
+        "Cancel jobs that earlier gates of GROUP, such as owner/model#7, still wait for.",
+        "GROUP",
+    )
 
 
 class Flags(Options, panel=CODES):
     """The options that override the file's `gate:`, by its keys."""
 
     max_age_days: float | None = option(
-        None, "Reuse a verdict that is at most this old. [default: 7, or the job file's]", "DAYS", rich_help_panel=REUSE
+        None,
+        "Reuse a verdict that is at most this old. [default: 7, or the job file's]",
+        "DAYS",
+        rich_help_panel=REUSE,
     )
     timeout_seconds: float | None = option(
         None,
@@ -139,18 +188,31 @@ class Flags(Options, panel=CODES):
         rich_help_panel=FOLLOW,
     )
     advisory: bool | None = option(
-        None, "Always exit 0 (noted in the log). [default: the job file's, or no]", None, "--advisory/--no-advisory"
+        None,
+        "Always exit 0 (noted in the log). [default: the job file's, or no]",
+        None,
+        "--advisory/--no-advisory",
     )
     on_inconclusive: str | None = option(
-        None, "Exit 3 (fail) or 0 (pass) if the verdict is inconclusive. [default: the job file's, or fail]", "fail|pass"
+        None,
+        "Exit 3 (fail) or 0 (pass) if the verdict is inconclusive. [default: the job file's, or "
+        "fail]",
+        "fail|pass",
     )
-    on_infra: str | None = option(None, "Exit 4 (fail) or 0 (pass) if there is no verdict. [default: the job file's, or fail]", "fail|pass")
+    on_infra: str | None = option(
+        None,
+        "Exit 4 (fail) or 0 (pass) if there is no verdict. [default: the job file's, or fail]",
+        "fail|pass",
+    )
 
 
 @app.command(epilog="parity gate parity.yaml --junit parity.xml --markdown comment.md")
 @flat
 def gate(
-    file: Annotated[str | None, argument("parity.yaml", "Job file with `job:`, `policy:` and optionally `gate:`.")] = None,
+    file: Annotated[
+        str | None,
+        argument("parity.yaml", "Job file with `job:`, `policy:` and optionally `gate:`."),
+    ] = None,
     *,
     earlier: Earlier,
     labels: Labels,
@@ -162,15 +224,21 @@ def gate(
 ) -> int:
     """Gate CI on a job: reuse its verdict if there is one, else train.
 
-    Exits 0 pass, 1 fail, 2 usage, 3 inconclusive, 4 no verdict, 5 timeout, 7 no recorded verdict. Ctrl-C, or the end of the CI job, stops
-    the wait, not the job.
+    Exits 0 pass, 1 fail, 2 usage, 3 inconclusive, 4 no verdict, 5 timeout, 7 no recorded verdict.
+    Ctrl-C, or the end of the CI job, stops the wait, not the job.
     """
     excluded = earlier.given("fresh") | ({"supersede": "--supersede"} if earlier.supersede else {})
     if earlier.lookup and excluded:
         given = next(iter(excluded.values()))
-        raise UsageError(f"{given} {'trains' if given == '--fresh' else 'cancels jobs'} and --lookup never does; use one of them")
+        raise UsageError(
+            f"{given} {'trains' if given == '--fresh' else 'cancels jobs'} and --lookup never "
+            "does; use one of them"
+        )
     if earlier.verdicts is None and file is None:
-        raise UsageError("the job file is missing; expected parity.yaml, or --verdicts with the output of `parity compare --json`")
+        raise UsageError(
+            "the job file is missing; expected parity.yaml, or --verdicts with the output of "
+            "`parity compare --json`"
+        )
     if earlier.verdicts is not None and (earlier.lookup or excluded):
         raise UsageError("--verdicts asks no server; leave out --lookup, --fresh and --supersede")
     content: Document = {}
@@ -181,23 +249,36 @@ def gate(
     except PolicyError as error:
         raise UsageError(wrong_value(error, flags.given(), file)) from None
     files.prepare()
-    revision = revision_of(Path(file or "parity.yaml")) if earlier.revision is None else earlier.revision
+    revision = (
+        revision_of(Path(file or "parity.yaml")) if earlier.revision is None else earlier.revision
+    )
     commits = {"base": earlier.base, "head": earlier.head}
     if file is not None and earlier.verdicts is None:
-        content, revision = at_commits(file, content, commits, revision if earlier.revision is not None else None) or (content, revision)
+        content, revision = at_commits(
+            file, content, commits, revision if earlier.revision is not None else None
+        ) or (content, revision)
     if earlier.verdicts is not None:
         return _leave(judged_files(earlier.verdicts, revision), rules, files)
-    assert file is not None  # noqa: S101 (refused above)
+    assert file is not None  # noqa: S101
     _check_plain(file, content)
     if rules.confirm_marginal_fail and content["policy"].get("looks", 1) == 1:
         place = place_in(file, ["gate", "confirm_marginal_fail"])
-        raise UsageError(f"{place}: gate.confirm_marginal_fail takes a second look; expected looks: 2 (or more) under policy")
+        raise UsageError(
+            f"{place}: gate.confirm_marginal_fail takes a second look; expected looks: 2 (or more) "
+            "under policy"
+        )
     needed = {"job": content["job"], "policy": content["policy"], "revision": revision}
     needed |= {"max_age_days": rules.max_age_days, "fresh": earlier.fresh}
-    stated = {"baseline": baseline_of(content, reuse.reuse), "lookup": earlier.lookup, "group": earlier.supersede}
+    stated = {
+        "baseline": baseline_of(content, reuse.reuse),
+        "lookup": earlier.lookup,
+        "group": earlier.supersede,
+    }
     question = _Question(
         file=file,
-        body=needed | {name: value for name, value in stated.items() if value} | labels_of(file, content, labels),
+        body=needed
+        | {name: value for name, value in stated.items() if value}
+        | labels_of(file, content, labels),
         lookup=earlier.lookup,
         asked_at=time.monotonic(),
         timeout_seconds=rules.timeout_seconds,
@@ -220,7 +301,13 @@ def _leave(outcome: Outcome, rules: GateRules, files: gate_report.Files) -> int:
     else:
         link = ""
     earlier = [f"earlier answer: {answer}" for answer in outcome.earlier]
-    lines = [link, *earlier, *gate_report.lapsed(outcome), note, *gate_report.write(outcome, rules, files)]
+    lines = [
+        link,
+        *earlier,
+        *gate_report.lapsed(outcome),
+        note,
+        *gate_report.write(outcome, rules, files),
+    ]
     print_lines(filter(None, lines), Console(stderr=True, highlight=False, markup=False))
     return code
 
@@ -235,18 +322,38 @@ def _check_plain(file: str, content: Document) -> None:
 def _outcome(client: Client, question: _Question, rules: GateRules, progress: Console) -> Outcome:
     """The verdict, after a second look where a fail is narrow and the file wants one."""
     outcome = _verdict_for(client, question, progress)
-    fails = [position for position, verdict in enumerate(outcome.verdicts) if verdict["verdict"] == "fail"]
-    if not rules.confirm_marginal_fail or not fails or not all(is_narrow(outcome.verdicts[position]) for position in fails):
+    fails = [
+        position
+        for position, verdict in enumerate(outcome.verdicts)
+        if verdict["verdict"] == "fail"
+    ]
+    if (
+        not rules.confirm_marginal_fail
+        or not fails
+        or not all(is_narrow(outcome.verdicts[position]) for position in fails)
+    ):
         return outcome
     if outcome.pinned is not None and len(fails) < len(outcome.verdicts):
-        return replace(outcome, unconfirmed="the operator pinned all candidates of the job, and one that has passed is not looked at again")
+        return replace(
+            outcome,
+            unconfirmed="the operator pinned all candidates of the job, and one that has passed "
+            "is not looked at again",
+        )
     if not question.lookup:
-        progress.print(f"{outcome.line}\nThis fail is narrow: one more replicate an arm is trained for a second look.", soft_wrap=True)
-    named = bool(question.body.get("baseline", {}).get("name"))  # whose runs are given: a further one can't be asked for
+        progress.print(
+            f"{outcome.line}\nThis fail is narrow: one more replicate an arm is trained for a "
+            "second look.",
+            soft_wrap=True,
+        )
+    # whose runs are given: a further one can't be asked for
+    named = bool(question.body.get("baseline", {}).get("name"))
     # Without the group: the first look at the same commit would cancel the second.
     larger = with_one_more_replicate(question.body["job"], fails, baseline=not named)
-    second = _verdict_for(client, replace(question, body={**question.body, "job": larger, "group": ""}), progress)
-    if second.trouble is not None:  # a fail that nobody could confirm is still a fail, also where trouble may pass
+    second = _verdict_for(
+        client, replace(question, body={**question.body, "job": larger, "group": ""}), progress
+    )
+    # a fail that nobody could confirm is still a fail, also where trouble may pass
+    if second.trouble is not None:
         return replace(outcome, unconfirmed=second.trouble)
     again = {verdict["candidate"]["name"]: verdict for verdict in second.verdicts}
     verdicts = [again.get(verdict["candidate"]["name"], verdict) for verdict in outcome.verdicts]
@@ -257,7 +364,10 @@ def _outcome(client: Client, question: _Question, rules: GateRules, progress: Co
         result=result_of(verdicts),
         confirms=outcome.job,
         accepted={**first, **second.accepted},
-        sign_offs=[*(each for each in outcome.sign_offs if each["candidate"] not in again), *second.sign_offs],
+        sign_offs=[
+            *(each for each in outcome.sign_offs if each["candidate"] not in again),
+            *second.sign_offs,
+        ],
     )
 
 
@@ -269,8 +379,12 @@ def is_narrow(verdict: Mapping[str, Any]) -> bool:
     return bool(gap["lo"] - margin < (gap["hi"] - gap["lo"]) / 2)
 
 
-def with_one_more_replicate(job: Document, candidates: Sequence[int], *, baseline: bool = True) -> Document:
-    """The job with these candidates alone (by position), and another replicate of them and of the baseline."""
+def with_one_more_replicate(
+    job: Document, candidates: Sequence[int], *, baseline: bool = True
+) -> Document:
+    """The job with these candidates alone (by position), and another replicate of them and of the
+    baseline.
+    """
     larger: Document = copy.deepcopy(dict(job))
     larger["candidates"] = [larger["candidates"][position] for position in candidates]
     for arm in (*([larger["baseline"]] if baseline else []), *larger["candidates"]):
@@ -286,7 +400,10 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
             answer = _submit(client, question, progress)
             outcome = replace(outcome, pinned=answer.get("pinned"))  # an earlier server has none
             if outcome.pinned is not None and question.elsewhere is not None:
-                raise UsageError(f"{question.file}: {question.elsewhere}: the operator pinned the gates of {outcome.pinned['repository']}")
+                raise UsageError(
+                    f"{question.file}: {question.elsewhere}: the operator pinned the gates of "
+                    f"{outcome.pinned['repository']}"
+                )
             job = answer["job"]
             if job is None:
                 trouble = f"{answer['reason']}. Train: parity gate {question.file}"
@@ -297,10 +414,19 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
             url = client.page(job["id"])
             origin = {name: answer[name] for name in ("reason", "age_seconds", "expires_at")}
             outcome = replace(outcome, earlier=answer.get("earlier", ()))
-            outcome = replace(outcome, source=answer["found"], **origin, job=job["id"], url=url, config_hash=job["config_hash"])
+            outcome = replace(
+                outcome,
+                source=answer["found"],
+                **origin,
+                job=job["id"],
+                url=url,
+                config_hash=job["config_hash"],
+            )
             if job["status"] not in watching.ENDED:
                 progress.print(f"{gate_report.origin(outcome)}. Following {url}", soft_wrap=True)
-                job = watching.follow(client, job["id"], progress, question.timeout_seconds, since=question.asked_at)
+                job = watching.follow(
+                    client, job["id"], progress, question.timeout_seconds, since=question.asked_at
+                )
             return _exit_code_asked(client, gate_report.ended(outcome, job))
     except KeyboardInterrupt:
         if question.lookup:
@@ -309,7 +435,10 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
             remedy = f"follow it: parity watch {outcome.job}; end it: parity cancel {outcome.job}"
         else:
             remedy = "`parity status` lists it"
-        return replace(outcome, trouble=f"the waiting was stopped; the job, if it was queued, goes on: {remedy}")
+        return replace(
+            outcome,
+            trouble=f"the waiting was stopped; the job, if it was queued, goes on: {remedy}",
+        )
     except watching.WatchTimeoutError as error:
         return replace(outcome, result="timeout", trouble=f"{error}{_waiting(client, outcome.job)}")
     except (UnreachableError, ClientError) as error:
@@ -319,14 +448,18 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
 
 
 def _exit_code_asked(client: Client, outcome: Outcome) -> Outcome:
-    """The outcome with the server's exit code, which counts where the operator pinned rules for the token's repository."""
+    """The outcome with the server's exit code, which counts where the operator pinned rules for the
+    token's repository.
+    """
     if outcome.pinned is None or outcome.job is None:
         return outcome
     return replace(outcome, server_code=client.gate_exit(outcome.job)["exit_code"])
 
 
 def _submit(client: Client, question: _Question, progress: Console) -> Document:
-    """The server's answer to the question; sent again for a while where none comes, under one key."""
+    """The server's answer to the question; sent again for a while where none comes, under one
+    key.
+    """
     key = uuid.uuid4().hex
     errors: list[Exception] = []
 
@@ -357,7 +490,9 @@ def _waiting(client: Client, job_id: str | None) -> str:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """SIGTERM, with which CI ends a job, stops the waiting as Ctrl-C does; that too where a shell in the background ignores it."""
+    """SIGTERM, with which CI ends a job, stops the waiting as Ctrl-C does; that too where a shell
+    in the background ignores it.
+    """
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -370,17 +505,25 @@ def _stoppable() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def at_commits(file: str, content: Document, given: Mapping[str, str | None], revision: str | None) -> tuple[Document, str] | None:
-    """The job file with full commit ids in place of `revision: base` and `head`, and the revision of the gate; None for another engine.
+def at_commits(
+    file: str, content: Document, given: Mapping[str, str | None], revision: str | None
+) -> tuple[Document, str] | None:
+    """The job file with full commit ids in place of `revision: base` and `head`, and the revision
+    of the gate; None for another engine.
 
-    Raises UsageError where the file needs a commit that neither an option nor the pull request names.
+    Raises UsageError where the file needs a commit that neither an option nor the pull request
+    names.
     """
     if content["job"].get("engine") != "command":
         for name, value in given.items():
             if value is not None:
-                raise UsageError(f"--{name} fills `revision: {name}` of a job with engine: command; leave it out")
+                raise UsageError(
+                    f"--{name} fills `revision: {name}` of a job with engine: command; leave it out"
+                )
         return None
-    commits = pull_request_commits() | {name: value for name, value in given.items() if value is not None}
+    commits = pull_request_commits() | {
+        name: value for name, value in given.items() if value is not None
+    }
     if "head" not in commits and (head := git(Path(file), "rev-parse", "HEAD").strip()):
         commits["head"] = head
     job = dict(content["job"])
@@ -389,35 +532,57 @@ def at_commits(file: str, content: Document, given: Mapping[str, str | None], re
         word = arm.get("revision") if isinstance(arm, dict) else None
         if word in given and word not in commits:
             expected = f"--{word} COMMIT (git rev-parse origin/main)"
-            raise UsageError(f"{file}: revision is {word}, and no commit is known for it; expected {expected}")
-    filled = [{**arm, "revision": commits.get(str(arm["revision"]), arm["revision"])} if "revision" in (arm or ()) else arm for arm in arms]
+            raise UsageError(
+                f"{file}: revision is {word}, and no commit is known for it; expected {expected}"
+            )
+    filled = [
+        {**arm, "revision": commits.get(str(arm["revision"]), arm["revision"])}
+        if "revision" in (arm or ())
+        else arm
+        for arm in arms
+    ]
     job |= {"baseline": filled[0], "candidates": filled[1:]}
     return {**content, "job": job}, revision or commits.get("head", "")
 
 
 def elsewhere(job: Document, given: Mapping[str, str | None]) -> str | None:
-    """Which other commits a job with engine command trains than options or the pull request name; None where it trains these alone.
+    """Which other commits a job with engine command trains than options or the pull request name;
+    None where it trains these alone.
 
-    A pull request writes its own job file: with another base, another head, steps between the two or both swapped, it would be judged
-    by what it did not change.
+    A pull request writes its own job file: with another base, another head, steps between the two
+    or both swapped, it would be judged by what it did not change.
     """
     if job.get("engine") != "command":
         return None
-    known = pull_request_commits() | {name: value for name, value in given.items() if value is not None}
+    known = pull_request_commits() | {
+        name: value for name, value in given.items() if value is not None
+    }
     base, head = known.get("base"), known.get("head")
-    first, *others = [str((arm or {}).get("revision")) for arm in (job.get("baseline"), *(job.get("candidates") or []))]
+    first, *others = [
+        str((arm or {}).get("revision"))
+        for arm in (job.get("baseline"), *(job.get("candidates") or []))
+    ]
     if head is not None and head not in others:
         return f"no candidate has revision {head}; expected `revision: head`"
     if base is None or head is None or {first, *others} == {head}:
         return None
-    strange = first if first != base else next((each for each in others if each not in (base, head)), None)
+    strange = (
+        first
+        if first != base
+        else next((each for each in others if each not in (base, head)), None)
+    )
     if strange is None:
         return None
-    return f"revision is {strange}; expected `revision: base` of the baseline, and base or head of each candidate"
+    return (
+        f"revision is {strange}; expected `revision: base` of the baseline, and base or head of "
+        "each candidate"
+    )
 
 
 def pull_request_commits() -> dict[str, str]:
-    """The ids of base and head that GitHub's event names; empty elsewhere. `GITHUB_SHA` is a merge of the two, on no branch."""
+    """The ids of base and head that GitHub's event names; empty elsewhere. `GITHUB_SHA` is a merge
+    of the two, on no branch.
+    """
     try:
         event = json.loads(Path(os.environ["GITHUB_EVENT_PATH"]).read_text(encoding="utf-8"))
         return {name: str(event["pull_request"][name]["sha"]) for name in ("base", "head")}
@@ -426,7 +591,9 @@ def pull_request_commits() -> dict[str, str]:
 
 
 def revision_of(file: Path) -> str:
-    """What CI says is checked out, else git's HEAD where the file is, with a digest of what was changed since; else nothing."""
+    """What CI says is checked out, else git's HEAD where the file is, with a digest of what was
+    changed since; else nothing.
+    """
     if given := os.environ.get("GITHUB_SHA"):
         return given
     head = git(file, "rev-parse", "HEAD").strip()

@@ -1,4 +1,6 @@
-"""Read what options and files state: the policy, NAME=VALUE pairs, and the arms of a comparison with their runs."""
+"""Read what options and files state: the policy, NAME=VALUE pairs, and the arms of a comparison
+with their runs.
+"""
 
 import shlex
 from collections import Counter
@@ -45,20 +47,37 @@ _FEW = 4  # families that a refusal lists by name
 
 
 class PolicyOptions(Options, panel=POLICY):
-    """The policy: a file with `policy:`, and options over it. `schedule`, `start` and `loss_unit` are options of the arms."""
+    """The policy: a file with `policy:`, and options over it. `schedule`, `start` and `loss_unit`
+    are options of the arms.
+    """
 
     margin: str | None = option(
-        None, 'Set the largest acceptable gap: "1.0%" of the loss, "0.01 nats", or what "5% tokens" would gain.', "AMOUNT"
+        None,
+        'Set the largest acceptable gap: "1.0%" of the loss, "0.01 nats", or what "5% tokens" '
+        "would gain.",
+        "AMOUNT",
     )
-    profile: str | None = option(None, f"Set the margin by name: {ALL_PROFILES}. [default without a margin: {NVFP4}]", "NAME")
-    policy: str | None = option(None, "Read the policy from the `policy:` part of this file; options override it.", "parity.yaml")
+    profile: str | None = option(
+        None, f"Set the margin by name: {ALL_PROFILES}. [default without a margin: {NVFP4}]", "NAME"
+    )
+    policy: str | None = option(
+        None,
+        "Read the policy from the `policy:` part of this file; options override it.",
+        "parity.yaml",
+    )
     checks: list[str] = repeatable(
-        f"Let a further check decide, in addition to the loss: {', '.join(POLICY_CHECKS[1:])}. Repeatable.", "CHECK", "--check"
+        f"Let a further check decide, in addition to the loss: {', '.join(POLICY_CHECKS[1:])}. "
+        "Repeatable.",
+        "CHECK",
+        "--check",
     )
-    accuracy_margin: float | None = option(None, "Set the acceptable loss of accuracy in percentage points. [default: 2.0]", "POINTS")
+    accuracy_margin: float | None = option(
+        None, "Set the acceptable loss of accuracy in percentage points. [default: 2.0]", "POINTS"
+    )
     looks: int | None = option(
         None,
-        "Register how often this question is judged at most, with runs added in between; the looks share the error. [default: 1]",
+        "Register how often this question is judged at most, with runs added in between; the "
+        "looks share the error. [default: 1]",
         "N",
     )
     schedule: str | None = None
@@ -69,70 +88,107 @@ class PolicyOptions(Options, panel=POLICY):
 def pattern_option() -> list[str]:
     """The option of the pattern of a log's lines, which is kept among the names of columns."""
     return repeatable(
-        "Find step and loss in each line of a log by a regular expression with groups of these names, or of others such as "
+        "Find step and loss in each line of a log by a regular expression with groups of these "
+        "names, or of others such as "
         "validation_loss; repeatable. [default: a number behind step or iter, and one behind loss]",
         "REGEX",
     )
 
 
 class Arms(Options, panel=ARMS):
-    """The runs of the arms, in addition to those that are given first, and what is stated of them."""
+    """The runs of the arms, in addition to those that are given first, and what is stated of
+    them.
+    """
 
     baseline_run: list[str] = repeatable("Add a further run of the baseline; repeatable.", "FILE")
-    candidate_run: list[str] = repeatable("Add a further run of candidate NAME; repeatable.", "NAME=FILE")
-    control: list[str] = repeatable("Add a rerun of the baseline that only measures run-to-run noise; repeatable.", "FILE")
+    candidate_run: list[str] = repeatable(
+        "Add a further run of candidate NAME; repeatable.", "NAME=FILE"
+    )
+    control: list[str] = repeatable(
+        "Add a rerun of the baseline that only measures run-to-run noise; repeatable.", "FILE"
+    )
     shorter_baseline: list[str] = repeatable(
-        'Add a finished run of the baseline with 25 to 50 % of its tokens, which a margin such as "5% tokens" is measured by; repeatable.',
+        "Add a finished run of the baseline with 25 to 50 % of its tokens, which a margin such as "
+        '"5% tokens" is measured by; repeatable.',
         "FILE",
     )
     short_rerun: list[str] = repeatable(
-        "Add a rerun of arm NAME that was stopped early, at 40 to 95 % of the planned steps; it only measures run-to-run noise. "
+        "Add a rerun of arm NAME that was stopped early, at 40 to 95 % of the planned steps; it "
+        "only measures run-to-run noise. "
         "Repeatable.",
         "NAME=FILE",
     )
     recipe: list[str] = repeatable(
-        f"State the recipe of an arm, which sets the run-to-run noise that is assumed: {RECIPE_WORDS}. Repeatable.", "NAME=RECIPE"
+        "State the recipe of an arm, which sets the run-to-run noise that is assumed: "
+        f"{RECIPE_WORDS}. Repeatable.",
+        "NAME=RECIPE",
     )
     rounding: list[str] = repeatable(
-        "State how an arm rounds gradients, stochastic or nearest, if its recipe does not say. Repeatable. "
+        "State how an arm rounds gradients, stochastic or nearest, if its recipe does not say. "
+        "Repeatable. "
         "[default: stochastic is assumed]",
         "NAME=HOW",
     )
-    seeds: str | None = option(None, "State the seed of each run of an arm, in order. [default: as their batches show]", "S,S,...")
+    seeds: str | None = option(
+        None,
+        "State the seed of each run of an arm, in order. [default: as their batches show]",
+        "S,S,...",
+    )
     context: list[str] = repeatable(
-        "State what an arm ran on (engine, device_class, data_digest, ...); arms that differ cannot pass. Repeatable.", "NAME:KEY=VALUE"
+        "State what an arm ran on (engine, device_class, data_digest, ...); arms that differ "
+        "cannot pass. Repeatable.",
+        "NAME:KEY=VALUE",
     )
     planned_steps: int | None = option(
-        None, "State the planned length of a run. [default: as a trainer's log or a tracker's config states it]", min=1
+        None,
+        "State the planned length of a run. [default: as a trainer's log or a tracker's config "
+        "states it]",
+        min=1,
     )
-    assume_complete: bool = option(False, "Assume that the longest run ended as planned, instead of --planned-steps.")
+    assume_complete: bool = option(
+        False, "Assume that the longest run ended as planned, instead of --planned-steps."
+    )
     schedule: str | None = option(
         None,
-        "State that the learning rate of all runs had fallen to the end of its schedule at their last step; what is recorded may "
+        "State that the learning rate of all runs had fallen to the end of its schedule at their "
+        "last step; what is recorded may "
         "contradict it.",
         "decayed",
     )
-    start: str | None = option(None, "State that all runs began with trained weights, not from scratch.", "loaded")
+    start: str | None = option(
+        None, "State that all runs began with trained weights, not from scratch.", "loaded"
+    )
     parameters: str | None = option(
         None,
-        "State the number of the model's parameters, such as 8B, by which run-to-run noise may be assumed. [default: as recorded]",
+        "State the number of the model's parameters, such as 8B, by which run-to-run noise may be "
+        "assumed. [default: as recorded]",
         "N",
     )
     loss_is: str | None = option(
         None,
-        "State that the losses are of held-out data (validation) or of training. [default: by the name of the column named for the loss, "
+        "State that the losses are of held-out data (validation) or of training. [default: by the "
+        "name of the column named for the loss, "
         "else training]",
         "KIND",
     )
-    tokens: float | None = option(None, "State the tokens that both runs were trained on, for numbers in place of files.", "N")
-    loss_unit: str | None = option(None, "State that the loss is no cross-entropy in nats, such as a mean squared error.", "other")
+    tokens: float | None = option(
+        None, "State the tokens that both runs were trained on, for numbers in place of files.", "N"
+    )
+    loss_unit: str | None = option(
+        None,
+        "State that the loss is no cross-entropy in nats, such as a mean squared error.",
+        "other",
+    )
     column: list[str] = repeatable(
-        "Name the column of step, loss, grad_norm, ... in every file, or only in WHERE: an arm or a file. Repeatable. "
+        "Name the column of step, loss, grad_norm, ... in every file, or only in WHERE: an arm or "
+        "a file. Repeatable. "
         "[default: well-known names]",
         "[WHERE:]QUANTITY=NAME",
     )
     pattern: list[str] = pattern_option()
-    layer_policy: str | None = option(None, "Name the layers that are quantized; shown in the report.", "TEXT")
+    layer_policy: str | None = option(
+        None, "Name the layers that are quantized; shown in the report.", "TEXT"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +201,28 @@ class Facts:
 
     def of(self, arm: str) -> Stated:
         """What is stated of an arm."""
-        return Stated(recipe=self.recipes.get(arm), rounding=self.roundings.get(arm), context=self.contexts.get(arm, {}))
+        return Stated(
+            recipe=self.recipes.get(arm),
+            rounding=self.roundings.get(arm),
+            context=self.contexts.get(arm, {}),
+        )
 
     def refuse_unknown(self, arms: Collection[str]) -> None:
         """Raise InputError where an option names an arm that is not there."""
-        for option_name, stated in (("--recipe", self.recipes), ("--rounding", self.roundings), ("--context", self.contexts)):
+        for option_name, stated in (
+            ("--recipe", self.recipes),
+            ("--rounding", self.roundings),
+            ("--context", self.contexts),
+        ):
             for name in stated:
                 check_arm(name, arms, option_name)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnNames:
-    """Names of columns by quantity, as --column states them: for every file (key ""), or for one arm or file, which counts more."""
+    """Names of columns by quantity, as --column states them: for every file (key ""), or for one
+    arm or file, which counts more.
+    """
 
     by_place: Mapping[str, Mapping[str, str]]
 
@@ -180,19 +246,30 @@ class ColumnNames:
         for place in self.by_place:
             if place and place not in places:
                 shown = ", ".join(dict.fromkeys(places))
-                raise UsageError(f"--column: no arm or file is called {place!r}; there are {shown}{did_you_mean(place, places)}")
+                raise UsageError(
+                    f"--column: no arm or file is called {place!r}; there are "
+                    f"{shown}{did_you_mean(place, places)}"
+                )
 
 
 def load_policy(options: PolicyOptions) -> Policy:
-    """The policy from a file's `policy:` part, options over it; the nvfp4 profile where nothing states a margin."""
+    """The policy from a file's `policy:` part, options over it; the nvfp4 profile where nothing
+    states a margin.
+    """
     flags = asdict(options)
     file = flags.pop("policy")
     stated = read_policy(file) if file else {}
     if has_no_unit(text := options.margin):
-        raise UsageError(f'--margin is {text!r}, without a unit; type --margin {text}% for a share of the loss, or --margin "{text} nats"')
+        raise UsageError(
+            f"--margin is {text!r}, without a unit; type --margin {text}% for a share of the loss, "
+            f'or --margin "{text} nats"'
+        )
     for check in options.checks:
         if check not in POLICY_CHECKS:
-            raise UsageError(f"--check is {check!r}; expected one of {', '.join(POLICY_CHECKS[1:])}{did_you_mean(check, POLICY_CHECKS)}")
+            raise UsageError(
+                f"--check is {check!r}; expected one of "
+                f"{', '.join(POLICY_CHECKS[1:])}{did_you_mean(check, POLICY_CHECKS)}"
+            )
     try:
         return stated_policy(stated, **flags)
     except PolicyError as error:
@@ -215,9 +292,11 @@ def _pair(item: str, flag: str, shape: str = "NAME=FILE") -> tuple[str, str]:
 
 
 def stated_columns(items: Sequence[str], patterns: Sequence[str] = ()) -> ColumnNames:
-    """[WHERE:]QUANTITY=NAME items, WHERE an arm or a file, and the patterns of logs; QUANTITY may be `pattern`, for a pattern in one place.
+    """[WHERE:]QUANTITY=NAME items, WHERE an arm or a file, and the patterns of logs; QUANTITY may
+    be `pattern`, for a pattern in one place.
 
-    UsageError for another shape, an unknown quantity, one given twice, or a pattern that is not valid.
+    UsageError for another shape, an unknown quantity, one given twice, or a pattern that is not
+    valid.
     """
     by_place: dict[str, dict[str, str]] = {}
     if patterns:
@@ -226,14 +305,21 @@ def stated_columns(items: Sequence[str], patterns: Sequence[str] = ()) -> Column
         left, _, name = item.partition("=")
         place, _, quantity = left.rpartition(":")
         if not name or not quantity:
-            raise UsageError(f"--column is {item!r}; expected QUANTITY=NAME such as loss=train/loss, or WHERE:QUANTITY=NAME")
+            raise UsageError(
+                f"--column is {item!r}; expected QUANTITY=NAME such as loss=train/loss, or "
+                "WHERE:QUANTITY=NAME"
+            )
         if quantity not in (*QUANTITIES, PATTERN):
             raise UsageError(
-                f"--column is {item!r}; expected QUANTITY=NAME or WHERE:QUANTITY=NAME, with QUANTITY one of {', '.join(QUANTITIES)}"
+                f"--column is {item!r}; expected QUANTITY=NAME or WHERE:QUANTITY=NAME, with "
+                f"QUANTITY one of {', '.join(QUANTITIES)}"
                 f"{did_you_mean(quantity, QUANTITIES)}"
             )
         if quantity in by_place.setdefault(place, {}):
-            raise UsageError(f"--column names {left} twice, {by_place[place][quantity]!r} and {name!r}; expected one column")
+            raise UsageError(
+                f"--column names {left} twice, {by_place[place][quantity]!r} and {name!r}; "
+                "expected one column"
+            )
         by_place[place][quantity] = name
     for names in by_place.values():
         if PATTERN in names:
@@ -242,12 +328,16 @@ def stated_columns(items: Sequence[str], patterns: Sequence[str] = ()) -> Column
 
 
 def stated_facts(options: Arms) -> Facts:
-    """What options state of arms; UsageError for a word that is neither a recipe nor `other:NAME`, or a rounding against the recipe."""
+    """What options state of arms; UsageError for a word that is neither a recipe nor `other:NAME`,
+    or a rounding against the recipe.
+    """
     recipes = pairs(options.recipe, "--recipe", "NAME=RECIPE such as nvfp4=nvfp4")
     for name, recipe in recipes.items():
         refuse_unknown_recipe(recipe, f"--recipe {name}")
     roundings: dict[str, Rounding] = {}
-    for name, word in pairs(options.rounding, "--rounding", "NAME=stochastic or NAME=nearest").items():
+    for name, word in pairs(
+        options.rounding, "--rounding", "NAME=stochastic or NAME=nearest"
+    ).items():
         if rounding := stated_rounding(word, f"--rounding {name}", recipes.get(name)):
             roundings[name] = rounding
     return Facts(recipes, roundings, _contexts(options.context))
@@ -284,17 +374,31 @@ def read_arms(runs: Sequence[str], options: Arms, columns: ColumnNames, facts: F
     files_given += [_pair(item, SHORT_RERUN)[1] for item in options.short_rerun]
     columns.refuse_unknown([*names, *(place for file in files_given for place in _places(file))])
     return [
-        (name, read_arm(name, paths, facts.of(name), partial(columns.of_run, name), _seeds(options.seeds, len(paths), name)))
+        (
+            name,
+            read_arm(
+                name,
+                paths,
+                facts.of(name),
+                partial(columns.of_run, name),
+                _seeds(options.seeds, len(paths), name),
+            ),
+        )
         for name, paths in grouped.items()
     ]
 
 
 def _only_one_run(run: str, columns: ColumnNames) -> str:
-    """The line for a single file: the runs in it, if it holds several, and what to type to compare two of them."""
+    """The line for a single file: the runs in it, if it holds several, and what to type to compare
+    two of them.
+    """
     name, file = _optional_name(run)
     if file != STDIN and not is_source(file) and (options := proposed_options(file)):
         call = shlex.join(["parity", "compare", file, *options])
-        return f"{file} is a table of many runs; name the columns that tell them apart, and the baseline: `{call}`"
+        return (
+            f"{file} is a table of many runs; name the columns that tell them apart, and the "
+            f"baseline: `{call}`"
+        )
     try:
         if file != STDIN:
             read_run(file, columns=columns.of_run(name or "", file))
@@ -302,10 +406,16 @@ def _only_one_run(run: str, columns: ColumnNames) -> str:
         runs = ", ".join(map(run_name, error.names[:SHOWN]))
         more = f" and {len(error.names) - SHOWN} more" if len(error.names) > SHOWN else ""
         call = shlex.join(["parity", "compare", *error.names[:2]])
-        return f"{file} holds {count(len(error.names), 'run')}: {runs}{more}; name a baseline and its candidates: `{call}`, or use --arm-by"
+        return (
+            f"{file} holds {count(len(error.names), 'run')}: {runs}{more}; name a baseline and its "
+            f"candidates: `{call}`, or use --arm-by"
+        )
     except ReadError:
         pass  # what else may be wrong with the file comes up once there are two
-    return "only one run was given; expected a baseline and at least one candidate, or --arm-by for a table of many runs"
+    return (
+        "only one run was given; expected a baseline and at least one candidate, or --arm-by for a "
+        "table of many runs"
+    )
 
 
 def _places(file: str) -> tuple[str, str]:
@@ -313,8 +423,12 @@ def _places(file: str) -> tuple[str, str]:
     return split_name(file)[0], file
 
 
-def read_short_reruns(items: Sequence[str], arms: Sequence[Arm], columns: ColumnNames, facts: Facts) -> dict[str, list[Curve]]:
-    """The reruns that were stopped early, by arm, with what is stated of the arm; `baseline` names the baseline whatever its name."""
+def read_short_reruns(
+    items: Sequence[str], arms: Sequence[Arm], columns: ColumnNames, facts: Facts
+) -> dict[str, list[Curve]]:
+    """The reruns that were stopped early, by arm, with what is stated of the arm; `baseline` names
+    the baseline whatever its name.
+    """
     names = [name for name, _ in arms]
     given = []
     for arm, file in (_pair(item, SHORT_RERUN) for item in items):
@@ -325,7 +439,9 @@ def read_short_reruns(items: Sequence[str], arms: Sequence[Arm], columns: Column
         check_short_reruns(number, name, SHORT_RERUN)
     by_arm: dict[str, list[Curve]] = {}
     for name, file in given:
-        run = read_short_rerun(file, (name, dict(arms)[name]), facts.of(name), columns.of_run(name, file))
+        run = read_short_rerun(
+            file, (name, dict(arms)[name]), facts.of(name), columns.of_run(name, file)
+        )
         by_arm.setdefault(name, []).append(run)
     return by_arm
 
@@ -340,7 +456,8 @@ def _seeds(text: str | None, runs: int, name: str) -> list[int] | None:
         raise UsageError(f"--seeds is {text!r}; expected whole numbers such as 0,1,2") from None
     if len(seeds) != runs:
         raise UsageError(
-            f"--seeds has {count(len(seeds), 'seed')}, but {name} has {count(runs, 'run')}; expected one seed for each run of an arm"
+            f"--seeds has {count(len(seeds), 'seed')}, but {name} has {count(runs, 'run')}; "
+            "expected one seed for each run of an arm"
         )
     return seeds
 
@@ -352,17 +469,23 @@ def _contexts(items: Sequence[str]) -> dict[str, dict[str, str]]:
         left, _, value = item.partition("=")
         name, _, key = left.rpartition(":")
         if not (name and key and value):
-            raise UsageError(f"--context is {item!r}; expected NAME:KEY=VALUE such as fp8:engine=maxtext")
+            raise UsageError(
+                f"--context is {item!r}; expected NAME:KEY=VALUE such as fp8:engine=maxtext"
+            )
         contexts.setdefault(name, {})[key] = value
     return contexts
 
 
 def _named(runs: Sequence[str]) -> list[tuple[str, str]]:
-    """Arms as (name, file): NAME=FILE as given, else the file's stem, with its folder where two stems are equal."""
+    """Arms as (name, file): NAME=FILE as given, else the file's stem, with its folder where two
+    stems are equal.
+    """
     split = [_optional_name(run) for run in runs]
     stems = [name or run_name(file) for name, file in split]
     files = [file for _, file in split]
-    return list(zip(arm_names(stems, files, [name is not None for name, _ in split]), files, strict=True))
+    return list(
+        zip(arm_names(stems, files, [name is not None for name, _ in split]), files, strict=True)
+    )
 
 
 def _optional_name(run: str) -> tuple[str | None, str]:
@@ -378,7 +501,8 @@ def read_layer_snrs(items: Sequence[str], candidates: Sequence[str]) -> dict[str
     for name, file in map(_optional_name, items):
         if name is None and len(candidates) > 1:
             raise UsageError(
-                f"--layer-snr is {file!r}, but there are several candidates; expected NAME=FILE with one of {', '.join(candidates)}"
+                f"--layer-snr is {file!r}, but there are several candidates; expected NAME=FILE "
+                f"with one of {', '.join(candidates)}"
             )
         arm = name or candidates[0]
         check_arm(arm, candidates, "--layer-snr")
@@ -387,7 +511,9 @@ def read_layer_snrs(items: Sequence[str], candidates: Sequence[str]) -> dict[str
 
 
 def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """The family by arm, from NAME for every arm or ARM=NAME for one; UsageError for an unknown arm, or an arm that gets two."""
+    """The family by arm, from NAME for every arm or ARM=NAME for one; UsageError for an unknown
+    arm, or an arm that gets two.
+    """
     families: dict[str, str] = {}
     for item in items:
         arm, mark, family = item.partition("=")
@@ -397,38 +523,58 @@ def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str
             check_arm(arm, names, "--family")
             arms = (arm,)
         if not family:
-            raise UsageError(f"--family is {item!r}; expected NAME or ARM=NAME with the name of a family (`parity noise list`)")
+            raise UsageError(
+                f"--family is {item!r}; expected NAME or ARM=NAME with the name of a family "
+                "(`parity noise list`)"
+            )
         for one in arms:
             if families.setdefault(one, family) != family:
-                raise UsageError(f"--family names {families[one]!r} and {family!r} for {one}; expected one family per arm")
+                raise UsageError(
+                    f"--family names {families[one]!r} and {family!r} for {one}; expected one "
+                    "family per arm"
+                )
     return families
 
 
 def known_family(name: str | None) -> list[str]:
-    """A family that a run's config states, as --family would be given, if the public table has it."""
+    """A family that a run's config states, as --family would be given, if the public table
+    has it.
+    """
     if name is not None and name in public_noise_table().families:
         return [name]
     return []
 
 
 def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str]) -> Lenders:
-    """What the arms may borrow in a plan; UsageError for a family that the table does not have, and for a table without a family."""
+    """What the arms may borrow in a plan; UsageError for a family that the table does not have, and
+    for a table without a family.
+    """
     check_noise_table(file, "--noise-table", items, "--family")
     families = stated_families(items, names)
     table = read_rerun_table(file) if families else None
     for name in families.values():
         if table is not None and name not in (*table.families, ANY_DECODER):
-            raise UsageError(f"--family is {name!r}, which the table does not have; {expected_family(name, table, file)}")
+            raise UsageError(
+                f"--family is {name!r}, which the table does not have; "
+                f"{expected_family(name, table, file)}"
+            )
     return Lenders(table, families)
 
 
-def expected_family(name: str, noise_table: NoiseTable, file: str | None, *, general: bool = True) -> str:
-    """The families of a table (with any-decoder, if `general`); of many only their number, where they are listed, and the nearest three."""
+def expected_family(
+    name: str, noise_table: NoiseTable, file: str | None, *, general: bool = True
+) -> str:
+    """The families of a table (with any-decoder, if `general`); of many only their number, where
+    they are listed, and the nearest three.
+    """
     known = (*noise_table.families, *([ANY_DECODER] if general else []))
     if len(known) <= _FEW:
         return f"expected {' or '.join(known)}"
     listed = " ".join(["parity noise list", *([file] if file else [])])
-    return f"expected one of the {len(known)} that `{listed}` prints{did_you_mean(name, known, most=3)}"
+    return (
+        f"expected one of the {len(known)} that `{listed}` "
+        f"prints{did_you_mean(name, known, most=3)}"
+    )
 
 
 # What a file keeps of a comparison in place of options.
@@ -437,9 +583,11 @@ _Filled = TypeVar("_Filled", bound=Options)
 
 
 def filled(group: _Filled, kept: Mapping[str, object], folder: Path, where: str) -> _Filled:
-    """The group with what a file keeps of it, by field, where nothing was typed; files are named from `folder`.
+    """The group with what a file keeps of it, by field, where nothing was typed; files are named
+    from `folder`.
 
-    A repeatable option is a list, or a mapping of what stands before and after its `=`. Raises UsageError for a value of another kind.
+    A repeatable option is a list, or a mapping of what stands before and after its `=`. Raises
+    UsageError for a value of another kind.
     """
     hints, untyped = get_type_hints(type(group)), type(group)()
     values: dict[str, Any] = {}
@@ -457,12 +605,23 @@ def _of_kind(value: object, kind: str, where: str) -> object:
     if "list" in kind:
         items = [value] if isinstance(value, (str, int, float)) else value
         if isinstance(items, dict):
-            items = [f"{name}={one}" for name, many in items.items() for one in (many if isinstance(many, list) else [many])]
+            items = [
+                f"{name}={one}"
+                for name, many in items.items()
+                for one in (many if isinstance(many, list) else [many])
+            ]
         if isinstance(items, list) and all(isinstance(item, (str, int, float)) for item in items):
             return [str(item) for item in items]
-        raise UsageError(f"{where} is {value!r}; expected a text, a list of texts, or texts by name")
+        raise UsageError(
+            f"{where} is {value!r}; expected a text, a list of texts, or texts by name"
+        )
     expected = next((name for name in ("bool", "int", "float") if name in kind), "str")
-    allowed: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (int, float), "str": (str, int, float)}
+    allowed: dict[str, tuple[type, ...]] = {
+        "bool": (bool,),
+        "int": (int,),
+        "float": (int, float),
+        "str": (str, int, float),
+    }
     if not isinstance(value, allowed[expected]) or (expected != "bool" and isinstance(value, bool)):
         raise UsageError(f"{where} is {value!r}; expected {_KINDS[expected]}")
     return str(value) if expected == "str" else value
@@ -478,7 +637,9 @@ def _in_folder(value: object, folder: Path) -> object:
 
 
 def from_folder(item: str, folder: Path) -> str:
-    """FILE or NAME=FILE with the file named from a folder; a number, stdin or a tracker's run as it is."""
+    """FILE or NAME=FILE with the file named from a folder; a number, stdin or a tracker's run as it
+    is.
+    """
     name, mark, file = item.rpartition("=")
     if file == STDIN or is_typed_number(file) or is_source(file):
         return item

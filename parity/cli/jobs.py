@@ -25,7 +25,10 @@ from parity.wording import count, did_you_mean, first_few
 
 _JOB_KEYS = ("job", "policy", "baseline", "gate", "tags", "search")
 _INVALID, _MOST_TOLD = 422, 3
-UNSENDABLE = "contains a value that JSON cannot hold, such as a date or .inf; quote dates and use finite numbers"
+UNSENDABLE = (
+    "contains a value that JSON cannot hold, such as a date or .inf; quote dates and use finite "
+    "numbers"
+)
 
 
 def job_file(path: str) -> Document:
@@ -36,14 +39,21 @@ def job_file(path: str) -> Document:
     unknown = sorted(str(key) for key in content.keys() - set(_JOB_KEYS))
     if unknown:
         place, expected = place_in(path, [unknown[0]]), f"{', '.join(_JOB_KEYS[:-1])} or search"
-        raise UsageError(f"{place}: unknown key {unknown[0]!r}; expected {expected}{did_you_mean(unknown[0], _JOB_KEYS)}")
+        raise UsageError(
+            f"{place}: unknown key {unknown[0]!r}; expected "
+            f"{expected}{did_you_mean(unknown[0], _JOB_KEYS)}"
+        )
     if not isinstance(content.get("baseline") or {}, dict):
         raise UsageError(
-            f"{place_in(path, ['baseline'])}: `baseline:` is {content['baseline']!r}; expected a mapping such as baseline: {{name: fp8}}"
+            f"{place_in(path, ['baseline'])}: `baseline:` is {content['baseline']!r}; expected a "
+            "mapping such as baseline: {name: fp8}"
         )
     for key in ("job", "policy"):
         if not isinstance(content.get(key), dict):
-            raise UsageError(f"{path}: `{key}:` is missing or has no keys below it; compare with examples/demo.yaml")
+            raise UsageError(
+                f"{path}: `{key}:` is missing or has no keys below it; compare with "
+                "examples/demo.yaml"
+            )
     return content
 
 
@@ -54,29 +64,42 @@ def baseline_of(content: Document, reuse: bool | None) -> Document | None:
 
 
 def with_short_reruns(content: Document, runs: int | None, stop_at: float | None) -> Document:
-    """The job file with the options in place of its `short_reruns:`; the server checks the values."""
+    """The job file with the options in place of its `short_reruns:`; the server checks the
+    values.
+    """
     if runs is None and stop_at is None:
         return content
     job = dict(content["job"])
     noise = job.pop("short_reruns", None)
     if runs == 0 or (runs is None and not isinstance(noise, Mapping)):
         if stop_at is not None:
-            raise UsageError(f"--stop-at is {stop_at:g}, but the job has no short reruns; state their number with --short-reruns")
+            raise UsageError(
+                f"--stop-at is {stop_at:g}, but the job has no short reruns; state their number "
+                "with --short-reruns"
+            )
         return {**content, "job": job}
-    stated = {name: value for name, value in (("runs", runs), ("stop_at", stop_at)) if value is not None}
-    return {**content, "job": job | {"short_reruns": (dict(noise) if isinstance(noise, Mapping) else {}) | stated}}
+    stated = {
+        name: value for name, value in (("runs", runs), ("stop_at", stop_at)) if value is not None
+    }
+    return {
+        **content,
+        "job": job | {"short_reruns": (dict(noise) if isinstance(noise, Mapping) else {}) | stated},
+    }
 
 
 @contextmanager
 def lines_named(file: str, *below: str) -> Iterator[None]:
-    """Within it, what the server refuses of a file (or of its part `below` these keys) is a UsageError that names the file and the line."""
+    """Within it, what the server refuses of a file (or of its part `below` these keys) is a
+    UsageError that names the file and the line.
+    """
     try:
         yield
     except ClientError as error:
         if error.status != _INVALID:
             raise
         findings = error.findings
-        if len(findings) < 2:  # the sentence of the whole request also says which candidate is meant
+        # the sentence of the whole request also says which candidate is meant
+        if len(findings) < 2:
             findings = [(findings[0][0] if findings else (), str(error))]
         first, *others = [_at(file, keys, words, below) for keys, words in findings]
         sentences = [first, *(each.removeprefix(f"{file}, ") for each in others)]
@@ -84,12 +107,18 @@ def lines_named(file: str, *below: str) -> Iterator[None]:
 
 
 def _at(file: str, keys: Sequence[str], words: str, below: Sequence[str]) -> str:
-    """The sentence with the line of its keys, else of those that it begins with ("schedule.steps is 0")."""
+    """The sentence with the line of its keys, else of those that it begins with ("schedule.steps is
+    0").
+    """
     own = words.split(" ", 1)[0].rstrip(":").split(".")
-    return f"{place_in(file, [*below, *keys] if keys else own, own, [*below, *own], ['job', *own])}: {words}"
+    return (
+        f"{place_in(file, [*below, *keys] if keys else own, own, [*below, *own], ['job', *own])}: "
+        f"{words}"
+    )
 
 
-# The commands about one job: submit, watch, cancel, report. `application` maps their errors to exit codes.
+# The commands about one job: submit, watch, cancel, report. `application` maps their errors to exit
+# codes.
 
 app = typer.Typer()
 
@@ -97,8 +126,12 @@ app = typer.Typer()
 class Queue(Options, panel=QUEUE):
     """When a job's runs train, and for how long at most."""
 
-    priority: int = option(0, "Set the priority, -100 to 100; above 0 needs an admin token.", min=-100, max=100)
-    max_run_seconds: float | None = option(None, "Fail a run that trains longer. [default: the server's limit]", "SECONDS", min=1.0)
+    priority: int = option(
+        0, "Set the priority, -100 to 100; above 0 needs an admin token.", min=-100, max=100
+    )
+    max_run_seconds: float | None = option(
+        None, "Fail a run that trains longer. [default: the server's limit]", "SECONDS", min=1.0
+    )
 
 
 class EarlyStops(Options, panel=NOISE):
@@ -106,11 +139,14 @@ class EarlyStops(Options, panel=NOISE):
 
     short_reruns: int | None = option(
         None,
-        "Add reruns to each arm that stop early and measure run-to-run noise; 0: none. [default: the job file's `short_reruns:`]",
+        "Add reruns to each arm that stop early and measure run-to-run noise; 0: none. [default: "
+        "the job file's `short_reruns:`]",
         min=0,
         max=MAX_SHORT_RERUNS,
     )
-    stop_at: float | None = option(None, "Share of the steps after which they stop. [default: the job file's, or 0.5]", "SHARE")
+    stop_at: float | None = option(
+        None, "Share of the steps after which they stop. [default: the job file's, or 0.5]", "SHARE"
+    )
 
 
 @app.command(epilog="parity submit parity.yaml --watch")
@@ -131,7 +167,11 @@ def submit(
     First prints on stderr what the job can decide, and then what it lacks.
     """
     content = with_short_reruns(job_file(file), noise.short_reruns, noise.stop_at)
-    order = asdict(queue) | {"baseline": baseline_of(content, reuse.reuse)} | labels_of(file, content, labels)
+    order = (
+        asdict(queue)
+        | {"baseline": baseline_of(content, reuse.reuse)}
+        | labels_of(file, content, labels)
+    )
     with at.client() as client:
         progress = following.progress()
         print_outlook(client, file, content, progress)
@@ -142,7 +182,11 @@ def submit(
             raise UsageError(f"{file}: {UNSENDABLE}") from None
         print_missing(job, progress)
         if look := job.get("look"):
-            shared = f", shared by {count(look['candidates'], 'candidate')}" if look["candidates"] > 1 else ""
+            shared = (
+                f", shared by {count(look['candidates'], 'candidate')}"
+                if look["candidates"] > 1
+                else ""
+            )
             progress.print(f"look {look['number']} of {look['looks']} at this question{shared}")
         return _shown_or_followed(client, job, following, at, watch=watch)
 
@@ -160,9 +204,14 @@ def watch(job: JobId, following: Follow, at: AskedForVerdicts) -> int:
 def again(
     job: JobId,
     patch: str | None = option(
-        None, "YAML file with what changes, below `job:` and `policy:`; null removes a field.", "FILE", rich_help_panel="Change"
+        None,
+        "YAML file with what changes, below `job:` and `policy:`; null removes a field.",
+        "FILE",
+        rich_help_panel="Change",
     ),
-    watch: bool = flag("--watch", "Follow the new job and print its verdicts.", rich_help_panel=FOLLOW),
+    watch: bool = flag(
+        "--watch", "Follow the new job and print its verdicts.", rich_help_panel=FOLLOW
+    ),
     *,
     following: Follow,
     at: AskedForVerdicts,
@@ -170,7 +219,10 @@ def again(
     """Queue a new job with the specification of one that has ended, and a change of it."""
     changed = read_yaml(patch) if patch else {}
     if not isinstance(changed, dict):
-        raise UsageError(f"{patch}: is no mapping; expected the keys of a job file that change, such as job: {{schedule: {{steps: 3000}}}}")
+        raise UsageError(
+            f"{patch}: is no mapping; expected the keys of a job file that change, such as job: "
+            "{schedule: {steps: 3000}}"
+        )
     with at.client() as client:
         try:
             with lines_named(patch) if patch else nullcontext():
@@ -191,7 +243,9 @@ def add_run(job: JobId, at: Asked) -> int:
         made = client.add_run(job)
     runs, look = [len(arm["runs"]) for arm in made["arms"]], made.get("look")
     counted = f", look {look['number']} of {look['looks']}" if look else ""
-    return at.show({"id": job, "runs": sum(runs)}, [f"{job} {' + '.join(map(str, runs))} runs{counted}"])
+    return at.show(
+        {"id": job, "runs": sum(runs)}, [f"{job} {' + '.join(map(str, runs))} runs{counted}"]
+    )
 
 
 @app.command(epilog="parity cancel j0000000000001")
@@ -208,7 +262,12 @@ def cancel(job: JobId, at: Asked) -> int:
 def report(
     job: JobId,
     at: AskedForVerdicts,
-    html: str | None = option(None, "Also write one HTML page with the picture to this file.", "FILE", rich_help_panel=OUTPUT),
+    html: str | None = option(
+        None,
+        "Also write one HTML page with the picture to this file.",
+        "FILE",
+        rich_help_panel=OUTPUT,
+    ),
 ) -> int:
     """Print the verdicts of a job that has ended.
 
@@ -217,13 +276,15 @@ def report(
     with at.client() as client:
         document = client.job(job)
         if html and document["verdicts"]:
-            from parity.report.page import ConcludedJob, job_report  # noqa: PLC0415  (draws, which other commands do not)
+            from parity.report.page import ConcludedJob, job_report  # noqa: PLC0415
 
             write_file(html, job_report(cast(ConcludedJob, document), client.page(job)).encode())
         return _finish(document, at)
 
 
-def _shown_or_followed(client: Client, job: Mapping[str, Any], following: Follow, at: AskedForVerdicts, *, watch: bool) -> int:
+def _shown_or_followed(
+    client: Client, job: Mapping[str, Any], following: Follow, at: AskedForVerdicts, *, watch: bool
+) -> int:
     """Print a new job's id and the address of its page, or follow it."""
     if watch:
         return _follow(client, job["id"], following, at)
@@ -248,10 +309,17 @@ def _finish(document: Mapping[str, Any], at: AskedForVerdicts) -> int:
         why = f": {document['message']}" if document["message"] else ""
         raise JobEndedError(f"job {document['id']} {document['status']} without a verdict{why}")
     if "why" in document.get("links", {}):
-        raise UsageError(f"job {document['id']} is an analysis and has no verdict; print it with `parity why {document['id']}`")
+        raise UsageError(
+            f"job {document['id']} is an analysis and has no verdict; print it with `parity why "
+            f"{document['id']}`"
+        )
     holding = accepted(document["verdicts"], document["policy"], document.get("sign_offs", ()))
     at.show_verdicts(document["verdicts"], holding)
     if failed := document.get("failed_by"):  # an earlier server has none
-        print(f"parity: this pass does not count: job {failed} failed the same question, and a fail stays", file=sys.stderr)
+        print(
+            f"parity: this pass does not count: job {failed} failed the same question, and a fail "
+            "stays",
+            file=sys.stderr,
+        )
         return EXIT_CODES["fail"]
     return exit_code(document["verdicts"])

@@ -1,4 +1,6 @@
-"""Options of the command line, each declared once: a group of them is a class, and `flat` puts its fields into a command's signature."""
+"""Options of the command line, each declared once: a group of them is a class, and `flat` puts its
+fields into a command's signature.
+"""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,8 +28,11 @@ def argument(metavar: str, words: str) -> object:
     return typer.Argument(metavar=metavar, help=words)
 
 
-def option(default: Value, words: str, metavar: str | None = None, *names: str, **more: object) -> Value:
-    """An option with its help, as a field of a group or a parameter of a command; without `names` it is called as the field.
+def option(
+    default: Value, words: str, metavar: str | None = None, *names: str, **more: object
+) -> Value:
+    """An option with its help, as a field of a group or a parameter of a command; without `names`
+    it is called as the field.
 
     `more` may hold what `typer.Option` takes, such as `min` and `max`.
     """
@@ -36,7 +41,9 @@ def option(default: Value, words: str, metavar: str | None = None, *names: str, 
 
 def repeatable(words: str, metavar: str, *names: str, **more: object) -> list[str]:
     """An option that may be given several times: a list, empty where it was not given."""
-    return field(default_factory=list, metadata=_metadata(names, help=words, metavar=metavar, **more))
+    return field(
+        default_factory=list, metadata=_metadata(names, help=words, metavar=metavar, **more)
+    )
 
 
 def flag(name: str, words: str, **more: object) -> bool:
@@ -50,7 +57,9 @@ def _metadata(names: Sequence[str], **more: object) -> Mapping[str, object]:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Options:
-    """A group of options that commands share: its subclasses are dataclasses; `panel` is the title under which the help lists them."""
+    """A group of options that commands share: its subclasses are dataclasses; `panel` is the title
+    under which the help lists them.
+    """
 
     panel: ClassVar[str | None] = None
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
@@ -64,9 +73,13 @@ class Options:
         return [each.name for each in fields(self) if "more" in each.metadata]
 
     def given(self, *names: str) -> dict[str, str]:
-        """The options that were given, of those named by their fields, or of all: as they are typed, by field."""
+        """The options that were given, of those named by their fields, or of all: as they are
+        typed, by field.
+        """
         every = {each.name: each for each in fields(self)}
-        return {name: _typed(every[name]) for name in names or every if _is_given(getattr(self, name))}
+        return {
+            name: _typed(every[name]) for name in names or every if _is_given(getattr(self, name))
+        }
 
 
 def _is_given(value: object) -> bool:
@@ -75,7 +88,9 @@ def _is_given(value: object) -> bool:
 
 def _typed(each: Field[Any]) -> str:
     """An option as it is typed."""
-    return next(iter(each.metadata.get("names", ())), f"--{each.name.replace('_', '-')}").partition("/")[0]
+    return next(iter(each.metadata.get("names", ())), f"--{each.name.replace('_', '-')}").partition(
+        "/"
+    )[0]
 
 
 def refuse(given: Mapping[str, str], reason: str) -> None:
@@ -85,18 +100,27 @@ def refuse(given: Mapping[str, str], reason: str) -> None:
 
 
 def flat(command: Callable[..., int]) -> Callable[..., int]:
-    """The command as typer wants it: each parameter that is a group of options becomes the fields of the group, in its place.
+    """The command as typer wants it: each parameter that is a group of options becomes the fields
+    of the group, in its place.
 
     `Annotated[Group, ("name", …)]` takes these fields alone; the others keep their defaults.
     """
     hints = get_type_hints(command, include_extras=True)
-    kinds = {name: kind for name, kind in get_type_hints(command).items() if isinstance(kind, type) and issubclass(kind, Options)}
+    kinds = {
+        name: kind
+        for name, kind in get_type_hints(command).items()
+        if isinstance(kind, type) and issubclass(kind, Options)
+    }
     groups: dict[str, list[Parameter]] = {}
     parameters: list[Parameter] = []
     for own in signature(command).parameters.values():
         if own.name in kinds:
             chosen = getattr(hints[own.name], "__metadata__", (None,))[0]
-            groups[own.name] = [each for each in _parameters(kinds[own.name]) if chosen is None or each.name in chosen]
+            groups[own.name] = [
+                each
+                for each in _parameters(kinds[own.name])
+                if chosen is None or each.name in chosen
+            ]
             parameters += groups[own.name]
         elif isinstance(own.default, Field):
             parameters.append(_parameter(own.name, own.default, hints[own.name], None))
@@ -105,7 +129,10 @@ def flat(command: Callable[..., int]) -> Callable[..., int]:
 
     @wraps(command)
     def call(**values: object) -> int:
-        made = {name: kinds[name](**{each.name: values.pop(each.name) for each in own}) for name, own in groups.items()}
+        made = {
+            name: kinds[name](**{each.name: values.pop(each.name) for each in own})
+            for name, own in groups.items()
+        }
         return command(**values, **made)
 
     call.__dict__["__signature__"] = Signature(parameters)
@@ -114,14 +141,21 @@ def flat(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def basic(*names: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """For a `flat` command of many options: its `--help` shows those of these parameters, and `--help-all` shows all."""
+    """For a `flat` command of many options: its `--help` shows those of these parameters, and
+    `--help-all` shows all.
+    """
 
     def with_both_helps(command: Callable[..., int]) -> Callable[..., int]:
         @wraps(command)
-        def call(*, help_all: bool, **values: object) -> int:  # noqa: ARG001  (it has ended the call already)
+        def call(*, help_all: bool, **values: object) -> int:  # noqa: ARG001
             return command(**values)
 
-        own = Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, help_all("options")])
+        own = Parameter(
+            "help_all",
+            Parameter.KEYWORD_ONLY,
+            default=False,
+            annotation=Annotated[bool, help_all("options")],
+        )
         parameters = [*signature(command).parameters.values(), own]
         call.__dict__["__signature__"] = Signature(parameters)
         call.__dict__["basic"] = {*names, "help", own.name}
@@ -143,15 +177,21 @@ def _parameters(kind: type[Options]) -> Iterator[Parameter]:
 
 def _parameter(name: str, each: Field[Any], hint: object, panel: str | None) -> Parameter:
     default = each.default if each.default_factory is MISSING else each.default_factory()
-    info = typer.Option(*each.metadata["names"], **{"rich_help_panel": panel, **each.metadata["more"]})
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, info])
+    info = typer.Option(
+        *each.metadata["names"], **{"rich_help_panel": panel, **each.metadata["more"]}
+    )
+    return Parameter(
+        name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, info]
+    )
 
 
 class Server(Options, panel=SERVER):
     """Which server is asked, and as whom."""
 
     server: str = option(DEFAULT_URL, "Address of the server.", "URL", envvar="PARITY_URL")
-    token: str | None = option(None, "Bearer token, if the server requires one.", "TOKEN", envvar="PARITY_TOKEN")
+    token: str | None = option(
+        None, "Bearer token, if the server requires one.", "TOKEN", envvar="PARITY_TOKEN"
+    )
 
 
 class Json(Options, panel=OUTPUT):
@@ -167,7 +207,14 @@ class Json(Options, panel=OUTPUT):
             print_lines(lines)
         return 0
 
-    def show_rows(self, document: object, headings: Sequence[str], rows: Iterable[Sequence[str]], *, headed: bool = False) -> int:
+    def show_rows(
+        self,
+        document: object,
+        headings: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        headed: bool = False,
+    ) -> int:
         """Print a document as JSON, or as a table (as `print_rows`); the exit code."""
         if self.as_json:
             print_json(document)
@@ -180,28 +227,42 @@ class Printing(Json):
     """How verdicts are printed."""
 
     markdown: bool = flag("--markdown", "Print Markdown instead of text.")
-    verbose: bool = option(False, "Print all numbers, reasons and advice, too.", None, "--verbose", "-v")
+    verbose: bool = option(
+        False, "Print all numbers, reasons and advice, too.", None, "--verbose", "-v"
+    )
     is_silent: bool = False
 
-    def show_verdicts(self, documents: Sequence[AnyDocument], accepted: Accepted | None = None) -> None:
+    def show_verdicts(
+        self, documents: Sequence[AnyDocument], accepted: Accepted | None = None
+    ) -> None:
         """Print verdict documents, or comparisons of evaluations, with the sign-offs that hold."""
         if self.as_json and self.markdown:
             raise UsageError("--json and --markdown exclude each other; give only one of them")
         if self.is_silent:
             return
         if self.as_json or self.markdown:
-            sys.stdout.write(render_json(documents, accepted) if self.as_json else render_markdown(inert_value([*documents]), accepted))
+            sys.stdout.write(
+                render_json(documents, accepted)
+                if self.as_json
+                else render_markdown(inert_value([*documents]), accepted)
+            )
         elif (console := Console(width=WIDTH, highlight=False)).is_terminal:
-            console.print(render_text(inert_value([*documents]), WIDTH, accepted, verbose=self.verbose))
+            console.print(
+                render_text(inert_value([*documents]), WIDTH, accepted, verbose=self.verbose)
+            )
         else:
-            sys.stdout.write(plain_text(inert_value([*documents]), WIDTH, accepted, verbose=self.verbose))
+            sys.stdout.write(
+                plain_text(inert_value([*documents]), WIDTH, accepted, verbose=self.verbose)
+            )
 
 
 class Follow(Options, panel=FOLLOW):
     """How a job is followed."""
 
     quiet: bool = option(False, "Print no progress.", None, "--quiet", "-q")
-    timeout: float | None = option(None, "Stop waiting after SECONDS with exit code 5; the job goes on.", "SECONDS", min=0)
+    timeout: float | None = option(
+        None, "Stop waiting after SECONDS with exit code 5; the job goes on.", "SECONDS", min=0
+    )
 
     def progress(self) -> Console:
         """Where progress is printed."""
@@ -212,7 +273,10 @@ class Reuse(Options, panel=REUSE):
     """Whether the baseline is trained again."""
 
     reuse: bool | None = option(
-        None, "Reuse the curve of an equal, earlier baseline run. [default: yes, or the job file's]", None, "--reuse/--no-reuse"
+        None,
+        "Reuse the curve of an equal, earlier baseline run. [default: yes, or the job file's]",
+        None,
+        "--reuse/--no-reuse",
     )
 
 
@@ -220,4 +284,6 @@ class Labels(Options, panel=LABELS):
     """What a new job is found by."""
 
     tag: list[str] = repeatable("Tag the new job; repeatable, adds to the file's `tags:`.", "TAG")
-    branch: str | None = option(None, "Branch of the code. [default: the CI system's, or git's]", "NAME")
+    branch: str | None = option(
+        None, "Branch of the code. [default: the CI system's, or git's]", "NAME"
+    )

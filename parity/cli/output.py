@@ -1,4 +1,6 @@
-"""What every command prints: verdicts to stdout as text, JSON or Markdown, tables, reports to files, and a plan with its cost."""
+"""What every command prints: verdicts to stdout as text, JSON or Markdown, tables, reports to
+files, and a plan with its cost.
+"""
 
 import json
 import sys
@@ -26,11 +28,16 @@ def write_file(path: str, data: bytes) -> None:
 
 
 def paths_by_name(path: str, names: Sequence[str]) -> list[str]:
-    """One path per name: the path itself for a single name, else with the name before its ending."""
+    """One path per name: the path itself for a single name, else with the name before its
+    ending.
+    """
     if len(names) == 1:
         return [path]
     target = Path(path)
-    safe = ("".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name) for name in names)
+    safe = (
+        "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
+        for name in names
+    )
     return [str(target.with_name(f"{target.stem}-{name}{target.suffix}")) for name in safe]
 
 
@@ -46,8 +53,11 @@ def print_lines(lines: Iterable[str], console: Console | None = None) -> None:
         console.print(inert(line), soft_wrap=True)
 
 
-def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, headed: bool = False) -> None:
-    """Print a table: with headings on a terminal; in a pipe one row per line, tab-separated and never wrapped.
+def print_rows(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, headed: bool = False
+) -> None:
+    """Print a table: with headings on a terminal; in a pipe one row per line, tab-separated and
+    never wrapped.
 
     A table whose columns depend on what was asked is `headed` in a pipe, too.
     """
@@ -71,8 +81,17 @@ def table_of(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 # A plan with its cost on the terminal, and the question whether to begin.
 
 
-def print_plan(plan: Mapping[str, Any], lines: Iterable[str], progress: Console, *, plan_only: bool, as_json: bool) -> None:
-    """Print a plan: as JSON or lines on standard output where it is all that is wanted, else as lines on `progress`."""
+def print_plan(
+    plan: Mapping[str, Any],
+    lines: Iterable[str],
+    progress: Console,
+    *,
+    plan_only: bool,
+    as_json: bool,
+) -> None:
+    """Print a plan: as JSON or lines on standard output where it is all that is wanted, else as
+    lines on `progress`.
+    """
     if plan_only and as_json:
         print_json(plan)
         return
@@ -80,6 +99,8 @@ def print_plan(plan: Mapping[str, Any], lines: Iterable[str], progress: Console,
 
 
 def check_agreed(remedy: str, *, yes: bool) -> None:
-    """Ask on a terminal unless the answer was given; raises UsageError with `remedy` without a yes."""
+    """Ask on a terminal unless the answer was given; raises UsageError with `remedy` without
+    a yes.
+    """
     if not yes and not (sys.stdin.isatty() and typer.confirm("Queue it?", err=True)):
         raise UsageError(f"nothing was queued; add --yes to {remedy}")

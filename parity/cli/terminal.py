@@ -1,4 +1,6 @@
-"""What commands share before they do anything: exit codes, help, and one line for a wrong call. It imports typer alone."""
+"""What commands share before they do anything: exit codes, help, and one line for a wrong call. It
+imports typer alone.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,28 +12,50 @@ from parity.judging.policy import NOISE_FLOOR, PROFILES, PolicyError
 from parity.recipes import OTHER, RECIPES
 from parity.wording import did_you_mean
 
-# Help as plain text of 80 columns: one example, options in groups, no type names, and no summary that is cut short.
+# Help as plain text of 80 columns: one example, options in groups, no type names, and no summary
+# that is cut short.
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 # Groups of options.
-ARMS, TABLE, POLICY, EVIDENCE, OUTPUT = "Runs and arms", "Table of runs", "Policy", "Further evidence", "Output"
-EXPERIMENT, NOISE, SERVER, QUEUE, LABELS = "Experiment", "Noise", "Server", "Queue", "Tags and branch"
+ARMS, TABLE, POLICY, EVIDENCE, OUTPUT = (
+    "Runs and arms",
+    "Table of runs",
+    "Policy",
+    "Further evidence",
+    "Output",
+)
+EXPERIMENT, NOISE, SERVER, QUEUE, LABELS = (
+    "Experiment",
+    "Noise",
+    "Server",
+    "Queue",
+    "Tags and branch",
+)
 FOLLOW, REUSE = "Waiting", "Reuse of earlier results"
 
 # Lists of words in the help of several options.
 RECIPE_WORDS = f"{', '.join(RECIPES)}, or {OTHER}NAME for your own"
-STATED_PROFILES = ", ".join(f"{name} ({str(amount).replace(' %', '%')})" for name, amount in PROFILES.items() if amount is not None)
-ALL_PROFILES = f"{STATED_PROFILES}, {NOISE_FLOOR} (4.2 x the measured run-to-run noise of the baseline)"
+STATED_PROFILES = ", ".join(
+    f"{name} ({str(amount).replace(' %', '%')})"
+    for name, amount in PROFILES.items()
+    if amount is not None
+)
+ALL_PROFILES = (
+    f"{STATED_PROFILES}, {NOISE_FLOOR} (4.2 x the measured run-to-run noise of the baseline)"
+)
 
 _OPTIONS = "Options"
-ALL_OPTIONS = "parity.all_options"  # in a context's `meta`: its help lists every option, and every command
+# in a context's `meta`: its help lists every option, and every command
+ALL_OPTIONS = "parity.all_options"
 _VALUES = {int: "N", float: "NUMBER"}
 _WIDTH = 80
 
 
 def write_help(command: Any, ctx: Any, formatter: Any) -> None:
-    """Write the help: usage, purpose, example, arguments, commands or options by group; `basic` ones unless all are asked for."""
+    """Write the help: usage, purpose, example, arguments, commands or options by group; `basic`
+    ones unless all are asked for.
+    """
     formatter.width = _WIDTH
     formatter.write_usage(ctx.command_path, " ".join(_usage(command, ctx)))
     command.format_help_text(ctx, formatter)
@@ -69,7 +93,9 @@ class Group(TyperGroup):
     format_help = write_help
 
     def commands_by_panel(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
-        """Names and summaries of the visible commands, by the group in which the help lists them."""
+        """Names and summaries of the visible commands, by the group in which the help lists
+        them.
+        """
         panels: dict[str, list[tuple[str, str]]] = {}
         for name in self.list_commands(ctx):
             command = self.get_command(ctx, name)
@@ -81,7 +107,9 @@ class Group(TyperGroup):
 
 def help_all(what: str) -> Any:
     """The option `--help-all`, which shows all of what `--help` shows a part of."""
-    return typer.Option("--help-all", is_eager=True, callback=_show_all, help=f"Show all {what} and exit.")
+    return typer.Option(
+        "--help-all", is_eager=True, callback=_show_all, help=f"Show all {what} and exit."
+    )
 
 
 def _show_all(ctx: typer.Context, value: bool) -> None:
@@ -101,7 +129,9 @@ def _usage(command: Any, ctx: Any) -> list[str]:
     if isinstance(command, Group):
         return ["COMMAND", "[OPTIONS]"]
     arguments = [
-        parameter.metavar or parameter.name.upper() for parameter in command.get_params(ctx) if parameter.param_type_name == "argument"
+        parameter.metavar or parameter.name.upper()
+        for parameter in command.get_params(ctx)
+        if parameter.param_type_name == "argument"
     ]
     needed = [
         f"{max(parameter.opts, key=len)} {_value(parameter)}"
@@ -112,7 +142,9 @@ def _usage(command: Any, ctx: Any) -> list[str]:
 
 
 def _option(parameter: Any) -> tuple[str, str]:
-    """An option's names with its value's name, and its help with the default where that says something."""
+    """An option's names with its value's name, and its help with the default where that says
+    something.
+    """
     names = "/".join([", ".join(sorted(parameter.opts, key=len)), *parameter.secondary_opts])
     if not parameter.is_flag:
         names += f" {_value(parameter)}"
@@ -134,18 +166,25 @@ def _panel(item: Any, otherwise: str) -> str:
     return panel if isinstance(panel, str) else otherwise
 
 
-# One line for a call that the parser refuses: what is wrong, its value, what was expected, and the nearest right word.
+# One line for a call that the parser refuses: what is wrong, its value, what was expected, and the
+# nearest right word.
 
 # typer's own base of "no such option" and its like, wherever its version keeps the class
-CommandLineError: type[Exception] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+CommandLineError: type[Exception] = next(
+    base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
+)
 
 
-def wrong_value(error: PolicyError, options: Mapping[str, str] | None = None, file: str | None = None) -> str:
-    """The line for a policy's value that cannot be used; `options` names the option by which a key was set, else it is in the `file`."""
+def wrong_value(
+    error: PolicyError, options: Mapping[str, str] | None = None, file: str | None = None
+) -> str:
+    """The line for a policy's value that cannot be used; `options` names the option by which a key
+    was set, else it is in the `file`.
+    """
     key = error.path.rpartition(".")[2]
     named = (options or {}).get(key, error.path)
     if file is not None and named == error.path:
-        from parity.comparing.arms import place_in  # noqa: PLC0415  (it reads tables, and help needs none)
+        from parity.comparing.arms import place_in  # noqa: PLC0415
 
         named = f"{place_in(file, error.path.split('.'))}: {named}"
     return error.sentence_of(named)
@@ -159,27 +198,46 @@ def what_is_wrong(error: Any) -> str:
     kind, message = type(error).__name__, " ".join(str(error.format_message()).split())
     if kind == "NoSuchOption":
         if context:
-            names = [name for parameter in context.command.get_params(context) for name in parameter.opts]
+            names = [
+                name for parameter in context.command.get_params(context) for name in parameter.opts
+            ]
         else:
             names = []
-        return f"unknown option {error.option_name}{did_you_mean(error.option_name, names) or f'; {see}'}"
+        return (
+            "unknown option "
+            f"{error.option_name}{did_you_mean(error.option_name, names) or f'; {see}'}"
+        )
     if message.startswith("No such command"):
         word = message.split("'")[1] if "'" in message else ""
-        return f"unknown command {word!r}{(did_you_mean(word, context.command.list_commands(context)) if context else '') or f'; {see}'}"
+        return (
+            "unknown command "
+            f"{word!r}{(did_you_mean(word, context.command.list_commands(context)) if context else '') or f'; {see}'}"  # noqa: E501
+        )
     if kind == "NoArgsIsHelpError" or message.startswith("Missing command"):
         return f"`parity {command}` needs a command; {see}"
     if kind == "MissingParameter":
         example = getattr(context.command, "epilog", None) if context else None
-        return f"{_called(error.param)} is missing; " + (f"example: `{example}`" if example else see)
+        return f"{_called(error.param)} is missing; " + (
+            f"example: `{example}`" if example else see
+        )
     if kind == "BadOptionUsage":
-        wrong = "takes no value; give it alone" if "does not take a value" in message else "needs a value"
+        wrong = (
+            "takes no value; give it alone"
+            if "does not take a value" in message
+            else "needs a value"
+        )
         return f"{error.option_name} {wrong}"
     if kind == "BadParameter":
-        return f"{_called(error.param)} is {_given_value(error)!r}; expected {_expected(error.param)}"
+        return (
+            f"{_called(error.param)} is {_given_value(error)!r}; expected {_expected(error.param)}"
+        )
     if message.startswith("Got unexpected extra argument"):
         words = message.rpartition("(")[2].rstrip(").")
         if words in ("nats", "%"):
-            return f'unexpected argument {words!r}; quote an amount that has a blank, such as --margin "0.01 nats"'
+            return (
+                f"unexpected argument {words!r}; quote an amount that has a blank, such as "
+                '--margin "0.01 nats"'
+            )
         return f"unexpected argument {words!r}; {see}"
     return message
 
@@ -227,7 +285,7 @@ EXIT_CODES: Mapping[str, int] = {
 
 def exit_code(documents: Iterable[Mapping[str, object]]) -> int:
     """The exit code of the worst of several verdicts; that of inconclusive for an empty list."""
-    from parity.judging.decision import worst  # noqa: PLC0415  (the judge takes a second, and help needs only the table)
+    from parity.judging.decision import worst  # noqa: PLC0415
 
     states = [str(document["verdict"]) for document in documents]
     return EXIT_CODES[worst(states) if states else "inconclusive"]

@@ -1,4 +1,6 @@
-"""The commands that examine: a verdict from its bundle, this machine's arithmetic, a server's workers."""
+"""The commands that examine: a verdict from its bundle, this machine's arithmetic, a server's
+workers.
+"""
 
 import dataclasses
 import json
@@ -23,7 +25,8 @@ from parity.judging.evidence import Verification, verify
 from parity.version import JUDGE_VERSION
 from parity.wording import count, did_you_mean
 
-# The command `preflight`: examines this machine's arithmetic. The checks are the trainer's, and run in a process of their own.
+# The command `preflight`: examines this machine's arithmetic. The checks are the trainer's, and run
+# in a process of their own.
 
 app = typer.Typer()
 
@@ -34,26 +37,47 @@ _ENGINES = ("emulated", "transformer_engine")
 @app.command(epilog="parity preflight --engine transformer_engine")
 @flat
 def preflight(
-    engine: str | None = option(None, "Examine only emulated, or only transformer_engine.", "NAME", rich_help_panel="Checks"),
+    engine: str | None = option(
+        None, "Examine only emulated, or only transformer_engine.", "NAME", rich_help_panel="Checks"
+    ),
     job: str | None = option(
-        None, "Also examine the layers of this job file at their sizes, on its engine.", "FILE", rich_help_panel="Checks"
+        None,
+        "Also examine the layers of this job file at their sizes, on its engine.",
+        "FILE",
+        rich_help_panel="Checks",
     ),
     as_json: bool = flag("--json", "Print JSON instead of text.", rich_help_panel=OUTPUT),
 ) -> int:
-    """Compare this machine's arithmetic with known answers, in less than a minute. No server is needed.
+    """Compare this machine's arithmetic with known answers, in less than a minute. No server is
+    needed.
 
-    Checks the emulation on this device and Transformer Engine's kernels, if they can run: codes and scale bytes, rotation, stochastic
-    rounding, delayed scaling, accumulation, products. Exits 0 if every check passes, 1 if one fails, 2 if none can run.
+    Checks the emulation on this device and Transformer Engine's kernels, if they can run: codes and
+    scale bytes, rotation, stochastic rounding, delayed scaling, accumulation, products. Exits 0 if
+    every check passes, 1 if one fails, 2 if none can run.
     """
     if engine not in (None, *_ENGINES):
-        raise UsageError(f"--engine is {engine!r}; expected one of {', '.join(_ENGINES)}{did_you_mean(engine, _ENGINES)}")
+        raise UsageError(
+            f"--engine is {engine!r}; expected one of "
+            f"{', '.join(_ENGINES)}{did_you_mean(engine, _ENGINES)}"
+        )
     if find_spec("training") is None or find_spec("jax") is None:
-        raise UsageError("preflight needs the trainer, which is not installed here; run it in a worker's environment (docs/hardware.md)")
+        raise UsageError(
+            "preflight needs the trainer, which is not installed here; run it in a worker's "
+            "environment (docs/hardware.md)"
+        )
     if engine and job:
-        raise UsageError(f"--engine is {engine!r} with --job; expected only one of them: a job names its engine")
-    options = [*(("--engine", engine) if engine else ()), *(("--json",) if as_json else ()), *(("--job",) if job else ())]
+        raise UsageError(
+            f"--engine is {engine!r} with --job; expected only one of them: a job names its engine"
+        )
+    options = [
+        *(("--engine", engine) if engine else ()),
+        *(("--json",) if as_json else ()),
+        *(("--job",) if job else ()),
+    ]
     asked = json.dumps(job_file(job)["job"], default=str) if job else ""
-    return subprocess.run([sys.executable, "-m", "training.preflight", *options], check=False, input=asked, text=True).returncode
+    return subprocess.run(
+        [sys.executable, "-m", "training.preflight", *options], check=False, input=asked, text=True
+    ).returncode
 
 
 # The command `verify`: recompute a verdict from its evidence bundle.
@@ -62,23 +86,34 @@ def preflight(
 @app.command("verify", epilog="parity verify evidence.zip")
 @flat
 def verify_bundle(
-    bundle: Annotated[str, argument("BUNDLE.zip", "Evidence bundle of `parity compare --bundle`, or of a job's page.")],
+    bundle: Annotated[
+        str,
+        argument("BUNDLE.zip", "Evidence bundle of `parity compare --bundle`, or of a job's page."),
+    ],
     as_json: bool = flag("--json", "Print JSON instead of text.", rich_help_panel=OUTPUT),
 ) -> int:
     """Recompute a verdict from its evidence bundle, offline.
 
-    Exits 0 if the result is identical, 1 if something differs, 6 if another version of the judge made the bundle.
+    Exits 0 if the result is identical, 1 if something differs, 6 if another version of the judge
+    made the bundle.
     """
     if not Path(bundle).is_file():
         problem = "is a directory" if Path(bundle).is_dir() else "no such file"
-        raise UsageError(f"{bundle}: {problem}; expected an evidence bundle of `parity compare --bundle`")
+        raise UsageError(
+            f"{bundle}: {problem}; expected an evidence bundle of `parity compare --bundle`"
+        )
     if not zipfile.is_zipfile(bundle):
-        raise UsageError(f"{bundle}: not a zip file; expected an evidence bundle of `parity compare --bundle`")
+        raise UsageError(
+            f"{bundle}: not a zip file; expected an evidence bundle of `parity compare --bundle`"
+        )
     verification = verify(bundle)
     if verification.differences:
         code, lines = "fail", list(verification.differences)
     elif verification.same_judge:
-        code, lines = "pass", [f"identical: {bundle} reproduces its recorded verdicts (numbers to 1e-9 relative)"]
+        code, lines = (
+            "pass",
+            [f"identical: {bundle} reproduces its recorded verdicts (numbers to 1e-9 relative)"],
+        )
     else:
         code, lines = "other judge", _both_verdicts(bundle, verification)
     if as_json:
@@ -101,10 +136,19 @@ def _document(verification: Verification) -> dict[str, Any]:
 
 def _both_verdicts(bundle: str, verification: Verification) -> list[str]:
     """The recorded verdict of each candidate, and today's verdict on the same curves."""
-    lines = [f"{bundle} was made by judge {verification.made_by}; this is judge {JUDGE_VERSION}. Every file matches the manifest."]
+    lines = [
+        (
+            f"{bundle} was made by judge {verification.made_by}; this is judge {JUDGE_VERSION}. "
+            "Every "
+            "file matches the manifest."
+        )
+    ]
     for candidate in verification.rejudged:
         name = candidate.candidate.encode("ascii", "backslashreplace").decode()
-        lines.append(f"{name}: recorded as {candidate.recorded}, today {candidate.today} ({', '.join(candidate.codes)})")
+        lines.append(
+            f"{name}: recorded as {candidate.recorded}, today {candidate.today} "
+            f"({', '.join(candidate.codes)})"
+        )
     return lines
 
 
@@ -117,7 +161,12 @@ _MOST_WAITING = 5
 @flat
 def doctor(
     verbose: bool = option(
-        False, "Also print versions, and why a worker cannot train the rest.", None, "--verbose", "-v", rich_help_panel=OUTPUT
+        False,
+        "Also print versions, and why a worker cannot train the rest.",
+        None,
+        "--verbose",
+        "-v",
+        rich_help_panel=OUTPUT,
     ),
     *,
     at: Asked,
@@ -136,7 +185,11 @@ def doctor(
         console = Console(width=WIDTH, highlight=False, markup=False)
         lines = [line for worker in alive for line in _described(worker, verbose=verbose)]
         silent = len(workers) - len(alive)
-        lines.append(f"{len(alive)} alive, {silent} no longer responding" if workers else "no worker has registered yet; start one")
+        lines.append(
+            f"{len(alive)} alive, {silent} no longer responding"
+            if workers
+            else "no worker has registered yet; start one"
+        )
         print_lines([*lines, *waiting], console)
     if alive:
         return 0
@@ -146,11 +199,17 @@ def doctor(
 def _waiting(client: Client) -> Sequence[str]:
     """A line for each of the oldest queued jobs: what it waits for."""
     queued = client.jobs(_MOST_WAITING, filters={"status": "queued", "sort": "oldest"})["items"]
-    return [f"waiting: {job['id']} {job['name']}: {client.job(job['id'])['waiting'] or 'for a free slot'}" for job in queued]
+    return [
+        f"waiting: {job['id']} {job['name']}: "
+        f"{client.job(job['id'])['waiting'] or 'for a free slot'}"
+        for job in queued
+    ]
 
 
 def _described(worker: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
-    """One line for a worker's machine and what it trains; with wrong codes another; if verbose, versions and reasons below it."""
+    """One line for a worker's machine and what it trains; with wrong codes another; if verbose,
+    versions and reasons below it.
+    """
     device = worker["device"]
     machine = [device.get("device_kind") or device.get("device_class", "unknown device")]
     machine += [f"SM {device['sm']}"] if device.get("sm") else []
@@ -162,7 +221,10 @@ def _described(worker: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
         engine, _, recipe = name.partition("/")
         able.setdefault(engine, []).extend([recipe] if can["ok"] else [])
     trained = [f"{engine} ({', '.join(recipes)})" for engine, recipes in able.items() if recipes]
-    trained += [f"launcher {name} ({', '.join(launcher['recipes'])})" for name, launcher in device.get("launchers", {}).items()]
+    trained += [
+        f"launcher {name} ({', '.join(launcher['recipes'])})"
+        for name, launcher in device.get("launchers", {}).items()
+    ]
     lacking = [engine for engine, recipes in able.items() if not recipes]
     yield f"{worker['name']}: {', '.join(machine)}; trains {'; '.join(trained) or 'nothing'}" + (
         f"; not {', '.join(lacking)}" if lacking else ""
@@ -171,7 +233,9 @@ def _described(worker: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
         yield f"  codes WRONG: {'; '.join(f'{name}: {what}' for name, what in wrong.items())}"
     if not verbose:
         return
-    versions = ", ".join(f"{name} {version}" for name, version in sorted(device.get("versions", {}).items()))
+    versions = ", ".join(
+        f"{name} {version}" for name, version in sorted(device.get("versions", {}).items())
+    )
     yield f"  class {device.get('device_class', 'unknown')}; {versions or 'versions unknown'}"
     if device.get("wrong_formats") == {}:
         yield "  codes equal the known answers in every format"

@@ -1,4 +1,6 @@
-"""A thin client of the REST API: every error becomes one sentence, and what passes by itself is tried again."""
+"""A thin client of the REST API: every error becomes one sentence, and what passes by itself is
+tried again.
+"""
 
 import json
 import math
@@ -30,8 +32,9 @@ Document: TypeAlias = dict[str, Any]  # what the server takes and answers, as it
 class ClientError(Exception):
     """The server refused: `status` is the HTTP status, the message the server's own sentence.
 
-    `kind` is the last part of the problem's type (such as `stale-attempt`); `retry_after` the seconds that the server asks for. `findings`
-    are the wrong places of the body, where the server names them: the keys from the top, and a sentence.
+    `kind` is the last part of the problem's type (such as `stale-attempt`); `retry_after` the
+    seconds that the server asks for. `findings` are the wrong places of the body, where the server
+    names them: the keys from the top, and a sentence.
     """
 
     def __init__(
@@ -70,64 +73,99 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._http.close()
 
     def submit(
-        self, job: Mapping[str, Any], policy: Mapping[str, Any], *, order: Document | None = None, key: str | None = None
+        self,
+        job: Mapping[str, Any],
+        policy: Mapping[str, Any],
+        *,
+        order: Document | None = None,
+        key: str | None = None,
     ) -> Document:
-        """Queue a job; the document of the new job. The job is sent as it stands: the server checks it.
+        """Queue a job; the document of the new job. The job is sent as it stands: the server checks
+        it.
 
-        `order` may hold `priority`, `max_run_seconds`, `baseline`, `tags` and `branch`; with a `key` the same call may be made again and
-        gives the same job.
-        Raises TypeError or ValueError for what JSON can't say (a date, an infinity).
+        `order` may hold `priority`, `max_run_seconds`, `baseline`, `tags` and `branch`; with a
+        `key` the same call may be made again and gives the same job. Raises TypeError or ValueError
+        for what JSON can't say (a date, an infinity).
         """
-        return self._post("jobs", {"job": job, "policy": policy, **(order or {})}, headers=_idempotent(key))
+        return self._post(
+            "jobs", {"job": job, "policy": policy, **(order or {})}, headers=_idempotent(key)
+        )
 
     def again(self, job_id: str, patch: Mapping[str, Any], key: str | None = None) -> Document:
-        """Queue a new job with the specification of one that has ended, changed by a JSON merge patch; the document of the new job.
+        """Queue a new job with the specification of one that has ended, changed by a JSON merge
+        patch; the document of the new job.
 
-        The patch has the keys of a submission, such as `{"job": {"schedule": {"steps": 3000}}}`. With a `key` as in `submit`.
+        The patch has the keys of a submission, such as `{"job": {"schedule": {"steps": 3000}}}`.
+        With a `key` as in `submit`.
         """
         return self._post(f"jobs/{job_id}:again", {"patch": patch}, headers=_idempotent(key))
 
     def add_run(self, job_id: str, runs: int | None = None) -> Document:
-        """Add a run to each arm of a job without a verdict; refused if it has another number of `runs` than stated."""
+        """Add a run to each arm of a job without a verdict; refused if it has another number of
+        `runs` than stated.
+        """
         return self._post(f"jobs/{job_id}:add-run", {"runs": runs})
 
-    def plan(self, job: Mapping[str, Any], policy: Mapping[str, Any], *, baseline: Document | None = None) -> Document:
-        """What a job could decide before it trains: `known` of an equal earlier run, and a line and a plan per candidate.
+    def plan(
+        self, job: Mapping[str, Any], policy: Mapping[str, Any], *, baseline: Document | None = None
+    ) -> Document:
+        """What a job could decide before it trains: `known` of an equal earlier run, and a line and
+        a plan per candidate.
 
         Raises TypeError or ValueError for what JSON can't say.
         """
         body = {"job": job, "policy": policy} | ({"baseline": baseline} if baseline else {})
-        return self._post("jobs:plan", body, timeout=httpx2.Timeout(_PLAN_SECONDS, connect=_CONNECT_SECONDS))
+        return self._post(
+            "jobs:plan", body, timeout=httpx2.Timeout(_PLAN_SECONDS, connect=_CONNECT_SECONDS)
+        )
 
     def gate(self, question: Document, key: str) -> Document:
-        """The job that answers this question, found or queued: `found`, `reason`, `age_seconds`, `expires_at` and `job`.
+        """The job that answers this question, found or queued: `found`, `reason`, `age_seconds`,
+        `expires_at` and `job`.
 
-        A question has `job`, `policy`, `revision`, `max_age_days` and `fresh`, and may have the `baseline`, `tags` and `branch` of a new
-        job. With `lookup` nothing is queued: without a recorded verdict `found` is "none" and `job` None. `group` names what asks, such as
-        a pull request: the open jobs of its earlier questions are cancelled.
+        A question has `job`, `policy`, `revision`, `max_age_days` and `fresh`, and may have the
+        `baseline`, `tags` and `branch` of a new job. With `lookup` nothing is queued: without a
+        recorded verdict `found` is "none" and `job` None. `group` names what asks, such as a pull
+        request: the open jobs of its earlier questions are cancelled.
 
-        The same call with the same `key` may be made again. Raises TypeError or ValueError for what JSON can't say.
+        The same call with the same `key` may be made again. Raises TypeError or ValueError for what
+        JSON can't say.
         """
         return self._post("jobs:gate", question, headers=_idempotent(key))
 
     def gate_exit(self, job_id: str) -> Document:
-        """How a gate of the token's repository leaves for a job under the pinned rules: `exit_code`, `result` and `note`."""
+        """How a gate of the token's repository leaves for a job under the pinned rules:
+        `exit_code`, `result` and `note`.
+        """
         return self._get(f"jobs/{job_id}/gate")
 
     def job(self, job_id: str) -> Document:
         """A job with its arms, runs, progress and verdicts."""
         return self._get(f"jobs/{job_id}")
 
-    def jobs(self, limit: int = 20, cursor: str | None = None, filters: Document | None = None) -> Document:
-        """A page of jobs, newest first unless `filters` has a `sort`: `items` and `next_cursor`. A filter may be a list, as of tags."""
-        return self._get("jobs", {"limit": limit} | ({"cursor": cursor} if cursor else {}) | (filters or {}))
+    def jobs(
+        self, limit: int = 20, cursor: str | None = None, filters: Document | None = None
+    ) -> Document:
+        """A page of jobs, newest first unless `filters` has a `sort`: `items` and `next_cursor`. A
+        filter may be a list, as of tags.
+        """
+        return self._get(
+            "jobs", {"limit": limit} | ({"cursor": cursor} if cursor else {}) | (filters or {})
+        )
 
     def compare_jobs(self, job_ids: Sequence[str], by: str) -> Document:
-        """Jobs side by side: `columns`, `rows` with `cells`, and what keeps them from being compared."""
+        """Jobs side by side: `columns`, `rows` with `cells`, and what keeps them from being
+        compared.
+        """
         return self._get("jobs:compare", {"job": list(job_ids), "by": by})
 
     def trend(self, filters: Document) -> Document:
@@ -143,19 +181,29 @@ class Client:
         return self._post(f"jobs/{job_id}/notes", {"text": text})
 
     def sign_off(self, job_id: str, candidate: str, reason: str, days: float) -> Document:
-        """Accept the inconclusive verdict on a candidate for some days; the job's tags, notes and sign-offs."""
-        return self._post(f"jobs/{job_id}/sign-offs", {"candidate": candidate, "reason": reason, "days": days})
+        """Accept the inconclusive verdict on a candidate for some days; the job's tags, notes and
+        sign-offs.
+        """
+        return self._post(
+            f"jobs/{job_id}/sign-offs", {"candidate": candidate, "reason": reason, "days": days}
+        )
 
     def revoke_sign_off(self, job_id: str, sign_off_id: str, reason: str) -> Document:
         """End a sign-off now; the job's tags, notes and sign-offs."""
-        return self._post(f"jobs/{job_id}/sign-offs/{quote(sign_off_id, safe='')}:revoke", {"reason": reason})
+        return self._post(
+            f"jobs/{job_id}/sign-offs/{quote(sign_off_id, safe='')}:revoke", {"reason": reason}
+        )
 
     def new_question(self, job_id: str, reason: str) -> Document:
-        """Register that what a job answered may be asked again, with scope admin; the job's tags, notes and sign-offs."""
+        """Register that what a job answered may be asked again, with scope admin; the job's tags,
+        notes and sign-offs.
+        """
         return self._post(f"jobs/{job_id}:new-question", {"reason": reason})
 
     def state(self, job_id: str, facts: Mapping[str, Any]) -> Document:
-        """State facts of a job's external runs that no record holds; the job's tags, notes, sign-offs and statements."""
+        """State facts of a job's external runs that no record holds; the job's tags, notes,
+        sign-offs and statements.
+        """
         return self._post(f"jobs/{job_id}/statements", dict(facts))
 
     def rejudge(self, job_id: str) -> Document:
@@ -176,7 +224,9 @@ class Client:
 
     def figure(self, job_id: str, candidate: str) -> str:
         """The figure of a candidate's verdict as SVG."""
-        return self._send("GET", f"{_API}jobs/{job_id}/verdict.svg", params={"candidate": candidate}).text
+        return self._send(
+            "GET", f"{_API}jobs/{job_id}/verdict.svg", params={"candidate": candidate}
+        ).text
 
     def workers(self) -> list[Document]:
         """Every worker that registered, newest first."""
@@ -188,7 +238,9 @@ class Client:
         return self._send("GET", f"{_API}noise-tables", params={"of": of}).text
 
     def import_noise_table(self, table: str, family: str | None = None) -> Document:
-        """Import a noise table (CSV), or one family of it: `families`, `new_groups` and `known_groups`."""
+        """Import a noise table (CSV), or one family of it: `families`, `new_groups` and
+        `known_groups`.
+        """
         return self._post("noise-tables", {"table": table, "family": family})
 
     def baselines(self, name: str | None = None, limit: int = 50) -> Document:
@@ -196,23 +248,39 @@ class Client:
         return self._get("baselines", {"limit": limit} | ({"name": name} if name else {}))
 
     def baseline(self, name: str, version: int | None = None) -> Document:
-        """A version of a baseline (the newest where none is given): runs, specification, manifest, run-to-run noise, audit trail."""
+        """A version of a baseline (the newest where none is given): runs, specification, manifest,
+        run-to-run noise, audit trail.
+        """
         return self._get(_baseline_path(name, version))
 
-    def promote(self, name: str, job_id: str, reason: str, *, arm: str | None = None, days: float | None = None) -> Document:
+    def promote(
+        self,
+        name: str,
+        job_id: str,
+        reason: str,
+        *,
+        arm: str | None = None,
+        days: float | None = None,
+    ) -> Document:
         """Make a finished arm of a job the next version of a baseline; that version."""
-        return self._post("baselines", {"name": name, "job": job_id, "reason": reason, "arm": arm, "days": days})
+        return self._post(
+            "baselines", {"name": name, "job": job_id, "reason": reason, "arm": arm, "days": days}
+        )
 
     def attach_controls(self, name: str, version: int, runs_of: str, reason: str) -> Document:
         """Attach reruns (a run's id, or a job's) to a version of a baseline; that version."""
-        return self._post(f"{_baseline_path(name, version)}/controls", {"runs_of": runs_of, "reason": reason})
+        return self._post(
+            f"{_baseline_path(name, version)}/controls", {"runs_of": runs_of, "reason": reason}
+        )
 
     def expire(self, name: str, version: int, reason: str) -> Document:
         """End a version of a baseline: no later job may name it."""
         return self._post(f"{_baseline_path(name, version)}:expire", {"reason": reason})
 
     def baseline_diff(self, name: str, version: int, other: str) -> Document:
-        """What differs between a version of a baseline and another (`NAME`, `NAME@VERSION`) or a job (its id)."""
+        """What differs between a version of a baseline and another (`NAME`, `NAME@VERSION`) or a
+        job (its id).
+        """
         return self._get(f"{_baseline_path(name, version)}/diff", {"other": other})
 
     def gap(self, job_id: str, candidate: str, bins: int) -> Document:
@@ -224,9 +292,11 @@ class Client:
         return self._get(f"runs/{run_id}")
 
     def run_of(self, facts: Mapping[str, Any], key: str | None = None) -> Document:
-        """The run of a project's arm, which is made where it is not there: `project`, `arm`, and what is known of the rest.
+        """The run of a project's arm, which is made where it is not there: `project`, `arm`, and
+        what is known of the rest.
 
-        The rest is `baseline`, `seed`, `recipe` and `planned_steps`. The same key means the same run.
+        The rest is `baseline`, `seed`, `recipe` and `planned_steps`. The same key means the same
+        run.
         """
         return self._post("runs", dict(facts), headers=_idempotent(key))
 
@@ -239,21 +309,35 @@ class Client:
         key: str | None = None,
         rounding: str | None = None,
     ) -> Document:
-        """Begin an attempt of a run of engine external; the run, whose `attempt` goes with all that is sent, and its `token`.
+        """Begin an attempt of a run of engine external; the run, whose `attempt` goes with all that
+        is sent, and its `token`.
 
-        With the `key` of an attach whose answer was lost it is that attempt with another token, unless a newer trainer has attached. An
-        earlier server returns no token.
+        With the `key` of an attach whose answer was lost it is that attempt with another token,
+        unless a newer trainer has attached. An earlier server returns no token.
         """
-        body = {"manifest": {name: _sendable(value) for name, value in manifest.items()}, "recipe": recipe, "after": after}
-        body |= {} if rounding is None else {"rounding": rounding}  # which an earlier server does not know
+        body = {
+            "manifest": {name: _sendable(value) for name, value in manifest.items()},
+            "recipe": recipe,
+            "after": after,
+        }
+        # which an earlier server does not know
+        body |= {} if rounding is None else {"rounding": rounding}
         return self._post(f"runs/{run_id}:attach", body, headers=_idempotent(key))
 
     def append(
-        self, run_id: str, attempt_number: int, kind: str, names: Sequence[str], table: NDArray[np.float64], token: str | None = None
+        self,
+        run_id: str,
+        attempt_number: int,
+        kind: str,
+        names: Sequence[str],
+        table: NDArray[np.float64],
+        token: str | None = None,
     ) -> Document:
-        """Record a batch of steps; table is (len(names), n), its first row the steps. Sending it again changes nothing.
+        """Record a batch of steps; table is (len(names), n), its first row the steps. Sending it
+        again changes nothing.
 
-        `token` is the one that attach returned; without it the client's own token must be the job owner's.
+        `token` is the one that attach returned; without it the client's own token must be the job
+        owner's.
         """
         return self._post(
             f"runs/{run_id}/steps",
@@ -262,9 +346,22 @@ class Client:
             headers={"Content-Type": "application/octet-stream"} | _bearer(token),
         )
 
-    def finish(self, run_id: str, attempt_number: int, outcome: str, message: str | None = None, token: str | None = None) -> Document:
-        """Say how an attempt ended: `finished`, `failed`, or `broke_off` (another attach goes on). `token` as in `append`."""
-        body = {"attempt": attempt_number, "outcome": outcome, "message": message and _sendable(message)}
+    def finish(
+        self,
+        run_id: str,
+        attempt_number: int,
+        outcome: str,
+        message: str | None = None,
+        token: str | None = None,
+    ) -> Document:
+        """Say how an attempt ended: `finished`, `failed`, or `broke_off` (another attach goes on).
+        `token` as in `append`.
+        """
+        body = {
+            "attempt": attempt_number,
+            "outcome": outcome,
+            "message": message and _sendable(message),
+        }
         return self._post(f"runs/{run_id}:finish", body, headers=_bearer(token))
 
     def ready(self) -> bool:
@@ -283,30 +380,40 @@ class Client:
         return self._document("GET", path, params=params)
 
     def _post(self, path: str, body: Document | None = None, **options: Any) -> Document:
-        return self._document("POST", path, **(options if body is None else {"json": body, **options}))
+        return self._document(
+            "POST", path, **(options if body is None else {"json": body, **options})
+        )
 
     def _document(self, method: str, path: str, **options: Any) -> Document:
         document: Document = self._call(method, _API + path, **options)
         return document
 
     def _call(self, method: str, path: str, **options: Any) -> Any:
-        if "json" in options:  # in ASCII, which spells half a character, as an argument may have it, so that the server names the field
+        # in ASCII, which spells half a character, as an argument may have it, so that the server
+        # names the field
+        if "json" in options:
             options["content"] = json.dumps(options.pop("json"), allow_nan=False)
             options["headers"] = {"Content-Type": "application/json", **options.get("headers", {})}
         answer = self._send(method, path, **options)
         try:
             return inert_value(answer.json())
         except ValueError:
-            raise UnreachableError(f"{self.url} did not answer {path} with JSON; check that PARITY_URL is a parity server") from None
+            raise UnreachableError(
+                f"{self.url} did not answer {path} with JSON; check that PARITY_URL is a parity "
+                "server"
+            ) from None
 
     def _send(self, method: str, path: str, **options: Any) -> httpx2.Response:
         try:
             answer = self._http.request(method, path, **options)
         except (httpx2.UnsupportedProtocol, httpx2.InvalidURL, UnicodeError) as error:
-            raise UnreachableError(f"server address {self.url!r} is not a URL; expected one such as {DEFAULT_URL}") from error
+            raise UnreachableError(
+                f"server address {self.url!r} is not a URL; expected one such as {DEFAULT_URL}"
+            ) from error
         except httpx2.HTTPError as error:
             raise UnreachableError(
-                f"no answer from {self.url} ({_cause(error)}); check that the server runs and that PARITY_URL is right"
+                f"no answer from {self.url} ({_cause(error)}); check that the server runs and that "
+                "PARITY_URL is right"
             ) from error
         if answer.is_success:
             return answer
@@ -316,7 +423,13 @@ class Client:
             problem = {}
         detail = problem.get("detail") or _unexplained(answer)
         findings = [(_keys(each["pointer"]), each["detail"]) for each in problem.get("errors", ())]
-        raise ClientError(answer.status_code, detail, problem.get("type", "").rpartition(":")[2], _retry_after(answer), findings)
+        raise ClientError(
+            answer.status_code,
+            detail,
+            problem.get("type", "").rpartition(":")[2],
+            _retry_after(answer),
+            findings,
+        )
 
 
 def _keys(pointer: str) -> Sequence[str]:
@@ -367,7 +480,9 @@ def _bearer(token: str | None) -> dict[str, str]:
 
 
 def _sendable(text: str) -> str:
-    """A text without what UTF-8 or a database can't hold: half characters, as names of files may have in Python, and NUL."""
+    """A text without what UTF-8 or a database can't hold: half characters, as names of files may
+    have in Python, and NUL.
+    """
     return text.encode(errors="replace").decode().replace("\0", "?")
 
 
@@ -379,24 +494,31 @@ def _retry_after(answer: httpx2.Response) -> float | None:
 
 
 def _unexplained(answer: httpx2.Response) -> str:
-    return f"{answer.request.method} {answer.request.url} answered {answer.status_code} without a reason; check that PARITY_URL is right"
+    return (
+        f"{answer.request.method} {answer.request.url} answered {answer.status_code} without a "
+        "reason; check that PARITY_URL is right"
+    )
 
 
-# Trying again over the network: which errors pass, how long to wait, and the one loop that does both.
+# Trying again over the network: which errors pass, how long to wait, and the one loop that does
+# both.
 
 Answer = TypeVar("Answer")
 
-# 401 and 403: a token that is wrong or has expired says nothing against what was logged, which another token can send.
+# 401 and 403: a token that is wrong or has expired says nothing against what was logged, which
+# another token can send.
 WRONG_TOKEN = frozenset({401, 403})
 _ACCEPTED_LATER = WRONG_TOKEN | frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 @frozen
 class Pauses:
-    """Seconds between tries: `first_seconds`, then twice as long after each failure, at most `longest_seconds`.
+    """Seconds between tries: `first_seconds`, then twice as long after each failure, at most
+    `longest_seconds`.
 
-    A pause is never shorter than the server's Retry-After, which counts up to `longest_retry_after_seconds`. Pauses are multiplied by
-    1 - `spread` to 1 + `spread`, at random, and Retry-After by 1 to 1 + `spread`: those who were refused together come back one by one.
+    A pause is never shorter than the server's Retry-After, which counts up to
+    `longest_retry_after_seconds`. Pauses are multiplied by 1 - `spread` to 1 + `spread`, at random,
+    and Retry-After by 1 to 1 + `spread`: those who were refused together come back one by one.
     """
 
     first_seconds: float
@@ -407,9 +529,11 @@ class Pauses:
     def after(self, failures: int, error: Exception) -> float:
         """The pause in seconds after this error, where `failures` tries had failed before it."""
         pause = min(self.first_seconds * 2.0 ** min(failures, 64), self.longest_seconds)
-        pause *= random.uniform(1.0 - self.spread, 1.0 + self.spread)  # noqa: S311 (no secret hangs on it)
+        pause *= random.uniform(1.0 - self.spread, 1.0 + self.spread)  # noqa: S311
         retry_after = error.retry_after if isinstance(error, ClientError) else None
-        asked = min(retry_after or 0.0, self.longest_retry_after_seconds) * random.uniform(1.0, 1.0 + self.spread)  # noqa: S311 (as above)
+        asked = min(retry_after or 0.0, self.longest_retry_after_seconds) * random.uniform(  # noqa: S311
+            1.0, 1.0 + self.spread
+        )
         return max(pause, asked)
 
 
@@ -422,10 +546,12 @@ def retry(
     on_error: Callable[[Exception], object] | None = None,
     patience_seconds: float = math.inf,
 ) -> Answer:
-    """The answer of `send`, which is repeated after each error that may pass; `on_error` gets the error before each pause.
+    """The answer of `send`, which is repeated after each error that may pass; `on_error` gets the
+    error before each pause.
 
-    `wait` gets the seconds of a pause; it raises an exception of its own to end the tries. Raises the last error where it can't pass, and
-    where the first try began longer than `patience_seconds` ago.
+    `wait` gets the seconds of a pause; it raises an exception of its own to end the tries. Raises
+    the last error where it can't pass, and where the first try began longer than `patience_seconds`
+    ago.
     """
     began, failures = time.monotonic(), 0
     while True:
@@ -442,17 +568,22 @@ def retry(
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether the same request may succeed soon: no answer, too many requests, or a server that is in trouble itself."""
+    """Whether the same request may succeed soon: no answer, too many requests, or a server that is
+    in trouble itself.
+    """
     if isinstance(error, ClientError):
         return error.status >= 500 or error.status == 429
     return isinstance(error, UnreachableError)
 
 
 def may_be_accepted_later(error: Exception) -> bool:
-    """Whether logged steps are worth keeping and sending again, in hours if need be; False where the server refuses them for good.
+    """Whether logged steps are worth keeping and sending again, in hours if need be; False where
+    the server refuses them for good.
 
-    A refusal without a `kind` is not our server's: it comes from something before it, such as a proxy whose server restarts.
+    A refusal without a `kind` is not our server's: it comes from something before it, such as a
+    proxy whose server restarts.
     """
     if isinstance(error, ClientError):
         return not error.kind or error.status in _ACCEPTED_LATER
-    return not isinstance(error, FileNotFoundError)  # another process has sent the spool and removed it
+    # another process has sent the spool and removed it
+    return not isinstance(error, FileNotFoundError)

@@ -1,4 +1,6 @@
-"""The logger for a training script of any framework: rows go from memory to a spool on disk and from there to the server."""
+"""The logger for a training script of any framework: rows go from memory to a spool on disk and
+from there to the server.
+"""
 
 import atexit
 import importlib.metadata
@@ -21,13 +23,22 @@ from types import TracebackType
 from typing import Any, Literal, Self, SupportsFloat, SupportsIndex
 
 from parity.client import DEFAULT_URL, spool
-from parity.client.rest import WRONG_TOKEN, Client, ClientError, Pauses, may_be_accepted_later, retry
+from parity.client.rest import (
+    WRONG_TOKEN,
+    Client,
+    ClientError,
+    Pauses,
+    may_be_accepted_later,
+    retry,
+)
 from parity.client.spool import LOSSES, VALIDATION, Delivery, Spool, SpoolError
 from parity.recipes import RecipeError, check_recipe
 
-# What a training process is, for the comparison of the arms: versions, the environment that decides bits, the code's revision.
+# What a training process is, for the comparison of the arms: versions, the environment that decides
+# bits, the code's revision.
 
-# Versions come from the installed distributions' metadata: nothing is imported, and no device is touched.
+# Versions come from the installed distributions' metadata: nothing is imported, and no device is
+# touched.
 _DISTRIBUTIONS = (
     "accelerate",
     "flax",
@@ -48,19 +59,31 @@ _DISTRIBUTIONS = (
     "transformers",
     "triton",
 )
-_NOT_BITS = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE", "JAX_ENABLE_COMPILATION_CACHE", "JAX_COORDINATOR", "JAX_PROCESS")
+_NOT_BITS = (
+    "JAX_COMPILATION_CACHE",
+    "JAX_PERSISTENT_CACHE",
+    "JAX_ENABLE_COMPILATION_CACHE",
+    "JAX_COORDINATOR",
+    "JAX_PROCESS",
+)
 _GIT_SECONDS = 5.0
 
 
 def describe_environment() -> dict[str, str]:
-    """Versions, environment and revision of this process, flat; takes up to some seconds where git is slow."""
+    """Versions, environment and revision of this process, flat; takes up to some seconds where git
+    is slow.
+    """
     facts = {"version.python": platform.python_version(), "machine": platform.machine()}
     for name in _DISTRIBUTIONS:
         try:
             facts[f"version.{name}"] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    facts |= {f"env.{name}"[:64]: value[:1000] for name, value in os.environ.items() if _decides_bits(name)}
+    facts |= {
+        f"env.{name}"[:64]: value[:1000]
+        for name, value in os.environ.items()
+        if _decides_bits(name)
+    }
     revision = _git("rev-parse", "HEAD")
     if revision:
         changed = _git("status", "--porcelain", "--untracked-files=no")
@@ -69,22 +92,35 @@ def describe_environment() -> dict[str, str]:
 
 
 def _decides_bits(name: str) -> bool:
-    return name == "XLA_FLAGS" or name.startswith("NVTE_") or (name.startswith("JAX_") and not name.startswith(_NOT_BITS))
+    return (
+        name == "XLA_FLAGS"
+        or name.startswith("NVTE_")
+        or (name.startswith("JAX_") and not name.startswith(_NOT_BITS))
+    )
 
 
 def _git(*words: str) -> str:
     try:
-        git = subprocess.run(["git", *words], check=True, capture_output=True, text=True, timeout=_GIT_SECONDS)  # noqa: S607 (the user's own git)
+        git = subprocess.run(
+            ["git", *words],  # noqa: S607
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=_GIT_SECONDS,
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     return git.stdout.strip()
 
 
-# What works behind `parity.Run`: one thread takes rows from memory to a spool on disk, another takes the spool to the server.
+# What works behind `parity.Run`: one thread takes rows from memory to a spool on disk, another
+# takes the spool to the server.
 #
-# Neither ever stops the training. Rows wait in memory while the disk is full, spools wait on disk while the server is away.
+# Neither ever stops the training. Rows wait in memory while the disk is full, spools wait on disk
+# while the server is away.
 
-_MOST_ROWS = 200_000  # that wait for a disk which takes nothing; more are dropped, and the server tells the gap
+# that wait for a disk which takes nothing; more are dropped, and the server tells the gap
+_MOST_ROWS = 200_000
 _ROWS_AT_ONCE = 10_000
 _SPOOL_SECONDS = 0.02
 _CLOSING_SECONDS = 5.0  # the longest pause between two tries once the run has ended
@@ -103,8 +139,8 @@ class _StoppedError(Exception):
 class Recorder:
     """Rows of one process on their way to the server.
 
-    `complain(about, problem)` is called with what goes wrong; `problem` is the last that matters. `recover(about, news)` is called when
-    that has ended.
+    `complain(about, problem)` is called with what goes wrong; `problem` is the last that matters.
+    `recover(about, news)` is called when that has ended.
     """
 
     def __init__(
@@ -129,14 +165,21 @@ class Recorder:
         self._pending: list[dict[str, Any]] = []
         self._spool: Spool | None = None
         self._unsent: deque[Spool] = deque()  # ours, locked until the server has them
-        self._closing, self._spooled, self._over = threading.Event(), threading.Event(), threading.Event()
+        self._closing, self._spooled, self._over = (
+            threading.Event(),
+            threading.Event(),
+            threading.Event(),
+        )
         self._refused = threading.Event()  # nobody will ever want what follows
         self._is_wrong_token = False
-        self._locked_out = threading.Event()  # the server refused the token once more, at the end of the run
+        # the server refused the token once more, at the end of the run
+        self._locked_out = threading.Event()
         self._is_offline = about["run"] is None and not about.get("project")
         self.folder = self._writable(folder)
         work = (self._write_spool,) if self._is_offline else (self._write_spool, self._send)
-        self._threads = [threading.Thread(target=each, name=each.__name__, daemon=True) for each in work]
+        self._threads = [
+            threading.Thread(target=each, name=each.__name__, daemon=True) for each in work
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -145,7 +188,9 @@ class Recorder:
         if self._refused.is_set():
             return
         if len(self._rows) >= _MOST_ROWS:
-            self._complain("full", f"{_MOST_ROWS:,} rows are waiting for the disk; further rows are dropped")
+            self._complain(
+                "full", f"{_MOST_ROWS:,} rows are waiting for the disk; further rows are dropped"
+            )
             return
         self._rows.append(row)
 
@@ -154,14 +199,20 @@ class Recorder:
         self._rows.append(_WENT_BACK)
 
     def end(self, outcome: str, message: str | None, seconds: float) -> bool:
-        """Say how the run ended and wait, at most so long, until the server knows; whether it does. Without a run: until the disk does.
+        """Say how the run ended and wait, at most so long, until the server knows; whether it does.
+        Without a run: until the disk does.
 
-        A server that refuses the token is tried once more and then not waited for: what is logged is in the spool.
+        A server that refuses the token is tried once more and then not waited for: what is logged
+        is in the spool.
         """
         self._rows.append({"end": outcome, "message": message})
         deadline = time.monotonic() + seconds
         if self._lost_at is not None and not self._is_wrong_token:
-            self._complain("closing", f"the run has ended, and the server is still away; it is tried again for up to {seconds:.0f} s")
+            self._complain(
+                "closing",
+                "the run has ended, and the server is still away; it is tried again for up to "
+                f"{seconds:.0f} s",
+            )
         self._closing.set()
         if self._is_offline:
             if on_disk := self._spooled.wait(seconds):
@@ -173,7 +224,8 @@ class Recorder:
                 break
         if not self._refused.is_set():
             self._spooled.wait(max(_SPOOL_SECONDS, deadline - time.monotonic()))
-        if self.problem and self._spooled.is_set():  # nothing is written or sent any more, so that `parity resend` may
+        # nothing is written or sent any more, so that `parity resend` may
+        if self.problem and self._spooled.is_set():
             while self._unsent:
                 self._unsent.popleft().close()
         return self._over.is_set() and not self.problem
@@ -198,9 +250,13 @@ class Recorder:
                 while (self._rows or self._pending) and self._drain(self._spool):
                     pass
             except OSError as error:
-                self._complain("disk", f"{self.folder} cannot be written ({_os_words(error)}); rows stay in memory until it can")
+                self._complain(
+                    "disk",
+                    f"{self.folder} cannot be written ({_os_words(error)}); rows stay in memory "
+                    "until it can",
+                )
                 time.sleep(_DISK_SECONDS)
-            except Exception as error:  # noqa: BLE001 (a bug of ours must not be silent, nor reach the training)
+            except Exception as error:  # noqa: BLE001
                 self._refused.set()
                 self._give_up(f"recording broke off: {error!r}")
             time.sleep(_SPOOL_SECONDS)
@@ -208,13 +264,19 @@ class Recorder:
     def _environment(self) -> dict[str, str]:
         try:
             return describe_environment()
-        except Exception as error:  # noqa: BLE001 (a broken package or repository of the user's costs its facts, not the record)
+        except Exception as error:  # noqa: BLE001
             self._complain("manifest", f"versions and revision are not recorded: {error!r}")
             return {}
 
     def _drain(self, to: Spool) -> bool:
-        """Write some rows; False at the end of the attempt. What a full disk refuses is tried again."""
-        while self._rows and len(self._pending) < _ROWS_AT_ONCE and not (self._pending and "end" in self._pending[-1]):
+        """Write some rows; False at the end of the attempt. What a full disk refuses is tried
+        again.
+        """
+        while (
+            self._rows
+            and len(self._pending) < _ROWS_AT_ONCE
+            and not (self._pending and "end" in self._pending[-1])
+        ):
             self._pending.append(self._rows.popleft())
         to.write([line for row in self._pending if (line := self._line(row)) is not None])
         last = self._pending[-1]
@@ -228,8 +290,10 @@ class Recorder:
 
     def _line(self, row: dict[str, Any]) -> dict[str, Any] | None:
         try:
-            return {name: value if name in _NO_NUMBERS else float(value) for name, value in row.items()}
-        except Exception as error:  # noqa: BLE001 (whatever the arrays of a framework raise: deleted, on a lost device, of two dimensions)
+            return {
+                name: value if name in _NO_NUMBERS else float(value) for name, value in row.items()
+            }
+        except Exception as error:  # noqa: BLE001
             self._complain("value", f"step {row.get('step')} is not recorded: {error}")
             return None
 
@@ -248,18 +312,26 @@ class Recorder:
                         self._over.set()
                     else:
                         time.sleep(_SPOOL_SECONDS)
-        except Exception as error:  # noqa: BLE001 (a bug of ours must not be silent, nor reach the training)
-            self._give_up(f"sending broke off: {error!r}; what was logged is kept: parity resend {self.folder}")
+        except Exception as error:  # noqa: BLE001
+            self._give_up(
+                f"sending broke off: {error!r}; what was logged is kept: parity resend "
+                f"{self.folder}"
+            )
 
     def _send_leftover(self, left: Delivery) -> None:
         try:
             self._deliver(left, left.send_rest)
-        except Exception as error:  # noqa: BLE001 (whatever is wrong with what an earlier process left, this one's is sent)
-            self._complain(str(left.path), f"{left.path}: it could not be sent and is kept: {error!r}")
+        except Exception as error:  # noqa: BLE001
+            self._complain(
+                str(left.path), f"{left.path}: it could not be sent and is kept: {error!r}"
+            )
         if left.left_out:
             self._complain(f"plan of {left.path}", left.left_out)
         if left.unreadable:
-            self._complain(f"lines of {left.path}", f"{left.path}: {left.unreadable} lines could not be read and were left out")
+            self._complain(
+                f"lines of {left.path}",
+                f"{left.path}: {left.unreadable} lines could not be read and were left out",
+            )
 
     def _follow(self, delivery: Delivery) -> None:
         """Send one of our spools while it is written, until its end."""
@@ -278,10 +350,18 @@ class Recorder:
             self.problem = delivery.left_out or self.problem
 
     def _deliver(self, delivery: Delivery, send: Callable[[], None]) -> bool:
-        """Repeat a step of the delivery until it works; False where the server refuses for good, or when nobody waits any more."""
+        """Repeat a step of the delivery until it works; False where the server refuses for good, or
+        when nobody waits any more.
+        """
         is_ours = any(delivery.path == own.path for own in self._unsent)
         try:
-            retry(send, pauses=PAUSES, is_retryable=may_be_accepted_later, wait=self._wait, on_error=self._note_error)
+            retry(
+                send,
+                pauses=PAUSES,
+                is_retryable=may_be_accepted_later,
+                wait=self._wait,
+                on_error=self._note_error,
+            )
         except _StoppedError:
             return False
         except FileNotFoundError:
@@ -292,7 +372,9 @@ class Recorder:
             refusal = delivery.set_aside(error)
             if is_ours:
                 if delivery.attempt_number is not None or not self._about.get("project"):
-                    self._refused.set()  # nobody will want what follows; a project's run can still be named with --as-run
+                    # nobody will want what follows; a project's run can still be named with
+                    # --as-run
+                    self._refused.set()
                 self._give_up(refusal)
             else:
                 self._complain(str(delivery.path), refusal)
@@ -300,7 +382,11 @@ class Recorder:
         if self._lost_at is not None:
             lost = time.monotonic() - self._lost_at
             self._lost_at = None
-            self._recover("network", f"the server takes steps again, after {lost:.0f} s; those that were saved locally are sent")
+            self._recover(
+                "network",
+                f"the server takes steps again, after {lost:.0f} s; those that were saved locally "
+                "are sent",
+            )
         return True
 
     def _give_up(self, problem: str) -> None:
@@ -317,7 +403,9 @@ class Recorder:
             self._locked_out.set()
 
     def _wait(self, seconds: float) -> None:
-        """Wait before the next try, only briefly once the run has ended; raise _StoppedError when nothing is to be sent any more."""
+        """Wait before the next try, only briefly once the run has ended; raise _StoppedError when
+        nothing is to be sent any more.
+        """
         if self._closing.is_set():
             self._over.wait(min(seconds, _CLOSING_SECONDS))
         else:  # the end of the run is another reason to try
@@ -332,7 +420,10 @@ class Recorder:
                 return folder
         except OSError as error:
             instead = Path.home() / ".parity-spool" / folder.name
-            self._complain("folder", f"{folder} cannot be written ({_os_words(error)}); using {instead} instead")
+            self._complain(
+                "folder",
+                f"{folder} cannot be written ({_os_words(error)}); using {instead} instead",
+            )
             return instead
 
 
@@ -340,11 +431,13 @@ def _os_words(error: OSError) -> str:
     return (error.strerror or type(error).__name__).lower()
 
 
-# The logger for a training script of any framework: `with parity.Run(run="r019…") as run: run.log(step=…, loss=…)`.
+# The logger for a training script of any framework: `with parity.Run(run="r019…") as run:
+# run.log(step=…, loss=…)`.
 #
-# It never blocks or breaks the training. `log` puts a row into memory; some milliseconds later it is in a spool on disk, and from there
-# it goes to the server, again and again for as long as it takes. A script that is killed loses nothing that reached the spool: the next
-# Run of the same run, or `parity resend`, sends it. What goes wrong is logged once and not raised (`strict` raises).
+# It never blocks or breaks the training. `log` puts a row into memory; some milliseconds later it
+# is in a spool on disk, and from there it goes to the server, again and again for as long as it
+# takes. A script that is killed loses nothing that reached the spool: the next Run of the same run,
+# or `parity resend`, sends it. What goes wrong is logged once and not raised (`strict` raises).
 
 _log = logging.getLogger("parity")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,63}")
@@ -357,34 +450,46 @@ _EXIT_DISK_SECONDS = 2.0
 
 
 class RunError(Exception):
-    """What a strict Run raises: a row that can't be logged, or steps that did not reach the server."""
+    """What a strict Run raises: a row that can't be logged, or steps that did not reach the
+    server.
+    """
 
 
 class Run:
     """One attempt of one run of a job with engine external, or of a project.
 
     Args:
-        run: id of the run, as the job's page and `parity status JOB` show it; default PARITY_RUN. Without one nothing is recorded,
+        run: id of the run, as the job's page and `parity status JOB` show it; default PARITY_RUN.
+        Without one nothing is recorded,
             unless `project` or `offline` is given.
-        project: name of a project, in place of a job that was submitted: the first run of an arm makes what it needs.
+        project: name of a project, in place of a job that was submitted: the first run of an arm
+        makes what it needs.
         arm: name of the arm in the project.
         baseline: name of the arm that is the project's baseline; default: the arm of its first run.
-        seed: the seed of the run's data and weights. A restart with the same seed goes on with the run; without one each is a new run.
-        planned_steps: how many steps the runs of the project are meant to take, if that is known. The server records a quarter more.
+        seed: the seed of the run's data and weights. A restart with the same seed goes on with the
+        run; without one each is a new run.
+        planned_steps: how many steps the runs of the project are meant to take, if that is known.
+        The server records a quarter more.
         server: address of the server; default PARITY_URL.
-        token: bearer token of the job's owner, of scope submit (or worker, unless for a project); default PARITY_TOKEN. With it the Run
-            gets a token of its own, which may write this run only and is kept next to the spool until everything is sent.
+        token: bearer token of the job's owner, of scope submit (or worker, unless for a project);
+        default PARITY_TOKEN. With it the Run
+            gets a token of its own, which may write this run only and is kept next to the spool
+            until everything is sent.
         recipe: what is trained, checked against the arm's recipe.
-        manifest: what else must agree between the arms, such as {"device_class": "h100", "data_digest": "…"}. Versions, the
+        manifest: what else must agree between the arms, such as {"device_class": "h100",
+        "data_digest": "…"}. Versions, the
             environment variables that decide bits and the git revision are recorded by themselves.
-        folder: where spools are kept; default PARITY_SPOOL, else `parity-spool` in the working directory.
+        folder: where spools are kept; default PARITY_SPOOL, else `parity-spool` in the working
+        directory.
         strict: raise RunError instead of logging what goes wrong.
         flush_seconds: how often steps are sent to the server.
         finish_seconds: how long the end waits for the server.
-        offline: where steps are kept if no run is named: the folder `unnamed-NAME` below `folder`, one for each run. A restart with
+        offline: where steps are kept if no run is named: the folder `unnamed-NAME` below `folder`,
+        one for each run. A restart with
             the same name continues it; `parity resend FOLDER --as-run RUN` sends it.
 
-    Make it in one process of a run (rank 0): a later one takes over, and the server refuses the earlier.
+    Make it in one process of a run (rank 0): a later one takes over, and the server refuses the
+    earlier.
     """
 
     def __init__(
@@ -414,17 +519,33 @@ class Run:
         self._last_step = -1
         self._validated: set[int] = set()
         self._recorder: Recorder | None = None
-        of_project = {"project": project, "arm": arm, "baseline": baseline, "seed": seed, "planned_steps": planned_steps}
-        of_project = {} if project is None else of_project | {"key": f"{time.time_ns()}-{os.getpid()}"}
+        of_project = {
+            "project": project,
+            "arm": arm,
+            "baseline": baseline,
+            "seed": seed,
+            "planned_steps": planned_steps,
+        }
+        of_project = (
+            {} if project is None else of_project | {"key": f"{time.time_ns()}-{os.getpid()}"}
+        )
         if wrong := _wrong_project(self.run, of_project):
             self._complain("run", f"{wrong}; nothing is recorded")
             return
         is_offline = not self.run and not of_project and offline is not None
         if is_offline and not _OFFLINE.fullmatch(str(offline)):
-            self._complain("run", f"offline is {offline!r:.80}; expected letters, digits and _ . -, at most 64; nothing is recorded")
+            self._complain(
+                "run",
+                f"offline is {offline!r:.80}; expected letters, digits and _ . -, at most 64; "
+                "nothing is recorded",
+            )
             return
         if not is_offline and not of_project and not re.fullmatch(r"r[0-9a-f-]{10,60}", self.run):
-            self._complain("run", f"run is {self.run!r}; expected the id of a run (argument `run`, or PARITY_RUN); nothing is recorded")
+            self._complain(
+                "run",
+                f"run is {self.run!r}; expected the id of a run (argument `run`, or PARITY_RUN); "
+                "nothing is recorded",
+            )
             return
         try:
             check_recipe(recipe)
@@ -434,8 +555,16 @@ class Run:
         kept_in = f"unnamed-{offline}" if is_offline else self.run or _folder_of(of_project)
         where = Path(folder or os.environ.get("PARITY_SPOOL", "parity-spool")) / kept_in
         numbers = {"seed": seed, "planned_steps": planned_steps} if of_project else {}
-        of_project |= {name: operator.index(number) for name, number in numbers.items() if number is not None}  # numpy's are no JSON
-        about = {"run": self.run or None, "server": server or os.environ.get("PARITY_URL", DEFAULT_URL), "recipe": recipe, **of_project}
+        # numpy's are no JSON
+        of_project |= {
+            name: operator.index(number) for name, number in numbers.items() if number is not None
+        }
+        about = {
+            "run": self.run or None,
+            "server": server or os.environ.get("PARITY_URL", DEFAULT_URL),
+            "recipe": recipe,
+            **of_project,
+        }
         try:
             self._recorder = Recorder(
                 where,
@@ -446,15 +575,21 @@ class Run:
                 complain=self._complain,
                 recover=self._recover,
             )
-        except Exception as error:  # noqa: BLE001 (no thread to be had, no home: the training must begin all the same)
+        except Exception as error:  # noqa: BLE001
             self._complain("run", f"nothing is recorded: {error!r}")
             return
         if is_offline:
             kept = self._recorder.folder
-            self._complain("offline", f"no run is named; steps are saved in {kept}. Send them with `parity resend {kept} --as-run RUN`")
-        atexit.register(self.flush)  # of a script that ends without a word the spool at least has everything
+            self._complain(
+                "offline",
+                f"no run is named; steps are saved in {kept}. Send them with `parity resend "
+                f"{kept} --as-run RUN`",
+            )
+        # of a script that ends without a word the spool at least has everything
+        atexit.register(self.flush)
         if sys.platform != "win32":
-            # Threads do not survive a fork: a forked data loader has nothing to log, and must not write to its parent's spool.
+            # Threads do not survive a fork: a forked data loader has nothing to log, and must not
+            # write to its parent's spool.
             mine = weakref.ref(self)
             os.register_at_fork(after_in_child=lambda: _forget(mine()))
 
@@ -462,28 +597,37 @@ class Run:
         """Log one step of training, or its validation; takes some microseconds, and never waits.
 
         Args:
-            step: number of the optimizer step; one call a step. A smaller one than before begins a new attempt there: training went
+            step: number of the optimizer step; one call a step. A smaller one than before begins a
+            new attempt there: training went
                 back to a checkpoint.
-            values: `loss` in nats a token, the judged one (with `lm_loss` beside it, that is), and any others such as `grad_norm`,
-                `tokens`, `step_seconds`, `learning_rate`; `validation_loss` also by itself. Numbers of Python, numpy, jax or torch.
+            values: `loss` in nats a token, the judged one (with `lm_loss` beside it, that is), and
+            any others such as `grad_norm`,
+                `tokens`, `step_seconds`, `learning_rate`; `validation_loss` also by itself. Numbers
+                of Python, numpy, jax or torch.
                 None is no value; as the loss of a step that has no other it is NaN.
 
-        A jax array is read in the background. Any other array is read here, because it could change: one on a GPU makes this wait
-        for the GPU.
+        A jax array is read in the background. Any other array is read here, because it could
+        change: one on a GPU makes this wait for the GPU.
         """
         if self._recorder is None:
             return
         try:
             self._recorder.add(self._row(self._recorder, operator.index(step), values))
-        except Exception as error:  # noqa: BLE001 (whatever a framework's array raises when it is read must not reach the training)
+        except Exception as error:  # noqa: BLE001
             self._complain("log", f"step {step!r:.40} is not recorded: {error}")
 
     def flush(self) -> None:
-        """Wait until everything that was logged is on disk, at most some seconds: when a checkpoint is saved, its steps should be."""
+        """Wait until everything that was logged is on disk, at most some seconds: when a checkpoint
+        is saved, its steps should be.
+        """
         if self._recorder is not None:
             self._recorder.wait_for_disk(_EXIT_DISK_SECONDS)
 
-    def finish(self, outcome: Literal["finished", "failed", "broke_off"] = "finished", message: str | None = None) -> None:
+    def finish(
+        self,
+        outcome: Literal["finished", "failed", "broke_off"] = "finished",
+        message: str | None = None,
+    ) -> None:
         """End the run and wait until the server has everything, for at most `finish_seconds`.
 
         `failed` ends the run without a curve for the judge; `broke_off` leaves it to the next Run.
@@ -491,18 +635,28 @@ class Run:
         if self._recorder is None:
             return
         recorder, self._recorder = self._recorder, None
-        if not recorder.end(outcome, message and message[:_MESSAGE_CHARACTERS], self._finish_seconds):
+        if not recorder.end(
+            outcome, message and message[:_MESSAGE_CHARACTERS], self._finish_seconds
+        ):
             self._complain(
                 "finish",
                 recorder.problem
-                or f"some steps have not reached the server; they are saved locally. Retry with `parity resend {recorder.folder}`",
+                or (
+                    "some steps have not reached the server; they are saved locally. Retry with "
+                    f"`parity resend {recorder.folder}`"
+                ),
             )
         atexit.unregister(self.flush)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None:
             self.finish()
         else:
@@ -510,11 +664,18 @@ class Run:
             self.finish("broke_off", f"{kind.__name__}: {error}")
 
     def _row(self, recorder: Recorder, step: int, values: Mapping[str, Any]) -> dict[str, Any]:
-        """A row in its place: one a step of training, and a smaller step than before is a new attempt."""
+        """A row in its place: one a step of training, and a smaller step than before is a new
+        attempt.
+        """
         if not 0 <= step <= 2**53:
             raise RunError(f"expected a step from 0 to {2**53}")
-        row = {name: value if type(value) is float else _number(value) for name, value in values.items() if value is not None}
-        if not any(name in row for name in (*LOSSES, VALIDATION)):  # a step that was trained, and whose loss is not there
+        row = {
+            name: value if type(value) is float else _number(value)
+            for name, value in values.items()
+            if value is not None
+        }
+        # a step that was trained, and whose loss is not there
+        if not any(name in row for name in (*LOSSES, VALIDATION)):
             row |= {name: math.nan for name in values if name in LOSSES}
         names = tuple(row)
         trains = self._trains.get(names)
@@ -531,7 +692,10 @@ class Run:
             # With another number the server would refuse it, and with it all that follows.
             if not trains:
                 raise RunError("its validation loss was logged before")
-            self._complain("log", f"step {step}: its validation loss was logged before, and this one is not recorded")
+            self._complain(
+                "log",
+                f"step {step}: its validation loss was logged before, and this one is not recorded",
+            )
             del row[VALIDATION]
         if VALIDATION in row:
             self._validated.add(step)
@@ -541,7 +705,11 @@ class Run:
     def _complain(self, about: str, problem: str) -> None:
         """Say it once; a strict Run raises it, in the caller's own thread."""
         recorder = self._recorder
-        if self._strict and about in ("run", "log", "finish") and (recorder is None or not recorder.is_own_thread()):
+        if (
+            self._strict
+            and about in ("run", "log", "finish")
+            and (recorder is None or not recorder.is_own_thread())
+        ):
             raise RunError(problem)
         if about not in self._complaints:
             self._complaints.add(about)
@@ -560,7 +728,9 @@ def _forget(run: Run | None) -> None:
 
 
 def _number(value: Any) -> Any:
-    """A float, or a jax array as it is: that can't change, and reading it now would wait for the device."""
+    """A float, or a jax array as it is: that can't change, and reading it now would wait for the
+    device.
+    """
     if isinstance(value, str | bytes):
         raise TypeError(f"{value!r:.40} is not a number")
     if hasattr(value, "block_until_ready"):
@@ -572,22 +742,39 @@ def _wrong_project(run: str, of_project: Mapping[str, Any]) -> str:
     """What is wrong with a project, its arm, seed and length; "" for nothing."""
     if not of_project:
         return ""
-    project, arm, baseline, seed, steps = (of_project[name] for name in ("project", "arm", "baseline", "seed", "planned_steps"))
+    project, arm, baseline, seed, steps = (
+        of_project[name] for name in ("project", "arm", "baseline", "seed", "planned_steps")
+    )
     if run:
         return f"run {run} and project {project!r:.80} are both given; expected one of them"
-    if not str(project).strip() or not str(project).isprintable() or len(str(project)) > _LONGEST_PROJECT:
+    if (
+        not str(project).strip()
+        or not str(project).isprintable()
+        or len(str(project)) > _LONGEST_PROJECT
+    ):
         return f"project is {project!r:.80}; expected 1 to {_LONGEST_PROJECT} printable characters"
     for name, value in (("arm", arm), ("baseline", baseline)):
-        if (name == "arm" or value is not None) and (not isinstance(value, str) or not _OFFLINE.fullmatch(value)):
-            return f"{name} is {value!r:.80}; expected the name of an arm of the project: letters, digits and _ . -, at most 64"
+        if (name == "arm" or value is not None) and (
+            not isinstance(value, str) or not _OFFLINE.fullmatch(value)
+        ):
+            return (
+                f"{name} is {value!r:.80}; expected the name of an arm of the project: letters, "
+                "digits and _ . -, at most 64"
+            )
     for name, value, least in (("seed", seed, 0), ("planned_steps", steps, 1)):
-        if value is not None and (not hasattr(value, "__index__") or isinstance(value, bool) or not least <= value <= _LARGEST):
+        if value is not None and (
+            not hasattr(value, "__index__")
+            or isinstance(value, bool)
+            or not least <= value <= _LARGEST
+        ):
             return f"{name} is {value!r:.80}; expected a whole number from {least} to {_LARGEST}"
     return ""
 
 
 def _folder_of(of_project: Mapping[str, Any]) -> str:
-    """The folder for spools of a project's run: the same for a seed, so that a restart finds what is left; else one of its own."""
+    """The folder for spools of a project's run: the same for a seed, so that a restart finds what
+    is left; else one of its own.
+    """
     project = re.sub(r"[^A-Za-z0-9_.-]", "_", of_project["project"])[:64]
     if of_project["seed"] is None:
         own = f"{time.time_ns()}-{os.getpid()}"
@@ -597,13 +784,21 @@ def _folder_of(of_project: Mapping[str, Any]) -> str:
 
 
 def _check_names(names: tuple[str, ...]) -> bool:
-    """Whether a row of these names is one of training, not of validation alone; RunError where it can't be recorded."""
+    """Whether a row of these names is one of training, not of validation alone; RunError where it
+    can't be recorded.
+    """
     for name in names:
         if not _NAME.fullmatch(name) or name in _NO_NUMBERS:
-            raise RunError(f"value {name!r:.80} has no name that can be recorded, expected letters, digits and _ . / -, at most 64")
+            raise RunError(
+                f"value {name!r:.80} has no name that can be recorded, expected letters, digits "
+                "and _ . / -, at most 64"
+            )
     if len(names) > _MOST_COLUMNS:
         raise RunError(f"it has {len(names)} values, expected at most {_MOST_COLUMNS}")
     trains = any(name in LOSSES for name in names)
     if not trains and names != (VALIDATION,):
-        raise RunError(f"it has {', '.join(names) or 'nothing'}, expected loss (or lm_loss) among the values, or {VALIDATION} alone")
+        raise RunError(
+            f"it has {', '.join(names) or 'nothing'}, expected loss (or lm_loss) among the values, "
+            f"or {VALIDATION} alone"
+        )
     return trains

@@ -1,14 +1,17 @@
-"""What a training script logged, on disk until the server has it, and its way there: attach, append, say how it ended.
+"""What a training script logged, on disk until the server has it, and its way there: attach,
+append, say how it ended.
 
-What a training script logged, on disk until the server has it: one file an attempt, one line of JSON a step.
+What a training script logged, on disk until the server has it: one file an attempt, one line of
+JSON a step.
 
     {"parity_spool": 1, "run": "r019…", "server": "http://…", "recipe": null, "manifest": {…}}
     {"step": 0, "loss": 10.8, "grad_norm": 3.1}
     {"end": "finished", "message": null}
 
-`run` is null where no run was named; the server makes that of a `project` (with `arm`, `seed` and others). Lines are only ever
-added, so a process that is killed leaves whole lines and at most one torn one at the end, which is not read. A second file records how
-much the server has: the run, the attempt's number, its token and a byte offset. Files survive the process, not a power cut.
+`run` is null where no run was named; the server makes that of a `project` (with `arm`, `seed` and
+others). Lines are only ever added, so a process that is killed leaves whole lines and at most one
+torn one at the end, which is not read. A second file records how much the server has: the run, the
+attempt's number, its token and a byte offset. Files survive the process, not a power cut.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ if sys.platform != "win32":
 
 SCHEMA = 1
 SUFFIX, REFUSED = ".jsonl", ".refused"
-_OF_A_PROJECT = ("project", "arm", "baseline", "seed", "recipe", "planned_steps")  # of a header, which the server makes a run of
+# of a header, which the server makes a run of
+_OF_A_PROJECT = ("project", "arm", "baseline", "seed", "recipe", "planned_steps")
 _LONGEST_LINE = 65_536  # of an end, whose message has 2,000 characters
 
 
@@ -46,7 +50,8 @@ class SpoolError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """How far the server has a spool: the run, number and token of its attempt (None before it attached) and the bytes that were taken.
+    """How far the server has a spool: the run, number and token of its attempt (None before it
+    attached) and the bytes that were taken.
 
     `left_out` is what the server said of steps above the plan that it did not record; "" for none.
     """
@@ -77,12 +82,17 @@ class Progress:
 
     def save(self) -> None:
         """Remember, so that a reader never sees half of it."""
-        write_whole(self.path, json.dumps(picked(self, "run", "attempt_number", "offset", "token", "left_out")))
+        write_whole(
+            self.path,
+            json.dumps(picked(self, "run", "attempt_number", "offset", "token", "left_out")),
+        )
 
 
 @frozen
 class Part:
-    """Lines of a spool from an offset on: its rows, how it ended (if it did) and the offset behind what was read."""
+    """Lines of a spool from an offset on: its rows, how it ended (if it did) and the offset behind
+    what was read.
+    """
 
     rows: list[dict[str, float]] = field(default_factory=list)
     end: Mapping[str, Any] | None = None
@@ -103,7 +113,8 @@ class Spool:
             if sys.platform != "win32":
                 fcntl.flock(self._file, fcntl.LOCK_EX)
             self.write([{"parity_spool": SCHEMA, **header}])
-            # Under its own name only now, when it is locked: another process must not take it for a leftover.
+            # Under its own name only now, when it is locked: another process must not take it for a
+            # leftover.
             new.rename(self.path)
         except OSError:
             os.close(self._file)
@@ -111,7 +122,9 @@ class Spool:
             raise
 
     def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Add lines; OSError (a full disk) leaves the file as it was, so that the same lines can be written again."""
+        """Add lines; OSError (a full disk) leaves the file as it was, so that the same lines can be
+        written again.
+        """
         content = "".join(json.dumps(line) + "\n" for line in lines).encode()
         try:
             written = 0
@@ -134,17 +147,25 @@ def read_header(path: Path) -> dict[str, Any]:
             header = json.loads(file.readline())
     except OSError as error:
         raise SpoolError(
-            f"{path}: cannot be read ({(error.strerror or 'unknown error').lower()}); expected a spool of parity.Run"
+            f"{path}: cannot be read ({(error.strerror or 'unknown error').lower()}); expected a "
+            "spool of parity.Run"
         ) from None
     except ValueError:
-        raise SpoolError(f"{path}: is not a spool of parity.Run; expected a file below the folder parity-spool") from None
+        raise SpoolError(
+            f"{path}: is not a spool of parity.Run; expected a file below the folder parity-spool"
+        ) from None
     if not isinstance(header, dict) or header.get("parity_spool") != SCHEMA:
-        raise SpoolError(f"{path}: is not a spool of this version of parity.Run; expected a first line with parity_spool: {SCHEMA}")
+        raise SpoolError(
+            f"{path}: is not a spool of this version of parity.Run; expected a first line with "
+            f"parity_spool: {SCHEMA}"
+        )
     return header
 
 
 def read_part(path: Path, offset: int, most_rows: int) -> Part:
-    """Whole lines from an offset on, at most so many; a line that can't be read is counted and left out."""
+    """Whole lines from an offset on, at most so many; a line that can't be read is counted and left
+    out.
+    """
     rows: list[dict[str, float]] = []
     end, unreadable = None, 0
     with path.open("rb") as file:
@@ -185,7 +206,9 @@ def is_whole(path: Path) -> bool:
 
 @contextmanager
 def lock(path: Path) -> Iterator[bool]:
-    """Keep a spool to ourselves while it is sent; False where its writer lives, or another process sends it or has sent it."""
+    """Keep a spool to ourselves while it is sent; False where its writer lives, or another process
+    sends it or has sent it.
+    """
     file = _open_locked(path)
     if file is None:
         yield False
@@ -218,7 +241,12 @@ def write_whole(path: Path, text: str) -> None:
     """Replace a small file at once; only its owner can read it, because it may hold a token."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")
     beside.unlink(missing_ok=True)
-    with open(beside, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags | os.O_EXCL, 0o600)) as file:
+    with open(
+        beside,
+        "w",
+        encoding="utf-8",
+        opener=lambda name, flags: os.open(name, flags | os.O_EXCL, 0o600),
+    ) as file:
         file.write(text)
     beside.replace(path)
 
@@ -226,11 +254,13 @@ def write_whole(path: Path, text: str) -> None:
 def _open_locked(path: Path) -> BinaryIO | None:
     """The file, locked for as long as it is open; None where that can't be had."""
     try:
-        file = path.open("r+b")  # not to write: some file systems lock nothing that is open for reading only
+        # not to write: some file systems lock nothing that is open for reading only
+        file = path.open("r+b")
     except OSError:  # another user's, or sent and removed meanwhile
         return None
     try:
-        if sys.platform != "win32":  # there a second process sends the same steps too, which changes nothing
+        # there a second process sends the same steps too, which changes nothing
+        if sys.platform != "win32":
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.close()
@@ -238,7 +268,8 @@ def _open_locked(path: Path) -> BinaryIO | None:
     return file
 
 
-# A spool on its way to the server: attach, append, say how it ended. Safe to break off and to repeat at any point.
+# A spool on its way to the server: attach, append, say how it ended. Safe to break off and to
+# repeat at any point.
 
 LOSSES = ("loss", "lm_loss")
 VALIDATION = "validation_loss"
@@ -247,12 +278,15 @@ _TOO_LARGE = 413  # for the server, or for a proxy before it
 
 
 class Delivery:
-    """One spool and how far the server has it. A newer trainer is never fenced by what an older one left (`attach … after`).
+    """One spool and how far the server has it. A newer trainer is never fenced by what an older one
+    left (`attach … after`).
 
     `run` is the run of a spool that was written without one.
     """
 
-    def __init__(self, path: Path, client: Client, *, live: bool = False, run: str | None = None) -> None:
+    def __init__(
+        self, path: Path, client: Client, *, live: bool = False, run: str | None = None
+    ) -> None:
         self.path = path
         self._run = run
         self._client = client
@@ -271,10 +305,14 @@ class Delivery:
 
     @property
     def run(self) -> str:
-        """The run that the steps belong to. Raises SpoolError for a spool that names none, before it attached."""
+        """The run that the steps belong to. Raises SpoolError for a spool that names none, before
+        it attached.
+        """
         run = self._run or self._read_header()["run"] or self._progress.run
         if run is None:
-            raise SpoolError(f"{self.path}: was recorded without a run; name its run with --as-run RUN")
+            raise SpoolError(
+                f"{self.path}: was recorded without a run; name its run with --as-run RUN"
+            )
         return str(run)
 
     @property
@@ -284,30 +322,41 @@ class Delivery:
 
     @property
     def left_out(self) -> str:
-        """What the server did not record of it, because it lies above the plan, as a sentence; "" for nothing."""
+        """What the server did not record of it, because it lies above the plan, as a sentence; ""
+        for nothing.
+        """
         return self._progress.left_out
 
     def attach(self) -> None:
-        """Begin the attempt, if that was not done: also before the first step, so that a page shows the trainer."""
+        """Begin the attempt, if that was not done: also before the first step, so that a page shows
+        the trainer.
+        """
         if self._progress.attempt_number is None:
             self._make_run()
-            attempt_number = self._attach(None if self._live else last_attempt(self.path.parent, self.run))
+            attempt_number = self._attach(
+                None if self._live else last_attempt(self.path.parent, self.run)
+            )
             with suppress(OSError):
                 remember_attempt(self.path.parent, self.run, attempt_number)
 
     def send_some(self) -> bool:
-        """Send the next rows; False when nothing is left for now, or when the spool is at its end and gone."""
+        """Send the next rows; False when nothing is left for now, or when the spool is at its end
+        and gone.
+        """
         part = read_part(self.path, self._progress.offset, self._most_rows)
         self.unreadable += part.unreadable
         if not part.rows and part.end is None:
             return False
         self.attach()
         run, attempt_number = self.run, self._progress.attempt_number
-        assert attempt_number is not None  # noqa: S101 (attached above)
+        assert attempt_number is not None  # noqa: S101
         try:
             for kind, names, table in batches(part.rows):
-                answer = self._write(partial(self._client.append, run, attempt_number, kind, names, table))
-                if answer.get("left_out_steps") and not self.left_out:  # which an earlier server does not return
+                answer = self._write(
+                    partial(self._client.append, run, attempt_number, kind, names, table)
+                )
+                # which an earlier server does not return
+                if answer.get("left_out_steps") and not self.left_out:
                     self._progress.left_out = f"run {run}: {answer['message']}"
         except ClientError as error:
             if error.status != _TOO_LARGE or len(part.rows) < 2:
@@ -315,7 +364,15 @@ class Delivery:
             self._most_rows = len(part.rows) // 2
             return True
         if part.end is not None:
-            self._write(partial(self._client.finish, run, attempt_number, part.end["end"], part.end.get("message")))
+            self._write(
+                partial(
+                    self._client.finish,
+                    run,
+                    attempt_number,
+                    part.end["end"],
+                    part.end.get("message"),
+                )
+            )
             self._put_away()
             return False
         self._progress.offset = part.offset
@@ -334,55 +391,81 @@ class Delivery:
             if self._progress.attempt_number is not None:
                 run, why = self.run, "the process ended without a word"
                 try:
-                    self._write(partial(self._client.finish, run, self._progress.attempt_number, "broke_off", why))
+                    self._write(
+                        partial(
+                            self._client.finish,
+                            run,
+                            self._progress.attempt_number,
+                            "broke_off",
+                            why,
+                        )
+                    )
                 except ClientError as error:
-                    if error.status != 409:  # a newer attempt has taken over, and nothing is left to say
+                    # a newer attempt has taken over, and nothing is left to say
+                    if error.status != 409:
                         raise
             self._put_away()
 
     def set_aside(self, error: Exception) -> str:
-        """Keep what the server will not take out of the way of the next process; the sentence that says so."""
+        """Keep what the server will not take out of the way of the next process; the sentence that
+        says so.
+        """
         kept = self.path.with_suffix(REFUSED)
         self.path.rename(kept)
         return f"{error}. The steps that the server refused are kept in {kept}"
 
     def _put_away(self) -> None:
-        """Delete what the server has; a log with steps above the plan is kept, as one that was refused."""
+        """Delete what the server has; a log with steps above the plan is kept, as one that was
+        refused.
+        """
         if self.left_out:
             self.path.rename(self.path.with_suffix(REFUSED))
-            self._progress.left_out += f". The whole log is kept in {self.path.with_suffix(REFUSED)}"
+            self._progress.left_out += (
+                f". The whole log is kept in {self.path.with_suffix(REFUSED)}"
+            )
         remove(self.path)
 
     def _make_run(self) -> None:
-        """Ask for the run of a project, by a name of the process: it is one run also where the answer is lost, and after a step back."""
+        """Ask for the run of a project, by a name of the process: it is one run also where the
+        answer is lost, and after a step back.
+        """
         header = self._read_header()
         if header.get("project") and not self._run and not self._progress.run:
             facts = {name: header[name] for name in _OF_A_PROJECT if header.get(name) is not None}
-            self._progress.run = self._client.run_of(facts, header.get("key") or self.path.stem)["id"]
+            self._progress.run = self._client.run_of(facts, header.get("key") or self.path.stem)[
+                "id"
+            ]
             self._remember()
 
     def _attach(self, after: int | None) -> int:
         """Begin the attempt, or get it again with another token; its number."""
         header = self._read_header()
-        # The spool's own name, so that it is one attempt also where the answer is lost, or this process before it noted it.
-        answer = self._client.attach(self.run, header["manifest"], header["recipe"], after, self.path.stem)
+        # The spool's own name, so that it is one attempt also where the answer is lost, or this
+        # process before it noted it.
+        answer = self._client.attach(
+            self.run, header["manifest"], header["recipe"], after, self.path.stem
+        )
         self._progress.attempt_number, self._progress.token = answer["attempt"], answer.get("token")
         self._remember()
         return int(answer["attempt"])
 
     def _write(self, send: Callable[..., Document]) -> Document:
-        """Send with the attempt's own token. If the server does not know it, get another one for the same attempt, and send again."""
+        """Send with the attempt's own token. If the server does not know it, get another one for
+        the same attempt, and send again.
+        """
         try:
             return send(token=self._progress.token)
         except ClientError as error:
             if error.status not in WRONG_TOKEN:
                 raise
-            # A token can be replaced by a repeated attach whose answer was lost. With `after`, a newer trainer is never fenced.
+            # A token can be replaced by a repeated attach whose answer was lost. With `after`, a
+            # newer trainer is never fenced.
             self._attach(self._progress.attempt_number)
             return send(token=self._progress.token)
 
     def _remember(self) -> None:
-        with suppress(OSError):  # a full disk: after a crash the same would be sent again, which changes nothing
+        # a full disk: after a crash the same would be sent again, which changes nothing
+        with suppress(OSError):
             self._progress.save()
 
     def _read_header(self) -> dict[str, Any]:
@@ -391,20 +474,36 @@ class Delivery:
         return self._header
 
 
-def batches(rows: Sequence[Mapping[str, float]]) -> list[tuple[str, list[str], NDArray[np.float64]]]:
-    """Rows as what the server takes: kind, names and a table (names, n), `step` first; NaN where a row lacks a column."""
+def batches(
+    rows: Sequence[Mapping[str, float]],
+) -> list[tuple[str, list[str], NDArray[np.float64]]]:
+    """Rows as what the server takes: kind, names and a table (names, n), `step` first; NaN where a
+    row lacks a column.
+    """
     tables = []
-    for part in _of_few_columns([_judged(row) for row in rows if any(name in row for name in LOSSES)]):
+    for part in _of_few_columns(
+        [_judged(row) for row in rows if any(name in row for name in LOSSES)]
+    ):
         names = ["step", *sorted({name for row in part for name in row} - {"step"})]
-        tables.append(("train", names, np.array([[row.get(name, np.nan) for row in part] for name in names])))
+        tables.append(
+            ("train", names, np.array([[row.get(name, np.nan) for row in part] for name in names]))
+        )
     validated = [row for row in rows if VALIDATION in row]
     if validated:
-        tables.append(("validation", ["step", "loss"], np.array([[row[name] for row in validated] for name in ("step", VALIDATION)])))
+        tables.append(
+            (
+                "validation",
+                ["step", "loss"],
+                np.array([[row[name] for row in validated] for name in ("step", VALIDATION)]),
+            )
+        )
     return tables
 
 
 def _of_few_columns(rows: Sequence[Mapping[str, float]]) -> list[list[Mapping[str, float]]]:
-    """The rows in turn, cut where their columns together would be more than one batch may have: a script may log others at each step."""
+    """The rows in turn, cut where their columns together would be more than one batch may have: a
+    script may log others at each step.
+    """
     parts: list[list[Mapping[str, float]]] = []
     names: set[str] = set()
     for row in rows:
@@ -417,7 +516,9 @@ def _of_few_columns(rows: Sequence[Mapping[str, float]]) -> list[list[Mapping[st
 
 
 def _judged(row: Mapping[str, float]) -> dict[str, float]:
-    """A row of training with its judged loss under the record's name: `loss` alone is that one, beside `lm_loss` it is the total."""
+    """A row of training with its judged loss under the record's name: `loss` alone is that one,
+    beside `lm_loss` it is the total.
+    """
     values = {name: value for name, value in row.items() if name != VALIDATION}
     if "lm_loss" not in values:
         values["lm_loss"] = values.pop("loss")
@@ -430,15 +531,24 @@ _STEPS_AT_ONCE = 20_000
 
 
 def send_run(
-    client: Client, run_id: str, curve: Curve, context: Mapping[str, str], recipe: str | None, rounding: str | None = None
+    client: Client,
+    run_id: str,
+    curve: Curve,
+    context: Mapping[str, str],
+    recipe: str | None,
+    rounding: str | None = None,
 ) -> str | None:
-    """Record a curve as a whole run and finish it. Returns what the server has otherwise than the file, or None where all is there."""
+    """Record a curve as a whole run and finish it. Returns what the server has otherwise than the
+    file, or None where all is there.
+    """
     attempt = client.attach(run_id, context, recipe, rounding=rounding)
     attempt_number, token = attempt["attempt"], attempt.get("token")
     covered, left_out = {}, 0
     for kind, names, table in _tables(curve):
         for start in range(0, table.shape[1], _STEPS_AT_ONCE):
-            answer = client.append(run_id, attempt_number, kind, names, table[:, start : start + _STEPS_AT_ONCE], token)
+            answer = client.append(
+                run_id, attempt_number, kind, names, table[:, start : start + _STEPS_AT_ONCE], token
+            )
             covered = answer["covered"]
             left_out += answer.get("left_out_steps", 0) if kind == "train" else 0
     expected = (curve.completeness.count, curve.completeness.first, curve.completeness.last)
@@ -450,9 +560,15 @@ def send_run(
 
 
 def _tables(curve: Curve) -> Iterator[tuple[str, list[str], NDArray[np.float64]]]:
-    """Kind, names and rows (names, n) that the record takes; a total loss is recorded as `loss`, the judged loss as `lm_loss`."""
+    """Kind, names and rows (names, n) that the record takes; a total loss is recorded as `loss`,
+    the judged loss as `lm_loss`.
+    """
     rows = {"step": curve.steps.astype(np.float64), "lm_loss": curve.loss}
-    rows |= {("loss" if name == "total_loss" else name): values for name, values in curve.columns.items() if name != VALIDATION}
+    rows |= {
+        ("loss" if name == "total_loss" else name): values
+        for name, values in curve.columns.items()
+        if name != VALIDATION
+    }
     yield "train", list(rows), np.stack(list(rows.values()))
     validated = curve.columns.get(VALIDATION)
     if validated is not None:

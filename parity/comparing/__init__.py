@@ -1,1 +1,3 @@
-"""A comparison from what a person has and states, the same for `parity compare` and `parity.compare`."""
+"""A comparison from what a person has and states, the same for `parity compare` and
+`parity.compare`.
+"""

@@ -1,4 +1,6 @@
-"""`parity.compare` and `parity.assert_parity`: the case that the judge gets, the verdict, and what a script sees of it."""
+"""`parity.compare` and `parity.assert_parity`: the case that the judge gets, the verdict, and what
+a script sees of it.
+"""
 
 import copy
 import os
@@ -49,7 +51,8 @@ from parity.report.text import plain_text
 from parity.report.words import with_words, words
 from parity.wording import did_you_mean, minus
 
-# What a comparison in Python returns: the verdict with its numbers, for a script, a terminal and a notebook.
+# What a comparison in Python returns: the verdict with its numbers, for a script, a terminal and a
+# notebook.
 
 _LINE = 300  # characters of a line of the repr
 _WIDTH = 80
@@ -64,7 +67,9 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Comparison:
-    """A candidate judged against its baseline. `case` is what the judge was given, `document` the verdict as `to_dict` returns it."""
+    """A candidate judged against its baseline. `case` is what the judge was given, `document` the
+    verdict as `to_dict` returns it.
+    """
 
     case: Case
     document: VerdictDocument
@@ -76,7 +81,9 @@ class Comparison:
 
     @property
     def gap(self) -> float | None:
-        """The candidate's final loss minus the baseline's, in nats; None where no window could be judged."""
+        """The candidate's final loss minus the baseline's, in nats; None where no window could be
+        judged.
+        """
         if not self.document["gap"]:
             return None
         return self.document["gap"]["mean"]
@@ -97,7 +104,9 @@ class Comparison:
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """The reasons, the deciding one first."""
-        return tuple(Reason(reason["code"], reason["sentence"]) for reason in self.document["reasons"])
+        return tuple(
+            Reason(reason["code"], reason["sentence"]) for reason in self.document["reasons"]
+        )
 
     @property
     def next(self) -> tuple[str, ...]:
@@ -109,21 +118,32 @@ class Comparison:
         return copy.deepcopy(dict(with_words(self.document)))
 
     def report(self, *, verbose: bool = False) -> str:
-        """The report that `parity compare` prints (`verbose`: that of `-v`, with all numbers), as text of 80 columns."""
+        """The report that `parity compare` prints (`verbose`: that of `-v`, with all numbers), as
+        text of 80 columns.
+        """
         return plain_text([self.document], _WIDTH, verbose=verbose)
 
     def figure(self) -> Any:
-        """The one-page figure of `parity compare --figure`, as a matplotlib Figure. Raises FigureError without matplotlib."""
+        """The one-page figure of `parity compare --figure`, as a matplotlib Figure. Raises
+        FigureError without matplotlib.
+        """
         return verdict_figure(self.document, self.case)
 
     def __repr__(self) -> str:
         """Lead, measure, interval, and what to do next, a line each."""
         told = words(self.document)
-        lines = [f"{told.chip}  {told.lead}", minus(told.measure), minus(told.interval), f"Next: {minus(told.next)}" if told.next else ""]
+        lines = [
+            f"{told.chip}  {told.lead}",
+            minus(told.measure),
+            minus(told.interval),
+            f"Next: {minus(told.next)}" if told.next else "",
+        ]
         return "\n".join(_one_line(line) for line in lines if line)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the answer, the picture, reasons and numbers; nothing is loaded from elsewhere."""
+        """What a notebook shows: the answer, the picture, reasons and numbers; nothing is loaded
+        from elsewhere.
+        """
         return self._html
 
     @cached_property
@@ -133,7 +153,10 @@ class Comparison:
 
     def __bool__(self) -> bool:
         """Refused: each of three verdicts would count as true."""
-        raise TypeError('a comparison is neither true nor false; test .verdict == "pass", or use parity.assert_parity')
+        raise TypeError(
+            'a comparison is neither true nor false; test .verdict == "pass", or use '
+            "parity.assert_parity"
+        )
 
 
 def _one_line(text: str) -> str:
@@ -143,16 +166,21 @@ def _one_line(text: str) -> str:
     return f"{words[: _LINE - 1]}…"
 
 
-# The case that the judge gets, from arms and what is stated: the one way from `parity compare` and from `parity.compare` to a verdict.
+# The case that the judge gets, from arms and what is stated: the one way from `parity compare` and
+# from `parity.compare` to a verdict.
 
 
 def complete_case(case: Case, *, step_option: str, noise_option: str) -> Case:
     """A case with what its runs state themselves: the planned length, and the families of reruns.
 
-    `step_option` and `noise_option` are what errors call the column of the step and the short reruns. Raises InputError where runs count in
-    different units, where an arm has too many short reruns, or reruns of several recipes.
+    `step_option` and `noise_option` are what errors call the column of the step and the short
+    reruns. Raises InputError where runs count in different units, where an arm has too many short
+    reruns, or reruns of several recipes.
     """
-    arms = [(case.baseline_name or "", list(case.baseline)), *((name, list(runs)) for name, runs in case.candidates.items())]
+    arms = [
+        (case.baseline_name or "", list(case.baseline)),
+        *((name, list(runs)) for name, runs in case.candidates.items()),
+    ]
     early = [(name, list(runs)) for name, runs in case.short_reruns.items()]
     refuse_mixed_units([*arms, *early], (*case.controls, *case.shorter), step_option)
     for name, runs in early:
@@ -169,27 +197,43 @@ def complete_case(case: Case, *, step_option: str, noise_option: str) -> Case:
 
 
 def stated_plan(arms: Sequence[Arm]) -> int | None:
-    """The planned length that the runs' sources state, a trainer's log or a tracker's config; None where none does or two disagree."""
-    stated = {run.context[PLANNED_STEPS] for _, runs in arms for run in runs if PLANNED_STEPS in run.context}
+    """The planned length that the runs' sources state, a trainer's log or a tracker's config; None
+    where none does or two disagree.
+    """
+    stated = {
+        run.context[PLANNED_STEPS]
+        for _, runs in arms
+        for run in runs
+        if PLANNED_STEPS in run.context
+    }
     if len(stated) != 1:
         return None
     return int(stated.pop())
 
 
 def refuse_mixed_recipes(arms: Sequence[Arm]) -> None:
-    """Raise InputError where the configs of an arm's runs state different recipes, so that they are no reruns of each other."""
+    """Raise InputError where the configs of an arm's runs state different recipes, so that they are
+    no reruns of each other.
+    """
     for name, runs in arms:
         recipes = sorted({run.recipe for run in runs if run.recipe is not None})
         if len(recipes) > 1:
             raise InputError(
-                f"{name}: its runs have different recipes, {' and '.join(recipes)}; expected one; state it for the arm, or remove runs"
+                f"{name}: its runs have different recipes, {' and '.join(recipes)}; expected one; "
+                "state it for the arm, or remove runs"
             )
 
 
 def families_of_configs(arms: Sequence[Arm], noise_table: NoiseTable | None) -> dict[str, str]:
-    """The family by arm that the configs of all its runs state, if the noise table has it; any other name borrows nothing."""
+    """The family by arm that the configs of all its runs state, if the noise table has it; any
+    other name borrows nothing.
+    """
     stated = {name: {run.context.get(FAMILY) for run in runs} for name, runs in arms}
-    alone = {name: family for name, (family, *others) in stated.items() if family is not None and not others}
+    alone = {
+        name: family
+        for name, (family, *others) in stated.items()
+        if family is not None and not others
+    }
     known = (noise_table or public_noise_table()).families if alone else {}
     return {name: family for name, family in alone.items() if family in known}
 
@@ -201,7 +245,8 @@ def check_arm(name: str, names: Collection[str], option: str) -> None:
         raise InputError(f"{option} {name}: no such run{did_you_mean(name, names) or known}")
 
 
-# `parity.compare` and `parity.assert_parity`: a verdict from runs in files, in trackers or in memory.
+# `parity.compare` and `parity.assert_parity`: a verdict from runs in files, in trackers or in
+# memory.
 
 BASELINE, CANDIDATE = "baseline", "candidate"
 _STEP_OPTION = 'columns={"step": "NAME"}'
@@ -239,30 +284,41 @@ def compare(
 ) -> Comparison:
     """Judge a candidate against its baseline, as `parity compare` does.
 
-    `base` and `candidate` are one run each, or a list of runs. A run is a path or source (text that `parity compare` takes), a data
-    frame, a dict of arrays such as {"step": ..., "loss": ...}, an array of losses, or a `Curve`. Losses are nats per token. `margin` has
-    a unit: "1%" of the loss, or "0.01 nats". `policy` is a policy, its keys, or a file with them; margin, profile and checks override
-    it. `recipe`, `rounding`, `family`, `context` and `columns` hold for both arms, or are mappings by arm ("baseline", "candidate", or
-    its name). `seeds` has the seed of each run of an arm. `controls` are reruns of the baseline, `short_reruns` reruns by arm that were
-    stopped early; both only measure run-to-run noise. `shorter_baseline` is a finished run of the baseline's recipe on 25 to 50 % of its
-    tokens (or a list of such runs), by which a gap, and a margin such as "5% tokens", is converted into tokens. `schedule="decayed"` states
-    that the learning rate of all runs had fallen to the end of its schedule at their last step, `start="loaded"` that they began with
-    trained weights, `parameters="8B"` the size of the model (without it run-to-run noise is assumed as of a large one), and
-    `loss_is="training"` that losses of different names are one quantity. Without `planned_steps` (or `assume_complete`) and recorded rates
-    that decayed, or that statement, a gap is known as of a point only, and nothing passes. `looks` registers how often the question may be
-    judged with runs added in between, `look` is this one; `candidates` is how many are compared with this baseline, each by a call of its
-    own: they share the error. `names` are those of the two arms, `layer_policy` names the layers that are quantized. `noise_table` is a CSV
-    file in place of the public one.
+    `base` and `candidate` are one run each, or a list of runs. A run is a path or source (text that
+    `parity compare` takes), a data frame, a dict of arrays such as {"step": ..., "loss": ...}, an
+    array of losses, or a `Curve`. Losses are nats per token. `margin` has a unit: "1%" of the loss,
+    or "0.01 nats". `policy` is a policy, its keys, or a file with them; margin, profile and checks
+    override it. `recipe`, `rounding`, `family`, `context` and `columns` hold for both arms, or are
+    mappings by arm ("baseline", "candidate", or its name). `seeds` has the seed of each run of an
+    arm. `controls` are reruns of the baseline, `short_reruns` reruns by arm that were stopped
+    early; both only measure run-to-run noise. `shorter_baseline` is a finished run of the
+    baseline's recipe on 25 to 50 % of its tokens (or a list of such runs), by which a gap, and a
+    margin such as "5% tokens", is converted into tokens. `schedule="decayed"` states that the
+    learning rate of all runs had fallen to the end of its schedule at their last step,
+    `start="loaded"` that they began with trained weights, `parameters="8B"` the size of the model
+    (without it run-to-run noise is assumed as of a large one), and `loss_is="training"` that losses
+    of different names are one quantity. Without `planned_steps` (or `assume_complete`) and recorded
+    rates that decayed, or that statement, a gap is known as of a point only, and nothing passes.
+    `looks` registers how often the question may be judged with runs added in between, `look` is
+    this one; `candidates` is how many are compared with this baseline, each by a call of its own:
+    they share the error. `names` are those of the two arms, `layer_policy` names the layers that
+    are quantized. `noise_table` is a CSV file in place of the public one.
 
-    Raises TypeError for data of another kind, and ValueError (ReadError, PolicyError, ...) for what cannot be compared.
+    Raises TypeError for data of another kind, and ValueError (ReadError, PolicyError, ...) for what
+    cannot be compared.
     """
-    planned_steps = int(planned_steps) if isinstance(planned_steps, np.integer) else planned_steps  # such as the maximum of a column
+    # such as the maximum of a column
+    planned_steps = int(planned_steps) if isinstance(planned_steps, np.integer) else planned_steps
     own_seeds = _whole_numbers(seeds)
     size = check_parameters(parameters, "parameters")
     if loss_is not in (None, TRAINING):
-        raise InputError(f"loss_is is {loss_is!r}; expected {TRAINING!r}, or None to take each loss by its name")
+        raise InputError(
+            f"loss_is is {loss_is!r}; expected {TRAINING!r}, or None to take each loss by its name"
+        )
     check_plan(planned_steps, "planned_steps", assume_complete, "assume_complete")
-    case_policy = _policy(policy, margin, profile, checks, {"looks": looks, "schedule": schedule, "start": start})
+    case_policy = _policy(
+        policy, margin, profile, checks, {"looks": looks, "schedule": schedule, "start": start}
+    )
     if isinstance(candidates, bool) or not isinstance(candidates, int) or candidates < 1:
         raise InputError(f"candidates is {candidates!r}; expected a whole number, at least 1")
     multiplicity = stated_multiplicity(look, "look", case_policy.looks, candidates)
@@ -275,25 +331,39 @@ def compare(
     for name in called:
         check_recipe(recipes.get(name), f"recipe of {name}")
         word = stated_rounding(roundings.get(name), f"rounding of {name}", recipes.get(name))
-        stated[name] = Stated(recipe=recipes.get(name), rounding=word, context=contexts.get(name, {}))
+        stated[name] = Stated(
+            recipe=recipes.get(name), rounding=word, context=contexts.get(name, {})
+        )
     arms: dict[str, list[Curve]] = {}
     for name, runs in zip(called, given.values(), strict=True):
-        arms[name] = read_arm(name, runs, stated[name], partial(_same_columns, columns_of.get(name, {})), own_seeds)
+        arms[name] = read_arm(
+            name, runs, stated[name], partial(_same_columns, columns_of.get(name, {})), own_seeds
+        )
     early: dict[str, list[Curve]] = {}
     for name, reruns in _by_arm(short_reruns, "short_reruns", called).items():
         for run in _runs(reruns, f"short_reruns of {name}"):
-            early.setdefault(name, []).append(read_short_rerun(run, (name, arms[name]), stated[name], columns_of.get(name, {})))
+            early.setdefault(name, []).append(
+                read_short_rerun(run, (name, arms[name]), stated[name], columns_of.get(name, {}))
+            )
     reruns = [] if controls is None else _runs(controls, "controls")
     shorter = [] if shorter_baseline is None else _runs(shorter_baseline, "shorter_baseline")
     check_noise_table(noise_table, "noise_table", family, "family")
-    (baseline_name, baseline), *others = with_common_facts([*arms.items()], size, "parameters", loss_is)
+    (baseline_name, baseline), *others = with_common_facts(
+        [*arms.items()], size, "parameters", loss_is
+    )
     case = Case(
         baseline=baseline,
         candidates=dict(others),
         policy=case_policy,
         baseline_name=baseline_name,
-        controls=[read_one(run, f"control {number}", columns_of.get(called[0], {})) for number, run in enumerate(reruns, 1)],
-        shorter=[read_one(run, f"shorter run {number}", columns_of.get(called[0], {})) for number, run in enumerate(shorter, 1)],
+        controls=[
+            read_one(run, f"control {number}", columns_of.get(called[0], {}))
+            for number, run in enumerate(reruns, 1)
+        ],
+        shorter=[
+            read_one(run, f"shorter run {number}", columns_of.get(called[0], {}))
+            for number, run in enumerate(shorter, 1)
+        ],
         short_reruns=early,
         planned_steps=planned_steps,
         assume_complete=assume_complete,
@@ -306,11 +376,13 @@ def compare(
     return Comparison(case, case.documents()[0])
 
 
-def assert_parity(base: Any, candidate: Any, *, allow_inconclusive: bool = False, **options: Any) -> Comparison:
+def assert_parity(
+    base: Any, candidate: Any, *, allow_inconclusive: bool = False, **options: Any
+) -> Comparison:
     """`compare`, with an AssertionError that has the verdict's report unless the verdict is pass.
 
-    `allow_inconclusive` accepts an inconclusive verdict on a measured gap, too. It never accepts a fail, nor runs that could not be
-    compared, such as an empty one, a copy, or one on other data.
+    `allow_inconclusive` accepts an inconclusive verdict on a measured gap, too. It never accepts a
+    fail, nor runs that could not be compared, such as an empty one, a copy, or one on other data.
     """
     result = compare(base, candidate, **options)
     refuse_worse(result, allow_inconclusive=allow_inconclusive)
@@ -318,7 +390,9 @@ def assert_parity(base: Any, candidate: Any, *, allow_inconclusive: bool = False
 
 
 def refuse_worse(result: Comparison, *, allow_inconclusive: bool) -> None:
-    """Raise AssertionError with the report unless the verdict is pass, or inconclusive on a measured gap where that is allowed."""
+    """Raise AssertionError with the report unless the verdict is pass, or inconclusive on a
+    measured gap where that is allowed.
+    """
     if not isinstance(allow_inconclusive, bool):
         raise TypeError(f"allow_inconclusive is {allow_inconclusive!r}; expected True or False")
     if result.verdict == "pass":
@@ -352,7 +426,10 @@ def _policy(
     elif isinstance(policy, (str, os.PathLike)):
         base = read_policy(os.fspath(policy))
     else:
-        raise TypeError(f"policy is {type(policy).__name__}; expected Policy, a mapping of its keys, or the path of a file with them")
+        raise TypeError(
+            f"policy is {type(policy).__name__}; expected Policy, a mapping of its keys, or the "
+            "path of a file with them"
+        )
     if isinstance(checks, str):
         raise TypeError(f"checks is {checks!r}; expected a list of names")
     try:
@@ -365,9 +442,13 @@ def _policy(
 def _whole_numbers(seeds: object) -> list[int] | None:
     if seeds is None:
         return None
-    given = [] if isinstance(seeds, (str, bytes)) or not isinstance(seeds, Iterable) else list(seeds)
+    given = (
+        [] if isinstance(seeds, (str, bytes)) or not isinstance(seeds, Iterable) else list(seeds)
+    )
     if not given or not all(isinstance(seed, (int, np.integer)) for seed in given):
-        raise TypeError(f"seeds is {seeds!r:.80}; expected a list of whole numbers, one per run of an arm")
+        raise TypeError(
+            f"seeds is {seeds!r:.80}; expected a list of whole numbers, one per run of an arm"
+        )
     return [int(seed) for seed in given]
 
 
@@ -376,24 +457,45 @@ def _same_columns(columns: Mapping[str, str], _run: Any) -> Mapping[str, str]:
 
 
 def _runs(given: Any, name: str) -> list[Any]:
-    """One run, or the runs of a list; anything else that looks like several is refused, because it can be read in two ways."""
+    """One run, or the runs of a list; anything else that looks like several is refused, because it
+    can be read in two ways.
+    """
     if isinstance(given, tuple):
-        raise TypeError(f'{name} is a tuple; expected a list for several runs, or {{"step": ..., "loss": ...}} for one')
+        raise TypeError(
+            f'{name} is a tuple; expected a list for several runs, or {{"step": ..., "loss": ...}} '
+            "for one"
+        )
     if not isinstance(given, list):
         return [given]
     if not given:
         raise InputError(f"{name} is an empty list; expected at least one run")
     if all(isinstance(item, (int, float)) for item in given):
-        raise TypeError(f'{name} is a list of numbers, and a list holds several runs; expected {{"step": ..., "loss": ...}}, or an array')
+        raise TypeError(
+            f'{name} is a list of numbers, and a list holds several runs; expected {{"step": ..., '
+            '"loss": ...}, or an array'
+        )
     return given
 
 
 def _names(given: Mapping[str, Sequence[Any]], names: tuple[str, str] | None) -> list[str]:
-    """The names of the two arms: as given, else of their first files, else baseline and candidate."""
-    files = {role: str(runs[0]) if isinstance(runs[0], (str, os.PathLike)) else None for role, runs in given.items()}
+    """The names of the two arms: as given, else of their first files, else baseline and
+    candidate.
+    """
+    files = {
+        role: str(runs[0]) if isinstance(runs[0], (str, os.PathLike)) else None
+        for role, runs in given.items()
+    }
     if names is not None:
-        if isinstance(names, str) or len(names) != 2 or not all(isinstance(name, str) and name for name in names) or names[0] == names[1]:
-            raise InputError(f"names is {names!r}; expected two different names, of the baseline and of the candidate")
+        if (
+            isinstance(names, str)
+            or len(names) != 2
+            or not all(isinstance(name, str) and name for name in names)
+            or names[0] == names[1]
+        ):
+            raise InputError(
+                f"names is {names!r}; expected two different names, of the baseline and of the "
+                "candidate"
+            )
         return list(names)
     refuse_same_file([file for file in files.values() if file is not None])
     stems = [run_name(file) if file is not None else role for role, file in files.items()]
@@ -421,7 +523,9 @@ def _by_arm(value: Any, parameter: str, names: Sequence[str]) -> dict[str, Any]:
         expected = "a mapping of arms to lists of runs"
     else:
         kind = Mapping if parameter in _MAPPINGS else str
-        expected = "a mapping, or one by arm" if parameter in _MAPPINGS else "text, or a mapping by arm"
+        expected = (
+            "a mapping, or one by arm" if parameter in _MAPPINGS else "text, or a mapping by arm"
+        )
     is_for_both = isinstance(value, str) or (parameter in _MAPPINGS and _is_text(value))
     if is_for_both and kind is not object and isinstance(value, kind):
         return dict.fromkeys(names, value)
@@ -443,5 +547,8 @@ def _noise_table(noise_table: NoiseTable | str | os.PathLike[str] | None) -> Noi
     if noise_table is None or isinstance(noise_table, NoiseTable):
         return noise_table
     if not isinstance(noise_table, (str, os.PathLike)):
-        raise TypeError(f"noise_table is {type(noise_table).__name__}; expected NoiseTable, or the path of a noise table (CSV)")
+        raise TypeError(
+            f"noise_table is {type(noise_table).__name__}; expected NoiseTable, or the path of a "
+            "noise table (CSV)"
+        )
     return read_rerun_table(os.fspath(noise_table))

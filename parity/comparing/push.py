@@ -1,7 +1,9 @@
-"""A comparison that was made here, recorded on a server: a job of engine external with every run, and the page of its verdict.
+"""A comparison that was made here, recorded on a server: a job of engine external with every run,
+and the page of its verdict.
 
-The same comparison makes the same job: its key is the digest of the job, the policy and the series. What broke off half-way is completed
-by pushing again. The server judges by itself; where its verdict is another one than that made here, the caller is told.
+The same comparison makes the same job: its key is the digest of the job, the policy and the series.
+What broke off half-way is completed by pushing again. The server judges by itself; where its
+verdict is another one than that made here, the caller is told.
 """
 
 import hashlib
@@ -29,7 +31,9 @@ _ENDED = ("concluded", "failed", "cancelled")
 
 @frozen
 class Pushed:
-    """The job on the server: its id, the address of its page, and the server's verdict on each candidate (none while it is not there)."""
+    """The job on the server: its id, the address of its page, and the server's verdict on each
+    candidate (none while it is not there).
+    """
 
     job: str
     page: str
@@ -37,9 +41,13 @@ class Pushed:
 
 
 def check_pushable(case: Case) -> None:
-    """Raise InputError where a job cannot hold the comparison, so that the server would judge something else."""
+    """Raise InputError where a job cannot hold the comparison, so that the server would judge
+    something else.
+    """
     if case.planned_steps is None:
-        raise InputError("the planned length is not stated, which a job needs; expected --planned-steps")
+        raise InputError(
+            "the planned length is not stated, which a job needs; expected --planned-steps"
+        )
     named = (
         ("--control", case.controls),
         ("--shorter-baseline", case.shorter),
@@ -48,19 +56,29 @@ def check_pushable(case: Case) -> None:
     )
     for option, given in named:
         if given:
-            raise InputError(f"{option} cannot be sent with --push; leave it out, or submit a job with engine external")
+            raise InputError(
+                f"{option} cannot be sent with --push; leave it out, or submit a job with engine "
+                "external"
+            )
     seeds = {run.seed for _, _, runs in case.arms() for run in runs}
     if len(seeds) > 1:
-        raise InputError(f"the runs have {count(len(seeds), 'seed')}, and all runs of a job share one; leave --seeds out, or push one seed")
+        raise InputError(
+            f"the runs have {count(len(seeds), 'seed')}, and all runs of a job share one; leave "
+            "--seeds out, or push one seed"
+        )
     families = set(case.families.values())
     if families and (len(families) > 1 or len(case.families) <= len(case.candidates)):
-        raise InputError("--family differs between the arms, and a job has one family; give one NAME for all arms, or push without it")
+        raise InputError(
+            "--family differs between the arms, and a job has one family; give one NAME for all "
+            "arms, or push without it"
+        )
 
 
 def push(client: Client, case: Case) -> Pushed:
     """Send every run of the case and wait for the server's verdict.
 
-    Raises InputError where the case is not a job, ClientError and UnreachableError with what was sent and how to go on.
+    Raises InputError where the case is not a job, ClientError and UnreachableError with what was
+    sent and how to go on.
     """
     check_pushable(case)
     names = _names([case.baseline_name or "baseline", *case.candidates])
@@ -72,33 +90,53 @@ def push(client: Client, case: Case) -> Pushed:
     try:
         for run, state, curve, recipe in runs:
             if state != "finished":
-                if different := send_run(client, run, curve, _manifest(curve), recipe, _rounding(curve)):
+                if different := send_run(
+                    client, run, curve, _manifest(curve), recipe, _rounding(curve)
+                ):
                     raise UnreachableError(different)
                 sent += 1
         document = _concluded(client, job["id"])
     except (ClientError, UnreachableError) as error:
-        left = f"{error}; {sent} of {len(runs)} runs are in job {job['id']}; run the same command again to send the rest"
+        left = (
+            f"{error}; {sent} of {len(runs)} runs are in job {job['id']}; run the same command "
+            "again to send the rest"
+        )
         if isinstance(error, ClientError):
             raise ClientError(error.status, left, error.kind, error.retry_after) from None
         raise UnreachableError(left) from None
     own = {sent_as: name for name, sent_as in names.items()}
-    verdicts = {own.get(each["candidate"]["name"], each["candidate"]["name"]): each for each in document["verdicts"]}
+    verdicts = {
+        own.get(each["candidate"]["name"], each["candidate"]["name"]): each
+        for each in document["verdicts"]
+    }
     return Pushed(job=job["id"], page=client.page(job["id"]), verdicts=verdicts)
 
 
 def _names(arms: Sequence[str]) -> dict[str, str]:
-    """The names under which a job can have the arms, by name: letters, digits, `_`, `.` and `-`, at most 64, no two alike."""
+    """The names under which a job can have the arms, by name: letters, digits, `_`, `.` and `-`, at
+    most 64, no two alike.
+    """
     names: dict[str, str] = {}
     for number, arm in enumerate(arms, 1):
-        plain = "".join(letter if letter.isalnum() or letter in "_.-" else "_" for letter in arm)[:_LONGEST_NAME] or f"arm{number}"
-        names[arm] = plain if plain not in names.values() else f"{plain[: _LONGEST_NAME - 3]}-{number}"
+        plain = (
+            "".join(letter if letter.isalnum() or letter in "_.-" else "_" for letter in arm)[
+                :_LONGEST_NAME
+            ]
+            or f"arm{number}"
+        )
+        names[arm] = (
+            plain if plain not in names.values() else f"{plain[: _LONGEST_NAME - 3]}-{number}"
+        )
     return names
 
 
 def _job(case: Case, names: Mapping[str, str]) -> dict[str, Any]:
     arms = [
         {"name": names[name], "recipe": _recipe(runs[0]), "replicates": len(runs)}
-        for name, runs in ((case.baseline_name or "baseline", case.baseline), *case.candidates.items())
+        for name, runs in (
+            (case.baseline_name or "baseline", case.baseline),
+            *case.candidates.items(),
+        )
     ]
     title = f"{', '.join(case.candidates)} against {case.baseline_name}"
     spec: dict[str, Any] = {
@@ -114,7 +152,9 @@ def _job(case: Case, names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _recipe(run: Curve) -> str:
-    """The recipe as a job has it: a known word, else the user's own word as `other:NAME`, which is never taken for a known one."""
+    """The recipe as a job has it: a known word, else the user's own word as `other:NAME`, which is
+    never taken for a known one.
+    """
     recipe = run.recipe
     if recipe is None:
         return UNSTATED
@@ -124,25 +164,40 @@ def _recipe(run: Curve) -> str:
 
 
 def _rounding(run: Curve) -> str | None:
-    """How the run rounds, where that is stated or its recipe says so and the job's word for it does not."""
-    return run.rounding or ("nearest" if rounds_to_nearest(run.recipe) and run.recipe in _NOT_A_JOBS else None)
+    """How the run rounds, where that is stated or its recipe says so and the job's word for it does
+    not.
+    """
+    return run.rounding or (
+        "nearest" if rounds_to_nearest(run.recipe) and run.recipe in _NOT_A_JOBS else None
+    )
 
 
 def _manifest(run: Curve) -> dict[str, str]:
-    return {("trainer_engine" if key == _ENGINE else key): value for key, value in run.context.items()}
+    return {
+        ("trainer_engine" if key == _ENGINE else key): value for key, value in run.context.items()
+    }
 
 
 def _key(spec: Mapping[str, Any], policy: Mapping[str, Any], case: Case) -> str:
-    series = [[run.digest(), _columns(run), _manifest(run), run.rounding] for _, _, runs in case.arms() for run in runs]
-    return f"push-{hashlib.sha256(canonical_json([VERSION, spec, policy, series]).encode()).hexdigest()}"
+    series = [
+        [run.digest(), _columns(run), _manifest(run), run.rounding]
+        for _, _, runs in case.arms()
+        for run in runs
+    ]
+    pushed = canonical_json([VERSION, spec, policy, series])
+    return f"push-{hashlib.sha256(pushed.encode()).hexdigest()}"
 
 
 def _columns(run: Curve) -> dict[str, str]:
-    """The digest of each further column, which the judge reads too: learning rate, validation loss, gradient norm, times."""
+    """The digest of each further column, which the judge reads too: learning rate, validation loss,
+    gradient norm, times.
+    """
     return {name: series_digest(run.steps, values) for name, values in run.columns.items()}
 
 
-def _submitted(client: Client, spec: Mapping[str, Any], policy: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _submitted(
+    client: Client, spec: Mapping[str, Any], policy: Mapping[str, Any], key: str
+) -> dict[str, Any]:
     """The job of this key; another one in place of one that failed or was cancelled."""
     while True:
         job = client.job(client.submit(spec, policy, key=key)["id"])
@@ -151,11 +206,18 @@ def _submitted(client: Client, spec: Mapping[str, Any], policy: Mapping[str, Any
         key = f"push-{hashlib.sha256((key + job['id']).encode()).hexdigest()}"
 
 
-def _matched(job: Mapping[str, Any], case: Case, names: Mapping[str, str]) -> list[tuple[str, str, Curve, str]]:
+def _matched(
+    job: Mapping[str, Any], case: Case, names: Mapping[str, str]
+) -> list[tuple[str, str, Curve, str]]:
     """Id and state of each run of the job, with its curve and the recipe of its arm."""
-    arms = {arm["name"]: sorted(arm["runs"], key=lambda run: run["replicate"]) for arm in job["arms"]}
+    arms = {
+        arm["name"]: sorted(arm["runs"], key=lambda run: run["replicate"]) for arm in job["arms"]
+    }
     matched = []
-    for name, curves in ((case.baseline_name or "baseline", case.baseline), *case.candidates.items()):
+    for name, curves in (
+        (case.baseline_name or "baseline", case.baseline),
+        *case.candidates.items(),
+    ):
         for run, curve in zip(arms[names[name]], curves, strict=True):
             matched.append((run["id"], run["state"], curve, _recipe(curve)))
     return matched
@@ -169,5 +231,7 @@ def _concluded(client: Client, job_id: str) -> dict[str, Any]:
         if document["status"] in _ENDED:
             return document
         if time.monotonic() > until:
-            raise UnreachableError(f"the server has not judged job {job_id} yet: `parity watch {job_id}` waits for it")
+            raise UnreachableError(
+                f"the server has not judged job {job_id} yet: `parity watch {job_id}` waits for it"
+            )
         time.sleep(_LOOK_SECONDS)

@@ -1,8 +1,10 @@
-"""How often would the judge be wrong on reruns of one configuration? The run-to-run noise with its interval, and every pair judged.
+"""How often would the judge be wrong on reruns of one configuration? The run-to-run noise with its
+interval, and every pair judged.
 
-tau = sd of the runs' window means; its interval from chi-squared with K - 1 df. Every ordered pair is an A/A comparison: a fail is a
-false alarm, and an interval that misses 0 a wrong interval. Injected constant gaps (multiples of the margin) give the power.
-naive: what a test without the between-run term says, |gap| > t SE_within.
+tau = sd of the runs' window means; its interval from chi-squared with K - 1 df. Every ordered pair
+is an A/A comparison: a fail is a false alarm, and an interval that misses 0 a wrong interval.
+Injected constant gaps (multiples of the margin) give the power. naive: what a test without the
+between-run term says, |gap| > t SE_within.
 
 Can fail: pairs share runs, so the shares are not independent; with few runs they are coarse.
 """
@@ -29,7 +31,9 @@ MAX_INJECTED_PAIRS = 200
 
 @frozen
 class Tau:
-    """Run-to-run noise in nats and as a share of the loss, with the ends of its 95 % interval in nats."""
+    """Run-to-run noise in nats and as a share of the loss, with the ends of its 95 % interval in
+    nats.
+    """
 
     value: float
     lo: float
@@ -39,7 +43,9 @@ class Tau:
 
 @frozen
 class Calibration:
-    """What was found: `margins` and `injected` hold shares of the ordered pairs; `covers_zero` and `naive_rejects` shares of intervals."""
+    """What was found: `margins` and `injected` hold shares of the ordered pairs; `covers_zero` and
+    `naive_rejects` shares of intervals.
+    """
 
     runs: int
     pairs: int
@@ -59,19 +65,24 @@ def calibrate(
     margins: Sequence[float] = DEFAULT_MARGINS,
     policy: Policy | None = None,
 ) -> Calibration:
-    """Judge all ordered pairs of K >= 2 reruns at each relative margin; `policy` gives everything but the margin.
+    """Judge all ordered pairs of K >= 2 reruns at each relative margin; `policy` gives everything
+    but the margin.
 
-    Without `planned_steps` the longest run's length is the plan. Raises ValueError for fewer than 2 runs, no common window, and where
-    the gap of no pair could be measured.
+    Without `planned_steps` the longest run's length is the plan. Raises ValueError for fewer than 2
+    runs, no common window, and where the gap of no pair could be measured.
     """
     if len(runs) < 2:
-        raise ValueError(f"{len(runs)} run was given; expected at least 2 reruns of one configuration")
+        raise ValueError(
+            f"{len(runs)} run was given; expected at least 2 reruns of one configuration"
+        )
     policies = {rel: _at_margin(policy, rel) for rel in margins}
     plan = _plan(runs, planned_steps)
     means = _run_means(runs, plan, policies[margins[0]])
     level = float(means.mean())
     pairs = list(itertools.permutations(runs, 2))
-    judged = {rel: [_one(base, cand, own, plan) for base, cand in pairs] for rel, own in policies.items()}
+    judged = {
+        rel: [_one(base, cand, own, plan) for base, cand in pairs] for rel, own in policies.items()
+    }
     gaps = [verdict.gap for verdict in judged[margins[0]] if verdict.gap is not None]
     if not gaps:
         why = judged[margins[0]][0].decision.deciding.sentence
@@ -84,7 +95,11 @@ def calibrate(
         covers_zero=_share(gaps, _covers_zero),
         naive_rejects=_share(gaps, _naive_rejects),
         margins=tuple({"margin_rel": rel, **_states(judged[rel])} for rel in margins),
-        injected=tuple(_inject(pairs, policies[rel], plan, rel, factor, level) for rel in margins for factor in INJECTED),
+        injected=tuple(
+            _inject(pairs, policies[rel], plan, rel, factor, level)
+            for rel in margins
+            for factor in INJECTED
+        ),
         codes=dict(sorted(Counter(verdict.codes[0] for verdict in judged[margins[0]]).items())),
     )
 
@@ -107,7 +122,12 @@ def _plan(runs: Sequence[Curve], planned_steps: int | None) -> int:
 
 def _one(base: Curve, cand: Curve, policy: Policy, plan: int) -> Verdict:
     """The verdict on one pair, as for runs that came to the end of their schedule."""
-    return judge([base], {"rerun": [cand]}, dataclasses.replace(policy, schedule="decayed"), planned_steps=plan)[0]
+    return judge(
+        [base],
+        {"rerun": [cand]},
+        dataclasses.replace(policy, schedule="decayed"),
+        planned_steps=plan,
+    )[0]
 
 
 def _states(verdicts: Sequence[Verdict]) -> dict[str, float]:
@@ -135,7 +155,8 @@ def _run_means(runs: Sequence[Curve], plan: int, policy: Policy) -> FloatArray:
     part = window.part(together.steps)
     if part.start >= part.stop:
         raise ValueError(
-            f"the runs have no common step in the window ({window.first} to {window.last}); expected complete reruns of one plan"
+            f"the runs have no common step in the window ({window.first} to {window.last}); "
+            "expected complete reruns of one plan"
         )
     means: FloatArray = together.baseline[:, part].mean(axis=1)
     return means
@@ -148,9 +169,21 @@ def _tau(means: FloatArray) -> Tau:
     return Tau(value=value, lo=lo, hi=hi, rel=value / abs(float(means.mean())))
 
 
-def _inject(pairs: Sequence[tuple[Curve, Curve]], policy: Policy, plan: int, rel: float, factor: float, level: float) -> dict[str, float]:
-    """Shares of verdicts where a constant gap of `factor` margins is added to the candidate, on at most 200 of the pairs."""
+def _inject(
+    pairs: Sequence[tuple[Curve, Curve]],
+    policy: Policy,
+    plan: int,
+    rel: float,
+    factor: float,
+    level: float,
+) -> dict[str, float]:
+    """Shares of verdicts where a constant gap of `factor` margins is added to the candidate, on at
+    most 200 of the pairs.
+    """
     stride = 1 + len(pairs) // MAX_INJECTED_PAIRS
     gap = factor * rel * level
-    verdicts = [_one(base, dataclasses.replace(cand, loss=cand.loss + gap), policy, plan) for base, cand in pairs[::stride]]
+    verdicts = [
+        _one(base, dataclasses.replace(cand, loss=cand.loss + gap), policy, plan)
+        for base, cand in pairs[::stride]
+    ]
     return {"margin_rel": rel, "gap_in_margins": factor, **_states(verdicts)}

@@ -1,4 +1,6 @@
-"""How likely each verdict is at a true gap, from the interval that the judge would compute; with further looks, and with live stops."""
+"""How likely each verdict is at a true gap, from the interval that the judge would compute; with
+further looks, and with live stops.
+"""
 
 import dataclasses
 import itertools
@@ -8,39 +10,69 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from parity.design.experiment import BASELINE, CANDIDATE, PAIR_SD, Design, gpu_hours, hours_of, run_steps
+from parity.design.experiment import (
+    BASELINE,
+    CANDIDATE,
+    PAIR_SD,
+    Design,
+    gpu_hours,
+    hours_of,
+    run_steps,
+)
 from parity.judging import special
 from parity.judging.arms import RATIO_SD_LOG, EarlySpread, early_df
 from parity.judging.curve import FloatArray
 from parity.judging.interval import FEW_POINTS, NOMINAL, interval, lowered, t_quantile
 from parity.judging.lending import Lenders
-from parity.judging.live.prediction import BLOCKS, Progress, correlation, planned_lending, predict, spread
+from parity.judging.live.prediction import (
+    BLOCKS,
+    Progress,
+    correlation,
+    planned_lending,
+    predict,
+    spread,
+)
 from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, state_of
 from parity.judging.policy import Multiplicity, Policy
-from parity.judging.run_floor import Lending, OwnRuns, Prior, RunFloor, RunTerm, borrow, priors_for, run_floor, run_term
+from parity.judging.run_floor import (
+    Lending,
+    OwnRuns,
+    Prior,
+    RunFloor,
+    RunTerm,
+    borrow,
+    priors_for,
+    run_floor,
+    run_term,
+)
 from parity.judging.window import MANY_POINTS, StandardError, mean_ses
 from parity.judging.window_statistics import GapNoise
 from parity.structure import frozen
 
 # How likely each verdict is at a true gap, from the interval that the judge would compute.
 #
-# gap_hat ~ N(true gap, V), V = tau_A^2/K_A + tau_B^2/K_B + SE_within^2; h = t(df) SE from the judge's own functions at drawn spreads:
-# SS_A ~ tau_A^2 chi2(K_A - 1), SS_B ~ tau_B^2 chi2(K_B - 1); gap_hat and h are independent SE_hat^2 ~ SE_within^2 chi2(12)/12 from 200
-# points in the window on; of fewer h is that of 200 drawn series by the judge's own rules (`noise.mean_ses`, `capped`), in 5 groups: at
-# 12 points SE_hat is about twice SE_within t is that of the first look's level, which the policy's looks and the design's candidates
-# share (`looks` has the further looks). pass = E[P(-max(margin, h) < gap_hat < margin - h)] two_sided: h - margin < gap_hat fail =
-# E[P(gap_hat > margin + h)] E by Gauss and Laguerre over the chi-squared spreads: 10 nodes each, 40 where one arm alone has reruns, and 3
-# or 5 for SE_hat where it is above 1 % of the variance. Without it, at the expected h, chances were off by up to 2.5 points, with a
-# borrowed floor by up to 9.5: by chance the reruns contradict the family in a fifth of all jobs, and the interval widens.
+# gap_hat ~ N(true gap, V), V = tau_A^2/K_A + tau_B^2/K_B + SE_within^2; h = t(df) SE from the
+# judge's own functions at drawn spreads: SS_A ~ tau_A^2 chi2(K_A - 1), SS_B ~ tau_B^2 chi2(K_B -
+# 1); gap_hat and h are independent SE_hat^2 ~ SE_within^2 chi2(12)/12 from 200 points in the window
+# on; of fewer h is that of 200 drawn series by the judge's own rules (`noise.mean_ses`, `capped`),
+# in 5 groups: at 12 points SE_hat is about twice SE_within t is that of the first look's level,
+# which the policy's looks and the design's candidates share (`looks` has the further looks). pass =
+# E[P(-max(margin, h) < gap_hat < margin - h)] two_sided: h - margin < gap_hat fail = E[P(gap_hat >
+# margin + h)] E by Gauss and Laguerre over the chi-squared spreads: 10 nodes each, 40 where one arm
+# alone has reruns, and 3 or 5 for SE_hat where it is above 1 % of the variance. Without it, at the
+# expected h, chances were off by up to 2.5 points, with a borrowed floor by up to 9.5: by chance
+# the reruns contradict the family in a fifth of all jobs, and the interval widens.
 #
-# Controls add to SS_A and its degrees of freedom. N reruns per arm that stop early add (nu/N) r^2 tau^2 chi2(N) and nu (`early_stops`),
-# with ln r ~ N(0, 0.3^2), one r for both arms: 5 nodes by Gauss and Hermite. At each, the sum of both spreads is taken as the gamma
-# variable of its mean and variance. That a full run which is far off also spreads its reruns is left out.
+# Controls add to SS_A and its degrees of freedom. N reruns per arm that stop early add (nu/N) r^2
+# tau^2 chi2(N) and nu (`early_stops`), with ln r ~ N(0, 0.3^2), one r for both arms: 5 nodes by
+# Gauss and Hermite. At each, the sum of both spreads is taken as the gamma variable of its mean and
+# variance. That a full run which is far off also spreads its reruns is left out.
 #
-# Can fail: tau is what is assumed or borrowed; where the runs are noisier, fewer are decided and more wrongly (docs/evidence.md).
-# Runs are taken to finish their schedule, as `any-decoder` needs. Only the gap is planned: runs that end early, spikes or a gap that
-# still grows cost a verdict, too. SE_within = pair_sd sqrt((1 + rho)/(1 - rho)/n), n logged points, pair_sd 0.0038 nats of 3.34 (0.11 %
-# of the loss) where nothing better is known.
+# Can fail: tau is what is assumed or borrowed; where the runs are noisier, fewer are decided and
+# more wrongly (docs/evidence.md). Runs are taken to finish their schedule, as `any-decoder` needs.
+# Only the gap is planned: runs that end early, spikes or a gap that still grows cost a verdict,
+# too. SE_within = pair_sd sqrt((1 + rho)/(1 - rho)/n), n logged points, pair_sd 0.0038 nats of 3.34
+# (0.11 % of the loss) where nothing better is known.
 
 WITHIN_DF = 12.0
 NO_FAMILIES = Lenders(None, {})
@@ -56,8 +88,9 @@ Floors = tuple[RunFloor, RunFloor]
 class Chances:
     """What the judge will have of a design, in the design's unit.
 
-    `expected` is the gap's noise as it will be if the runs spread as assumed. `half_widths` (n,) come with the chances `weights` (n,), and
-    `counts` (n,) is False where the policy would reject the run-to-run noise as assumed. `se` is the gap's true standard error.
+    `expected` is the gap's noise as it will be if the runs spread as assumed. `half_widths` (n,)
+    come with the chances `weights` (n,), and `counts` (n,) is False where the policy would reject
+    the run-to-run noise as assumed. `se` is the gap's true standard error.
     """
 
     expected: GapNoise
@@ -73,14 +106,19 @@ class Chances:
         """The chance of a pass at a true gap."""
         h = self.half_widths
         low = h - margin if self.two_sided else -np.maximum(margin, h)
-        return float(self.weights @ (self.counts * np.maximum(0.0, self._below(margin - h, gap) - self._below(low, gap))))
+        return float(
+            self.weights
+            @ (self.counts * np.maximum(0.0, self._below(margin - h, gap) - self._below(low, gap)))
+        )
 
     def fails(self, gap: float, margin: float) -> float:
         """The chance of a fail at a true gap."""
         return float(self.weights @ (1.0 - self._below(margin + self.half_widths, gap)))
 
     def smallest_margin(self, power: float) -> float | None:
-        """The smallest margin at which a true gap of 0 passes with this chance; None where none does."""
+        """The smallest margin at which a true gap of 0 passes with this chance; None where none
+        does.
+        """
         high = 2.0 * float(self.half_widths.max()) + 8.0 * self.se
         if self.passes(0.0, high) < power:
             return None
@@ -96,8 +134,12 @@ class Chances:
         return special.ndtr((limit - gap) / self.se)
 
 
-def chances(design: Design, policy: Policy, lenders: Lenders = NO_FAMILIES, *, rough: bool = False) -> Chances:
-    """The chances of a design whose level is set; `rough` ones, at the expected spreads alone, cost a hundredth and may be 3 points low."""
+def chances(
+    design: Design, policy: Policy, lenders: Lenders = NO_FAMILIES, *, rough: bool = False
+) -> Chances:
+    """The chances of a design whose level is set; `rough` ones, at the expected spreads alone, cost
+    a hundredth and may be 3 points low.
+    """
     drawn = drawing(design, policy, lenders)
     expected = _noise(drawn.floors_of(*_data_df(design)), drawn.judged)
     rows = list(_drawn(drawn, policy, rough=rough))
@@ -115,7 +157,8 @@ def chances(design: Design, policy: Policy, lenders: Lenders = NO_FAMILIES, *, r
 
 @frozen
 class Drawing:
-    """What a simulation of a design draws from: tau of each arm, the within-pair error, and what gives the judge's floors.
+    """What a simulation of a design draws from: tau of each arm, the within-pair error, and what
+    gives the judge's floors.
 
     `judged` is the error that the judge would expect of the pair: of few points more than it is.
     """
@@ -131,39 +174,58 @@ class Drawing:
     def se(self) -> float:
         """The true standard error of the gap."""
         baseline, candidate = self.taus
-        return math.sqrt(self.within.value**2 + baseline**2 / self.design.baseline_runs + candidate**2 / self.design.candidate_runs)
+        return math.sqrt(
+            self.within.value**2
+            + baseline**2 / self.design.baseline_runs
+            + candidate**2 / self.design.candidate_runs
+        )
 
     def floors(self, squares: tuple[float, float]) -> Floors:
-        """The run-to-run noise where the full runs and controls of each arm have these sums of squares about their mean.
+        """The run-to-run noise where the full runs and controls of each arm have these sums of
+        squares about their mean.
 
         Reruns that stop early, which are not drawn, add what is expected of them.
         """
         worth = early_df(self.design.short_reruns)
-        return self._floors(squares[0] + self.taus[0] ** 2 * worth, squares[1] + self.taus[1] ** 2 * worth)
+        return self._floors(
+            squares[0] + self.taus[0] ** 2 * worth, squares[1] + self.taus[1] ** 2 * worth
+        )
 
     def floors_of(self, baseline: float, candidate: float) -> Floors:
-        """The arms' run-to-run noise where their reruns have these sums of squares, each in units of its tau^2."""
+        """The arms' run-to-run noise where their reruns have these sums of squares, each in units
+        of its tau^2.
+        """
         return self._floors(self.taus[0] ** 2 * baseline, self.taus[1] ** 2 * candidate)
 
     def _floors(self, baseline: float, candidate: float) -> Floors:
         design, level = self.design, _level(self.design)
         first, second = _priors(design, self.assumed, self.lending, level, (baseline, candidate))
-        floor = _floor(first, design.baseline_runs, design.controls, design.short_reruns, baseline, level)
-        return floor, _floor(second, design.candidate_runs, 0, design.short_reruns, candidate, level)
+        floor = _floor(
+            first, design.baseline_runs, design.controls, design.short_reruns, baseline, level
+        )
+        return floor, _floor(
+            second, design.candidate_runs, 0, design.short_reruns, candidate, level
+        )
 
 
 def drawing(design: Design, policy: Policy, lenders: Lenders = NO_FAMILIES) -> Drawing:
     """What a simulation of a design whose level is set draws from."""
     lending, assumed = lending_of(design, policy, lenders), assumed_priors(design, policy)
-    baseline, candidate = _priors(design, assumed, lending, _level(design), (0.0, 0.0), reruns=False)
+    baseline, candidate = _priors(
+        design, assumed, lending, _level(design), (0.0, 0.0), reruns=False
+    )
     taus = baseline.tau, candidate.tau
     within = within_se(design, policy)
     judged = _judged(within, points(design, policy), design.autocorrelation)
-    return Drawing(design=design, assumed=assumed, lending=lending, taus=taus, within=within, judged=judged)
+    return Drawing(
+        design=design, assumed=assumed, lending=lending, taus=taus, within=within, judged=judged
+    )
 
 
 def first_confidence(design: Design, policy: Policy) -> tuple[float, float]:
-    """The confidence of a look's interval, which the looks and candidates share, and that of its error within pairs."""
+    """The confidence of a look's interval, which the looks and candidates share, and that of its
+    error within pairs.
+    """
     return Multiplicity(looks=policy.looks, candidates=design.candidates).levels(policy.confidence)
 
 
@@ -176,7 +238,9 @@ def within_se(design: Design, policy: Policy) -> StandardError:
     """The within-pair error that the design's steps leave."""
     spread = PAIR_SD.nats(_level(design)) if design.pair_sd is None else design.pair_sd
     rho = design.autocorrelation
-    return StandardError(value=spread * math.sqrt((1.0 + rho) / (1.0 - rho) / points(design, policy)), df=WITHIN_DF)
+    return StandardError(
+        value=spread * math.sqrt((1.0 + rho) / (1.0 - rho) / points(design, policy)), df=WITHIN_DF
+    )
 
 
 def assumed_priors(design: Design, policy: Policy) -> Priors:
@@ -196,7 +260,9 @@ def _level(design: Design) -> float:
 
 
 def _drawn(drawn: Drawing, policy: Policy, *, rough: bool) -> Iterator[tuple[float, float, bool]]:
-    """Half-widths at the nodes of the spreads, each with its chance, and whether the policy accepts its run-to-run noise."""
+    """Half-widths at the nodes of the spreads, each with its chance, and whether the policy accepts
+    its run-to-run noise.
+    """
     design, within, judged, se = drawn.design, drawn.within, drawn.judged, drawn.se
     rejects, levels = policy.assumed_noise == "reject", first_confidence(design, policy)
     matters = not rough and se > 0.0 and (within.value / se) ** 2 > _NEGLIGIBLE
@@ -206,7 +272,9 @@ def _drawn(drawn: Drawing, policy: Policy, *, rough: bool) -> Iterator[tuple[flo
     if rough:
         nodes = 1
     for ratio, likelihood in _ratios(1 if rough or not design.short_reruns else _RATIO_NODES):
-        first_arm, second_arm = (_spreads(df, design.short_reruns, ratio, nodes) for df in _rerun_df(design))
+        first_arm, second_arm = (
+            _spreads(df, design.short_reruns, ratio, nodes) for df in _rerun_df(design)
+        )
         for (first, chance), (second, other) in itertools.product(first_arm, second_arm):
             floors = drawn.floors_of(first, second)
             term = run_term(*floors)
@@ -216,14 +284,21 @@ def _drawn(drawn: Drawing, policy: Policy, *, rough: bool) -> Iterator[tuple[flo
                     yield float(group.mean()), likelihood * chance * other / _GROUPS, known
                 continue
             for square, third in errors:
-                error = StandardError(value=judged.value * math.sqrt(square / WITHIN_DF), df=judged.df)
-                yield interval(0.0, error, term).half_width(*levels), likelihood * chance * other * third, known
+                error = StandardError(
+                    value=judged.value * math.sqrt(square / WITHIN_DF), df=judged.df
+                )
+                yield (
+                    interval(0.0, error, term).half_width(*levels),
+                    likelihood * chance * other * third,
+                    known,
+                )
 
 
 @frozen(eq=False)
 class _Drawn:
-    """What the judge makes of series of few points whose SE_within is 1: shifts of the mean, errors and df (drawn, m) of each series as it
-    is (first) and made worse in several ways."""
+    """What the judge makes of series of few points whose SE_within is 1: shifts of the mean, errors
+    and df (drawn, m) of each series as it is (first) and made worse in several ways.
+    """
 
     n: int
     shifts: FloatArray
@@ -231,7 +306,9 @@ class _Drawn:
     df: FloatArray
 
     def half_widths(self, run: RunTerm, within: float, levels: tuple[float, float]) -> FloatArray:
-        """From the mean of each series to hi* (drawn,), with this run term and SE_within, at the confidences of both."""
+        """From the mean of each series to hi* (drawn,), with this run term and SE_within, at the
+        confidences of both.
+        """
         confidence, of_pairs = levels
         own = _halves(self, of_pairs) * within
         run_se = math.sqrt(run.variance)
@@ -244,14 +321,18 @@ class _Drawn:
 
 @lru_cache(maxsize=32)  # one plan asks for thousands of run terms at the same two confidences
 def _halves(drawn: _Drawn, confidence: float) -> FloatArray:
-    """Half the interval of each series (drawn, m) without run-to-run noise, where SE_within is 1."""
+    """Half the interval of each series (drawn, m) without run-to-run noise, where SE_within
+    is 1.
+    """
     halves: FloatArray = special.stdtrit(drawn.df, 0.5 + confidence / 2.0) * drawn.errors
     return halves
 
 
 @cache
 def _few_points(n: int, rho: float) -> _Drawn | None:
-    """Drawn series of n points with this lag-1 correlation; None from 200 on, whose error is a chi-squared variable."""
+    """Drawn series of n points with this lag-1 correlation; None from 200 on, whose error is a
+    chi-squared variable.
+    """
     if not 4 <= n < MANY_POINTS:
         return None
     series = _ar1_series(n, rho) / math.sqrt((1.0 + rho) / (1.0 - rho) / n)
@@ -259,7 +340,9 @@ def _few_points(n: int, rho: float) -> _Drawn | None:
     errors, df = mean_ses(rows.reshape(-1, n))
     means = rows.mean(axis=2)
     shape = means.shape
-    return _Drawn(n=n, shifts=means - means[:, :1], errors=errors.reshape(shape), df=df.reshape(shape))
+    return _Drawn(
+        n=n, shifts=means - means[:, :1], errors=errors.reshape(shape), df=df.reshape(shape)
+    )
 
 
 def _judged(within: StandardError, n: int, rho: float) -> StandardError:
@@ -267,7 +350,10 @@ def _judged(within: StandardError, n: int, rho: float) -> StandardError:
     drawn = _few_points(n, rho)
     if drawn is None:
         return within
-    return StandardError(value=within.value * float(np.median(drawn.errors[:, 0])), df=float(np.median(drawn.df[:, 0])))
+    return StandardError(
+        value=within.value * float(np.median(drawn.errors[:, 0])),
+        df=float(np.median(drawn.df[:, 0])),
+    )
 
 
 def _ar1_series(n: int, rho: float) -> FloatArray:
@@ -290,8 +376,12 @@ def _data_df(design: Design) -> tuple[float, float]:
     return baseline + early_df(design.short_reruns), candidate + early_df(design.short_reruns)
 
 
-def _spreads(df: int, short_reruns: int, ratio: float, nodes: int) -> tuple[tuple[float, float], ...]:
-    """The sum of squares of an arm as a multiple of tau^2, with its weights, where reruns that stop early spread by `ratio`."""
+def _spreads(
+    df: int, short_reruns: int, ratio: float, nodes: int
+) -> tuple[tuple[float, float], ...]:
+    """The sum of squares of an arm as a multiple of tau^2, with its weights, where reruns that stop
+    early spread by `ratio`.
+    """
     if not short_reruns:
         return chi_squared(df, nodes)
     worth = early_df(short_reruns) * ratio**2
@@ -304,12 +394,16 @@ def _spreads(df: int, short_reruns: int, ratio: float, nodes: int) -> tuple[tupl
 def _ratios(nodes: int) -> tuple[tuple[float, float], ...]:
     """Values of r with their weights."""
     values, weights = special.roots_hermitenorm(nodes)
-    return tuple(zip(np.exp(RATIO_SD_LOG * values).tolist(), (weights / weights.sum()).tolist(), strict=True))
+    return tuple(
+        zip(np.exp(RATIO_SD_LOG * values).tolist(), (weights / weights.sum()).tolist(), strict=True)
+    )
 
 
 @cache
 def chi_squared(df: float, nodes: int) -> tuple[tuple[float, float], ...]:
-    """Values of a chi-squared variable with their weights, by Gauss and Laguerre; 0 alone without degrees of freedom."""
+    """Values of a chi-squared variable with their weights, by Gauss and Laguerre; 0 alone without
+    degrees of freedom.
+    """
     if df == 0:
         return ((0.0, 1.0),)
     values, weights = special.roots_genlaguerre(nodes, df / 2.0 - 1.0)
@@ -317,23 +411,38 @@ def chi_squared(df: float, nodes: int) -> tuple[tuple[float, float], ...]:
 
 
 def _priors(
-    design: Design, assumed: Priors, lending: Lending, level: float, squares: tuple[float, float], *, reruns: bool = True
+    design: Design,
+    assumed: Priors,
+    lending: Lending,
+    level: float,
+    squares: tuple[float, float],
+    *,
+    reruns: bool = True,
 ) -> Priors:
-    """The priors where all reruns of the arms show these sums of squares; with `reruns` off, those before any run."""
+    """The priors where all reruns of the arms show these sums of squares; with `reruns` off, those
+    before any run.
+    """
     df = _data_df(design) if reruns else (0, 0)
     own = OwnRuns(squares=squares, df=df, gap_runs=(design.baseline_runs, design.candidate_runs))
     return borrow(assumed, lending, own, level)
 
 
-@lru_cache(maxsize=1024)  # a simulation combines each floor of the baseline with each of the candidate
-def _floor(prior: Prior, runs: int, controls: int, short_reruns: int, squares: float, level: float) -> RunFloor:
-    """The judge's floor where full runs, controls and reruns that stop early have this sum of squares, each its share of it."""
+# a simulation combines each floor of the baseline with each of the candidate
+@lru_cache(maxsize=1024)
+def _floor(
+    prior: Prior, runs: int, controls: int, short_reruns: int, squares: float, level: float
+) -> RunFloor:
+    """The judge's floor where full runs, controls and reruns that stop early have this sum of
+    squares, each its share of it.
+    """
     if not short_reruns:
         means = _means_with(runs + controls, squares)
         return run_floor(prior, means[:runs], [0] * runs, means[runs:])
     own_df, worth = runs + controls - 1, early_df(short_reruns)
     variance = squares / (own_df + worth)
-    early = EarlySpread(squares=short_reruns * variance / level**2, runs=short_reruns, stop=0.5, first=0, last=0)
+    early = EarlySpread(
+        squares=short_reruns * variance / level**2, runs=short_reruns, stop=0.5, first=0, last=0
+    )
     means = level + _means_with(runs + controls, own_df * variance)
     return run_floor(prior, means[:runs], [0] * runs, means[runs:], early)
 
@@ -350,24 +459,29 @@ def _noise(floors: Floors, within: StandardError) -> GapNoise:
     return GapNoise(interval=interval(0.0, within, run_term(*floors)), floors=floors)
 
 
-# What further looks add: after each look that leaves the verdict open, one more run per arm, up to the looks that the policy registers.
+# What further looks add: after each look that leaves the verdict open, one more run per arm, up to
+# the looks that the policy registers.
 #
-# Jobs are simulated (1,000, from fixed numbers): late means N(0, tau) of each run, SE_within of the pair, and the judge's own floors and
-# interval at each look's level from the runs so far. A job ends with the first look that decides. Expected run-steps are those of the
-# looks that are taken; the baseline's further runs are shared by all candidates, each of which is taken to go on as long as this one.
+# Jobs are simulated (1,000, from fixed numbers): late means N(0, tau) of each run, SE_within of the
+# pair, and the judge's own floors and interval at each look's level from the runs so far. A job
+# ends with the first look that decides. Expected run-steps are those of the looks that are taken;
+# the baseline's further runs are shared by all candidates, each of which is taken to go on as long
+# as this one.
 #
-# Can fail: as `chances`, by run-to-run noise that is not what was assumed. Reruns that stop early are taken to show what is expected of
-# them.
+# Can fail: as `chances`, by run-to-run noise that is not what was assumed. Reruns that stop early
+# are taken to show what is expected of them.
 
 DRAWN = 1000
 
 
 @frozen
 class LookAhead:
-    """What is decided up to a look, over all jobs: passes at a gap of 0, fails at twice the margin; and what was spent until then.
+    """What is decided up to a look, over all jobs: passes at a gap of 0, fails at twice the margin;
+    and what was spent until then.
 
-    `confidence` is that of the look's interval. `run_steps` and `gpu_hours` (None without a step time) are what a job at a gap of 0 has
-    spent on average when this look has been taken or is no longer needed.
+    `confidence` is that of the look's interval. `run_steps` and `gpu_hours` (None without a step
+    time) are what a job at a gap of 0 has spent on average when this look has been taken or is no
+    longer needed.
     """
 
     look: int
@@ -379,12 +493,20 @@ class LookAhead:
     gpu_hours: float | None
 
 
-def looks_ahead(design: Design, policy: Policy, lenders: Lenders, margin: float) -> tuple[LookAhead, ...]:
-    """The registered looks of a design whose level is set, in their order; none where there is only one."""
+def looks_ahead(
+    design: Design, policy: Policy, lenders: Lenders, margin: float
+) -> tuple[LookAhead, ...]:
+    """The registered looks of a design whose level is set, in their order; none where there is only
+    one.
+    """
     if policy.looks == 1:
         return ()
     designs = [
-        dataclasses.replace(design, baseline_runs=design.baseline_runs + more, candidate_runs=design.candidate_runs + more)
+        dataclasses.replace(
+            design,
+            baseline_runs=design.baseline_runs + more,
+            candidate_runs=design.candidate_runs + more,
+        )
         for more in range(policy.looks)
     ]
     drawings = [drawing(one, policy, lenders) for one in designs]
@@ -398,9 +520,14 @@ def looks_ahead(design: Design, policy: Policy, lenders: Lenders, margin: float)
     spent, before = 0.0, 0
     ahead = []
     for number, (one, drawn) in enumerate(zip(designs, drawings, strict=True), 1):
-        levels = Multiplicity(look=number, looks=policy.looks, candidates=design.candidates).levels(policy.confidence)
+        levels = Multiplicity(look=number, looks=policy.looks, candidates=design.candidates).levels(
+            policy.confidence
+        )
         base, cand = left[:, : one.baseline_runs], right[:, : one.candidate_runs]
-        halves, nominal = (_half_widths(drawn, base, cand, own) for own in (levels, (policy.confidence, policy.confidence)))
+        halves, nominal = (
+            _half_widths(drawn, base, cand, own)
+            for own in (levels, (policy.confidence, policy.confidence))
+        )
         estimate = cand.mean(axis=1) - base.mean(axis=1) + within
         spent += (run_steps(one) - before) * float(open_at[0.0].mean())
         before = run_steps(one)
@@ -424,7 +551,9 @@ def looks_ahead(design: Design, policy: Policy, lenders: Lenders, margin: float)
     return tuple(ahead)
 
 
-def _half_widths(drawn: Drawing, base: FloatArray, cand: FloatArray, levels: tuple[float, float]) -> FloatArray:
+def _half_widths(
+    drawn: Drawing, base: FloatArray, cand: FloatArray, levels: tuple[float, float]
+) -> FloatArray:
     """Half the interval of each job (n,) from its runs' late means (n, K)."""
     squares = [((arm - arm.mean(axis=1, keepdims=True)) ** 2).sum(axis=1) for arm in (base, cand)]
     halves = np.empty(len(base))
@@ -435,17 +564,20 @@ def _half_widths(drawn: Drawing, base: FloatArray, cand: FloatArray, levels: tup
 
 
 def decisive(ahead: tuple[LookAhead, ...]) -> float:
-    """The smaller of the chances to pass at a gap of 0 and to fail at twice the margin by the last look; 0 where there is only one look."""
+    """The smaller of the chances to pass at a gap of 0 and to fail at twice the margin by the last
+    look; 0 where there is only one look.
+    """
     if not ahead:
         return 0.0
     return min(ahead[-1].passed, ahead[-1].failed)
 
 
-# What the live rules save: how much of a candidate is trained where the policy stops those that will fail or are futile (`early_stop:
-# stop`).
+# What the live rules save: how much of a candidate is trained where the policy stops those that
+# will fail or are futile (`early_stop: stop`).
 #
-# Jobs are simulated (40, from fixed numbers) with a constant gap of 0, 1 and 2 margins: block means of each pair are the gap, the arms'
-# offsets as `live.offsets` declares them, and step noise; the live rules look at them every 5 % of the plan. All pairs train at once.
+# Jobs are simulated (40, from fixed numbers) with a constant gap of 0, 1 and 2 margins: block means
+# of each pair are the gap, the arms' offsets as `live.offsets` declares them, and step noise; the
+# live rules look at them every 5 % of the plan. All pairs train at once.
 #
 # Can fail: a gap that is not constant, and offsets that move otherwise, as `live.offsets` says.
 
@@ -457,9 +589,11 @@ _MEMORY = 0.15  # of the plan: how long the part of an offset lasts that is not 
 
 @frozen
 class Stop:
-    """At a true gap (in margins): how often the candidate is stopped, the mean share of its steps that is trained, and what is saved.
+    """At a true gap (in margins): how often the candidate is stopped, the mean share of its steps
+    that is trained, and what is saved.
 
-    `saved_run_steps` are steps of the candidate's runs, `saved_gpu_hours` their device hours (None without a step time).
+    `saved_run_steps` are steps of the candidate's runs, `saved_gpu_hours` their device hours (None
+    without a step time).
     """
 
     gap_in_margins: float
@@ -469,20 +603,30 @@ class Stop:
     saved_gpu_hours: float | None
 
 
-def stops(design: Design, policy: Policy, lenders: Lenders, margin: float, confidence: float) -> tuple[Stop, ...]:
-    """What is saved at each gap for a design whose level is set; nothing where the policy only advises."""
+def stops(
+    design: Design, policy: Policy, lenders: Lenders, margin: float, confidence: float
+) -> tuple[Stop, ...]:
+    """What is saved at each gap for a design whose level is set; nothing where the policy only
+    advises.
+    """
     if policy.early_stop != "stop":
         return ()
     drawn = drawing(design, policy, lenders)
     rng = np.random.default_rng(0)
     pairs = design.candidate_runs
     block_sd = drawn.within.value * np.sqrt(BLOCKS * policy.window_fraction)
-    offsets = drawn.taus[1] * _offsets(rng, DRAWN_PATHS * pairs) - drawn.taus[0] * _offsets(rng, DRAWN_PATHS * pairs)
-    noise = (offsets + block_sd * rng.standard_normal(offsets.shape)).reshape(DRAWN_PATHS, pairs, BLOCKS)
+    offsets = drawn.taus[1] * _offsets(rng, DRAWN_PATHS * pairs) - drawn.taus[0] * _offsets(
+        rng, DRAWN_PATHS * pairs
+    )
+    noise = (offsets + block_sd * rng.standard_normal(offsets.shape)).reshape(
+        DRAWN_PATHS, pairs, BLOCKS
+    )
     level = design.level or 1.0
 
     def trained(path: FloatArray) -> float:
-        """The share of the plan at which the rules stop a job with these block means (pairs, 80); 1 where they do not."""
+        """The share of the plan at which the rules stop a job with these block means (pairs, 80); 1
+        where they do not.
+        """
         whole = [_progress(each, level) for each in path]
         for block in range(FIRST_FORECAST, BLOCKS, EVERY):
             seen = [(pair.until(block), False) for pair in whole]
@@ -495,27 +639,49 @@ def stops(design: Design, policy: Policy, lenders: Lenders, margin: float, confi
     for factor in GAPS_IN_MARGINS:
         shares = np.array([trained(path + factor * margin) for path in noise])
         saved = float((1.0 - shares).mean()) * design.candidate_runs * design.planned_steps
-        hours = None if design.step_seconds is None else hours_of(saved, design.step_seconds, design.devices)
+        hours = (
+            None
+            if design.step_seconds is None
+            else hours_of(saved, design.step_seconds, design.devices)
+        )
         stopped = float((shares < 1.0).mean())
         rows.append(
-            Stop(gap_in_margins=factor, stopped=stopped, trained=float(shares.mean()), saved_run_steps=saved, saved_gpu_hours=hours)
+            Stop(
+                gap_in_margins=factor,
+                stopped=stopped,
+                trained=float(shares.mean()),
+                saved_run_steps=saved,
+                saved_gpu_hours=hours,
+            )
         )
     return tuple(rows)
 
 
 def _offsets(rng: np.random.Generator, count: int) -> FloatArray:
-    """Unit offsets (count, 80) with the declared correlation to their end and spread; what is left of them moves in its own time."""
-    r, q = (np.array([curve(min(1.0, share / 0.9)) for share in _AT]) for curve in (correlation, spread))  # 0.9: a window's centre
+    """Unit offsets (count, 80) with the declared correlation to their end and spread; what is left
+    of them moves in its own time.
+    """
+    # 0.9: a window's centre
+    r, q = (
+        np.array([curve(min(1.0, share / 0.9)) for share in _AT]) for curve in (correlation, spread)
+    )
     keep = np.exp(-1.0 / BLOCKS / _MEMORY)
     other = np.empty((count, BLOCKS))
     other[:, 0] = rng.standard_normal(count)
     for block in range(1, BLOCKS):
-        other[:, block] = keep * other[:, block - 1] + np.sqrt(1.0 - keep**2) * rng.standard_normal(count)
+        other[:, block] = keep * other[:, block - 1] + np.sqrt(1.0 - keep**2) * rng.standard_normal(
+            count
+        )
     return q * (r * rng.standard_normal((count, 1)) + np.sqrt(1.0 - r**2) * other)
 
 
 def _progress(path: FloatArray, level: float) -> Progress:
     """A pair's state at the planned end from its block means (80,), one step a block."""
     return Progress(
-        planned_steps=BLOCKS, origin=0, last_step=BLOCKS - 1, counts=(1,) * BLOCKS, gaps=tuple(path.tolist()), baselines=(level,) * BLOCKS
+        planned_steps=BLOCKS,
+        origin=0,
+        last_step=BLOCKS - 1,
+        counts=(1,) * BLOCKS,
+        gaps=tuple(path.tolist()),
+        baselines=(level,) * BLOCKS,
     )

@@ -7,7 +7,8 @@
             loss = train(batch)
             record.log(step, loss=loss)
 
-Over `parity.Run` it adds: only rank 0 writes, a run without an id is kept on disk, and micro-steps become optimizer steps.
+Over `parity.Run` it adds: only rank 0 writes, a run without an id is kept on disk, and micro-steps
+become optimizer steps.
 """
 
 import logging
@@ -22,14 +23,15 @@ from parity.client.run import Run
 
 # Which of several processes of a training writes: rank 0, whatever launched them.
 #
-# PARITY_RANK decides where it is set, such as for several independent trainings under one `srun`. Else a framework that has its process
-# group decides, and before that the launchers' variables, the innermost first: `srun torchrun` sets SLURM_PROCID to the node and RANK to
-# the process.
+# PARITY_RANK decides where it is set, such as for several independent trainings under one `srun`.
+# Else a framework that has its process group decides, and before that the launchers' variables, the
+# innermost first: `srun torchrun` sets SLURM_PROCID to the node and RANK to the process.
 
 STATED = "PARITY_RANK"
 # torchrun and accelerate; Open MPI's mpirun; MPICH's and Intel's (Hydra); Slurm's srun.
 LAUNCHERS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-# What Lightning's own launcher sets in each process: the number of its node, and its number there. It sets no RANK.
+# What Lightning's own launcher sets in each process: the number of its node, and its number there.
+# It sets no RANK.
 NODE, LOCAL = "NODE_RANK", "LOCAL_RANK"
 
 
@@ -38,7 +40,9 @@ class RankError(ValueError):
 
 
 def is_writer(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process is rank 0, or the only one. Raises RankError if the launcher's variable is not a number."""
+    """Whether this process is rank 0, or the only one. Raises RankError if the launcher's variable
+    is not a number.
+    """
     if environ.get(STATED):
         return _number(STATED, environ[STATED]) == 0
     rank = _torch_rank()
@@ -59,7 +63,9 @@ def _torch_rank() -> int | None:
 
 
 def _jax_rank() -> int | None:
-    """The index among several processes of jax; None where jax is not there or runs in one. No device is touched for this."""
+    """The index among several processes of jax; None where jax is not there or runs in one. No
+    device is touched for this.
+    """
     jax = sys.modules.get("jax")
     bridge = sys.modules.get("jax._src.xla_bridge")
     if jax is None or not (jax.distributed.is_initialized() or getattr(bridge, "_backends", None)):
@@ -74,7 +80,9 @@ def _launched_rank(environ: Mapping[str, str]) -> int:
     for name in LAUNCHERS:
         if environ.get(name):
             return _number(name, environ[name])
-    return max((_number(name, environ[name]) for name in (NODE, LOCAL) if environ.get(name)), default=0)
+    return max(
+        (_number(name, environ[name]) for name in (NODE, LOCAL) if environ.get(name)), default=0
+    )
 
 
 def _number(name: str, value: str) -> int:
@@ -93,38 +101,54 @@ class Loop:
     """A run that is recorded by rank 0 alone.
 
     Args:
-        run: id of the run; default PARITY_RUN. Without one the steps are kept on disk, and a warning says how to send them.
-        name: of a run without an id, the same after a restart (letters, digits and _ . -). Without one each Loop keeps its own.
+        run: id of the run; default PARITY_RUN. Without one the steps are kept on disk, and a
+        warning says how to send them.
+        name: of a run without an id, the same after a restart (letters, digits and _ . -). Without
+        one each Loop keeps its own.
         options: any other argument of `parity.Run`, such as `recipe`, `server`, `manifest`.
 
     `parity.Run` is made at the first value: then every framework has its process group.
     """
 
     def __init__(self, run: str | None = None, *, name: str | None = None, **options: Any) -> None:
-        self._arguments = {"run": run, "offline": name or f"{time.time_ns()}-{os.getpid()}", **options}
+        self._arguments = {
+            "run": run,
+            "offline": name or f"{time.time_ns()}-{os.getpid()}",
+            **options,
+        }
         self._run: Run | None = None
         self._is_open = False
         self._last_step = -1
         self._micro_steps: list[tuple[Any, Any]] = []
 
     def micro_step(self, loss: Any, weight: float = 1.0) -> None:
-        """Add the loss of one micro-batch, in nats per token, to the next optimizer step; `weight` is its number of tokens."""
+        """Add the loss of one micro-batch, in nats per token, to the next optimizer step; `weight`
+        is its number of tokens.
+        """
         if self._open() is not None:
-            # An array that can change is read now. A jax array can't, and is read in the background.
-            self._micro_steps.append((loss if hasattr(loss, "block_until_ready") else float(loss), weight))
+            # An array that can change is read now. A jax array can't, and is read in the
+            # background.
+            self._micro_steps.append(
+                (loss if hasattr(loss, "block_until_ready") else float(loss), weight)
+            )
 
     def log(self, step: int | None, *, loss: Any = None, **values: Any) -> None:
-        """Log an optimizer step: `loss`, else the mean of its micro-steps. See `parity.Run.log` for `values`.
+        """Log an optimizer step: `loss`, else the mean of its micro-steps. See `parity.Run.log` for
+        `values`.
 
-        A `step` of None logs nothing: more micro-steps follow. So does the number that was logged last, if the optimizer skipped them.
-        Over several ranks pass the mean: rank 0 does not know the others' losses.
+        A `step` of None logs nothing: more micro-steps follow. So does the number that was logged
+        last, if the optimizer skipped them. Over several ranks pass the mean: rank 0 does not know
+        the others' losses.
         """
         run = self._open()
         if run is None or step is None:
             return
         if self._micro_steps:
             if loss is not None:
-                raise ValueError(f"step {step} has a loss and {len(self._micro_steps)} micro-steps; expected one or the other")
+                raise ValueError(
+                    f"step {step} has a loss and {len(self._micro_steps)} micro-steps; expected "
+                    "one or the other"
+                )
             if step == self._last_step:
                 return
             loss, self._micro_steps = _Mean(self._micro_steps), []
@@ -145,7 +169,12 @@ class Loop:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._run is not None:
             self._run.__exit__(kind, error, trace)
 
@@ -164,7 +193,9 @@ class Loop:
 
 
 class _Mean:
-    """The weighted mean of losses that may not be computed yet; `parity.Run` reads it in the background, as it does a jax array."""
+    """The weighted mean of losses that may not be computed yet; `parity.Run` reads it in the
+    background, as it does a jax array.
+    """
 
     def __init__(self, losses: list[tuple[Any, float]]) -> None:
         self._losses = losses
@@ -175,5 +206,8 @@ class _Mean:
     def __float__(self) -> float:
         total = sum(float(weight) for _, weight in self._losses)
         if not total > 0:
-            raise ValueError(f"the weights of its {len(self._losses)} micro-steps add up to {total}, expected more than 0")
+            raise ValueError(
+                f"the weights of its {len(self._losses)} micro-steps add up to {total}, expected "
+                "more than 0"
+            )
         return sum(float(loss) * float(weight) for loss, weight in self._losses) / total

@@ -17,17 +17,20 @@ from typing import Any
 
 
 def finished_step(state: Any) -> int | None:
-    """The optimizer step (from 0) that the last call ended; None in the middle of one. Waits for the call to end.
+    """The optimizer step (from 0) that the last call ended; None in the middle of one. Waits for
+    the call to end.
 
     Args:
-        state: an optimizer's state that contains the state of one `optax.MultiSteps`; also after a restart from a checkpoint.
+        state: an optimizer's state that contains the state of one `optax.MultiSteps`; also after a
+        restart from a checkpoint.
 
     Raises ValueError where it contains none, or several.
     """
     states = list(_multi_steps(state))
     if len(states) != 1:
         raise ValueError(
-            f"the optimizer's state contains {len(states)} states of optax.MultiSteps, expected one; "
+            f"the optimizer's state contains {len(states)} states of optax.MultiSteps, expected "
+            "one; "
             "without MultiSteps log your own step number, with `record.log(step, loss=loss)`"
         )
     done = int(states[0].gradient_step)
@@ -37,7 +40,9 @@ def finished_step(state: Any) -> int | None:
 
 
 def _multi_steps(state: Any) -> Iterator[Any]:
-    """The states of MultiSteps in a tree of tuples, lists and mappings, not those inside another one."""
+    """The states of MultiSteps in a tree of tuples, lists and mappings, not those inside another
+    one.
+    """
     if hasattr(state, "mini_step") and hasattr(state, "gradient_step"):
         yield state
     elif isinstance(state, tuple | list):

@@ -1,7 +1,8 @@
 """One training run as the judge sees it: steps, losses, and the proof that nothing is missing.
 
-A curve is data, not an opinion: NaN and infinity stay in it, a duplicated step keeps its last value (a restart overwrites what it
-repeats), and `Completeness` says how many points there are, in which range, on which stride and with which gaps.
+A curve is data, not an opinion: NaN and infinity stay in it, a duplicated step keeps its last value
+(a restart overwrites what it repeats), and `Completeness` says how many points there are, in which
+range, on which stride and with which gaps.
 """
 
 import functools
@@ -33,27 +34,39 @@ RISEN_ROWS = 3  # before a restart; fewer may be batch noise
 
 FORKED_FROM = "forked_from"  # the context key of a run that went on from another run's checkpoint
 DATA_DIGEST = "data_digest"  # the context key that proves two arms read the same data
-PLANNED_STEPS = "planned_steps"  # the context key of the planned length of a run, where its source states it
-START, LOADED = "start", "loaded"  # the context key and value of a run that began with trained weights
-RECORDED_RECIPE = "recorded_recipe"  # the context key of a run whose source has a recipe of another precision than the one that is stated
-STEPS_WITHOUT_LOSS = "steps_without_loss"  # the context key of how many rows of the source have values of training, and no loss
-LINES_UNREAD = "lines_unread"  # the context key of how many lines of a log look like those that were read
-LOSS_NAME, LOSS_MEANING, LOSS_BASE = "loss_name", "loss_meaning", "loss_base"  # of what was read: its column or phrase, and what that is
+# the context key of the planned length of a run, where its source states it
+PLANNED_STEPS = "planned_steps"
+# the context key and value of a run that began with trained weights
+START, LOADED = "start", "loaded"
+# the context key of a run whose source has a recipe of another precision than the one that is
+# stated
+RECORDED_RECIPE = "recorded_recipe"
+# the context key of how many rows of the source have values of training, and no loss
+STEPS_WITHOUT_LOSS = "steps_without_loss"
+# the context key of how many lines of a log look like those that were read
+LINES_UNREAD = "lines_unread"
+# of what was read: its column or phrase, and what that is
+LOSS_NAME, LOSS_MEANING, LOSS_BASE = "loss_name", "loss_meaning", "loss_base"
 READ_FACTS = (STEPS_WITHOUT_LOSS, LINES_UNREAD, LOSS_NAME, LOSS_MEANING, LOSS_BASE)
 """The context keys that a reader writes, and nobody states."""
-START_PRECISION = "start_precision"  # the context key of a run whose first steps are computed in another precision than its recipe's
+# the context key of a run whose first steps are computed in another precision than its recipe's
+START_PRECISION = "start_precision"
 
 
 class CurveError(ValueError):
-    """A series that can't be a run; the message names the thing, its value, what was expected and what to do."""
+    """A series that can't be a run; the message names the thing, its value, what was expected and
+    what to do.
+    """
 
 
 @frozen
 class Completeness:
-    """What a series covers: distinct steps, range, most common stride, overwritten rows, intervals wider than the stride.
+    """What a series covers: distinct steps, range, most common stride, overwritten rows, intervals
+    wider than the stride.
 
-    `rolled_back` is how far the losses that a restart overwrote had risen above those that replaced them, nats: the mean of the last
-    quarter of the rows before that restart (at least 3), the worst restart; 0.0 where none had risen.
+    `rolled_back` is how far the losses that a restart overwrote had risen above those that replaced
+    them, nats: the mean of the last quarter of the rows before that restart (at least 3), the worst
+    restart; 0.0 where none had risen.
     """
 
     count: int
@@ -66,7 +79,9 @@ class Completeness:
 
     @property
     def coverage(self) -> float:
-        """Share of the regular grid first, first + stride, ..., last that is there (1.0 for fewer than two points)."""
+        """Share of the regular grid first, first + stride, ..., last that is there (1.0 for fewer
+        than two points).
+        """
         if self.first is None or self.last is None or not self.stride:
             return 1.0
         return min(1.0, self.count / ((self.last - self.first) // self.stride + 1))
@@ -74,12 +89,15 @@ class Completeness:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Curve:
-    """One run: `steps` int64 (T,), `loss` float64 (T,) in nats, optional `columns` of length T; build it with `curve_from_arrays`.
+    """One run: `steps` int64 (T,), `loss` float64 (T,) in nats, optional `columns` of length T;
+    build it with `curve_from_arrays`.
 
-    `context` holds what must agree between the arms of a comparison (engine, device class, data digest, code revision, ...);
-    `seed` fixes initialization and data order, `replicate` only rounding salts and a perturbation of one part in a million. Where nobody
-    stated the seed it is 0, and `seed_stated` is False: then the batches may show which runs belong together (`inputs.unstated_seeds`).
-    `rounding` is how the gradients were rounded, recorded by whoever trained the run; None where that is not on record.
+    `context` holds what must agree between the arms of a comparison (engine, device class, data
+    digest, code revision, ...); `seed` fixes initialization and data order, `replicate` only
+    rounding salts and a perturbation of one part in a million. Where nobody stated the seed it is
+    0, and `seed_stated` is False: then the batches may show which runs belong together
+    (`inputs.unstated_seeds`). `rounding` is how the gradients were rounded, recorded by whoever
+    trained the run; None where that is not on record.
     """
 
     steps: IntArray
@@ -96,7 +114,9 @@ class Curve:
     notes: tuple[str, ...] = ()
 
     def digest(self) -> str:
-        """sha256 (hex) of the steps (int64, little endian) followed by the losses (float64, little endian)."""
+        """sha256 (hex) of the steps (int64, little endian) followed by the losses (float64, little
+        endian).
+        """
         return series_digest(self.steps, self.loss)
 
 
@@ -105,7 +125,9 @@ Fact = TypeVar("Fact")
 
 
 def computed_once(function: Callable[[Of], Fact]) -> Callable[[Of], Fact]:
-    """A function of a run, or of another value that never changes, that is computed once for it and kept as long as the value is."""
+    """A function of a run, or of another value that never changes, that is computed once for it and
+    kept as long as the value is.
+    """
     known: WeakKeyDictionary[Of, Fact] = WeakKeyDictionary()
 
     @functools.wraps(function)
@@ -123,12 +145,16 @@ def usable(loss: FloatArray) -> BoolArray:
 
 
 def all_usable(loss: FloatArray) -> bool:
-    """Whether every loss of an array is usable; needs no array of its own, so it is the fast way to see that nothing is wrong."""
+    """Whether every loss of an array is usable; needs no array of its own, so it is the fast way to
+    see that nothing is wrong.
+    """
     return loss.size == 0 or (float(loss.min()) >= -MAX_LOSS and float(loss.max()) <= MAX_LOSS)
 
 
 def dot(left: FloatArray, right: FloatArray) -> float:
-    """Sum of products of (n,) values, on one thread: BLAS shares long vectors out, waits for busy cores, and sums in an order of theirs."""
+    """Sum of products of (n,) values, on one thread: BLAS shares long vectors out, waits for busy
+    cores, and sums in an order of theirs.
+    """
     return float(np.einsum("i,i->", left, right))
 
 
@@ -150,7 +176,9 @@ def row_means(rows: FloatArray) -> FloatArray:
 
 
 def median(values: FloatArray) -> float:
-    """Median of (n,) finite values, n > 0: numpy's, without what it spends on axes and NaN, which is most of the time for short series."""
+    """Median of (n,) finite values, n > 0: numpy's, without what it spends on axes and NaN, which
+    is most of the time for short series.
+    """
     half = len(values) // 2
     parted = values.copy()
     parted.partition(half)
@@ -170,7 +198,9 @@ def row_medians(rows: FloatArray) -> FloatArray:
 
 
 def rounding_of(roundings: Iterable[Rounding | None]) -> Rounding | None:
-    """The rounding of an arm: stochastic where any run recorded that, nearest where every run recorded that, else not on record."""
+    """The rounding of an arm: stochastic where any run recorded that, nearest where every run
+    recorded that, else not on record.
+    """
     recorded = set(roundings)
     if "stochastic" in recorded:
         return "stochastic"
@@ -181,7 +211,9 @@ def rounding_of(roundings: Iterable[Rounding | None]) -> Rounding | None:
 
 def between(steps: IntArray, first: float, last: float) -> slice:
     """The part of ascending steps (n,) from the first to the last step, both included."""
-    return slice(int(np.searchsorted(steps, first)), int(np.searchsorted(steps, last, side="right")))
+    return slice(
+        int(np.searchsorted(steps, first)), int(np.searchsorted(steps, last, side="right"))
+    )
 
 
 def series_digest(steps: IntArray, loss: FloatArray) -> str:
@@ -206,19 +238,26 @@ def curve_from_arrays(
     overwritten: int = 0,
     rolled_back: float = 0.0,
 ) -> Curve:
-    """Make a Curve of (T,) steps and (T,) losses in nats: sorted, duplicates reduced to the last, completeness proved.
+    """Make a Curve of (T,) steps and (T,) losses in nats: sorted, duplicates reduced to the last,
+    completeness proved.
 
-    `seed` is None where nobody stated it. `overwritten` counts duplicates that were removed before, and `rolled_back` is what they had
-    risen, so that a stored run keeps its proof of completeness.
-    Raises CurveError for shapes that don't match, steps that are negative, fractional or not finite, text, and a rounding that is unknown
-    or contradicts the recipe.
+    `seed` is None where nobody stated it. `overwritten` counts duplicates that were removed before,
+    and `rolled_back` is what they had risen, so that a stored run keeps its proof of completeness.
+    Raises CurveError for shapes that don't match, steps that are negative, fractional or not
+    finite, text, and a rounding that is unknown or contradicts the recipe.
     """
     name = f"run {label!r}" if label else "run"
     step_T = _as_steps(steps, name)
     loss_T = _as_floats(loss, f"{name}: loss", len(step_T))
-    column_T = {key: _as_floats(value, f"{name}: column {key!r}", len(step_T)) for key, value in (columns or {}).items()}
+    column_T = {
+        key: _as_floats(value, f"{name}: column {key!r}", len(step_T))
+        for key, value in (columns or {}).items()
+    }
     if rounding not in (None, *ROUNDINGS):
-        raise CurveError(f"{name}: rounding is {rounding!r}; expected one of {', '.join(ROUNDINGS)}, or None where it is not known")
+        raise CurveError(
+            f"{name}: rounding is {rounding!r}; expected one of {', '.join(ROUNDINGS)}, or None "
+            "where it is not known"
+        )
     try:
         check_rounding(recipe, rounding, f"{name}: rounding")
     except RecipeError as error:
@@ -259,11 +298,21 @@ def completeness_of(steps: IntArray, duplicates: int = 0, rolled_back: float = 0
             values, counts = np.unique(distance, return_counts=True)
             stride = int(values[np.argmax(counts)])
             gaps = int(counts[values > stride].sum())
-    return Completeness(count=len(steps), first=first, last=last, stride=stride, duplicates=duplicates, gaps=gaps, rolled_back=rolled_back)
+    return Completeness(
+        count=len(steps),
+        first=first,
+        last=last,
+        stride=stride,
+        duplicates=duplicates,
+        gaps=gaps,
+        rolled_back=rolled_back,
+    )
 
 
 def _risen_before_restart(steps: IntArray, loss: FloatArray, kept: NDArray[np.intp]) -> float:
-    """How far overwritten losses (T,) had risen above those that replaced them, nats; `kept` are the rows that count, in order of steps."""
+    """How far overwritten losses (T,) had risen above those that replaced them, nats; `kept` are
+    the rows that count, in order of steps.
+    """
     old = np.ones(len(steps), dtype=bool)
     old[kept] = False
     rows = np.flatnonzero(old)
@@ -272,7 +321,10 @@ def _risen_before_restart(steps: IntArray, loss: FloatArray, kept: NDArray[np.in
     breaks = np.flatnonzero((np.diff(rows) != 1) | (np.diff(steps[rows]) <= 0)) + 1
     starts, ends = np.append(0, breaks), np.append(breaks, len(rows))
     long = ends - starts >= RISEN_ROWS
-    parts = ((end - max(RISEN_ROWS, (end - start) // 4), end) for start, end in zip(starts[long], ends[long], strict=True))
+    parts = (
+        (end - max(RISEN_ROWS, (end - start) // 4), end)
+        for start, end in zip(starts[long], ends[long], strict=True)
+    )
     return max([0.0, *(float(rise[first:end].mean()) for first, end in parts)])
 
 
@@ -287,14 +339,18 @@ def _as_steps(steps: ArrayLike, name: str) -> IntArray:
     if raw.dtype.kind in "iu":
         if raw.size and (int(raw.min()) < 0 or int(raw.max()) > MAX_STEP):
             bad = int(raw.min()) if int(raw.min()) < 0 else int(raw.max())
-            raise CurveError(f"{name}: step {bad} is out of range; expected 0 to {MAX_STEP}; number steps from the start of training")
+            raise CurveError(
+                f"{name}: step {bad} is out of range; expected 0 to {MAX_STEP}; number steps from "
+                "the start of training"
+            )
         return np.array(raw, dtype=np.int64)
     values = _to_float(raw, f"{name}: steps")
     wrong = ~whole_steps(values)
     if wrong.any():
         index = int(np.argmax(wrong))
         raise CurveError(
-            f"{name}: step {float(values[index])!r} in row {index} is not a whole number from 0 to {MAX_STEP}; "
+            f"{name}: step {float(values[index])!r} in row {index} is not a whole number from 0 to "
+            f"{MAX_STEP}; "
             "name the column that counts optimizer steps"
         )
     return values.astype(np.int64)
@@ -303,7 +359,9 @@ def _as_steps(steps: ArrayLike, name: str) -> IntArray:
 def _as_floats(values: ArrayLike, name: str, length: int) -> FloatArray:
     array = _to_float(_as_array(values, name), name)
     if len(array) != length:
-        raise CurveError(f"{name} has {len(array)} values for {length} steps; expected one value a step")
+        raise CurveError(
+            f"{name} has {len(array)} values for {length} steps; expected one value a step"
+        )
     return array
 
 
@@ -322,7 +380,9 @@ def _to_float(array: NDArray[Any], name: str) -> FloatArray:
 
 
 def _last_of_each(steps: IntArray) -> NDArray[np.intp] | None:
-    """Indices that sort the steps and keep the last row of each; None where they are strictly increasing already."""
+    """Indices that sort the steps and keep the last row of each; None where they are strictly
+    increasing already.
+    """
     if len(steps) < 2 or bool((np.diff(steps) > 0).all()):
         return None
     order = np.argsort(steps, kind="stable")

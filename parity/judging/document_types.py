@@ -5,13 +5,16 @@ from typing import Any, Literal, NotRequired, Required, TypedDict
 State = Literal["pass", "fail", "inconclusive"]
 GradNormState = Literal["inside", "outside", "open"]
 
-REUSED = "reused: "  # how a run's note begins where its curve is that of a run that was trained before
+# how a run's note begins where its curve is that of a run that was trained before
+REUSED = "reused: "
 ADDED = "added: "  # how it begins where the run was added to a job that had been submitted
 STOPPED = "stopped: "  # how it begins where the live rules ended the run
 
 
 class ArmDocument(TypedDict):
-    """One side: `level` is its mean loss in the window, nats; `left_out` are runs that depend on another, `identical_runs` their number."""
+    """One side: `level` is its mean loss in the window, nats; `left_out` are runs that depend on
+    another, `identical_runs` their number.
+    """
 
     name: str
     recipe: str | None
@@ -24,8 +27,9 @@ class ArmDocument(TypedDict):
 class PairingDocument(TypedDict):
     """How runs without stated seeds were paired; a verdict without this paired them by their seeds.
 
-    By `batches`: each pair with its labels, the seed that stands for it and the correlation `r` of its batch noise. `one order`: all runs
-    read the same batches; `unknown`: the batches do not show which runs belong together.
+    By `batches`: each pair with its labels, the seed that stands for it and the correlation `r` of
+    its batch noise. `one order`: all runs read the same batches; `unknown`: the batches do not show
+    which runs belong together.
     """
 
     by: str
@@ -33,7 +37,9 @@ class PairingDocument(TypedDict):
 
 
 class GapDocument(TypedDict):
-    """The window's mean gap with its interval, nats; `rel` is the mean as a share of the baseline's loss, `raw` includes spikes."""
+    """The window's mean gap with its interval, nats; `rel` is the mean as a share of the baseline's
+    loss, `raw` includes spikes.
+    """
 
     mean: float
     rel: float | None
@@ -49,8 +55,10 @@ class GapDocument(TypedDict):
 
 
 class MultiplicityDocument(TypedDict):
-    """Which look of how many this is, the share of the error that each look spends (looks,), the candidates that share it, the confidence
-    that this leaves to the interval, and whether a ledger counted the look. Verdicts of judges before 0.3.0 have none."""
+    """Which look of how many this is, the share of the error that each look spends (looks,), the
+    candidates that share it, the confidence that this leaves to the interval, and whether a ledger
+    counted the look. Verdicts of judges before 0.3.0 have none.
+    """
 
     look: int
     looks: int
@@ -61,7 +69,9 @@ class MultiplicityDocument(TypedDict):
 
 
 class MarginDocument(TypedDict):
-    """The margin that decides: nats, share of the baseline's loss, what set it, and the tokens it is worth where a slope is known."""
+    """The margin that decides: nats, share of the baseline's loss, what set it, and the tokens it
+    is worth where a slope is known.
+    """
 
     nats: float
     rel: float
@@ -70,7 +80,9 @@ class MarginDocument(TypedDict):
 
 
 class TokenSlopeDocument(TypedDict):
-    """The nats that finished runs gain per e-fold of their tokens, the error of that, and what it was taken from."""
+    """The nats that finished runs gain per e-fold of their tokens, the error of that, and what it
+    was taken from.
+    """
 
     nats: float
     error: float
@@ -78,7 +90,9 @@ class TokenSlopeDocument(TypedDict):
 
 
 class LoanDocument(TypedDict):
-    """The floor that a family of reruns lends, as a share of the loss, and how the comparison's own runs agree with it."""
+    """The floor that a family of reruns lends, as a share of the loss, and how the comparison's own
+    runs agree with it.
+    """
 
     family: str
     rel: float
@@ -93,8 +107,10 @@ class LoanDocument(TypedDict):
 
 
 class EarlyStopsDocument(TypedDict):
-    """Reruns of an arm that were stopped early: their spread as a share of the loss, its degrees of freedom, the share of the plan at which
-    the first of them stopped, and the first and last step of the window in which they were compared with the arm's own runs."""
+    """Reruns of an arm that were stopped early: their spread as a share of the loss, its degrees of
+    freedom, the share of the plan at which the first of them stopped, and the first and last step
+    of the window in which they were compared with the arm's own runs.
+    """
 
     rel: float
     df: float
@@ -105,8 +121,9 @@ class EarlyStopsDocument(TypedDict):
 
 
 class FloorDocument(TypedDict):
-    """The run-to-run noise of one arm, nats, and what it rests on; `borrowed` only where a family lends, `early_stopped` where reruns were
-    stopped early."""
+    """The run-to-run noise of one arm, nats, and what it rests on; `borrowed` only where a family
+    lends, `early_stopped` where reruns were stopped early.
+    """
 
     value: float
     rel: float | None
@@ -152,7 +169,9 @@ class NoiseDocument(TypedDict, total=False):
 
 
 class SensitivityDocument(TypedDict):
-    """The interval over another last fraction of the plan: `n` points, mean gap and its ends in nats."""
+    """The interval over another last fraction of the plan: `n` points, mean gap and its ends in
+    nats.
+    """
 
     fraction: float
     n: int
@@ -162,8 +181,10 @@ class SensitivityDocument(TypedDict):
 
 
 class ScheduleDocument(TypedDict):
-    """The point of training that a verdict speaks of: its last common step, whether the training was finished there (`stated`: as somebody
-    says, without recorded rates), and how steeply the baseline's loss falls, as a share of it per e-fold of the steps."""
+    """The point of training that a verdict speaks of: its last common step, whether the training
+    was finished there (`stated`: as somebody says, without recorded rates), and how steeply the
+    baseline's loss falls, as a share of it per e-fold of the steps.
+    """
 
     step: int
     finished: bool
@@ -201,7 +222,9 @@ class AdviceDocument(TypedDict):
 
 
 class CheckDocument(TypedDict):
-    """A check of something other than the training loss; `role` is decides or advises, `state` None where it could not be made."""
+    """A check of something other than the training loss; `role` is decides or advises, `state` None
+    where it could not be made.
+    """
 
     name: str
     role: Literal["decides", "advises"]
@@ -219,9 +242,11 @@ class SpikesDocument(TypedDict):
 
 
 class RunSpikesDocument(TypedDict):
-    """Spikes per arm over the whole run, in `blocks` blocks with a median and a scale of their own; one-sided p of the candidate's.
+    """Spikes per arm over the whole run, in `blocks` blocks with a median and a scale of their own;
+    one-sided p of the candidate's.
 
-    `steps` are the first so many steps of the spikes, the baseline's and the candidate's, for a chart.
+    `steps` are the first so many steps of the spikes, the baseline's and the candidate's, for a
+    chart.
     """
 
     baseline: int
@@ -249,7 +274,9 @@ class TokenTaxDocument(TypedDict):
 
 
 class ThroughputDocument(TypedDict):
-    """Median step seconds of both arms, their ratio, the hours of training that all runs took; a device's medians where recorded."""
+    """Median step seconds of both arms, their ratio, the hours of training that all runs took; a
+    device's medians where recorded.
+    """
 
     baseline_step_seconds: float
     candidate_step_seconds: float
@@ -260,9 +287,11 @@ class ThroughputDocument(TypedDict):
 
 
 class GradNormDocument(TypedDict):
-    """Ratio of gradient norms (candidate / baseline) with its interval, ratio of the 99th percentiles, and what that says.
+    """Ratio of gradient norms (candidate / baseline) with its interval, ratio of the 99th
+    percentiles, and what that says.
 
-    `clipped_share` is the share of clipped steps of baseline and candidate, None where a run did not record the clipped norm.
+    `clipped_share` is the share of clipped steps of baseline and candidate, None where a run did
+    not record the clipped norm.
     """
 
     ratio: float
@@ -285,9 +314,11 @@ class ValidationDocument(TypedDict):
 
 
 class TaskDocument(TypedDict):
-    """One task: accuracies (0 to 1), the candidate's minus the baseline's with its interval and margin in percentage points.
+    """One task: accuracies (0 to 1), the candidate's minus the baseline's with its interval and
+    margin in percentage points.
 
-    `chance` is the accuracy of guessing (0 to 1), None where it is not known; a task whose baseline is `at_chance` is not judged.
+    `chance` is the accuracy of guessing (0 to 1), None where it is not known; a task whose baseline
+    is `at_chance` is not judged.
     """
 
     task: str
@@ -306,7 +337,9 @@ class TaskDocument(TypedDict):
 
 
 class PeerDocument(TypedDict):
-    """A candidate's gap to another candidate (`name`; nats, + = worse than it) and its speed relative to it; None where unmeasurable."""
+    """A candidate's gap to another candidate (`name`; nats, + = worse than it) and its speed
+    relative to it; None where unmeasurable.
+    """
 
     name: str
     gap: float | None
@@ -343,8 +376,9 @@ class RunDocument(TypedDict):
 
 
 class InputsDocument(TypedDict):
-    """The runs of both arms, the controls and short reruns that count (those by side, where there are any), and the digest of the
-    series."""
+    """The runs of both arms, the controls and short reruns that count (those by side, where there
+    are any), and the digest of the series.
+    """
 
     baseline: list[RunDocument]
     candidate: list[RunDocument]
@@ -370,14 +404,20 @@ class PathPointDocument(TypedDict):
 
 
 class EvaluationPathDocument(TypedDict):
-    """The path of a comparison of evaluations, over runs and over clusters; empty where there is no such gap."""
+    """The path of a comparison of evaluations, over runs and over clusters; empty where there is no
+    such gap.
+    """
 
     over_runs: list[PathPointDocument]
     over_clusters: list[PathPointDocument]
 
 
-ChancesDocument = TypedDict("ChancesDocument", {"pass": float, "fail": float, "undecided": float, "pairs": int})
-"""The chances of what the interval says once so many `pairs` of runs are added: each 0 to 1, together 1 (`chances`)."""
+ChancesDocument = TypedDict(
+    "ChancesDocument", {"pass": float, "fail": float, "undecided": float, "pairs": int}
+)
+"""The chances of what the interval says once so many `pairs` of runs are added: each 0 to 1,
+together 1 (`chances`).
+"""
 
 
 class StripDocument(TypedDict):
@@ -389,7 +429,9 @@ class StripDocument(TypedDict):
 
 
 class WordsDocument(TypedDict):
-    """A verdict in words (`parity.report.words`), minus signs as "-"; `why` is why it is undecided, "" where the interval says so."""
+    """A verdict in words (`parity.report.words`), minus signs as "-"; `why` is why it is undecided,
+    "" where the interval says so.
+    """
 
     lead: str
     measure: str
@@ -408,12 +450,15 @@ SHOWN_ONLY = (
 
 
 class VerdictDocument(TypedDict):
-    """The JSON form of a verdict, schema parity.verdict/1. Floats that are not finite are the strings "nan", "inf", "-inf".
+    """The JSON form of a verdict, schema parity.verdict/1. Floats that are not finite are the
+    strings "nan", "inf", "-inf".
 
-    `engine_version` is the version of the judge. What could not be measured is None. `chance_of_parity` is the probability that the gap
-    is within the margin, of an inconclusive verdict that lacks only evidence. `compares` and `may_differ`, the context keys that it lets
-    differ (`env.*` for all that begin so), are there where the arms differ in revision or environment, and not in recipe. `path` and
-    `chances` are added where a verdict is shown; so is `gemm_time`, the modelled GEMM time of the candidate as a share of the baseline's.
+    `engine_version` is the version of the judge. What could not be measured is None.
+    `chance_of_parity` is the probability that the gap is within the margin, of an inconclusive
+    verdict that lacks only evidence. `compares` and `may_differ`, the context keys that it lets
+    differ (`env.*` for all that begin so), are there where the arms differ in revision or
+    environment, and not in recipe. `path` and `chances` are added where a verdict is shown; so is
+    `gemm_time`, the modelled GEMM time of the candidate as a share of the baseline's.
     """
 
     schema: str

@@ -25,9 +25,36 @@ from parity.judging.agreement import (
     same_first_batch,
     without_assumed_floor,
 )
-from parity.judging.arms import Arm, Arms, Controls, EarlyStops, make_arms, usable_controls, usable_early_stops
-from parity.judging.curve import FORKED_FROM, LOADED, START, Curve, FloatArray, IntArray, Rounding, all_usable, computed_once, usable
-from parity.judging.independence import MIN_COMMON, NOISELESS, VISIBLE_STEPS, pairs_to_test, resemblance, rounding_step, shared_start
+from parity.judging.arms import (
+    Arm,
+    Arms,
+    Controls,
+    EarlyStops,
+    make_arms,
+    usable_controls,
+    usable_early_stops,
+)
+from parity.judging.curve import (
+    FORKED_FROM,
+    LOADED,
+    START,
+    Curve,
+    FloatArray,
+    IntArray,
+    Rounding,
+    all_usable,
+    computed_once,
+    usable,
+)
+from parity.judging.independence import (
+    MIN_COMMON,
+    NOISELESS,
+    VISIBLE_STEPS,
+    pairs_to_test,
+    resemblance,
+    rounding_step,
+    shared_start,
+)
 from parity.judging.lacking import Lacking, lacking_points
 from parity.judging.lending import Lender, Lenders, refused
 from parity.judging.pairing import (
@@ -43,7 +70,13 @@ from parity.judging.policy import ONE_LOOK, POINTS_TO_PASS, Amount, Multiplicity
 from parity.judging.run_floor import Lending
 from parity.judging.schedule import MAX_LATE, ScheduleState, late_start, log_slope, schedule_state
 from parity.judging.window import Window, decay_phase, planned_share, step_noise
-from parity.judging.window_statistics import PairInWindow, RunGap, WindowStatistics, measure_window, worst_run
+from parity.judging.window_statistics import (
+    PairInWindow,
+    RunGap,
+    WindowStatistics,
+    measure_window,
+    worst_run,
+)
 from parity.structure import frozen
 
 SLOPE_SAMPLE = 8_192  # points, evenly spread, show how steeply a loss falls
@@ -60,7 +93,9 @@ class Compared(NamedTuple):
 
 @frozen
 class Identical:
-    """All runs of the candidate are runs of the baseline, one for one: how many, at how many logged steps, what rounding hides (nats)."""
+    """All runs of the candidate are runs of the baseline, one for one: how many, at how many logged
+    steps, what rounding hides (nats).
+    """
 
     runs: int
     steps: int
@@ -69,13 +104,16 @@ class Identical:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Measurements:
-    """One comparison, measured; `statistics` is None where the window has no common finite point or no seed is common.
+    """One comparison, measured; `statistics` is None where the window has no common finite point or
+    no seed is common.
 
-    `lending` holds the family of baseline and candidate, None for an arm that names none; `early` the early-stopped reruns of both.
-    Whether the candidate trained with its recipe (`equal_start`, `resemblance`, `shared_start`) is asked of recipe arms only, whether all
-    runs are `identical` or begin with the `same_first_batch` of the others. `lift` (n,) is what averages in the candidate's log could add
-    to its losses at the window's common steps, nats; None where the log holds no averages. `r_hidden` is the correlation of batches that
-    can't be shown to be equal or others. `lacking` is what baseline and candidate alone lack of their grids; `parts_late` is whether both
+    `lending` holds the family of baseline and candidate, None for an arm that names none; `early`
+    the early-stopped reruns of both. Whether the candidate trained with its recipe (`equal_start`,
+    `resemblance`, `shared_start`) is asked of recipe arms only, whether all runs are `identical` or
+    begin with the `same_first_batch` of the others. `lift` (n,) is what averages in the candidate's
+    log could add to its losses at the window's common steps, nats; None where the log holds no
+    averages. `r_hidden` is the correlation of batches that can't be shown to be equal or others.
+    `lacking` is what baseline and candidate alone lack of their grids; `parts_late` is whether both
     logs begin late, with nearly equal losses.
     """
 
@@ -113,7 +151,9 @@ class Measurements:
 
     @property
     def confidence(self) -> float:
-        """The confidence of the interval that is shown and that decides: the policy's, shared by its looks and candidates."""
+        """The confidence of the interval that is shown and that decides: the policy's, shared by
+        its looks and candidates.
+        """
         return self.multiplicity.confidence(self.policy.confidence)
 
     @property
@@ -131,8 +171,9 @@ class Measurements:
 
 
 class FurtherRuns(NamedTuple):
-    """Runs next to those of the arms: reruns of the baseline, early-stopped reruns of baseline and candidate, and finished runs of the
-    baseline's recipe on fewer tokens."""
+    """Runs next to those of the arms: reruns of the baseline, early-stopped reruns of baseline and
+    candidate, and finished runs of the baseline's recipe on fewer tokens.
+    """
 
     controls: Sequence[Curve] = ()
     short_reruns: tuple[Sequence[Curve], Sequence[Curve]] = ((), ())
@@ -165,7 +206,8 @@ def measure(
     r_hidden = None if r_pair is None or r_pair >= SAME_ORDER else hidden_correlation(aligned)
     schedule = _schedule(arms, window, policy)
     base_lender, cand_lender = (
-        _lender(arm, declared, lenders, schedule) for arm, declared in zip(arms.both, policy.run_floors, strict=True)
+        _lender(arm, declared, lenders, schedule)
+        for arm, declared in zip(arms.both, policy.run_floors, strict=True)
     )
     lending = base_lender, cand_lender
     pairs = pairs_to_test(*arms.both_runs)
@@ -191,8 +233,12 @@ def measure(
         if identical is not None:
             statistics = measure_window(dataclasses.replace(pair, exact=identical.rounding), window)
     are_recipes = compares == RECIPE
-    alike = not are_recipes and arms.share_seeds and same_first_batch(*arms.both_runs, resolved.quantum)
-    ratio = noise_ratio(aligned, resolved.quantum, same_batches=(proven or alike) and policy.is_paired)
+    alike = (
+        not are_recipes and arms.share_seeds and same_first_batch(*arms.both_runs, resolved.quantum)
+    )
+    ratio = noise_ratio(
+        aligned, resolved.quantum, same_batches=(proven or alike) and policy.is_paired
+    )
     return Measurements(
         compares=compares,
         policy=policy,
@@ -209,17 +255,32 @@ def measure(
         r_pair=r_pair,
         r_hidden=r_hidden,
         batches_proven=proven,
-        same_data_recorded=same_data_recorded(arms.runs) or (policy.pairing == "stated" and (r_pair is None or r_hidden is not None)),
-        differing_context=confounding_context(((*baseline, *further.controls), candidate), policy.may_differ, compares),
+        same_data_recorded=same_data_recorded(arms.runs)
+        or (policy.pairing == "stated" and (r_pair is None or r_hidden is not None)),
+        differing_context=confounding_context(
+            ((*baseline, *further.controls), candidate), policy.may_differ, compares
+        ),
         resolution=resolved,
         noise_ratio=ratio,
         same_first_batch=alike,
-        lift=_lift(arms, aligned.steps[part], ratio, window) if (alike and not proven) or _is_below(ratio) else None,
-        lacking=(lacking_points(*arms.both_runs, window), lacking_points(*arms.both_runs[::-1], window)),
+        lift=_lift(arms, aligned.steps[part], ratio, window)
+        if (alike and not proven) or _is_below(ratio)
+        else None,
+        lacking=(
+            lacking_points(*arms.both_runs, window),
+            lacking_points(*arms.both_runs[::-1], window),
+        ),
         parts_late=_parts_late(arms, aligned, window),
         mismatch=find_mismatch(*arms.both_runs, aligned, r_pair, resolved.quantum),
         equal_start=equal_start(*arms.both_runs, resolved.quantum) if are_recipes else None,
-        resemblance=next((why for run, other in pairs if are_recipes and (why := resemblance(run, other)) is not None), None),
+        resemblance=next(
+            (
+                why
+                for run, other in pairs
+                if are_recipes and (why := resemblance(run, other)) is not None
+            ),
+            None,
+        ),
         worst_run=_worst_run(arms, window, policy, schedule, statistics),
         shared_start=_shared_start(arms, pairs if are_recipes else ()),
         without_assumed_floor=without_assumed_floor(arms.runs),
@@ -228,47 +289,70 @@ def measure(
     )
 
 
-# Are all runs of two arms of one recipe equal, one for one? Then another revision or environment trains exactly alike, whatever the noise.
+# Are all runs of two arms of one recipe equal, one for one? Then another revision or environment
+# trains exactly alike, whatever the noise.
 #
-# equal   each run of the candidate has the steps and losses of a run of the baseline of its seed, bit for bit, as many of each kind
-# shown   every loss is finite; batch noise of 4 printed steps and more, as no learning rate or step number has; a step of at most a tenth
-#         of the margin (without one, and below 12 points in the window: of at most 1e-4 nats): nothing larger can hide in equal digits
+# equal   each run of the candidate has the steps and losses of a run of the baseline of its seed,
+#         bit for bit, as many of each kind
+# shown   every loss is finite; batch noise of 4 printed steps and more, as no learning rate or step
+#         number has; a step of at most a tenth
+#         of the margin (without one, and below 12 points in the window: of at most 1e-4 nats):
+#         nothing larger can hide in equal digits
 #
-# Within an arm runs may be equal (a deterministic trainer), but none may be a copy or a fork of another. Can fail: a log that is given for
-# both arms, or a run that claims a revision that it was not trained at, is equal, too: what trained is the record's to say.
+# Within an arm runs may be equal (a deterministic trainer), but none may be a copy or a fork of
+# another. Can fail: a log that is given for both arms, or a run that claims a revision that it was
+# not trained at, is equal, too: what trained is the record's to say.
 
 MARGIN_STEPS, FINE_STEP = 10.0, 1e-4  # printed steps in a margin; nats
 
 
 def find_identical(arms: Arms, statistics: WindowStatistics) -> Identical | None:
-    """That all runs of the candidate are equal to the baseline's; None where one is not, or where equal digits show too little."""
+    """That all runs of the candidate are equal to the baseline's; None where one is not, or where
+    equal digits show too little.
+    """
     runs, base = arms.candidate.given, arms.baseline.given
-    if any(run.relation != "equal" for arm in arms.both for run in arm.left_out) or not _are_equal(base, runs):
+    if any(run.relation != "equal" for arm in arms.both for run in arm.left_out) or not _are_equal(
+        base, runs
+    ):
         return None
-    if min(len(run.steps) for run in runs) < MIN_COMMON or not all(all_usable(run.loss) for run in (*base, *runs)):
+    if min(len(run.steps) for run in runs) < MIN_COMMON or not all(
+        all_usable(run.loss) for run in (*base, *runs)
+    ):
         return None
     printed = max(map(rounding_step, runs))
-    if any(step_noise(run.loss) < max(VISIBLE_STEPS * printed, NOISELESS * abs(float(run.loss[-1]))) for run in runs):
+    if any(
+        step_noise(run.loss) < max(VISIBLE_STEPS * printed, NOISELESS * abs(float(run.loss[-1])))
+        for run in runs
+    ):
         return None
     margin = statistics.margin
     if (margin is None or statistics.n < POINTS_TO_PASS) and printed > FINE_STEP * (1.0 + 1e-9):
         return None
     if margin is not None and MARGIN_STEPS * printed > margin.nats:
         return None
-    return Identical(runs=len(arms.candidate.runs), steps=min(len(run.steps) for run in runs), rounding=printed)
+    return Identical(
+        runs=len(arms.candidate.runs), steps=min(len(run.steps) for run in runs), rounding=printed
+    )
 
 
 def _are_equal(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> bool:
-    """Whether each run of the candidate is one of the baseline's of its seed; a seed has as many runs of each kind in both arms."""
+    """Whether each run of the candidate is one of the baseline's of its seed; a seed has as many
+    runs of each kind in both arms.
+    """
     seeds = {run.seed for run in candidate}
-    base, cand = (Counter((run.seed, run.digest()) for run in arm if run.seed in seeds) for arm in (baseline, candidate))
+    base, cand = (
+        Counter((run.seed, run.digest()) for run in arm if run.seed in seeds)
+        for arm in (baseline, candidate)
+    )
     return base == cand
 
 
-# Do two logs that begin late part from nearly equal losses, as forks of one run do? A pair that trained apart from the first step has a gap
-# there that is as large as later. The mean square of the first n gaps against that of the last half, which honest pairs reach in 0.3 %.
+# Do two logs that begin late part from nearly equal losses, as forks of one run do? A pair that
+# trained apart from the first step has a gap there that is as large as later. The mean square of
+# the first n gaps against that of the last half, which honest pairs reach in 0.3 %.
 
-PARTING = ((4, 0.025), (8, 0.12), (16, 0.28))  # n points, and the share of the later mean square: chi-squared by n at 0.002 to 0.004
+# n points, and the share of the later mean square: chi-squared by n at 0.002 to 0.004
+PARTING = ((4, 0.025), (8, 0.12), (16, 0.28))
 
 
 def _parts_late(arms: Arms, aligned: Aligned, window: Window) -> bool:
@@ -280,7 +364,9 @@ def _parts_late(arms: Arms, aligned: Aligned, window: Window) -> bool:
     baseline, candidate = aligned.arm_means()
     squares = (candidate - baseline) ** 2
     later = float(squares[len(squares) // 2 :].mean())
-    return any(len(squares) >= 4 * n and float(squares[:n].mean()) < share * later for n, share in PARTING)
+    return any(
+        len(squares) >= 4 * n and float(squares[:n].mean()) < share * later for n, share in PARTING
+    )
 
 
 def _is_below(ratio: float | None) -> bool:
@@ -290,18 +376,37 @@ def _is_below(ratio: float | None) -> bool:
 def _lift(arms: Arms, steps: IntArray, ratio: float | None, window: Window) -> FloatArray | None:
     if ratio is None or ratio >= 1.0 or len(steps) == 0:
         return None
-    lift: FloatArray = np.mean([averaging_lift(run, steps, ratio, window) for run in arms.baseline.runs], axis=0)
+    lift: FloatArray = np.mean(
+        [averaging_lift(run, steps, ratio, window) for run in arms.baseline.runs], axis=0
+    )
     return lift
 
 
-def _worst_run(arms: Arms, window: Window, policy: Policy, schedule: ScheduleState, statistics: WindowStatistics | None) -> RunGap | None:
+def _worst_run(
+    arms: Arms,
+    window: Window,
+    policy: Policy,
+    schedule: ScheduleState,
+    statistics: WindowStatistics | None,
+) -> RunGap | None:
     if statistics is None or statistics.margin is None or arms.pairing.by == "unknown":
         return None
-    return worst_run(arms, window, policy, schedule.assumed_slope, statistics.baseline.level, statistics.margin.nats)
+    return worst_run(
+        arms,
+        window,
+        policy,
+        schedule.assumed_slope,
+        statistics.baseline.level,
+        statistics.margin.nats,
+    )
 
 
-def lender_for(arm: str, rounding: Rounding, declared: Amount | None, lenders: Lenders) -> Lender | None:
-    """What an arm may borrow by its name and rounding; run-to-run noise that the policy declares counts more."""
+def lender_for(
+    arm: str, rounding: Rounding, declared: Amount | None, lenders: Lenders
+) -> Lender | None:
+    """What an arm may borrow by its name and rounding; run-to-run noise that the policy declares
+    counts more.
+    """
     lender = lenders.of(arm, rounding)
     if lender is None or lender.floor is None or declared is None:
         return lender
@@ -309,12 +414,16 @@ def lender_for(arm: str, rounding: Rounding, declared: Amount | None, lenders: L
 
 
 def began_loaded(arms: Arms, policy: Policy) -> bool:
-    """Whether the policy states that all runs began with trained weights, or the record of every run does."""
+    """Whether the policy states that all runs began with trained weights, or the record of every
+    run does.
+    """
     return policy.start == LOADED or all(run.context.get(START) == LOADED for run in arms.runs)
 
 
 def _schedule(arms: Arms, window: Window, policy: Policy) -> ScheduleState:
-    """The state of the schedule, with the steepest slope of a run of the baseline: a worse candidate must not change its own noise."""
+    """The state of the schedule, with the steepest slope of a run of the baseline: a worse
+    candidate must not change its own noise.
+    """
     loaded = began_loaded(arms, policy)
     slopes = []
     for run in arms.baseline.runs:
@@ -325,7 +434,9 @@ def _schedule(arms: Arms, window: Window, policy: Policy) -> ScheduleState:
     return schedule_state(arms.both_runs, window, policy, max(slopes))
 
 
-def _lender(arm: Arm, declared: Amount | None, lenders: Lenders, schedule: ScheduleState) -> Lender | None:
+def _lender(
+    arm: Arm, declared: Amount | None, lenders: Lenders, schedule: ScheduleState
+) -> Lender | None:
     """What the arm may borrow; what holds for finished schedules needs one in both arms."""
     lender = lender_for(arm.name, arm.rounding, declared, lenders)
     if lender is None or not lender.needs_finished or schedule.finished:
@@ -334,8 +445,15 @@ def _lender(arm: Arm, declared: Amount | None, lenders: Lenders, schedule: Sched
 
 
 def _shared_start(arms: Arms, pairs: RunPairs) -> int | None:
-    """The last step up to which a candidate's run is a baseline's run of its seed; None where they part at once."""
-    if {run.context.get(FORKED_FROM) for run in arms.candidate.runs} != {run.context.get(FORKED_FROM) for run in arms.baseline.runs}:
+    """The last step up to which a candidate's run is a baseline's run of its seed; None where they
+    part at once.
+    """
+    if {run.context.get(FORKED_FROM) for run in arms.candidate.runs} != {
+        run.context.get(FORKED_FROM) for run in arms.baseline.runs
+    }:
         return max(int(run.steps[-1]) for run in arms.runs if len(run.steps))
     same_seed = ((run, other) for run, other in pairs if run.seed == other.seed)
-    return max((until for run, other in same_seed if (until := shared_start(run, other)) is not None), default=None)
+    return max(
+        (until for run, other in same_seed if (until := shared_start(run, other)) is not None),
+        default=None,
+    )

@@ -1,14 +1,21 @@
-"""Which commit moved the gap? The difference between neighbouring groups of verdicts (a commit's, or a day's) with an interval.
+"""Which commit moved the gap? The difference between neighbouring groups of verdicts (a commit's,
+or a day's) with an interval.
 
 D = mean gap after - mean gap before, nats
-SE^2 = SE_run^2 + SE_within^2;  SE_run^2 = sum c_b^2 tau_A^2/K_A + sum tau_B^2/(K_B n^2)     D's interval is that of `interval`
-c_b: share of the points after whose baseline has the curves b, minus that of the points before: a baseline that both sides use cancels
-SE_within^2 = per side, mean of SE_within^2 / number of its baselines;  df: the least of the points, because their priors are one guess
-level = 1 - (1 - C) / m for each of m compared neighbours (Bonferroni): a history in which nothing moved names a commit in 5 % of the cases
+SE^2 = SE_run^2 + SE_within^2;  SE_run^2 = sum c_b^2 tau_A^2/K_A + sum tau_B^2/(K_B n^2)     D's
+                                interval is that of `interval`
+c_b: share of the points after whose baseline has the curves b, minus that of the points before: a
+baseline that both sides use cancels
+SE_within^2 = per side, mean of SE_within^2 / number of its baselines;  df: the least of the points,
+  because their priors are one guess
+level = 1 - (1 - C) / m for each of m compared neighbours (Bonferroni): a history in which nothing
+moved names a commit in 5 % of the cases
 
-Verdicts on the same series count once: reruns of a deterministic trainer add nothing. Neighbours that answer different questions (model,
-data, policy ...) are not compared. Only neighbours are: means over longer stretches would find smaller moves, but not the commit.
-Can fail: run-to-run noise that was assumed (`run_floor`); a commit that was not judged, which is why a move names both of its sides.
+Verdicts on the same series count once: reruns of a deterministic trainer add nothing. Neighbours
+that answer different questions (model, data, policy ...) are not compared. Only neighbours are:
+means over longer stretches would find smaller moves, but not the commit. Can fail: run-to-run noise
+that was assumed (`run_floor`); a commit that was not judged, which is why a move names both of its
+sides.
 """
 
 import math
@@ -28,9 +35,11 @@ CONFIDENCE = 0.95  # of all neighbours of a history together
 
 @frozen
 class Point:
-    """One measured gap, nats: the variances (nats^2) of the run-to-run noise of both arms and within the pair, with degrees of freedom.
+    """One measured gap, nats: the variances (nats^2) of the run-to-run noise of both arms and
+    within the pair, with degrees of freedom.
 
-    `baseline` names the baseline's curves (equal names: the same curves), `series` all aligned losses, `question` what was compared.
+    `baseline` names the baseline's curves (equal names: the same curves), `series` all aligned
+    losses, `question` what was compared.
     """
 
     gap: float
@@ -46,7 +55,9 @@ class Point:
 
 @frozen
 class Group:
-    """The measured gaps of one commit or day, in the order of the history; none where nothing was measured."""
+    """The measured gaps of one commit or day, in the order of the history; none where nothing was
+    measured.
+    """
 
     name: str
     points: Sequence[Point]
@@ -54,10 +65,12 @@ class Group:
 
 @frozen
 class Move:
-    """The difference between a group and the measured one before it, with its interval at `confidence`, nats.
+    """The difference between a group and the measured one before it, with its interval at
+    `confidence`, nats.
 
-    `what`: `worse` and `better` where the interval excludes zero, `none` where run-to-run noise explains the difference, `not compared`
-    where the groups answer different questions. `skipped`: groups between them without a gap.
+    `what`: `worse` and `better` where the interval excludes zero, `none` where run-to-run noise
+    explains the difference, `not compared` where the groups answer different questions. `skipped`:
+    groups between them without a gap.
     """
 
     before: str
@@ -79,7 +92,13 @@ def point_of(document: VerdictDocument, baseline: str, question: str) -> Point |
     own = [float(floor["value"]) ** 2 / max(1, arm["runs"]) for arm, floor in arms]
     run = float(parts["run"]) ** 2
     share = own[0] / sum(own) if sum(own) > 0.0 else 0.5
-    values = (float(gap["mean"]), run, float(parts["run_df"]), float(parts["within"]), float(parts["within_df"]))
+    values = (
+        float(gap["mean"]),
+        run,
+        float(parts["run_df"]),
+        float(parts["within"]),
+        float(parts["within_df"]),
+    )
     if not all(map(math.isfinite, values)):
         return None
     return Point(
@@ -121,7 +140,16 @@ def _move(before: Group, after: Group, skipped: Sequence[str], level: float) -> 
         what = "none"
         if lo > 0.0 or hi < 0.0:
             what = "worse" if lo > 0.0 else "better"
-    return Move(before=before.name, after=after.name, what=what, difference=mean, lo=lo, hi=hi, confidence=level, skipped=tuple(skipped))
+    return Move(
+        before=before.name,
+        after=after.name,
+        what=what,
+        difference=mean,
+        lo=lo,
+        hi=hi,
+        confidence=level,
+        skipped=tuple(skipped),
+    )
 
 
 def _same_question(before: Group, after: Group) -> bool:
@@ -134,11 +162,17 @@ def _distinct(group: Group) -> list[Point]:
 
 
 def _difference(before: Sequence[Point], after: Sequence[Point]) -> Interval:
-    mean = math.fsum(point.gap for point in after) / len(after) - math.fsum(point.gap for point in before) / len(before)
+    mean = math.fsum(point.gap for point in after) / len(after) - math.fsum(
+        point.gap for point in before
+    ) / len(before)
     every = (*before, *after)
-    if {point.series for point in before} == {point.series for point in after}:  # the same curves: nothing can have moved
+    # the same curves: nothing can have moved
+    if {point.series for point in before} == {point.series for point in after}:
         mean = 0.0
-    candidates = sum(math.fsum(point.candidate_variance for point in side) / len(side) ** 2 for side in (before, after))
+    candidates = sum(
+        math.fsum(point.candidate_variance for point in side) / len(side) ** 2
+        for side in (before, after)
+    )
     run = candidates + _baselines(before, after)
     within = sum(_within(side) for side in (before, after))
     return interval(

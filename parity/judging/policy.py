@@ -1,4 +1,6 @@
-"""The policy of a comparison: margin, confidence, what may be assumed, and what several looks and candidates leave of it."""
+"""The policy of a comparison: margin, confidence, what may be assumed, and what several looks and
+candidates leave of it.
+"""
 
 import math
 import re
@@ -6,23 +8,36 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
-from parity.structure import check_between, check_words, fields_of, frozen, kinds_of, known_keys, typed
+from parity.structure import (
+    check_between,
+    check_words,
+    fields_of,
+    frozen,
+    kinds_of,
+    known_keys,
+    typed,
+)
 from parity.wording import did_you_mean
 
-# How sure must one interval be, so that a question with several looks and several candidates keeps its error?
+# How sure must one interval be, so that a question with several looks and several candidates keeps
+# its error?
 #
-# run-to-run noise 1 - (1 - C) w_L / m level of its part of the interval at each of L looks for each of m candidates, C the policy's within
-# 1 - (1 - C) / m level of the error within pairs w_L = P(|t(4)| > q_L) / 0.05, q_L = 2.78, 3.44, 4.39, 5.13, 5.87, 6.29 at L = 1, 2, 5, 10,
-# 20, 30, between them linear in ln L
+# run-to-run noise 1 - (1 - C) w_L / m level of its part of the interval at each of L looks for each
+# of m candidates, C the policy's within 1 - (1 - C) / m level of the error within pairs w_L =
+# P(|t(4)| > q_L) / 0.05, q_L = 2.78, 3.44, 4.39, 5.13, 5.87, 6.29 at L = 1, 2, 5, 10, 20, 30,
+# between them linear in ln L
 #
-# A run's offset is one draw that all looks share: with assumed noise (4 degrees of freedom) the looks of a pair that gets a run more per
-# arm each time need q_L for 2.5 % false passes in all, where Bonferroni's bound is 3.50 to 7.53. With other degrees of freedom the level
-# stays and the quantile follows: for known noise 2.24 at L = 2 and 2.70 at 10, above Pocock's 2.18 and 2.56. The interval at this level
-# is what is shown, and its upper end decides a pass. A fail and the vetoes keep C: further looks make neither harder. One look and one
-# candidate give C itself. Candidates share by Bonferroni, whatever they have in common (runs, batches, the baseline); Dunnett's constants
-# for the shared baseline are narrower, but need equal run-to-run noise in all arms. Can fail: looks that nobody counts. The
-# server's ledger counts those of its jobs; a comparison of files takes the user's word. Sources: simulation (benchmarks/looks.py);
-# Jennison and Turnbull 1989 (repeated confidence intervals); Pocock 1977; Bonferroni.
+# A run's offset is one draw that all looks share: with assumed noise (4 degrees of freedom) the
+# looks of a pair that gets a run more per arm each time need q_L for 2.5 % false passes in all,
+# where Bonferroni's bound is 3.50 to 7.53. With other degrees of freedom the level stays and the
+# quantile follows: for known noise 2.24 at L = 2 and 2.70 at 10, above Pocock's 2.18 and 2.56. The
+# interval at this level is what is shown, and its upper end decides a pass. A fail and the vetoes
+# keep C: further looks make neither harder. One look and one candidate give C itself. Candidates
+# share by Bonferroni, whatever they have in common (runs, batches, the baseline); Dunnett's
+# constants for the shared baseline are narrower, but need equal run-to-run noise in all arms. Can
+# fail: looks that nobody counts. The server's ledger counts those of its jobs; a comparison of
+# files takes the user's word. Sources: simulation (benchmarks/looks.py); Jennison and Turnbull 1989
+# (repeated confidence intervals); Pocock 1977; Bonferroni.
 
 MAX_LOOKS = 30
 # q_L of t(4) for a two-sided 95 %, by looks.
@@ -33,9 +48,11 @@ FAIL_BY_GAP = "GAP_EXCEEDS_MARGIN"  # the one fail that further runs can undo, a
 
 @frozen
 class Multiplicity:
-    """Which look at its question a comparison is, of how many, and how many candidates share the error.
+    """Which look at its question a comparison is, of how many, and how many candidates share the
+    error.
 
-    `registered` says whether a ledger counted the look; otherwise it is the user's word. Raises ValueError for a look that was not planned.
+    `registered` says whether a ledger counted the look; otherwise it is the user's word. Raises
+    ValueError for a look that was not planned.
     """
 
     look: int = 1
@@ -45,9 +62,14 @@ class Multiplicity:
 
     def __post_init__(self) -> None:
         if not 1 <= self.looks <= MAX_LOOKS:
-            raise ValueError(f"looks is {self.looks}; expected a whole number from 1 to {MAX_LOOKS}")
+            raise ValueError(
+                f"looks is {self.looks}; expected a whole number from 1 to {MAX_LOOKS}"
+            )
         if not 1 <= self.look <= self.looks:
-            raise ValueError(f"look is {self.look}; expected a whole number from 1 to the {self.looks} of the policy (looks)")
+            raise ValueError(
+                f"look is {self.look}; expected a whole number from 1 to the {self.looks} of the "
+                "policy (looks)"
+            )
         if self.candidates < 1:
             raise ValueError(f"candidates is {self.candidates}; expected at least 1")
 
@@ -57,7 +79,9 @@ class Multiplicity:
         return self.looks - self.look
 
     def confidence(self, nominal: float) -> float:
-        """The level of the run-to-run noise in each look's interval for one candidate, where the question has the confidence `nominal`."""
+        """The level of the run-to-run noise in each look's interval for one candidate, where the
+        question has the confidence `nominal`.
+        """
         if self.looks == self.candidates == 1:  # which spends the whole error
             return nominal
         return 1.0 - (1.0 - nominal) * look_weight(self.looks) / self.candidates
@@ -77,36 +101,48 @@ ONE_LOOK = Multiplicity()
 
 
 def look_weight(looks: int) -> float:
-    """w_L: the share of the policy's error at which the run-to-run noise of each of 1 to 30 looks is taken."""
+    """w_L: the share of the policy's error at which the run-to-run noise of each of 1 to 30 looks
+    is taken.
+    """
     if looks == 1:
         return 1.0
-    (few, low), (many, high) = next(pair for pair in pairwise(LOOK_QUANTILES) if pair[0][0] < looks <= pair[1][0])
+    (few, low), (many, high) = next(
+        pair for pair in pairwise(LOOK_QUANTILES) if pair[0][0] < looks <= pair[1][0]
+    )
     quantile = low + (high - low) * math.log(looks / few) / math.log(many / few)
-    tails = 1.0 - quantile * (quantile**2 + 6.0) / math.pow(quantile**2 + 4.0, 1.5)  # of Student's t with 4 degrees of freedom
+    # of Student's t with 4 degrees of freedom
+    tails = 1.0 - quantile * (quantile**2 + 6.0) / math.pow(quantile**2 + 4.0, 1.5)
     return tails / TABLE_ERROR
 
 
 def pairs_confidence(nominal: float, candidates: int) -> float:
-    """The confidence of each interval where all pairs of `candidates` (at least 2) are compared with each other at once."""
+    """The confidence of each interval where all pairs of `candidates` (at least 2) are compared
+    with each other at once.
+    """
     pairs = candidates * (candidates - 1) // 2
     if pairs == 1:
         return nominal
     return 1.0 - (1.0 - nominal) / pairs
 
 
-# The policy of a comparison: how large a gap is acceptable, with which confidence, and what may be assumed.
+# The policy of a comparison: how large a gap is acceptable, with which confidence, and what may be
+# assumed.
 #
-# A margin is stated by the job, alone or through a profile; when several are set the smallest in nats decides. Relative margins are
-# shares of L, the baseline's mean loss in the window. The profiles' sources are in docs/policy.md.
+# A margin is stated by the job, alone or through a profile; when several are set the smallest in
+# nats decides. Relative margins are shares of L, the baseline's mean loss in the window. The
+# profiles' sources are in docs/policy.md.
 
 Unit = Literal["relative", "nats", "tokens"]
 
-FINISHED_FLOOR = 0.0009  # assumed tau0, share of L: covers the noisiest finished group of decoders (0.12 %) in 95 %
-UNFINISHED_FLOOR, FLOOR_PER_SLOPE = 0.0015, 0.012  # share of L, and of its fall per e-fold: 8B, AA38 cut at 30 to 60 %, 405B FP8
+# assumed tau0, share of L: covers the noisiest finished group of decoders (0.12 %) in 95 %
+FINISHED_FLOOR = 0.0009
+# share of L, and of its fall per e-fold: 8B, AA38 cut at 30 to 60 %, 405B FP8
+UNFINISHED_FLOOR, FLOOR_PER_SLOPE = 0.0015, 0.012
 ASSUMED_DF = 4.0  # degrees of freedom that an assumed floor is worth
 STOCHASTIC_FACTOR = 1.5  # 1.15 (8B), 1.35, 1.79, 2.3 (small models); random-effects mean 1.48
 WINDOW_FRACTION = 0.20  # of the planned steps
-POINTS_TO_PASS, POINTS_TO_FAIL = 12, 8  # common points in the window: coverage of `mean_se` and of `capped` in docs/evidence.md
+# common points in the window: coverage of `mean_se` and of `capped` in docs/evidence.md
+POINTS_TO_PASS, POINTS_TO_FAIL = 12, 8
 
 
 class PolicyError(ValueError):
@@ -120,16 +156,24 @@ class PolicyError(ValueError):
         """The sentence with another name for the path, such as that of an option."""
         if self.expected.startswith("no such key"):
             known = self.expected.partition(": ")[2]
-            return f"{name}: unknown key{did_you_mean(self.path.rpartition('.')[2], known.split(', ')) or f'; expected one of {known}'}"
+            return (
+                f"{name}: unknown "
+                f"key{did_you_mean(self.path.rpartition('.')[2], known.split(', ')) or f'; expected one of {known}'}"  # noqa: E501
+            )
         words = self.expected.partition("one of ")[2].partition(";")[0].split(", ")
-        return f"{name} is {self.value!r}; expected {self.expected}{did_you_mean(str(self.value), filter(None, words))}"
+        return (
+            f"{name} is {self.value!r}; expected "
+            f"{self.expected}{did_you_mean(str(self.value), filter(None, words))}"
+        )
 
 
 @frozen
 class Amount:
-    """A loss difference: nats, a share of the baseline's loss (`relative`, 0.01 = 1 %), or what a share more tokens would gain.
+    """A loss difference: nats, a share of the baseline's loss (`relative`, 0.01 = 1 %), or what a
+    share more tokens would gain.
 
-    Tokens become nats by `slope`, the nats that finished runs gain per e-fold of their tokens; None where it is not stated.
+    Tokens become nats by `slope`, the nats that finished runs gain per e-fold of their tokens; None
+    where it is not stated.
     """
 
     value: float
@@ -137,10 +181,15 @@ class Amount:
     slope: float | None = None
 
     def nats(self, level: float) -> float:
-        """The amount in nats where the baseline's loss is `level` nats; ValueError for tokens without a slope."""
+        """The amount in nats where the baseline's loss is `level` nats; ValueError for tokens
+        without a slope.
+        """
         if self.unit == "tokens":
             if self.slope is None:
-                raise ValueError(f"{self} is no amount in nats without a slope; expected such as {SLOPE_EXAMPLE!r}")
+                raise ValueError(
+                    f"{self} is no amount in nats without a slope; expected such as "
+                    f"{SLOPE_EXAMPLE!r}"
+                )
             return self.slope * math.log1p(self.value)
         if self.unit == "relative":
             return self.value * level
@@ -155,17 +204,25 @@ class Amount:
         return f"{self.value:.12g} nats"
 
 
-NVFP4, NVFP4_DECAY, FP8_GRADE, BF16_BAR, NOISE_FLOOR = "nvfp4", "nvfp4-decay", "fp8-grade", "bf16-bar", "noise-floor"
+NVFP4, NVFP4_DECAY, FP8_GRADE, BF16_BAR, NOISE_FLOOR = (
+    "nvfp4",
+    "nvfp4-decay",
+    "fp8-grade",
+    "bf16-bar",
+    "noise-floor",
+)
 PROFILES: Mapping[str, Amount | None] = {
     NVFP4: Amount(value=0.010, unit="relative"),
     NVFP4_DECAY: Amount(value=0.015, unit="relative"),
     FP8_GRADE: Amount(value=0.0025, unit="relative"),
     BF16_BAR: Amount(value=0.010, unit="nats"),
-    NOISE_FLOOR: None,  # 3 sqrt(2) tau of the baseline, measured on at least NOISE_FLOOR_DF degrees of freedom
+    # 3 sqrt(2) tau of the baseline, measured on at least NOISE_FLOOR_DF degrees of freedom
+    NOISE_FLOOR: None,
 }
 NOISE_FLOOR_DF = 3
 SLOPE_EXAMPLE = "5% tokens at 0.2 nats"  # per e-fold of tokens
-LARGEST_AMOUNTS: Mapping[Unit, float] = {"relative": 1.0, "nats": 100.0, "tokens": 10.0}  # beyond any loss of a model, or of a mistake
+# beyond any loss of a model, or of a mistake
+LARGEST_AMOUNTS: Mapping[Unit, float] = {"relative": 1.0, "nats": 100.0, "tokens": 10.0}
 WIDE_MARGIN = 0.05  # share of the loss: more than a model of half the size loses
 
 LOSS = "loss"
@@ -184,7 +241,9 @@ _TOKENS = re.compile(rf"^\s*{_NUMBER}\s*%\s*tokens(?:\s+at\s+{_NUMBER}\s*nats)?\
 
 
 def parse_margin(text: object, path: str = "margin") -> Amount:
-    """Read "1.0%", "0.01 nats", "5% tokens", "5% tokens at 0.2 nats" or a number of nats; PolicyError unless finite and positive."""
+    """Read "1.0%", "0.01 nats", "5% tokens", "5% tokens at 0.2 nats" or a number of nats;
+    PolicyError unless finite and positive.
+    """
     expected = 'a positive amount such as "1.0%", "0.01 nats" or "5% tokens"'
     if isinstance(text, Amount):
         return text
@@ -199,14 +258,20 @@ def parse_margin(text: object, path: str = "margin") -> Amount:
             raise PolicyError(path, text, expected) from None
     else:
         raise PolicyError(path, text, expected)
-    amount = Amount(value=value / 100, unit="relative") if unit == "%" else Amount(value=value, unit="nats")
+    amount = (
+        Amount(value=value / 100, unit="relative")
+        if unit == "%"
+        else Amount(value=value, unit="nats")
+    )
     if not amount.value > 0.0:
         raise PolicyError(path, text, expected)
     return _bounded(amount, text, path)
 
 
 def _bounded(amount: Amount, text: object, path: str) -> Amount:
-    """The amount; PolicyError for one that is infinite, or larger than any gap between two trainings."""
+    """The amount; PolicyError for one that is infinite, or larger than any gap between two
+    trainings.
+    """
     largest = LARGEST_AMOUNTS[amount.unit]
     if not amount.value <= largest:
         raise PolicyError(path, text, f"at most {Amount(value=largest, unit=amount.unit)}")
@@ -221,41 +286,60 @@ def _tokens(text: str, match: re.Match[str], path: str) -> Amount:
     except ValueError:
         share, slope = math.nan, None
     if not share > 0.0 or (slope is not None and not slope > 0.0):
-        raise PolicyError(path, text, f'a positive share of the tokens such as "5% tokens", or {SLOPE_EXAMPLE!r}')
+        raise PolicyError(
+            path, text, f'a positive share of the tokens such as "5% tokens", or {SLOPE_EXAMPLE!r}'
+        )
     return _bounded(Amount(value=share, unit="tokens", slope=slope), text, path)
 
 
 def has_no_unit(margin: object) -> bool:
-    """Whether a stated margin is a number alone. It would be nats, and who types 1 means 1 %: a margin of 1 nat passes everything."""
+    """Whether a stated margin is a number alone. It would be nats, and who types 1 means 1 %: a
+    margin of 1 nat passes everything.
+    """
     try:
-        return isinstance(margin, (str, int, float)) and not isinstance(margin, bool) and 0.0 < float(margin) < math.inf
+        return (
+            isinstance(margin, (str, int, float))
+            and not isinstance(margin, bool)
+            and 0.0 < float(margin) < math.inf
+        )
     except (ValueError, OverflowError):
         return False
 
 
 def stated_margin(margin: object, path: str = "margin") -> Amount:
-    """A margin that a person states with its unit, "1%" or "0.01 nats"; raises PolicyError for a number alone, too."""
+    """A margin that a person states with its unit, "1%" or "0.01 nats"; raises PolicyError for a
+    number alone, too.
+    """
     if has_no_unit(margin):
-        raise PolicyError(path, margin, f'a margin with its unit: "{margin!s:.20}%" for a share of the loss, or "{margin!s:.20} nats"')
+        raise PolicyError(
+            path,
+            margin,
+            f'a margin with its unit: "{margin!s:.20}%" for a share of the loss, or '
+            f'"{margin!s:.20} nats"',
+        )
     return parse_margin(margin, path)
 
 
 @frozen
 class Policy:
-    """When a candidate counts as good as its baseline; docs/policy.md has every default, docs/method.md what they do.
+    """When a candidate counts as good as its baseline; docs/policy.md has every default,
+    docs/method.md what they do.
 
-    `margin` and `profile` state the largest acceptable gap (the smaller decides); "5% tokens" is the gap that 5 % more tokens would
-    close. The two statements of run-to-run noise are priors of the between-run standard deviation; None lets the recipe choose.
-    `may_differ` lists context keys in which the arms may differ, `checks` the checks that decide in addition to the loss. `early_stop` sets
-    what happens to a pair that will fail, or can hardly pass, while it still trains: `advise` reports it, `stop` ends its candidate.
-    `accuracy_margin_points` is how much worse a downstream accuracy may be, in percentage points. A validation gap that is surely above the
-    margin blocks a pass, unless `validation` is `advise`. `looks` registers how often the question may be judged, with runs added in
-    between (`multiplicity`); `question` gives it a new name where the same comparison is made for another reason, such as a new driver.
-    `schedule: decayed` states that the runs came to the end of their learning rate schedule, `start: loaded` that they began with trained
-    weights, `pairing: stated` that the arms read the same data in the same order where batch noise cannot show it; `as_of: accept` lets a
-    gap pass that is known only as of a point before the training's end, `wide_margin: accept` a margin above 5 % of the loss.
-    Amounts may be given as text with their unit:
-    `Policy(margin="1%")`.
+    `margin` and `profile` state the largest acceptable gap (the smaller decides); "5% tokens" is
+    the gap that 5 % more tokens would close. The two statements of run-to-run noise are priors of
+    the between-run standard deviation; None lets the recipe choose. `may_differ` lists context keys
+    in which the arms may differ, `checks` the checks that decide in addition to the loss.
+    `early_stop` sets what happens to a pair that will fail, or can hardly pass, while it still
+    trains: `advise` reports it, `stop` ends its candidate. `accuracy_margin_points` is how much
+    worse a downstream accuracy may be, in percentage points. A validation gap that is surely above
+    the margin blocks a pass, unless `validation` is `advise`. `looks` registers how often the
+    question may be judged, with runs added in between (`multiplicity`); `question` gives it a new
+    name where the same comparison is made for another reason, such as a new driver. `schedule:
+    decayed` states that the runs came to the end of their learning rate schedule, `start: loaded`
+    that they began with trained weights, `pairing: stated` that the arms read the same data in the
+    same order where batch noise cannot show it; `as_of: accept` lets a gap pass that is known only
+    as of a point before the training's end, `wide_margin: accept` a margin above 5 % of the loss.
+    Amounts may be given as text with their unit: `Policy(margin="1%")`.
     """
 
     profile: str | None = None
@@ -283,7 +367,8 @@ class Policy:
     wide_margin: Literal["refuse", "accept"] = "refuse"
     loss_unit: Literal["nats", "other"] = "nats"
 
-    if TYPE_CHECKING:  # amounts as text, too; at run time the dataclass makes the same `__init__` of its fields
+    # amounts as text, too; at run time the dataclass makes the same `__init__` of its fields
+    if TYPE_CHECKING:
 
         def __init__(
             self,
@@ -319,25 +404,45 @@ class Policy:
             amount: object = getattr(self, key)
             if amount is not None and not isinstance(amount, Amount):
                 object.__setattr__(self, key, stated_margin(amount, f"policy.{key}"))
-            if key != "margin" and getattr(self, key) is not None and getattr(self, key).unit == "tokens":
-                raise PolicyError(f"policy.{key}", str(getattr(self, key)), 'run-to-run noise such as "0.1%" or "0.003 nats"')
+            if (
+                key != "margin"
+                and getattr(self, key) is not None
+                and getattr(self, key).unit == "tokens"
+            ):
+                raise PolicyError(
+                    f"policy.{key}",
+                    str(getattr(self, key)),
+                    'run-to-run noise such as "0.1%" or "0.003 nats"',
+                )
         if self.margin is None and self.profile is None:
-            raise PolicyError("policy.margin", None, 'a margin such as "1.0%" or "0.01 nats", or a profile: ' + ", ".join(PROFILES))
+            raise PolicyError(
+                "policy.margin",
+                None,
+                'a margin such as "1.0%" or "0.01 nats", or a profile: ' + ", ".join(PROFILES),
+            )
         if self.profile is not None and self.profile not in PROFILES:
             if self.profile == "step-noise":
                 hint = "; step noise is reported in every headline but never decides"
             else:
                 hint = ""
-            raise PolicyError("policy.profile", self.profile, "one of " + ", ".join(PROFILES) + hint)
+            raise PolicyError(
+                "policy.profile", self.profile, "one of " + ", ".join(PROFILES) + hint
+            )
         check_words(self, "policy", PolicyError)
         if LOSS not in self.checks or not set(self.checks) <= set(POLICY_CHECKS):
-            raise PolicyError("policy.checks", list(self.checks), f"a list with {LOSS!r} in it, of {', '.join(POLICY_CHECKS)}")
+            raise PolicyError(
+                "policy.checks",
+                list(self.checks),
+                f"a list with {LOSS!r} in it, of {', '.join(POLICY_CHECKS)}",
+            )
         for key, (low, high) in POLICY_RANGES.items():
             check_between(f"policy.{key}", getattr(self, key), low, high, PolicyError)
 
     @property
     def is_paired(self) -> bool:
-        """Whether the arms read the same batches in the same order, as the curves show or as is stated."""
+        """Whether the arms read the same batches in the same order, as the curves show or as is
+        stated.
+        """
         return self.pairing != "unpaired"
 
     @property
@@ -352,20 +457,33 @@ class Policy:
 
     @property
     def is_absolute(self) -> bool:
-        """Whether the margin and the run-to-run noise of both arms are amounts of the loss itself, so that its level and its unit do not
-        matter."""
+        """Whether the margin and the run-to-run noise of both arms are amounts of the loss itself,
+        so that its level and its unit do not matter.
+        """
         amounts = (self.margin, *self.run_floors)
-        return self.profile is None and all(amount is not None and amount.unit == "nats" for amount in amounts)
+        return self.profile is None and all(
+            amount is not None and amount.unit == "nats" for amount in amounts
+        )
 
     def document(self) -> dict[str, Any]:
-        """The policy as JSON-able values; `policy_from_mapping(policy.document())` gives the same policy back."""
+        """The policy as JSON-able values; `policy_from_mapping(policy.document())` gives the same
+        policy back.
+        """
         return {key: _plain(value) for key, value in sorted(fields_of(self).items())}
 
 
 def policy_from_mapping(mapping: Mapping[str, Any]) -> Policy:
-    """Read a policy with closed keys; raises PolicyError with the path, the value and what was expected."""
+    """Read a policy with closed keys; raises PolicyError with the path, the value and what was
+    expected.
+    """
     known = known_keys(mapping, Policy, "policy", PolicyError)
-    return Policy(**{key: _read(key, value, f"policy.{key}") for key, value in known.items() if value is not None})
+    return Policy(
+        **{
+            key: _read(key, value, f"policy.{key}")
+            for key, value in known.items()
+            if value is not None
+        }
+    )
 
 
 _AMOUNTS = ("margin", "baseline_run_noise", "candidate_run_noise")
@@ -390,7 +508,9 @@ def _read(key: str, value: object, path: str) -> Any:
 
 
 def _float(number: float) -> float:
-    """A number from a file as a float; one too large for a float is as bad as infinity, and refused like it."""
+    """A number from a file as a float; one too large for a float is as bad as infinity, and refused
+    like it.
+    """
     try:
         return float(number)
     except OverflowError:

@@ -1,4 +1,6 @@
-"""What the readers recorded of the arms' losses: what they are, of which base, and what was left out of a source that may be a record."""
+"""What the readers recorded of the arms' losses: what they are, of which base, and what was left
+out of a source that may be a record.
+"""
 
 from collections.abc import Sequence
 
@@ -22,20 +24,32 @@ _ALIKE = (
     frozenset((TRAINING_LOSS, CROSS_ENTROPY)),
     frozenset((LANGUAGE_MODEL_LOSS, CROSS_ENTROPY)),
 )
-"""Meanings that may be one quantity; a language-model loss is called so where the training loss has further terms."""
+"""Meanings that may be one quantity; a language-model loss is called so where the training loss has
+further terms.
+"""
 
-UNREAD_SHARE, UNREAD_LINES = 0.001, 3  # of a run's points, and lines: as few are lost where processes write into one line
-OTHER_POINTS_SHARE = 0.1  # of one arm's points up to the other's last, which the other lacks where its rows have no loss
+# of a run's points, and lines: as few are lost where processes write into one line
+UNREAD_SHARE, UNREAD_LINES = 0.001, 3
+# of one arm's points up to the other's last, which the other lacks where its rows have no loss
+OTHER_POINTS_SHARE = 0.1
 
 
 def different_meanings(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
-    """The sentence that arms, by name and runs, were read from columns of two quantities; None where they may be one."""
-    read = [(name, run.context[LOSS_NAME], run.context[LOSS_MEANING]) for name, runs in arms for run in runs if LOSS_MEANING in run.context]
+    """The sentence that arms, by name and runs, were read from columns of two quantities; None
+    where they may be one.
+    """
+    read = [
+        (name, run.context[LOSS_NAME], run.context[LOSS_MEANING])
+        for name, runs in arms
+        for run in runs
+        if LOSS_MEANING in run.context
+    ]
     for index, (name, column, meaning) in enumerate(read):
         for other, other_column, other_meaning in read[:index]:
             if meaning != other_meaning and frozenset((meaning, other_meaning)) not in _ALIKE:
                 return (
-                    f"{other} was read from {other_column!r}, a {other_meaning}, and {name} from {column!r}, a {meaning}: two quantities."
+                    f"{other} was read from {other_column!r}, a {other_meaning}, and {name} from "
+                    f"{column!r}, a {meaning}: two quantities."
                 )
     return None
 
@@ -46,28 +60,45 @@ def in_bits(runs: Sequence[Curve]) -> Curve | None:
 
 
 def unread_lines(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
-    """The sentence that a log of an arm has more than a trace of lines that were not read, and look like those that were."""
+    """The sentence that a log of an arm has more than a trace of lines that were not read, and look
+    like those that were.
+    """
     for name, runs in arms:
         for run in runs:
             unread = _number(run, LINES_UNREAD)
             if unread >= max(UNREAD_LINES, UNREAD_SHARE * len(run.steps)):
-                return f"{count(unread, 'line')} in a log of {name} look like the {len(run.steps):,} that were read, and were not read."
+                return (
+                    f"{count(unread, 'line')} in a log of {name} look like the {len(run.steps):,} "
+                    "that were read, and were not read."
+                )
     return None
 
 
 def without_losses(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
-    """The sentence that the source of an arm has rows without a loss, and the other arm has losses at steps that it lacks."""
+    """The sentence that the source of an arm has rows without a loss, and the other arm has losses
+    at steps that it lacks.
+    """
     for (name, runs), (other, others) in (tuple(arms), tuple(reversed(arms))):
         for run in runs:
             rows = _number(run, STEPS_WITHOUT_LOSS)
             if rows and any(_lacks(run, than) for than in others):
-                return f"{count(rows, 'row')} of {name} have values of training and no loss, at steps at which {other} has one."
+                return (
+                    f"{count(rows, 'row')} of {name} have values of training and no loss, at steps "
+                    f"at which {other} has one."
+                )
     return None
 
 
 def _lacks(run: Curve, other: Curve) -> bool:
-    shared = other.steps[: int(np.searchsorted(other.steps, run.steps[-1], side="right"))] if len(run.steps) else other.steps
-    return bool(len(shared)) and float(np.isin(shared, run.steps, invert=True).mean()) > OTHER_POINTS_SHARE
+    shared = (
+        other.steps[: int(np.searchsorted(other.steps, run.steps[-1], side="right"))]
+        if len(run.steps)
+        else other.steps
+    )
+    return (
+        bool(len(shared))
+        and float(np.isin(shared, run.steps, invert=True).mean()) > OTHER_POINTS_SHARE
+    )
 
 
 def _number(run: Curve, key: str) -> int:

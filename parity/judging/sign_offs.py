@@ -1,8 +1,10 @@
 """May a person accept an inconclusive verdict, and does that acceptance still hold?
 
-A sign-off is a person's decision, never the judge's: the verdict stays inconclusive. What can be accepted is missing evidence about a gap
-that was measured: a fail is not, nor is an inconclusive verdict whose runs could not be compared (nothing measured, a copy, other data,
-other units). It holds for one verdict document and one policy, named by their SHA-256, so that it does not outlive either.
+A sign-off is a person's decision, never the judge's: the verdict stays inconclusive. What can be
+accepted is missing evidence about a gap that was measured: a fail is not, nor is an inconclusive
+verdict whose runs could not be compared (nothing measured, a copy, other data, other units). It
+holds for one verdict document and one policy, named by their SHA-256, so that it does not outlive
+either.
 """
 
 import hashlib
@@ -26,7 +28,8 @@ _NOT_COMPARED: tuple[CheckName, ...] = ("input", "same data order", "finite loss
 class SignOffDocument(TypedDict):
     """A sign-off as the server, the gate and a bundle show it; times are RFC 3339 in UTC.
 
-    `state` by the server's clock: `valid`, `expired`, `revoked`, or `void` where the verdict or the policy is another one by now.
+    `state` by the server's clock: `valid`, `expired`, `revoked`, or `void` where the verdict or the
+    policy is another one by now.
     """
 
     id: str
@@ -44,7 +47,9 @@ class SignOffDocument(TypedDict):
 
 
 def sha256_of(document: object) -> str:
-    """SHA-256 of a document's canonical JSON, equal for a document that was stored, sent and read again, also with what is only shown."""
+    """SHA-256 of a document's canonical JSON, equal for a document that was stored, sent and read
+    again, also with what is only shown.
+    """
     return hashlib.sha256(canonical_json(without_shown(document)).encode()).hexdigest()
 
 
@@ -56,7 +61,9 @@ def without_shown(document: object) -> object:
 
 
 def why_not_acceptable(document: VerdictDocument) -> str | None:
-    """Why nobody may accept this verdict in place of a pass, as the end of a sentence; None if an inconclusive verdict can be accepted."""
+    """Why nobody may accept this verdict in place of a pass, as the end of a sentence; None if an
+    inconclusive verdict can be accepted.
+    """
     if document["verdict"] != INCONCLUSIVE:
         return f"the verdict is {document['verdict']}, and only an inconclusive one can be accepted"
     code = document["codes"][0]
@@ -64,23 +71,39 @@ def why_not_acceptable(document: VerdictDocument) -> str | None:
     if entry is None:
         return f"{code} is a reason of another version of the judge; judge the runs again"
     gap, margin = document["gap"], document["margin"]
-    if gap is None or margin is None or not all(math.isfinite(float(value)) for value in (gap["lo"], gap["hi"], margin["nats"])):
+    if (
+        gap is None
+        or margin is None
+        or not all(math.isfinite(float(value)) for value in (gap["lo"], gap["hi"], margin["nats"]))
+    ):
         return f"no gap was measured against a margin ({code}), so there is nothing to accept"
     if (points := document["window"]["n"]) < POINTS_TO_FAIL:
-        return f"the gap rests on {count(points, 'common step')}, and nothing can be said of fewer than {POINTS_TO_FAIL}"
+        return (
+            f"the gap rests on {count(points, 'common step')}, and nothing can be said of fewer "
+            f"than {POINTS_TO_FAIL}"
+        )
     if failing := next((other for other in document["codes"] if other in FAILING), None):
-        return f"the gap is too large ({failing}), and what else differs ({code}) may explain it or not: compare runs without that"
+        return (
+            f"the gap is too large ({failing}), and what else differs ({code}) may explain it or "
+            "not: compare runs without that"
+        )
     if entry.check in _NOT_COMPARED:
-        return f"the runs cannot be compared ({code}: {entry.means}), so the gap says nothing about the recipe"
+        return (
+            f"the runs cannot be compared ({code}: {entry.means}), so the gap says nothing about "
+            "the recipe"
+        )
     return None
 
 
 def accepted(
-    documents: Sequence[VerdictDocument], policy: Mapping[str, Any], sign_offs: Sequence[SignOffDocument]
+    documents: Sequence[VerdictDocument],
+    policy: Mapping[str, Any],
+    sign_offs: Sequence[SignOffDocument],
 ) -> dict[str, SignOffDocument]:
     """The sign-off that holds for each of these verdicts under this policy, by candidate.
 
-    The server has to call it valid, and both digests have to be right. Candidates without one have no entry.
+    The server has to call it valid, and both digests have to be right. Candidates without one have
+    no entry.
     """
     valid = {each["candidate"]: each for each in sign_offs if each["state"] == "valid"}
     if not valid:
@@ -88,7 +111,11 @@ def accepted(
     digest, holding = sha256_of(policy), {}
     for document in documents:
         each = valid.get(document["candidate"]["name"])
-        if each is None or each["policy_sha256"] != digest or each["verdict_sha256"] != sha256_of(document):
+        if (
+            each is None
+            or each["policy_sha256"] != digest
+            or each["verdict_sha256"] != sha256_of(document)
+        ):
             continue
         if why_not_acceptable(document) is None:
             holding[each["candidate"]] = each

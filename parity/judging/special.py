@@ -1,6 +1,8 @@
-"""The functions of scipy that judge, imported when the first of them is called: `special.stdtrit(…)`.
+"""The functions of scipy that judge, imported when the first of them is called:
+`special.stdtrit(…)`.
 
-What only shows a verdict, such as a gate in CI, needs the names of its codes, which are written next to their rules, but no scipy.
+What only shows a verdict, such as a gate in CI, needs the names of its codes, which are written
+next to their rules, but no scipy.
 """
 
 import importlib
@@ -43,6 +45,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    function = getattr(importlib.import_module("scipy.fft" if name == "dct" else "scipy.special"), name)
+    function = getattr(
+        importlib.import_module("scipy.fft" if name == "dct" else "scipy.special"), name
+    )
     globals()[name] = function
     return function

@@ -1,4 +1,6 @@
-"""`judge`: curves in, verdicts out, as documents with all that is needed to compute them again. Pure, deterministic, no random numbers."""
+"""`judge`: curves in, verdicts out, as documents with all that is needed to compute them again.
+Pure, deterministic, no random numbers.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +23,14 @@ from parity.judging.pairing import NONFINITE_SHARE
 from parity.judging.policy import POINTS_TO_FAIL, Multiplicity, Policy, look_weight
 from parity.judging.reasons import DRIFT_REACH, DRIFT_Z, decide
 from parity.judging.run_floor import RunFloor
-from parity.judging.secondary import Advisory, Evaluations, check_arms, compare_peers, downstream_gaps, measure_advisory
+from parity.judging.secondary import (
+    Advisory,
+    Evaluations,
+    check_arms,
+    compare_peers,
+    downstream_gaps,
+    measure_advisory,
+)
 from parity.judging.window import plan_window
 from parity.judging.window_statistics import ArmStatistics, WindowStatistics
 from parity.recipes import check_recipe, check_rounding
@@ -29,26 +38,44 @@ from parity.structure import fields_of, json_value, picked
 from parity.version import JUDGE_VERSION
 from parity.wording import interval_words, signed
 
-# The verdict as a JSON-able document: everything that is needed to argue with it and to compute it again.
+# The verdict as a JSON-able document: everything that is needed to argue with it and to compute it
+# again.
 #
-# Words: baseline and candidate; nats unless a name says `rel` (share of the baseline's loss) or `share`. What could not be measured is
-# null, and the reasons say why.
+# Words: baseline and candidate; nats unless a name says `rel` (share of the baseline's loss) or
+# `share`. What could not be measured is null, and the reasons say why.
 
 VERDICT_SCHEMA = "parity.verdict/1"
 SIDES = ("baseline", "candidate")
 CHANCE_SHOWN = ("CI_STRADDLES_MARGIN", "AS_OF", "TOO_FEW_STEPS", "RUN_NOISE_ASSUMED")
 
 
-_MEASURED = ("margin", "token_slope", "end", "gap", "se_parts", "tau", "noise", "convergence", "drift", "spikes")
+_MEASURED = (
+    "margin",
+    "token_slope",
+    "end",
+    "gap",
+    "se_parts",
+    "tau",
+    "noise",
+    "convergence",
+    "drift",
+    "spikes",
+)
 
 
 def _measured(m: Measurements) -> dict[str, Any]:
     statistics = m.statistics
     if statistics is None:
-        return {**dict.fromkeys(_MEASURED), "noise": {"r_pair": m.r_pair}, "convergence": {"planned_share": m.planned_share}}
+        return {
+            **dict.fromkeys(_MEASURED),
+            "noise": {"r_pair": m.r_pair},
+            "convergence": {"planned_share": m.planned_share},
+        }
     return {
         **picked(statistics, "margin", "end"),
-        "token_slope": statistics.token_slope if isinstance(statistics.token_slope, TokenSlope) else None,
+        "token_slope": statistics.token_slope
+        if isinstance(statistics.token_slope, TokenSlope)
+        else None,
         "gap": _gap(statistics, m.levels),
         "se_parts": {
             "within": statistics.interval.within.value,
@@ -75,14 +102,21 @@ def _measured(m: Measurements) -> dict[str, Any]:
             "gap_at_end": statistics.interval.mean + statistics.drift / 2.0,
             "gap_if_it_goes_on": statistics.interval.mean + DRIFT_REACH * statistics.drift,
         },
-        "spikes": picked(statistics.spikes, "baseline", "candidate", "p_candidate_more", "masked_share"),
+        "spikes": picked(
+            statistics.spikes, "baseline", "candidate", "p_candidate_more", "masked_share"
+        ),
     }
 
 
 def _chance(m: Measurements, decision: Decision) -> dict[str, Any]:
     """The chance of parity, where only the evidence is missing for a pass or a fail."""
     s = m.statistics
-    if decision.deciding.code not in CHANCE_SHOWN or s is None or s.margin is None or s.n < POINTS_TO_FAIL:
+    if (
+        decision.deciding.code not in CHANCE_SHOWN
+        or s is None
+        or s.margin is None
+        or s.n < POINTS_TO_FAIL
+    ):
         return {}
     below = s.interval.chance_below(-s.margin.nats) if m.policy.two_sided else 0.0
     return {"chance_of_parity": s.interval.chance_below(s.margin.nats) - below}
@@ -146,7 +180,9 @@ def _noise(statistics: WindowStatistics, r_pair: float | None) -> dict[str, Any]
     return {
         **picked(statistics, "sigma_step", "sd_paired", "rho1"),
         "n_eff": statistics.effective_n,
-        "r_step": statistics.interval.mean / statistics.sigma_step if statistics.sigma_step else None,
+        "r_step": statistics.interval.mean / statistics.sigma_step
+        if statistics.sigma_step
+        else None,
         "z_run": statistics.interval.mean / run_se if run_se else None,
         "r_pair": r_pair,
     }
@@ -162,21 +198,29 @@ def _arm(arm: Arm, statistics: ArmStatistics | None) -> dict[str, Any]:
 
 
 def _pairing(arms: Arms) -> dict[str, Any]:
-    """How runs were paired; of pairs that the batches show the labels, the seed that stands for them, and how their noise correlates."""
+    """How runs were paired; of pairs that the batches show the labels, the seed that stands for
+    them, and how their noise correlates.
+    """
     pairs = [
         {"seed": seed, "baseline": base.label, "candidate": cand.label, "r": pair.r}
-        for seed, (pair, base, cand) in enumerate(zip(arms.pairing.pairs, *arms.both_runs, strict=False))
+        for seed, (pair, base, cand) in enumerate(
+            zip(arms.pairing.pairs, *arms.both_runs, strict=False)
+        )
     ]
     return {"by": arms.pairing.by, "pairs": pairs}
 
 
 def _window(m: Measurements) -> dict[str, Any]:
-    measured = picked(m.statistics, "n", "sensitivity") if m.statistics else {"n": 0, "sensitivity": ()}
+    measured = (
+        picked(m.statistics, "n", "sensitivity") if m.statistics else {"n": 0, "sensitivity": ()}
+    )
     return {**picked(m.window, "first", "last", "fraction", "rule"), **measured}
 
 
 def _inputs(m: Measurements) -> dict[str, Any]:
-    early = {side: [_run(run) for run in own.used] for side, own in zip(SIDES, m.early, strict=True)}
+    early = {
+        side: [_run(run) for run in own.used] for side, own in zip(SIDES, m.early, strict=True)
+    }
     return {
         "baseline": [_run(run) for run in m.arms.baseline.runs],
         "candidate": [_run(run) for run in m.arms.candidate.runs],
@@ -195,12 +239,15 @@ def _run(run: Curve) -> dict[str, Any]:
     }
 
 
-# `judge`: curves in, verdicts out. The one entry to the engine; pure, deterministic, no random numbers, no input or output.
+# `judge`: curves in, verdicts out. The one entry to the engine; pure, deterministic, no random
+# numbers, no input or output.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Verdict:
-    """What was decided about one candidate, on which measurements, and what to do next; `document()` is its JSON form."""
+    """What was decided about one candidate, on which measurements, and what to do next;
+    `document()` is its JSON form.
+    """
 
     decision: Decision
     advice: Advice
@@ -242,8 +289,15 @@ class Verdict:
     def __repr__(self) -> str:
         """One line: the candidate, the state and what decided it; `document()` has everything."""
         ends = self.measurements.bounds
-        interval = f", gap {signed(self.gap.mean)} nats ({interval_words(*ends)})" if self.gap and ends else ""
-        return f"<Verdict on {self.candidate!r:.80}: {self.verdict}{interval}, decided by {self.codes[0]}>"
+        interval = (
+            f", gap {signed(self.gap.mean)} nats ({interval_words(*ends)})"
+            if self.gap and ends
+            else ""
+        )
+        return (
+            f"<Verdict on {self.candidate!r:.80}: {self.verdict}{interval}, decided by "
+            f"{self.codes[0]}>"
+        )
 
     def document(self) -> VerdictDocument:
         """The verdict as a JSON-able dict with sorted keys."""
@@ -256,11 +310,17 @@ class Verdict:
                 "codes": decision.codes,
                 "reasons": [decision.deciding, *decision.others],
                 "profile": m.policy.profile_name,
-                **({} if m.compares == RECIPE else {"compares": m.compares, "may_differ": compared_keys(m.compares)}),
+                **(
+                    {}
+                    if m.compares == RECIPE
+                    else {"compares": m.compares, "may_differ": compared_keys(m.compares)}
+                ),
                 **picked(self, "layer_policy", "advice", "checks"),
                 "multiplicity": _multiplicity(m),
                 "baseline": _arm(m.arms.baseline, m.statistics.baseline if m.statistics else None),
-                "candidate": _arm(m.arms.candidate, m.statistics.candidate if m.statistics else None),
+                "candidate": _arm(
+                    m.arms.candidate, m.statistics.candidate if m.statistics else None
+                ),
                 "window": _window(m),
                 **_chance(m, decision),
                 "schedule": picked(m.schedule, "step", "finished", "stated", "slope"),
@@ -305,42 +365,68 @@ def judge(
     compares: Mapping[str, Comparison] | None = None,
     against: Mapping[str, str] | None = None,
 ) -> tuple[Verdict, ...]:
-    """Judge every candidate (name -> runs) against the baseline's runs, one verdict each, in the mapping's order.
+    """Judge every candidate (name -> runs) against the baseline's runs, one verdict each, in the
+    mapping's order.
 
-    `controls` are reruns of the baseline, `shorter` finished runs of its recipe on 25 to 50 % of its tokens, for margins in tokens;
-    `planned_steps` is the registered length of a run, `assume_complete` takes the longest run's. Without either nothing passes.
-    `layer_snr_db` holds per candidate the quantization SNR (dB) by (layer, operand), for the advice after a fail; `evaluations`
-    downstream results by arm (the baseline's under `baseline_name`) and task. An arm in `families` (name -> family) borrows its run-to-run
-    noise from that family of `noise_table`. `short_reruns` holds, by arm, reruns that were stopped early: they measure run-to-run noise
-    only, and are never judged. `multiplicity` says which of the policy's looks this is and how many candidates share its error: by default
-    the first, and those given. `compares` says in what a candidate differs from the arm that it is judged against: its recipe by default,
-    else the revision of the code or the environment of one recipe; `against` names another candidate as that arm, in place of the baseline,
-    whose `controls` and `shorter` runs then do not count. Losses in nats. Raises ValueError where an arm has no run, a recipe is not
-    known or contradicts the rounding (`parity.recipes`), the plan is not positive, evaluations can't be compared, short reruns or a family
-    are given for an unknown arm, an arm has more than 16 short reruns, a family is given without noise_table, `multiplicity` has other
-    looks than the policy or fewer candidates than are given, `compares` or `against` name an unknown candidate or go in a circle, or arms
+    `controls` are reruns of the baseline, `shorter` finished runs of its recipe on 25 to 50 % of
+    its tokens, for margins in tokens; `planned_steps` is the registered length of a run,
+    `assume_complete` takes the longest run's. Without either nothing passes. `layer_snr_db` holds
+    per candidate the quantization SNR (dB) by (layer, operand), for the advice after a fail;
+    `evaluations` downstream results by arm (the baseline's under `baseline_name`) and task. An arm
+    in `families` (name -> family) borrows its run-to-run noise from that family of `noise_table`.
+    `short_reruns` holds, by arm, reruns that were stopped early: they measure run-to-run noise
+    only, and are never judged. `multiplicity` says which of the policy's looks this is and how many
+    candidates share its error: by default the first, and those given. `compares` says in what a
+    candidate differs from the arm that it is judged against: its recipe by default, else the
+    revision of the code or the environment of one recipe; `against` names another candidate as that
+    arm, in place of the baseline, whose `controls` and `shorter` runs then do not count. Losses in
+    nats. Raises ValueError where an arm has no run, a recipe is not known or contradicts the
+    rounding (`parity.recipes`), the plan is not positive, evaluations can't be compared, short
+    reruns or a family are given for an unknown arm, an arm has more than 16 short reruns, a family
+    is given without noise_table, `multiplicity` has other looks than the policy or fewer candidates
+    than are given, `compares` or `against` name an unknown candidate or go in a circle, or arms
     that differ in revision or environment have two recipes.
     """
     if not baseline:
         raise ValueError("the baseline has no run; expected at least one curve")
     if not candidates or not all(candidates.values()):
-        raise ValueError(f"candidates are {list(candidates)}; expected at least one name with at least one curve each")
-    if planned_steps is not None and not (type(planned_steps) is int and 1 <= planned_steps <= MAX_STEP):
-        raise ValueError(f"planned_steps is {ascii(planned_steps)[:40]}; expected a whole number from 1 to {MAX_STEP}")
+        raise ValueError(
+            f"candidates are {list(candidates)}; expected at least one name with at least one "
+            "curve each"
+        )
+    if planned_steps is not None and not (
+        type(planned_steps) is int and 1 <= planned_steps <= MAX_STEP
+    ):
+        raise ValueError(
+            f"planned_steps is {ascii(planned_steps)[:40]}; expected a whole number from 1 to "
+            f"{MAX_STEP}"
+        )
     name = baseline_name or baseline[0].recipe or baseline[0].label or "baseline"
     early = dict(short_reruns or {})
     if unknown := [arm for arm in early if arm not in (name, *candidates)]:
-        raise ValueError(f"short reruns are given for {unknown[0]!r}; expected one of the arms {', '.join((name, *candidates))}")
+        raise ValueError(
+            f"short reruns are given for {unknown[0]!r}; expected one of the arms "
+            f"{', '.join((name, *candidates))}"
+        )
     if many := [arm for arm, runs in early.items() if len(runs) > MAX_SHORT_RERUNS]:
         number = len(early[many[0]])
-        raise ValueError(f"short reruns of {many[0]} are {number:,}; expected at most {MAX_SHORT_RERUNS} per arm: give fewer")
-    for arm, runs in [*{name: baseline, **candidates, "controls": controls, "shorter": shorter}.items(), *early.items()]:
+        raise ValueError(
+            f"short reruns of {many[0]} are {number:,}; expected at most {MAX_SHORT_RERUNS} per "
+            "arm: give fewer"
+        )
+    for arm, runs in [
+        *{name: baseline, **candidates, "controls": controls, "shorter": shorter}.items(),
+        *early.items(),
+    ]:
         for run in runs:
             check_recipe(run.recipe, f"recipe of {arm}")
             check_rounding(run.recipe, run.rounding, f"rounding of {arm}")
     check_arms(evaluations or {}, name, tuple(candidates))
     if strangers := [arm for arm in families or {} if arm not in (name, *candidates)]:
-        raise ValueError(f"a family is named for {strangers[0]!r}; expected one of the arms {', '.join((name, *candidates))}")
+        raise ValueError(
+            f"a family is named for {strangers[0]!r}; expected one of the arms "
+            f"{', '.join((name, *candidates))}"
+        )
     lenders = Lenders(noise_table, families or {})
     shared = _shared(multiplicity, policy, len(candidates))
     against = against or {}
@@ -352,21 +438,41 @@ def judge(
             pair, base = pairs[candidate]
             window = plan_window((*base, *runs), planned_steps, complete, policy.window_fraction)
             own_controls, own_shorter = ((), ()) if candidate in against else (controls, shorter)
-            further = FurtherRuns(own_controls, (early.get(pair.baseline, ()), early.get(candidate, ())), own_shorter)
+            further = FurtherRuns(
+                own_controls, (early.get(pair.baseline, ()), early.get(candidate, ())), own_shorter
+            )
             measured = measure(pair, base, runs, policy, window, lenders, further, shared)
-            advisory = measure_advisory(measured, downstream_gaps(evaluations or {}, pair.baseline, candidate, policy))
-            made = checks(advisory, measured.statistics.margin if measured.statistics else None, policy)
+            advisory = measure_advisory(
+                measured, downstream_gaps(evaluations or {}, pair.baseline, candidate, policy)
+            )
+            made = checks(
+                advisory, measured.statistics.margin if measured.statistics else None, policy
+            )
             decision = apply_checks(decide(measured), made, policy)
-            earlier = [(other, own) for other, own in list(candidates.items())[:number] if other != against.get(candidate)]
+            earlier = [
+                (other, own)
+                for other, own in list(candidates.items())[:number]
+                if other != against.get(candidate)
+            ]
             verdicts.append(
                 Verdict(
                     decision=decision,
-                    advice=advise(measured, decision, layer_policy, (layer_snr_db or {}).get(candidate)),
+                    advice=advise(
+                        measured, decision, layer_policy, (layer_snr_db or {}).get(candidate)
+                    ),
                     measurements=measured,
                     advisory=advisory,
                     checks=made,
                     peers=tuple(
-                        compare_peers((other, candidate), others, runs, policy, window, lenders, shared.candidates)
+                        compare_peers(
+                            (other, candidate),
+                            others,
+                            runs,
+                            policy,
+                            window,
+                            lenders,
+                            shared.candidates,
+                        )
                         for other, others in earlier
                     ),
                     layer_policy=layer_policy,
@@ -384,37 +490,57 @@ def _pairs(
     """By candidate what is compared, and the runs that it is judged against."""
     for what, named in (("compares", [*compares]), ("against", [*against, *against.values()])):
         if strangers := [name for name in named if name not in candidates]:
-            raise ValueError(f"{what} names {strangers[0]!r}; expected one of the candidates {', '.join(candidates)}")
+            raise ValueError(
+                f"{what} names {strangers[0]!r}; expected one of the candidates "
+                f"{', '.join(candidates)}"
+            )
     if wrong := next((name for name in compares if compares[name] not in COMPARISONS), None):
-        raise ValueError(f"compares of {wrong} is {compares[wrong]!r}; expected {' or '.join(COMPARISONS)}")
+        raise ValueError(
+            f"compares of {wrong} is {compares[wrong]!r}; expected {' or '.join(COMPARISONS)}"
+        )
     pairs = {}
     for candidate, runs in candidates.items():
         _check_chain(candidate, against)
-        name, base = (against[candidate], candidates[against[candidate]]) if candidate in against else baseline
+        name, base = (
+            (against[candidate], candidates[against[candidate]])
+            if candidate in against
+            else baseline
+        )
         comparison = compares.get(candidate, RECIPE)
         recipes = {run.recipe or "none stated" for run in (*base, *runs)}
         if comparison != RECIPE and len(recipes) > 1:
             stated = ", ".join(sorted(recipes))
             raise ValueError(
-                f"{candidate} compares its {comparison} with {name}, but the recipes are {stated}; expected one recipe in both"
+                f"{candidate} compares its {comparison} with {name}, but the recipes are {stated}; "
+                "expected one recipe in both"
             )
         pairs[candidate] = Compared(name, candidate, comparison), base
     return pairs
 
 
 def _check_chain(candidate: str, against: Mapping[str, str]) -> None:
-    """ValueError where the arms that a candidate is judged against, one after the other, never end at the baseline."""
+    """ValueError where the arms that a candidate is judged against, one after the other, never end
+    at the baseline.
+    """
     seen = [candidate]
     while (other := against.get(seen[-1])) is not None:
         if other in seen:
-            raise ValueError(f"{' against '.join([*seen, other])} is a circle; expected arms that end at the baseline")
+            raise ValueError(
+                f"{' against '.join([*seen, other])} is a circle; expected arms that end at the "
+                "baseline"
+            )
         seen.append(other)
 
 
 def _shared(multiplicity: Multiplicity | None, policy: Policy, candidates: int) -> Multiplicity:
     shared = multiplicity or Multiplicity(looks=policy.looks, candidates=candidates)
     if shared.looks != policy.looks:
-        raise ValueError(f"multiplicity has {shared.looks} looks; expected those of the policy, {policy.looks}")
+        raise ValueError(
+            f"multiplicity has {shared.looks} looks; expected those of the policy, {policy.looks}"
+        )
     if shared.candidates < candidates:
-        raise ValueError(f"multiplicity has {shared.candidates} candidates; expected at least the {candidates} that are given")
+        raise ValueError(
+            f"multiplicity has {shared.candidates} candidates; expected at least the {candidates} "
+            "that are given"
+        )
     return shared

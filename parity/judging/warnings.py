@@ -1,9 +1,18 @@
-"""Warnings: what a reader should know next to the verdict; none of them decides. One function per warning, below its code."""
+"""Warnings: what a reader should know next to the verdict; none of them decides. One function per
+warning, below its code.
+"""
 
 from collections.abc import Callable
 from functools import partial
 
-from parity.judging.agreement import COARSE_QUANTUM, DEVICE_CLASS, ENGINE, PARAMETERS, RECIPE, SMOOTHED_WEIGHT
+from parity.judging.agreement import (
+    COARSE_QUANTUM,
+    DEVICE_CLASS,
+    ENGINE,
+    PARAMETERS,
+    RECIPE,
+    SMOOTHED_WEIGHT,
+)
 from parity.judging.curve import DATA_DIGEST, Curve, completeness_of
 from parity.judging.decision import AS_OF, Reason, ReasonCode, Rule
 from parity.judging.independence import Relation
@@ -19,19 +28,37 @@ from parity.wording import count, first_few, percent, signed
 
 FEW_MISSING = 0.01  # of the window's steps
 USUAL_CONFIDENCE = 0.95
-LEAST_FLOOR = 0.0003  # of the loss; the least of finished decoders on record (public.csv) is 0.028 %, of 350 M parameters
+# of the loss; the least of finished decoders on record (public.csv) is 0.028 %, of 350 M parameters
+LEAST_FLOOR = 0.0003
 RUNS_SHOWN = 3  # of those that were left out; the document has all
 
-OF_RUN_NOISE = ("RUN_NOISE_ASSUMED", "RUN_NOISE_BORROWED", "RUN_NOISE_CONTRADICTED", "FAMILY_UNUSED")  # equal runs need none
+# equal runs need none
+OF_RUN_NOISE = (
+    "RUN_NOISE_ASSUMED",
+    "RUN_NOISE_BORROWED",
+    "RUN_NOISE_CONTRADICTED",
+    "FAMILY_UNUSED",
+)
 
 _WARNINGS: list[tuple[ReasonCode, Rule]] = []
 
 
 def warns(
-    code: str, *, means: str, detail: str | None = None, next_step: str | None = None, next_step_of_job: str | None = None
+    code: str,
+    *,
+    means: str,
+    detail: str | None = None,
+    next_step: str | None = None,
+    next_step_of_job: str | None = None,
 ) -> Callable[[Rule], Rule]:
-    """Make a function the rule of a warning with a code of its own (`ReasonCode`); warnings are given in the order of this file."""
-    return warns_as(ReasonCode(code, means=means, detail=detail, next_step=next_step, next_step_of_job=next_step_of_job))
+    """Make a function the rule of a warning with a code of its own (`ReasonCode`); warnings are
+    given in the order of this file.
+    """
+    return warns_as(
+        ReasonCode(
+            code, means=means, detail=detail, next_step=next_step, next_step_of_job=next_step_of_job
+        )
+    )
 
 
 def warns_as(entry: ReasonCode) -> Callable[[Rule], Rule]:
@@ -48,7 +75,11 @@ def warnings_of(m: Measurements) -> list[Reason]:
     """All warnings that hold for one comparison."""
     skipped = OF_RUN_NOISE if m.identical else ()
     rules = ((entry.code, rule) for entry, rule in _WARNINGS if entry.code not in skipped)
-    return [Reason(code=code, sentence=sentence) for code, rule in rules if (sentence := rule(m)) is not None]
+    return [
+        Reason(code=code, sentence=sentence)
+        for code, rule in rules
+        if (sentence := rule(m)) is not None
+    ]
 
 
 RUN_NOISE_ASSUMED = ReasonCode(
@@ -70,21 +101,33 @@ def noise_assumed(m: Measurements) -> str | None:
     prior = [
         (arm.name, floor.prior.tau / level)
         for arm, floor in sides
-        if level and m.statistics.interval.run.seeds == 1 and not floor.has_reruns and not (floor.prior.loan and floor.prior.loan.is_data)
+        if level
+        and m.statistics.interval.run.seeds == 1
+        and not floor.has_reruns
+        and not (floor.prior.loan and floor.prior.loan.is_data)
     ]
     if not prior:
         of_data = "measured or borrowed" if m.statistics.borrowed_df else "measured"
-        return f"Run-to-run noise rests mostly on an assumption: {count(df, 'degree')} of freedom {of_data}, {MIN_MEASURED_DF} needed."
+        return (
+            f"Run-to-run noise rests mostly on an assumption: {count(df, 'degree')} of freedom "
+            f"{of_data}, {MIN_MEASURED_DF} needed."
+        )
     shares = {percent(share) for _, share in prior}
     if len(prior) == 2 and len(shares) == 1:
         which = f"{shares.pop()} of the loss for each arm"
     else:
         which = " and ".join(f"{percent(share)} of the loss for {name}" for name, share in prior)
     others = {loan.lender.name for _, loan in _loans(m) if not loan.is_data}
-    words = f"Run-to-run noise was assumed ({which}{f', as in {others.pop()}' if others else ''}), not measured"
+    words = (
+        f"Run-to-run noise was assumed ({which}{f', as in {others.pop()}' if others else ''}), not "
+        "measured"
+    )
     if all(PARAMETERS in run.context for run in m.arms.runs) or None not in m.policy.run_floors:
         return f"{words}."
-    return f"{words}; the size of the model is not stated, and 10 million parameters or more are assumed."
+    return (
+        f"{words}; the size of the model is not stated, and 10 million parameters or more are "
+        "assumed."
+    )
 
 
 def _loans(m: Measurements) -> list[tuple[str, Loan]]:
@@ -107,22 +150,30 @@ def _noise_borrowed(m: Measurements) -> str | None:
     for name, loan in _loans(m):
         floor, equal = loan.floor, loan.lender.bit_equal
         left_out = f", {count(equal, 'group')} of bit-equal reruns left out" if equal else ""
-        seen = f"{floor.groups} groups, {floor.runs:,} runs{left_out}, worth {floor.df:.0f} degrees of freedom"
+        seen = (
+            f"{floor.groups} groups, {floor.runs:,} runs{left_out}, worth {floor.df:.0f} degrees "
+            "of freedom"
+        )
         where = f"{loan.lender.family} ({percent(floor.share)} of the loss, {seen})"
         lent.setdefault(where, []).append(name)
-    which = " and ".join(where if len(names) == 2 else f"{where} for {names[0]}" for where, names in lent.items())
+    which = " and ".join(
+        where if len(names) == 2 else f"{where} for {names[0]}" for where, names in lent.items()
+    )
     return f"Run-to-run noise was borrowed from {which}, not measured here."
 
 
 @warns(
     "RUN_NOISE_CONTRADICTED",
-    means="the comparison's own runs differ more than the family whose run-to-run noise is borrowed",
+    means="the comparison's own runs differ more than the family whose run-to-run noise is "
+    "borrowed",
     detail="the family then counts less",
-    next_step="Do not borrow from this family: these runs are noisier than its groups. Add replicates to both arms instead.",
+    next_step="Do not borrow from this family: these runs are noisier than its groups. Add "
+    "replicates to both arms instead.",
 )
 def _noise_contradicted(m: Measurements) -> str | None:
     contradicted = {
-        f"{loan.agreement.ratio:.1f} times as much as those of {loan.lender.family} (p = {loan.agreement.p:.2g}; "
+        f"{loan.agreement.ratio:.1f} times as much as those of {loan.lender.family} (p = "
+        f"{loan.agreement.p:.2g}; "
         f"the family has a weight of {loan.agreement.weight:.2f} instead of 1)"
         for _, loan in _loans(m)
         if loan.agreement.contradicted and loan.agreement.ratio is not None
@@ -135,7 +186,8 @@ def _noise_contradicted(m: Measurements) -> str | None:
 @warns(
     "FAMILY_UNUSED",
     means="a family of reruns was named, and nothing could be borrowed from it",
-    detail="the sentence has the reason; the run-to-run noise is what it would be without the family",
+    detail="the sentence has the reason; the run-to-run noise is what it would be without the "
+    "family",
     next_step="Correct the family's name or its table (`parity noise list`), or name no family.",
 )
 def _family_unused(m: Measurements) -> str | None:
@@ -143,18 +195,27 @@ def _family_unused(m: Measurements) -> str | None:
     for arm, lender in zip(m.arms.both, m.lending, strict=True):
         if lender is not None and (reason := lender.refused or _other_level(m, lender)):
             unused.setdefault((ascii(lender.family)[1:-1], reason), []).append(arm.name)
-    lines = [f"Family {family} was not used for {' and '.join(arms)}: {reason}." for (family, reason), arms in unused.items()]
+    lines = [
+        f"Family {family} was not used for {' and '.join(arms)}: {reason}."
+        for (family, reason), arms in unused.items()
+    ]
     return " ".join(lines) or None
 
 
 def _other_level(m: Measurements, lender: Lender) -> str:
     """Why a family that lends does not lend at this loss, "" where it does."""
     floor = lender.floor
-    if floor is None or floor.levels is None or m.statistics is None or lender in [loan.lender for _, loan in _loans(m)]:
+    if (
+        floor is None
+        or floor.levels is None
+        or m.statistics is None
+        or lender in [loan.lender for _, loan in _loans(m)]
+    ):
         return ""
     low, high = floor.levels
     return (
-        f"its groups end at losses of {low:.3f} to {high:.3f} nats, and this baseline at {m.statistics.baseline.level:.3f}, more than a "
+        f"its groups end at losses of {low:.3f} to {high:.3f} nats, and this baseline at "
+        f"{m.statistics.baseline.level:.3f}, more than a "
         "tenth away: another model, other data or another length"
     )
 
@@ -162,7 +223,8 @@ def _other_level(m: Measurements, lender: Lender) -> str:
 @warns(
     "REPLICATES_IDENTICAL",
     means="runs are made from another run's log and do not count",
-    detail="named only where that is proven: scaled, averaged, changed smoothly, or with little noise added",
+    detail="named only where that is proven: scaled, averaged, changed smoothly, or with little "
+    "noise added",
     next_step="Give the log that the trainer wrote for each run.",
 )
 def _identical(m: Measurements) -> str | None:
@@ -172,15 +234,20 @@ def _identical(m: Measurements) -> str | None:
 @warns(
     "REPLICATES_EQUAL",
     means="runs are equal as printed and count once",
-    detail="a deterministic rerun and a coarsely printed log can be so: no error, but equal runs show no run-to-run noise",
-    next_step="Log more digits. Where runs are equal bit for bit, train replicates with another seed for what may differ between runs.",
+    detail="a deterministic rerun and a coarsely printed log can be so: no error, but equal runs "
+    "show no run-to-run noise",
+    next_step="Log more digits. Where runs are equal bit for bit, train replicates with another "
+    "seed for what may differ between runs.",
 )
 def _equal(m: Measurements) -> str | None:
     runs = [run for arm in m.arms.both for run in arm.left_out if run.relation == "equal"]
     if not runs:
         return None
     shown = first_few([run.label for run in runs], RUNS_SHOWN)
-    return f"{count(len(runs), 'run')} equal to another one as printed: {'it counts' if len(runs) == 1 else 'they count'} once ({shown})."
+    return (
+        f"{count(len(runs), 'run')} equal to another one as printed: "
+        f"{'it counts' if len(runs) == 1 else 'they count'} once ({shown})."
+    )
 
 
 @warns(
@@ -198,7 +265,10 @@ def _left_out(m: Measurements, relations: tuple[Relation, ...]) -> str | None:
     if not runs:
         return None
     whys = first_few([f"{run.label}: {run.why}" for run in runs], RUNS_SHOWN, "; ")
-    return f"{count(len(runs), 'run')} not counted as {'an independent run' if len(runs) == 1 else 'independent runs'} ({whys})."
+    return (
+        f"{count(len(runs), 'run')} not counted as "
+        f"{'an independent run' if len(runs) == 1 else 'independent runs'} ({whys})."
+    )
 
 
 NONFINITE_DROPPED = ReasonCode(
@@ -206,7 +276,8 @@ NONFINITE_DROPPED = ReasonCode(
     "finite losses",
     means="single NaN or infinite losses were left out",
     detail="two in a run of the candidate, where they are 1 % of its points, block a pass",
-    next_step="Look at the steps with NaN or infinite losses: few enough not to decide, but not normal.",
+    next_step="Look at the steps with NaN or infinite losses: few enough not to decide, but not "
+    "normal.",
 )
 
 
@@ -215,7 +286,10 @@ def _nonfinite_dropped(m: Measurements) -> str | None:
     arms = [arm for arm in m.arms.both if arm.nonfinite.count]
     if not arms:
         return None
-    parts = [f"{arm.name} {arm.nonfinite.count:,} from step {arm.nonfinite.first_step:,} on" for arm in arms]
+    parts = [
+        f"{arm.name} {arm.nonfinite.count:,} from step {arm.nonfinite.first_step:,} on"
+        for arm in arms
+    ]
     return f"NaN, infinite or blank losses (or above 1,000,000) were left out: {', '.join(parts)}."
 
 
@@ -228,8 +302,10 @@ def _spikes_masked(m: Measurements) -> str | None:
         return None
     s = m.statistics.spikes
     return (
-        f"Spikes cover {percent(s.masked_share)} of the window and are left out: {m.arms.candidate.name} {s.candidate}, "
-        f"{m.arms.baseline.name} {s.baseline}. With them the gap is {signed(m.statistics.raw_gap)} nats."
+        f"Spikes cover {percent(s.masked_share)} of the window and are left out: "
+        f"{m.arms.candidate.name} {s.candidate}, "
+        f"{m.arms.baseline.name} {s.baseline}. With them the gap is {signed(m.statistics.raw_gap)} "
+        "nats."
     )
 
 
@@ -244,11 +320,16 @@ def _validation_not_compared(m: Measurements) -> str | None:
         return f"The validation losses were not compared: only {only} has them."
     if not evaluated_apart(*m.arms.both_runs, m.window):
         return None
-    return "The validation losses were not compared: the arms evaluated at no common step of the window."
+    return (
+        "The validation losses were not compared: the arms evaluated at no common step of the "
+        "window."
+    )
 
 
 def _only_arm(m: Measurements, has: Callable[[Curve], bool]) -> str | None:
-    """The name of the arm of which alone a run has something; None where a run of each arm has it, or none."""
+    """The name of the arm of which alone a run has something; None where a run of each arm has it,
+    or none.
+    """
     having = [arm.name for arm in m.arms.both if any(map(has, arm.runs))]
     return having[0] if len(having) == 1 else None
 
@@ -259,13 +340,16 @@ def _has_recorded(key: str, run: Curve) -> bool:
 
 @warns(
     "CONTEXT_IN_ONE_ARM",
-    means="the engine, the device class or the data digest is on record for one arm only, so nothing shows that the arms share it",
+    means="the engine, the device class or the data digest is on record for one arm only, so "
+    "nothing shows that the arms share it",
     next_step="Record the same facts of both arms (--context NAME:KEY=VALUE).",
     next_step_of_job="Record the same facts in the manifests of both arms.",
 )
 def _context_in_one_arm(m: Measurements) -> str | None:
     keys = [key for key in (ENGINE, DEVICE_CLASS, DATA_DIGEST) if key not in m.policy.may_differ]
-    parts = [f"{key} of {only}" for key in keys if (only := _only_arm(m, partial(_has_recorded, key)))]
+    parts = [
+        f"{key} of {only}" for key in keys if (only := _only_arm(m, partial(_has_recorded, key)))
+    ]
     if not parts:
         return None
     return f"On record for one arm only: {', '.join(parts)}."
@@ -278,16 +362,22 @@ def _context_in_one_arm(m: Measurements) -> str | None:
 def _steps_missing(m: Measurements) -> str | None:
     if m.resolution.coverage >= 1.0 - FEW_MISSING:
         return None
-    missing = 1.0 - min(completeness_of(run.steps[m.window.part(run.steps)]).coverage for run in m.arms.runs)
+    missing = 1.0 - min(
+        completeness_of(run.steps[m.window.part(run.steps)]).coverage for run in m.arms.runs
+    )
     if missing > FEW_MISSING:
-        return f"A log lacks {percent(missing)} of its steps in the window; what was not logged is not judged."
+        return (
+            f"A log lacks {percent(missing)} of its steps in the window; what was not logged is "
+            "not judged."
+        )
     return None
 
 
 @warns(
     "POLICY_UNUSUAL",
     means="the policy makes passing easier than usual",
-    detail="a confidence below 95 %, a window below 10 % of the plan, run-to-run noise below 0.03 % of the loss, or run_noise_df above "
+    detail="a confidence below 95 %, a window below 10 % of the plan, run-to-run noise below 0.03 "
+    "% of the loss, or run_noise_df above "
     "30 (above 4 where no run-to-run noise is stated)",
     next_step="Check the policy: with these values a pass says less than it seems to.",
 )
@@ -295,7 +385,11 @@ def _policy_unusual(m: Measurements) -> str | None:
     c = m.policy
     parts = [f"confidence {percent(c.confidence)}"] if c.confidence < USUAL_CONFIDENCE else []
     usual_df = ASSUMED_DF if None in c.run_floors else MAX_DF
-    parts += [f"run-to-run noise on {c.run_noise_df:,.6g} degrees of freedom"] if c.run_noise_df > usual_df else []
+    parts += (
+        [f"run-to-run noise on {c.run_noise_df:,.6g} degrees of freedom"]
+        if c.run_noise_df > usual_df
+        else []
+    )
     parts += [f"window {percent(c.window_fraction)} of the plan"] if c.window_fraction < 0.1 else []
     if m.statistics is not None:
         level = abs(m.statistics.baseline.level)
@@ -312,26 +406,43 @@ def _policy_unusual(m: Measurements) -> str | None:
 @warns(
     "BETTER_THAN_NOISE",
     means="the candidate is better than the baseline by more than noise explains",
-    next_step="Look for a difference in data, model or evaluation: lower precision does not improve a model, so something else may "
+    next_step="Look for a difference in data, model or evaluation: lower precision does not "
+    "improve a model, so something else may "
     "have changed, and may hide a real loss.",
 )
 def _better_than_noise(m: Measurements) -> str | None:
     if m.statistics is None or m.bounds is None or not m.bounds[1] < 0.0:
         return None
-    better = f"{m.arms.candidate.name} is better by {-m.statistics.interval.mean:.4f} nats, more than noise explains"
+    better = (
+        f"{m.arms.candidate.name} is better by {-m.statistics.interval.mean:.4f} nats, more than "
+        "noise explains"
+    )
     if m.compares != RECIPE:
         return f"{better}: a gain, or another loss or data."
-    return f"{better}: if the arms differ in more than the precision, that may hide a loss of the same size."
+    return (
+        f"{better}: if the arms differ in more than the precision, that may hide a loss of the "
+        "same size."
+    )
 
 
 @warns(
     "PAIRING_UNPROVEN",
-    means="the data digests agree, or the order of the data is stated, but the batch noise does not show it",
+    means="the data digests agree, or the order of the data is stated, but the batch noise does "
+    "not show it",
 )
 def _pairing_unproven(m: Measurements) -> str | None:
-    if m.policy.pairing == "unpaired" or m.r_pair is None or m.r_pair >= SAME_ORDER or not m.same_data_recorded:
+    if (
+        m.policy.pairing == "unpaired"
+        or m.r_pair is None
+        or m.r_pair >= SAME_ORDER
+        or not m.same_data_recorded
+    ):
         return None
-    what = "The order of the data is stated" if m.policy.pairing == "stated" else "The data digests agree"
+    what = (
+        "The order of the data is stated"
+        if m.policy.pairing == "stated"
+        else "The data digests agree"
+    )
     return f"{what}, but the batch noise of the arms correlates only {m.r_pair:.2f}."
 
 
@@ -340,9 +451,16 @@ def _pairing_unproven(m: Measurements) -> str | None:
     means="the batch noise of the arms agrees less than usual",
 )
 def _pairing_weak(m: Measurements) -> str | None:
-    if m.policy.pairing == "unpaired" or m.r_pair is None or not SAME_ORDER <= m.r_pair < SURELY_SAME_ORDER:
+    if (
+        m.policy.pairing == "unpaired"
+        or m.r_pair is None
+        or not SAME_ORDER <= m.r_pair < SURELY_SAME_ORDER
+    ):
         return None
-    return f"The batch noise of the arms correlates {m.r_pair:.2f}; the same data order usually gives above 0.9."
+    return (
+        f"The batch noise of the arms correlates {m.r_pair:.2f}; the same data order usually gives "
+        "above 0.9."
+    )
 
 
 @warns(
@@ -353,10 +471,16 @@ def _window_sensitive(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.margin is None:
         return None
     margin = m.statistics.margin.nats
-    sides = {_side(entry["lo"], entry["hi"], margin): entry["fraction"] for entry in m.statistics.sensitivity}
+    sides = {
+        _side(entry["lo"], entry["hi"], margin): entry["fraction"]
+        for entry in m.statistics.sensitivity
+    }
     if len(sides) < 2:
         return None
-    windows = ", ".join(f"last {100 * fraction:g} %: {side}" for side, fraction in sorted(sides.items(), key=lambda item: item[1]))
+    windows = ", ".join(
+        f"last {100 * fraction:g} %: {side}"
+        for side, fraction in sorted(sides.items(), key=lambda item: item[1])
+    )
     return f"Another window would decide otherwise ({windows})."
 
 
@@ -420,8 +544,10 @@ def _controls_left_out(m: Measurements) -> str | None:
 
 @warns(
     "SHORT_RERUNS_LEFT_OUT",
-    means="early-stopped reruns were left out, because they are no reruns of their arm, or depend on another run",
-    next_step="Train short reruns from step 0 as the arm's runs, under the full schedule, to between 40 and 95 % of the planned steps.",
+    means="early-stopped reruns were left out, because they are no reruns of their arm, or depend "
+    "on another run",
+    next_step="Train short reruns from step 0 as the arm's runs, under the full schedule, to "
+    "between 40 and 95 % of the planned steps.",
 )
 def _short_reruns_left_out(m: Measurements) -> str | None:
     left_out = [why for early in m.early for why in early.left_out]
@@ -435,7 +561,8 @@ BEYOND_PLAN = ReasonCode(
     "plan and window",
     means="a run goes on after the planned last step",
     detail="by more than 5 % of the plan, or where the candidate is worse there, it blocks a pass",
-    next_step="State the planned length of the runs, or give the files without the steps that follow it.",
+    next_step="State the planned length of the runs, or give the files without the steps that "
+    "follow it.",
 )
 
 
@@ -445,9 +572,15 @@ def goes_beyond_plan(m: Measurements) -> str | None:
     beyond = beyond_plan(*m.arms.both_runs, m.window)
     if beyond is None:
         return None
-    what = f"Steps after the last one that is compared ({m.window.last:,}) are not in the window; a run goes on to {beyond.last:,}"
+    what = (
+        f"Steps after the last one that is compared ({m.window.last:,}) are not in the window; a "
+        f"run goes on to {beyond.last:,}"
+    )
     if beyond.nonfinite_step is not None:
-        return f"{what}, and {m.arms.candidate.name} has a NaN or infinite loss at step {beyond.nonfinite_step:,}."
+        return (
+            f"{what}, and {m.arms.candidate.name} has a NaN or infinite loss at step "
+            f"{beyond.nonfinite_step:,}."
+        )
     if beyond.gap is not None:
         return f"{what}, with a mean gap of {beyond.gap:+.4f} nats there."
     return f"{what}."
@@ -457,7 +590,8 @@ LOG_STARTS_LATE = ReasonCode(
     "LOG_STARTS_LATE",
     "plan and window",
     means="the log of a run begins after the first 5 % of the plan",
-    detail="nothing before it was judged; where it begins near the window, or where both logs begin late and part from equal losses, it "
+    detail="nothing before it was judged; where it begins near the window, or where both logs "
+    "begin late and part from equal losses, it "
     "blocks a pass",
     next_step="Give the logs from the first step on.",
 )
@@ -468,7 +602,10 @@ def _log_starts_late(m: Measurements) -> str | None:
     first = late_start(m.arms.runs, m.window)
     if first is None:
         return None
-    return f"A log begins at step {first:,} of {m.window.planned_steps:,}: what came before it was not judged."
+    return (
+        f"A log begins at step {first:,} of {m.window.planned_steps:,}: what came before it was "
+        "not judged."
+    )
 
 
 @warns_as(AS_OF)
@@ -476,7 +613,10 @@ def as_of(m: Measurements) -> str | None:
     """The sentence of `AS_OF`, which also decides where the gap would pass."""
     if m.schedule.finished:
         return None
-    return f"The gap is known as of step {m.schedule.step:,}, not of a finished training: {m.schedule.why}."
+    return (
+        f"The gap is known as of step {m.schedule.step:,}, not of a finished training: "
+        f"{m.schedule.why}."
+    )
 
 
 @warns(
@@ -492,13 +632,16 @@ def _schedule_stated(m: Measurements) -> str | None:
 
 @warns(
     "LEARNING_RATE_IN_ONE_ARM",
-    means="only one arm recorded its learning rate, so nothing shows that the arms share a schedule",
+    means="only one arm recorded its learning rate, so nothing shows that the arms share a "
+    "schedule",
 )
 def _rate_in_one_arm(m: Measurements) -> str | None:
     only = _only_arm(m, lambda run: recorded_rates(run) is not None)
     if not only:
         return None
-    return f"Only {only} recorded its learning rate, so the schedules of the arms cannot be compared."
+    return (
+        f"Only {only} recorded its learning rate, so the schedules of the arms cannot be compared."
+    )
 
 
 WARNING_CODES: tuple[ReasonCode, ...] = tuple(entry for entry, _ in _WARNINGS)

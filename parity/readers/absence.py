@@ -1,17 +1,24 @@
-"""Which rows without a loss are steps that were trained, whose loss is then NaN, and which are no records at all.
+"""Which rows without a loss are steps that were trained, whose loss is then NaN, and which are no
+records at all.
 
-A blank, null or NaN as a loss can mean four things. The other columns of the row tell them apart, and the rhythm of the losses:
+A blank, null or NaN as a loss can mean four things. The other columns of the row tell them apart,
+and the rhythm of the losses:
 
     evaluation    it has a held-out value, as rows of the file have that hold no loss
-    other row     it has values of some columns, but none that comes with the losses: system metrics, a logger's call for one metric
-    not trained   nothing is in it, not even the times or rates that come with the losses and never diverge
-    between       the loss is logged in every k-th trained row (k >= 3), other values in each, and this row is not one of the k-th
+    other row     it has values of some columns, but none that comes with the losses: system
+                  metrics, a logger's call for one metric
+    not trained   nothing is in it, not even the times or rates that come with the losses and never
+                  diverge
+    between       the loss is logged in every k-th trained row (k >= 3), other values in each, and
+                  this row is not one of the k-th
 
-All other rows were trained, and their loss is NaN. Of two rows, every second one may be blank because the loss is logged so, or because it
-is NaN: then it is NaN. A rhythm is local, because intervals of logging change: the gaps between losses, counted in trained rows, of which
-three of five around a place must be alike.
+All other rows were trained, and their loss is NaN. Of two rows, every second one may be blank
+because the loss is logged so, or because it is NaN: then it is NaN. A rhythm is local, because
+intervals of logging change: the gaps between losses, counted in trained rows, of which three of
+five around a place must be alike.
 
-What can fail: losses that are NaN in all rows but each k-th, k >= 3. The judge sees those where the other arm has losses there.
+What can fail: losses that are NaN in all rows but each k-th, k >= 3. The judge sees those where the
+other arm has losses there.
 """
 
 import re
@@ -37,21 +44,64 @@ from parity.structure import frozen
 from parity.wording import count
 
 COMPANION_SHARE = 0.5  # of the rows with a loss: what has a value in as many comes with the loss
-ALWAYS_SHARE, ALWAYS_FROM = (
-    0.95,
-    8,
-)  # of the rows with a loss, and the fewest of these: a column with so many values is in every row, but for accidents
+# Of the rows with a loss, and the fewest of these: a column with so many values is in every row, but  # noqa: E501
+# for accidents.
+ALWAYS_SHARE, ALWAYS_FROM = 0.95, 8
 LEAST_RHYTHM = 3  # trained rows from loss to loss
-NEIGHBOURS, ALIKE_SHARE, ALIKE = 5, 0.6, 0.1  # gaps on each side of a place; how many of them are alike, to a tenth
+# gaps on each side of a place; how many of them are alike, to a tenth
+NEIGHBOURS, ALIKE_SHARE, ALIKE = 5, 0.6, 0.1
 EARLY = 0.25  # of an interval, by which a point may come early
 NEVER = 1 << 40  # the rhythm of losses of which none is due
 
-_CLOCKS = frozenset(("timestamp", "time", "wall time", "wall_time", "unix_seconds", "runtime", "date", "datetime", "epoch", "epochs"))
-"""Names of columns, behind the last slash or point, that rows of every kind have; so do those of steps."""
+_CLOCKS = frozenset(
+    (
+        "timestamp",
+        "time",
+        "wall time",
+        "wall_time",
+        "unix_seconds",
+        "runtime",
+        "date",
+        "datetime",
+        "epoch",
+        "epochs",
+    )
+)
+"""Names of columns, behind the last slash or point, that rows of every kind have; so do those of
+steps.
+"""
 _UNFAILING = frozenset(
     (
-        *("lr", "rate", "learning", "seconds", "sec", "secs", "ms", "tokens", "samples", "mem", "memory", "throughput", "step"),
-        *("tps", "tflops", "tflop", "flops", "mfu", "consumed", "elapsed", "bytes", "time", "timestamp", "timing", "runtime", "epoch"),
+        *(
+            "lr",
+            "rate",
+            "learning",
+            "seconds",
+            "sec",
+            "secs",
+            "ms",
+            "tokens",
+            "samples",
+            "mem",
+            "memory",
+            "throughput",
+            "step",
+        ),
+        *(
+            "tps",
+            "tflops",
+            "tflop",
+            "flops",
+            "mfu",
+            "consumed",
+            "elapsed",
+            "bytes",
+            "time",
+            "timestamp",
+            "timing",
+            "runtime",
+            "epoch",
+        ),
     )
 )
 """Words in the names of columns whose values a diverged step has, too."""
@@ -59,7 +109,9 @@ _UNFAILING = frozenset(
 
 @frozen(eq=False)
 class Rows:
-    """What rows (R,) are: `kept` are records of training, the others none; counts of the rows without a loss, by what they are."""
+    """What rows (R,) are: `kept` are records of training, the others none; counts of the rows
+    without a loss, by what they are.
+    """
 
     kept: BoolArray
     nan: int = 0
@@ -76,12 +128,15 @@ class Rows:
             (self.others, "of other metrics: left out"),
             (self.not_trained, "with no value at all: not trained"),
         )
-        return tuple(f"{count(number, 'row')} without a loss, {what}" for number, what in words if number)
+        return tuple(
+            f"{count(number, 'row')} without a loss, {what}" for number, what in words if number
+        )
 
 
 @frozen(eq=False)
 class Records:
-    """The records of training among the rows of a file: values (T,) by quantity, notes, and how many rows `between` them have no loss.
+    """The records of training among the rows of a file: values (T,) by quantity, notes, and how
+    many rows `between` them have no loss.
 
     `absent` (T,) is where a loss is NaN because none is written; None where every loss is.
     """
@@ -101,11 +156,12 @@ def training_records(
     written: BoolArray | None = None,
     place: str = "row",
 ) -> Records:
-    """The records of training among rows (R,) in the order of a file; an evaluation belongs to the record before it.
+    """The records of training among rows (R,) in the order of a file; an evaluation belongs to the
+    record before it.
 
-    `values` are (R,) by quantity, NaN for what is not there, `names` their columns; `present` says in which rows (R,) other columns have a
-    value, `written` where the loss is, NaN in so many letters too. Raises ReadError where no row is a record; `place` is what a row is
-    called there.
+    `values` are (R,) by quantity, NaN for what is not there, `names` their columns; `present` says
+    in which rows (R,) other columns have a value, `written` where the loss is, NaN in so many
+    letters too. Raises ReadError where no row is a record; `place` is what a row is called there.
     """
     loss = values[LOSS]
     if not np.isnan(loss).any():
@@ -115,7 +171,9 @@ def training_records(
         for quantity, column in values.items()
         if quantity not in (STEP, LOSS)
     }
-    further = {name: here for name, here in present.items() if name not in (names[STEP], names[LOSS])}
+    further = {
+        name: here for name, here in present.items() if name not in (names[STEP], names[LOSS])
+    }
     rows = kinds_of_rows(
         values[STEP],
         loss,
@@ -129,14 +187,26 @@ def training_records(
     kept = {quantity: column[rows.kept] for quantity, column in values.items()}
     if VALIDATION in values:
         there = ~np.isnan(values[VALIDATION])
-        kept[VALIDATION] = at_rows(kept[STEP], zip(values[STEP][there].tolist(), values[VALIDATION][there].tolist(), strict=True))
+        kept[VALIDATION] = at_rows(
+            kept[STEP],
+            zip(values[STEP][there].tolist(), values[VALIDATION][there].tolist(), strict=True),
+        )
     absent = np.isnan(loss) if written is None else np.isnan(loss) & ~written
     return Records(values=kept, notes=rows.notes(), between=rows.between, absent=absent[rows.kept])
 
 
 def columns_of(records: Records, names: Mapping[str, str], found: Sequence[str] = ()) -> Columns:
-    """What a reader took: records with the columns of their quantities, and the names of all columns that the file has."""
-    return Columns(values=records.values, names=names, found=found, notes=records.notes, between=records.between, absent=records.absent)
+    """What a reader took: records with the columns of their quantities, and the names of all
+    columns that the file has.
+    """
+    return Columns(
+        values=records.values,
+        names=names,
+        found=found,
+        notes=records.notes,
+        between=records.between,
+        absent=records.absent,
+    )
 
 
 def kinds_of_rows(
@@ -148,25 +218,32 @@ def kinds_of_rows(
     losses: Collection[str] = (),
     held_out: bool = False,
 ) -> Rows:
-    """What each of (R,) rows in the order of a file is, by steps (R,) and losses (R,), NaN for what is not there.
+    """What each of (R,) rows in the order of a file is, by steps (R,) and losses (R,), NaN for what
+    is not there.
 
-    `others` says in which rows (R,) columns other than step and loss have a value, by their names. A row of one of the `losses` alone,
-    which may be those of another run, counts as `between`, unless NaN is `written` in it. Of a loss that is `held_out` itself, which may be
-    evaluated at any step, none is due without a rhythm, but what is written.
+    `others` says in which rows (R,) columns other than step and loss have a value, by their names.
+    A row of one of the `losses` alone, which may be those of another run, counts as `between`,
+    unless NaN is `written` in it. Of a loss that is `held_out` itself, which may be evaluated at
+    any step, none is due without a rhythm, but what is written.
     """
     blank = np.isnan(loss)
     if not blank.any():
         return Rows(kept=~blank)
     present = {name: here for name, here in others.items() if here.any()}
-    training = {name: here for name, here in present.items() if held_out or not _words(name) & HELD_OUT}
+    training = {
+        name: here for name, here in present.items() if held_out or not _words(name) & HELD_OUT
+    }
     evaluated = _any([here for name, here in present.items() if name not in training], blank.shape)
     has_own_rows = bool(evaluated.any()) and float((~blank)[evaluated].mean()) < COMPANION_SHARE
     evaluations = blank & evaluated if has_own_rows else np.zeros_like(blank)
     metrics = {name: here for name, here in training.items() if not _is_clock(name)}
     companions = {
-        name for name, here in metrics.items() if name not in losses and (blank.all() or float(here[~blank].mean()) >= COMPANION_SHARE)
+        name
+        for name, here in metrics.items()
+        if name not in losses and (blank.all() or float(here[~blank].mean()) >= COMPANION_SHARE)
     }
-    telling = {name: here for name, here in metrics.items() if not here.all()}  # what every row has tells no kind of row
+    # what every row has tells no kind of row
+    telling = {name: here for name, here in metrics.items() if not here.all()}
     beside = _any([here for name, here in telling.items() if name in companions], blank.shape)
     of_training = _any([metrics[name] for name in companions if _is_of_training(name)], blank.shape)
     of_metrics = _any([here for name, here in telling.items() if name not in losses], blank.shape)
@@ -178,12 +255,16 @@ def kinds_of_rows(
         of_other_loss &= ~written
     nothing = ~_any([*metrics.values()], blank.shape)
     unfailing = (metrics[name] for name in companions if _is_unfailing(name))
-    is_always_there = (~blank).sum() >= ALWAYS_FROM and any(float(here[~blank].mean()) >= ALWAYS_SHARE for here in unfailing)
+    is_always_there = (~blank).sum() >= ALWAYS_FROM and any(
+        float(here[~blank].mean()) >= ALWAYS_SHARE for here in unfailing
+    )
     not_trained = rest & nothing if is_always_there else np.zeros_like(blank)
     trained = rest & ~other & ~not_trained & ~of_other_loss
     is_record = ~blank | trained
     due = np.zeros_like(blank)
-    due[is_record] = due_losses(steps[is_record], blank[is_record], irregular=NEVER if held_out else 1)
+    due[is_record] = due_losses(
+        steps[is_record], blank[is_record], irregular=NEVER if held_out else 1
+    )
     due |= trained & nothing  # a row of a step and a loss alone is there for its loss
     if held_out and written is not None:
         due |= written
@@ -198,10 +279,12 @@ def kinds_of_rows(
 
 
 def due_losses(steps: FloatArray, blank: BoolArray, irregular: int = 1) -> BoolArray:
-    """Which of (n,) trained rows, in the order of a file, have no loss where one is due; rows of one step are one.
+    """Which of (n,) trained rows, in the order of a file, have no loss where one is due; rows of
+    one step are one.
 
-    A restart begins anew: the rows from one that goes back to an earlier step are a stretch of their own, with the rhythm of the rows
-    before where they have none. `irregular` is the rhythm of losses that have none.
+    A restart begins anew: the rows from one that goes back to an earlier step are a stretch of
+    their own, with the rhythm of the rows before where they have none. `irregular` is the rhythm of
+    losses that have none.
     """
     due = np.zeros(len(blank), dtype=bool)
     if not len(blank):
@@ -209,7 +292,8 @@ def due_losses(steps: FloatArray, blank: BoolArray, irregular: int = 1) -> BoolA
     starts = np.concatenate([[0], np.flatnonzero(steps[1:] < steps[:-1]) + 1, [len(steps)]])
     usual = irregular
     for start, end in pairwise(starts.tolist()):
-        place = np.concatenate([[0], np.cumsum(steps[start + 1 : end] != steps[start : end - 1])])  # of each row among the distinct steps
+        # of each row among the distinct steps
+        place = np.concatenate([[0], np.cumsum(steps[start + 1 : end] != steps[start : end - 1])])
         with_loss = np.unique(place[~blank[start:end]])
         rhythms = _rhythms(np.diff(with_loss), usual, irregular)
         due_places = _due_places(with_loss, int(place[-1]) + 1, rhythms)
@@ -220,7 +304,9 @@ def due_losses(steps: FloatArray, blank: BoolArray, irregular: int = 1) -> BoolA
 
 
 def _due_places(with_loss: IntArray, number: int, rhythms: IntArray) -> IntArray:
-    """The places from 0 to `number` - 1 at which a loss is due, and not there; `rhythms` are those of the gaps between losses, or one."""
+    """The places from 0 to `number` - 1 at which a loss is due, and not there; `rhythms` are those
+    of the gaps between losses, or one.
+    """
     if not len(with_loss):
         return _every(-1, number, int(rhythms[0]))
     gaps = np.diff(with_loss)
@@ -233,20 +319,29 @@ def _due_places(with_loss: IntArray, number: int, rhythms: IntArray) -> IntArray
             places.append(np.arange(begin + 1, begin + gap))
         else:
             missing = max(int(gap / rhythm + EARLY) - 1, 0)
-            places.append(begin + np.round(np.arange(1, missing + 1) * gap / (missing + 1)).astype(np.int64))
+            places.append(
+                begin + np.round(np.arange(1, missing + 1) * gap / (missing + 1)).astype(np.int64)
+            )
     return np.concatenate(places).astype(np.int64)
 
 
 def _every(after: int, end: int, rhythm: int) -> IntArray:
-    """The places after one and before an end that a rhythm gives; all of them for one too short to be a rhythm."""
-    return np.arange(after + (1 if rhythm < LEAST_RHYTHM else rhythm), end, 1 if rhythm < LEAST_RHYTHM else rhythm)
+    """The places after one and before an end that a rhythm gives; all of them for one too short to
+    be a rhythm.
+    """
+    return np.arange(
+        after + (1 if rhythm < LEAST_RHYTHM else rhythm),
+        end,
+        1 if rhythm < LEAST_RHYTHM else rhythm,
+    )
 
 
 def _rhythms(gaps: IntArray, usual: int, irregular: int) -> IntArray:
-    """The rhythm (n,) at each of (n,) gaps between losses, by the gaps around it; `irregular` where these are not alike.
+    """The rhythm (n,) at each of (n,) gaps between losses, by the gaps around it; `irregular` where
+    these are not alike.
 
-    The larger one counts where gaps before and after a place differ: an interval of logging may change there. One value, the `usual`
-    rhythm, where there are too few gaps to see one.
+    The larger one counts where gaps before and after a place differ: an interval of logging may
+    change there. One value, the `usual` rhythm, where there are too few gaps to see one.
     """
     n = len(gaps)
     if n < 2:
@@ -256,10 +351,15 @@ def _rhythms(gaps: IntArray, usual: int, irregular: int) -> IntArray:
     width = min(NEIGHBOURS, n)
     windows = np.lib.stride_tricks.sliding_window_view(gaps, width)
     middles = np.sort(windows, axis=1)[:, width // 2]
-    alike = (np.abs(windows - middles[:, None]) <= ALIKE * middles[:, None]).mean(axis=1) >= ALIKE_SHARE
+    alike = (np.abs(windows - middles[:, None]) <= ALIKE * middles[:, None]).mean(
+        axis=1
+    ) >= ALIKE_SHARE
     rhythm = np.where(alike, middles, irregular)
     at = np.arange(n)
-    before, after = rhythm[np.clip(at - width, 0, len(rhythm) - 1)], rhythm[np.clip(at + 1, 0, len(rhythm) - 1)]
+    before, after = (
+        rhythm[np.clip(at - width, 0, len(rhythm) - 1)],
+        rhythm[np.clip(at + 1, 0, len(rhythm) - 1)],
+    )
     larger: IntArray = np.maximum(before, after)
     return larger
 

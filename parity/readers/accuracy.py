@@ -1,4 +1,6 @@
-"""Results by item or task: accuracy files, EleutherAI's lm-evaluation-harness, and quantization SNR by layer."""
+"""Results by item or task: accuracy files, EleutherAI's lm-evaluation-harness, and quantization SNR
+by layer.
+"""
 
 import csv
 import io
@@ -16,8 +18,11 @@ from parity.readers.columns import NameTwiceError, ReadError, json_of, object_of
 Row = Mapping[str, Any]
 
 
-def rows_of(text: str, name: str, from_mapping: Callable[[Mapping[str, Any]], list[Any]]) -> list[tuple[int, Row]]:
-    """Rows of CSV (numbered as lines) or of JSON (from 1): a list of objects, or an object that `from_mapping` turns into one.
+def rows_of(
+    text: str, name: str, from_mapping: Callable[[Mapping[str, Any]], list[Any]]
+) -> list[tuple[int, Row]]:
+    """Rows of CSV (numbered as lines) or of JSON (from 1): a list of objects, or an object that
+    `from_mapping` turns into one.
 
     Raises ReadError with the file, which is `name`, and what was expected.
     """
@@ -35,16 +40,21 @@ def rows_of(text: str, name: str, from_mapping: Callable[[Mapping[str, Any]], li
     return rows
 
 
-# Results of EleutherAI's lm-evaluation-harness: results_*.json, and by item where samples were logged (--log_samples).
+# Results of EleutherAI's lm-evaluation-harness: results_*.json, and by item where samples were
+# logged (--log_samples).
 #
-#     results_STAMP.json           {"results": {task: {"acc,none": 0.71, ...}}, "n-samples": {task: {"effective": 1000}}, ...}
-#     samples_TASK_STAMP.jsonl     beside it, one row an item and filter: {"doc_id": 0, "doc_hash": ..., "filter": "none", "acc": 1.0,
+#     results_STAMP.json           {"results": {task: {"acc,none": 0.71, ...}}, "n-samples": {task:
+#                                  {"effective": 1000}}, ...}
+#     samples_TASK_STAMP.jsonl     beside it, one row an item and filter: {"doc_id": 0, "doc_hash":
+#                                  ..., "filter": "none", "acc": 1.0,
 #   ...}
 #
-# A task counts by one metric: exact_match before acc_norm before acc before pass@1, of the filters "none" before "strict-match" before
-# the others. The tasks of a group (MMLU's 57) count as one, all items pooled, as long as they have that metric in common. The name of a
-# result says task, metric and number of shots, so that arms evaluated differently have nothing in common. What is no share of right
-# answers (perplexities, TruthfulQA's mc2) is left out. Items pair by number and by the hashes of text and prompt.
+# A task counts by one metric: exact_match before acc_norm before acc before pass@1, of the filters
+# "none" before "strict-match" before the others. The tasks of a group (MMLU's 57) count as one, all
+# items pooled, as long as they have that metric in common. The name of a result says task, metric
+# and number of shots, so that arms evaluated differently have nothing in common. What is no share
+# of right answers (perplexities, TruthfulQA's mc2) is left out. Items pair by number and by the
+# hashes of text and prompt.
 #
 # Source: lm-evaluation-harness 0.4, loggers/evaluation_tracker.py and result_schema.py.
 
@@ -61,24 +71,35 @@ def is_lm_eval_results(document: object) -> bool:
 
 
 def read_lm_eval(document: Mapping[str, Any], name: str) -> dict[str, TaskResult]:
-    """Results by task of a results file; raises ReadError if there is none that counts right answers, or files disagree."""
+    """Results by task of a results file; raises ReadError if there is none that counts right
+    answers, or files disagree.
+    """
     leaves: dict[str, tuple[str, TaskResult]] = {}
     for task, metrics in document["results"].items():
-        is_group = document.get("group_subtasks", {}).get(task) or task in document.get("groups", {})
+        is_group = document.get("group_subtasks", {}).get(task) or task in document.get(
+            "groups", {}
+        )
         if not is_group and (leaf := _leaf(document, task, metrics, name)) is not None:
             leaves[task] = leaf
     if not leaves:
-        raise ReadError(f"{name}: no task with {', '.join(_METRICS)}; expected results of lm-evaluation-harness that count right answers")
+        raise ReadError(
+            f"{name}: no task with {', '.join(_METRICS)}; expected results of "
+            "lm-evaluation-harness that count right answers"
+        )
     results: dict[str, TaskResult] = {}
     for task, members in _pools(document, leaves):
         metric = leaves[members[0]][0]
         shots = document.get("n-shot", {}).get(members[0])
-        label = f"{task} {metric.removesuffix(',none')}" + (f", {shots} shots" if shots is not None else "")
+        label = f"{task} {metric.removesuffix(',none')}" + (
+            f", {shots} shots" if shots is not None else ""
+        )
         results[label] = _pooled({member: leaves[member][1] for member in members})
     return results
 
 
-def _leaf(document: Mapping[str, Any], task: str, metrics: Mapping[str, Any], name: str) -> tuple[str, TaskResult] | None:
+def _leaf(
+    document: Mapping[str, Any], task: str, metrics: Mapping[str, Any], name: str
+) -> tuple[str, TaskResult] | None:
     """The metric that counts and its result; None for a task that counts no right answers."""
     metric = next(_preferred(metrics), None)
     if metric is None:
@@ -92,15 +113,21 @@ def _leaf(document: Mapping[str, Any], task: str, metrics: Mapping[str, Any], na
         result = TaskResult(correct=sum(by_item.values()), items=len(by_item), by_item=by_item)
         if abs(result.correct / result.items - share) > _WHOLE:
             raise ReadError(
-                f"{where}: {metric} is {share:g}, and its samples have {result.correct} right of {result.items}; expected both to agree"
+                f"{where}: {metric} is {share:g}, and its samples have {result.correct} right of "
+                f"{result.items}; expected both to agree"
             )
         return metric, result
     counts = document.get("n-samples", {}).get(task)
     if counts is None:
-        raise ReadError(f"{where}: no n-samples and no samples file; log the samples (--log_samples) or use lm_eval 0.4.3 or later")
+        raise ReadError(
+            f"{where}: no n-samples and no samples file; log the samples (--log_samples) or use "
+            "lm_eval 0.4.3 or later"
+        )
     items = counts.get("effective") if isinstance(counts, dict) else None
     if not isinstance(items, int) or items < 1:
-        raise ReadError(f"{where}: n-samples is {counts!r}; expected the number of items under `effective`")
+        raise ReadError(
+            f"{where}: n-samples is {counts!r}; expected the number of items under `effective`"
+        )
     correct = round(share * items)
     if abs(share * items - correct) <= _WHOLE * items:
         return metric, TaskResult(correct=correct, items=items)
@@ -111,15 +138,24 @@ def _preferred(metrics: Mapping[str, Any]) -> Iterator[str]:
     """The keys that hold a share of right answers, the one that counts first."""
     for metric in _METRICS:
         filters = [key.partition(",")[2] for key in metrics if key.partition(",")[0] == metric]
-        for part in sorted(filters, key=lambda each: _FILTERS.index(each) if each in _FILTERS else len(_FILTERS)):
+        for part in sorted(
+            filters, key=lambda each: _FILTERS.index(each) if each in _FILTERS else len(_FILTERS)
+        ):
             key = f"{metric},{part}" if part else metric
             value = metrics.get(key)
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and 0 <= value <= 1:
+            if (
+                isinstance(value, (int, float))
+                and not isinstance(value, bool)
+                and math.isfinite(value)
+                and 0 <= value <= 1
+            ):
                 yield key
 
 
 def _samples(document: Mapping[str, Any], task: str, name: str) -> list[Any] | None:
-    """The rows of a task's samples: inside the document, or from the file of the same stamp beside it; None where none were logged."""
+    """The rows of a task's samples: inside the document, or from the file of the same stamp beside
+    it; None where none were logged.
+    """
     if task in document.get("samples", {}):
         return list(document["samples"][task])
     path = Path(name)
@@ -149,7 +185,9 @@ def _by_item(rows: Iterable[Any], key: str, where: str) -> dict[str, bool] | Non
     by_item: dict[str, bool] = {}
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict) or "doc_id" not in row:
-            raise ReadError(f"{where}, sample {number}: {str(row)[:80]!r}; expected an object with a doc_id")
+            raise ReadError(
+                f"{where}, sample {number}: {str(row)[:80]!r}; expected an object with a doc_id"
+            )
         if part and row.get("filter", part) != part:
             continue
         value = row.get(metric)
@@ -157,10 +195,13 @@ def _by_item(rows: Iterable[Any], key: str, where: str) -> dict[str, bool] | Non
             return None
         if not isinstance(value, (int, float)):
             raise ReadError(f"{where}, sample {number}: {metric} is {value!r}; expected 0 or 1")
-        item = "-".join(str(row[name])[:12] for name in ("doc_id", "doc_hash", "prompt_hash") if name in row)
+        item = "-".join(
+            str(row[name])[:12] for name in ("doc_id", "doc_hash", "prompt_hash") if name in row
+        )
         if item in by_item:
             raise ReadError(
-                f"{where}, sample {number}: item {item!r} is there twice; expected each item once (a file that two runs wrote to?)"
+                f"{where}, sample {number}: item {item!r} is there twice; expected each item once "
+                "(a file that two runs wrote to?)"
             )
         by_item[item] = bool(value)
     if not by_item:
@@ -168,15 +209,23 @@ def _by_item(rows: Iterable[Any], key: str, where: str) -> dict[str, bool] | Non
     return by_item
 
 
-def _pools(document: Mapping[str, Any], leaves: Mapping[str, tuple[str, TaskResult]]) -> Iterator[tuple[str, list[str]]]:
-    """(name, tasks): groups whose tasks have a metric in common, from the outermost, then the tasks that are in none."""
+def _pools(
+    document: Mapping[str, Any], leaves: Mapping[str, tuple[str, TaskResult]]
+) -> Iterator[tuple[str, list[str]]]:
+    """(name, tasks): groups whose tasks have a metric in common, from the outermost, then the tasks
+    that are in none.
+    """
     groups: Mapping[str, Any] = document.get("group_subtasks", {})
     inner = {part for parts in groups.values() for part in parts}
     pooled: set[str] = set()
     open_groups = [group for group, parts in groups.items() if parts and group not in inner]
     while open_groups:
         group = open_groups.pop(0)
-        members = [task for task in dict.fromkeys(_members(groups, group, ())) if task in leaves and task not in pooled]
+        members = [
+            task
+            for task in dict.fromkeys(_members(groups, group, ()))
+            if task in leaves and task not in pooled
+        ]
         if members and len({leaves[task][0] for task in members}) == 1:
             pooled |= set(members)
             yield group, members
@@ -199,25 +248,39 @@ def _pooled(parts: Mapping[str, TaskResult]) -> TaskResult:
         return next(iter(parts.values()))
     by_item = {}
     if all(part.by_item for part in parts.values()):
-        by_item = {f"{task}/{item}": right for task, part in parts.items() for item, right in part.by_item.items()}
-    correct, items = sum(part.correct for part in parts.values()), sum(part.items for part in parts.values())
+        by_item = {
+            f"{task}/{item}": right
+            for task, part in parts.items()
+            for item, right in part.by_item.items()
+        }
+    correct, items = (
+        sum(part.correct for part in parts.values()),
+        sum(part.items for part in parts.values()),
+    )
     return TaskResult(correct=correct, items=items, by_item=by_item)
 
 
-# Accuracy files of downstream evaluations: CSV or JSON, with each item's result or with counts per task.
+# Accuracy files of downstream evaluations: CSV or JSON, with each item's result or with counts per
+# task.
 #
-# CSV, results:  task,correct         one row per item, correct is 1/0 or true/false; an `item` column names the item (else the order
+# CSV, results:  task,correct         one row per item, correct is 1/0 or true/false; an `item`
+#                column names the item (else the order
 #   does)
-# CSV, counts:   task,accuracy,n      one row a task, accuracy from 0 to 1; or task,correct,n with the number of correct items
-# A column `choices` states how many choices an item of the task has (0: free answers), for tasks that are not public.
-# JSON:          a list of such rows, or {"task": {"accuracy": 0.71, "n": 1000}, "other": [1, 0, true, ...]}
+# CSV, counts:   task,accuracy,n      one row a task, accuracy from 0 to 1; or task,correct,n with
+#                the number of correct items
+# A column `choices` states how many choices an item of the task has (0: free answers), for tasks
+# that are not public.
+# JSON:          a list of such rows, or {"task": {"accuracy": 0.71, "n": 1000}, "other": [1, 0,
+#                true, ...]}
 #                or results_*.json of lm-evaluation-harness (`parity.readers.accuracy`)
 
 _TRUTH = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
 
 
 def read_accuracy(name: str) -> dict[str, TaskResult]:
-    """Results by task from a CSV or JSON file; raises ReadError with the file, the row and what was expected."""
+    """Results by task from a CSV or JSON file; raises ReadError with the file, the row and what was
+    expected.
+    """
     text = read_text(name)
     if text.lstrip()[:1] == "{" and is_lm_eval_results(document := json_of(text, name)):
         return read_lm_eval(document, name)
@@ -225,7 +288,10 @@ def read_accuracy(name: str) -> dict[str, TaskResult]:
     for number, row in rows_of(text, name, _from_mapping):
         task = row.get("task")
         if task in (None, ""):
-            raise ReadError(f"{name}, row {number}: no task; expected the columns task, correct (one row per item) or task, accuracy, n")
+            raise ReadError(
+                f"{name}, row {number}: no task; expected the columns task, correct (one row per "
+                "item) or task, accuracy, n"
+            )
         grouped.setdefault(str(task), []).append((number, row))
     if not grouped:
         raise ReadError(f"{name}: no results; expected one row per item or one row per task")
@@ -246,27 +312,52 @@ def _task(rows: Sequence[tuple[int, Mapping[str, Any]]], where: str) -> TaskResu
     number, first = rows[0]
     if first.get("n") not in (None, ""):
         if len(rows) > 1:
-            raise ReadError(f"{where}, row {rows[1][0]}: a second row with counts; expected one row per task")
+            raise ReadError(
+                f"{where}, row {rows[1][0]}: a second row with counts; expected one row per task"
+            )
         return _counts(first, f"{where}, row {number}")
     by_item: dict[str, bool] = {}
     for position, (number, row) in enumerate(rows):
         value = row.get("correct")
         truth = _TRUTH.get(str(value).strip().lower())
         if truth is None:
-            raise ReadError(f"{where}, row {number}: correct is {value!r}; expected 1 or 0 for an item, or a column n next to the accuracy")
+            raise ReadError(
+                f"{where}, row {number}: correct is {value!r}; expected 1 or 0 for an item, or a "
+                "column n next to the accuracy"
+            )
         item = str(position if row.get("item") in (None, "") else row["item"])
         if item in by_item:
-            raise ReadError(f"{where}, row {number}: item {item!r} occurs twice; expected each item once")
+            raise ReadError(
+                f"{where}, row {number}: item {item!r} occurs twice; expected each item once"
+            )
         by_item[item] = truth
-    return _result(sum(by_item.values()), len(by_item), first, f"{where}, row {rows[0][0]}", by_item)
+    return _result(
+        sum(by_item.values()), len(by_item), first, f"{where}, row {rows[0][0]}", by_item
+    )
 
 
-def _result(correct: int, items: int, row: Mapping[str, Any], where: str, by_item: Mapping[str, bool] | None = None) -> TaskResult:
+def _result(
+    correct: int,
+    items: int,
+    row: Mapping[str, Any],
+    where: str,
+    by_item: Mapping[str, bool] | None = None,
+) -> TaskResult:
     """The result of a task with the number of choices that its (first) row states."""
     choices = None if row.get("choices") in (None, "") else _number(row, "choices", where)
-    if choices is not None and (choices != int(choices) or not (choices == 0 or 1 < choices <= MAX_CHOICES)):
-        raise ReadError(f"{where}: choices is {choices:g}; expected the choices of an item, 2 to {MAX_CHOICES:,}, or 0 for free answers")
-    return TaskResult(correct=correct, items=items, by_item=by_item or {}, choices=None if choices is None else int(choices))
+    if choices is not None and (
+        choices != int(choices) or not (choices == 0 or 1 < choices <= MAX_CHOICES)
+    ):
+        raise ReadError(
+            f"{where}: choices is {choices:g}; expected the choices of an item, 2 to "
+            f"{MAX_CHOICES:,}, or 0 for free answers"
+        )
+    return TaskResult(
+        correct=correct,
+        items=items,
+        by_item=by_item or {},
+        choices=None if choices is None else int(choices),
+    )
 
 
 def _counts(row: Mapping[str, Any], where: str) -> TaskResult:
@@ -276,11 +367,15 @@ def _counts(row: Mapping[str, Any], where: str) -> TaskResult:
     if row.get("accuracy") not in (None, ""):
         accuracy = _number(row, "accuracy", where)
         if not 0.0 <= accuracy <= 1.0:
-            raise ReadError(f"{where}: accuracy is {accuracy:g}; expected a share from 0 to 1 (0.71 for 71 %)")
+            raise ReadError(
+                f"{where}: accuracy is {accuracy:g}; expected a share from 0 to 1 (0.71 for 71 %)"
+            )
         return _result(round(accuracy * n), int(n), row, where)
     correct = _number(row, "correct", where)
     if not 0 <= correct <= n or correct != int(correct):
-        raise ReadError(f"{where}: {correct:g} correct of {n:g}; expected a whole number from 0 to n")
+        raise ReadError(
+            f"{where}: {correct:g} correct of {n:g}; expected a whole number from 0 to n"
+        )
     return _result(int(correct), int(n), row, where)
 
 
@@ -297,15 +392,18 @@ def _number(row: Mapping[str, Any], key: str, where: str) -> float:
 
 # Quantization SNR by layer: CSV or JSON, as a training run exports it.
 #
-# CSV: layer,operand,snr_db a row a layer and operand (fprop, wgrad, x, ...); with a `step` column the last step of each counts JSON: a
-# list of such rows, or {"layer": {"operand": 12.3}}, or {"layer": 12.3}
+# CSV: layer,operand,snr_db a row a layer and operand (fprop, wgrad, x, ...); with a `step` column
+# the last step of each counts JSON: a list of such rows, or {"layer": {"operand": 12.3}},
+# or {"layer": 12.3}
 
 ANY_OPERAND = "all"
 _EXPECTED = "expected the columns layer, operand, snr_db"
 
 
 def read_layer_snr(name: str) -> dict[tuple[str, str], float]:
-    """SNR in dB by (layer, operand); raises ReadError with the file, the row and what was expected. NaN and infinity are kept."""
+    """SNR in dB by (layer, operand); raises ReadError with the file, the row and what was expected.
+    NaN and infinity are kept.
+    """
     latest: dict[tuple[str, str], tuple[float, float]] = {}
     for number, row in rows_of(read_text(name), name, _layers_from_mapping):
         where = f"{name}, row {number}"
@@ -327,7 +425,9 @@ def _layers_from_mapping(document: Mapping[str, Any]) -> list[Any]:
     rows: list[Any] = []
     for layer, value in document.items():
         operands = value if isinstance(value, dict) else {ANY_OPERAND: value}
-        rows += [{"layer": layer, "operand": operand, "snr_db": snr} for operand, snr in operands.items()]
+        rows += [
+            {"layer": layer, "operand": operand, "snr_db": snr} for operand, snr in operands.items()
+        ]
     return rows
 
 

@@ -1,12 +1,15 @@
-"""Lines of files that grow, and those of logs: what a line says, and lines that differ in their digits alone, which are read in one go.
+"""Lines of files that grow, and those of logs: what a line says, and lines that differ in their
+digits alone, which are read in one go.
 
-Where the numbers of a line stand depends on its other characters alone, as far as the rule that reads the line says so (`Line.places`). So
-the rule reads one line of those that are alike, and the numbers of the others are taken from the same places, by whole numbers and one
-division, which is exact to the last digit. All other lines are read by the rule; both give the same records.
+Where the numbers of a line stand depends on its other characters alone, as far as the rule that
+reads the line says so (`Line.places`). So the rule reads one line of those that are alike, and the
+numbers of the others are taken from the same places, by whole numbers and one division, which is
+exact to the last digit. All other lines are read by the rule; both give the same records.
 
-A file may grow: each line counts as soon as its end is there (`Growing`). What needs more than a line of a log is decided when its series
-are asked for, from all lines so far: whether the steps are printed or numbers of lines, and which progress bar is that of the training. So
-the series depend on the text alone, never on the pieces in which it came, and later lines may revise them.
+A file may grow: each line counts as soon as its end is there (`Growing`). What needs more than a
+line of a log is decided when its series are asked for, from all lines so far: whether the steps are
+printed or numbers of lines, and which progress bar is that of the training. So the series depend on
+the text alone, never on the pieces in which it came, and later lines may revise them.
 """
 
 import re
@@ -27,31 +30,42 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _ENDS = (b"\n", b"\r")
 _PIECE = 1 << 20  # bytes that are looked at in one go: their arrays stay in the processor's cache
 _FEW = 8  # lines that are alike: fewer are read faster by the rule
-_MOST_SHAPES, _MOST_SKELETONS = 64, 4096  # of a skeleton, with other digits in names; and that are remembered
+# of a skeleton, with other digits in names; and that are remembered
+_MOST_SHAPES, _MOST_SKELETONS = 64, 4096
 _MOST_DIGITS = 18  # that a whole number of 64 bits holds
-_EXACT, _EXACT_POWER = 1 << 53, 22  # whole numbers and powers of 10 up to these are exact as floats, so their quotient is rounded once
+# whole numbers and powers of 10 up to these are exact as floats, so their quotient is rounded once
+_EXACT, _EXACT_POWER = 1 << 53, 22
 _POWERS = np.array([float(10**power) for power in range(_EXACT_POWER + 1)])
 _PLAIN = bytes.maketrans(b"123456789\r", b"000000000\n")
 _NUMERAL = re.compile(r"([-+]?)(\d*)\.?(\d*)(?:[eE]([-+]?)\d+)?", re.ASCII)
 _POWER_SIGNS = {None: 0, "": 1, "+": 1, "-": -1}
 _DIGITS = re.compile(r"[0-9]+")
-_VALUES = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?|\b(?:nan|inf(?:inity)?|none|null)\b|\s+", re.IGNORECASE)
+_VALUES = re.compile(
+    r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?|\b(?:nan|inf(?:inity)?|none|null)\b|\s+",
+    re.IGNORECASE,
+)
 
 
 def loose(line: str) -> str:
-    """What a line is but for its numbers and blanks: lines that are alike in this are printed by one statement."""
+    """What a line is but for its numbers and blanks: lines that are alike in this are printed by
+    one statement.
+    """
     return _VALUES.sub(lambda match: "" if match[0].isspace() else "0", line[:LONGEST])
 
 
 class LookAlikes:
-    """How many lines look like those with a training loss that were read, and were not read: numbers of lines by what they look like."""
+    """How many lines look like those with a training loss that were read, and were not read:
+    numbers of lines by what they look like.
+    """
 
     def __init__(self) -> None:
         self._read: dict[str, int] = {}
         self._others: dict[str, int] = {}
 
     def count(self, line: str, read: int, others: int) -> None:
-        """Count lines that look alike: those that were `read` with a training loss, and the `others`."""
+        """Count lines that look alike: those that were `read` with a training loss, and the
+        `others`.
+        """
         key = loose(line)
         if read:
             self._read[key] = self._read.get(key, 0) + read
@@ -65,10 +79,12 @@ class LookAlikes:
 
 
 class Growing(ABC):
-    """A file of lines that may still grow: its text is fed in pieces of any size, and a line counts as soon as its end has come.
+    """A file of lines that may still grow: its text is fed in pieces of any size, and a line counts
+    as soon as its end has come.
 
-    `columns` gives the run so far, from the whole lines alone, and depends on the text, never on its pieces; the rows of a file that only
-    grows stay as they are, unless the class says what may revise them. Both raise ReadError as the whole file would.
+    `columns` gives the run so far, from the whole lines alone, and depends on the text, never on
+    its pieces; the rows of a file that only grows stay as they are, unless the class says what may
+    revise them. Both raise ReadError as the whole file would.
     """
 
     _ENDS: tuple[str, ...] = ("\n",)
@@ -109,15 +125,17 @@ class Growing(ABC):
 
 
 class GrowingLog(Growing):
-    """A log that may still grow: the states of a progress bar are lines, too, and a last line without its end may be cut."""
+    """A log that may still grow: the states of a progress bar are lines, too, and a last line
+    without its end may be cut.
+    """
 
     _ENDS = ("\n", "\r")
     _COUNTS_LAST = False
 
 
 def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
-    """(Line number, line without colours); a progress bar's states are lines of one number. A last line without its end may be cut and is
-    left out.
+    """(Line number, line without colours); a progress bar's states are lines of one number. A last
+    line without its end may be cut and is left out.
     """
     lines = COLOUR.sub("", text).split("\n")
     for number, line in enumerate(lines[:-1], 1):
@@ -128,7 +146,9 @@ def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 class Place(NamedTuple):
-    """Where a number stands in a line, from its first character to behind its last, and the divisor that its unit asks for."""
+    """Where a number stands in a line, from its first character to behind its last, and the divisor
+    that its unit asks for.
+    """
 
     start: int
     end: int
@@ -136,10 +156,12 @@ class Place(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What one line says: its rank, its step (of a bar: `of_bar`) with the planned steps, and its other numbers by name.
+    """What one line says: its rank, its step (of a bar: `of_bar`) with the planned steps, and its
+    other numbers by name.
 
-    `places` are those of the step and of the numbers, where a line with other digits has its numbers at the same places, unless the digits
-    in the spans of `fixed` are others; None where more depends on the digits. `has_loss` is whether it has a training loss.
+    `places` are those of the step and of the numbers, where a line with other digits has its
+    numbers at the same places, unless the digits in the spans of `fixed` are others; None where
+    more depends on the digits. `has_loss` is whether it has a training loss.
     """
 
     rank: str
@@ -153,10 +175,11 @@ class Line(NamedTuple):
 
 
 class _Rank:
-    """What one rank printed: (key, number) of its steps and of its values by name; `bars` are (key, planned) of the steps of bars.
+    """What one rank printed: (key, number) of its steps and of its values by name; `bars` are (key,
+    planned) of the steps of bars.
 
-    Keys number the lines of the log, `first` is that of the first one. `losses` are the keys of lines with a training loss, `others` the
-    last keys of names whose numbers are not kept.
+    Keys number the lines of the log, `first` is that of the first one. `losses` are the keys of
+    lines with a training loss, `others` the last keys of names whose numbers are not kept.
     """
 
     def __init__(self, first: int) -> None:
@@ -169,11 +192,17 @@ class _Rank:
 class Log:
     """What the lines of a log say; `read` is the rule for a line, None for one that says nothing.
 
-    `names` are those whose numbers are kept; of other names it is known that they are there. `check` takes the step of a line that the rule
-    read, the line and its number, and raises where the step cannot be one.
+    `names` are those whose numbers are kept; of other names it is known that they are there.
+    `check` takes the step of a line that the rule read, the line and its number, and raises where
+    the step cannot be one.
     """
 
-    def __init__(self, read: Callable[[str], Line | None], names: Collection[str], check: Callable[[float, str, int], object]) -> None:
+    def __init__(
+        self,
+        read: Callable[[str], Line | None],
+        names: Collection[str],
+        check: Callable[[float, str, int], object],
+    ) -> None:
         self._read, self._names, self._check = read, names, check
         self._lines = 0  # ended by a line feed
         self._key = 0
@@ -199,18 +228,24 @@ class Log:
         return not any(len(rank.steps) for rank in self._ranks.values())
 
     def series(self) -> dict[str, dict[str, Track]]:
-        """The series by rank and name, empty where the numbers are not kept; a line without a step has the one before it in its rank."""
+        """The series by rank and name, empty where the numbers are not kept; a line without a step
+        has the one before it in its rank.
+        """
         bars = [rank.bars.arrays()[1] for rank in self._ranks.values() if len(rank.bars)]
-        longest = max((float(planned.max()) for planned in bars), default=0.0)  # the bar of an evaluation is shorter
+        # the bar of an evaluation is shorter
+        longest = max((float(planned.max()) for planned in bars), default=0.0)
         is_numbered = self.is_numbered
-        ranks = sorted(self._ranks.items(), key=lambda item: item[1].first)  # however the lines were taken
+        # however the lines were taken
+        ranks = sorted(self._ranks.items(), key=lambda item: item[1].first)
         return {name: _series(rank, is_numbered, longest) for name, rank in ranks}
 
     def without(self, name: str) -> int:
         """How many lines with a step have neither a training loss nor a number of this name."""
         number = 0
         for rank in self._ranks.values():
-            with_one = np.concatenate([rank.losses.arrays()[0], rank.values.get(name, Track()).arrays()[0]])
+            with_one = np.concatenate(
+                [rank.losses.arrays()[0], rank.values.get(name, Track()).arrays()[0]]
+            )
             number += int((~np.isin(rank.steps.arrays()[0], with_one)).sum())
         return number
 
@@ -258,11 +293,16 @@ class Log:
         return rank
 
     def _plan(self, line: Line) -> None:
-        if line.planned is not None and line.has_loss and not line.of_bar:  # a bar may be that of one epoch
+        # a bar may be that of one epoch
+        if line.planned is not None and line.has_loss and not line.of_bar:
             self.planned.add(line.planned)
 
-    def _take_alike(self, lines: "_Lines", skeleton: bytes, found: Sequence[int]) -> tuple[Sequence[int], int]:
-        """Read lines that are alike; returns those that the rule has to read, and how many of the others have a training loss."""
+    def _take_alike(
+        self, lines: "_Lines", skeleton: bytes, found: Sequence[int]
+    ) -> tuple[Sequence[int], int]:
+        """Read lines that are alike; returns those that the rule has to read, and how many of the
+        others have a training loss.
+        """
         if len(self._shapes) > _MOST_SKELETONS:
             self._shapes = {}
         shapes = self._shapes.setdefault(skeleton, [])
@@ -290,7 +330,13 @@ class Log:
         for name, number in shape.numbers.items():
             track = rank.steps if name == STEP else rank.values.setdefault(name, Track())
             track.add_block(keys, lines.floats(number, rows))
-        rank.others.update({name: max(int(keys[-1]), rank.others.get(name, 0)) for name in line.values if name not in shape.numbers})
+        rank.others.update(
+            {
+                name: max(int(keys[-1]), rank.others.get(name, 0))
+                for name in line.values
+                if name not in shape.numbers
+            }
+        )
         if line.has_loss:
             rank.losses.add_block(keys, np.zeros(len(keys)))
         self._plan(line)
@@ -329,7 +375,9 @@ def _in_order(track: Track) -> tuple[FloatArray, FloatArray]:
 
 @frozen
 class _Number:
-    """A number in lines that are alike: its first run of digits among those of the line, and what is around its runs of digits."""
+    """A number in lines that are alike: its first run of digits among those of the line, and what
+    is around its runs of digits.
+    """
 
     run: int
     has_whole: bool
@@ -342,7 +390,9 @@ class _Number:
 
 @frozen(eq=False)
 class _Shape:
-    """Lines that are alike: one of them, None if they say nothing, the numbers of its names, and digits that must be its own, by run."""
+    """Lines that are alike: one of them, None if they say nothing, the numbers of its names, and
+    digits that must be its own, by run.
+    """
 
     line: Line | None
     numbers: Mapping[str, _Number] = field(default_factory=dict)
@@ -373,14 +423,20 @@ def _shape(read: Callable[[str], Line | None], text: str, names: Collection[str]
             divisor=place.divisor,
         )
     runs = [*_DIGITS.finditer(text)]
-    fixed = [(at, run[0]) for at, run in enumerate(runs) if any(start < run.end() and run.start() < end for start, end in line.fixed)]
+    fixed = [
+        (at, run[0])
+        for at, run in enumerate(runs)
+        if any(start < run.end() and run.start() < end for start, end in line.fixed)
+    ]
     if any(len(digits) > _MOST_DIGITS for _, digits in fixed):
         return None
     return _Shape(line=line, numbers=numbers, fixed=fixed)
 
 
 class _Lines:
-    """Whole lines (n,) of a text without colours, as bytes, with their runs of digits (m,); `numbers` count line feeds before each."""
+    """Whole lines (n,) of a text without colours, as bytes, with their runs of digits (m,);
+    `numbers` count line feeds before each.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -399,7 +455,8 @@ class _Lines:
     def alike(self) -> Mapping[bytes, Sequence[int]]:
         """The lines by their skeleton, in which a 0 stands for each run of digits."""
         rows: dict[bytes, list[int]] = {}
-        kept = self._plain * (~self._digits | self._firsts)  # NUL, which is in no text, for what goes: faster than an index
+        # NUL, which is in no text, for what goes: faster than an index
+        kept = self._plain * (~self._digits | self._firsts)
         skeletons = kept.tobytes().translate(None, b"\0").split(b"\n")
         for row, skeleton in enumerate(skeletons[:-1]):
             if skeleton in rows:
@@ -413,12 +470,16 @@ class _Lines:
         return self._data[self.begins[row] : self._ends[row]].decode()
 
     def fits(self, shape: _Shape, rows: IntArray) -> BoolArray:
-        """Which of the lines (k,) with the skeleton of a shape have its fixed digits, and are no longer than what is looked at."""
+        """Which of the lines (k,) with the skeleton of a shape have its fixed digits, and are no
+        longer than what is looked at.
+        """
         fits: BoolArray = self._ends[rows] - self.begins[rows] <= LONGEST
         for run, digits in shape.fixed:
             at = self._first_runs[rows] + run
             lengths = self._run_ends[at] - self._run_begins[at]
-            fits &= (lengths == len(digits)) & (self._whole(np.zeros(len(rows), np.int64), at) == int(digits))
+            fits &= (lengths == len(digits)) & (
+                self._whole(np.zeros(len(rows), np.int64), at) == int(digits)
+            )
         return fits
 
     def floats(self, number: _Number, rows: IntArray) -> FloatArray:
@@ -429,14 +490,28 @@ class _Lines:
         if number.has_whole:
             mantissa, digits, last, at = self._whole(mantissa, at), self._lengths(at), at, at + 1
         if number.has_part:
-            mantissa, digits, power, last, at = self._whole(mantissa, at), digits + self._lengths(at), -self._lengths(at), at, at + 1
+            mantissa, digits, power, last, at = (
+                self._whole(mantissa, at),
+                digits + self._lengths(at),
+                -self._lengths(at),
+                at,
+                at + 1,
+            )
         if number.power:
             power = power + number.power * self._whole(np.zeros(len(rows), np.int64), at)
             digits, last = np.maximum(digits, self._lengths(at)), at
         scale = _POWERS[np.minimum(np.abs(power), _EXACT_POWER)]
         values: FloatArray = np.where(power < 0, mantissa / scale, mantissa * scale)
-        for row in np.flatnonzero((digits > _MOST_DIGITS) | (mantissa > _EXACT) | (np.abs(power) > _EXACT_POWER)):
-            values[row] = float(self._data[self._run_begins[first[row]] - (not number.has_whole) : self._run_ends[last[row]]])
+        for row in np.flatnonzero(
+            (digits > _MOST_DIGITS) | (mantissa > _EXACT) | (np.abs(power) > _EXACT_POWER)
+        ):
+            values[row] = float(
+                self._data[
+                    self._run_begins[first[row]] - (not number.has_whole) : self._run_ends[
+                        last[row]
+                    ]
+                ]
+            )
         return number.sign * values / number.divisor
 
     def _lengths(self, runs: IntArray) -> IntArray:
@@ -444,10 +519,14 @@ class _Lines:
         return lengths
 
     def _whole(self, value: IntArray, runs: IntArray) -> IntArray:
-        """The whole numbers (k,) with the digits of these runs behind them; of longer ones than `_MOST_DIGITS` nothing that is true."""
+        """The whole numbers (k,) with the digits of these runs behind them; of longer ones than
+        `_MOST_DIGITS` nothing that is true.
+        """
         begins, lengths = self._run_begins[runs], self._lengths(runs)
         shortest = lengths.min()
         for at in range(min(int(lengths.max()), _MOST_DIGITS)):
-            more = value * 10 + (self._bytes[np.minimum(begins + at, len(self._bytes) - 1)] - ord("0"))
+            more = value * 10 + (
+                self._bytes[np.minimum(begins + at, len(self._bytes) - 1)] - ord("0")
+            )
             value = more if at < shortest else np.where(at < lengths, more, value)
         return value

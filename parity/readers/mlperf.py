@@ -1,14 +1,21 @@
-"""MLPerf training logs: lines `:::MLLOG {...}` with an event each, alone or between a trainer's other lines, and folders of such files.
+"""MLPerf training logs: lines `:::MLLOG {...}` with an event each, alone or between a trainer's
+other lines, and folders of such files.
 
-    evaluation   `eval_accuracy`; of the language models below a loss in nats (`eval_loss`), of other benchmarks an accuracy
-    training     `train_loss` or `reduced_train_loss`, as an event or as a value of `tracked_stats`; the event may hold the learning rate
-    position     the samples that were consumed (`samples_count`, in older rounds `epoch_num`); an event without one is left out
-    facts        seed, batch size, learning rate and sequence length, as a tracker's config; a precision is shown, never read as a recipe
+    evaluation   `eval_accuracy`; of the language models below a loss in nats (`eval_loss`), of
+                 other benchmarks an accuracy
+    training     `train_loss` or `reduced_train_loss`, as an event or as a value of `tracked_stats`;
+                 the event may hold the learning rate
+    position     the samples that were consumed (`samples_count`, in older rounds `epoch_num`); an
+                 event without one is left out
+    facts        seed, batch size, learning rate and sequence length, as a tracker's config; a
+                 precision is shown, never read as a recipe
 
-Steps are samples, because evaluations are placed by samples alone and batch sizes differ between submissions. No planned length is taken:
-`max_steps` counts optimizer steps, and a run stops at its target. Evaluations of one run are few, so compare them as held-out losses.
+Steps are samples, because evaluations are placed by samples alone and batch sizes differ between
+submissions. No planned length is taken: `max_steps` counts optimizer steps, and a run stops at its
+target. Evaluations of one run are few, so compare them as held-out losses.
 
-Source: mlperf_logging/mllog (mlcommons/logging), and the result files of training_results_v5.1 (llama31_8b, llama2_70b_lora).
+Source: mlperf_logging/mllog (mlcommons/logging), and the result files of training_results_v5.1
+(llama31_8b, llama2_70b_lora).
 """
 
 import dataclasses
@@ -49,7 +56,11 @@ _FACTS = {
     "lowest_numerical_precision_in_linear": "precision",
 }
 """Events that state a fact, and the key of a config that says the same."""
-_SHOWN = {"submission_benchmark": "benchmark", "submission_org": "organization", "submission_platform": "system"}
+_SHOWN = {
+    "submission_benchmark": "benchmark",
+    "submission_org": "organization",
+    "submission_platform": "system",
+}
 _SUFFIXES = (".txt", ".log", ".out")
 _HEAD, _MOST_FILES = 1 << 16, 5000
 
@@ -58,7 +69,9 @@ Series = dict[str, list[tuple[int, float]]]
 
 @frozen(eq=False)
 class Result:
-    """One log: its series of (samples, value) by name, and what it states, by the keys of a config."""
+    """One log: its series of (samples, value) by name, and what it states, by the keys of a
+    config.
+    """
 
     series: Series
     facts: Mapping[str, str]
@@ -66,14 +79,20 @@ class Result:
 
 def is_mlperf(text: str) -> bool:
     """Whether a text has an evaluation or a training loss in an MLPerf event."""
-    return MARK in text and any(MARK in line and any(f'"{key}"' in line for key in (_ACCURACY, *_TRAINING)) for line in text.split("\n"))
+    return MARK in text and any(
+        MARK in line and any(f'"{key}"' in line for key in (_ACCURACY, *_TRAINING))
+        for line in text.split("\n")
+    )
 
 
 def read_result(text: str, source: str) -> Result:
-    """The events of a log; ReadError with the line of one that is not valid. A last line that is cut short is left out."""
+    """The events of a log; ReadError with the line of one that is not valid. A last line that is
+    cut short is left out.
+    """
     series: Series = {}
     facts: dict[str, str] = {}
-    position = next((name for name in _POSITIONS if f'"{name}"' in text), _POSITIONS[0])  # one for all: they may be of two units
+    # one for all: they may be of two units
+    position = next((name for name in _POSITIONS if f'"{name}"' in text), _POSITIONS[0])
     for number, event in _events(text, source):
         key, value, about = event.get("key"), event.get("value"), event.get("metadata")
         about = about if isinstance(about, dict) else {}
@@ -81,7 +100,11 @@ def read_result(text: str, source: str) -> Result:
         if known is not None and isinstance(value, (str, int, float)) and str(value):
             facts.setdefault(known, str(value))
         values = value if key == "tracked_stats" and isinstance(value, dict) else {key: value}
-        losses = {name: found for name in (_ACCURACY, *_TRAINING) if (found := plain_number(values.get(name))) is not None}
+        losses = {
+            name: found
+            for name in (_ACCURACY, *_TRAINING)
+            if (found := plain_number(values.get(name))) is not None
+        }
         place = plain_number(about.get(position))
         if not losses or place is None:
             continue
@@ -109,43 +132,63 @@ def _events(text: str, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
         except (ValueError, RecursionError):
             if number == len(lines):
                 return
-            raise ReadError(f"{source}, line {number}: an MLPerf event that is not valid JSON; remove the line") from None
+            raise ReadError(
+                f"{source}, line {number}: an MLPerf event that is not valid JSON; remove the line"
+            ) from None
         if isinstance(event, dict):
             yield number, event
 
 
 def read_mlperf(text: str, source: str, wanted: Mapping[str, str]) -> Columns:
-    """Columns of one log, with its facts as their config; NoLossError where it has evaluations alone and none was named."""
+    """Columns of one log, with its facts as their config; NoLossError where it has evaluations
+    alone and none was named.
+    """
     result = read_result(text, source)
-    if not {*_TRAINING, wanted.get(LOSS, "")} & result.series.keys() and EVALUATION in result.series:
+    if (
+        not {*_TRAINING, wanted.get(LOSS, "")} & result.series.keys()
+        and EVALUATION in result.series
+    ):
         raise NoLossError(
-            f"{source}: an MLPerf log with evaluations and no training losses; compare those: --column {LOSS}={EVALUATION}; all runs of a "
+            f"{source}: an MLPerf log with evaluations and no training losses; compare those: "
+            f"--column {LOSS}={EVALUATION}; all runs of a "
             "folder: parity compare FOLDER --arm-by COLUMN"
         )
     columns = from_series(result.series, result.series.__getitem__, wanted, source, SAMPLES)
     facts = {name: value for name, value in result.facts.items() if name in _FACTS.values()}
-    return dataclasses.replace(columns, config=facts).noted("an MLPerf log: steps are consumed samples")
+    return dataclasses.replace(columns, config=facts).noted(
+        "an MLPerf log: steps are consumed samples"
+    )
 
 
 def result_files(folder: Path) -> list[Path]:
-    """The MLPerf logs in a folder and its subfolders, by name; ReadError for more files than a comparison can have."""
+    """The MLPerf logs in a folder and its subfolders, by name; ReadError for more files than a
+    comparison can have.
+    """
     found: list[Path] = []
     for path in sorted(path for suffix in _SUFFIXES for path in folder.rglob(f"*{suffix}")):
         with path.open("rb") as stream:
             if MARK.encode() in stream.read(_HEAD):
                 found.append(path)
         if len(found) > _MOST_FILES:
-            raise ReadError(f"{folder}: more than {_MOST_FILES:,} MLPerf logs; name the folder of one benchmark")
+            raise ReadError(
+                f"{folder}: more than {_MOST_FILES:,} MLPerf logs; name the folder of one benchmark"
+            )
     return found
 
 
 def rows_of_folder(folder: Path) -> list[dict[str, object]]:
-    """The runs in a folder of logs as rows of a table: folder and run, what the log states, and a row for each sample count."""
+    """The runs in a folder of logs as rows of a table: folder and run, what the log states, and a
+    row for each sample count.
+    """
     rows: list[dict[str, object]] = []
     for path in result_files(folder):
         result = read_result(read_text(str(path)), str(path))
         place = path.relative_to(folder)
-        about = {FOLDER: place.parts[0] if len(place.parts) > 1 else ".", "run": str(place.with_suffix("")), **result.facts}
+        about = {
+            FOLDER: place.parts[0] if len(place.parts) > 1 else ".",
+            "run": str(place.with_suffix("")),
+            **result.facts,
+        }
         at: dict[int, dict[str, float]] = {}
         for name, series in result.series.items():
             for samples, value in series:

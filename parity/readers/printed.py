@@ -1,16 +1,22 @@
-"""What a trainer printed, found by a rule that knows no trainer: a number behind the name of a step, and one behind that of a loss.
+"""What a trainer printed, found by a rule that knows no trainer: a number behind the name of a
+step, and one behind that of a loss.
 
-    a name       up to five words directly before a number: `step`, `lm loss`, `'grad_norm'`; the numbers of a line, by name, are a record
+    a name       up to five words directly before a number: `step`, `lm loss`, `'grad_norm'`; the
+                 numbers of a line, by name, are a record
     the step     behind step, iter, iteration, batch and their like, or a progress bar's "10/1000 ["
-    the plan     "step 10/1000" states 1,000 steps; of a batch, in an epoch and of a bar it may be the length of one epoch, and is not taken
-    the loss     the name that a table's column would be read by (`parity.readers.columns`); `--column loss=NAME` names another one
+    the plan     "step 10/1000" states 1,000 steps; of a batch, in an epoch and of a bar it may be
+                 the length of one epoch, and is not taken
+    the loss     the name that a table's column would be read by (`parity.readers.columns`);
+                 `--column loss=NAME` names another one
     evaluation   a loss whose name, or the name of whose step, has a word such as "val" in it
 
-A line without a step belongs to the step before it, as in logs of several lines a step. Where no line of the file has a step, as with the
-dicts that transformers prints, the lines with a loss are numbered from 1, and a note says so.
+A line without a step belongs to the step before it, as in logs of several lines a step. Where no
+line of the file has a step, as with the dicts that transformers prints, the lines with a loss are
+numbered from 1, and a note says so.
 
-Lines are read in their order, so a file that grows can be read on. What can fail: a trainer that counts steps from 0 in each
-epoch, or micro-batches; its steps repeat with other losses, which is refused (`parity.readers.columns.check_repeats`).
+Lines are read in their order, so a file that grows can be read on. What can fail: a trainer that
+counts steps from 0 in each epoch, or micro-batches; its steps repeat with other losses, which is
+refused (`parity.readers.columns.check_repeats`).
 """
 
 import math
@@ -22,9 +28,10 @@ from parity.readers.lines import LONGEST, Line, Log, Place
 from parity.readers.table import MISSING
 
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))", re.IGNORECASE)
-# No possessive quantifiers: Python 3.11 before 3.11.5 gets them wrong. What could be matched in many ways is bounded instead.
+# No possessive quantifiers: Python 3.11 before 3.11.5 gets them wrong. What could be matched in
+# many ways is bounded instead.
 _WORD = r"(?!(?:nan|inf(?:inity)?|none|null|n/a)\b)[a-z_(][\w./()-]*(?![\w./()-])"
-_NUMBER = r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?|none|null|n/a)"
+_NUMBER = r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?|none|null|n/a)"  # noqa: E501
 _ENDS = r"(?![\w%]|\.\d)"
 _PAIR = re.compile(
     rf"(?<![\w./-])(?P<name>[a-z_][\w./-]*(?:\([a-z]+\))?(?![\w./-])(?: {_WORD}){{0,4}})"
@@ -38,29 +45,96 @@ _NAME_OR_BAR = re.compile("[a-z_/]", re.IGNORECASE)
 _BAR = re.compile(r"(?<![\d/])(\d+)/(\d+)(?![\d/])\s*(?:\[|[━╸╺─█▉-▏])")
 
 _STEPS = (
-    *("global step", "global step/max steps", "optimizer step", "optim step", "update", "num updates", "training step", "train step"),
-    *("train/global step", "trainer/global step", "step", "steps", "iteration", "iterations", "iter", "iters", "it", "batch", "s"),
+    *(
+        "global step",
+        "global step/max steps",
+        "optimizer step",
+        "optim step",
+        "update",
+        "num updates",
+        "training step",
+        "train step",
+    ),
+    *(
+        "train/global step",
+        "trainer/global step",
+        "step",
+        "steps",
+        "iteration",
+        "iterations",
+        "iter",
+        "iters",
+        "it",
+        "batch",
+        "s",
+    ),
 )
-"""Names of a step; of several on a line, the first here counts: an optimizer's step before a micro-batch."""
+"""Names of a step; of several on a line, the first here counts: an optimizer's step before a
+micro-batch.
+"""
 _OTHER_STEPS = frozenset(
     (
-        *("per", "total", "max", "num", "number", "of", "warmup", "accumulation", "every", "between", "until", "skipped", "remaining"),
-        *("save", "saving", "saved", "last", "best", "resume", "resuming", "from", "checkpoint", "in"),
+        *(
+            "per",
+            "total",
+            "max",
+            "num",
+            "number",
+            "of",
+            "warmup",
+            "accumulation",
+            "every",
+            "between",
+            "until",
+            "skipped",
+            "remaining",
+        ),
+        *(
+            "save",
+            "saving",
+            "saved",
+            "last",
+            "best",
+            "resume",
+            "resuming",
+            "from",
+            "checkpoint",
+            "in",
+        ),
     )
 )
 """Words before the name of a step that is not the line's: "total steps 1000", "2.5 s per step"."""
-_LOSSES = ("loss", "ce", "xent", "nll", "cross entropy", "crossentropy", "crossentropyloss", "languagecrossentropy", "trl")
-_AVERAGES = frozenset(("avg", "average", "averaged", "ema", "mean", "running", "smooth", "smoothed", "moving"))
+_LOSSES = (
+    "loss",
+    "ce",
+    "xent",
+    "nll",
+    "cross entropy",
+    "crossentropy",
+    "crossentropyloss",
+    "languagecrossentropy",
+    "trl",
+)
+_AVERAGES = frozenset(
+    ("avg", "average", "averaged", "ema", "mean", "running", "smooth", "smoothed", "moving")
+)
 _EVALUATION = HELD_OUT | {"validate", "validating", "evaluate", "evaluating"}
 _OTHER_LOSSES = NOT_THE_LOSS | _AVERAGES | {"best", "final", "last", "lowest", "total"}
-_KNOWN = {name.lower().replace("_", " "): name for names in KNOWN_NAMES.values() for name in names if name != "value"}
+_KNOWN = {
+    name.lower().replace("_", " "): name
+    for names in KNOWN_NAMES.values()
+    for name in names
+    if name != "value"
+}
 _TRAINING = frozenset(KNOWN_NAMES[LOSS])
 _READ = frozenset(name for names in KNOWN_NAMES.values() for name in names)
 _WHOLE = 15  # digits of a step that every float holds
 
 
 def read_line(line: str) -> Line | None:
-    """The record of a printed line without colours; None where it has neither a step nor a number behind a name."""
+    """The record of a printed line without colours; None where it has neither a step nor a number
+    behind a name.
+    """
     text = line[:LONGEST]
     if _NAME_OR_BAR.search(text) is None:  # as most lines of a table, which are looked at too
         return None
@@ -88,10 +162,18 @@ def read_line(line: str) -> Line | None:
         step, planned = float(bar[1]), int(bar[2])
     elif first is not None:
         step = _number(steps[first])
-        if steps[first]["planned"] and first != "batch" and "epoch" not in _words(text):  # else it may count the steps of one epoch
+        # else it may count the steps of one epoch
+        if steps[first]["planned"] and first != "batch" and "epoch" not in _words(text):
             planned = int(steps[first]["planned"].replace(",", ""))
-    places = {name: Place(*pair.span("number")) for name, pair in (*values.items(), *([] if first is None else [(STEP, steps[first])]))}
-    is_open = bar is not None or len(line) > LONGEST or any(map(_may_be_other, (*values.items(), *steps.items())))
+    places = {
+        name: Place(*pair.span("number"))
+        for name, pair in (*values.items(), *([] if first is None else [(STEP, steps[first])]))
+    }
+    is_open = (
+        bar is not None
+        or len(line) > LONGEST
+        or any(map(_may_be_other, (*values.items(), *steps.items())))
+    )
     return Line(
         rank="" if rank is None else rank[rank.lastindex or 0],
         step=step,
@@ -110,16 +192,24 @@ def _number(pair: re.Match[str]) -> float:
 
 
 def _may_be_other(named: tuple[str, re.Match[str]]) -> bool:
-    """Whether what a name's number is depends on its digits: with commas, or the number of a step that may be whole or not."""
+    """Whether what a name's number is depends on its digits: with commas, or the number of a step
+    that may be whole or not.
+    """
     name, pair = named
     text, end = pair["number"], pair.end("number")
     has_comma = "," in text or re.match(r",\d", pair.string[end : end + 2]) is not None
-    return has_comma or (name in _STEPS and not (text.isascii() and text.isdigit() and len(text) <= _WHOLE))
+    return has_comma or (
+        name in _STEPS and not (text.isascii() and text.isdigit() and len(text) <= _WHOLE)
+    )
 
 
 def _evaluation(values: Mapping[str, re.Match[str]], text: str) -> dict[str, re.Match[str]]:
     """The loss of a line of an evaluation, under one name; none of a test at the end."""
-    losses = [pair for name, pair in values.items() if "loss" in _words(name) and "ppl" not in _words(name)]
+    losses = [
+        pair
+        for name, pair in values.items()
+        if "loss" in _words(name) and "ppl" not in _words(name)
+    ]
     if losses and "test" not in _words(text):
         return {"val_loss": losses[0]}
     return {}
@@ -132,7 +222,8 @@ def _words(name: str) -> set[str]:
 def _named(raw: str) -> tuple[str, bool]:
     """A name as the columns of a table have it, and whether it is that of a step.
 
-    Words before a known name are left out ("training started at step"), unless they make it another one ("best loss").
+    Words before a known name are left out ("training started at step"), unless they make it another
+    one ("best loss").
     """
     words = _LOOP.sub("", raw).split()
     while words[-1].lower() in ("is", "was", "of"):  # "the loss is 4.88"
@@ -154,7 +245,9 @@ def _named(raw: str) -> tuple[str, bool]:
 
 
 def is_printed(lines: Iterable[str]) -> bool:
-    """Whether two or more lines have a training loss, on or behind a line with a step, or as a dict that Python printed."""
+    """Whether two or more lines have a training loss, on or behind a line with a step, or as a dict
+    that Python printed.
+    """
     number, has_step = 0, False
     for line in lines:
         if (record := read_line(line)) is not None:
@@ -166,5 +259,7 @@ def is_printed(lines: Iterable[str]) -> bool:
 
 
 def printed_log(wanted: Collection[str], check: Callable[[float, str, int], object]) -> Log:
-    """A log that is read by the rule, with the numbers of names that tables know and of those that are wanted."""
+    """A log that is read by the rule, with the numbers of names that tables know and of those that
+    are wanted.
+    """
     return Log(read_line, {*_READ, *wanted}, check)

@@ -1,4 +1,6 @@
-"""Columns from series by name, each with steps of its own, as trackers, event files and logs have them."""
+"""Columns from series by name, each with steps of its own, as trackers, event files and logs have
+them.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -6,20 +8,38 @@ import numpy as np
 
 from parity.judging.curve import BoolArray, FloatArray
 from parity.readers.absence import COMPANION_SHARE, due_losses
-from parity.readers.columns import LOSS, STEP, VALIDATION, Columns, Series, arrays_of, at_rows, find_columns
+from parity.readers.columns import (
+    LOSS,
+    STEP,
+    VALIDATION,
+    Columns,
+    Series,
+    arrays_of,
+    at_rows,
+    find_columns,
+)
 
 _NOT_OF_A_STEP = ("unix_seconds",)  # what calls of a logger have that are no steps, too
 
 
 def from_series(
-    names: Iterable[str], series_of: Callable[[str], Series], wanted: Mapping[str, str], source: str, step: str = STEP
+    names: Iterable[str],
+    series_of: Callable[[str], Series],
+    wanted: Mapping[str, str],
+    source: str,
+    step: str = STEP,
 ) -> Columns:
-    """Columns of series by name, of which only those that are read are fetched; rows are the loss's own, in their order (a restart repeats
-    steps), and the steps at which a loss is due by the other series (`parity.readers.absence`), where it is NaN.
+    """Columns of series by name, of which only those that are read are fetched; rows are the loss's
+    own, in their order (a restart repeats steps), and the steps at which a loss is due by the other
+    series (`parity.readers.absence`), where it is NaN.
     """
     known = sorted(names)
-    tags = find_columns([STEP, *known], {key: value for key, value in wanted.items() if key != STEP}, source)
-    series = {quantity: arrays_of(series_of(tag)) for quantity, tag in tags.items() if quantity != STEP}
+    tags = find_columns(
+        [STEP, *known], {key: value for key, value in wanted.items() if key != STEP}, source
+    )
+    series = {
+        quantity: arrays_of(series_of(tag)) for quantity, tag in tags.items() if quantity != STEP
+    }
     beside = [
         at_steps[~np.isnan(series_values)]
         for quantity, (at_steps, series_values) in series.items()
@@ -29,26 +49,40 @@ def from_series(
     values = {STEP: steps, LOSS: losses}
     for quantity, (at_steps, series_values) in series.items():
         if quantity == VALIDATION:
-            values[quantity] = at_rows(steps, zip(at_steps.tolist(), series_values.tolist(), strict=True))
+            values[quantity] = at_rows(
+                steps, zip(at_steps.tolist(), series_values.tolist(), strict=True)
+            )
         elif quantity not in values:
             is_alike = np.array_equal(at_steps, steps) and bool((steps[1:] > steps[:-1]).all())
             if is_alike:
                 values[quantity] = series_values
             else:
-                of_step = dict(zip(at_steps.tolist(), series_values.tolist(), strict=True))  # of a step that it repeats, the last value
-                values[quantity] = np.array([of_step.get(step, np.nan) for step in steps.tolist()], dtype=np.float64)
-    return Columns(values=values, names=tags | {STEP: step}, found=known, between=between, absent=absent)
+                # of a step that it repeats, the last value
+                of_step = dict(zip(at_steps.tolist(), series_values.tolist(), strict=True))
+                values[quantity] = np.array(
+                    [of_step.get(step, np.nan) for step in steps.tolist()], dtype=np.float64
+                )
+    return Columns(
+        values=values, names=tags | {STEP: step}, found=known, between=between, absent=absent
+    )
 
 
-def _with_due(steps: FloatArray, losses: FloatArray, beside: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, BoolArray, int]:
-    """Steps and losses (n,) with NaN at steps where series `beside` them have values and a loss is due, where these are (n,), and at how
-    many other steps none is due; a NaN that is logged is no other than one that is not, as in a table.
+def _with_due(
+    steps: FloatArray, losses: FloatArray, beside: Sequence[FloatArray]
+) -> tuple[FloatArray, FloatArray, BoolArray, int]:
+    """Steps and losses (n,) with NaN at steps where series `beside` them have values and a loss is
+    due, where these are (n,), and at how many other steps none is due; a NaN that is logged is no
+    other than one that is not, as in a table.
 
     A series counts that has values at half of the losses' steps.
     """
     is_nan = np.isnan(losses)
     logged = np.unique(steps[~is_nan])
-    companions = [others for others in beside if len(logged) and float(np.isin(logged, others).mean()) >= COMPANION_SHARE]
+    companions = [
+        others
+        for others in beside
+        if len(logged) and float(np.isin(logged, others).mean()) >= COMPANION_SHARE
+    ]
     trained = np.unique(np.concatenate([logged, *companions]))
     if len(trained) == len(logged):
         return steps, losses, np.zeros(len(steps), dtype=bool), 0

@@ -1,13 +1,20 @@
-"""The figure of a comparison of evaluations: the gap at every point with its bands, each run's loss, and what it needs to the target.
+"""The figure of a comparison of evaluations: the gap at every point with its bands, each run's
+loss, and what it needs to the target.
 
-Runs stand in rows, one per cluster, under the row of their arm, which has the arm's mean with its interval. PNG, SVG or PDF.
+Runs stand in rows, one per cluster, under the row of their arm, which has the arm's mean with its
+interval. PNG, SVG or PDF.
 """
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from parity.judging.evaluations.case import EvaluatedArmDocument, EvaluatedRunDocument, EvaluationDocument, IntervalDocument
+from parity.judging.evaluations.case import (
+    EvaluatedArmDocument,
+    EvaluatedRunDocument,
+    EvaluationDocument,
+    IntervalDocument,
+)
 from parity.judging.interval import t_quantile
 from parity.report.facts import point_words, share, token_unit, tokens_per_step
 from parity.report.figures import (
@@ -39,7 +46,8 @@ COLOURS, MARKERS = (BASELINE_COLOUR, CANDIDATE_COLOUR), ("o", "s")
 
 @frozen
 class Row:
-    """A row: its label, its runs, its arm (0 baseline, 1 candidate), whether it shows the whole arm, and whether it holds the runs' dots.
+    """A row: its label, its runs, its arm (0 baseline, 1 candidate), whether it shows the whole
+    arm, and whether it holds the runs' dots.
 
     The dots of an arm whose runs have clusters are in the clusters' rows.
     """
@@ -52,36 +60,68 @@ class Row:
 
 
 def draw_evaluation_figure(path: str, document: EvaluationDocument) -> None:
-    """Write the figure of a comparison of evaluations to `path`, whose ending chooses the format. Raises FigureError."""
+    """Write the figure of a comparison of evaluations to `path`, whose ending chooses the format.
+    Raises FigureError.
+    """
     told, rows = words(document), run_rows(document)
     title = wrapped(minus(" ".join([told.measure, told.interval])), 108)
     above = 0.60 + 0.145 * (title.count("\n") + 1)  # inches, as all that follow
     dots = ROW_HEIGHT * max(len(rows), MIN_ROWS)
     height = above + GAP_HEIGHT + 0.80 + dots + 0.70
     with figure_file(path, (PAGE_WIDTH, height), told.line) as figure:
-        figure.text(0.03, 1.0 - 0.13 / height, f"{told.chip}: {told.lead}", fontsize=12, fontweight="bold", va="top")
+        figure.text(
+            0.03,
+            1.0 - 0.13 / height,
+            f"{told.chip}: {told.lead}",
+            fontsize=12,
+            fontweight="bold",
+            va="top",
+        )
         figure.text(0.03, 1.0 - 0.36 / height, title, fontsize=SMALL, va="top", linespacing=1.25)
         runs = len(document["baseline"]["runs"]) + len(document["candidate"]["runs"])
-        figure.text(0.03, 0.07 / height, f"parity {VERSION}, judge {document['engine_version']}, {runs} runs", fontsize=TINY, va="bottom")
-        _gap(figure.add_axes((0.115, 1.0 - (above + GAP_HEIGHT) / height, 0.77, GAP_HEIGHT / height)), document)
+        figure.text(
+            0.03,
+            0.07 / height,
+            f"parity {VERSION}, judge {document['engine_version']}, {runs} runs",
+            fontsize=TINY,
+            va="bottom",
+        )
+        _gap(
+            figure.add_axes(
+                (0.115, 1.0 - (above + GAP_HEIGHT) / height, 0.77, GAP_HEIGHT / height)
+            ),
+            document,
+        )
         is_timed = any(_minutes_of(run) is not None for row in rows for run in row.runs)
-        panels = [_losses, *([_reached] if document["target"] else []), *([_minutes] if is_timed else [])]
+        panels = [
+            _losses,
+            *([_reached] if document["target"] else []),
+            *([_minutes] if is_timed else []),
+        ]
         left, right, between = 0.245, 0.98, 0.03
         width = (right - left + between) / len(panels) - between
         for number, panel in enumerate(panels):
-            axes = figure.add_axes((left + number * (width + between), 0.70 / height, width, dots / height))
+            axes = figure.add_axes(
+                (left + number * (width + between), 0.70 / height, width, dots / height)
+            )
             _set_rows(axes, rows, named=number == 0)
             panel(axes, document, rows)
 
 
 def run_rows(document: EvaluationDocument) -> list[Row]:
-    """The rows from top to bottom: each arm, then its clusters in order of name where runs have any."""
+    """The rows from top to bottom: each arm, then its clusters in order of name where runs have
+    any.
+    """
     rows = []
     arms = document["baseline"], document["candidate"]
-    names = _short_names(sorted({run["cluster"] for arm in arms for run in arm["runs"] if run["cluster"]}))
+    names = _short_names(
+        sorted({run["cluster"] for arm in arms for run in arm["runs"] if run["cluster"]})
+    )
     for number, arm in enumerate(arms):
         clusters = sorted({run["cluster"] for run in arm["runs"] if run["cluster"]})
-        rows.append(Row(name=arm["name"], runs=arm["runs"], arm=number, whole=True, has_dots=not clusters))
+        rows.append(
+            Row(name=arm["name"], runs=arm["runs"], arm=number, whole=True, has_dots=not clusters)
+        )
         for cluster in clusters:
             own = [run for run in arm["runs"] if run["cluster"] == cluster]
             rows.append(Row(name=names[cluster], runs=own, arm=number, whole=False))
@@ -89,7 +129,9 @@ def run_rows(document: EvaluationDocument) -> list[Row]:
 
 
 def _gap(axes: Any, document: EvaluationDocument) -> None:
-    """The gap at every common point with limits that hold at all points at once, zero, the margins, and the point compared."""
+    """The gap at every common point with limits that hold at all points at once, zero, the margins,
+    and the point compared.
+    """
     curve, judged = document["curve"], document["gap"]["judged"]
     scale, unit = _unit(axes, document)
     axes.set_xlabel(unit)
@@ -101,15 +143,26 @@ def _gap(axes: Any, document: EvaluationDocument) -> None:
     at = [step * scale for step in curve["steps"]]
     gap_band(axes, at, curve["lo"], curve["gap"], curve["hi"], marker="o", markersize=3)
     margin = document["margin"]
-    held = [0.0, *curve["lo"], *curve["hi"], margin["nats"] if margin else 0.0, *((judged["lo"], judged["hi"]) if judged else ())]
+    held = [
+        0.0,
+        *curve["lo"],
+        *curve["hi"],
+        margin["nats"] if margin else 0.0,
+        *((judged["lo"], judged["hi"]) if judged else ()),
+    ]
     pad = PAD * (max(held) - min(held) or 1e-6)
     low, high = min(held) - pad, max(held) + pad
     axes.set_ylim(low, high)
     axes.set_xlim(0.0, at[-1] * 1.06)
     confidence = level_percent(document["gap"]["confidence"])
-    axes.set_title(f"band: {confidence} at all {len(at)} points at once", fontsize=TINY, loc="left", pad=3)
+    axes.set_title(
+        f"band: {confidence} at all {len(at)} points at once", fontsize=TINY, loc="left", pad=3
+    )
     if margin:
-        for nats, words in ((margin["nats"], margin_words(margin["nats"], margin["rel"])), (-margin["nats"], BETTER)):
+        for nats, words in (
+            (margin["nats"], margin_words(margin["nats"], margin["rel"])),
+            (-margin["nats"], BETTER),
+        ):
             if low < nats < high:
                 margin_line(axes, nats, words, zorder=1.5)  # under the curve
     mean = document["baseline"]["mean"]
@@ -135,13 +188,36 @@ def _compared(axes: Any, document: EvaluationDocument, scale: float) -> None:
     for (interval, _, colour), right, mark in zip(shown, (1.0, 1.022), ("D", "_"), strict=False):
         mean = interval["mean"]
         ends = [[mean - interval["lo"]], [interval["hi"] - mean]]
-        axes.errorbar([last * right], [mean], yerr=ends, fmt=mark, color=colour, markersize=4, capsize=3, linewidth=1.4, zorder=5)
-    words = f"{level_percent(gap['confidence'])} CI{point_words(document, ' at ')} {', '.join(name for _, name, _ in shown)}"
-    axes.annotate(words, (1.0, 1.0), xycoords="axes fraction", xytext=(0, 3), textcoords="offset points", fontsize=TINY, ha="right")
+        axes.errorbar(
+            [last * right],
+            [mean],
+            yerr=ends,
+            fmt=mark,
+            color=colour,
+            markersize=4,
+            capsize=3,
+            linewidth=1.4,
+            zorder=5,
+        )
+    words = (
+        f"{level_percent(gap['confidence'])} CI{point_words(document, ' at ')} "
+        f"{', '.join(name for _, name, _ in shown)}"
+    )
+    axes.annotate(
+        words,
+        (1.0, 1.0),
+        xycoords="axes fraction",
+        xytext=(0, 3),
+        textcoords="offset points",
+        fontsize=TINY,
+        ha="right",
+    )
 
 
 def _unit(axes: Any, document: EvaluationDocument) -> tuple[float, str]:
-    """What a step is multiplied by on the axis, and the axis's name; numbers of steps are written in full."""
+    """What a step is multiplied by on the axis, and the axis's name; numbers of steps are written
+    in full.
+    """
     each, curve = tokens_per_step(document), document["curve"]
     if each is None or curve is None:
         axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -153,7 +229,9 @@ def _unit(axes: Any, document: EvaluationDocument) -> tuple[float, str]:
 def _set_rows(axes: Any, rows: Sequence[Row], *, named: bool) -> None:
     """The names of the rows on the left, arms in their colour, and a line above each arm."""
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_yticks(range(len(rows)), [_row_name(row) if named else "" for row in rows], fontsize=TINY)
+    axes.set_yticks(
+        range(len(rows)), [_row_name(row) if named else "" for row in rows], fontsize=TINY
+    )
     axes.tick_params(axis="y", length=0)
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
         label.set_color(COLOURS[row.arm])
@@ -181,7 +259,9 @@ def _short_names(clusters: Sequence[str]) -> dict[str, str]:
 
 
 def _dots(axes: Any, place: int, row: Row, dots: Sequence[tuple[float, bool]]) -> None:
-    """A dot for each (value, hollow), moved up and down in turn in order of size, so that near ones stay apart."""
+    """A dot for each (value, hollow), moved up and down in turn in order of size, so that near ones
+    stay apart.
+    """
     if not row.has_dots:
         return
     order = sorted(range(len(dots)), key=lambda index: dots[index][0])
@@ -201,17 +281,29 @@ def _dots(axes: Any, place: int, row: Row, dots: Sequence[tuple[float, bool]]) -
 
 
 def dot_heights(number: int) -> list[float]:
-    """The heights of so many dots in order of size, -ROW_SPREAD to ROW_SPREAD of a row; neighbours never have the same."""
+    """The heights of so many dots in order of size, -ROW_SPREAD to ROW_SPREAD of a row; neighbours
+    never have the same.
+    """
     levels = min(DOT_LEVELS, number)
     stride = 2 if levels == DOT_LEVELS else 1
-    return [ROW_SPREAD * (2.0 * ((stride * dot) % levels) / (levels - 1) - 1.0) if levels > 1 else 0.0 for dot in range(number)]
+    return [
+        ROW_SPREAD * (2.0 * ((stride * dot) % levels) / (levels - 1) - 1.0) if levels > 1 else 0.0
+        for dot in range(number)
+    ]
 
 
 def _mean_mark(axes: Any, place: int, value: float, ends: tuple[float, float] | None) -> None:
     """A mean as a bar, with its interval where there is one."""
     if ends:
         axes.errorbar(
-            [value], [place], xerr=[[value - ends[0]], [ends[1] - value]], fmt="D", color="0.1", markersize=4, capsize=3, zorder=5
+            [value],
+            [place],
+            xerr=[[value - ends[0]], [ends[1] - value]],
+            fmt="D",
+            color="0.1",
+            markersize=4,
+            capsize=3,
+            zorder=5,
         )
     else:
         axes.plot([value], [place], "|", color="0.1", markersize=11, markeredgewidth=1.4, zorder=5)
@@ -224,7 +316,9 @@ def _label(axes: Any, title: str, below: str) -> None:
 
 
 def _losses(axes: Any, document: EvaluationDocument, rows: Sequence[Row]) -> None:
-    """Each run's loss at the points compared, and the arms' means with their intervals over runs."""
+    """Each run's loss at the points compared, and the arms' means with their intervals over
+    runs.
+    """
     arms = document["baseline"], document["candidate"]
     for place, row in enumerate(rows):
         values = [run["loss"] for run in row.runs if isinstance(run["loss"], float)]
@@ -236,7 +330,9 @@ def _losses(axes: Any, document: EvaluationDocument, rows: Sequence[Row]) -> Non
     _label(axes, f"loss{point_words(document, ' at ')}", "nats")
 
 
-def _mean_ends(arm: EvaluatedArmDocument, confidence: float) -> tuple[float, tuple[float, float]] | None:
+def _mean_ends(
+    arm: EvaluatedArmDocument, confidence: float
+) -> tuple[float, tuple[float, float]] | None:
     mean, spread, runs = arm["mean"], arm["spread"], len(arm["runs"])
     if not isinstance(mean, float) or not spread:
         return None
@@ -255,13 +351,22 @@ def _reached(axes: Any, document: EvaluationDocument, rows: Sequence[Row]) -> No
     for place, row in enumerate(rows):
         has_bounds |= any(run["beyond"] for run in row.runs)
         reached = [(run["samples_to_target"], run["beyond"] is not None) for run in row.runs]
-        _dots(axes, place, row, [(samples * scale, beyond) for samples, beyond in reached if samples is not None])
+        _dots(
+            axes,
+            place,
+            row,
+            [(samples * scale, beyond) for samples, beyond in reached if samples is not None],
+        )
         mean = means[row.arm]
         if row.whole and mean is not None:
             _mean_mark(axes, place, mean * scale, None)
     tax = target["tax"]
     title = f"{'steps' if tokens_per_step(document) is None else 'tokens'} to {target['nats']:g}"
-    _label(axes, f"{title}: {share(tax['estimate'])}" if tax else title, f"{unit}{' (hollow: a bound)' if has_bounds else ''}")
+    _label(
+        axes,
+        f"{title}: {share(tax['estimate'])}" if tax else title,
+        f"{unit}{' (hollow: a bound)' if has_bounds else ''}",
+    )
 
 
 def _minutes_of(run: EvaluatedRunDocument) -> float | None:
@@ -272,14 +377,23 @@ def _minutes_of(run: EvaluatedRunDocument) -> float | None:
 
 
 def _minutes(axes: Any, document: EvaluationDocument, rows: Sequence[Row]) -> None:
-    """Each run's minutes to the target; filled where both arms ran on that hardware, the only runs that the net speed compares."""
+    """Each run's minutes to the target; filled where both arms ran on that hardware, the only runs
+    that the net speed compares.
+    """
     shared = {speed["hardware"] for speed in document["speed"]}
     has_others = False
     for place, row in enumerate(rows):
-        timed = [(minutes, run["times"]["hardware"] not in shared) for run in row.runs if run["times"] and (minutes := _minutes_of(run))]
+        timed = [
+            (minutes, run["times"]["hardware"] not in shared)
+            for run in row.runs
+            if run["times"] and (minutes := _minutes_of(run))
+        ]
         has_others |= any(other for _, other in timed)
         _dots(axes, place, row, timed)
-    target, speed = document["target"], document["speed"][0] if len(document["speed"]) == 1 else None
+    target, speed = (
+        document["target"],
+        document["speed"][0] if len(document["speed"]) == 1 else None,
+    )
     title = f"minutes to {target['nats']:g}" if target else "minutes to the target"
     if speed and speed["net"]:
         title += f": net {speed['net']['value']:.2f} x"

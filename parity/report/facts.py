@@ -1,4 +1,6 @@
-"""The numbers of a verdict, or of a comparison of evaluations, in words: table rows, facts, what the answer is worth, and sign-offs."""
+"""The numbers of a verdict, or of a comparison of evaluations, in words: table rows, facts, what
+the answer is worth, and sign-offs.
+"""
 
 from collections.abc import Mapping, Sequence
 from itertools import starmap
@@ -55,7 +57,9 @@ def summary_row(document: VerdictDocument) -> tuple[str, ...]:
 
 
 class Detail(NamedTuple):
-    """A line of a report's details: the code of a reason with its sentence, or the name of a fact with its words."""
+    """A line of a report's details: the code of a reason with its sentence, or the name of a fact
+    with its words.
+    """
 
     name: str
     words: str
@@ -63,7 +67,9 @@ class Detail(NamedTuple):
 
 
 def details(documents: Sequence[VerdictDocument]) -> list[list[Detail]]:
-    """Reasons, facts and advice of each candidate; a sentence of an earlier candidate's reasons or advice is "as for NAME"."""
+    """Reasons, facts and advice of each candidate; a sentence of an earlier candidate's reasons or
+    advice is "as for NAME".
+    """
     first: dict[str, str] = {}
 
     def once(sentence: str, name: str) -> str:
@@ -73,32 +79,59 @@ def details(documents: Sequence[VerdictDocument]) -> list[list[Detail]]:
     listed = []
     for document in documents:
         name = candidate_name(document)
-        reasons = [Detail(reason["code"], once(reason["sentence"], name), is_code=True) for reason in document["reasons"]]
+        reasons = [
+            Detail(reason["code"], once(reason["sentence"], name), is_code=True)
+            for reason in document["reasons"]
+        ]
         advice = dict.fromkeys(once(sentence, name) for sentence in document["advice"]["sentences"])
-        listed.append([*reasons, *starmap(Detail, facts(document)), *(Detail(NEXT, sentence) for sentence in advice)])
+        listed.append(
+            [
+                *reasons,
+                *starmap(Detail, facts(document)),
+                *(Detail(NEXT, sentence) for sentence in advice),
+            ]
+        )
     return listed
 
 
 def facts(document: VerdictDocument) -> list[tuple[str, str]]:
     """What the table has no room for: window, noises, run-to-run noise, convergence."""
     window = document["window"]
-    facts = [("window", f"steps {window['first']:,} to {window['last']:,}, {count(window['n'], 'common step')}, {window['rule']}")]
+    facts = [
+        (
+            "window",
+            (
+                f"steps {window['first']:,} to {window['last']:,}, "
+                f"{count(window['n'], 'common step')}, {window['rule']}"
+            ),
+        )
+    ]
     facts += [("recipe", recipe) for recipe in _recipes(document)]
     inputs = document["inputs"]
-    series = _series_words(baseline_name(document), inputs["baseline"]), _series_words(candidate_name(document), inputs["candidate"])
+    series = (
+        _series_words(baseline_name(document), inputs["baseline"]),
+        _series_words(candidate_name(document), inputs["candidate"]),
+    )
     facts.append(("series", "; ".join(series)))
     facts += [("input", note) for note in read_notes(document)]
     facts += [("reused", note) for note in reused_notes(document)]
     if compares := document.get("compares"):
-        facts.append(("compares", f"{compares}, so that {', '.join(document['may_differ'])} may differ"))
+        facts.append(
+            ("compares", f"{compares}, so that {', '.join(document['may_differ'])} may differ")
+        )
     if document["gap"]:
         if not is_identical(document):
-            facts += [("noise", _noise_words(document)), ("run-to-run noise", _floor_words(document))]
+            facts += [
+                ("noise", _noise_words(document)),
+                ("run-to-run noise", _floor_words(document)),
+            ]
             facts += _early_stops(document)
         facts.append(("margin", _margin_fact(document)))
         if chance := chance_words(document):
             basis = "if every gap is equally likely beforehand and the run-to-run noise is as above"
-            facts.append(("chance of parity", f"{chance} that the true gap is within the margin, {basis}"))
+            facts.append(
+                ("chance of parity", f"{chance} that the true gap is within the margin, {basis}")
+            )
         if looks := looks_words(document):
             facts.append(("looks", looks))
     return facts + _advisory_facts(document)
@@ -106,12 +139,16 @@ def facts(document: VerdictDocument) -> list[tuple[str, str]]:
 
 def _recipes(document: VerdictDocument) -> list[str]:
     """What each arm did in full, where its name does not say that."""
-    arms = ((str(arm["name"]), arm["recipe"]) for arm in (document["baseline"], document["candidate"]))
+    arms = (
+        (str(arm["name"]), arm["recipe"]) for arm in (document["baseline"], document["candidate"])
+    )
     return [f"{name}: {recipe}" for name, recipe in arms if recipe and title(name, recipe) != name]
 
 
 def looks_words(document: VerdictDocument) -> str:
-    """Which look at the question this is, how many candidates share the error, and who counts the looks; "" for older verdicts."""
+    """Which look at the question this is, how many candidates share the error, and who counts the
+    looks; "" for older verdicts.
+    """
     shared = document.get("multiplicity")
     if shared is None:
         return ""
@@ -120,7 +157,10 @@ def looks_words(document: VerdictDocument) -> str:
     level = ""
     if shared["looks"] > 1 or shared["candidates"] > 1:
         among = f", {shared['candidates']} candidates" if shared["candidates"] > 1 else ""
-        level = f"{among}: each interval has {level_percent(shared['confidence'])}, so that all together keep {nominal}"
+        level = (
+            f"{among}: each interval has {level_percent(shared['confidence'])}, so that all "
+            f"together keep {nominal}"
+        )
     if shared["registered"]:
         counted = "registered"
     else:
@@ -129,38 +169,69 @@ def looks_words(document: VerdictDocument) -> str:
 
 
 def read_notes(document: VerdictDocument) -> list[str]:
-    """What a reader noted of the files, such as the columns it took; each note once, with its runs where it is not of all of them."""
+    """What a reader noted of the files, such as the columns it took; each note once, with its runs
+    where it is not of all of them.
+    """
     inputs = document["inputs"]
     early = inputs.get("short_reruns", {}).values()
-    runs = [run for arm in (inputs["baseline"], inputs["candidate"], inputs["controls"], *early) for run in arm]
+    runs = [
+        run
+        for arm in (inputs["baseline"], inputs["candidate"], inputs["controls"], *early)
+        for run in arm
+    ]
     labels: dict[str, list[str]] = {}
     for run in runs:
         for note in run["notes"]:
             if not note.startswith(REUSED):
                 labels.setdefault(note, []).append(run["label"] or "a run")
-    return [note if len(own) == len(runs) else f"{', '.join(dict.fromkeys(own))}: {note}" for note, own in labels.items()]
+    return [
+        note if len(own) == len(runs) else f"{', '.join(dict.fromkeys(own))}: {note}"
+        for note, own in labels.items()
+    ]
 
 
 def reused_notes(document: VerdictDocument) -> list[str]:
-    """What the server noted of baseline runs that were not trained, because equal ones had been: whose curve, and how old it is."""
-    noted = [(run["label"], note) for run in document["inputs"]["baseline"] for note in run["notes"] if note.startswith(REUSED)]
+    """What the server noted of baseline runs that were not trained, because equal ones had been:
+    whose curve, and how old it is.
+    """
+    noted = [
+        (run["label"], note)
+        for run in document["inputs"]["baseline"]
+        for note in run["notes"]
+        if note.startswith(REUSED)
+    ]
     return [f"{label}: {note.removeprefix(REUSED)}" for label, note in noted]
 
 
 def _advisory_facts(document: VerdictDocument) -> list[tuple[str, str]]:
-    """The measures in addition to the loss: the policy's checks first, then token tax, speed, net speed-up, gradient norms and the rest
-    that advises."""
+    """The measures in addition to the loss: the policy's checks first, then token tax, speed, net
+    speed-up, gradient norms and the rest that advises.
+    """
     deciding = [check for check in document.get("checks", ()) if check["role"] == "decides"]
-    facts = [(f"check {check['name']}", f"{check['state'] or 'not measured'}: {check['sentence']}") for check in deciding]
+    facts = [
+        (f"check {check['name']}", f"{check['state'] or 'not measured'}: {check['sentence']}")
+        for check in deciding
+    ]
     if tax := document.get("token_tax"):
         ends = tax["estimate"], tax["lo"], tax["hi"]  # the string "inf" for an unbounded one
-        estimate, lo, hi = (f"{signed(100 * share, 1)} %" if isinstance(share, float) else "unbounded" for share in ends)
+        estimate, lo, hi = (
+            f"{signed(100 * share, 1)} %" if isinstance(share, float) else "unbounded"
+            for share in ends
+        )
         facts.append(("token tax", f"{estimate} ({lo} to {hi}), {tax['caveat']}"))
     facts += _speed(document)
     if (net := document.get("net_speedup")) and "speed_reason" in document:
-        facts.append(("net speed-up", f"{_ratio_words(net['value'], net)} in time to the same loss, token tax included"))
+        facts.append(
+            (
+                "net speed-up",
+                f"{_ratio_words(net['value'], net)} in time to the same loss, token tax included",
+            )
+        )
     if validation := document.get("validation"):
-        words = f"{signed(validation['mean'], DECIMALS)} nats ({interval_words(validation['lo'], validation['hi'], DECIMALS)})"
+        words = (
+            f"{signed(validation['mean'], DECIMALS)} nats "
+            f"({interval_words(validation['lo'], validation['hi'], DECIMALS)})"
+        )
         facts.append(("validation loss", f"gap {words}, {count(validation['n'], 'point')}"))
     if (spikes := document.get("run_spikes")) and spikes["baseline"] + spikes["candidate"]:
         facts.append(("spikes", _spike_words(document, spikes)))
@@ -175,12 +246,19 @@ def _advisory_facts(document: VerdictDocument) -> list[tuple[str, str]]:
         else:
             clipped = f", clipped {percent(cand)} of the steps against {percent(base)}"
         ratio = _ratio_words(norm["ratio"], norm)
-        facts.append(("gradient norm", f"{ratio}, 99th percentile {norm['p99_ratio']:.2f} x{clipped}; {norm['basis']}"))
+        facts.append(
+            (
+                "gradient norm",
+                f"{ratio}, 99th percentile {norm['p99_ratio']:.2f} x{clipped}; {norm['basis']}",
+            )
+        )
     return facts
 
 
 def _speed(document: VerdictDocument) -> list[tuple[str, str]]:
-    """The speed ratio, or why there is none; the ratio of a judge that did not check the conditions of both arms is not shown."""
+    """The speed ratio, or why there is none; the ratio of a judge that did not check the conditions
+    of both arms is not shown.
+    """
     speed, reason = document.get("throughput"), document.get("speed_reason")
     if speed is not None and "speed_reason" not in document:
         reason = "this verdict is from before the conditions of both arms were checked"
@@ -189,10 +267,30 @@ def _speed(document: VerdictDocument) -> list[tuple[str, str]]:
     if not speed:
         return []
     ratio = _ratio_words(speed["ratio"]["value"], speed["ratio"])
-    facts = [("speed", f"step speed {ratio} of the baseline's, {speed['candidate_step_seconds']:.3g} s per step")]
-    for (baseline, candidate), unit in ((speed["tokens_per_second"], "tokens/s/device"), (speed["tflops"], "TFLOP/s/device")):
+    facts = [
+        (
+            "speed",
+            (
+                f"step speed {ratio} of the baseline's, {speed['candidate_step_seconds']:.3g} s "
+                "per "
+                "step"
+            ),
+        )
+    ]
+    for (baseline, candidate), unit in (
+        (speed["tokens_per_second"], "tokens/s/device"),
+        (speed["tflops"], "TFLOP/s/device"),
+    ):
         if baseline is not None and candidate is not None:
-            facts.append((unit, f"{baseline_name(document)} {_rate(baseline)}, {candidate_name(document)} {_rate(candidate)}"))
+            facts.append(
+                (
+                    unit,
+                    (
+                        f"{baseline_name(document)} {_rate(baseline)}, {candidate_name(document)} "
+                        f"{_rate(candidate)}"
+                    ),
+                )
+            )
     return facts
 
 
@@ -201,7 +299,10 @@ def _spike_words(document: VerdictDocument, spikes: RunSpikesDocument) -> str:
         more = f", more than chance gives (p {spikes['p_candidate_more']:.2g})"
     else:
         more = ""
-    sides = f"{spikes['candidate']:,} of {candidate_name(document)} and {spikes['baseline']:,} of {baseline_name(document)}"
+    sides = (
+        f"{spikes['candidate']:,} of {candidate_name(document)} and {spikes['baseline']:,} of "
+        f"{baseline_name(document)}"
+    )
     return f"over the whole run {sides}{more}"
 
 
@@ -221,22 +322,37 @@ def _series_words(name: str, runs: Sequence[RunDocument]) -> str:
     if not series["count"]:
         return f"{name} empty"
     stride = f" every {series['stride']:,}" if series["stride"] else ""
-    flaws = [count(number, word) for number, word in ((series["duplicates"], "repeated step"), (series["gaps"], "gap")) if number]
+    flaws = [
+        count(number, word)
+        for number, word in ((series["duplicates"], "repeated step"), (series["gaps"], "gap"))
+        if number
+    ]
     covered = f"{count(series['count'], 'step')} {series['first']:,} to {series['last']:,}{stride}"
     return f"{name} {', '.join([covered, *flaws])}"
 
 
 def _noise_words(document: VerdictDocument) -> str:
     noise, parts = document["noise"], document["se_parts"]
-    pairing = f", pairing correlation {noise['r_pair']:.3f}" if isinstance(noise["r_pair"], float) else ""
-    errors = f"within-pair SE {parts['within']:.4f}, between-run SE {parts['run']:.4f}" if parts else ""
+    pairing = (
+        f", pairing correlation {noise['r_pair']:.3f}" if isinstance(noise["r_pair"], float) else ""
+    )
+    errors = (
+        f"within-pair SE {parts['within']:.4f}, between-run SE {parts['run']:.4f}" if parts else ""
+    )
     multiple = noise.get("r_step")
-    gap = f" (the gap is {round(multiple, 2) + 0.0:.2f} x of it)" if isinstance(multiple, float) else ""
+    gap = (
+        f" (the gap is {round(multiple, 2) + 0.0:.2f} x of it)"
+        if isinstance(multiple, float)
+        else ""
+    )
     return f"step noise {noise['sigma_step']:.4f} nats{gap}, {errors}{pairing}"
 
 
 def _floor_words(document: VerdictDocument) -> str:
-    floors = [f"{name} {tau['value']:.4f} nats ({tau['source']}, df {tau['df']:g})" for name, tau in _floors(document)]
+    floors = [
+        f"{name} {tau['value']:.4f} nats ({tau['source']}, df {tau['df']:g})"
+        for name, tau in _floors(document)
+    ]
     return ", ".join(floors) or "not measured"
 
 
@@ -244,13 +360,19 @@ def _floors(document: VerdictDocument) -> list[tuple[str, FloorDocument]]:
     floors = document["tau"]
     if not floors:
         return []
-    return [(baseline_name(document), floors["baseline"]), (candidate_name(document), floors["candidate"])]
+    return [
+        (baseline_name(document), floors["baseline"]),
+        (candidate_name(document), floors["candidate"]),
+    ]
 
 
 def _early_stops(document: VerdictDocument) -> list[tuple[str, str]]:
-    """How many early-stopped reruns of which arm measured the run-to-run noise; nothing without any."""
+    """How many early-stopped reruns of which arm measured the run-to-run noise; nothing without
+    any.
+    """
     arms = [
-        f"{count(early['runs'], 'rerun')} of {name} stopped at {percent(early['stop'])} (df {early['df']:.3g})"
+        f"{count(early['runs'], 'rerun')} of {name} stopped at {percent(early['stop'])} (df "
+        f"{early['df']:.3g})"
         for name, floor in _floors(document)
         if (early := floor.get("early_stopped"))
     ]
@@ -311,25 +433,51 @@ def _runs(document: EvaluationDocument) -> int:
 
 
 def comparison_rows(document: EvaluationDocument) -> list[Cells]:
-    """A heading and one row each for the gap over runs and over clusters, the token tax, and step and net speed on each hardware."""
-    rows: list[Cells] = [("", "value", f"{level_percent(document['gap']['confidence'])} CI", "over")]
+    """A heading and one row each for the gap over runs and over clusters, the token tax, and step
+    and net speed on each hardware.
+    """
+    rows: list[Cells] = [
+        ("", "value", f"{level_percent(document['gap']['confidence'])} CI", "over")
+    ]
     for interval, unit in evaluation_intervals(document):
         rows.append(
-            ("gap, nats", signed(interval["mean"], decimals(document)), ends_words(document, interval), f"{unit}: {_side(interval)}")
+            (
+                "gap, nats",
+                signed(interval["mean"], decimals(document)),
+                ends_words(document, interval),
+                f"{unit}: {_side(interval)}",
+            )
         )
     if target := document["target"]:
         name, tax = f"token tax to {target['nats']:g}", target["tax"]
         if tax is None:
             rows.append((name, "unknown", "", "each arm needs 2 runs that reach it"))
         else:
-            rows.append((name, share(tax["estimate"]), f"{share(tax['lo'])} to {share(tax['hi'])}", count(_runs(document), "run")))
+            rows.append(
+                (
+                    name,
+                    share(tax["estimate"]),
+                    f"{share(tax['lo'])} to {share(tax['hi'])}",
+                    count(_runs(document), "run"),
+                )
+            )
     at = f" to {target['nats']:g}" if target else " to the target"
     several = len(document["speed"]) > 1
     for number, speed in enumerate(document["speed"], 1):
-        runs = f"{speed['runs'][0]} and {count(speed['runs'][1], 'run')} on {f'hardware {number}' if several else 'equal hardware'}"
+        runs = (
+            f"{speed['runs'][0]} and {count(speed['runs'][1], 'run')} on "
+            f"{f'hardware {number}' if several else 'equal hardware'}"
+        )
         for name, key in (("step speed", "step"), (f"net speed{at}", "net")):
             if ratio := speed[key]:
-                rows.append((name, f"{ratio['value']:.3f} x", f"{ratio['lo']:.3f} to {ratio['hi']:.3f}", runs))
+                rows.append(
+                    (
+                        name,
+                        f"{ratio['value']:.3f} x",
+                        f"{ratio['lo']:.3f} to {ratio['hi']:.3f}",
+                        runs,
+                    )
+                )
     return rows
 
 
@@ -339,26 +487,44 @@ def share(value: float) -> str:
 
 
 def arm_rows(document: EvaluationDocument) -> list[Cells]:
-    """A heading and the rows that set the two arms side by side; rows without a value in either arm are left out."""
+    """A heading and the rows that set the two arms side by side; rows without a value in either arm
+    are left out.
+    """
     baseline, candidate = (_arm_cells(document, number) for number in (0, 1))
-    rows = [(name, words, candidate[name]) for name, words in baseline.items() if words or candidate[name]]
+    rows = [
+        (name, words, candidate[name])
+        for name, words in baseline.items()
+        if words or candidate[name]
+    ]
     return [("", document["baseline"]["name"], document["candidate"]["name"]), *rows]
 
 
 def _arm_cells(document: EvaluationDocument, number: int) -> dict[str, str]:
     """What is known of the baseline (0) or the candidate (1), by name; "" for what is not."""
     arm = document["candidate" if number else "baseline"]
-    spread, mean, runs, over, target = arm["spread"], arm["mean"], len(arm["runs"]), document["gap"]["over_clusters"], document["target"]
-    clusters = f" in {count(len({run['cluster'] for run in arm['runs']}), over['key'])}" if over else ""
+    spread, mean, runs, over, target = (
+        arm["spread"],
+        arm["mean"],
+        len(arm["runs"]),
+        document["gap"]["over_clusters"],
+        document["target"],
+    )
+    clusters = (
+        f" in {count(len({run['cluster'] for run in arm['runs']}), over['key'])}" if over else ""
+    )
     cells = {
         "recipe": arm["recipe"] or "",
         "runs": f"{runs}{clusters}",
-        f"loss{point_words(document, ' at ')}, nats": f"{mean:.{DECIMALS}f}" if isinstance(mean, float) else "",
+        f"loss{point_words(document, ' at ')}, nats": f"{mean:.{DECIMALS}f}"
+        if isinstance(mean, float)
+        else "",
         "spread of runs": _nats_and_share(spread["sd"], spread["rel"]) if spread else "",
         f"its {level_percent(document['gap']['confidence'])} CI": (
             f"{spread['lo']:.{DECIMALS}f} to {spread['hi']:.{DECIMALS}f}" if spread else ""
         ),
-        "assumed for one run": _nats_and_share(spread["assumed_rel"] * mean, spread["assumed_rel"]) if spread and mean else "",
+        "assumed for one run": _nats_and_share(spread["assumed_rel"] * mean, spread["assumed_rel"])
+        if spread and mean
+        else "",
     }
     if target:
         needed = target["candidate_samples"] if number else target["baseline_samples"]
@@ -372,7 +538,9 @@ def _nats_and_share(nats: float, rel: float) -> str:
 
 
 def notes(document: EvaluationDocument) -> list[tuple[str, str]]:
-    """What the tables have no room for: what was read, the gap at all common points, and which hardware the speeds were taken on."""
+    """What the tables have no room for: what was read, the gap at all common points, and which
+    hardware the speeds were taken on.
+    """
     runs = _runs(document)
     noted = []
     for note in document["notes"]:
@@ -396,12 +564,16 @@ def tokens_per_step(document: EvaluationDocument) -> float | None:
 
 
 def token_unit(tokens: float) -> tuple[float, str]:
-    """The unit in which a number of tokens is written: its size and its letter, such as 1e9 and "B"."""
+    """The unit in which a number of tokens is written: its size and its letter, such as 1e9 and
+    "B".
+    """
     return next(((size, letter) for size, letter in TOKEN_UNITS if tokens >= size), (1.0, ""))
 
 
 def steps_words(document: EvaluationDocument, steps: float | None) -> str:
-    """A point between evaluations: "1.29 B tokens" where a step's tokens are known, else "step 157,105"; empty for None."""
+    """A point between evaluations: "1.29 B tokens" where a step's tokens are known, else "step
+    157,105"; empty for None.
+    """
     if steps is None:
         return ""
     each = tokens_per_step(document)
@@ -411,22 +583,34 @@ def steps_words(document: EvaluationDocument, steps: float | None) -> str:
     return f"{steps * each / size:.{2 if letter else 0}f} {letter}".rstrip() + " tokens"
 
 
-def evaluation_details(document: EvaluationDocument) -> tuple[list[Detail], list[Detail], list[Detail]]:
+def evaluation_details(
+    document: EvaluationDocument,
+) -> tuple[list[Detail], list[Detail], list[Detail]]:
     """The reasons, the notes and the advice."""
-    reasons = [Detail(reason["code"], reason["sentence"], is_code=True) for reason in document["reasons"]]
-    return reasons, list(starmap(Detail, notes(document))), [Detail(NEXT, sentence) for sentence in document["advice"]["sentences"]]
+    reasons = [
+        Detail(reason["code"], reason["sentence"], is_code=True) for reason in document["reasons"]
+    ]
+    return (
+        reasons,
+        list(starmap(Detail, notes(document))),
+        [Detail(NEXT, sentence) for sentence in document["advice"]["sentences"]],
+    )
 
 
-# What the answer is worth: device hours and money that the candidate saves or costs over the planned full run, and what the check cost.
+# What the answer is worth: device hours and money that the candidate saves or costs over the
+# planned full run, and what the check cost.
 #
-# saved = full run's device hours x (1 - 1/net speed-up), with the ends of the net speed-up's interval; check = run hours x devices
+# saved = full run's device hours x (1 - 1/net speed-up), with the ends of the net speed-up's
+# interval; check = run hours x devices
 #
 # Can fail: the net speed-up was measured at the check's length and schedule, not at the full run's.
 
 
 @frozen
 class FullRun:
-    """The planned full run with the baseline recipe: device hours, price of a device hour, devices a run of the check used."""
+    """The planned full run with the baseline recipe: device hours, price of a device hour, devices
+    a run of the check used.
+    """
 
     device_hours: float
     price: float | None = None
@@ -443,7 +627,9 @@ class FullRun:
 
 @frozen
 class Worth:
-    """Device hours saved (negative: lost) with interval, device hours of the check, their money where a price is known, in words."""
+    """Device hours saved (negative: lost) with interval, device hours of the check, their money
+    where a price is known, in words.
+    """
 
     saved_hours: float
     lo: float
@@ -455,21 +641,28 @@ class Worth:
 
 
 def worth(document: VerdictDocument, full: FullRun) -> Worth | None:
-    """What a verdict document's net speed-up means for a full run; None without a net speed-up (it needs step times of all runs)."""
+    """What a verdict document's net speed-up means for a full run; None without a net speed-up (it
+    needs step times of all runs).
+    """
     net, speed = document.get("net_speedup"), document.get("throughput")
     if not net or not speed:
         return None
-    saved, lo, hi = (full.device_hours * (1.0 - 1.0 / ratio) for ratio in (net["value"], net["lo"], net["hi"]))
+    saved, lo, hi = (
+        full.device_hours * (1.0 - 1.0 / ratio) for ratio in (net["value"], net["lo"], net["hi"])
+    )
     check = speed["run_hours"] * full.check_devices
     word = "saves" if saved >= 0.0 else "costs"
     sentence = (
-        f"{document['candidate']['name']} {word} {abs(saved):,.0f} of {full.device_hours:,.0f} device hours ({lo:+,.0f} to {hi:+,.0f}); "
+        f"{document['candidate']['name']} {word} {abs(saved):,.0f} of {full.device_hours:,.0f} "
+        f"device hours ({lo:+,.0f} to {hi:+,.0f}); "
         f"this check took {check:,.1f}."
     )
     saved_money = check_money = None
     if full.price is not None:
         saved_money, check_money = saved * full.price, check * full.price
-        sentence += f" At {full.price:g} an hour: {saved_money:+,.0f}, the check {check_money:,.0f}."
+        sentence += (
+            f" At {full.price:g} an hour: {saved_money:+,.0f}, the check {check_money:,.0f}."
+        )
     return Worth(
         saved_hours=saved,
         lo=lo,
@@ -481,25 +674,30 @@ def worth(document: VerdictDocument, full: FullRun) -> Worth | None:
     )
 
 
-# Sign-offs in reports: a person's acceptance stands next to the verdict, in words that nobody takes for a pass of the judge.
+# Sign-offs in reports: a person's acceptance stands next to the verdict, in words that nobody takes
+# for a pass of the judge.
 
 Accepted = Mapping[str, SignOffDocument]
 """The sign-off that holds, by candidate."""
 
-NOT_A_PASS = "Accepted, not a pass"  # noqa: S105  (words, not a password)
+NOT_A_PASS = "Accepted, not a pass"  # noqa: S105
 
 
 def accepted_words(sign_off: SignOffDocument) -> str:
     """Who accepted which verdict, until when and why, in one line."""
     until = sign_off["expires_at"][:16].replace("T", " ")
     reason = " ".join(sign_off["reason"].split())
-    return f"{sign_off['who']} signed off the inconclusive verdict on {sign_off['candidate']} until {until} UTC: {reason}"
+    return (
+        f"{sign_off['who']} signed off the inconclusive verdict on {sign_off['candidate']} until "
+        f"{until} UTC: {reason}"
+    )
 
 
 def lapsed_words(sign_off: SignOffDocument) -> str:
     """Why a sign-off no longer counts, in one line."""
     why = {
         "expired": f"expired on {sign_off['expires_at'][:16].replace('T', ' ')} UTC",
-        "revoked": f"was revoked by {sign_off['revoked_by']}: {' '.join((sign_off['revoke_reason'] or '').split())}",
+        "revoked": f"was revoked by {sign_off['revoked_by']}: "
+        f"{' '.join((sign_off['revoke_reason'] or '').split())}",
     }.get(sign_off["state"], "was for another verdict or another policy")
     return f"the sign-off of {sign_off['candidate']} by {sign_off['who']} does not count: it {why}"

@@ -1,4 +1,6 @@
-"""The one-page figure of a verdict: losses, gap with its band and the margin, and the noises beside it; PNG, SVG or PDF."""
+"""The one-page figure of a verdict: losses, gap with its band and the margin, and the noises beside
+it; PNG, SVG or PDF.
+"""
 
 import importlib
 import math
@@ -21,8 +23,9 @@ from parity.wording import cut, level_percent, margin_words, minus, signed
 
 # What all figures share: the file they are written to, fixed metadata, colours and letter sizes.
 #
-# Needs matplotlib (extra `figures`), which no other module imports. Colours are Okabe and Ito's, and differ in lightness; line style,
-# marker shape and labels repeat what colour says, so that nothing is lost in grey.
+# Needs matplotlib (extra `figures`), which no other module imports. Colours are Okabe and Ito's,
+# and differ in lightness; line style, marker shape and labels repeat what colour says, so that
+# nothing is lost in grey.
 
 BASELINE_COLOUR, CANDIDATE_COLOUR = "#0072B2", "#D55E00"
 FORMATS = (".png", ".svg", ".pdf")
@@ -38,7 +41,8 @@ class FigureError(ValueError):
 
 @contextmanager
 def figure_file(path: str, inches: tuple[float, float], title: str | None = None) -> Iterator[Any]:
-    """A figure of the given size to draw on, written to `path` afterwards; equal drawings give equal files.
+    """A figure of the given size to draw on, written to `path` afterwards; equal drawings give
+    equal files.
 
     The path's ending chooses the format, `title` goes into the file's metadata. Raises FigureError.
     """
@@ -54,12 +58,21 @@ def figure_file(path: str, inches: tuple[float, float], title: str | None = None
 
 @contextmanager
 def new_figure(inches: tuple[float, float], name: str) -> Iterator[Any]:
-    """A figure of the given size to draw on; FigureError, which calls it `name`, where matplotlib is missing."""
+    """A figure of the given size to draw on; FigureError, which calls it `name`, where matplotlib
+    is missing.
+    """
     try:
-        matplotlib, figure_module = importlib.import_module("matplotlib"), importlib.import_module("matplotlib.figure")
+        matplotlib, figure_module = (
+            importlib.import_module("matplotlib"),
+            importlib.import_module("matplotlib.figure"),
+        )
     except ImportError:
-        raise FigureError(f"{name}: figures need matplotlib; install it with: pip install matplotlib") from None
-    with matplotlib.rc_context({"svg.hashsalt": "parity", "axes.spines.top": False, "font.size": SMALL}):
+        raise FigureError(
+            f"{name}: figures need matplotlib; install it with: pip install matplotlib"
+        ) from None
+    with matplotlib.rc_context(
+        {"svg.hashsalt": "parity", "axes.spines.top": False, "font.size": SMALL}
+    ):
         yield figure_module.Figure(figsize=inches)
 
 
@@ -81,17 +94,24 @@ def margin_line(axes: Any, nats: float, words: str, **label: Any) -> None:
 def percent_axis(axes: Any, level: float) -> None:
     """The gap in % of the baseline's loss `level`, on the right."""
     one = level / 100.0
-    axes.secondary_yaxis("right", functions=(lambda y: y / one, lambda y: y * one)).set_ylabel("gap, % of the baseline's loss")
+    axes.secondary_yaxis("right", functions=(lambda y: y / one, lambda y: y * one)).set_ylabel(
+        "gap, % of the baseline's loss"
+    )
 
 
 def wrapped(text: str, width: int) -> str:
     """Text in lines of at most `width` characters; a longer word has a line of its own."""
-    return textwrap.fill(" ".join(text.split()), width, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(
+        " ".join(text.split()), width, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _metadata(path: str, title: str | None) -> dict[str, str | None]:
     """Metadata without the time of drawing, so that equal verdicts give equal files."""
-    undated: dict[str, dict[str, str | None]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    undated: dict[str, dict[str, str | None]] = {
+        ".svg": {"Date": None},
+        ".pdf": {"CreationDate": None},
+    }
     return {**undated.get(Path(path).suffix.lower(), {}), **({"Title": title} if title else {})}
 
 
@@ -101,7 +121,9 @@ EARLY_SHARE = 0.03  # of the steps: the fall of the first ones would flatten all
 
 
 def verdict_gap(document: VerdictDocument, case: Case, wanted: Range = WHOLE) -> BinnedGap:
-    """The gap of the runs that were judged in ranges of steps, with bands of the verdict's level."""
+    """The gap of the runs that were judged in ranges of steps, with bands of the verdict's
+    level.
+    """
     return binned_gap(
         case.judged_against(document["candidate"]["name"]),
         case.candidates[document["candidate"]["name"]],
@@ -114,9 +136,15 @@ def verdict_gap(document: VerdictDocument, case: Case, wanted: Range = WHOLE) ->
 
 
 def on_edges(gap: BinnedGap, edges: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Mean and half width (nats) and common steps of a gap in ranges that begin at `edges` (b,): NaN, NaN and 0 where it has none."""
+    """Mean and half width (nats) and common steps of a gap in ranges that begin at `edges` (b,):
+    NaN, NaN and 0 where it has none.
+    """
     at = np.maximum(np.searchsorted(edges, gap.first_step, side="right") - 1, 0)
-    mean, half_width, n = np.full(len(edges), np.nan), np.full(len(edges), np.nan), np.zeros(len(edges), np.int64)
+    mean, half_width, n = (
+        np.full(len(edges), np.nan),
+        np.full(len(edges), np.nan),
+        np.zeros(len(edges), np.int64),
+    )
     mean[at], half_width[at], n[at] = gap.mean, gap.hi - gap.mean, gap.n
     return mean, half_width, n
 
@@ -128,13 +156,16 @@ def reduced(values: FloatArray, starts: IntArray) -> tuple[FloatArray, FloatArra
 
 
 def interval_level(document: VerdictDocument) -> float | None:
-    """The level of the verdict's interval, which looks and candidates share; None for a verdict without one."""
+    """The level of the verdict's interval, which looks and candidates share; None for a verdict
+    without one.
+    """
     level = document["gap"] or document.get("multiplicity")
     return level["confidence"] if level else None
 
 
 def gap_limits(document: VerdictDocument, gap: BinnedGap, pad: float) -> tuple[float, float]:
-    """Limits that hold zero, the margin, the interval and the window's band, and the early gap as far as it does not dwarf them.
+    """Limits that hold zero, the margin, the interval and the window's band, and the early gap as
+    far as it does not dwarf them.
 
     `pad` is the room left at both ends, as a share of the height.
     """
@@ -150,7 +181,10 @@ def gap_limits(document: VerdictDocument, gap: BinnedGap, pad: float) -> tuple[f
     reach = high - low or 1e-6
     early = gap.mean[(middle >= EARLY_SHARE * middle[-1:]) & np.isfinite(gap.mean)]
     if len(early):
-        low, high = max(min(low, float(early.min())), low - reach), min(max(high, float(early.max())), high + reach)
+        low, high = (
+            max(min(low, float(early.min())), low - reach),
+            min(max(high, float(early.max())), high + reach),
+        )
     room = pad * (high - low or 1e-6)
     return low - room, high + room
 
@@ -162,18 +196,21 @@ def spike_steps(document: VerdictDocument) -> Sequence[Sequence[int]]:
 
 
 def verdict_priors(document: VerdictDocument) -> tuple[Prior, Prior] | None:
-    """The priors of a verdict's run-to-run noise, so that the chart's bands and the verdict's interval agree; None where it has no
-    floors."""
+    """The priors of a verdict's run-to-run noise, so that the chart's bands and the verdict's
+    interval agree; None where it has no floors.
+    """
     floors = document["tau"]
     if floors is None:
         return None
     first, second = (
-        Prior(tau=floor["prior"], df=floor["prior_df"], basis=floor["prior_basis"]) for floor in (floors["baseline"], floors["candidate"])
+        Prior(tau=floor["prior"], df=floor["prior_df"], basis=floor["prior_basis"])
+        for floor in (floors["baseline"], floors["candidate"])
     )
     return first, second
 
 
-# The one-page figure of a verdict: losses, gap with its band and the margin, and the noises beside it; PNG, SVG or PDF.
+# The one-page figure of a verdict: losses, gap with its band and the margin, and the noises beside
+# it; PNG, SVG or PDF.
 
 PAGE_INCHES = (7.0, 9.0)
 LOSS_BUCKETS = 120  # so few that the candidate's dashes are seen
@@ -184,7 +221,9 @@ MARKER_SHARE = 0.008  # of a panel's width: nearer events become one mark with a
 
 
 def draw_figure(path: str, document: VerdictDocument, case: Case) -> None:
-    """Write the figure of one verdict document and its runs to `path`, whose ending chooses the format. Raises FigureError."""
+    """Write the figure of one verdict document and its runs to `path`, whose ending chooses the
+    format. Raises FigureError.
+    """
     with figure_file(path, PAGE_INCHES) as figure:
         _draw(figure, document, case)
 
@@ -199,7 +238,9 @@ def verdict_figure(document: VerdictDocument, case: Case) -> Any:
 def _draw(figure: Any, document: VerdictDocument, case: Case) -> None:
     gap = verdict_gap(document, case)
     heights = [2.2, 3.0, 1.1] if document["gap"] else [2.2, 3.0]
-    figure.subplots_adjust(left=0.18, right=0.86, top=_frame(figure, document), bottom=0.08, hspace=0.30)
+    figure.subplots_adjust(
+        left=0.18, right=0.86, top=_frame(figure, document), bottom=0.08, hspace=0.30
+    )
     panels = figure.subplots(len(heights), 1, height_ratios=heights)
     _losses(panels[0], document, case, gap.window)
     _gap(panels[1], document, gap)
@@ -209,18 +250,37 @@ def _draw(figure: Any, document: VerdictDocument, case: Case) -> None:
 
 
 def _frame(figure: Any, document: VerdictDocument) -> float:
-    """Headline above, the way back to the evidence below; returns the height (share of the page) that is left for the panels."""
+    """Headline above, the way back to the evidence below; returns the height (share of the page)
+    that is left for the panels.
+    """
     told = words(document)
     lines = wrapped(minus(" ".join([told.measure, told.interval])), 106)
-    figure.text(0.03, 0.985, f"{told.chip}: {told.lead}", fontsize=12, fontweight="bold", ha="left", va="top")
+    figure.text(
+        0.03,
+        0.985,
+        f"{told.chip}: {told.lead}",
+        fontsize=12,
+        fontweight="bold",
+        ha="left",
+        va="top",
+    )
     figure.text(0.03, 0.962, lines, fontsize=SMALL, ha="left", va="top")
     digest = document["inputs"]["sha256_aligned"][:16]
-    figure.text(0.03, 0.01, f"parity {VERSION}, aligned series sha256 {digest}...", fontsize=TINY, ha="left", va="bottom")
+    figure.text(
+        0.03,
+        0.01,
+        f"parity {VERSION}, aligned series sha256 {digest}...",
+        fontsize=TINY,
+        ha="left",
+        va="bottom",
+    )
     return 0.945 - 0.016 * (lines.count("\n") + 1)
 
 
 def _losses(axes: Any, document: VerdictDocument, case: Case, window: tuple[int, int]) -> None:
-    """Bucket means of every run with the first run's range; the arms are named at the ends of their curves."""
+    """Bucket means of every run with the first run's range; the arms are named at the ends of their
+    curves.
+    """
     ends: list[tuple[str, str, float]] = []
     shown: list[tuple[FloatArray, FloatArray, FloatArray]] = []
     candidate = document["candidate"]["name"]
@@ -233,7 +293,9 @@ def _losses(axes: Any, document: VerdictDocument, case: Case, window: tuple[int,
             if place == 0:
                 axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
                 ends.append((name, colour, float(mean[-1])))
-            axes.plot(steps, mean, linestyle=dashes, color=colour, linewidth=1.2 if place == 0 else 0.6)
+            axes.plot(
+                steps, mean, linestyle=dashes, color=colour, linewidth=1.2 if place == 0 else 0.6
+            )
             shown.append((steps, low, mean))
     axes.axvspan(*window, **WINDOW_SHADE)
     axes.set_ylabel("loss, nats")
@@ -243,15 +305,34 @@ def _losses(axes: Any, document: VerdictDocument, case: Case, window: tuple[int,
         return
     bottom, top = _loss_limits(shown)
     axes.set_ylim(bottom, top)
-    for (name, colour, _), y in zip(ends, _apart([(end - bottom) / (top - bottom) for _, _, end in ends]), strict=True):
-        axes.text(1.01, y, cut(name, SHORT_NAME), transform=axes.transAxes, color=colour, fontsize=SMALL, va="center")
+    for (name, colour, _), y in zip(
+        ends, _apart([(end - bottom) / (top - bottom) for _, _, end in ends]), strict=True
+    ):
+        axes.text(
+            1.01,
+            y,
+            cut(name, SHORT_NAME),
+            transform=axes.transAxes,
+            color=colour,
+            fontsize=SMALL,
+            va="center",
+        )
 
 
 def _loss_limits(shown: Sequence[tuple[FloatArray, FloatArray, FloatArray]]) -> tuple[float, float]:
-    """Limits that hold every range after the first 3 % of the steps from below, and every mean from above."""
+    """Limits that hold every range after the first 3 % of the steps from below, and every mean from
+    above.
+    """
     last = max(float(steps[-1]) for steps, _, _ in shown)
-    late = [(low[keep], mean[keep]) for steps, low, mean in shown if (keep := steps >= EARLY_SHARE * last).any()]
-    bottom, top = min(float(low.min()) for low, _ in late), max(float(mean.max()) for _, mean in late)
+    late = [
+        (low[keep], mean[keep])
+        for steps, low, mean in shown
+        if (keep := steps >= EARLY_SHARE * last).any()
+    ]
+    bottom, top = (
+        min(float(low.min()) for low, _ in late),
+        max(float(mean.max()) for _, mean in late),
+    )
     pad = 0.06 * (top - bottom) or 0.1 * max(abs(top), 1e-6)
     return bottom - pad, top + 2 * pad
 
@@ -278,7 +359,9 @@ def loss_buckets(run: Curve) -> tuple[FloatArray, FloatArray, FloatArray, FloatA
 
 
 def _gap(axes: Any, document: VerdictDocument, gap: BinnedGap) -> None:
-    """The gap with its interval band, zero, the margins, the window and its interval; % of the loss on the right."""
+    """The gap with its interval band, zero, the margins, the window and its interval; % of the loss
+    on the right.
+    """
     middle = (gap.first_step + gap.last_step) / 2
     gap_band(axes, middle, gap.lo, gap.mean, gap.hi)
     axes.axvspan(*gap.window, **WINDOW_SHADE)
@@ -293,7 +376,13 @@ def _gap(axes: Any, document: VerdictDocument, gap: BinnedGap) -> None:
         _window_interval(axes, document["gap"], gap.window)
     if not len(middle):
         axes.set_yticks([])
-        axes.text(0.5, 0.6, "no step with a finite loss of both arms", transform=axes.transAxes, ha="center")
+        axes.text(
+            0.5,
+            0.6,
+            "no step with a finite loss of both arms",
+            transform=axes.transAxes,
+            ha="center",
+        )
     _events(axes, document, gap)
 
 
@@ -308,14 +397,44 @@ def _margins(axes: Any, gap: BinnedGap, bottom: float, top: float) -> None:
 def _window_interval(axes: Any, gap: GapDocument, window: tuple[int, int]) -> None:
     mean, lo, hi = gap["mean"], gap["lo"], gap["hi"]
     x = window[0] + (window[1] - window[0]) / 2
-    axes.errorbar([x], [mean], yerr=[[mean - lo], [hi - mean]], fmt="o", color="0.1", markersize=4, capsize=3, zorder=5)
-    beside = {"xytext": (-8, 0), "textcoords": "offset points", "ha": "right", "va": "center", "bbox": LABEL_BOX, "zorder": 6}
-    axes.annotate(f"{signed(mean, 4)}\n{level_percent(gap['confidence'])} CI", (x, mean), fontsize=TINY, **beside)
-    axes.annotate("window judged", (x, 1.01), xycoords=("data", "axes fraction"), fontsize=TINY, ha="center", va="bottom")
+    axes.errorbar(
+        [x],
+        [mean],
+        yerr=[[mean - lo], [hi - mean]],
+        fmt="o",
+        color="0.1",
+        markersize=4,
+        capsize=3,
+        zorder=5,
+    )
+    beside = {
+        "xytext": (-8, 0),
+        "textcoords": "offset points",
+        "ha": "right",
+        "va": "center",
+        "bbox": LABEL_BOX,
+        "zorder": 6,
+    }
+    axes.annotate(
+        f"{signed(mean, 4)}\n{level_percent(gap['confidence'])} CI",
+        (x, mean),
+        fontsize=TINY,
+        **beside,
+    )
+    axes.annotate(
+        "window judged",
+        (x, 1.01),
+        xycoords=("data", "axes fraction"),
+        fontsize=TINY,
+        ha="center",
+        va="bottom",
+    )
 
 
 def _events(axes: Any, document: VerdictDocument, gap: BinnedGap) -> None:
-    """Spikes (filled) and NaN (hollow) of the candidate on the upper edge, of the baseline on the lower one."""
+    """Spikes (filled) and NaN (hollow) of the candidate on the upper edge, of the baseline on the
+    lower one.
+    """
     spikes = spike_steps(document)
     rows = (
         (spikes[0], gap.nonfinite_baseline, BASELINE_COLOUR, "^", 0.015),
@@ -329,13 +448,17 @@ def _events(axes: Any, document: VerdictDocument, gap: BinnedGap) -> None:
         axes.plot(at, np.full(len(at), height), marker, markersize=5, zorder=6, **drawn)
         for first, last in _together(bad, MARKER_SHARE * width):
             axes.plot([first, last], [height, height], linewidth=2.0, zorder=6, **drawn)
-            axes.plot([first], [height], marker, markersize=5, zorder=7, markerfacecolor="white", **drawn)
+            axes.plot(
+                [first], [height], marker, markersize=5, zorder=7, markerfacecolor="white", **drawn
+            )
     key = "filled: spike, hollow: NaN or infinite; above: candidate, below: baseline"
     axes.annotate(key, (0.0, 1.01), xycoords="axes fraction", fontsize=TINY, ha="left", va="bottom")
 
 
 def _together(steps: IntArray, near: float) -> list[tuple[int, int]]:
-    """First and last of each group of (n,) increasing steps that lie no further apart than `near`."""
+    """First and last of each group of (n,) increasing steps that lie no further apart than
+    `near`.
+    """
     cuts = np.flatnonzero(np.diff(steps) > near) + 1
     return [(int(part[0]), int(part[-1])) for part in np.split(steps, cuts) if len(part)]
 
@@ -344,7 +467,9 @@ def _noises(axes: Any, document: VerdictDocument) -> None:
     """Gap, errors, step noise and margin on one logarithmic axis, with their values."""
     axes.spines["right"].set_visible(False)
     parts, noise = document["se_parts"], document["noise"]
-    bars = {"within-pair error": parts["within"], "between-run error": parts["run"]} if parts else {}
+    bars = (
+        {"within-pair error": parts["within"], "between-run error": parts["run"]} if parts else {}
+    )
     bars["size of the gap"] = abs(number(document["gap"]["mean"]) if document["gap"] else 0.0)
     if document["margin"]:
         bars["margin"] = document["margin"]["nats"]
@@ -354,9 +479,21 @@ def _noises(axes: Any, document: VerdictDocument) -> None:
         axes.axis("off")
         return
     fills = {"size of the gap": CANDIDATE_COLOUR, "margin": "0.35"}
-    axes.barh(list(shown), list(shown.values()), color=[fills.get(name, "0.7") for name in shown], height=0.6)
+    axes.barh(
+        list(shown),
+        list(shown.values()),
+        color=[fills.get(name, "0.7") for name in shown],
+        height=0.6,
+    )
     axes.set_xscale("log")
     axes.set_xlim(min(shown.values()) / 3.0, max(shown.values()) * 4.0)
     for row, value in enumerate(shown.values()):
-        axes.annotate(f"{value:.2g}", (value, row), xytext=(3, 0), textcoords="offset points", fontsize=TINY, va="center")
+        axes.annotate(
+            f"{value:.2g}",
+            (value, row),
+            xytext=(3, 0),
+            textcoords="offset points",
+            fontsize=TINY,
+            va="center",
+        )
     axes.set_xlabel("nats")

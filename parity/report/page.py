@@ -1,7 +1,8 @@
-"""The report: verdicts as one HTML file that works without a server, without a network and, as CI attaches it, without scripts.
+"""The report: verdicts as one HTML file that works without a server, without a network and, as CI
+attaches it, without scripts.
 
-It is the page of a verdict with its details open. What a browser may run and load is in the file's own policy: at most the one script in
-it, by its digest.
+It is the page of a verdict with its details open. What a browser may run and load is in the file's
+own policy: at most the one script in it, by its digest.
 """
 
 import base64
@@ -20,7 +21,15 @@ from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
 from parity.judging.evidence import Case
 from parity.judging.path import evaluation_path_of
 from parity.judging.sign_offs import SignOffDocument, accepted
-from parity.report.facts import NOT_A_PASS, SUMMARY, Detail, accepted_words, details, evaluation_details, summary_row
+from parity.report.facts import (
+    NOT_A_PASS,
+    SUMMARY,
+    Detail,
+    accepted_words,
+    details,
+    evaluation_details,
+    summary_row,
+)
 from parity.report.picture import picture
 from parity.report.scene import Scene, case_scene, scene_of
 from parity.report.screen import Row, Screen, answer_of, candidates_table, screen_html
@@ -72,17 +81,42 @@ class ConcludedJob(TypedDict):
 
 
 def case_report(case: Case, documents: Sequence[VerdictDocument]) -> str:
-    """The report of a judged case, its documents with paths, with the script: `parity compare --html` and `--open`."""
-    rows = [_code_row("p", "Policy", "margin, confidence and checks of this comparison", case.policy.document())]
-    context = [*_context(documents), *([f"{case.planned_steps:,} steps planned"] if case.planned_steps else [])]
-    return report_page(documents, case_scene(case, documents), ["parity compare", *context], rows, with_script=True)
+    """The report of a judged case, its documents with paths, with the script: `parity compare
+    --html` and `--open`.
+    """
+    rows = [
+        _code_row(
+            "p",
+            "Policy",
+            "margin, confidence and checks of this comparison",
+            case.policy.document(),
+        )
+    ]
+    context = [
+        *_context(documents),
+        *([f"{case.planned_steps:,} steps planned"] if case.planned_steps else []),
+    ]
+    return report_page(
+        documents, case_scene(case, documents), ["parity compare", *context], rows, with_script=True
+    )
 
 
 def evaluation_report(case: EvaluationCase, documents: Sequence[EvaluationDocument]) -> str:
     """The report of a comparison of evaluations, with the script."""
-    drawn: list[EvaluationDocument] = [{**each, "path": evaluation_path_of(case, candidate_name(each))} for each in documents]
-    rows = [_code_row("p", "Policy", "margin, confidence and checks of this comparison", case.policy.document())]
-    return report_page(drawn, scene_of(drawn), ["parity compare", *_context(drawn)], rows, with_script=True)
+    drawn: list[EvaluationDocument] = [
+        {**each, "path": evaluation_path_of(case, candidate_name(each))} for each in documents
+    ]
+    rows = [
+        _code_row(
+            "p",
+            "Policy",
+            "margin, confidence and checks of this comparison",
+            case.policy.document(),
+        )
+    ]
+    return report_page(
+        drawn, scene_of(drawn), ["parity compare", *_context(drawn)], rows, with_script=True
+    )
 
 
 def job_report(job: ConcludedJob, url: str) -> str:
@@ -93,7 +127,13 @@ def job_report(job: ConcludedJob, url: str) -> str:
     rows = [
         _code_row("p", "Policy", "margin, confidence and checks of this job", job["policy"]),
         _code_row("s", "Specification", "what was trained", job["spec"]),
-        Row("j", "Job", escape(job["id"]), f'<p>The job’s page: <a href="{escape(url)}">{escape(url)}</a></p>', is_open=True),
+        Row(
+            "j",
+            "Job",
+            escape(job["id"]),
+            f'<p>The job’s page: <a href="{escape(url)}">{escape(url)}</a></p>',
+            is_open=True,
+        ),
     ]
     when = job["finished_at"][:16].replace("T", ", ")
     context = [job["name"], *_context(documents), f"{when} UTC", job["id"]]
@@ -104,7 +144,12 @@ def _context(documents: Sequence[AnyDocument]) -> list[str]:
     if len(documents) == 1:
         return [pair_words(documents[0])]
     bases = {document["baseline"]["name"] for document in documents}
-    return [f"{len(documents)} candidates against {bases.pop() if len(bases) == 1 else 'their own baselines'}"]
+    return [
+        (
+            f"{len(documents)} candidates against "
+            f"{bases.pop() if len(bases) == 1 else 'their own baselines'}"
+        )
+    ]
 
 
 def report_page(
@@ -124,7 +169,13 @@ def report_page(
         picture=picture(scene, with_points=with_script),
         table=candidates_table(documents),
         accepted=accepted_by,
-        details=[_reasons(ordered, answer.next), _numbers(ordered, context[0]), *_curves(scene), *rows, _evidence(ordered)],
+        details=[
+            _reasons(ordered, answer.next),
+            _numbers(ordered, context[0]),
+            *_curves(scene),
+            *rows,
+            _evidence(ordered),
+        ],
         is_dense=scene.is_dense,
         has_keys=with_script,
     )
@@ -137,11 +188,15 @@ def report_page(
         script = f"<script>{verdict_script()}</script>"
     plain = "" if with_script else " plain"
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{allowed}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
-        f'<link rel="icon" href="data:,"><title>{escape(f"{told.verdict.upper()}: {told.lead}")}</title>'
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta '
+        f'http-equiv="Content-Security-Policy" content="{allowed}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta '
+        'name="color-scheme" content="light dark">'
+        '<link rel="icon" '
+        f'href="data:,"><title>{escape(f"{told.verdict.upper()}: {told.lead}")}</title>'
         f"<style>{verdict_style()}body{{margin:0}}</style></head>\n"
-        f'<body class="v"><main class="v wrap{plain}">{screen_html(screen)}</main>{script}</body></html>\n'
+        '<body class="v"><main class="v '
+        f'wrap{plain}">{screen_html(screen)}</main>{script}</body></html>\n'
     )
 
 
@@ -151,7 +206,10 @@ def report_page(
 def _reasons(documents: Sequence[AnyDocument], told: str) -> Row:
     """Reasons, facts and advice of each candidate, without the next step that is told above."""
     several = len(documents) > 1
-    codes = [f"{candidate_name(each)} {each['codes'][0]}" if several else ", ".join(each["codes"]) for each in documents]
+    codes = [
+        f"{candidate_name(each)} {each['codes'][0]}" if several else ", ".join(each["codes"])
+        for each in documents
+    ]
     parts = []
     for document, lines in zip(documents, _listed(documents), strict=True):
         parts += [f"<p><b>{escape(candidate_title(document))}</b></p>"] if several else []
@@ -161,30 +219,51 @@ def _reasons(documents: Sequence[AnyDocument], told: str) -> Row:
 
 def _listed(documents: Sequence[AnyDocument]) -> list[list[Detail]]:
     """The details of training runs; of evaluations reasons, notes and advice."""
-    verdicts: list[VerdictDocument] = [document for document in documents if not is_evaluation(document)]  # type: ignore[misc]
+    verdicts: list[VerdictDocument] = [
+        document  # type: ignore[misc]
+        for document in documents
+        if not is_evaluation(document)
+    ]
     if len(verdicts) == len(documents):
         return details(verdicts)
-    compared: list[EvaluationDocument] = [document for document in documents if is_evaluation(document)]
-    return [[line for part in evaluation_details(document) for line in part] for document in compared]
+    compared: list[EvaluationDocument] = [
+        document for document in documents if is_evaluation(document)
+    ]
+    return [
+        [line for part in evaluation_details(document) for line in part] for document in compared
+    ]
 
 
 def details_html(lines: Iterable[Detail]) -> str:
     """Reasons, facts and advice as a list."""
-    heads = ((f"<code>{escape(name)}</code>" if is_code else f"{escape(name)}:", text) for name, text, is_code in lines)
-    return "<ul>" + "".join(f"<li>{head} {escape(minus(text))}</li>" for head, text in heads) + "</ul>"
+    heads = (
+        (f"<code>{escape(name)}</code>" if is_code else f"{escape(name)}:", text)
+        for name, text, is_code in lines
+    )
+    return (
+        "<ul>" + "".join(f"<li>{head} {escape(minus(text))}</li>" for head, text in heads) + "</ul>"
+    )
 
 
 def _numbers(documents: Sequence[AnyDocument], job: str) -> Row:
-    """The judged numbers as a table, and the paths as a file whose name says of which job and verdict."""
+    """The judged numbers as a table, and the paths as a file whose name says of which job and
+    verdict.
+    """
     table = table_html([SUMMARY, *map(_number_row, documents)])
     text = path_csv(documents)
     name = escape(file_name(job, documents, "gap nats")) + ".csv"
-    link = f'<p><a download="{name}" href="data:text/csv;charset=utf-8,{urllib.parse.quote(text, safe=",.:+ ")}">{name}</a>: '
+    link = (
+        f'<p><a download="{name}" '
+        f'href="data:text/csv;charset=utf-8,{urllib.parse.quote(text, safe=",.:+ ")}">{name}</a>: '
+    )
     if text.count("\n") > 1:
         download = f"{link}gap and interval of each point of the picture, nats</p>"
     else:
         download = ""
-    body = f'<div class="scroll" tabindex="0" role="region" aria-label="Numbers">{table}</div>{download}'
+    body = (
+        '<div class="scroll" tabindex="0" role="region" '
+        f'aria-label="Numbers">{table}</div>{download}'
+    )
     return Row("n", "Numbers", "gap, interval, margin in nats", body, is_open=True)
 
 
@@ -200,7 +279,9 @@ def _number_row(document: AnyDocument) -> tuple[str, ...]:
 
 
 def path_csv(documents: Sequence[AnyDocument]) -> str:
-    """The paths as CSV: a row for each point of a candidate, nats; of evaluations `over` says which interval it is."""
+    """The paths as CSV: a row for each point of a candidate, nats; of evaluations `over` says which
+    interval it is.
+    """
     lines = [f"candidate,over,step,{','.join(f'{each}_nats' for each in _COLUMNS)}"]
     for document in documents:
         path: Any = document.get("path") or ()
@@ -210,7 +291,10 @@ def path_csv(documents: Sequence[AnyDocument]) -> str:
             paths = [("", path)]
         name = _cell(candidate_title(document))
         for over, points in paths:
-            lines += [f"{name},{over},{at['step']},{','.join(f'{at[key]:.{_CSV_DIGITS}g}' for key in _COLUMNS)}" for at in points]
+            lines += [
+                f"{name},{over},{at['step']},{','.join(f'{at[key]:.{_CSV_DIGITS}g}' for key in _COLUMNS)}"  # noqa: E501
+                for at in points
+            ]
     return "\n".join(lines) + "\n"
 
 
@@ -233,7 +317,12 @@ def table_html(rows: Sequence[tuple[str, ...]]) -> str:
 def _curves(scene: Scene) -> list[Row]:
     if not scene.losses or not scene.has_gap:
         return []
-    alone = replace(scene, traces=[replace(trace, judged=(), path=(), outer=(), dots=(), line="") for trace in scene.traces])
+    alone = replace(
+        scene,
+        traces=[
+            replace(trace, judged=(), path=(), outer=(), dots=(), line="") for trace in scene.traces
+        ],
+    )
     alone = replace(alone, legend="first run of each arm")
     names = [arm.name for arm in scene.losses]
     last = ", ".join(f"{arm.name} {arm.points[-1][1]:.4f}" for arm in scene.losses[:3])
@@ -244,10 +333,19 @@ def _curves(scene: Scene) -> list[Row]:
 def _evidence(documents: Sequence[AnyDocument]) -> Row:
     """What the verdicts were computed from, and by whom."""
     judge = documents[0]["engine_version"]
-    digests = [(candidate_name(each), each["inputs"]["sha256_aligned"]) for each in documents if not is_evaluation(each)]  # type: ignore[typeddict-item]
-    series = "".join(f"<li>{escape(name)}: <code>{escape(digest)}</code></li>" for name, digest in digests)
+    digests = [
+        (candidate_name(each), each["inputs"]["sha256_aligned"])  # type: ignore[typeddict-item]
+        for each in documents
+        if not is_evaluation(each)
+    ]
+    series = "".join(
+        f"<li>{escape(name)}: <code>{escape(digest)}</code></li>" for name, digest in digests
+    )
     listed = f"<p>SHA-256 of the aligned series:</p><ul>{series}</ul>" if digests else ""
-    body = f"{listed}<p><code>parity verify</code> recomputes a verdict from its evidence bundle, offline.</p>"
+    body = (
+        f"{listed}<p><code>parity verify</code> recomputes a verdict from its evidence bundle, "
+        "offline.</p>"
+    )
     return Row("e", "Evidence", f"judge {escape(judge)}, parity {VERSION}", body, is_open=True)
 
 
@@ -255,7 +353,8 @@ def _code_row(key: str, title: str, answer: str, value: object) -> Row:
     return Row(key, title, answer, f"<pre>{escape(canonical_json(value))}</pre>", is_open=True)
 
 
-# A verdict as HTML for a notebook: the answer, the picture, and the reasons and numbers folded. No script, nothing from elsewhere.
+# A verdict as HTML for a notebook: the answer, the picture, and the reasons and numbers folded. No
+# script, nothing from elsewhere.
 
 _NOTEBOOK_STYLE = """
 .parity-verdict { max-width: 860px; padding: 8px; }
@@ -274,6 +373,7 @@ def notebook_html(document: AnyDocument, scene: Scene) -> str:
     step = f"<p>Next: {escape(minus(told.next))}</p>" if told.next else ""
     return (
         f'<div class="v parity-verdict"><style>{verdict_style()}{_NOTEBOOK_STYLE}</style>'
-        f'<p><strong class="c-{told.verdict} tinted">{told.chip}</strong> {escape(sentences)}</p>{picture(scene, with_points=False)}{step}'
+        f'<p><strong class="c-{told.verdict} tinted">{told.chip}</strong> '
+        f"{escape(sentences)}</p>{picture(scene, with_points=False)}{step}"
         f"<details><summary>Reasons and numbers</summary>{details_html(lines)}</details></div>"
     )

@@ -1,7 +1,8 @@
-"""What the picture of a verdict shows: gaps on their way to the verdict, judged intervals, the margin and the window, without a drawing.
+"""What the picture of a verdict shows: gaps on their way to the verdict, judged intervals, the
+margin and the window, without a drawing.
 
-A scene is made of documents that carry their `path`; the caller adds what a document does not hold: dots (the gap in blocks of steps),
-NaN and losses, from a case here or from the server's bins.
+A scene is made of documents that carry their `path`; the caller adds what a document does not hold:
+dots (the gap in blocks of steps), NaN and losses, from a case here or from the server's bins.
 """
 
 import math
@@ -36,7 +37,16 @@ from parity.report.words import (
     words,
 )
 from parity.structure import frozen
-from parity.wording import DECIMALS, cut, interval_words, level_percent, minus, nats_decimals, short_percent, signed
+from parity.wording import (
+    DECIMALS,
+    cut,
+    interval_words,
+    level_percent,
+    minus,
+    nats_decimals,
+    short_percent,
+    signed,
+)
 
 DOTS = 150
 MANY = 8  # candidates; more of them share one whisker
@@ -67,7 +77,9 @@ class Marks:
 
 @frozen
 class Dots:
-    """The mean gap of blocks of `steps` steps: (step, nats); and the steps at which a loss is not finite."""
+    """The mean gap of blocks of `steps` steps: (step, nats); and the steps at which a loss is not
+    finite.
+    """
 
     points: Points = ()
     steps: int = 0
@@ -76,11 +88,12 @@ class Dots:
 
 @frozen
 class Trace:
-    """One candidate: its path, what was judged (the interval that decides first), and the words beside it.
+    """One candidate: its path, what was judged (the interval that decides first), and the words
+    beside it.
 
-    `label` is the gap, `notes` the lines below it, `line` the verdict in words. A live one has `judged` for the forecast's 90 % and
-    its `gap` so far, from which the forecast starts. `decimals` are those of its nats, `facts` what the strip
-    says of it alone.
+    `label` is the gap, `notes` the lines below it, `line` the verdict in words. A live one has
+    `judged` for the forecast's 90 % and its `gap` so far, from which the forecast starts.
+    `decimals` are those of its nats, `facts` what the strip says of it alone.
     """
 
     name: str
@@ -100,7 +113,9 @@ class Trace:
 
 @frozen
 class Losses:
-    """The losses of one arm: (step, nats). `arm` is the candidate's place among the traces, None for the baseline."""
+    """The losses of one arm: (step, nats). `arm` is the candidate's place among the traces, None
+    for the baseline.
+    """
 
     name: str
     arm: int | None
@@ -109,10 +124,12 @@ class Losses:
 
 @frozen
 class Scene:
-    """All that a picture shows. `margin_note` is what the margin is worth, `legend` what line, band and dots are, `note` is said below.
+    """All that a picture shows. `margin_note` is what the margin is worth, `legend` what line, band
+    and dots are, `note` is said below.
 
-    `end` is the end of the axis: of the plan, or the last step. `now` is the step that a live job has reached. `limits` are the ends of
-    the axis in nats, for a live job whose axis stays (`picture.steady_limits`).
+    `end` is the end of the axis: of the plan, or the last step. `now` is the step that a live job
+    has reached. `limits` are the ends of the axis in nats, for a live job whose axis stays
+    (`picture.steady_limits`).
     """
 
     baseline: str
@@ -142,14 +159,22 @@ class Scene:
 
 
 def scene_of(
-    documents: Sequence[AnyDocument], dots: Mapping[str, Dots] | None = None, end: int | None = None, losses: Sequence[Losses] = ()
+    documents: Sequence[AnyDocument],
+    dots: Mapping[str, Dots] | None = None,
+    end: int | None = None,
+    losses: Sequence[Losses] = (),
 ) -> Scene:
-    """The scene of judged candidates, safest first; `dots` by candidate, `end` the planned last step."""
+    """The scene of judged candidates, safest first; `dots` by candidate, `end` the planned last
+    step.
+    """
     ordered = safest_first(documents)
     first, dots = ordered[0], dots or {}
     baselines = {baseline_name(document) for document in ordered}
     several, mixed = len(ordered) > 1, len(baselines) > 1
-    traces = [_trace(document, dots.get(candidate_name(document), Dots()), several=several, mixed=mixed) for document in ordered]
+    traces = [
+        _trace(document, dots.get(candidate_name(document), Dots()), several=several, mixed=mixed)
+        for document in ordered
+    ]
     window = window_of(first)
     steps = [point["step"] for trace in traces for point in (*trace.path, *trace.outer)]
     steps += [int(step) for arm in losses for step, _ in arm.points[-1:]]
@@ -163,19 +188,29 @@ def scene_of(
         window=window,
         margin=margin["nats"] if margin and math.isfinite(number(margin["nats"])) else None,
         margin_note=_margin_note(margin, candidate_name(first) if mixed else "") if margin else "",
-        legend=_legend(first, dots, several=several) if any(map(told_gap, ordered)) else "no gap is judged",
+        legend=_legend(first, dots, several=several)
+        if any(map(told_gap, ordered))
+        else "no gap is judged",
         note=_NOTE,
-        losses=[Losses(name=arm.name, arm=places.get(arm.name, arm.arm), points=arm.points) for arm in losses],
+        losses=[
+            Losses(name=arm.name, arm=places.get(arm.name, arm.arm), points=arm.points)
+            for arm in losses
+        ],
         tokens_per_step=tokens_per_step(first) if is_evaluation(first) else None,
     )
 
 
 OWN_BASELINE = "own baseline"  # of each candidate, where they are judged against different arms
-_NOTE = "Each point is the judge’s gap and interval for the runs cut there; the last one is the verdict."
+_NOTE = (
+    "Each point is the judge’s gap and interval for the runs cut there; the last one is the "
+    "verdict."
+)
 
 
 def _margin_note(margin: MarginDocument, of: str) -> str:
-    """What the margin is worth; and whose it is, where candidates have baselines of their own, so that their margins differ a little."""
+    """What the margin is worth; and whose it is, where candidates have baselines of their own, so
+    that their margins differ a little.
+    """
     worth = f"{short_percent(margin['rel'])} of the loss" if margin["rel"] else ""
     return ", ".join(part for part in (worth, f"for {of}" if of else "") if part)
 
@@ -191,29 +226,44 @@ def _trace(document: AnyDocument, dots: Dots, *, several: bool, mixed: bool) -> 
         state=document["verdict"],
         judged=_judged(document),
         label=minus(mean_words(document)),
-        notes=[minus(f"to {cut(baseline_name(document), _SHORT_NAME)}: {note}" if mixed else note) for note in notes],
+        notes=[
+            minus(f"to {cut(baseline_name(document), _SHORT_NAME)}: {note}" if mixed else note)
+            for note in notes
+        ],
         line=minus(told.line),
         facts=own_facts(told.strip) if several else (),
         decimals=decimals(document),
         path=inner,
         outer=outer,
         dots=dots.points,
-        marks=Marks(spikes=(spikes[0], spikes[1]) if spikes else ((), ()), nonfinite=dots.nonfinite),
+        marks=Marks(
+            spikes=(spikes[0], spikes[1]) if spikes else ((), ()), nonfinite=dots.nonfinite
+        ),
     )
 
 
 def _judged(document: AnyDocument) -> list[Judged]:
     """The judged interval, and after it the other one of a comparison of evaluations."""
     if is_evaluation(document):
-        gaps = [gap for gap, _ in reversed(evaluation_intervals(document))] if told_gap(document) else []
+        gaps = (
+            [gap for gap, _ in reversed(evaluation_intervals(document))]
+            if told_gap(document)
+            else []
+        )
     else:
         own = cast("VerdictDocument", document)["gap"] if told_gap(document) else None
         gaps = [own] if own else []  # type: ignore[list-item]
-    return [Judged(mean=number(gap["mean"]), lo=number(gap["lo"]), hi=number(gap["hi"])) for gap in gaps]
+    return [
+        Judged(mean=number(gap["mean"]), lo=number(gap["lo"]), hi=number(gap["hi"])) for gap in gaps
+    ]
 
 
-def _paths(document: AnyDocument) -> tuple[Sequence[PathPointDocument], Sequence[PathPointDocument]]:
-    """The path with its inner band, and the one with the outer band of a comparison of evaluations in clusters."""
+def _paths(
+    document: AnyDocument,
+) -> tuple[Sequence[PathPointDocument], Sequence[PathPointDocument]]:
+    """The path with its inner band, and the one with the outer band of a comparison of evaluations
+    in clusters.
+    """
     path = document.get("path")
     if not path:
         return (), ()
@@ -226,14 +276,19 @@ def _paths(document: AnyDocument) -> tuple[Sequence[PathPointDocument], Sequence
 
 
 def _notes(document: AnyDocument, *, several: bool) -> list[str]:
-    """The lines below the label: the interval, and of one candidate alone the gap's share of the loss."""
+    """The lines below the label: the interval, and of one candidate alone the gap's share of the
+    loss.
+    """
     gap = told_gap(document)
     if gap is None:
         return []
     if is_evaluation(document):
         intervals = evaluation_intervals(document)
         named = len(intervals) > 1
-        return [f"{unit}: {ends_words(document, own)}" if named else ends_words(document, own) for own, unit in reversed(intervals)]
+        return [
+            f"{unit}: {ends_words(document, own)}" if named else ends_words(document, own)
+            for own, unit in reversed(intervals)
+        ]
     share = gap["rel"]
     if share is not None and not several:
         of_loss = [f"{signed(100.0 * number(share), 2)} % of the loss"]
@@ -258,14 +313,19 @@ def _legend(document: AnyDocument, dots: Mapping[str, Dots], *, several: bool) -
         level = level_percent(document["gap"]["confidence"])
         clusters = document["gap"]["over_clusters"]
         if clusters and document["gap"]["over_runs"]:
-            return f"line: mean gap · inner band: over runs · outer: over {clusters['key']}s ({level})"
+            return (
+                f"line: mean gap · inner band: over runs · outer: over {clusters['key']}s ({level})"
+            )
         return f"line: mean gap · band: {level} interval"
     verdict = cast("VerdictDocument", document)
     gap = verdict["gap"]
     band = f" · band: {level_percent(gap['confidence'])} interval" if gap else ""
     blocks = max((each.steps for each in dots.values()), default=0)
     shown = f" · dots: {blocks:,} step{'s' if blocks > 1 else ''}" if blocks else ""
-    return f"line: gap over the last {short_percent(verdict['window']['fraction'])} so far{band if several or gap else ''}{shown}"
+    return (
+        f"line: gap over the last {short_percent(verdict['window']['fraction'])} so "
+        f"far{band if several or gap else ''}{shown}"
+    )
 
 
 # What a case adds: dots, NaN and losses.
@@ -274,9 +334,17 @@ def _legend(document: AnyDocument, dots: Mapping[str, Dots], *, several: bool) -
 def case_scene(case: Case, documents: Sequence[VerdictDocument]) -> Scene:
     """The scene of a case that was judged."""
     bins = FEW_DOTS if len(documents) > MANY else DOTS
-    dots = {candidate_name(each): dots_of(verdict_gap(each, case, Range(bins=bins))) for each in documents}
+    dots = {
+        candidate_name(each): dots_of(verdict_gap(each, case, Range(bins=bins)))
+        for each in documents
+    }
     first = min((int(run.steps[0]) for run in case.baseline if len(run.steps)), default=0)
-    return scene_of(documents, dots, end=first + case.planned_steps - 1 if case.planned_steps else None, losses=losses_of(case))
+    return scene_of(
+        documents,
+        dots,
+        end=first + case.planned_steps - 1 if case.planned_steps else None,
+        losses=losses_of(case),
+    )
 
 
 def dots_of(gap: BinnedGap) -> Dots:
@@ -291,29 +359,56 @@ def dots_of(gap: BinnedGap) -> Dots:
 
 
 def losses_of(case: Case) -> list[Losses]:
-    """The losses of the first run of each arm, in buckets; arms without a finite loss are left out."""
+    """The losses of the first run of each arm, in buckets; arms without a finite loss are
+    left out.
+    """
     arms = [(case.baseline_name or "baseline", None, case.baseline)]
     arms += [(name, place, runs) for place, (name, runs) in enumerate(case.candidates.items())]  # type: ignore[misc]
     drawn = []
     for name, place, runs in arms:
         steps, mean, _, _ = loss_buckets(runs[0])
         if len(steps):
-            drawn.append(Losses(name=name, arm=place, points=list(zip(steps.tolist(), mean.tolist(), strict=True))))
+            drawn.append(
+                Losses(
+                    name=name,
+                    arm=place,
+                    points=list(zip(steps.tolist(), mean.tolist(), strict=True)),
+                )
+            )
     return drawn
 
 
 # A live job: the gap so far and the forecast.
 
 
-def live_trace(name: str, live: Outlook | None, path: Sequence[PathPointDocument] = (), dots: Dots | None = None) -> Trace:
+def live_trace(
+    name: str,
+    live: Outlook | None,
+    path: Sequence[PathPointDocument] = (),
+    dots: Dots | None = None,
+) -> Trace:
     """A candidate in training: its gap so far, and the forecast of its end once there is one."""
     dots = dots or Dots()
     marks = Marks(nonfinite=dots.nonfinite)
     if live is None:
-        return Trace(name=name, state="live", judged=[], label="", notes=[], line="", path=path, dots=dots.points, marks=marks)
+        return Trace(
+            name=name,
+            state="live",
+            judged=[],
+            label="",
+            notes=[],
+            line="",
+            path=path,
+            dots=dots.points,
+            marks=marks,
+        )
     places = nats_decimals(live.margin, live.low, live.high)
     middle = (live.low + live.high) / 2.0
-    chances: Sequence[tuple[State, float]] = (("pass", live.passes), ("fail", live.fails), ("inconclusive", live.inconclusive))
+    chances: Sequence[tuple[State, float]] = (
+        ("pass", live.passes),
+        ("fail", live.fails),
+        ("inconclusive", live.inconclusive),
+    )
     likely: TraceState = next((state for state, chance in chances if chance >= PROBABLE), "live")
     return Trace(
         name=name,
@@ -331,5 +426,9 @@ def live_trace(name: str, live: Outlook | None, path: Sequence[PathPointDocument
 
 
 def half_of(judged: Judged) -> tuple[float, float]:
-    """The ends that a forecast stays within with a chance of 50 %, where those of 90 % are known, as of a normal distribution."""
-    return judged.mean - _HALF * (judged.mean - judged.lo), judged.mean + _HALF * (judged.hi - judged.mean)
+    """The ends that a forecast stays within with a chance of 50 %, where those of 90 % are known,
+    as of a normal distribution.
+    """
+    return judged.mean - _HALF * (judged.mean - judged.lo), judged.mean + _HALF * (
+        judged.hi - judged.mean
+    )

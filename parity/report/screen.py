@@ -1,6 +1,8 @@
-"""The first screen of a verdict as HTML: answer, next step, candidates, picture, strip, and the details below it.
+"""The first screen of a verdict as HTML: answer, next step, candidates, picture, strip, and the
+details below it.
 
-Every word of the answer comes from `parity.report.words`. Buttons, and what the details hold, are the caller's HTML.
+Every word of the answer comes from `parity.report.words`. Buttons, and what the details hold, are
+the caller's HTML.
 """
 
 import re
@@ -47,7 +49,9 @@ _LONG = 80  # characters of a lead, from which its letters are smaller
 
 
 class Row(NamedTuple):
-    """A row of the details: the letter that opens it, its title, its answer in a line (HTML), and what it holds (HTML)."""
+    """A row of the details: the letter that opens it, its title, its answer in a line (HTML), and
+    what it holds (HTML).
+    """
 
     key: str
     title: str
@@ -58,7 +62,8 @@ class Row(NamedTuple):
 
 @frozen
 class Answer:
-    """The answer in words: `others` is what became of the other candidates, `counts` how many have each verdict, of many candidates.
+    """The answer in words: `others` is what became of the other candidates, `counts` how many have
+    each verdict, of many candidates.
 
     `about` is whose the facts of the strip are, apart from the cost; "" of one candidate alone.
     """
@@ -77,7 +82,8 @@ class Answer:
 
 @frozen
 class Screen:
-    """A first screen: `accepted` is who signed a verdict off and until when; `table` and `chances` are HTML, "" without any.
+    """A first screen: `accepted` is who signed a verdict off and until when; `table` and `chances`
+    are HTML, "" without any.
 
     `has_keys` where the script is there.
     """
@@ -94,8 +100,12 @@ class Screen:
     has_keys: bool = True
 
 
-def answer_of(documents: Sequence[AnyDocument], cost: Fact | None = None, selected: int = 0) -> Answer:
-    """The answer of judged candidates: that of the safest one, and what became of the others; the strip is that of the selected one."""
+def answer_of(
+    documents: Sequence[AnyDocument], cost: Fact | None = None, selected: int = 0
+) -> Answer:
+    """The answer of judged candidates: that of the safest one, and what became of the others; the
+    strip is that of the selected one.
+    """
     ordered = safest_first(documents)
     told = words(ordered[0], cost)
     advice, chosen = advising(ordered), ordered[selected]
@@ -113,7 +123,13 @@ def answer_of(documents: Sequence[AnyDocument], cost: Fact | None = None, select
     )
 
 
-def live_answer(names: tuple[str, str], live: Outlook, planned_steps: int | None, strip: Sequence[Fact], next_step: str = "") -> Answer:
+def live_answer(
+    names: tuple[str, str],
+    live: Outlook,
+    planned_steps: int | None,
+    strip: Sequence[Fact],
+    next_step: str = "",
+) -> Answer:
     """The answer of a forecast; `names` are the baseline's and the candidate's."""
     share = f" · {100.0 * live.step / planned_steps:.0f} % OF THE STEPS" if planned_steps else ""
     return Answer(
@@ -134,16 +150,22 @@ def screen_html(screen: Screen) -> str:
     dense = " crowd" if screen.is_dense else ""
     return (
         f'<div class="ctx" role="region" aria-label="Job"><b>{escape(first)}</b>{context}</div>'
-        f'<div class="screen{dense}">{_answer(screen)}{screen.picture}{_strip(screen.answer)}{_next(screen)}{screen.table}'
+        "<div "
+        f'class="screen{dense}">{_answer(screen)}{screen.picture}{_strip(screen.answer)}{_next(screen)}{screen.table}'
         f"{_details(screen.details)}</div>{_keys(screen) if screen.has_keys else ''}"
     )
 
 
 def _answer(screen: Screen) -> str:
     answer = screen.answer
-    accepted = f'<p class="acc"><b>Accepted.</b> {escape(screen.accepted)}</p>' if screen.accepted else ""
+    accepted = (
+        f'<p class="acc"><b>Accepted.</b> {escape(screen.accepted)}</p>' if screen.accepted else ""
+    )
     others = f" <b>{escape(answer.others)}</b>" if answer.others else ""
-    counts = "".join(f'<span class="c-{state}">{MARKS[state]} {number} {state}</span>' for state, number in answer.counts)
+    counts = "".join(
+        f'<span class="c-{state}">{MARKS[state]} {number} {state}</span>'
+        for state, number in answer.counts
+    )
     counted = f'<p class="tally">{counts}</p>' if counts else ""
     if answer.interval or others:
         interval = f'<p class="int"><span class="told">{escape(answer.interval)}</span>{others}</p>'
@@ -151,14 +173,18 @@ def _answer(screen: Screen) -> str:
         interval = ""
     long = ' class="long"' if len(answer.lead) > _LONG else ""
     return (
-        f'<section class="ans c-{answer.state}" aria-label="Answer"><p class="chip">{escape(answer.chip)}</p>'
-        f'<h1{long}>{escape(answer.lead)}</h1>{accepted}<p class="meas">{_bold_number(answer.measure)}</p>{interval}{counted}</section>'
+        f'<section class="ans c-{answer.state}" aria-label="Answer"><p '
+        f'class="chip">{escape(answer.chip)}</p>'
+        f"<h1{long}>{escape(answer.lead)}</h1>{accepted}<p "
+        f'class="meas">{_bold_number(answer.measure)}</p>{interval}{counted}</section>'
     )
 
 
 def _bold_number(measure: str) -> str:
     """The measure with its number of nats bold."""
-    return re.sub(r"\d+\.\d+ nats", lambda match: f"<strong>{match[0]}</strong>", escape(measure), count=1)
+    return re.sub(
+        r"\d+\.\d+ nats", lambda match: f"<strong>{match[0]}</strong>", escape(measure), count=1
+    )
 
 
 def _next(screen: Screen) -> str:
@@ -178,14 +204,27 @@ def button(label: str, address: str, *, is_first: bool = True) -> str:
 
 def chances_html(live: Outlook) -> str:
     """The chances of each verdict as a bar with its numbers."""
-    chances: Sequence[tuple[State, float]] = (("pass", live.passes), ("inconclusive", live.inconclusive), ("fail", live.fails))
+    chances: Sequence[tuple[State, float]] = (
+        ("pass", live.passes),
+        ("inconclusive", live.inconclusive),
+        ("fail", live.fails),
+    )
     said = [f"{state} {100.0 * chance:.0f} %" for state, chance in chances]
     bars, left = [], 0.0
     for state, chance in chances:
-        bars.append(f'<rect class="c-{state}" x="{100.0 * left:.2f}%" width="{max(0.0, 100.0 * chance - 0.4):.2f}%" height="100%"/>')
+        bars.append(
+            f'<rect class="c-{state}" x="{100.0 * left:.2f}%" '
+            f'width="{max(0.0, 100.0 * chance - 0.4):.2f}%" height="100%"/>'
+        )
         left += chance
-    key = "".join(f'<span class="c-{state}"><b>{escape(text)}</b></span>' for (state, _), text in zip(chances, said, strict=True))
-    bar = f'<svg class="chances" role="img" aria-label="{escape(", ".join(said))}">{"".join(bars)}</svg>'
+    key = "".join(
+        f'<span class="c-{state}"><b>{escape(text)}</b></span>'
+        for (state, _), text in zip(chances, said, strict=True)
+    )
+    bar = (
+        '<svg class="chances" role="img" '
+        f'aria-label="{escape(", ".join(said))}">{"".join(bars)}</svg>'
+    )
     return f'<h2>Chances of the verdict</h2>{bar}<p class="said">{key}</p>'
 
 
@@ -196,16 +235,24 @@ def _strip(answer: Answer) -> str:
         is_own = answer.about and fact in own_facts(facts)
         about = f'<span class="of"> · {escape(cut(answer.about, _OF))}</span>' if is_own else ""
         own = ' class="own"' if is_own else ""
-        parts.append(f"<div{own}><dt>{escape(fact.name)}{about}</dt><dd>{escape(minus(fact.value))}{why}</dd></div>")
-    return f'<dl class="strip" aria-label="{escape(", ".join(fact.name for fact in facts))}">{"".join(parts)}</dl>'
+        parts.append(
+            f"<div{own}><dt>{escape(fact.name)}{about}</dt><dd>{escape(minus(fact.value))}{why}</dd></div>"
+        )
+    return (
+        '<dl class="strip" '
+        f'aria-label="{escape(", ".join(fact.name for fact in facts))}">{"".join(parts)}</dl>'
+    )
 
 
 def _details(rows: Sequence[Row]) -> str:
     drawn = []
     for row in rows:
         opened = " open" if row.is_open else ' name="more"'
-        head = f"<summary><kbd>{escape(row.key)}</kbd><b>{escape(row.title)}</b><span>{row.answer}</span></summary>"
-        drawn.append(f'<details data-key="{escape(row.key)}"{opened}>{head}<div class="body">{row.body}</div></details>')
+        head = f"<summary><kbd>{escape(row.key)}</kbd><b>{escape(row.title)}</b><span>{row.answer}</span></summary>"  # noqa: E501
+        drawn.append(
+            f'<details data-key="{escape(row.key)}"{opened}>{head}<div '
+            f'class="body">{row.body}</div></details>'
+        )
     if not drawn:
         return ""
     return f'<section class="more" aria-label="Details">{"".join(drawn)}</section>'
@@ -235,26 +282,36 @@ def candidates_table(documents: Sequence[AnyDocument], selected: int = 0) -> str
         state, name = document["verdict"], escape(candidate_title(document))
         is_last = dense and place + 1 < len(ordered) and ordered[place + 1]["verdict"] != state
         looks = f"c-{state}{' cutrow' if is_last else ''}{' on' if place == selected else ''}"
-        mark = f'<svg viewBox="-7 -7 14 14" role="img" aria-label="{state}">{shape(state, 4.5)}</svg>'
+        mark = (
+            f'<svg viewBox="-7 -7 14 14" role="img" aria-label="{state}">{shape(state, 4.5)}</svg>'
+        )
         word = "" if dense else f'<td class="st">{state}</td>'
         drawn = _interval(document, axis) if axis else ""
         rows.append(
-            f'<tr class="{looks}" data-c="{place}" aria-selected="{str(place == selected).lower()}"><td class="mkc">{mark}</td>'
-            f'<td class="nm" title="{name}">{name}</td><td>{drawn}</td><td class="n v-gap">{gaps[place]}</td>{word}</tr>'
+            f'<tr class="{looks}" data-c="{place}" '
+            f'aria-selected="{str(place == selected).lower()}"><td class="mkc">{mark}</td>'
+            f'<td class="nm" title="{name}">{name}</td><td>{drawn}</td><td class="n '
+            f'v-gap">{gaps[place]}</td>{word}</tr>'
         )
     title = f"{len(ordered)} candidates, safest first" if dense else "Candidate"
     verdict = "" if dense else '<th class="st">Verdict</th>'
     head = (
-        f'<tr><th><span class="vh">Mark</span></th><th>{title}</th><th class="mid">against the margin</th><th class="n">Gap, nats</th>'
+        f'<tr><th><span class="vh">Mark</span></th><th>{title}</th><th class="mid">against the '
+        'margin</th><th class="n">Gap, nats</th>'
         f"{verdict}</tr>"
     )
     crowd = " crowd" if dense else ""
-    table = f'<table role="grid" aria-label="Candidates, safest first"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
+    table = (
+        '<table role="grid" aria-label="Candidates, safest '
+        f'first"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
+    )
     return f'<section class="cand{crowd}" aria-label="Candidates">{table}</section>'
 
 
 def _filler(gap: str, places: int) -> str:
-    """Room for the decimals that a gap has fewer than others, so that their points stand below each other: digits follow one rule."""
+    """Room for the decimals that a gap has fewer than others, so that their points stand below each
+    other: digits follow one rule.
+    """
     missing = places - len(gap.partition(".")[2]) if "." in gap else 0
     if not missing:
         return ""
@@ -265,12 +322,19 @@ def _interval(document: AnyDocument, axis: Axis) -> str:
     """The interval of a row on the axis of all rows."""
     lines = [("zero", 0.0), *([("mar", axis.margin)] if axis.margin else [])]
     drawn = [
-        f'<line class="{look}" x1="{at}" x2="{at}" y1="0" y2="100%"/>' for look, at in ((look, _place(axis, nats)) for look, nats in lines)
+        f'<line class="{look}" x1="{at}" x2="{at}" y1="0" y2="100%"/>'
+        for look, at in ((look, _place(axis, nats)) for look, nats in lines)
     ]
     if estimate := estimate_of(document):
-        drawn.append(f'<line class="wh" x1="{_place(axis, estimate.lo)}" x2="{_place(axis, estimate.hi)}" y1="50%" y2="50%"/>')
+        drawn.append(
+            f'<line class="wh" x1="{_place(axis, estimate.lo)}" x2="{_place(axis, estimate.hi)}" '
+            'y1="50%" y2="50%"/>'
+        )
         if axis.low <= estimate.mean <= axis.high:
-            drawn.append(f'<svg x="{_place(axis, estimate.mean)}" y="50%">{shape(document["verdict"], 4.5)}</svg>')
+            drawn.append(
+                f'<svg x="{_place(axis, estimate.mean)}" '
+                f'y="50%">{shape(document["verdict"], 4.5)}</svg>'
+            )
     return f'<svg class="fx" aria-hidden="true">{"".join(drawn)}</svg>'
 
 

@@ -1,8 +1,9 @@
-"""Gaps with their intervals, a figure for each row of a table (a forest plot), as SVG text that is drawn without matplotlib.
+"""Gaps with their intervals, a figure for each row of a table (a forest plot), as SVG text that is
+drawn without matplotlib.
 
-The axis shows zero and the margin on both sides; an interval that goes on beyond it ends in an arrow. The rows of one job share an
-axis, which shows every interval up to six margins from zero. Rows with margins of their own have axes of their own, from -3 to +3
-margins.
+The axis shows zero and the margin on both sides; an interval that goes on beyond it ends in an
+arrow. The rows of one job share an axis, which shows every interval up to six margins from zero.
+Rows with margins of their own have axes of their own, from -3 to +3 margins.
 """
 
 import math
@@ -24,7 +25,9 @@ State = Literal["pass", "fail", "inconclusive", "forecast"]
 
 @frozen
 class Estimate:
-    """A gap with the ends of its interval and its margin, nats. A `forecast` is of a verdict to come."""
+    """A gap with the ends of its interval and its margin, nats. A `forecast` is of a verdict to
+    come.
+    """
 
     mean: float
     lo: float
@@ -35,7 +38,9 @@ class Estimate:
 
 @frozen
 class Axis:
-    """What the figures of a table share: the ends of the axis and the margin, nats, and the width in SVG units."""
+    """What the figures of a table share: the ends of the axis and the margin, nats, and the width
+    in SVG units.
+    """
 
     low: float
     high: float
@@ -56,7 +61,13 @@ def estimate_of(document: AnyDocument) -> Estimate | None:
     mean, lo, hi = (number(gap[key]) for key in ("mean", "lo", "hi"))
     if not all(map(math.isfinite, (mean, lo, hi))):
         return None
-    return Estimate(mean=mean, lo=lo, hi=hi, margin=margin["nats"] if margin else None, state=document["verdict"])
+    return Estimate(
+        mean=mean,
+        lo=lo,
+        hi=hi,
+        margin=margin["nats"] if margin else None,
+        state=document["verdict"],
+    )
 
 
 def axis_of(estimates: Sequence[Estimate]) -> Axis | None:
@@ -70,23 +81,38 @@ def axis_of(estimates: Sequence[Estimate]) -> Axis | None:
         reach = 1.1 * max(1e-6, *map(abs, ends))
         return Axis(low=-reach, high=reach, margin=None)
     most, least = _MOST_MARGINS * margin, _LEAST_MARGINS * margin
-    return Axis(low=max(-most, min(-least, 1.05 * min(ends))), high=min(most, max(least, 1.05 * max(ends))), margin=margin)
+    return Axis(
+        low=max(-most, min(-least, 1.05 * min(ends))),
+        high=min(most, max(least, 1.05 * max(ends))),
+        margin=margin,
+    )
 
 
 def own_row_svg(estimate: Estimate | None) -> str:
-    """A small figure that stands among gaps with other margins: from -3 to +3 of its own; empty without a gap and a margin."""
+    """A small figure that stands among gaps with other margins: from -3 to +3 of its own; empty
+    without a gap and a margin.
+    """
     if estimate is None or not estimate.margin:
         return ""
     reach = _OWN_MARGINS * estimate.margin
-    return row_svg(estimate, Axis(low=-reach, high=reach, margin=estimate.margin, width=_SMALL_WIDTH))
+    return row_svg(
+        estimate, Axis(low=-reach, high=reach, margin=estimate.margin, width=_SMALL_WIDTH)
+    )
 
 
 def row_svg(estimate: Estimate, axis: Axis) -> str:
     """The figure of one row."""
-    words = f"gap {signed(estimate.mean, 4)}, interval {interval_words(estimate.lo, estimate.hi, 4)}"
+    words = (
+        f"gap {signed(estimate.mean, 4)}, interval {interval_words(estimate.lo, estimate.hi, 4)}"
+    )
     if estimate.state == "forecast":
         words = f"forecast: {words}"
-    left, middle, right, y = axis.place(estimate.lo), axis.place(estimate.mean), axis.place(estimate.hi), HEIGHT / 2
+    left, middle, right, y = (
+        axis.place(estimate.lo),
+        axis.place(estimate.mean),
+        axis.place(estimate.hi),
+        HEIGHT / 2,
+    )
     end = axis.width - _PAD
     arrows = ""
     if estimate.lo < axis.low:
@@ -95,7 +121,8 @@ def row_svg(estimate: Estimate, axis: Axis) -> str:
         arrows += f'<path d="M{end - 6} {y - 4}L{end} {y}L{end - 6} {y + 4}"/>'
     mark = _mark(estimate.state, middle, y) if axis.low <= estimate.mean <= axis.high else ""
     return (
-        f'<svg class="forest {estimate.state}" viewBox="0 0 {axis.width} {HEIGHT}" width="{axis.width}" role="img" aria-label="{words}">'
+        f'<svg class="forest {estimate.state}" viewBox="0 0 {axis.width} {HEIGHT}" '
+        f'width="{axis.width}" role="img" aria-label="{words}">'
         f"{_lines(axis, HEIGHT)}"
         f'<line class="interval" x1="{left}" x2="{right}" y1="{y}" y2="{y}"/>{arrows}{mark}</svg>'
     )
@@ -106,7 +133,11 @@ def head_svg(axis: Axis) -> str:
     labels = [(0.0, "0")]
     if axis.margin is not None:
         edge = signed(axis.margin, 4)
-        labels += [(axis.margin, f"margin {edge}"), (axis.margin, edge), (-axis.margin, signed(-axis.margin, 4))]
+        labels += [
+            (axis.margin, f"margin {edge}"),
+            (axis.margin, edge),
+            (-axis.margin, signed(-axis.margin, 4)),
+        ]
     labels += [(axis.high, signed(axis.high, 3)), (axis.low, signed(axis.low, 3))]
     drawn, taken = [], list[tuple[float, float]]()
     for value, text in labels:
@@ -116,16 +147,21 @@ def head_svg(axis: Axis) -> str:
             taken.append((at - half, at + half))
             drawn.append(f'<text x="{at:.1f}" y="12">{text.replace("-", MINUS)}</text>')
     return (
-        f'<svg class="forest head" viewBox="0 0 {axis.width} {HEAD_HEIGHT}" width="{axis.width}" aria-hidden="true">'
+        f'<svg class="forest head" viewBox="0 0 {axis.width} {HEAD_HEIGHT}" width="{axis.width}" '
+        'aria-hidden="true">'
         f'{"".join(drawn)}<g transform="translate(0 17)">{_lines(axis, HEAD_HEIGHT - 17)}</g></svg>'
     )
 
 
 def _lines(axis: Axis, height: float) -> str:
     """Zero and the margins, over the whole height, so that rows join them to one line."""
-    places = [("zero", 0.0)] + ([] if axis.margin is None else [("edge", axis.margin), ("edge", -axis.margin)])
+    places = [("zero", 0.0)] + (
+        [] if axis.margin is None else [("edge", axis.margin), ("edge", -axis.margin)]
+    )
     shown = [(name, axis.place(value)) for name, value in places if axis.low <= value <= axis.high]
-    return "".join(f'<line class="{name}" x1="{at}" x2="{at}" y1="0" y2="{height}"/>' for name, at in shown)
+    return "".join(
+        f'<line class="{name}" x1="{at}" x2="{at}" y1="0" y2="{height}"/>' for name, at in shown
+    )
 
 
 def _mark(state: State, x: float, y: float) -> str:

@@ -1,7 +1,8 @@
-"""A verdict in words, the same on every surface: lead, measure, interval and next step, and the strip of five facts below them.
+"""A verdict in words, the same on every surface: lead, measure, interval and next step, and the
+strip of five facts below them.
 
-Page, report, comment, terminal, JUnit, gate and Python's repr show these sentences as they are. A minus sign is "-" here; what is read by
-people shows the true one (`parity.wording.minus`).
+Page, report, comment, terminal, JUnit, gate and Python's repr show these sentences as they are. A
+minus sign is "-" here; what is read by people shows the true one (`parity.wording.minus`).
 """
 
 import math
@@ -25,7 +26,17 @@ from parity.judging.document_types import (
 from parity.judging.evaluations.case import EVALUATION_SCHEMA, EvaluationDocument, IntervalDocument
 from parity.judging.reasons import BY_CODE, MISFITS
 from parity.structure import frozen, picked
-from parity.wording import count, cut, first_few, interval_words, level_percent, likely, nats_decimals, short_percent, signed
+from parity.wording import (
+    count,
+    cut,
+    first_few,
+    interval_words,
+    level_percent,
+    likely,
+    nats_decimals,
+    short_percent,
+    signed,
+)
 
 AnyDocument = VerdictDocument | EvaluationDocument
 
@@ -35,7 +46,13 @@ LEAST_CHANCE = 0.03
 MOST_OF_TITLE = 100  # characters of what an arm did, next to its name; the facts have all of it
 NOISE_BASES = {"RUN_NOISE_ASSUMED": "assumed", "RUN_NOISE_BORROWED": "borrowed"}
 # An interval alone decides these, and its sentence says how: there is no other reason to tell.
-BY_INTERVAL = (IDENTICAL.code, "WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN", AS_OF.code)
+BY_INTERVAL = (
+    IDENTICAL.code,
+    "WITHIN_MARGIN",
+    "GAP_EXCEEDS_MARGIN",
+    "CI_STRADDLES_MARGIN",
+    AS_OF.code,
+)
 # A gap is on record with these, and says nothing: the runs were not compared.
 NO_GAP_TO_TELL = (*MISFITS, "NONFINITE_CAND", "BASELINE_INVALID", "LOSS_NOT_NATS", "LOSS_CONSTANT")
 _RATES = "at 1 : 2 : 4 for bf16 : fp8 : fp4"  # `training.gemm_time.GB200`
@@ -58,7 +75,9 @@ class Fact(NamedTuple):
 
 @frozen
 class Words:
-    """A verdict in words. `why` is why it is undecided in a few words, or why it fails apart from its gap; "" where the gap decides."""
+    """A verdict in words. `why` is why it is undecided in a few words, or why it fails apart from
+    its gap; "" where the gap decides.
+    """
 
     verdict: State
     lead: str
@@ -76,11 +95,17 @@ class Words:
     @property
     def line(self) -> str:
         """All of it but the next step on one line: "FAIL: Do not switch to nvfp4. It ends …"."""
-        return " ".join(part for part in (f"{self.verdict.upper()}: {self.lead}", self.measure, self.interval) if part)
+        return " ".join(
+            part
+            for part in (f"{self.verdict.upper()}: {self.lead}", self.measure, self.interval)
+            if part
+        )
 
 
 def own_facts(strip: Sequence[Fact]) -> Sequence[Fact]:
-    """The facts of a strip that are a candidate's own: all but the first, the cost, which is that of the whole comparison."""
+    """The facts of a strip that are a candidate's own: all but the first, the cost, which is that
+    of the whole comparison.
+    """
     return strip[1:]
 
 
@@ -88,11 +113,15 @@ _FIRST_LINE_CODES = {
     "pass": ("SCHEDULE_STATED",),
     "fail": ("LEARNING_RATES_DIFFER", "CONFOUNDED"),
 }
-"""What a pass rests on, and what else than the recipe a fail may be of, by verdict: told in its first lines."""
+"""What a pass rests on, and what else than the recipe a fail may be of, by verdict: told in its
+first lines.
+"""
 
 
 def words(document: AnyDocument, cost: Fact | None = None) -> Words:
-    """A verdict, or a comparison of evaluations, in words; `cost` is what the check cost, where somebody counts it."""
+    """A verdict, or a comparison of evaluations, in words; `cost` is what the check cost, where
+    somebody counts it.
+    """
     return Words(
         verdict=document["verdict"],
         lead=lead_of(document),
@@ -108,7 +137,10 @@ def with_words(document: AnyDocument) -> Any:
     """A document with its words, for those that read it as JSON; they are no part of its digest."""
     told = words(document)
     strip = [StripDocument(name=fact.name, value=fact.value, why=fact.why) for fact in told.strip]
-    return {**document, "words": {"strip": strip, **picked(told, "lead", "measure", "interval", "next", "why")}}
+    return {
+        **document,
+        "words": {"strip": strip, **picked(told, "lead", "measure", "interval", "next", "why")},
+    }
 
 
 def is_evaluation(document: AnyDocument) -> TypeGuard[EvaluationDocument]:
@@ -117,7 +149,9 @@ def is_evaluation(document: AnyDocument) -> TypeGuard[EvaluationDocument]:
 
 
 def file_name(job: str, documents: Sequence[AnyDocument], what: str) -> str:
-    """What a download is called, without its ending: the job, the lead of its verdicts, and what it holds with the unit."""
+    """What a download is called, without its ending: the job, the lead of its verdicts, and what it
+    holds with the unit.
+    """
     lead = words(safest_first(documents)[0]).lead.rstrip(".") if documents else ""
     return re.sub(r"[^\w.+-]+", "-", " ".join(part for part in (job, lead, what) if part))
 
@@ -133,7 +167,9 @@ def baseline_name(document: AnyDocument) -> str:
 
 
 def candidate_title(document: AnyDocument) -> str:
-    """The candidate's name with what it did, where the name does not say that (`parity.effective_recipe`)."""
+    """The candidate's name with what it did, where the name does not say that
+    (`parity.effective_recipe`).
+    """
     return _title(document["candidate"])
 
 
@@ -157,20 +193,31 @@ def pair_words(document: AnyDocument) -> str:
 
 def lead_of(document: AnyDocument) -> str:
     """The answer in one sentence: "Do not switch to nvfp4."."""
-    verdict, code, name, base = document["verdict"], document["codes"][0], candidate_title(document), baseline_title(document)
+    verdict, code, name, base = (
+        document["verdict"],
+        document["codes"][0],
+        candidate_title(document),
+        baseline_title(document),
+    )
     if NUMBERS_ALONE.code in document["codes"]:
         if verdict == "fail":
             return f"Do not switch to {name}, as these two numbers stand."
         return f"Two numbers cannot decide on {name}."
     alike = _one_recipe(document)
-    if verdict == "inconclusive" and code == AS_OF.code and (_is_below(document) or is_identical(document)):
+    if (
+        verdict == "inconclusive"
+        and code == AS_OF.code
+        and (_is_below(document) or is_identical(document))
+    ):
         early = f"say that {name} trains as {base} does" if "compares" in document else "switch"
         return f"No loss beyond the margin as of {point(document)}; too early to {early}."
     if code == "BETTER_THAN_BASELINE" and "compares" in document:
         return f"{name} trains better than {base} does: look for the reason first."
     if alike:
         does = {"pass": "trains", "fail": "does not train"}.get(verdict)
-        as_of = f", as of {point(document)}" if verdict == "pass" and not _finished(document) else ""
+        as_of = (
+            f", as of {point(document)}" if verdict == "pass" and not _finished(document) else ""
+        )
         if does:
             return f"{name} {does} as {base} does{as_of}."
         return f"It is open whether {name} trains as {base} does."
@@ -189,7 +236,9 @@ def _is_below(document: AnyDocument) -> bool:
 
 
 def _one_recipe(document: AnyDocument) -> bool:
-    """Whether both arms have one recipe, as two revisions of the code do, so that there is nothing to switch to."""
+    """Whether both arms have one recipe, as two revisions of the code do, so that there is nothing
+    to switch to.
+    """
     if "compares" in document:
         return True
     recipes = document["baseline"]["recipe"], document["candidate"]["recipe"]
@@ -208,7 +257,9 @@ def _measure(document: AnyDocument) -> str:
     side = "above" if number(gap["mean"]) > 0.0 else "below"
     at = f"{digits} nats {side}" if float(digits) else "level with"
     where = f"It ends {at}" if _finished(document) else f"As of {point(document)} it is {at}"
-    return f"{where} {baseline_title(document)}{_in_margins(size, margin) if float(digits) else ''}."
+    return (
+        f"{where} {baseline_title(document)}{_in_margins(size, margin) if float(digits) else ''}."
+    )
 
 
 def is_identical(document: AnyDocument) -> bool:
@@ -224,7 +275,9 @@ def _equal_runs(document: VerdictDocument) -> str:
 
 
 def _fails_apart(document: AnyDocument) -> bool:
-    """Whether a verdict is a fail although its interval is not above the margin: then the reason comes first."""
+    """Whether a verdict is a fail although its interval is not above the margin: then the reason
+    comes first.
+    """
     gap, margin = told_gap(document), document["margin"]
     if document["verdict"] != "fail" or document["codes"][0] in BY_INTERVAL:
         return False
@@ -232,7 +285,9 @@ def _fails_apart(document: AnyDocument) -> bool:
 
 
 def _in_margins(size: float, margin: MarginDocument | None) -> str:
-    """A size in margins: ", 3.1 times the margin", ", 22 % of the margin"; never across the margin."""
+    """A size in margins: ", 3.1 times the margin", ", 22 % of the margin"; never across the
+    margin.
+    """
     if margin is None or not margin["nats"] > 0.0 or not math.isfinite(size):
         return ""
     times = size / margin["nats"]
@@ -254,12 +309,20 @@ def _interval(document: AnyDocument) -> str:
         told = [_zero_gap(cast("VerdictDocument", document))]
     else:
         told = [_ends_and_side(document, told_gap(document))]
-    is_told = document["codes"][0] in (*BY_INTERVAL, *NO_GAP_TO_TELL) or document["verdict"] == "pass" or _fails_apart(document)
+    is_told = (
+        document["codes"][0] in (*BY_INTERVAL, *NO_GAP_TO_TELL)
+        or document["verdict"] == "pass"
+        or _fails_apart(document)
+    )
     if told_gap(document) and not is_told:
         told.append(document["reasons"][0]["sentence"])
     if is_identical(document):
         return " ".join(part for part in told if part)
-    told += [reason["sentence"] for reason in document["reasons"][1:] if reason["code"] in _FIRST_LINE_CODES.get(document["verdict"], ())]
+    told += [
+        reason["sentence"]
+        for reason in document["reasons"][1:]
+        if reason["code"] in _FIRST_LINE_CODES.get(document["verdict"], ())
+    ]
     return " ".join(part for part in told if part)
 
 
@@ -270,22 +333,36 @@ def _zero_gap(document: VerdictDocument) -> str:
     return f"The gap is zero{digits}: no run-to-run noise is in it."
 
 
-def _ends_and_side(document: AnyDocument, gap: GapDocument | IntervalDocument | None, over: str = "") -> str:
+def _ends_and_side(
+    document: AnyDocument, gap: GapDocument | IntervalDocument | None, over: str = ""
+) -> str:
     if gap is None:
         return ""
     confidence = document["gap"]["confidence"] if document["gap"] else 0.95
-    return f"{level_percent(confidence)} interval{over} {ends_words(document, gap)}: {_side(document, gap)}."
+    return (
+        f"{level_percent(confidence)} interval{over} {ends_words(document, gap)}: "
+        f"{_side(document, gap)}."
+    )
 
 
 def _side(document: AnyDocument, gap: GapDocument | IntervalDocument) -> str:
-    """ "above the margin 0.0133 (1 % of the loss)"; the lower margin where the interval crosses that one alone."""
+    """ "above the margin 0.0133 (1 % of the loss)"; the lower margin where the interval crosses
+    that one alone.
+    """
     margin = document["margin"]
     if margin is None:
         return "no margin is known"
     where = against(gap, margin["nats"])
-    if document["codes"][0] == "GAP_EXCEEDS_MARGIN" and where == "across" and not is_evaluation(document):
+    if (
+        document["codes"][0] == "GAP_EXCEEDS_MARGIN"
+        and where == "across"
+        and not is_evaluation(document)
+    ):
         nominal = level_percent(cast("VerdictDocument", document)["params"]["policy"]["confidence"])
-        return f"across the margin {margin['nats']:.{decimals(document)}f}; the {nominal} interval, which a fail takes, is above it"
+        return (
+            f"across the margin {margin['nats']:.{decimals(document)}f}; the {nominal} interval, "
+            "which a fail takes, is above it"
+        )
     nats = f"{margin['nats']:.{decimals(document)}f}"
     worth = margin["source"]
     if margin["rel"] and "nats" not in worth and "tokens" not in worth:
@@ -311,7 +388,9 @@ def _over_clusters(document: EvaluationDocument) -> str:
     if not intervals:
         return ""
     judged, unit = intervals[-1]
-    sentence = _ends_and_side(document, judged, f" over {unit}" if len(intervals) > 1 or gap["judged"] is None else "")
+    sentence = _ends_and_side(
+        document, judged, f" over {unit}" if len(intervals) > 1 or gap["judged"] is None else ""
+    )
     if len(intervals) > 1:
         other, counted = intervals[0]
         margin = document["margin"]
@@ -324,8 +403,18 @@ def evaluation_intervals(document: EvaluationDocument) -> list[tuple[IntervalDoc
     """The gap over runs and over clusters, each with what it counts; the judged one last."""
     gap, intervals = document["gap"], list[tuple[IntervalDocument, str]]()
     if gap["over_runs"]:
-        runs, pairs = sum(len(document[side]["runs"]) for side in ("baseline", "candidate")), gap["pairs"]
-        intervals.append((gap["over_runs"], count(runs, "run") if pairs is None else count(pairs, "pair of runs", "pairs of runs")))
+        runs, pairs = (
+            sum(len(document[side]["runs"]) for side in ("baseline", "candidate")),
+            gap["pairs"],
+        )
+        intervals.append(
+            (
+                gap["over_runs"],
+                count(runs, "run")
+                if pairs is None
+                else count(pairs, "pair of runs", "pairs of runs"),
+            )
+        )
     if over := gap["over_clusters"]:
         number_of = over["baseline"] if over["crossed"] else over["baseline"] + over["candidate"]
         intervals.append((over, count(number_of, over["key"])))
@@ -338,7 +427,9 @@ def next_step(document: AnyDocument) -> str:
 
 
 def why(document: AnyDocument) -> str:
-    """Why a verdict is undecided, or why it fails apart from its gap, in a few words; "" where the interval says it."""
+    """Why a verdict is undecided, or why it fails apart from its gap, in a few words; "" where the
+    interval says it.
+    """
     in_brief = code_in_brief(document["codes"][0])
     if in_brief is None:
         return str(document["reasons"][0]["sentence"]).rstrip(".")
@@ -346,7 +437,9 @@ def why(document: AnyDocument) -> str:
 
 
 def code_in_brief(code: str) -> str | None:
-    """What the code that decided means, "" where the interval says it; None for a code that this version does not know."""
+    """What the code that decided means, "" where the interval says it; None for a code that this
+    version does not know.
+    """
     if code in (IDENTICAL.code, "WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN"):
         return ""
     entry = BY_CODE.get(code)
@@ -364,7 +457,9 @@ def number(value: object) -> float:
 
 
 def told_gap(document: AnyDocument) -> GapDocument | IntervalDocument | None:
-    """The gap that the sentences tell: the judged one; None where there is none, or where it compares nothing."""
+    """The gap that the sentences tell: the judged one; None where there is none, or where it
+    compares nothing.
+    """
     if document["codes"][0] in NO_GAP_TO_TELL:
         return None
     if is_evaluation(document):
@@ -427,19 +522,32 @@ def chance_words(document: AnyDocument) -> str:
     return f"{100.0 * chance:.0f} %"
 
 
-# The strip: what the check cost, what the candidate gains, what the verdict rests on, and what would change it.
+# The strip: what the check cost, what the candidate gains, what the verdict rests on, and what
+# would change it.
 
 
 def _strip(document: AnyDocument, cost: Fact | None) -> tuple[Fact, ...]:
-    return (cost or _cost(document), _speed(document), _evidence(document), _run_noise(document), _what_changes_it(document))
+    return (
+        cost or _cost(document),
+        _speed(document),
+        _evidence(document),
+        _run_noise(document),
+        _what_changes_it(document),
+    )
 
 
 def _cost(document: AnyDocument) -> Fact:
     """The hours of training on record in the runs themselves."""
     hours, missing = None, "no step times in these runs"
     if is_evaluation(document):
-        times = [run["times"] for side in ("baseline", "candidate") for run in document[side]["runs"]]
-        seconds = [own["seconds_to_target"] for own in times if own and own["seconds_to_target"] is not None]
+        times = [
+            run["times"] for side in ("baseline", "candidate") for run in document[side]["runs"]
+        ]
+        seconds = [
+            own["seconds_to_target"]
+            for own in times
+            if own and own["seconds_to_target"] is not None
+        ]
         hours = sum(seconds) / 3600.0 if seconds and len(seconds) == len(times) else None
     elif speed := cast("VerdictDocument", document).get("throughput"):
         hours = speed["run_hours"]
@@ -447,7 +555,11 @@ def _cost(document: AnyDocument) -> Fact:
         missing = cast("VerdictDocument", document).get("speed_reason") or missing
     if hours is None:
         return Fact("Cost", "Not recorded", missing)
-    return Fact("Cost", f"{hours:.3g} hours of training", "all runs together" if not is_evaluation(document) else "all runs, to the target")
+    return Fact(
+        "Cost",
+        f"{hours:.3g} hours of training",
+        "all runs together" if not is_evaluation(document) else "all runs, to the target",
+    )
 
 
 def _speed(document: AnyDocument) -> Fact:
@@ -459,7 +571,11 @@ def _speed(document: AnyDocument) -> Fact:
     speed, reason = verdict.get("throughput"), verdict.get("speed_reason")
     modelled = verdict.get("gemm_time")
     if modelled and (reason is not None or speed is None):
-        value = "GEMMs as fast, modelled" if modelled == 1.0 else f"GEMMs {1.0 / modelled:.2f} x, modelled"
+        value = (
+            "GEMMs as fast, modelled"
+            if modelled == 1.0
+            else f"GEMMs {1.0 / modelled:.2f} x, modelled"
+        )
         return Fact("Speed", value, f"{_RATES}; {taxed}" if taxed else _RATES)
     if reason is not None:
         return Fact("Speed", "Not compared", "; ".join(part for part in (reason, taxed) if part))
@@ -482,30 +598,49 @@ def _evaluation_speed(document: EvaluationDocument) -> Fact:
     tax = target["tax"] if target else None
     taxed = f"tokens {_taxed(tax)}" if tax else ""
     if len(document["speed"]) != 1:
-        return Fact("Speed", "Not compared" if document["speed"] else "Unknown", taxed or "no times of both arms on equal hardware")
+        return Fact(
+            "Speed",
+            "Not compared" if document["speed"] else "Unknown",
+            taxed or "no times of both arms on equal hardware",
+        )
     (speed,) = document["speed"]
     step = f"step {speed['step']['value']:.3f} x" if speed["step"] else ""
     if speed["net"]:
         share = f"tokens {signed(100.0 * number(tax['estimate']), 1)} %" if tax else ""
-        return Fact("Speed", f"{speed['net']['value']:.3f} x net of the tax", ", ".join(part for part in (step, share) if part))
-    return Fact("Speed", f"{speed['step']['value']:.3f} x a step" if speed["step"] else "Unknown", taxed)
+        return Fact(
+            "Speed",
+            f"{speed['net']['value']:.3f} x net of the tax",
+            ", ".join(part for part in (step, share) if part),
+        )
+    return Fact(
+        "Speed", f"{speed['step']['value']:.3f} x a step" if speed["step"] else "Unknown", taxed
+    )
 
 
 def _evidence(document: AnyDocument) -> Fact:
-    """How many runs and seeds, how they are paired, and how far candidates and looks share the error."""
+    """How many runs and seeds, how they are paired, and how far candidates and looks share the
+    error.
+    """
     base, cand = (_count_of(document[side]["runs"]) for side in ("baseline", "candidate"))
     runs = f"{count(base, 'run')} per arm" if base == cand else f"{base} + {cand} runs"
     why_so = [_pairing(document)]
     if is_evaluation(document):
         clusters = document["gap"]["over_clusters"]
         if clusters:
-            why_so.append(evaluation_intervals(document)[-1][1] + (", each with both arms" if clusters["crossed"] else ""))
+            why_so.append(
+                evaluation_intervals(document)[-1][1]
+                + (", each with both arms" if clusters["crossed"] else "")
+            )
         return Fact("Evidence", runs, "; ".join(why_so))
     verdict = cast("VerdictDocument", document)
     seeds = {run["seed"] for side in ("baseline", "candidate") for run in _runs_of(verdict, side)}
-    if any(note.startswith(REUSED) for run in verdict["inputs"]["baseline"] for note in run["notes"]):
+    if any(
+        note.startswith(REUSED) for run in verdict["inputs"]["baseline"] for note in run["notes"]
+    ):
         why_so.append("baseline reused")
-    added = sum(note.startswith(ADDED) for run in _runs_of(verdict, "candidate") for note in run["notes"])
+    added = sum(
+        note.startswith(ADDED) for run in _runs_of(verdict, "candidate") for note in run["notes"]
+    )
     if added:
         why_so.append(f"{count(added, 'run')} per arm added later")
     if shared := _shared_error(verdict):
@@ -543,7 +678,9 @@ def _pairing(document: AnyDocument) -> str:
 
 
 def _shared_error(document: VerdictDocument) -> str:
-    """How candidates and looks share the error, and whether anybody counts them; "" of one candidate with one look."""
+    """How candidates and looks share the error, and whether anybody counts them; "" of one
+    candidate with one look.
+    """
     shared = document.get("multiplicity")
     if shared is None or (shared["candidates"] == 1 and shared["looks"] == 1):
         return ""
@@ -555,21 +692,32 @@ def _shared_error(document: VerdictDocument) -> str:
 
 
 def noise_basis(document: AnyDocument) -> str:
-    """What the weakest arm's run-to-run noise is: measured, borrowed or assumed; "" where no interval rests on it, and of logs that do not
-    fit."""
+    """What the weakest arm's run-to-run noise is: measured, borrowed or assumed; "" where no
+    interval rests on it, and of logs that do not fit.
+    """
     if told_gap(document) is None or is_identical(document):
         return ""
-    return next((word for code, word in NOISE_BASES.items() if code in document["codes"]), "measured")
+    return next(
+        (word for code, word in NOISE_BASES.items() if code in document["codes"]), "measured"
+    )
 
 
 def _run_noise(document: AnyDocument) -> Fact:
     basis = noise_basis(document)
     if not basis:
-        return Fact("Run-to-run noise", "Not used", "equal runs have none" if is_identical(document) else "no gap is judged")
+        return Fact(
+            "Run-to-run noise",
+            "Not used",
+            "equal runs have none" if is_identical(document) else "no gap is judged",
+        )
     shares = _floor_shares(document)
     texts = [f"{short_percent(share)} {name}" for name, share in shares]
     alike = len({short_percent(share) for _, share in shares}) == 1
-    of_loss = f"{short_percent(shares[0][1])} of the loss per run" if shares and alike else ", ".join(texts)
+    of_loss = (
+        f"{short_percent(shares[0][1])} of the loss per run"
+        if shares and alike
+        else ", ".join(texts)
+    )
     left = {"assumed": ", not measured", "borrowed": ", from a family of reruns"}.get(basis, "")
     return Fact("Run-to-run noise", basis.capitalize(), f"{of_loss}{left}".lstrip(", "))
 
@@ -579,14 +727,24 @@ def _floor_shares(document: AnyDocument) -> list[tuple[str, float]]:
     names = baseline_name(document), candidate_name(document)
     if is_evaluation(document):
         spreads = document["baseline"]["spread"], document["candidate"]["spread"]
-        return [(name, spread["rel"]) for name, spread in zip(names, spreads, strict=True) if spread and "rel" in spread]
+        return [
+            (name, spread["rel"])
+            for name, spread in zip(names, spreads, strict=True)
+            if spread and "rel" in spread
+        ]
     floors = cast("VerdictDocument", document)["tau"]
     both = (floors["baseline"], floors["candidate"]) if floors else ()
-    return [(name, floor["rel"]) for name, floor in zip(names, both, strict=False) if floor["rel"] is not None]
+    return [
+        (name, floor["rel"])
+        for name, floor in zip(names, both, strict=False)
+        if floor["rel"] is not None
+    ]
 
 
 def _what_changes_it(document: AnyDocument) -> Fact:
-    """What would change the verdict: one more pair of runs, where that could; else what the reason asks for."""
+    """What would change the verdict: one more pair of runs, where that could; else what the reason
+    asks for.
+    """
     name, code, verdict = "What changes it", document["codes"][0], document["verdict"]
     if code == AS_OF.code:
         return Fact(name, "A planned end", "as of a point nothing can pass")
@@ -597,7 +755,13 @@ def _what_changes_it(document: AnyDocument) -> Fact:
         if code in BY_INTERVAL and (chance := chance_words(document)):
             return Fact(name, "More runs", f"chance of parity {chance}")
         value = "Its reason" if verdict == "inconclusive" else "Nothing likely"
-        return Fact(name, value, "more runs alone do not" if verdict == "inconclusive" or code not in BY_INTERVAL else "")
+        return Fact(
+            name,
+            value,
+            "more runs alone do not"
+            if verdict == "inconclusive" or code not in BY_INTERVAL
+            else "",
+        )
     stays = chances["undecided"] if verdict == "inconclusive" else chances[verdict]
     if stays >= PROBABLE:
         as_it_is = "undecided" if verdict == "inconclusive" else f"a {verdict}"
@@ -610,7 +774,9 @@ def _what_changes_it(document: AnyDocument) -> Fact:
 
 
 def safest_first(documents: Sequence[AnyDocument]) -> list[AnyDocument]:
-    """Passes first, then undecided ones, then fails; of each those with the smallest upper end first."""
+    """Passes first, then undecided ones, then fails; of each those with the smallest upper end
+    first.
+    """
 
     def risk(document: AnyDocument) -> tuple[int, float]:
         gap = told_gap(document)
@@ -625,7 +791,9 @@ def advising(documents: Sequence[AnyDocument]) -> AnyDocument | None:
 
 
 def others_words(documents: Sequence[AnyDocument]) -> str:
-    """What became of the candidates after the safest one: "nvfp4 fails; nvfp4-wgrad16 is undecided."; "" for one."""
+    """What became of the candidates after the safest one: "nvfp4 fails; nvfp4-wgrad16 is
+    undecided."; "" for one.
+    """
     first, *others = safest_first(documents)
     if not others:
         return ""
@@ -635,14 +803,18 @@ def others_words(documents: Sequence[AnyDocument]) -> str:
             return candidate_title(document)
         return pair_words(document)
 
-    by_verdict = {state: [name(each) for each in others if each["verdict"] == state] for state in BEST_FIRST}
+    by_verdict = {
+        state: [name(each) for each in others if each["verdict"] == state] for state in BEST_FIRST
+    }
     parts = []
     if passing := by_verdict["pass"]:
         parts.append(f"{first_few(passing, 3)} {'passes' if len(passing) == 1 else 'pass'}, too")
     if failing := by_verdict["fail"]:
         parts.append(f"{first_few(failing, 3)} {'fails' if len(failing) == 1 else 'fail'}")
     if undecided := by_verdict["inconclusive"]:
-        parts.append(f"{first_few(undecided, 3)} {'is' if len(undecided) == 1 else 'are'} undecided")
+        parts.append(
+            f"{first_few(undecided, 3)} {'is' if len(undecided) == 1 else 'are'} undecided"
+        )
     return f"{'; '.join(parts)}."
 
 
@@ -653,7 +825,9 @@ def tally(documents: Sequence[AnyDocument]) -> list[tuple[State, int]]:
 
 
 class Outlook(Protocol):
-    """A forecast of a candidate's final gap (nats; `low` to `high` covers 90 %) with the chance of each verdict."""
+    """A forecast of a candidate's final gap (nats; `low` to `high` covers 90 %) with the chance of
+    each verdict.
+    """
 
     @property
     def step(self) -> int: ...
@@ -698,5 +872,8 @@ def live_interval(live: Outlook, planned_steps: int | None) -> str:
     """The forecast's interval, the margin, and the gap so far."""
     places = nats_decimals(live.margin, live.low, live.high)
     ends = interval_words(live.low, live.high, places)
-    so_far = f"After {live.step:,}{f' of {planned_steps:,}' if planned_steps else ''} steps the gap is {signed(live.gap, places)}."
+    so_far = (
+        f"After {live.step:,}{f' of {planned_steps:,}' if planned_steps else ''} steps the gap is "
+        f"{signed(live.gap, places)}."
+    )
     return f"90 % forecast {ends}; margin {live.margin:.{places}f}. {so_far}"

@@ -1,4 +1,6 @@
-"""Analyses on the record: submitted from kept checkpoints, their results and answer, and the parts of a gap from a user's own runs."""
+"""Analyses on the record: submitted from kept checkpoints, their results and answer, and the parts
+of a gap from a user's own runs.
+"""
 
 import json
 import math
@@ -31,7 +33,14 @@ from server.database.states import JOB_ENDED, JOB_OPEN
 from server.database.tables import Arm, Job, JobStatus, Run, Verdict
 from server.errors import ConflictError, InvalidError, NotFoundError
 from server.jobs.conclude import verdict_documents
-from server.jobs.fingerprint import Difference, job_spec, manifest_differences, run_spec, spec_differences, unsound
+from server.jobs.fingerprint import (
+    Difference,
+    job_spec,
+    manifest_differences,
+    run_spec,
+    spec_differences,
+    unsound,
+)
 from server.jobs.submit import Order, announce_new, arm_rows
 from server.records import Body, of
 from training.rules import SpecError
@@ -41,7 +50,9 @@ from training.spec import JobSpec
 
 
 def late_loss(session: Session, run: Run) -> float:
-    """The mean loss (nats) of a run in the last part of its steps, which the policy of its job names."""
+    """The mean loss (nats) of a run in the last part of its steps, which the policy of its job
+    names.
+    """
     curve = loading.losses(session, run)
     first = run.length * (1.0 - policy_from_mapping(run.job.policy).window_fraction)
     value = float(curve.loss[curve.steps >= first].mean())
@@ -50,13 +61,32 @@ def late_loss(session: Session, run: Run) -> float:
     return value
 
 
-# The row of a job that trains something more for another job, on the same devices: forks, an analysis, a step of a search.
+# The row of a job that trains something more for another job, on the same devices: forks, an
+# analysis, a step of a search.
 
-_OF_THE_ORIGIN = ("engine", "capability", "devices", "policy", "revision", "branch", "model", "device_class", "threads")
+_OF_THE_ORIGIN = (
+    "engine",
+    "capability",
+    "devices",
+    "policy",
+    "revision",
+    "branch",
+    "model",
+    "device_class",
+    "threads",
+)
 
 
-def derived_job(session: Session, origin: Job, spec: JobSpec, submitted_by: str | None, order: Order, **run: object) -> Job:
-    """Queue a job with the arms of `spec` and one run of the first candidate, for the engine, devices and revision of `origin`.
+def derived_job(
+    session: Session,
+    origin: Job,
+    spec: JobSpec,
+    submitted_by: str | None,
+    order: Order,
+    **run: object,
+) -> Job:
+    """Queue a job with the arms of `spec` and one run of the first candidate, for the engine,
+    devices and revision of `origin`.
 
     It reuses no runs. `run`: the kind, seed, replicate, parent and steps of its run.
     """
@@ -87,25 +117,30 @@ def derived_job(session: Session, origin: Job, spec: JobSpec, submitted_by: str 
     return row
 
 
-# Submits an analysis: a job of its own that explains the gap of a candidate of a job that has ended, from the checkpoints its runs kept.
+# Submits an analysis: a job of its own that explains the gap of a candidate of a job that has
+# ended, from the checkpoints its runs kept.
 #
-# It has one run of kind `why`, which a worker of the same device class claims, and which is fenced, cancelled and resumed like any other.
-# It ends without a verdict: no judge, baseline, run-to-run noise, forecast or reuse ever sees it.
+# It has one run of kind `why`, which a worker of the same device class claims, and which is fenced,
+# cancelled and resumed like any other. It ends without a verdict: no judge, baseline, run-to-run
+# noise, forecast or reuse ever sees it.
 
 DEFAULT_SHARE = 0.6  # of the steps: the checkpoint from which to fork
 MOST_PARENTS = 3
 _MOST_STEPS = 1e9
-# The spread of forks of one checkpoint, as a share of that of reruns (docs/design/attribution.md#forks-start-from-kept-checkpoints).
+# The spread of forks of one checkpoint, as a share of that of reruns
+# (docs/design/attribution.md#forks-start-from-kept-checkpoints).
 FORKS_OVER_RERUNS = 1 / 8
 
 
 @frozen
 class WhyRequest(Body):
-    """Which candidate to explain (null: the job's only one), what a GEMM takes that is off, and whose checkpoints are forked.
+    """Which candidate to explain (null: the job's only one), what a GEMM takes that is off, and
+    whose checkpoints are forked.
 
-    `step`: a kept checkpoint (null: the one nearest to 60 % of the steps). `fork_steps` and `budget`, the largest cost in steps of
-    training, have defaults. `whole`: replay every recorded step, whatever it costs. `anyway`: also explain a gap that passed, or one that
-    forks probably cannot see, and runs that follow their record within the noise of reruns only.
+    `step`: a kept checkpoint (null: the one nearest to 60 % of the steps). `fork_steps` and
+    `budget`, the largest cost in steps of training, have defaults. `whole`: replay every recorded
+    step, whatever it costs. `anyway`: also explain a gap that passed, or one that forks probably
+    cannot see, and runs that follow their record within the noise of reruns only.
     """
 
     candidate: Annotated[str, Field(min_length=1, max_length=200)] | None = None
@@ -119,7 +154,9 @@ class WhyRequest(Body):
 
 
 def plan_analysis(session: Session, job_id: str, question: WhyRequest) -> Analysis:
-    """An analysis that could be queued, not on record yet. Raises NotFoundError, InvalidError or ConflictError with what to do instead."""
+    """An analysis that could be queued, not on record yet. Raises NotFoundError, InvalidError or
+    ConflictError with what to do instead.
+    """
     job = find_job(session, job_id)
     own = session.get(Analysis, job.id)
     if own is not None:
@@ -127,13 +164,15 @@ def plan_analysis(session: Session, job_id: str, question: WhyRequest) -> Analys
     arm, verdict = judged_candidate(job, question.candidate, "so there is no gap to explain")
     if verdict.outcome == "pass" and not question.anyway:
         raise ConflictError(
-            f"candidate {arm.name} of job {job.id} passed: its gap is {gap_words(verdict) or 'not measured'}; "
+            f"candidate {arm.name} of job {job.id} passed: its gap is "
+            f"{gap_words(verdict) or 'not measured'}; "
             "add --anyway to explain it nevertheless"
         )
     spec = readable_spec(job)
     forked = arm if question.origin == "candidate" else job.arms[0]
     step = kept_step(forked, question.step, spec.schedule.steps)
-    measured = _subject(spec, arm, question, step)  # before the parents, whose remedy is to train again
+    # before the parents, whose remedy is to train again
+    measured = _subject(spec, arm, question, step)
     parents = fork_parents(session, forked, step)[:MOST_PARENTS]
     runs = replayed_runs(session, job.arms[0], arm, parents)
     records = [recorded(session, run, role) for role, own in runs.items() for run in own]
@@ -153,19 +192,33 @@ def plan_analysis(session: Session, job_id: str, question: WhyRequest) -> Analys
     if question.whole:
         setup = replayed_whole(setup, records)
     pairs = pairs_of(runs)
-    setup = replace(setup, origin=question.origin, rates=rates_differ(session, pairs), accept_noise=question.anyway)
+    setup = replace(
+        setup,
+        origin=question.origin,
+        rates=rates_differ(session, pairs),
+        accept_noise=question.anyway,
+    )
     parted = None if setup.rates else parted_pair(session, pairs, setup.replays, records)
     if parted is not None:
-        raise ConflictError(f"{parted}; add --whole, which trains every recorded step again, before GEMMs are blamed")
+        raise ConflictError(
+            f"{parted}; add --whole, which trains every recorded step again, before GEMMs are "
+            "blamed"
+        )
     _check_worth(verdict, setup, anyway=question.anyway)
-    return Analysis(explained=job, candidate=arm.name, against=question.against, setup=asdict(setup))
+    return Analysis(
+        explained=job, candidate=arm.name, against=question.against, setup=asdict(setup)
+    )
 
 
-# What is replayed before anything is named (`parity_lab.replay`): runs of both arms, each from its record.
+# What is replayed before anything is named (`parity_lab.replay`): runs of both arms, each from its
+# record.
 
 
-def replayed_runs(session: Session, baseline: Arm, candidate: Arm, parents: Sequence[Run]) -> Mapping[Role, Sequence[Run]]:
-    """The runs of each arm that are replayed: the parents, and of the other arm those that were trained, of the same replicates first.
+def replayed_runs(
+    session: Session, baseline: Arm, candidate: Arm, parents: Sequence[Run]
+) -> Mapping[Role, Sequence[Run]]:
+    """The runs of each arm that are replayed: the parents, and of the other arm those that were
+    trained, of the same replicates first.
 
     Raises ConflictError for an arm without a step on record.
     """
@@ -174,29 +227,44 @@ def replayed_runs(session: Session, baseline: Arm, candidate: Arm, parents: Sequ
     runs: dict[Role, Sequence[Run]] = {}
     roles: tuple[tuple[Role, Arm], ...] = (("baseline", baseline), ("candidate", candidate))
     for role, arm in roles:
-        trained = [run.source or run for run in arm.runs if run.kind == "full" and run.state == "finished"]
+        trained = [
+            run.source or run for run in arm.runs if run.kind == "full" and run.state == "finished"
+        ]
         if known & {run.id for run in trained}:
             runs[role] = parents
             continue
         there = [run for run in trained if recorded_losses(session, run, 0, 1)]
         if not there:
-            raise ConflictError(f"arm {arm.name} of job {arm.job_id} has no finished run with its first step; train the job again")
+            raise ConflictError(
+                f"arm {arm.name} of job {arm.job_id} has no finished run with its first step; "
+                "train the job again"
+            )
         runs[role] = sorted(there, key=lambda run: run.replicate not in wanted)[:MOST_PARENTS]
     return runs
 
 
 def recorded_losses(session: Session, run: Run, first: int, steps: int) -> list[float]:
     """The losses on record from step `first` on, up to the first that lacks or is not finite."""
-    there, columns = store.read_range(session, run.id, "train", first, first + steps - 1, ["lm_loss"])
-    losses = [float(loss) for at, loss in zip(there, columns["lm_loss"], strict=True) if at >= first]
-    ends = (number for number, (at, loss) in enumerate(zip(there, losses, strict=True)) if at != first + number or not math.isfinite(loss))
+    there, columns = store.read_range(
+        session, run.id, "train", first, first + steps - 1, ["lm_loss"]
+    )
+    losses = [
+        float(loss) for at, loss in zip(there, columns["lm_loss"], strict=True) if at >= first
+    ]
+    ends = (
+        number
+        for number, (at, loss) in enumerate(zip(there, losses, strict=True))
+        if at != first + number or not math.isfinite(loss)
+    )
     return losses[: next(ends, len(losses))]
 
 
 def recorded(session: Session, run: Run, role: Role) -> Recorded:
     """What is on record of a run of an arm."""
     steps = len(recorded_losses(session, run, 0, run.length))
-    return Recorded(run=run.id, arm=role, steps=steps, kept=tuple(sorted(run.kept_checkpoints or ())))
+    return Recorded(
+        run=run.id, arm=role, steps=steps, kept=tuple(sorted(run.kept_checkpoints or ()))
+    )
 
 
 def pairs_of(runs: Mapping[Role, Sequence[Run]]) -> list[tuple[Run, Run]]:
@@ -205,7 +273,12 @@ def pairs_of(runs: Mapping[Role, Sequence[Run]]) -> list[tuple[Run, Run]]:
     return [(run, theirs[run.replicate]) for run in runs["baseline"] if run.replicate in theirs]
 
 
-def parted_pair(session: Session, pairs: Sequence[tuple[Run, Run]], replays: Sequence[Replay], records: Sequence[Recorded]) -> str | None:
+def parted_pair(
+    session: Session,
+    pairs: Sequence[tuple[Run, Run]],
+    replays: Sequence[Replay],
+    records: Sequence[Recorded],
+) -> str | None:
     """Where the record of a pair that is not replayed whole parts, in words; None if none does."""
     steps = {record.run: record.steps for record in records}
     whole = {each.run for each in replays if each.first == 0 and each.steps == steps[each.run]}
@@ -213,22 +286,34 @@ def parted_pair(session: Session, pairs: Sequence[tuple[Run, Run]], replays: Seq
         if {run.id for run in pair} <= whole:
             continue
         columns = [store.read(session, run.id, "train", COLUMNS)[1] for run in pair]
-        parting = parts_at(*({name: own[name][: steps[run.id]] for name in COLUMNS} for run, own in zip(pair, columns, strict=True)))
+        parting = parts_at(
+            *(
+                {name: own[name][: steps[run.id]] for name in COLUMNS}
+                for run, own in zip(pair, columns, strict=True)
+            )
+        )
         if parting is not None:
             ours, theirs = (run.id for run in pair)
-            return f"at step {parting.step:,} the records of runs {ours} and {theirs} part, which precision rarely does: {parting.how}"
+            return (
+                f"at step {parting.step:,} the records of runs {ours} and {theirs} part, which "
+                f"precision rarely does: {parting.how}"
+            )
     return None
 
 
 def rates_differ(session: Session, pairs: Sequence[tuple[Run, Run]]) -> RatesDiffer | None:
-    """The first step of a pair whose learning rates on record differ, or None. Columns without the learning rate differ nowhere."""
+    """The first step of a pair whose learning rates on record differ, or None. Columns without the
+    learning rate differ nowhere.
+    """
     for ours, theirs in pairs:
         (steps, rates), (others, other_rates) = (_rates(session, run) for run in (ours, theirs))
         count = min(len(steps), len(others))
         far = np.abs(rates[:count] - other_rates[:count]) > RATE_TOLERANCE * np.abs(rates[:count])
         if far.any():
             at = int(np.argmax(far))
-            return RatesDiffer(step=int(steps[at]), baseline=float(rates[at]), candidate=float(other_rates[at]))
+            return RatesDiffer(
+                step=int(steps[at]), baseline=float(rates[at]), candidate=float(other_rates[at])
+            )
     return None
 
 
@@ -242,7 +327,10 @@ def record_requests(session: Session, replays: Sequence[Replay]) -> dict[str, Re
     requests: dict[str, RecordRequest] = {}
     for each in replays:
         run = session.get_one(Run, each.run)
-        own = requests.setdefault(run.id, {"spec": run_spec(run).document(), "manifest": dict(run.manifest or {}), "losses": {}})
+        own = requests.setdefault(
+            run.id,
+            {"spec": run_spec(run).document(), "manifest": dict(run.manifest or {}), "losses": {}},
+        )
         own["losses"][str(each.first)] = recorded_losses(session, run, each.first, each.steps)
     return requests
 
@@ -251,13 +339,19 @@ _PRECISION = ("recipe", "overrides", "bf16_from_step", "bf16_scope", "seed", "re
 
 
 def differences(ours: Run, theirs: Run) -> list[Difference]:
-    """What differs on record between two runs, but for their precision: specification, manifest, and how often each was begun."""
+    """What differs on record between two runs, but for their precision: specification, manifest,
+    and how often each was begun.
+    """
     try:
         own = spec_differences(run_spec(ours), run_spec(theirs))
     except ValueError:  # of a version that this one cannot read
         own = []
-    of_the_spec = [each for each in own if each.key not in _PRECISION and not each.key.startswith("switches.")]
-    facts = [{key: str(value) for key, value in (run.manifest or {}).items()} for run in (ours, theirs)]
+    of_the_spec = [
+        each for each in own if each.key not in _PRECISION and not each.key.startswith("switches.")
+    ]
+    facts = [
+        {key: str(value) for key, value in (run.manifest or {}).items()} for run in (ours, theirs)
+    ]
     confounding = confounding_keys(facts)
     of_the_manifest = [each for each in manifest_differences(*facts) if each.key in confounding]
     attempts = [str(run.attempt_number) for run in (ours, theirs)]
@@ -269,9 +363,16 @@ def differences(ours: Run, theirs: Run) -> list[Difference]:
 
 
 def analysis_of(session: Session, job_id: str) -> Analysis:
-    """The analysis that a job is, or the newest of those that explain it; NotFoundError with the way to one."""
+    """The analysis that a job is, or the newest of those that explain it; NotFoundError with the
+    way to one.
+    """
     job = find_job(session, job_id)
-    newest = select(Analysis).where(Analysis.explains == job.id).order_by(Analysis.job_id.desc()).limit(1)
+    newest = (
+        select(Analysis)
+        .where(Analysis.explains == job.id)
+        .order_by(Analysis.job_id.desc())
+        .limit(1)
+    )
     analysis = session.get(Analysis, job.id) or session.scalars(newest).first()
     if analysis is None:
         raise NotFoundError(f"job {job.id} has no analysis; `parity why {job.id}` plans one")
@@ -279,14 +380,28 @@ def analysis_of(session: Session, job_id: str) -> Analysis:
 
 
 def submit_analysis(
-    session: Session, job_id: str, question: WhyRequest, submitted_by: str | None = None, order: Order | None = None
+    session: Session,
+    job_id: str,
+    question: WhyRequest,
+    submitted_by: str | None = None,
+    order: Order | None = None,
 ) -> Job:
-    """Queue an analysis, or return the open one with the same plan. Ring the doorbell after the commit. Errors as `plan_analysis`."""
+    """Queue an analysis, or return the open one with the same plan. Ring the doorbell after the
+    commit. Errors as `plan_analysis`.
+    """
     analysis = plan_analysis(session, job_id, question)
     job, setup = analysis.explained, setup_from(analysis.setup)
-    same = select(Analysis).join(Job, Job.id == Analysis.job_id).where(Analysis.explains == job.id, Job.status.in_(sorted(JOB_OPEN)))
+    same = (
+        select(Analysis)
+        .join(Job, Job.id == Analysis.job_id)
+        .where(Analysis.explains == job.id, Job.status.in_(sorted(JOB_OPEN)))
+    )
     for other in session.scalars(same):
-        if (other.candidate, other.against, setup_from(other.setup)) == (analysis.candidate, analysis.against, setup):
+        if (other.candidate, other.against, setup_from(other.setup)) == (
+            analysis.candidate,
+            analysis.against,
+            setup,
+        ):
             return other.job
     whole = readable_spec(job)
     own = next(arm for arm in whole.candidates if arm.name == analysis.candidate)
@@ -301,7 +416,13 @@ def submit_analysis(
     )
     first = session.get_one(Run, setup.parents[0])
     steps = math.ceil(setup.most_steps)
-    run = {"kind": "why", "seed": first.seed, "replicate": first.replicate, "forked_from": first.id, "planned_steps": steps}
+    run = {
+        "kind": "why",
+        "seed": first.seed,
+        "replicate": first.replicate,
+        "forked_from": first.id,
+        "planned_steps": steps,
+    }
     analysis.job = derived_job(session, job, spec, submitted_by, order or Order(), **run)
     session.add(analysis)
     return analysis.job
@@ -310,7 +431,9 @@ def submit_analysis(
 def results_of(session: Session, job_id: str) -> dict[str, Any]:
     """The results on record of an analysis, by key."""
     rows = session.execute(
-        select(AnalysisResult.key, AnalysisResult.value).join(Run, Run.id == AnalysisResult.run_id).where(Run.job_id == job_id)
+        select(AnalysisResult.key, AnalysisResult.value)
+        .join(Run, Run.id == AnalysisResult.run_id)
+        .where(Run.job_id == job_id)
     )
     return {row.key: row.value for row in rows}
 
@@ -323,16 +446,22 @@ def answer_of(session: Session, analysis: Analysis) -> Answer:
 def check_ended(job: Job) -> None:
     """Raises ConflictError for a job that is still open."""
     if job.status not in JOB_ENDED:
-        raise ConflictError(f"job {job.id} is {job.status}, expected one that has ended; wait for its verdict")
+        raise ConflictError(
+            f"job {job.id} is {job.status}, expected one that has ended; wait for its verdict"
+        )
 
 
 def judged_candidate(job: Job, name: str | None, missing: str) -> tuple[Arm, Verdict]:
-    """A candidate as by `candidate_of`, and its verdict. ConflictError for an open job, and without a verdict, with what is `missing`."""
+    """A candidate as by `candidate_of`, and its verdict. ConflictError for an open job, and without
+    a verdict, with what is `missing`.
+    """
     check_ended(job)
     arm = candidate_of(job, name)
     verdict = next((each for each in job.verdicts if each.candidate == arm.name), None)
     if verdict is None:
-        raise ConflictError(f"candidate {arm.name} of job {job.id} has no verdict, {missing}; train the job again")
+        raise ConflictError(
+            f"candidate {arm.name} of job {job.id} has no verdict, {missing}; train the job again"
+        )
     return arm, verdict
 
 
@@ -344,7 +473,9 @@ def gap_words(verdict: Verdict) -> str | None:
 
 
 def candidate_of(job: Job, name: str | None) -> Arm:
-    """A candidate of a job by its name, or its only one. Raises InvalidError for an unknown name, and without a name among several."""
+    """A candidate of a job by its name, or its only one. Raises InvalidError for an unknown name,
+    and without a name among several.
+    """
     candidates = [arm for arm in job.arms if arm.role == "candidate"]
     names = " or ".join(f"--candidate {arm.name}" for arm in candidates)
     if name is None and len(candidates) != 1:
@@ -360,11 +491,15 @@ def readable_spec(job: Job) -> JobSpec:
     try:
         return job_spec(job)
     except ValueError as error:
-        raise ConflictError(f"this version cannot read the specification of job {job.id}; train it again") from error
+        raise ConflictError(
+            f"this version cannot read the specification of job {job.id}; train it again"
+        ) from error
 
 
 def fork_parents(session: Session, arm: Arm, step: int) -> Sequence[Run]:
-    """The runs of an arm that kept a checkpoint of this step. Raises ConflictError, which says how to keep one, where none did."""
+    """The runs of an arm that kept a checkpoint of this step. Raises ConflictError, which says how
+    to keep one, where none did.
+    """
     reasons = []
     parents = []
     for run in arm.runs:
@@ -379,14 +514,27 @@ def fork_parents(session: Session, arm: Arm, step: int) -> Sequence[Run]:
             reasons.append(reason)
     if not parents:
         reason = reasons[0] if reasons else "it has no runs trained from step 0"
-        remedy = f"add keep_checkpoints: [{step}] to its job file and train it again, on one process per run"
-        raise ConflictError(f"arm {arm.name} of job {arm.job_id} cannot be forked at step {step}: {reason}; {remedy}")
+        remedy = (
+            f"add keep_checkpoints: [{step}] to its job file and train it again, on one process "
+            "per run"
+        )
+        raise ConflictError(
+            f"arm {arm.name} of job {arm.job_id} cannot be forked at step {step}: {reason}; "
+            f"{remedy}"
+        )
     return parents
 
 
 def kept_step(arm: Arm, wanted: int | None, steps: int) -> int:
-    """The checkpoint to fork from: the one that is wanted, else the kept one nearest to 60 % of the steps."""
-    kept = {step for run in arm.runs for step in (run.source or run).kept_checkpoints or () if step < steps}
+    """The checkpoint to fork from: the one that is wanted, else the kept one nearest to 60 % of the
+    steps.
+    """
+    kept = {
+        step
+        for run in arm.runs
+        for step in (run.source or run).kept_checkpoints or ()
+        if step < steps
+    }
     target = DEFAULT_SHARE * steps
     if wanted is not None:
         return wanted
@@ -396,7 +544,11 @@ def kept_step(arm: Arm, wanted: int | None, steps: int) -> int:
 def _subject(spec: JobSpec, arm: Arm, question: WhyRequest, step: int) -> Measured:
     candidate = spec.run_of(spec.arms[arm.position], 0)
     baseline = spec.run_of(spec.baseline, 0) if question.against == "baseline" else None
-    length = min(candidate.schedule.steps - step, 1) if question.fork_steps is None else question.fork_steps
+    length = (
+        min(candidate.schedule.steps - step, 1)
+        if question.fork_steps is None
+        else question.fork_steps
+    )
     try:
         return subject(candidate, baseline, step, length)
     except SpecError as error:
@@ -407,14 +559,18 @@ def _smallest_effect(verdict: Verdict, setup: Setup) -> float | None:
     gap: GapDocument | None = json.loads(verdict.document).get("gap")
     if gap is None or not math.isfinite(gap["se"]):
         return None
-    arms = (arm for arm in verdict.job.arms if arm.role == "baseline" or arm.name == verdict.candidate)
+    arms = (
+        arm for arm in verdict.job.arms if arm.role == "baseline" or arm.name == verdict.candidate
+    )
     runs = min(sum(run.state == "finished" for run in arm.runs) for arm in arms)
     rerun_sd = gap["se"] * math.sqrt(max(1, runs) / 2)
     return setup.smallest_effect(FORKS_OVER_RERUNS * rerun_sd)
 
 
 def seconds_of(parents: Sequence[Run], steps: float) -> float | None:
-    """About how long so many steps take on one device, at the speed of the fastest of these runs; None while that is unknown."""
+    """About how long so many steps take on one device, at the speed of the fastest of these runs;
+    None while that is unknown.
+    """
     speeds = [
         run.length / (run.finished_at - run.started_at)
         for run in parents
@@ -427,23 +583,34 @@ def _check_worth(verdict: Verdict, setup: Setup, *, anyway: bool) -> None:
     """Refuse a budget below the least cost, and forks that probably cannot see the gap."""
     if setup.most_steps < setup.least_steps:
         raise InvalidError(
-            f"budget is {setup.most_steps:,.0f} steps, expected at least {setup.least_steps:,.0f} (the splits and "
-            f"the unchanged forks alone); about {setup.steps_for_one:,.0f} find one GEMM to which the gradient points"
+            f"budget is {setup.most_steps:,.0f} steps, expected at least {setup.least_steps:,.0f} "
+            "(the splits and "
+            f"the unchanged forks alone); about {setup.steps_for_one:,.0f} find one GEMM to which "
+            "the gradient points"
         )
     smallest = _smallest_effect(verdict, setup)
-    if verdict.gap is not None and smallest is not None and smallest > abs(verdict.gap) and not anyway:
+    if (
+        verdict.gap is not None
+        and smallest is not None
+        and smallest > abs(verdict.gap)
+        and not anyway
+    ):
         raise ConflictError(
-            f"the gap is {gap_words(verdict) or 'not measured'}, and forks would probably see effects from {smallest:.4f} nats per GEMM "
+            f"the gap is {gap_words(verdict) or 'not measured'}, and forks would probably see "
+            f"effects from {smallest:.4f} nats per GEMM "
             "on; keep checkpoints of more runs, or add --anyway to explain it nevertheless"
         )
 
 
-# An analysis as the API and the pages show it: what it explains, what it costs, and what it says so far.
+# An analysis as the API and the pages show it: what it explains, what it costs, and what it says so
+# far.
 
 
 @frozen
 class ExplainedGap:
-    """The verdict on the candidate: its gap with the interval that decided, in nats; null where it was not measured."""
+    """The verdict on the candidate: its gap with the interval that decided, in nats; null where it
+    was not measured.
+    """
 
     verdict: Literal["pass", "fail", "inconclusive"]
     gap: float | None
@@ -453,12 +620,15 @@ class ExplainedGap:
 
 @frozen
 class AnalysisPlan:
-    """What an analysis measures and costs. Costs are in steps of training; a pair of full runs has `pair_steps`.
+    """What an analysis measures and costs. Costs are in steps of training; a pair of full runs has
+    `pair_steps`.
 
-    `least_steps` if no GEMM has an effect, `steps_for_one` if one has to which the gradient points, `most_steps` is where the search
-    stops, by default enough for one GEMM to which nothing points. `smallest_effect`: nats that the test of one GEMM sees with 80 % power
-    if forks vary an eighth as much as reruns. `seconds`: about how long `steps_for_one` take; null while that is unknown. `replays` are the
-    recorded steps that are trained again first, `differences` what differs on record between the arms apart from their precision.
+    `least_steps` if no GEMM has an effect, `steps_for_one` if one has to which the gradient points,
+    `most_steps` is where the search stops, by default enough for one GEMM to which nothing points.
+    `smallest_effect`: nats that the test of one GEMM sees with 80 % power if forks vary an eighth
+    as much as reruns. `seconds`: about how long `steps_for_one` take; null while that is unknown.
+    `replays` are the recorded steps that are trained again first, `differences` what differs on
+    record between the arms apart from their precision.
     """
 
     explains: str
@@ -511,7 +681,9 @@ def plan_document(session: Session, analysis: Analysis) -> AnalysisPlan:
         against=analysis.against,
         gap=_explained_gap(verdict),
         smallest_effect=_smallest_effect(verdict, setup),
-        seconds=seconds_of([session.get_one(Run, parent) for parent in setup.parents], setup.steps_for_one),
+        seconds=seconds_of(
+            [session.get_one(Run, parent) for parent in setup.parents], setup.steps_for_one
+        ),
         differences=_differences(session, setup),
     )
 
@@ -522,20 +694,38 @@ def _differences(session: Session, setup: Setup) -> list[Difference]:
     own: list[Difference] = []
     if setup.rates is not None:
         rates = (f"{rate:.6g}" for rate in (setup.rates.baseline, setup.rates.candidate))
-        own = [Difference(key=f"learning rate at step {setup.rates.step}", baseline=next(rates), other=next(rates))]
+        own = [
+            Difference(
+                key=f"learning rate at step {setup.rates.step}",
+                baseline=next(rates),
+                other=next(rates),
+            )
+        ]
     if len(first) == 2:
-        own += differences(*(session.get_one(Run, first[role]) for role in ("baseline", "candidate")))
+        own += differences(
+            *(session.get_one(Run, first[role]) for role in ("baseline", "candidate"))
+        )
     return own
 
 
 def _explained_gap(verdict: Verdict) -> ExplainedGap:
-    return of(ExplainedGap, verdict, verdict=verdict.outcome, low=verdict.ci_low, high=verdict.ci_high)
+    return of(
+        ExplainedGap, verdict, verdict=verdict.outcome, low=verdict.ci_low, high=verdict.ci_high
+    )
 
 
 def analysis_document(session: Session, job_id: str) -> AnalysisDocument:
-    """The analysis that a job is, or the newest of those that explain it; NotFoundError with the way to one."""
+    """The analysis that a job is, or the newest of those that explain it; NotFoundError with the
+    way to one.
+    """
     analysis = analysis_of(session, job_id)
-    return of(AnalysisDocument, analysis.job, job=analysis.job_id, plan=plan_document(session, analysis), answer=_answer(session, analysis))
+    return of(
+        AnalysisDocument,
+        analysis.job,
+        job=analysis.job_id,
+        plan=plan_document(session, analysis),
+        answer=_answer(session, analysis),
+    )
 
 
 def _answer(session: Session, analysis: Analysis) -> Mapping[str, Any] | None:
@@ -547,10 +737,12 @@ def _answer(session: Session, analysis: Analysis) -> Mapping[str, Any] | None:
         return None
 
 
-# The parts of a candidate's gap from other candidates of its job that leave a part of its recipe out: of any engine, from the record.
+# The parts of a candidate's gap from other candidates of its job that leave a part of its recipe
+# out: of any engine, from the record.
 
 CANNOT = (
-    "forks, the forward loss and the gradient of single GEMMs, which need engine emulated and kept checkpoints; a part here is all that an "
+    "forks, the forward loss and the gradient of single GEMMs, which need engine emulated and kept "
+    "checkpoints; a part here is all that an "
     "ablation leaves out"
 )
 
@@ -575,10 +767,12 @@ class AblationDocument:
 
 @frozen
 class AblationsDocument:
-    """The gap of `candidate` in parts. `whole` is its gap over the `pairs` (seeds and replicates) that all arms have; the parts, their sum
-    `total` and what is `unexplained` are of the same runs. `gap` is that of its verdict.
+    """The gap of `candidate` in parts. `whole` is its gap over the `pairs` (seeds and replicates)
+    that all arms have; the parts, their sum `total` and what is `unexplained` are of the same runs.
+    `gap` is that of its verdict.
 
-    `left_out` are runs that are not used, each with why; `assumed` names the arms without reruns, whose run-to-run noise is an assumption.
+    `left_out` are runs that are not used, each with why; `assumed` names the arms without reruns,
+    whose run-to-run noise is an assumption.
     """
 
     job: str
@@ -596,8 +790,11 @@ class AblationsDocument:
     cannot: str
 
 
-def ablations_document(session: Session, job_id: str, candidate: str | None, ablations: Sequence[str]) -> AblationsDocument:
-    """The parts of a candidate's gap, one for each ablation: a name of another candidate (none: all others).
+def ablations_document(
+    session: Session, job_id: str, candidate: str | None, ablations: Sequence[str]
+) -> AblationsDocument:
+    """The parts of a candidate's gap, one for each ablation: a name of another candidate (none: all
+    others).
 
     Raises NotFoundError, InvalidError or ConflictError with what to do instead.
     """
@@ -608,17 +805,26 @@ def ablations_document(session: Session, job_id: str, candidate: str | None, abl
     chosen = [candidate_of(job, name) for name in dict.fromkeys(ablations or others)]
     if full in chosen:
         raise InvalidError(
-            f"ablation {full.name!r} is the candidate itself, expected other candidates of job {job.id}: {', '.join(others)}"
+            f"ablation {full.name!r} is the candidate itself, expected other candidates of job "
+            f"{job.id}: {', '.join(others)}"
         )
     if not chosen:
         raise InvalidError(
-            f"job {job.id} has no candidate but {full.name}, expected ablations of it; train each as another candidate of one job: the "
+            f"job {job.id} has no candidate but {full.name}, expected ablations of it; train each "
+            "as another candidate of one job: the "
             "same recipe without one part"
         )
-    documents: dict[str, Any] = {document["candidate"]["name"]: document for document in verdict_documents(job)}
-    missing = next((arm.name for arm in (full, *chosen) if _is_unmeasured(documents.get(arm.name))), None)
+    documents: dict[str, Any] = {
+        document["candidate"]["name"]: document for document in verdict_documents(job)
+    }
+    missing = next(
+        (arm.name for arm in (full, *chosen) if _is_unmeasured(documents.get(arm.name))), None
+    )
     if missing is not None:
-        raise ConflictError(f"the verdict on {missing} of job {job.id} has no gap, expected one; train the job again")
+        raise ConflictError(
+            f"the verdict on {missing} of job {job.id} has no gap, expected one; train the job "
+            "again"
+        )
     left_out: list[str] = []
     within = {arm.name: documents[arm.name]["se_parts"] for arm in (full, *chosen)}
 
@@ -626,14 +832,18 @@ def ablations_document(session: Session, job_id: str, candidate: str | None, abl
         """An arm with what the verdict on `judged` says of it."""
         document = documents[judged.name]
         losses = _losses(session, arm, document[arm.role]["left_out"], left_out)
-        return AblationArm(name=arm.name, losses=losses, noise=_noise(document["tau"][arm.role], within))
+        return AblationArm(
+            name=arm.name, losses=losses, noise=_noise(document["tau"][arm.role], within)
+        )
 
     arms = [measured(job.arms[0], full, min(within.values(), key=lambda own: own["within"]))]
     arms += [measured(arm, arm, within[arm.name]) for arm in (full, *chosen)]
     try:
         result = ablate(arms[0], arms[1], arms[2:])
     except ValueError as error:
-        raise ConflictError(f"job {job.id} cannot be explained by its ablations: {error}") from error
+        raise ConflictError(
+            f"job {job.id} cannot be explained by its ablations: {error}"
+        ) from error
     verdict = next(each for each in job.verdicts if each.candidate == full.name)
     left_out += [
         f"{arm.name} replicate {replicate}: not every arm has it"
@@ -647,7 +857,10 @@ def ablations_document(session: Session, job_id: str, candidate: str | None, abl
         candidate=full.name,
         gap=_explained_gap(verdict),
         whole=_estimate(result.whole),
-        parts=[AblationDocument(name=each.name, part=_estimate(each.part), left=_estimate(each.left)) for each in result.parts],
+        parts=[
+            AblationDocument(name=each.name, part=_estimate(each.part), left=_estimate(each.left))
+            for each in result.parts
+        ],
         total=_estimate(result.total),
         unexplained=_estimate(result.unexplained),
         pairs=len(result.pairs),
@@ -658,11 +871,17 @@ def ablations_document(session: Session, job_id: str, candidate: str | None, abl
 
 
 def _is_unmeasured(document: Mapping[str, Any] | None) -> bool:
-    return document is None or any(document.get(part) is None for part in ("gap", "tau", "se_parts"))
+    return document is None or any(
+        document.get(part) is None for part in ("gap", "tau", "se_parts")
+    )
 
 
-def _losses(session: Session, arm: Arm, copies: Sequence[Mapping[str, str]], left_out: list[str]) -> dict[Pair, float]:
-    """The late losses of an arm's runs that count, by pair; the others are added to `left_out` with why."""
+def _losses(
+    session: Session, arm: Arm, copies: Sequence[Mapping[str, str]], left_out: list[str]
+) -> dict[Pair, float]:
+    """The late losses of an arm's runs that count, by pair; the others are added to `left_out` with
+    why.
+    """
     why = {copy["label"]: copy["why"] for copy in copies}
     losses: dict[Pair, float] = {}
     for run in arm.runs:

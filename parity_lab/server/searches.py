@@ -67,7 +67,8 @@ from training.spec import Arm as SpecArm
 from training.spec import JobSpec
 from training.switches import from_document
 
-# The switches of a search that names none: what the newest analysis of its base job named, then blocks; without one, parts of blocks.
+# The switches of a search that names none: what the newest analysis of its base job named, then
+# blocks; without one, parts of blocks.
 
 
 @frozen
@@ -80,26 +81,57 @@ class Proposal:
 
 
 def propose(session: Session, arm: Arm, spec: JobSpec, step: int, fork_steps: int) -> Proposal:
-    """The switches for a candidate, each of which takes its part back to the baseline's recipe. Raises InvalidError and SpecError."""
+    """The switches for a candidate, each of which takes its part back to the baseline's recipe.
+    Raises InvalidError and SpecError.
+    """
     baseline, own = spec.baseline, spec.arms[arm.position]
-    if baseline.overrides or baseline.bf16_from_step is not None or own.bf16_from_step is not None or baseline.recipe == "f32":
-        raise InvalidError("search.switches is missing, and arms with overrides or a late switch have no default space; name the switches")
+    if (
+        baseline.overrides
+        or baseline.bf16_from_step is not None
+        or own.bf16_from_step is not None
+        or baseline.recipe == "f32"
+    ):
+        raise InvalidError(
+            "search.switches is missing, and arms with overrides or a late switch have no default "
+            "space; name the switches"
+        )
     units = subject(spec.run_of(own, 0), spec.run_of(baseline, 0), step, fork_steps).units
     changed: set[Cell] = {(unit.block, unit.projection, unit.gemm) for unit in units}
     analysis = _newest_that_names(session, arm, {unit.name for unit in units})
     if analysis is not None:
-        named = [[_cell(name) for name in cluster["gemms"]] for cluster in (analysis.answer or {})["named"]]
+        named = [
+            [_cell(name) for name in cluster["gemms"]]
+            for cluster in (analysis.answer or {})["named"]
+        ]
         parts = proposals(changed, named)
         if parts:
-            return Proposal(switches=_switches(baseline, parts), source="analysis", analysis=analysis.job_id)
-    return Proposal(switches=_switches(baseline, _parts_of_blocks(changed, spec.model.n_layers)), source="default")
+            return Proposal(
+                switches=_switches(baseline, parts), source="analysis", analysis=analysis.job_id
+            )
+    return Proposal(
+        switches=_switches(baseline, _parts_of_blocks(changed, spec.model.n_layers)),
+        source="default",
+    )
 
 
 def _newest_that_names(session: Session, arm: Arm, units: set[str]) -> Analysis | None:
-    """The newest analysis of this candidate that names some of its GEMMs, and not all of them as one cluster."""
-    newest = select(Analysis).join(Job, Job.id == Analysis.job_id).where(Job.status == "concluded").order_by(Analysis.job_id.desc())
-    for analysis in session.scalars(newest.where(Analysis.explains == arm.job_id, Analysis.candidate == arm.name)):
-        named = {unit for cluster in (analysis.answer or {}).get("named", ()) for unit in cluster["gemms"]}
+    """The newest analysis of this candidate that names some of its GEMMs, and not all of them as
+    one cluster.
+    """
+    newest = (
+        select(Analysis)
+        .join(Job, Job.id == Analysis.job_id)
+        .where(Job.status == "concluded")
+        .order_by(Analysis.job_id.desc())
+    )
+    for analysis in session.scalars(
+        newest.where(Analysis.explains == arm.job_id, Analysis.candidate == arm.name)
+    ):
+        named = {
+            unit
+            for cluster in (analysis.answer or {}).get("named", ())
+            for unit in cluster["gemms"]
+        }
         if named & units and not units <= named:
             return analysis
     return None
@@ -126,7 +158,15 @@ def _switches(baseline: SpecArm, parts: Sequence[Box]) -> list[Switch]:
     given = baseline.switches.given()
     taken = {"recipe": baseline.recipe, "switches": given} if given else {"recipe": baseline.recipe}
     return [
-        Switch(name=box.name, override={"blocks": box.ranges, "projections": list(box.projections), "gemms": list(box.gemms), **taken})
+        Switch(
+            name=box.name,
+            override={
+                "blocks": box.ranges,
+                "projections": list(box.projections),
+                "gemms": list(box.gemms),
+                **taken,
+            },
+        )
         for box in parts
     ]
 
@@ -144,7 +184,9 @@ MOST_PAIRS = 16
 
 @frozen
 class SwitchWish(Body):
-    """A part that can go back to something safer: a name, and the override of a job file that does it."""
+    """A part that can go back to something safer: a name, and the override of a job file that does
+    it.
+    """
 
     name: str
     override: dict[str, Any]
@@ -152,8 +194,10 @@ class SwitchWish(Body):
 
 @frozen
 class Speed(Body):
-    """What a step takes. Either modelled: GEMMs at the ratios of `throughput` (bf16, fp8, fp4), and the candidate's recipe everywhere
-    `end_to_end` times as fast as FP8; or measured: the `seconds` of a step of the baseline, and those that each switch `gains`."""
+    """What a step takes. Either modelled: GEMMs at the ratios of `throughput` (bf16, fp8, fp4), and
+    the candidate's recipe everywhere `end_to_end` times as fast as FP8; or measured: the `seconds`
+    of a step of the baseline, and those that each switch `gains`.
+    """
 
     throughput: dict[str, float] | None = None
     end_to_end: float | None = None
@@ -181,14 +225,18 @@ class Wish(Body):
 
 @frozen
 class SearchOfFile(Wish):
-    """What `parity search` starts from: the id of a job that has ended (default: this file's job is trained first), and what to search."""
+    """What `parity search` starts from: the id of a job that has ended (default: this file's job is
+    trained first), and what to search.
+    """
 
     base: str | None = None
 
 
 @frozen
 class PlannedSearch:
-    """A search that could begin. `seconds`: about how long its largest cost takes on one device; None while that is unknown."""
+    """A search that could begin. `seconds`: about how long its largest cost takes on one device;
+    None while that is unknown.
+    """
 
     arm: Arm
     setup: SearchSetup
@@ -196,11 +244,16 @@ class PlannedSearch:
 
 
 def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
-    """What a search would run and cost. Raises NotFoundError, InvalidError or ConflictError with the way out."""
+    """What a search would run and cost. Raises NotFoundError, InvalidError or ConflictError with
+    the way out.
+    """
     job = find_job(session, job_id)
     arm, verdict = judged_candidate(job, wish.candidate, "expected one")
     if verdict.outcome == "pass":
-        raise ConflictError(f"candidate {arm.name} of job {job.id} passed: no switch has to go back, so there is nothing to search")
+        raise ConflictError(
+            f"candidate {arm.name} of job {job.id} passed: no switch has to go back, so there is "
+            "nothing to search"
+        )
     spec = readable_spec(job)
     _check_engine(spec)
     baseline, steps = job.arms[0], spec.schedule.steps
@@ -215,7 +268,9 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
     runs = replayed_runs(session, baseline, arm, parents)
     rates = rates_differ(session, pairs_of(runs))
     if rates is not None:
-        raise ConflictError(f"there is nothing to search: {rates_sentence(rates)}; train the job again")
+        raise ConflictError(
+            f"there is nothing to search: {rates_sentence(rates)}; train the job again"
+        )
     policy = replace(policy_from_mapping(job.policy), looks=1)
     pairs = wish.pairs or max(spec.baseline.replicates, own.replicates, 2)
     if pairs > MOST_PAIRS:
@@ -252,23 +307,38 @@ def plan_search(session: Session, job_id: str, wish: Wish) -> PlannedSearch:
     return PlannedSearch(arm=arm, setup=setup, seconds=seconds_of(parents, setup.most_steps))
 
 
-def assignment_arm(candidate: SpecArm, space: Space, assignment: Assignment, replicates: int = 1) -> SpecArm:
+def assignment_arm(
+    candidate: SpecArm, space: Space, assignment: Assignment, replicates: int = 1
+) -> SpecArm:
     """The arm of a job that trains an assignment."""
     changes = tuple(map(from_document, space.overrides(assignment)))
-    return replace(candidate, name=arm_name(assignment), replicates=replicates, overrides=(*candidate.overrides, *changes))
+    return replace(
+        candidate,
+        name=arm_name(assignment),
+        replicates=replicates,
+        overrides=(*candidate.overrides, *changes),
+    )
 
 
 def _check_engine(spec: JobSpec) -> None:
     reasons = {
-        "external": "its trainer is yours: train each assignment as an arm of a job of yours, and judge it with `parity compare`",
-        "maxtext": "MaxText quantizes every layer alike and its checkpoints are its own: search on engine emulated, and confirm there",
-        "transformer_engine": "its GEMMs cannot be chosen while it runs: search on engine emulated, and confirm its result as a job here",
+        "external": "its trainer is yours: train each assignment as an arm of a job of yours, and "
+        "judge it with `parity compare`",
+        "maxtext": "MaxText quantizes every layer alike and its checkpoints are its own: search "
+        "on engine emulated, and confirm there",
+        "transformer_engine": "its GEMMs cannot be chosen while it runs: search on engine "
+        "emulated, and confirm its result as a job here",
     }
     if spec.engine != "emulated":
-        raise InvalidError(f"engine is {spec.engine}, expected emulated; {reasons.get(spec.engine, 'it has no forks')}")
+        raise InvalidError(
+            f"engine is {spec.engine}, expected emulated; "
+            f"{reasons.get(spec.engine, 'it has no forks')}"
+        )
 
 
-def _proposal(session: Session, arm: Arm, spec: JobSpec, wish: Wish, step: int, fork_steps: int) -> Proposal:
+def _proposal(
+    session: Session, arm: Arm, spec: JobSpec, wish: Wish, step: int, fork_steps: int
+) -> Proposal:
     """The switches that were asked for, else those that the record proposes."""
     try:
         if not wish.switches:
@@ -278,41 +348,60 @@ def _proposal(session: Session, arm: Arm, spec: JobSpec, wish: Wish, step: int, 
         raise InvalidError(f"the space of the search is not one: {error}") from error
     late = next((each.name for each in named if "from_step" in each.override), None)
     if late is not None:
-        raise InvalidError(f"switch {late!r} has from_step, which forks of {fork_steps} steps cannot see; try it as an arm of a job")
+        raise InvalidError(
+            f"switch {late!r} has from_step, which forks of {fork_steps} steps cannot see; try it "
+            "as an arm of a job"
+        )
     return Proposal(switches=named, source="request")
 
 
 def _space(spec: JobSpec, own: SpecArm, proposal: Proposal, step: int, fork_steps: int) -> Space:
-    """The switches, checked: that every assignment is a run that a fork can compute, and that all of them together reach all of the gap."""
+    """The switches, checked: that every assignment is a run that a fork can compute, and that all
+    of them together reach all of the gap.
+    """
     try:
         space = Space(switches=tuple(proposal.switches))
         ends = ["0" * space.size, space.candidate]
         tried = dict.fromkeys([*ends, *(without(space.size, at) for at in range(space.size))])
-        runs = {assignment: spec.run_of(assignment_arm(own, space, assignment), 0) for assignment in tried}
+        runs = {
+            assignment: spec.run_of(assignment_arm(own, space, assignment), 0)
+            for assignment in tried
+        }
         assignments(runs, step, fork_steps)
         before = arithmetic(spec.run_of(spec.baseline, 0), step, fork_steps, "baseline")
-        restored, everything = (arithmetic(runs[assignment], step, fork_steps, "assignment") for assignment in ends)
+        restored, everything = (
+            arithmetic(runs[assignment], step, fork_steps, "assignment") for assignment in ends
+        )
     except (SpecError, ValueError, TypeError) as error:
         raise InvalidError(f"the space of the search is not one: {error}") from error
     left = uncovered(everything, restored, before)
     if left is not None:
         raise InvalidError(
-            f"no switch takes {left.gemm} of {left.projection} in block {left.block} back to the baseline's arithmetic or bf16, so the gap "
-            "of no assignment is known to be 0; add a switch for it, or leave search.switches out for the default space"
+            f"no switch takes {left.gemm} of {left.projection} in block {left.block} back to the "
+            "baseline's arithmetic or bf16, so the gap "
+            "of no assignment is known to be 0; add a switch for it, or leave search.switches out "
+            "for the default space"
         )
     return space
 
 
 def _losses(session: Session, arm: Arm) -> list[float]:
     """The mean losses (nats) of an arm's sound runs in the window that the judge reads."""
-    losses = [late_loss(session, run) for run in arm.runs if unsound(session, run.source or run) is None]
+    losses = [
+        late_loss(session, run) for run in arm.runs if unsound(session, run.source or run) is None
+    ]
     if not losses:
-        raise ConflictError(f"arm {arm.name} of job {arm.job_id} has no finished run with its whole curve; train the job again")
+        raise ConflictError(
+            f"arm {arm.name} of job {arm.job_id} has no finished run with its whole curve; train "
+            "the job again"
+        )
     return losses
 
 
 def _noise_table(session: Session, spec: JobSpec) -> tuple[str | None, str | None]:
-    """The noise table from which a confirmation of this job would borrow, as CSV, and the name of the family."""
+    """The noise table from which a confirmation of this job would borrow, as CSV, and the name of
+    the family.
+    """
     if spec.family:
         return named_noise_table(session, spec.family).csv(), spec.family
     unsaved = Job(id="", engine=spec.engine, spec=spec.document())
@@ -328,7 +417,9 @@ def _margin(verdict: Verdict, policy: Policy, level: float) -> float:
     if margin is not None and math.isfinite(margin["nats"]):
         return float(margin["nats"])
     if policy.margin is None:
-        raise ConflictError("the verdict has no margin, expected one; state policy.margin and judge the job again")
+        raise ConflictError(
+            "the verdict has no margin, expected one; state policy.margin and judge the job again"
+        )
     return policy.margin.nats(level)
 
 
@@ -355,10 +446,17 @@ def _times(spec: JobSpec, own: SpecArm, space: Space, speed: Speed) -> tuple[flo
             times = measured_times(space, speed.seconds, speed.gains)
         else:
             if own.overrides or own.bf16_from_step is not None or spec.keep_first or spec.keep_last:
-                raise ValueError("step times are modelled for one recipe in all blocks only; measure them: search.speed.seconds and gains")
+                raise ValueError(
+                    "step times are modelled for one recipe in all blocks only; measure them: "
+                    "search.speed.seconds and gains"
+                )
             quantized = spec.projections.quantized(spec.layer_policy)
             shape = Shape(
-                weights={name: weight for name, weight in weights(spec.model).items() if name in quantized},
+                weights={
+                    name: weight
+                    for name, weight in weights(spec.model).items()
+                    if name in quantized
+                },
                 n_layers=spec.model.n_layers,
                 steps=spec.schedule.steps,
                 recipe=own.recipe,
@@ -374,49 +472,93 @@ def _times(spec: JobSpec, own: SpecArm, space: Space, speed: Speed) -> tuple[flo
 def _check_worth(setup: SearchSetup) -> None:
     """Refuse confirmations that nothing would pass, and a budget that is too small."""
     if setup.target is None:
-        enough = next((pairs for pairs in range(setup.pairs + 1, MOST_PAIRS + 1) if _with_pairs(setup, pairs).target is not None), None)
+        enough = next(
+            (
+                pairs
+                for pairs in range(setup.pairs + 1, MOST_PAIRS + 1)
+                if _with_pairs(setup, pairs).target is not None
+            ),
+            None,
+        )
         if enough:
             remedy = f"set search.pairs: {enough}"
         else:
-            remedy = "widen the margin, or measure the run-to-run noise with reruns (`short_reruns:`)"
+            remedy = (
+                "widen the margin, or measure the run-to-run noise with reruns (`short_reruns:`)"
+            )
         raise InvalidError(
-            f"search.pairs is {setup.pairs}: even an assignment without a gap would be confirmed with "
-            f"{100 * setup.confirmation.passes(0.0):.0f} % only, expected at least {100 * WANTED:.0f} %; {remedy}"
+            f"search.pairs is {setup.pairs}: even an assignment without a gap would be confirmed "
+            "with "
+            f"{100 * setup.confirmation.passes(0.0):.0f} % only, expected at least "
+            f"{100 * WANTED:.0f} %; {remedy}"
         )
     least = setup.least_steps + 2 * setup.pairs * setup.run_steps
     if setup.budget is not None and setup.budget < least:
-        raise InvalidError(f"search.budget is {setup.budget:,.0f} steps, expected at least {least:,.0f}: first forks and one confirmation")
+        raise InvalidError(
+            f"search.budget is {setup.budget:,.0f} steps, expected at least {least:,.0f}: first "
+            "forks and one confirmation"
+        )
 
 
 def _with_pairs(setup: SearchSetup, pairs: int) -> SearchSetup:
-    return replace(setup, design={**setup.design, "baseline_runs": pairs, "candidate_runs": pairs}, pairs=pairs)
+    return replace(
+        setup, design={**setup.design, "baseline_runs": pairs, "candidate_runs": pairs}, pairs=pairs
+    )
 
 
-# A step of a search as a job: forks in one run of kind `why`, a pilot in one of kind `pilot`, a confirmation as an ordinary job.
+# A step of a search as a job: forks in one run of kind `why`, a pilot in one of kind `pilot`, a
+# confirmation as an ordinary job.
 #
-# Forks and pilots end without a verdict, and no judge, baseline, run-to-run noise or reuse ever sees them. A confirmation trains both arms
-# again from step 0 with a seed that no run on record has, reuses nothing, and is judged like any job, at the confidence of one of the
-# search's confirmations. It counts as a look at its policy's question (`server.jobs.ledger`).
+# Forks and pilots end without a verdict, and no judge, baseline, run-to-run noise or reuse ever
+# sees them. A confirmation trains both arms again from step 0 with a seed that no run on record
+# has, reuses nothing, and is judged like any job, at the confidence of one of the search's
+# confirmations. It counts as a look at its policy's question (`server.jobs.ledger`).
 
 UNKNOWN = 1e6
 """The standard error (nats) of a gap that a confirmation without a verdict did not measure."""
 
 
-def queue_step(session: Session, search: Search, setup: SearchSetup, step: Sequence[Evaluation]) -> Job:
-    """Write the job of a step. Raises LookError for a confirmation whose question has been judged before."""
+def queue_step(
+    session: Session, search: Search, setup: SearchSetup, step: Sequence[Evaluation]
+) -> Job:
+    """Write the job of a step. Raises LookError for a confirmation whose question has been judged
+    before.
+    """
     if step[0].kind == "confirmation":
         return _confirmation(session, search, setup, step[0])
-    tried, parent = list(dict.fromkeys(each.assignment for each in step)), session.get_one(Run, setup.parents[0])
-    if step[0].kind == "run":  # replicates of the base job count from 0: a pilot is one that no run of it has
+    tried, parent = (
+        list(dict.fromkeys(each.assignment for each in step)),
+        session.get_one(Run, setup.parents[0]),
+    )
+    # replicates of the base job count from 0: a pilot is one that no run of it has
+    if step[0].kind == "run":
         what, own = f"pilot of {tried[0]}", {"kind": "pilot", "replicate": GIVEN + step[0].number}
     else:
-        what, own = f"forks of {len(tried)} assignments", {"kind": "why", "replicate": parent.replicate, "forked_from": parent.id}
-    spec = replace(job_of(search, setup, tried, 1), name=f"search: {what} of {search.base.name}"[:200], family=None)
+        what, own = (
+            f"forks of {len(tried)} assignments",
+            {"kind": "why", "replicate": parent.replicate, "forked_from": parent.id},
+        )
+    spec = replace(
+        job_of(search, setup, tried, 1),
+        name=f"search: {what} of {search.base.name}"[:200],
+        family=None,
+    )
     steps = int(setup.cost(tuple(step)))
-    return derived_job(session, search.base, spec, search.submitted_by, _order(search), seed=spec.seed, planned_steps=steps, **own)
+    return derived_job(
+        session,
+        search.base,
+        spec,
+        search.submitted_by,
+        _order(search),
+        seed=spec.seed,
+        planned_steps=steps,
+        **own,
+    )
 
 
-def job_of(search: Search, setup: SearchSetup, tried: Sequence[Assignment], replicates: int) -> JobSpec:
+def job_of(
+    search: Search, setup: SearchSetup, tried: Sequence[Assignment], replicates: int
+) -> JobSpec:
     """The job that compares these assignments with the baseline."""
     whole = readable_spec(search.base)
     own = next(arm for arm in whole.candidates if arm.name == search.candidate)
@@ -424,7 +566,9 @@ def job_of(search: Search, setup: SearchSetup, tried: Sequence[Assignment], repl
         whole,
         name=f"{tried[0]} of {search.base.name}"[:200],
         baseline=replace(whole.baseline, replicates=replicates),
-        candidates=tuple(assignment_arm(own, setup.space, assignment, replicates) for assignment in tried),
+        candidates=tuple(
+            assignment_arm(own, setup.space, assignment, replicates) for assignment in tried
+        ),
         short_reruns=None,
         keep_checkpoints=(),
     )
@@ -446,7 +590,9 @@ def results_of_step(session: Session, step: SearchStep) -> list[dict[str, Any]] 
 
 
 def why_unfit(session: Session, setup: SearchSetup, step: SearchStep) -> str:
-    """Why no assignment can pass whatever its precision, by the replays of a step that has ended; empty if they say nothing like it."""
+    """Why no assignment can pass whatever its precision, by the replays of a step that has ended;
+    empty if they say nothing like it.
+    """
     if step.number != 1 or step.job.status != "concluded":
         return ""
     replays = check(setup.replays, results_of(session, step.job_id), accept_noise=True)
@@ -456,21 +602,38 @@ def why_unfit(session: Session, setup: SearchSetup, step: SearchStep) -> str:
 
 
 def _verdict(job: Job) -> list[dict[str, Any]] | None:
-    """The gap of a confirmation, its standard error, and whether the judge passed it: that the policy of the job says so."""
+    """The gap of a confirmation, its standard error, and whether the judge passed it: that the
+    policy of the job says so.
+    """
     if job.status != "concluded" or len(job.verdicts) != 1:
         return None
     verdict = job.verdicts[0]
     gap = json.loads(verdict.document).get("gap") or {}
     value, se = gap.get("mean"), gap.get("se")
-    known = isinstance(value, float) and isinstance(se, float) and abs(value) < UNKNOWN and 0.0 < se < UNKNOWN
-    return [{"value": value if known else 0.0, "se": se if known else UNKNOWN, "passed": verdict.outcome == "pass"}]
+    known = (
+        isinstance(value, float)
+        and isinstance(se, float)
+        and abs(value) < UNKNOWN
+        and 0.0 < se < UNKNOWN
+    )
+    return [
+        {
+            "value": value if known else 0.0,
+            "se": se if known else UNKNOWN,
+            "passed": verdict.outcome == "pass",
+        }
+    ]
 
 
 def _confirmation(session: Session, search: Search, setup: SearchSetup, own: Evaluation) -> Job:
-    spec = replace(job_of(search, setup, [own.assignment], setup.pairs), seed=_fresh_seed(session, search, own))
+    spec = replace(
+        job_of(search, setup, [own.assignment], setup.pairs), seed=_fresh_seed(session, search, own)
+    )
     spec = replace(spec, name=f"confirm: {spec.name}"[:200])
     policy = replace(setup.policy_of_the_job, confidence=setup.confirmation.confidence, looks=1)
-    wanted = Submission(spec=spec, policy=policy, order=_order(search), revision=search.base.revision or "")
+    wanted = Submission(
+        spec=spec, policy=policy, order=_order(search), revision=search.base.revision or ""
+    )
     job = submit_registered(session, wanted, search.submitted_by or "")
     job.device_class, job.threads = search.base.device_class, search.base.threads
     return job
@@ -481,9 +644,13 @@ def _order(search: Search) -> Order:
 
 
 def _fresh_seed(session: Session, search: Search, own: Evaluation) -> int:
-    """A seed that no run on record has: a confirmation shares no initialization and no data order with what chose its assignment."""
+    """A seed that no run on record has: a confirmation shares no initialization and no data order
+    with what chose its assignment.
+    """
     for attempt in range(1000):
-        digest = hashlib.sha256(f"{search.id} {own.number} {len(search.steps)} {attempt}".encode()).digest()
+        digest = hashlib.sha256(
+            f"{search.id} {own.number} {len(search.steps)} {attempt}".encode()
+        ).digest()
         seed = int.from_bytes(digest[:4]) >> 2
         if session.scalar(select(Run.id).where(Run.seed == seed).limit(1)) is None:
             return seed

@@ -52,7 +52,8 @@ from server.pages.rendering import templates, visitor
 from server.web.auth import Additions, Context, InContext, Principal, Sender
 from server.web.requests import BodyRoute, StrictBody
 
-# Where the marks of a search's chart stand: assignments by speed against gap, in units of the SVG's view box.
+# Where the marks of a search's chart stand: assignments by speed against gap, in units of the SVG's
+# view box.
 
 WIDTH, HEIGHT = 560.0, 300.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72.0, 16.0, 28.0, 48.0
@@ -74,8 +75,9 @@ class Mark:
 
 @frozen
 class AssignmentChart:
-    """Marks, the heights of the margin and of the largest gap that passes with 95 % power, and ticks (place, value): speeds as multiples
-    of the baseline's to the right, gaps in nats upwards."""
+    """Marks, the heights of the margin and of the largest gap that passes with 95 % power, and
+    ticks (place, value): speeds as multiples of the baseline's to the right, gaps in nats upwards.
+    """
 
     width: float = WIDTH
     height: float = HEIGHT
@@ -101,7 +103,9 @@ def chart(document: SearchDocument) -> AssignmentChart | None:
         max(min(gaps) - room, min(0.0, *(each.low for each in shown))),
         min(max(gaps) + room, max(plan.margin, *(each.high for each in shown))),
     )
-    speeds = even_ticks(min(1.0, *(each.speed for each in shown)), max(1.05, *(each.speed for each in shown)))
+    speeds = even_ticks(
+        min(1.0, *(each.speed for each in shown)), max(1.05, *(each.speed for each in shown))
+    )
 
     def x(speed: float) -> float:
         return place(speed, speeds[0], speeds[-1], _LEFT + _INSET, WIDTH - _RIGHT - _INSET)
@@ -110,7 +114,12 @@ def chart(document: SearchDocument) -> AssignmentChart | None:
         return place(gap, heights[0], heights[-1], HEIGHT - _BOTTOM, _TOP)
 
     return AssignmentChart(
-        marks=[Mark(assignment=each, x=x(each.speed), y=y(each.gap), low=y(each.low), high=y(each.high)) for each in reversed(shown)],
+        marks=[
+            Mark(
+                assignment=each, x=x(each.speed), y=y(each.gap), low=y(each.low), high=y(each.high)
+            )
+            for each in reversed(shown)
+        ],
         margin=y(plan.margin),
         target=y(plan.target),
         speeds=[(x(speed), speed) for speed in speeds],
@@ -121,12 +130,15 @@ def chart(document: SearchDocument) -> AssignmentChart | None:
 # A waterfall of parts with intervals: where each row's bar stands, in units of its SVG's view box.
 
 WATERFALL_WIDTH = 320.0
-_LEAST_AXIS = 0.001  # nats: differences that the numbers next to the figure do not show have no length in it either
+# nats: differences that the numbers next to the figure do not show have no length in it either
+_LEAST_AXIS = 0.001
 
 
 @frozen
 class Bar:
-    """A row of a waterfall: its value and interval in nats, and where the bar, its interval and zero lie, from 0 to WIDTH."""
+    """A row of a waterfall: its value and interval in nats, and where the bar, its interval and
+    zero lie, from 0 to WIDTH.
+    """
 
     name: str
     kind: str
@@ -171,7 +183,8 @@ def bars(rows: Sequence[tuple[str, str, Mapping[str, float]]]) -> list[Bar]:
     ]
 
 
-# The page of an analysis: the effect at the checkpoint in parts with intervals, and a heat map of layer x GEMM; and of ablation runs.
+# The page of an analysis: the effect at the checkpoint in parts with intervals, and a heat map of
+# layer x GEMM; and of ablation runs.
 
 pages = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])
 LEVELS = 8
@@ -180,9 +193,11 @@ _UNITS_SHOWN = 6
 
 @frozen
 class Cell:
-    """One GEMM of a layer: the error of the gradient that it causes alone, and its part of the forward loss; None if it is no GEMM.
+    """One GEMM of a layer: the error of the gradient that it causes alone, and its part of the
+    forward loss; None if it is no GEMM.
 
-    The levels are 0 to LEVELS, from none to the largest of the map; the forward level is negative for a GEMM that helps.
+    The levels are 0 to LEVELS, from none to the largest of the map; the forward level is negative
+    for a GEMM that helps.
     """
 
     unit: str
@@ -228,56 +243,89 @@ def ablations_page(
     candidate: str | None = None,
     ablation: Annotated[list[str] | None, Query()] = None,
 ) -> Response:
-    """The gap of a candidate in parts, by other candidates of the job; without a name, its first candidate."""
+    """The gap of a candidate in parts, by other candidates of the job; without a name, its first
+    candidate.
+    """
     with context.database.read() as session:
         _, first = pair_of(find_job(session, job_id), None)
         document = ablations_document(session, job_id, candidate or first.name, ablation or ())
-    values = {"own": document, "bars": ablation_bars(document), "assumed": assumed_words(document.assumed), "width": WATERFALL_WIDTH}
+    values = {
+        "own": document,
+        "bars": ablation_bars(document),
+        "assumed": assumed_words(document.assumed),
+        "width": WATERFALL_WIDTH,
+    }
     return templates.TemplateResponse(request, "ablations.html", values)
 
 
 def ablation_bars(document: AblationsDocument) -> list[Bar]:
     """The gap, its parts in order, and what they leave unexplained."""
     parts = [(f"left out in {each.name}", "part", asdict(each.part)) for each in document.parts]
-    return bars([("gap", "whole", asdict(document.whole)), *parts, ("unexplained", "rest", asdict(document.unexplained))])
+    return bars(
+        [
+            ("gap", "whole", asdict(document.whole)),
+            *parts,
+            ("unexplained", "rest", asdict(document.unexplained)),
+        ]
+    )
 
 
 def fork_bars(document: AnalysisDocument) -> list[Bar]:
-    """The gap of the full runs, the effect at the checkpoint, its named parts, their interaction and what is unexplained."""
+    """The gap of the full runs, the effect at the checkpoint, its named parts, their interaction
+    and what is unexplained.
+    """
     answer, gap = document.answer, document.plan.gap
     if answer is None or answer["effect"] is None:
         return []
     rows: list[tuple[str, str, Mapping[str, float]]] = []
     if gap.gap is not None and gap.low is not None and gap.high is not None:
-        rows.append(("gap of the full runs", "whole", {"value": gap.gap, "low": gap.low, "high": gap.high}))
+        rows.append(
+            ("gap of the full runs", "whole", {"value": gap.gap, "low": gap.low, "high": gap.high})
+        )
     rows.append((f"effect at step {document.plan.fork_step:,}", "whole", answer["effect"]))
     if answer["named"]:
         rows += [(label(each["gemms"]), "part", each["without"]) for each in answer["named"]]
-        for name in ("interaction", "unexplained"):  # an answer of an earlier version has no interaction
+        # an answer of an earlier version has no interaction
+        for name in ("interaction", "unexplained"):
             if answer.get(name):
                 rows.append((name, "rest", answer[name]))
     return bars(rows)
 
 
 def forward_bars(answer: Mapping[str, Any]) -> list[Bar]:
-    """The forward loss, its largest parts, the other GEMMs together, and what single GEMMs leave unexplained."""
+    """The forward loss, its largest parts, the other GEMMs together, and what single GEMMs leave
+    unexplained.
+    """
     instant = answer.get("instant")
     if instant is None:
         return []
     units = sorted(instant["gemms"], key=lambda part: -abs(part["without"]["value"]))
     shown = [part for part in units[:_UNITS_SHOWN] if part["without"]["value"]]
     rest = sum(part["without"]["value"] for part in units[_UNITS_SHOWN:])
-    rows = [("forward loss", "whole", instant["whole"]), *((part["name"], "part", part["without"]) for part in shown)]
+    rows = [
+        ("forward loss", "whole", instant["whole"]),
+        *((part["name"], "part", part["without"]) for part in shown),
+    ]
     if rest:
-        rows.append((f"{len(units) - _UNITS_SHOWN} other GEMMs", "part", {"value": rest, "low": rest, "high": rest}))
+        rows.append(
+            (
+                f"{len(units) - _UNITS_SHOWN} other GEMMs",
+                "part",
+                {"value": rest, "low": rest, "high": rest},
+            )
+        )
     return bars([*rows, ("unexplained", "rest", instant["unexplained_without"])])
 
 
 def layers(document: AnalysisDocument) -> list[tuple[str, list[Cell | None]]]:
-    """The rows of the heat map: a layer (`block.projection`) and a cell for each GEMM, None where it is no GEMM."""
+    """The rows of the heat map: a layer (`block.projection`) and a cell for each GEMM, None where
+    it is no GEMM.
+    """
     answer = document.answer or {}
     errors = {each["name"]: each["error"] for each in answer.get("gradients") or ()}
-    forward = {part["name"]: part["without"] for part in (answer.get("instant") or {"gemms": ()})["gemms"]}
+    forward = {
+        part["name"]: part["without"] for part in (answer.get("instant") or {"gemms": ()})["gemms"]
+    }
     if not errors and not forward:
         return []
     named = {unit for each in answer.get("named", ()) for unit in each["gemms"]}
@@ -313,7 +361,8 @@ def _place(layer: str) -> tuple[int, str]:
     return int(block), projection
 
 
-# The page of a search: the assignments by speed against gap, the path of its steps, and what it guarantees.
+# The page of a search: the assignments by speed against gap, the path of its steps, and what it
+# guarantees.
 
 
 @pages.get("/searches/{search_id}")
@@ -321,7 +370,12 @@ def search_page(search_id: str, request: Request, context: InContext) -> Respons
     """A search."""
     with context.database.read() as session:
         document = search_document(find_search(session, search_id))
-    values = {"search": document, "plan": document.plan, "ended": document.state != "running", "chart": chart(document)}
+    values = {
+        "search": document,
+        "plan": document.plan,
+        "ended": document.state != "running",
+        "chart": chart(document),
+    }
     return templates.TemplateResponse(request, "search.html", values)
 
 
@@ -332,14 +386,24 @@ why_router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
 
 @why_router.post("/jobs/{job_id}/why:plan")
 def plan(job_id: str, request: StrictBody[WhyRequest], context: InContext) -> AnalysisPlan:
-    """What an analysis of a candidate's gap would measure and cost: nothing is queued. 409 if its runs kept no checkpoint."""
+    """What an analysis of a candidate's gap would measure and cost: nothing is queued. 409 if its
+    runs kept no checkpoint.
+    """
     with context.database.read() as session:
         return document_of_plan(session, plan_analysis(session, job_id, request))
 
 
 @why_router.post("/jobs/{job_id}/why", status_code=202)
-def submit(job_id: str, request: StrictBody[WhyRequest], response: Response, context: InContext, sender: Sender) -> AnalysisDocument:
-    """Queue an analysis of a candidate's gap, as a job of its own; an open one with the same plan is returned instead."""
+def submit(
+    job_id: str,
+    request: StrictBody[WhyRequest],
+    response: Response,
+    context: InContext,
+    sender: Sender,
+) -> AnalysisDocument:
+    """Queue an analysis of a candidate's gap, as a job of its own; an open one with the same plan
+    is returned instead.
+    """
     with context.database.write() as session:
         job = submit_analysis(session, job_id, request, sender.id)
         check_queue(session, context.settings, sender.id)
@@ -351,7 +415,9 @@ def submit(job_id: str, request: StrictBody[WhyRequest], response: Response, con
 
 @why_router.get("/jobs/{job_id}/why")
 def show(job_id: str, context: InContext) -> AnalysisDocument:
-    """An analysis by its own job, or the newest one of an explained job: its plan, and its answer so far."""
+    """An analysis by its own job, or the newest one of an explained job: its plan, and its answer
+    so far.
+    """
     with context.database.read() as session:
         return analysis_document(session, job_id)
 
@@ -363,10 +429,11 @@ def by_ablations(
     candidate: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
     ablation: Annotated[list[str] | None, Query(max_length=64)] = None,
 ) -> AblationsDocument:
-    """The gap of a candidate in parts, from other candidates of the job that leave a part of its recipe out; of any engine.
+    """The gap of a candidate in parts, from other candidates of the job that leave a part of its
+    recipe out; of any engine.
 
-    `ablation`: the names of these candidates, repeatable; without one all others. Nothing is queued. 409 while the job is open, and for
-    arms without runs in common.
+    `ablation`: the names of these candidates, repeatable; without one all others. Nothing is
+    queued. 409 while the job is open, and for arms without runs in common.
     """
     with context.database.read() as session:
         return ablations_document(session, job_id, candidate, ablation or ())
@@ -380,11 +447,13 @@ _MOST_STEPS_OF_A_SEARCH = 1e12
 
 @frozen
 class SearchRequest(Wish):
-    """What to search from a job that has ended: which of its candidates (null: the only one), and which of its parts can go back.
+    """What to search from a job that has ended: which of its candidates (null: the only one), and
+    which of its parts can go back.
 
-    Without `switches` the space is attention and MLP by GEMM, in ranges of blocks. `step`: a kept checkpoint of the baseline's runs (null:
-    the one nearest to 60 % of the steps). `speed` is what a step takes. `pairs`: runs of each arm of a confirmation. `budget`: the largest
-    cost, in steps of training.
+    Without `switches` the space is attention and MLP by GEMM, in ranges of blocks. `step`: a kept
+    checkpoint of the baseline's runs (null: the one nearest to 60 % of the steps). `speed` is what
+    a step takes. `pairs`: runs of each arm of a confirmation. `budget`: the largest cost, in steps
+    of training.
     """
 
     candidate: Annotated[str, Field(min_length=1, max_length=200)] | None = None
@@ -394,37 +463,56 @@ class SearchRequest(Wish):
     pairs: Annotated[int, Field(ge=1, le=MOST_PAIRS)] | None = None
     pilots: Annotated[int, Field(ge=0, le=20)] = 6
     confirmations: Annotated[int, Field(ge=1, le=MOST_CONFIRMATIONS)] = 2
-    budget: Annotated[float, Field(gt=0, le=_MOST_STEPS_OF_A_SEARCH, allow_inf_nan=False)] | None = None
+    budget: (
+        Annotated[float, Field(gt=0, le=_MOST_STEPS_OF_A_SEARCH, allow_inf_nan=False)] | None
+    ) = None
 
 
 @searches_router.post("/jobs/{job_id}/searches:plan")
-def plan_of_search(job_id: str, request: StrictBody[SearchRequest], context: InContext) -> SearchPlan:
-    """What a search from a job would run and cost: nothing is queued. 409 if its baseline kept no checkpoint."""
+def plan_of_search(
+    job_id: str, request: StrictBody[SearchRequest], context: InContext
+) -> SearchPlan:
+    """What a search from a job would run and cost: nothing is queued. 409 if its baseline kept no
+    checkpoint.
+    """
     with context.database.read() as session:
         return plan_document(plan_search(session, job_id, request))
 
 
 @searches_router.post("/jobs/{job_id}/searches", status_code=202)
-def begin_search(job_id: str, request: StrictBody[SearchRequest], response: Response, context: InContext, sender: Sender) -> SearchDocument:
-    """Begin a search for the fastest assignment inside the margin. Its steps are jobs; each queues the next one when it has ended.
+def begin_search(
+    job_id: str,
+    request: StrictBody[SearchRequest],
+    response: Response,
+    context: InContext,
+    sender: Sender,
+) -> SearchDocument:
+    """Begin a search for the fastest assignment inside the margin. Its steps are jobs; each queues
+    the next one when it has ended.
 
     409 if another search is at the same question, or has used a confirmation on it.
     """
-    document = _queued(context, sender, lambda session: submit_search(session, job_id, request, sender.id))
+    document = _queued(
+        context, sender, lambda session: submit_search(session, job_id, request, sender.id)
+    )
     response.headers["Location"] = f"/api/v1/searches/{document.id}"
     return document
 
 
 @searches_router.get("/searches/{search_id}")
 def show_search(search_id: str, context: InContext) -> SearchDocument:
-    """A search: its plan, its steps so far, what they say of the assignments, and the one that the judge confirmed."""
+    """A search: its plan, its steps so far, what they say of the assignments, and the one that the
+    judge confirmed.
+    """
     with context.database.read() as session:
         return search_document(find_search(session, search_id))
 
 
 @searches_router.post("/searches/{search_id}:cancel")
 def cancel(search_id: str, context: InContext) -> SearchDocument:
-    """Cancel a search and its open job. A confirmation that was queued is used; a search that has ended is unchanged."""
+    """Cancel a search and its open job. A confirmation that was queued is used; a search that has
+    ended is unchanged.
+    """
     with context.database.write() as session:
         cancel_search(session, search_id)
         return search_document(find_search(session, search_id))
@@ -432,12 +520,18 @@ def cancel(search_id: str, context: InContext) -> SearchDocument:
 
 @searches_router.post("/searches/{search_id}:resume", status_code=202)
 def resume(search_id: str, context: InContext, sender: Sender) -> SearchDocument:
-    """Let a cancelled or failed search go on with what is on record. A confirmation without a verdict counts as one that did not pass."""
+    """Let a cancelled or failed search go on with what is on record. A confirmation without a
+    verdict counts as one that did not pass.
+    """
     return _queued(context, sender, lambda session: resume_search(session, search_id))
 
 
-def _queued(context: Context, sender: Principal, change: Callable[[Session], Search]) -> SearchDocument:
-    """A search that begins or goes on, if its sender's queue is not full; wakes the workers for the job of its newest step."""
+def _queued(
+    context: Context, sender: Principal, change: Callable[[Session], Search]
+) -> SearchDocument:
+    """A search that begins or goes on, if its sender's queue is not full; wakes the workers for the
+    job of its newest step.
+    """
     with context.database.write() as session:
         search = change(session)
         check_queue(session, context.settings, sender.id)
@@ -456,14 +550,25 @@ def _owner_of_search(session: Session, search_id: str) -> tuple[str, str | None]
 
 
 def _searcher(context: Context) -> Repeating:
-    return searcher(context.settings, context.database, lambda capability: context.doorbell.ring(capability, times=1))
+    return searcher(
+        context.settings,
+        context.database,
+        lambda capability: context.doorbell.ring(capability, times=1),
+    )
 
 
 def _about_job(session: Session, job: Job) -> dict[str, object]:
-    """Whether an analysis explains a job, the searches that start from it (newest first), and the search that it is a confirmation of."""
+    """Whether an analysis explains a job, the searches that start from it (newest first), and the
+    search that it is a confirmation of.
+    """
     return {
-        "explained": session.scalar(select(Analysis.job_id).where(Analysis.explains == job.id).limit(1)) is not None,
-        "searches": session.scalars(select(Search.id).where(Search.base_id == job.id).order_by(Search.created_at.desc())).all(),
+        "explained": session.scalar(
+            select(Analysis.job_id).where(Analysis.explains == job.id).limit(1)
+        )
+        is not None,
+        "searches": session.scalars(
+            select(Search.id).where(Search.base_id == job.id).order_by(Search.created_at.desc())
+        ).all(),
         "search": session.scalar(select(SearchStep.search_id).where(SearchStep.job_id == job.id)),
     }
 

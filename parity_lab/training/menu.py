@@ -1,6 +1,8 @@
-"""What an analysis or a search takes apart: the GEMMs of a recipe, and the menu of arithmetics from which every GEMM takes one by number.
+"""What an analysis or a search takes apart: the GEMMs of a recipe, and the menu of arithmetics from
+which every GEMM takes one by number.
 
-Standard library and numpy only, so that a server, which has no jax, can refuse before anything is queued.
+Standard library and numpy only, so that a server, which has no jax, can refuse before anything is
+queued.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,16 +17,21 @@ from training.segments import Arithmetic, Segment, gemm_key
 from training.spec import RunSpec, check_fork_step
 from training.switches import GEMMS, Gemm, Switches, features
 
-# Units: the parts of a recipe whose share of a gap is measured, as rows of numbers that a menu understands.
+# Units: the parts of a recipe whose share of a gap is measured, as rows of numbers that a menu
+# understands.
 #
-# What it answers: which recipes stand on the menu for this run, and which number does every GEMM take if one GEMM is off, or on alone?
+# What it answers: which recipes stand on the menu for this run, and which number does every GEMM
+# take if one GEMM is off, or on alone?
 #
-#     unit         GEMM `gemm` of `projection` in `block` whose arithmetic differs between this run and what it is compared with
-#     ingredient   a part of the recipe in all quantized GEMMs: rotation (rht), stochastic rounding (sr), 2D weight scales (2d),
-#                  the format of the block scales (e4m3 with a scale of the tensor, against e8m0 in blocks of the same size)
+#     unit         GEMM `gemm` of `projection` in `block` whose arithmetic differs between this run
+#                  and what it is compared with
+#     ingredient   a part of the recipe in all quantized GEMMs: rotation (rht), stochastic rounding
+#                  (sr), 2D weight scales (2d),
+#                  the format of the block scales (e4m3 with a scale of the tensor, against e8m0 in
+#                  blocks of the same size)
 #
-# A GEMM that is off has the arithmetic of what the run is compared with: bf16 everywhere, or its baseline's. Number 0 is bf16. A choice
-# is int32 (blocks, projections, GEMMs).
+# A GEMM that is off has the arithmetic of what the run is compared with: bf16 everywhere, or its
+# baseline's. Number 0 is bf16. A choice is int32 (blocks, projections, GEMMs).
 
 Choice = npt.NDArray[np.int32]
 BF16 = Arithmetic("bf16")
@@ -56,8 +63,8 @@ class Unit(NamedTuple):
 
 @frozen
 class Measured:
-    """What stands on the menu (`arithmetics`, number 0 is bf16), what the run itself takes (`own`), what a GEMM takes that is off (`off`),
-    and the GEMMs in which the two differ.
+    """What stands on the menu (`arithmetics`, number 0 is bf16), what the run itself takes (`own`),
+    what a GEMM takes that is off (`off`), and the GEMMs in which the two differ.
 
     `ingredients` are the choices of the whole run without each ingredient that it has.
     """
@@ -86,43 +93,88 @@ def changed(choice: Choice, units: Sequence[Unit], to: Choice) -> Choice:
 
 
 def measured(segment: Segment, n_layers: int, off: Segment | None = None) -> Measured:
-    """What can be measured of the arithmetic of a segment, against that of `off` (None: bf16 everywhere).
+    """What can be measured of the arithmetic of a segment, against that of `off` (None: bf16
+    everywhere).
 
-    Raises ValueError if the segment quantizes nothing, if one of the two computes in f32, or if they do not differ.
+    Raises ValueError if the segment quantizes nothing, if one of the two computes in f32, or if
+    they do not differ.
     """
     own_cells = _cells(segment)
     off_cells = dict.fromkeys(own_cells, BF16) if off is None else _cells(off)
-    own_recipes, off_recipes = ({each.recipe for each in cells.values()} for cells in (own_cells, off_cells))
-    if "f32" in own_recipes | off_recipes or not any(_is_quantized(each) for each in own_cells.values()):
+    own_recipes, off_recipes = (
+        {each.recipe for each in cells.values()} for cells in (own_cells, off_cells)
+    )
+    if "f32" in own_recipes | off_recipes or not any(
+        _is_quantized(each) for each in own_cells.values()
+    ):
         recipes = ", ".join(sorted(own_recipes))
-        raise ValueError(f"the run computes its linear layers in {recipes}, expected a quantized recipe; there is nothing to explain")
-    menu = list(dict.fromkeys([BF16, *filter(_is_quantized, own_cells.values()), *filter(_is_quantized, off_cells.values())]))
+        raise ValueError(
+            f"the run computes its linear layers in {recipes}, expected a quantized recipe; there "
+            "is nothing to explain"
+        )
+    menu = list(
+        dict.fromkeys(
+            [
+                BF16,
+                *filter(_is_quantized, own_cells.values()),
+                *filter(_is_quantized, off_cells.values()),
+            ]
+        )
+    )
     own, other = (_numbered(cells, menu, n_layers) for cells in (own_cells, off_cells))
     ingredients = {}
     for name in (*INGREDIENTS, SCALE_FORMAT):
         taken = [menu[number] for number in np.unique(own) if number]
-        replacements = {each: replaced for each in taken if (replaced := _without_ingredient(each, name)) is not None}
+        replacements = {
+            each: replaced
+            for each in taken
+            if (replaced := _without_ingredient(each, name)) is not None
+        }
         if replacements:
             menu = list(dict.fromkeys([*menu, *replacements.values()]))
-            number = {menu.index(each): menu.index(replaced) for each, replaced in replacements.items()}
-            ingredients[name] = np.vectorize(lambda at, number=number: number.get(at, at), otypes=[np.int32])(own)
+            number = {
+                menu.index(each): menu.index(replaced) for each, replaced in replacements.items()
+            }
+            ingredients[name] = np.vectorize(
+                lambda at, number=number: number.get(at, at), otypes=[np.int32]
+            )(own)
     different = _different(own_cells, off_cells)
     if not different:
-        raise ValueError("the two compute every GEMM alike, expected a difference; there is nothing to explain")
-    units = tuple(sorted(different, key=lambda unit: (GEMMS.index(unit.gemm), unit.block, PROJECTIONS.index(unit.projection))))
-    return Measured(arithmetics=tuple(menu), own=own, off=other, units=units, ingredients=ingredients)
+        raise ValueError(
+            "the two compute every GEMM alike, expected a difference; there is nothing to explain"
+        )
+    units = tuple(
+        sorted(
+            different,
+            key=lambda unit: (
+                GEMMS.index(unit.gemm),
+                unit.block,
+                PROJECTIONS.index(unit.projection),
+            ),
+        )
+    )
+    return Measured(
+        arithmetics=tuple(menu), own=own, off=other, units=units, ingredients=ingredients
+    )
 
 
-def menu_of(runs: Mapping[str, Segment], n_layers: int) -> tuple[tuple[Arithmetic, ...], Mapping[str, Choice]]:
-    """A menu on which the arithmetic of every one of these runs stands, number 0 is bf16, and each run's choice by its name.
+def menu_of(
+    runs: Mapping[str, Segment], n_layers: int
+) -> tuple[tuple[Arithmetic, ...], Mapping[str, Choice]]:
+    """A menu on which the arithmetic of every one of these runs stands, number 0 is bf16, and each
+    run's choice by its name.
 
-    Raises ValueError for a run that computes in f32 or with delayed scaling, whose state lives where the choice is.
+    Raises ValueError for a run that computes in f32 or with delayed scaling, whose state lives
+    where the choice is.
     """
     cells = {name: _cells(segment) for name, segment in runs.items()}
     used = dict.fromkeys(each for own in cells.values() for each in own.values())
     for unfit in ("f32", "fp8_delayed"):
         if any(each.recipe == unfit for each in used):
-            raise ValueError(f"a GEMM has the recipe {unfit}, expected one that can be chosen while the program runs, such as fp8_current")
+            raise ValueError(
+                f"a GEMM has the recipe {unfit}, expected one that can be chosen while the program "
+                "runs, such as fp8_current"
+            )
     menu = list(dict.fromkeys([BF16, *filter(_is_quantized, used)]))
     return tuple(menu), {name: _numbered(own, menu, n_layers) for name, own in cells.items()}
 
@@ -136,7 +188,11 @@ def uncovered(candidate: Segment, restored: Segment, baseline: Segment) -> Unit 
 
 def _different(cells: Mapping[Unit, Arithmetic], others: Mapping[Unit, Arithmetic]) -> list[Unit]:
     """The GEMMs that the two compute in different ways."""
-    return [unit for unit, each in cells.items() if gemm_key(unit.gemm, each) != gemm_key(unit.gemm, others[unit])]
+    return [
+        unit
+        for unit, each in cells.items()
+        if gemm_key(unit.gemm, each) != gemm_key(unit.gemm, others[unit])
+    ]
 
 
 def _cells(segment: Segment) -> dict[Unit, Arithmetic]:
@@ -153,7 +209,9 @@ def _is_quantized(arithmetic: Arithmetic) -> bool:
     return features(*arithmetic) is not None
 
 
-def _numbered(cells: Mapping[Unit, Arithmetic], menu: Sequence[Arithmetic], n_layers: int) -> Choice:
+def _numbered(
+    cells: Mapping[Unit, Arithmetic], menu: Sequence[Arithmetic], n_layers: int
+) -> Choice:
     """The number of every GEMM's arithmetic on the menu; 0 if it is not quantized."""
     choice = np.zeros((n_layers, len(PROJECTIONS), len(GEMMS)), np.int32)
     for unit, arithmetic in cells.items():
@@ -169,15 +227,29 @@ def _without_ingredient(arithmetic: Arithmetic, name: str) -> Arithmetic | None:
     if name == SCALE_FORMAT:
         if parts.family != "nvfp4" or parts.row_scaled_activation or parts.nvfp4_4over6 != "none":
             return None
-        return Arithmetic("mxfp4", Switches(**picked(parts, "stochastic_rounding", "rht", "weight_scaling", "block_size", "nan")))
-    has = {"rht": parts.rht, "sr": parts.stochastic_rounding, "2d": parts.weight_scaling == "2d" and parts.block_scaled}[name]
+        return Arithmetic(
+            "mxfp4",
+            Switches(
+                **picked(parts, "stochastic_rounding", "rht", "weight_scaling", "block_size", "nan")
+            ),
+        )
+    has = {
+        "rht": parts.rht,
+        "sr": parts.stochastic_rounding,
+        "2d": parts.weight_scaling == "2d" and parts.block_scaled,
+    }[name]
     if not has:
         return None
-    without = {key: value for key, value in arithmetic.switches.given().items() if not (name == "sr" and key == "sr_bits")}
+    without = {
+        key: value
+        for key, value in arithmetic.switches.given().items()
+        if not (name == "sr" and key == "sr_bits")
+    }
     return Arithmetic(arithmetic.recipe, Switches(**{**without, **INGREDIENTS[name]}))
 
 
-# What an analysis takes apart: the arithmetic of a candidate at a kept checkpoint, and what takes its place where a GEMM is off.
+# What an analysis takes apart: the arithmetic of a candidate at a kept checkpoint, and what takes
+# its place where a GEMM is off.
 #
 # Raises SpecError with the way out for what cannot be analysed.
 
@@ -185,51 +257,106 @@ _AS_ARMS = "train each ablation as an arm of a job, with overrides"
 
 
 def subject(candidate: RunSpec, baseline: RunSpec | None, step: int, steps: int) -> Measured:
-    """What forks of the candidate can toggle in `steps` steps after step `step`, against the baseline's arithmetic (None: bf16)."""
+    """What forks of the candidate can toggle in `steps` steps after step `step`, against the
+    baseline's arithmetic (None: bf16).
+    """
     _check_forks(candidate, step, "why", "an analysis")
     most = candidate.schedule.steps - step
     if not 1 <= steps <= most:
-        raise SpecError("why.fork_steps", steps, f"1 to {most}: the run ends at step {candidate.schedule.steps}", "plan shorter forks")
+        raise SpecError(
+            "why.fork_steps",
+            steps,
+            f"1 to {most}: the run ends at step {candidate.schedule.steps}",
+            "plan shorter forks",
+        )
     own = arithmetic(candidate, step, steps, "candidate")
     off = None if baseline is None else arithmetic(baseline, step, steps, "baseline")
     if any(each.recipe == "fp8_delayed" for *_, each in own.cells()):
-        raise SpecError("why.candidate", candidate.label, "a recipe without delayed scaling", f"its nearest is fp8_current; or {_AS_ARMS}")
+        raise SpecError(
+            "why.candidate",
+            candidate.label,
+            "a recipe without delayed scaling",
+            f"its nearest is fp8_current; or {_AS_ARMS}",
+        )
     if off is not None and any(each.recipe == "fp8_delayed" for *_, each in off.cells()):
-        raise SpecError("why.against", "baseline", "a baseline without delayed scaling", "use against: bf16")
+        raise SpecError(
+            "why.against", "baseline", "a baseline without delayed scaling", "use against: bf16"
+        )
     try:
         return measured(own, candidate.model.n_layers, off)
     except ValueError as error:
-        raise SpecError("why.candidate", candidate.label, "an arithmetic that differs", str(error)) from error
+        raise SpecError(
+            "why.candidate", candidate.label, "an arithmetic that differs", str(error)
+        ) from error
 
 
-def assignments(runs: Mapping[str, RunSpec], step: int, steps: int) -> tuple[tuple[Arithmetic, ...], Mapping[str, Choice]]:
-    """The menu and the choices of forks that take the arithmetic of these runs for `steps` steps after step `step`.
+def assignments(
+    runs: Mapping[str, RunSpec], step: int, steps: int
+) -> tuple[tuple[Arithmetic, ...], Mapping[str, Choice]]:
+    """The menu and the choices of forks that take the arithmetic of these runs for `steps` steps
+    after step `step`.
 
     Raises SpecError for a run whose arithmetic a fork cannot take.
     """
     first = next(iter(runs.values()))
     _check_forks(first, step, "search", "a search")
     if not 1 <= steps <= first.schedule.steps - step:
-        raise SpecError("search.fork_steps", steps, f"1 to {first.schedule.steps - step}: the run ends at step {first.schedule.steps}")
+        raise SpecError(
+            "search.fork_steps",
+            steps,
+            f"1 to {first.schedule.steps - step}: the run ends at step {first.schedule.steps}",
+        )
     try:
-        return menu_of({name: arithmetic(run, step, steps, f"assignment {name}") for name, run in runs.items()}, first.model.n_layers)
+        return menu_of(
+            {
+                name: arithmetic(run, step, steps, f"assignment {name}")
+                for name, run in runs.items()
+            },
+            first.model.n_layers,
+        )
     except ValueError as error:
-        raise SpecError("search.switches", ", ".join(runs), "assignments that one program can compute", str(error)) from error
+        raise SpecError(
+            "search.switches",
+            ", ".join(runs),
+            "assignments that one program can compute",
+            str(error),
+        ) from error
 
 
 def arithmetic(spec: RunSpec, step: int, steps: int, whose: str) -> Segment:
-    """The arithmetic of a run in the `steps` steps after step `step`. Raises SpecError if it changes within them."""
-    change = next((each.first_step for each in spec.segments if step < each.first_step < step + steps), None)
+    """The arithmetic of a run in the `steps` steps after step `step`. Raises SpecError if it
+    changes within them.
+    """
+    change = next(
+        (each.first_step for each in spec.segments if step < each.first_step < step + steps), None
+    )
     if change is not None:
         remedy = f"plan forks of at most {change - step} steps, or another checkpoint"
-        raise SpecError("why.fork_steps", steps, f"steps in which the {whose}'s arithmetic does not change (it does at {change})", remedy)
-    return max((each for each in spec.segments if each.first_step <= step), key=lambda each: each.first_step)
+        raise SpecError(
+            "why.fork_steps",
+            steps,
+            f"steps in which the {whose}'s arithmetic does not change (it does at {change})",
+            remedy,
+        )
+    return max(
+        (each for each in spec.segments if each.first_step <= step),
+        key=lambda each: each.first_step,
+    )
 
 
 def _check_forks(run: RunSpec, step: int, key: str, what: str) -> None:
-    """Raises SpecError about `key` for a run whose GEMMs cannot be chosen in forks after step `step` on one device, as `what` does."""
+    """Raises SpecError about `key` for a run whose GEMMs cannot be chosen in forks after step
+    `step` on one device, as `what` does.
+    """
     check_fork_step(run, step)
     if run.engine != "emulated":
-        raise SpecError(f"{key}.engine", run.engine, "emulated, whose GEMMs can be chosen while the program runs", _AS_ARMS)
+        raise SpecError(
+            f"{key}.engine",
+            run.engine,
+            "emulated, whose GEMMs can be chosen while the program runs",
+            _AS_ARMS,
+        )
     if run.devices != 1:
-        raise SpecError(f"{key}.devices", run.devices, f"1: {what} trains its forks on one device", _AS_ARMS)
+        raise SpecError(
+            f"{key}.devices", run.devices, f"1: {what} trains its forks on one device", _AS_ARMS
+        )

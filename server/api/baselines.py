@@ -1,4 +1,6 @@
-"""Named baselines over REST, and reruns as tables: those on record by family, and those that were imported."""
+"""Named baselines over REST, and reruns as tables: those on record by family, and those that were
+imported.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -21,11 +23,29 @@ from server.api.lists import principal_names
 from server.api.runs import seconds_since
 from server.curves import loading
 from server.database.sessions import find_job, time_text
-from server.database.tables import Baseline, BaselineEventKind, BaselineRole, BaselineRun, Run, is_id
+from server.database.tables import (
+    Baseline,
+    BaselineEventKind,
+    BaselineRole,
+    BaselineRun,
+    Run,
+    is_id,
+)
 from server.errors import InvalidError
 from server.jobs import baselines
-from server.jobs.fingerprint import Difference, manifest_differences, run_spec, spec_differences, spec_facts
-from server.jobs.noise_tables import Import, import_noise_table, imported_noise_tables, noise_table_on_record
+from server.jobs.fingerprint import (
+    Difference,
+    manifest_differences,
+    run_spec,
+    spec_differences,
+    spec_facts,
+)
+from server.jobs.noise_tables import (
+    Import,
+    import_noise_table,
+    imported_noise_tables,
+    noise_table_on_record,
+)
 from server.jobs.workers import changed, live_workers
 from server.records import Body, of
 from server.web.auth import InContext, Sender
@@ -40,7 +60,9 @@ WHOLE = (selectinload(Baseline.runs).selectinload(BaselineRun.run), selectinload
 
 @frozen
 class BaselineSummary:
-    """A version of a baseline in a list; `newest` marks the version that a job uses if it names none."""
+    """A version of a baseline in a list; `newest` marks the version that a job uses if it names
+    none.
+    """
 
     name: str
     version: int
@@ -59,7 +81,9 @@ class BaselineSummary:
 
 @frozen
 class BaselineRunDocument:
-    """A run of a baseline: a member, whose curve jobs reuse, or a control, a rerun of it. Its age counts from its training."""
+    """A run of a baseline: a member, whose curve jobs reuse, or a control, a rerun of it. Its age
+    counts from its training.
+    """
 
     run: str
     job: str
@@ -73,7 +97,8 @@ class BaselineRunDocument:
 
 @frozen
 class RunNoise:
-    """How much reruns of a baseline differ: tau in nats and as a share of the loss, as the judge uses it in a job with this baseline.
+    """How much reruns of a baseline differ: tau in nats and as a share of the loss, as the judge
+    uses it in a job with this baseline.
 
     `measured` (nats) is None if there is only one run; tau is then the prior.
     """
@@ -100,7 +125,8 @@ class AuditEntry:
 
 @frozen
 class BaselineDocument(BaselineSummary):
-    """A version of a baseline: its specification, manifest and runs, its history, and the newest jobs that name it.
+    """A version of a baseline: its specification, manifest and runs, its history, and the newest
+    jobs that name it.
 
     `workers` has a sentence for each live worker whose trainer now differs from the baseline's.
     """
@@ -116,7 +142,9 @@ class BaselineDocument(BaselineSummary):
 
 @frozen
 class BaselineDiff:
-    """Differences between a version and another version or a job's baseline arm. `told` is false if no run of the job has begun."""
+    """Differences between a version and another version or a job's baseline arm. `told` is false if
+    no run of the job has begun.
+    """
 
     baseline: str
     other: str
@@ -127,17 +155,31 @@ class BaselineDiff:
 
 def summaries(session: Session, rows: Sequence[Baseline]) -> list[BaselineSummary]:
     """A summary of each version."""
-    highest = select(Baseline.name, func.max(Baseline.version)).where(Baseline.name.in_({row.name for row in rows})).group_by(Baseline.name)
+    highest = (
+        select(Baseline.name, func.max(Baseline.version))
+        .where(Baseline.name.in_({row.name for row in rows}))
+        .group_by(Baseline.name)
+    )
     newest = {row[0]: row[1] for row in session.execute(highest)}
     names = principal_names(session, {row.events[0].who for row in rows})
-    return [of(BaselineSummary, row, **_summary(row, names), newest=newest[row.name] == row.version) for row in rows]
+    return [
+        of(BaselineSummary, row, **_summary(row, names), newest=newest[row.name] == row.version)
+        for row in rows
+    ]
 
 
 def baseline_document(session: Session, row: Baseline, lease_seconds: float) -> BaselineDocument:
     """Everything about a version; reads its curves for the run-to-run noise."""
-    names, members = principal_names(session, {event.who for event in row.events}), baselines.members(row)
+    names, members = (
+        principal_names(session, {event.who for event in row.events}),
+        baselines.members(row),
+    )
     first = members[0]
-    alike = [worker for worker in live_workers(session, lease_seconds) if worker.capability == first.capability != "external"]
+    alike = [
+        worker
+        for worker in live_workers(session, lease_seconds)
+        if worker.capability == first.capability != "external"
+    ]
     return of(
         BaselineDocument,
         row,
@@ -145,9 +187,22 @@ def baseline_document(session: Session, row: Baseline, lease_seconds: float) -> 
         newest=baselines.find(session, row.name).version == row.version,
         spec=spec_facts(run_spec(first)),
         manifest=first.manifest or {},
-        members=[_run(link) for link in sorted(row.runs, key=lambda link: (link.role != "member", link.run.replicate, link.run_id))],
+        members=[
+            _run(link)
+            for link in sorted(
+                row.runs, key=lambda link: (link.role != "member", link.run.replicate, link.run_id)
+            )
+        ],
         noise=_noise(session, row),
-        audit=[of(AuditEntry, event, at=time_text(event.created_at), who=names.get(event.who, event.who)) for event in row.events],
+        audit=[
+            of(
+                AuditEntry,
+                event,
+                at=time_text(event.created_at),
+                who=names.get(event.who, event.who),
+            )
+            for event in row.events
+        ],
         named_by=[job.id for job in baselines.used_by(session, row, _JOBS_NAMED)],
         workers=[reason for worker in alike if (reason := changed(worker, first.manifest or {}))],
     )
@@ -197,11 +252,21 @@ def _summary(row: Baseline, names: Mapping[str, str]) -> dict[str, Any]:
 def _run(link: BaselineRun) -> BaselineRunDocument:
     run: Run = link.run
     trained_at, age = time_text(run.finished_at), seconds_since(run.finished_at)
-    return of(BaselineRunDocument, run, run=run.id, job=run.job_id, role=link.role, trained_at=trained_at, age_seconds=age)
+    return of(
+        BaselineRunDocument,
+        run,
+        run=run.id,
+        job=run.job_id,
+        role=link.role,
+        trained_at=trained_at,
+        age_seconds=age,
+    )
 
 
 def _noise(session: Session, row: Baseline) -> RunNoise | None:
-    """The judge's run-to-run noise for one run of the version, with all other runs as its controls."""
+    """The judge's run-to-run noise for one run of the version, with all other runs as its
+    controls.
+    """
     policy = Policy(profile=NVFP4)
     runs, _ = independent_runs([loading.losses(session, link.run) for link in row.runs])
     window = plan_window(runs, row.runs[0].run.planned_steps, False, policy.window_fraction)
@@ -212,7 +277,10 @@ def _noise(session: Session, row: Baseline) -> RunNoise | None:
     means = together.baseline[:, part].mean(axis=1)
     level = float(means.mean())
     floor = run_floor(
-        prior_for(row.recipe, None, policy, level, rounding_of(run.rounding for run in runs)), means, [0] * len(means), np.empty(0)
+        prior_for(row.recipe, None, policy, level, rounding_of(run.rounding for run in runs)),
+        means,
+        [0] * len(means),
+        np.empty(0),
     )
     return of(
         RunNoise,
@@ -236,7 +304,8 @@ _Reason = Annotated[str, Field(min_length=1, max_length=1000)]
 
 @frozen
 class PromoteRequest(Body):
-    """A finished arm of a job (default: its baseline) that becomes the next version of a name, and the reason.
+    """A finished arm of a job (default: its baseline) that becomes the next version of a name, and
+    the reason.
 
     After `days` jobs can no longer name it; without `days` it does not expire.
     """
@@ -274,7 +343,9 @@ class BaselinePage:
 @router.get("/baselines")
 def index(
     context: InContext,
-    name: Annotated[str | None, Query(max_length=64, description="only versions of this name")] = None,
+    name: Annotated[
+        str | None, Query(max_length=64, description="only versions of this name")
+    ] = None,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the previous page")] = None,
     limit: Annotated[int, Query(ge=1, le=500, description="versions per page")] = 50,
 ) -> BaselinePage:
@@ -291,14 +362,25 @@ def index(
 
 
 @router.post("/baselines", status_code=201)
-def promote(request: StrictBody[PromoteRequest], response: Response, context: InContext, who: Sender) -> BaselineDocument:
-    """Promote the finished runs of an arm to an immutable version. 409 if one of them failed, diverged or is incomplete.
+def promote(
+    request: StrictBody[PromoteRequest], response: Response, context: InContext, who: Sender
+) -> BaselineDocument:
+    """Promote the finished runs of an arm to an immutable version. 409 if one of them failed,
+    diverged or is incomplete.
 
-    The next version of a name takes the owner of its newest one, or scope approve; so do the controls and the expiry of a version.
+    The next version of a name takes the owner of its newest one, or scope approve; so do the
+    controls and the expiry of a version.
     """
     with context.database.write() as session:
         row = baselines.promote(
-            session, request.name, request.job, request.arm, request.reason, who.id, request.days, overrules=who.may("approve")
+            session,
+            request.name,
+            request.job,
+            request.arm,
+            request.reason,
+            who.id,
+            request.days,
+            overrules=who.may("approve"),
         )
         name, version = row.name, row.version
     response.headers["Location"] = f"/api/v1/baselines/{name}/versions/{version}"
@@ -311,7 +393,8 @@ def newest(name: _Name, context: InContext) -> BaselineDocument:
     return _document(context, name, None)
 
 
-@router.get("/baselines/{name}/versions/{version:int}")  # an int here, or it would also match VERSION:expire
+# an int here, or it would also match VERSION:expire
+@router.get("/baselines/{name}/versions/{version:int}")
 def show(name: _Name, version: _Version, context: InContext) -> BaselineDocument:
     """One version: runs, specification, manifest, run-to-run noise, audit trail."""
     return _document(context, name, version)
@@ -319,20 +402,40 @@ def show(name: _Name, version: _Version, context: InContext) -> BaselineDocument
 
 @router.post("/baselines/{name}/versions/{version}/controls")
 def attach_controls(
-    name: _Name, version: _Version, request: StrictBody[ControlsRequest], context: InContext, who: Sender
+    name: _Name,
+    version: _Version,
+    request: StrictBody[ControlsRequest],
+    context: InContext,
+    who: Sender,
 ) -> BaselineDocument:
-    """Attach reruns. In later jobs that name the version, the run-to-run noise is measured with them. 409 if none is a rerun."""
+    """Attach reruns. In later jobs that name the version, the run-to-run noise is measured with
+    them. 409 if none is a rerun.
+    """
     with context.database.write() as session:
         row = baselines.find(session, name, version)
-        baselines.attach_controls(session, row, request.runs_of, request.reason, who.id, overrules=who.may("approve"))
+        baselines.attach_controls(
+            session, row, request.runs_of, request.reason, who.id, overrules=who.may("approve")
+        )
     return _document(context, name, version)
 
 
 @router.post("/baselines/{name}/versions/{version}:expire")
-def expire(name: _Name, version: _Version, request: StrictBody[ExpireRequest], context: InContext, who: Sender) -> BaselineDocument:
+def expire(
+    name: _Name,
+    version: _Version,
+    request: StrictBody[ExpireRequest],
+    context: InContext,
+    who: Sender,
+) -> BaselineDocument:
     """Expire a version now. Earlier verdicts do not change; expiring twice changes nothing."""
     with context.database.write() as session:
-        baselines.expire(session, baselines.find(session, name, version), request.reason, who.id, overrules=who.may("approve"))
+        baselines.expire(
+            session,
+            baselines.find(session, name, version),
+            request.reason,
+            who.id,
+            overrules=who.may("approve"),
+        )
     return _document(context, name, version)
 
 
@@ -341,20 +444,34 @@ def compare(
     name: _Name,
     version: _Version,
     context: InContext,
-    other: Annotated[str, Query(max_length=100, pattern=_OTHER, description="`NAME`, `NAME@VERSION`, or the id of a job")],
+    other: Annotated[
+        str,
+        Query(
+            max_length=100, pattern=_OTHER, description="`NAME`, `NAME@VERSION`, or the id of a job"
+        ),
+    ],
 ) -> BaselineDiff:
-    """Differences between a version and another version or a job's baseline arm: specification and environment."""
+    """Differences between a version and another version or a job's baseline arm: specification and
+    environment.
+    """
     with context.database.read() as session:
         ours = baselines.find(session, name, version)
-        return diff(session, ours, other if is_id("j", other) else baselines.find(session, *parsed_version(other)))
+        return diff(
+            session,
+            ours,
+            other if is_id("j", other) else baselines.find(session, *parsed_version(other)),
+        )
 
 
 def _document(context: InContext, name: str, version: int | None) -> BaselineDocument:
     with context.database.read() as session:
-        return baseline_document(session, baselines.find(session, name, version), context.settings.lease_seconds)
+        return baseline_document(
+            session, baselines.find(session, name, version), context.settings.lease_seconds
+        )
 
 
-# Reruns as tables: those on record, by family, and those that were imported; both as `parity compare --noise-table` reads them.
+# Reruns as tables: those on record, by family, and those that were imported; both as `parity
+# compare --noise-table` reads them.
 
 noise_tables_router = APIRouter(prefix="/api/v1", tags=["noise tables"], route_class=BodyRoute)
 
@@ -368,23 +485,34 @@ class ImportRequest(Body):
 
 
 @noise_tables_router.get(
-    "/noise-tables", response_class=Response, responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
+    "/noise-tables",
+    response_class=Response,
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
 )
 def table(
     context: InContext,
-    of: Annotated[Literal["record", "imported"], Query(description="reruns of this server's jobs, or those that were imported")] = "record",
+    of: Annotated[
+        Literal["record", "imported"],
+        Query(description="reruns of this server's jobs, or those that were imported"),
+    ] = "record",
 ) -> Response:
-    """The groups of reruns on record, or those imported (CSV): family, runs, mean loss and its standard deviation over runs, rounding."""
+    """The groups of reruns on record, or those imported (CSV): family, runs, mean loss and its
+    standard deviation over runs, rounding.
+    """
     with context.database.read() as session:
-        text = (noise_table_on_record(session) if of == "record" else imported_noise_tables(session)).csv()
+        text = (
+            noise_table_on_record(session) if of == "record" else imported_noise_tables(session)
+        ).csv()
     return Response(text, media_type="text/csv")
 
 
 @noise_tables_router.post("/noise-tables", status_code=201)
 def import_table(request: StrictBody[ImportRequest], context: InContext, who: Sender) -> Import:
-    """Import a noise table, for jobs that name one of its families. All or nothing; the same groups twice change nothing.
+    """Import a noise table, for jobs that name one of its families. All or nothing; the same groups
+    twice change nothing.
 
-    422 or 409 if a row is not usable, a family would lend nothing, or a name belongs to a public family or to one on record.
+    422 or 409 if a row is not usable, a family would lend nothing, or a name belongs to a public
+    family or to one on record.
     """
     with context.database.write() as session:
         return import_noise_table(session, request.table, request.family, who.id)

@@ -1,4 +1,6 @@
-"""Curves over REST: what one run recorded, all arms of a job on the same buckets, and the live gap of a candidate."""
+"""Curves over REST: what one run recorded, all arms of a job on the same buckets, and the live gap
+of a candidate.
+"""
 
 import itertools
 import math
@@ -35,7 +37,17 @@ from server.database.sessions import find_job, find_run
 from server.database.store import Columns as Table
 from server.database.tables import Arm, Job, Run
 from server.errors import InvalidError, NotFoundError
-from server.gaps import Extents, GapsDocument, PairDocument, candidate_gaps, extents, gaps_of, identity, is_current, pair_fields
+from server.gaps import (
+    Extents,
+    GapsDocument,
+    PairDocument,
+    candidate_gaps,
+    extents,
+    gaps_of,
+    identity,
+    is_current,
+    pair_fields,
+)
 from server.logs import cut
 from server.records import Number, kind_of, number, of
 from server.web.auth import Context, InContext
@@ -43,7 +55,8 @@ from server.web.limits import LARGEST, MOST_VALUES, check_values
 from server.web.live import EXPORTS, Stream
 from server.web.requests import UNCHANGED, FirstStep, LastStep, Spacing, Tags
 
-# What one run recorded, over REST: every step (JSON in pages, CSV and Arrow as streams), metrics in buckets, statistics by layer.
+# What one run recorded, over REST: every step (JSON in pages, CSV and Arrow as streams), metrics in
+# buckets, statistics by layer.
 
 router = APIRouter(prefix="/api/v1", tags=["curves"])
 
@@ -51,7 +64,9 @@ Kind = Literal["train", "validation", "profile"]
 Format = Literal["json", "csv", "arrow"]
 _FORMS = {"csv": (formats.csv, formats.CSV), "arrow": (formats.arrow, formats.ARROW)}
 _STEPS_A_PAGE, _NONFINITE_A_PAGE = 20_000, 100_000
-_Names = Annotated[str | None, Query(max_length=20_000, description="columns, comma-separated; default: all")]
+_Names = Annotated[
+    str | None, Query(max_length=20_000, description="columns, comma-separated; default: all")
+]
 
 
 @frozen
@@ -65,7 +80,9 @@ class NonFiniteValue:
 
 @frozen
 class StepsDocument:
-    """Steps in columns of equal length. `next_from` is the first step of the next page, null on the last page."""
+    """Steps in columns of equal length. `next_from` is the first step of the next page, null on the
+    last page.
+    """
 
     run: str
     kind: Kind
@@ -86,9 +103,11 @@ class MetricsDocument:
 
 @frozen
 class LayersDocument:
-    """One statistic by layer and step, and the names of the others. `statistic` is null if the run has no statistics by layer.
+    """One statistic by layer and step, and the names of the others. `statistic` is null if the run
+    has no statistics by layer.
 
-    `minus` is the run whose values were subtracted; null where none were, because none were asked for or that run has none of them.
+    `minus` is the run whose values were subtracted; null where none were, because none were asked
+    for or that run has none of them.
     """
 
     run: str
@@ -117,13 +136,23 @@ def steps(
     first_step: FirstStep = 0,
     last_step: LastStep = None,
     limit: Annotated[
-        int, Query(ge=1, le=_STEPS_A_PAGE, description="steps per page of JSON; fewer where they would be more than 2 million values")
+        int,
+        Query(
+            ge=1,
+            le=_STEPS_A_PAGE,
+            description="steps per page of JSON; fewer where they would be more than 2 million "
+            "values",
+        ),
     ] = _STEPS_A_PAGE,
-    form: Annotated[Format | None, Query(alias="format", description="default: the type in Accept, else json")] = None,
+    form: Annotated[
+        Format | None, Query(alias="format", description="default: the type in Accept, else json")
+    ] = None,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
     accept_encoding: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> Response | StepsDocument:
-    """The recorded curve of a run; the newest attempt wins. CSV and Arrow contain every step of the range, JSON one page."""
+    """The recorded curve of a run; the newest attempt wins. CSV and Arrow contain every step of the
+    range, JSON one page.
+    """
     chosen = form or _accepted(accept)
     last = math.inf if last_step is None else last_step
     with context.database.read() as session:
@@ -133,7 +162,13 @@ def steps(
         wanted = _wanted(store.names(session, run_id, kind), names)
         if chosen == "json":
             most = max(1, min(limit, MOST_VALUES // max(1, len(wanted))))
-            return _page(run_id, kind, wanted, store.tables(session, run_id, kind, first_step, last, wanted), most)
+            return _page(
+                run_id,
+                kind,
+                wanted,
+                store.tables(session, run_id, kind, first_step, last, wanted),
+                most,
+            )
         outline = store.outline(session, run_id, kind, first_step, last)
     content, media_type = _FORMS[chosen]
     parts = content(_parts(context, run_id, kind, outline, wanted), wanted)
@@ -148,8 +183,12 @@ def metrics(
     run_id: str,
     context: InContext,
     tags: Tags,
-    names: Annotated[str, Query(max_length=20_000, description="columns, comma-separated")] = "lm_loss",
-    kind: Annotated[str, Query(pattern="^(train|validation)$", description="which records")] = "train",
+    names: Annotated[
+        str, Query(max_length=20_000, description="columns, comma-separated")
+    ] = "lm_loss",
+    kind: Annotated[
+        str, Query(pattern="^(train|validation)$", description="which records")
+    ] = "train",
     first_step: FirstStep = 0,
     last_step: LastStep = None,
     points: Annotated[int, Query(ge=1, le=100_000, description="largest number of buckets")] = 2000,
@@ -180,43 +219,80 @@ def layers(
     context: InContext,
     tags: Tags,
     statistic: Annotated[
-        str | None, Query(max_length=100, description="default: snr_db if recorded, else the first; grad_norm has no operand")
+        str | None,
+        Query(
+            max_length=100,
+            description="default: snr_db if recorded, else the first; grad_norm has no operand",
+        ),
     ] = None,
-    operand: Annotated[str | None, Query(max_length=100, description="default: the first with a finite value")] = None,
+    operand: Annotated[
+        str | None, Query(max_length=100, description="default: the first with a finite value")
+    ] = None,
     first_step: FirstStep = 0,
     last_step: LastStep = None,
     buckets: Annotated[int, Query(ge=1, le=2000, description="largest number of buckets")] = 200,
-    minus: Annotated[str | None, Query(max_length=100, description="subtract the values of this run of the same job")] = None,
+    minus: Annotated[
+        str | None,
+        Query(max_length=100, description="subtract the values of this run of the same job"),
+    ] = None,
 ) -> LayersDocument:
-    """Quantization statistics (or gradient norms) of every layer against the step, or their differences to another run, for a heat map."""
+    """Quantization statistics (or gradient norms) of every layer against the step, or their
+    differences to another run, for a heat map.
+    """
     with context.database.read() as session:
         run = find_run(session, run_id)
         if minus is not None and find_run(session, minus).job_id != run.job_id:
-            raise InvalidError(f"minus has {minus!r}, a run of another job; expected a run of job {run.job_id}")
-        tags.check(run if minus is None else run.job, "layers", run_id, statistic, operand, first_step, last_step, buckets, minus)
+            raise InvalidError(
+                f"minus has {minus!r}, a run of another job; expected a run of job {run.job_id}"
+            )
+        tags.check(
+            run if minus is None else run.job,
+            "layers",
+            run_id,
+            statistic,
+            operand,
+            first_step,
+            last_step,
+            buckets,
+            minus,
+        )
         there = recorded(session, run_id)
         if not there.layers:
-            return LayersDocument(run=run_id, minus=None, statistic=None, operand=None, recorded=there, table=None)
+            return LayersDocument(
+                run=run_id, minus=None, statistic=None, operand=None, recorded=there, table=None
+            )
         last = math.inf if last_step is None else last_step
-        # A difference if there is one.
-        # Without a choice: the first operand whose signal to noise is finite, because one that is not quantized has nothing to show.
-        operands: list[str | None] = [operand] if operand is not None else [*_usual_first(there, statistic)] or [None]
+        # A difference if there is one. Without a choice: the first operand whose signal to noise is
+        # finite, because one that is not quantized has nothing to show.
+        operands: list[str | None] = (
+            [operand] if operand is not None else [*_usual_first(there, statistic)] or [None]
+        )
         for subtracted, candidate in itertools.product(dict.fromkeys([minus, None]), operands):
             of = _one_of("operand", candidate, there.operands) if there.operands else None
             names = [*there.of_operand.get(of or "", []), *([GRAD_NORM] if there.has_norms else [])]
             usual = SNR if statistic is None and SNR in names else statistic
             chosen = _one_of("statistic", usual, names)
             of = None if chosen == GRAD_NORM else of
-            cells = Cells(statistic=chosen, operand=of or "", first_step=first_step, last_step=last, buckets=buckets)
+            cells = Cells(
+                statistic=chosen,
+                operand=of or "",
+                first_step=first_step,
+                last_step=last,
+                buckets=buckets,
+            )
             table = layer_table(session, run_id, cells, subtracted)
             if table.low is not None:
                 break
-    return LayersDocument(run=run_id, minus=subtracted, statistic=chosen, operand=of, recorded=there, table=table)
+    return LayersDocument(
+        run=run_id, minus=subtracted, statistic=chosen, operand=of, recorded=there, table=table
+    )
 
 
 def _usual_first(there: Columns, statistic: str | None) -> list[str]:
     """The operands that have the statistic (default: signal to noise); all of them if none has."""
-    with_it = [operand for operand in there.operands if (statistic or SNR) in there.of_operand[operand]]
+    with_it = [
+        operand for operand in there.operands if (statistic or SNR) in there.of_operand[operand]
+    ]
     return with_it or there.operands
 
 
@@ -226,15 +302,23 @@ def _one_of(name: str, value: str | None, choices: list[str]) -> str:
     return choices[0] if value is None else value
 
 
-def _parts(context: Context, run_id: str, kind: Kind, outline: store.Outline, names: Sequence[str]) -> Iterator[Table]:
-    """The curve in pieces. No connection is held while the client reads: each range is read in a transaction of its own."""
+def _parts(
+    context: Context, run_id: str, kind: Kind, outline: store.Outline, names: Sequence[str]
+) -> Iterator[Table]:
+    """The curve in pieces. No connection is held while the client reads: each range is read in a
+    transaction of its own.
+    """
     for first, last in outline.ranges:
         with context.database.read() as session:
-            parts = [*store.tables(session, run_id, kind, first, last, names, outline.newest_attempt)]
+            parts = [
+                *store.tables(session, run_id, kind, first, last, names, outline.newest_attempt)
+            ]
         yield from parts
 
 
-def _page(run_id: str, kind: Kind, names: Sequence[str], parts: Iterator[Table], limit: int) -> StepsDocument:
+def _page(
+    run_id: str, kind: Kind, names: Sequence[str], parts: Iterator[Table], limit: int
+) -> StepsDocument:
     read: list[Table] = []
     count = 0
     for part in parts:
@@ -244,14 +328,22 @@ def _page(run_id: str, kind: Kind, names: Sequence[str], parts: Iterator[Table],
             break
     at, table = store.joined(read, names)
     # Each of them is listed by itself, which takes more than a number does.
-    nonfinite = np.cumsum(sum((~np.isfinite(column[:limit]) for column in table.values()), np.zeros(min(limit, len(at)), np.int64)))
+    nonfinite = np.cumsum(
+        sum(
+            (~np.isfinite(column[:limit]) for column in table.values()),
+            np.zeros(min(limit, len(at)), np.int64),
+        )
+    )
     if len(nonfinite):
         limit = max(1, min(limit, int(np.searchsorted(nonfinite, _NONFINITE_A_PAGE, side="right"))))
     return StepsDocument(
         run=run_id,
         kind=kind,
         steps=at[:limit].tolist(),
-        columns={name: [value if math.isfinite(value) else None for value in column[:limit].tolist()] for name, column in table.items()},
+        columns={
+            name: [value if math.isfinite(value) else None for value in column[:limit].tolist()]
+            for name, column in table.items()
+        },
         nonfinite=[
             NonFiniteValue(column=name, step=int(at[row]), kind=kind_of(column[row]))
             for name, column in table.items()
@@ -267,7 +359,9 @@ def _accepted(accept: str) -> Format:
 
 
 def _wanted(there: Sequence[str], names: str | None) -> list[str]:
-    """The columns in a comma-separated list (default: all), each once; InvalidError for one that is not recorded (not in `there`)."""
+    """The columns in a comma-separated list (default: all), each once; InvalidError for one that is
+    not recorded (not in `there`).
+    """
     wanted = list(there) if names is None else list(dict.fromkeys(names.split(",")))
     known = set(there)
     unknown = next((name for name in wanted if name not in known), None)
@@ -276,12 +370,15 @@ def _wanted(there: Sequence[str], names: str | None) -> list[str]:
     return wanted
 
 
-# The curves of all arms of a job in one response, for one seed and replicate, on the same bucket edges.
+# The curves of all arms of a job in one response, for one seed and replicate, on the same bucket
+# edges.
 
 _SECONDS = "step_seconds"
 _KEPT = store.SEALED_STEPS  # keep the seconds of one step in this many
 OverlayKind = Literal["train", "validation"]
-_OfRuns = Annotated[int | None, Query(ge=0, le=LARGEST, description="default: that of the baseline's first run")]
+_OfRuns = Annotated[
+    int | None, Query(ge=0, le=LARGEST, description="default: that of the baseline's first run")
+]
 
 
 @frozen
@@ -299,8 +396,8 @@ class OverlayDocument:
 
     Arms without such a run, or without the column, are left out.
 
-    Up to 20,000 steps, or 60,000 of all arms together, are returned without reduction (`aggregation` none), else buckets with min, mean
-    and max. Values have seven digits.
+    Up to 20,000 steps, or 60,000 of all arms together, are returned without reduction
+    (`aggregation` none), else buckets with min, mean and max. Values have seven digits.
     """
 
     name: str
@@ -316,7 +413,9 @@ class OverlayDocument:
 
 @frozen
 class ColumnsDocument:
-    """The columns that any run of a job has recorded, in alphabetical order, of training steps and of validations."""
+    """The columns that any run of a job has recorded, in alphabetical order, of training steps and
+    of validations.
+    """
 
     train: list[str]
     validation: list[str]
@@ -332,7 +431,9 @@ def columns(job_id: str, context: InContext, tags: Tags) -> ColumnsDocument:
         job = find_job(session, job_id)
         tags.check(job, "columns")
         recorded = store.names_by_kind(session, [run.id for run in job.runs])
-    return ColumnsDocument(train=recorded.get("train", []), validation=recorded.get("validation", []))
+    return ColumnsDocument(
+        train=recorded.get("train", []), validation=recorded.get("validation", [])
+    )
 
 
 @router.get("/jobs/{job_id}/overlay", response_model=OverlayDocument, responses=UNCHANGED)
@@ -341,7 +442,9 @@ def overlaid(
     context: InContext,
     tags: Tags,
     name: Annotated[str, Query(max_length=200, description="column")] = "lm_loss",
-    arms: Annotated[str, Query(max_length=5000, description="arms, comma-separated; default: all")] = "",
+    arms: Annotated[
+        str, Query(max_length=5000, description="arms, comma-separated; default: all")
+    ] = "",
     kind: Annotated[OverlayKind, Query(description="which records")] = "train",
     seed: _OfRuns = None,
     replicate: _OfRuns = None,
@@ -351,19 +454,38 @@ def overlaid(
     seconds: Annotated[bool, Query(description="include the seconds of training")] = False,
     spacing: Spacing = "linear",
 ) -> Response:
-    """The curves of a job's arms for one chart. For display only; the verdict reads every step of its window."""
+    """The curves of a job's arms for one chart. For display only; the verdict reads every step of
+    its window.
+    """
     with context.database.read() as session:
         job = find_job(session, job_id)
-        question = (name, arms, kind, seed, replicate, first_step, last_step, points, seconds, spacing)
+        question = (
+            name,
+            arms,
+            kind,
+            seed,
+            replicate,
+            first_step,
+            last_step,
+            points,
+            seconds,
+            spacing,
+        )
         headers = tags.check(job, "overlay", *question)
         first = (job.arms[0].runs or job.runs)[0]  # forks, and an analysis, are no runs of an arm
-        wanted = first.seed if seed is None else seed, first.replicate if replicate is None else replicate
+        wanted = (
+            first.seed if seed is None else seed,
+            first.replicate if replicate is None else replicate,
+        )
         chosen = {name for name in arms.split(",") if name}
         shown = [arm for arm in job.arms if not chosen or arm.name in chosen]
         runs = [run for arm in shown for run in arm.runs if (run.seed, run.replicate) == wanted]
         runs = [run for run in runs if name in store.names(session, run.id, kind)]
         last = math.inf if last_step is None else last_step
-        recorded = [_recorded(context, session, run, name, kind, first_step, last, seconds=seconds) for run in runs]
+        recorded = [
+            _recorded(context, session, run, name, kind, first_step, last, seconds=seconds)
+            for run in runs
+        ]
         names = [(run.arm.name, run.id) for run in runs]
     chart = overlay(recorded, points, log=spacing == "log")
     document = of(
@@ -373,26 +495,46 @@ def overlaid(
         kind=kind,
         seed=wanted[0],
         replicate=wanted[1],
-        arms=[ArmLine(arm=arm, run=run, line=line) for (arm, run), line in zip(names, chart.lines, strict=True)],
+        arms=[
+            ArmLine(arm=arm, run=run, line=line)
+            for (arm, run), line in zip(names, chart.lines, strict=True)
+        ],
     )
     # Serialized directly: the framework's own conversion takes five times as long.
     return Response(_ADAPTER.dump_json(document), media_type="application/json", headers=headers)
 
 
 def _recorded(
-    context: Context, session: Session, run: Run, name: str, kind: OverlayKind, first_step: int, last_step: float, *, seconds: bool
+    context: Context,
+    session: Session,
+    run: Run,
+    name: str,
+    kind: OverlayKind,
+    first_step: int,
+    last_step: float,
+    *,
+    seconds: bool,
 ) -> Recorded:
     steps, table = store.read_range(session, run.id, kind, first_step, last_step, [name])
-    return Recorded(steps=steps, values=table[name], seconds=_seconds(context, session, run, steps) if seconds and len(steps) else None)
+    return Recorded(
+        steps=steps,
+        values=table[name],
+        seconds=_seconds(context, session, run, steps) if seconds and len(steps) else None,
+    )
 
 
-def _seconds(context: Context, session: Session, run: Run, wanted: NDArray[np.int64]) -> NDArray[np.float64] | None:
-    """Seconds of training up to each of these steps, counted from the run's first step; None if unknown.
+def _seconds(
+    context: Context, session: Session, run: Run, wanted: NDArray[np.int64]
+) -> NDArray[np.float64] | None:
+    """Seconds of training up to each of these steps, counted from the run's first step; None if
+    unknown.
 
     The first request for a run sums over all its steps and caches the seconds of some of them.
     """
     key = ("clock", run.id, run.attempt_number)
-    clock = context.cache.get(key, TrainingTime) or TrainingTime(steps=np.empty(0, np.int64), passed=np.empty(0))
+    clock = context.cache.get(key, TrainingTime) or TrainingTime(
+        steps=np.empty(0, np.int64), passed=np.empty(0)
+    )
     after = clock.before(int(wanted[0]))
     first, last = (after[0] + 1 if after else 0), int(wanted[-1])
     steps, table = store.read_range(session, run.id, "train", first, last, [_SECONDS])
@@ -415,11 +557,12 @@ Candidate = Annotated[str | None, Query(description="candidate arm; default: the
 class GapDocument(PairDocument):
     """The gap of a candidate against the baseline over the steps that both arms have, in bins.
 
-    `mean`, `low` and `high` are nats (positive = candidate worse); the band is the interval of a bin's mean, including
-    run-to-run noise, with the confidence of the interval that decides. `window` is the range of steps that the verdict reads.
-    `nonfinite_…` are the first 1,000 steps of the range at which a run of the arm has a loss of NaN or infinity; `nonfinite_count` counts
-    all of both arms. `spikes_…` are the first 200 steps at which the arm has a spike, according to the verdict; none before there is a
-    verdict.
+    `mean`, `low` and `high` are nats (positive = candidate worse); the band is the interval of a
+    bin's mean, including run-to-run noise, with the confidence of the interval that decides.
+    `window` is the range of steps that the verdict reads. `nonfinite_…` are the first 1,000 steps
+    of the range at which a run of the arm has a loss of NaN or infinity; `nonfinite_count` counts
+    all of both arms. `spikes_…` are the first 200 steps at which the arm has a spike, according to
+    the verdict; none before there is a verdict.
     """
 
     baseline: str
@@ -442,7 +585,9 @@ def gap(
     last_step: LastStep = None,
     spacing: Spacing = "linear",
 ) -> GapDocument:
-    """The data of the live gap chart. For display only; the verdict reads every step of its window."""
+    """The data of the live gap chart. For display only; the verdict reads every step of its
+    window.
+    """
     with context.database.read() as session:
         job = find_job(session, job_id)
         tags.check(job, "gap", candidate, bins, first_step, last_step, spacing)
@@ -468,18 +613,24 @@ def gaps(
     job_id: str,
     context: InContext,
     tags: Tags,
-    candidates: Annotated[str, Query(max_length=5000, description="candidate arms, comma-separated; default: all")] = "",
+    candidates: Annotated[
+        str, Query(max_length=5000, description="candidate arms, comma-separated; default: all")
+    ] = "",
     bins: Annotated[int, Query(ge=1, le=1000, description="largest number of bins")] = 150,
     first_step: FirstStep = 0,
     last_step: LastStep = None,
     spacing: Spacing = "linear",
 ) -> Response:
-    """The gaps of candidates for one chart. For display only; the verdict reads every step of its window."""
+    """The gaps of candidates for one chart. For display only; the verdict reads every step of its
+    window.
+    """
     with context.database.read() as session:
         job = find_job(session, job_id)
         names = dict.fromkeys(name for name in candidates.split(",") if name)
         arms = [pair_of(job, name)[1] for name in names] or job.arms[1:]
-        headers = tags.check(job, "gaps", *(arm.name for arm in arms), bins, first_step, last_step, spacing)
+        headers = tags.check(
+            job, "gaps", *(arm.name for arm in arms), bins, first_step, last_step, spacing
+        )
         wanted = Range(first=first_step, last=last_step, bins=bins, log=spacing == "log")
         content = _computed(context, session, job, arms, wanted)
     return Response(content, media_type="application/json", headers=headers)
@@ -496,9 +647,21 @@ class _Answer:
 _DOCUMENT = TypeAdapter(GapsDocument)
 
 
-def _computed(context: Context, session: Session, job: Job, arms: Sequence[Arm], wanted: Range) -> bytes:
-    """The response from the recorded curves. Reading 90 runs of a million steps takes seconds, so it is cached as long as it counts."""
-    key = ("gaps", identity(job), *(arm.name for arm in arms), wanted.bins, wanted.first, wanted.last, wanted.log)
+def _computed(
+    context: Context, session: Session, job: Job, arms: Sequence[Arm], wanted: Range
+) -> bytes:
+    """The response from the recorded curves. Reading 90 runs of a million steps takes seconds, so
+    it is cached as long as it counts.
+    """
+    key = (
+        "gaps",
+        identity(job),
+        *(arm.name for arm in arms),
+        wanted.bins,
+        wanted.first,
+        wanted.last,
+        wanted.log,
+    )
     cached, recorded = context.cache.get(key, _Answer), extents(session, job)
     if cached is None or not is_current(job, cached.recorded, recorded):
         document = gaps_of(context.cache, session, job, arms, wanted, recorded)
@@ -511,9 +674,14 @@ def pair_of(job: Job, candidate: str | None) -> tuple[Arm, Arm]:
     """The candidate of this name, after the arm that it is judged against."""
     baseline, *candidates = job.arms
     if not candidates:
-        raise NotFoundError(f"job {job.id} has one arm so far, {baseline.name}, and no candidate to compare with it")
+        raise NotFoundError(
+            f"job {job.id} has one arm so far, {baseline.name}, and no candidate to compare with it"
+        )
     name = candidate or candidates[0].name
     chosen = next((arm for arm in candidates if arm.name == name), None)
     if chosen is None:
-        raise NotFoundError(f"job {job.id} has no candidate {name!r}, expected one of {', '.join(arm.name for arm in candidates)}")
+        raise NotFoundError(
+            f"job {job.id} has no candidate {name!r}, expected one of "
+            f"{', '.join(arm.name for arm in candidates)}"
+        )
     return chosen.judged_against, chosen

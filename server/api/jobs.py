@@ -1,4 +1,6 @@
-"""Jobs over REST: submit, list, read, cancel, verdict, gate; a job as API and pages show it, with its forecast end."""
+"""Jobs over REST: submit, list, read, cancel, verdict, gate; a job as API and pages show it, with
+its forecast end.
+"""
 
 import heapq
 from collections.abc import Mapping, Sequence
@@ -17,7 +19,13 @@ from parity.recipes import UNSTATED
 from parity.structure import frozen, json_value
 from server.api.lists import JobPage, Sort, Wanted, job_list, principal_names
 from server.api.remarks import NoteDocument, SignOffEntry, StatementEntry, remarks_of
-from server.api.runs import AttemptDocument, RunDocument, attempt_documents, run_document, seconds_since
+from server.api.runs import (
+    AttemptDocument,
+    RunDocument,
+    attempt_documents,
+    run_document,
+    seconds_since,
+)
 from server.api.verdicts import policy_of
 from server.concurrency import Turns
 from server.curves.loading import multiplicity_of
@@ -51,14 +59,15 @@ from training.rules import OTHERS_TRAINERS
 from training.spec import JobSpec, Model
 from training.switches import phrase
 
-# Progress and end time of a job, from a simulation of its queue on the free slots with each run's measured speed.
+# Progress and end time of a job, from a simulation of its queue on the free slots with each run's
+# measured speed.
 
 
 def seconds_left(runs: Sequence[Run], slots: int) -> Mapping[str, float | None]:
     """Seconds until each run of a job ends: 0 if it has ended, None while no speed is known.
 
-    A queued run is assumed to be as fast as the measured runs of its arm, else as the mean of all measured runs. Other
-    jobs in the queue are not counted.
+    A queued run is assumed to be as fast as the measured runs of its arm, else as the mean of all
+    measured runs. Other jobs in the queue are not counted.
 
     Args:
         runs: all runs of the job in the order of their claim.
@@ -66,7 +75,9 @@ def seconds_left(runs: Sequence[Run], slots: int) -> Mapping[str, float | None]:
     """
     running = [run for run in runs if run.state == "running"]
     free_at = [0.0] * max(1, slots, len(running))
-    left: dict[str, float | None] = {run.id: 0.0 if run.state in RUN_ENDED else None for run in runs}
+    left: dict[str, float | None] = {
+        run.id: 0.0 if run.state in RUN_ENDED else None for run in runs
+    }
     for run in [*running, *(run for run in runs if run.state == "queued")]:
         speed = None if run.planned_steps is None else _speed(run, runs)
         if speed is None:
@@ -79,7 +90,9 @@ def seconds_left(runs: Sequence[Run], slots: int) -> Mapping[str, float | None]:
 
 
 def last_end(ends: Sequence[float | None]) -> float | None:
-    """Seconds until the last of these runs ends; None if one of them is unknown, or for an empty list."""
+    """Seconds until the last of these runs ends; None if one of them is unknown, or for an empty
+    list.
+    """
     known_ends = [end for end in ends if end is not None]
     if known_ends and len(known_ends) == len(ends):
         return max(known_ends)
@@ -87,7 +100,9 @@ def last_end(ends: Sequence[float | None]) -> float | None:
 
 
 def share_done(runs: Sequence[Run]) -> float:
-    """The share of the planned steps of these runs that is done, 0 to 1; of the runs where nobody has stated their steps."""
+    """The share of the planned steps of these runs that is done, 0 to 1; of the runs where nobody
+    has stated their steps.
+    """
     planned = [run for run in runs if run.planned_steps]
     if planned:
         return sum(run.steps_done for run in planned) / sum(run.length for run in planned)
@@ -109,7 +124,9 @@ def _speed(run: Run, runs: Sequence[Run]) -> float | None:
 
 @frozen
 class NamedDocument:
-    """The promoted baseline that a job names, who promoted it, and the number of its reruns that the judge gets."""
+    """The promoted baseline that a job names, who promoted it, and the number of its reruns that
+    the judge gets.
+    """
 
     name: str
     version: int
@@ -119,9 +136,11 @@ class NamedDocument:
 
 @frozen
 class LiveState:
-    """The last forecast of a candidate's final gap: its state, in words, and the probability of each verdict at the planned end.
+    """The last forecast of a candidate's final gap: its state, in words, and the probability of
+    each verdict at the planned end.
 
-    `low` to `high` is the 90 % forecast of the final gap, `gap` the gap at the step of the forecast, nats.
+    `low` to `high` is the 90 % forecast of the final gap, `gap` the gap at the step of the
+    forecast, nats.
     """
 
     state: State
@@ -138,12 +157,14 @@ class LiveState:
 
 @frozen
 class ArmDocument:
-    """The baseline or a candidate, with totals over its runs; `live` is the last forecast of a candidate, `will_fail` its sentence
-    if the final gap is surely above the margin; either may be null.
+    """The baseline or a candidate, with totals over its runs; `live` is the last forecast of a
+    candidate, `will_fail` its sentence if the final gap is surely above the margin; either may be
+    null.
 
-    `title` is the arm's name with what it does from which step on, where the name does not say that. `judged_against` is the arm
-    that a candidate is judged against, which under engine command may be another candidate. `overrides` are the arm's rules for
-    single blocks, projections and GEMMs, as phrases. `short_reruns` are reruns that stop early and measure run-to-run noise; they
+    `title` is the arm's name with what it does from which step on, where the name does not say
+    that. `judged_against` is the arm that a candidate is judged against, which under engine command
+    may be another candidate. `overrides` are the arm's rules for single blocks, projections and
+    GEMMs, as phrases. `short_reruns` are reruns that stop early and measure run-to-run noise; they
     are not in the totals.
     """
 
@@ -166,7 +187,9 @@ class ArmDocument:
 
 @frozen
 class LookDocument:
-    """Which of the registered looks at its question a job is, and how many candidates share the error."""
+    """Which of the registered looks at its question a job is, and how many candidates share the
+    error.
+    """
 
     number: int
     looks: int
@@ -177,12 +200,13 @@ class LookDocument:
 class JobDocument:
     """A job: its status, why it waits, its arms, and its verdicts once the last run has ended.
 
-    While it is queued, `missing` has a sentence for each thing that it lacks, or that nobody has tried: a worker, a tokenizer, its data,
-    the engine on a GPU, and what it takes in device hours. `awaits_conclusion`: all runs of a project have ended; it takes further ones
-    until somebody concludes it.
-    `failed_by` is the job whose fail on the same question stands against a pass of this one.
-    To each verdict as the judge wrote it are added `path`, the gap and its interval as of steps on the way to its end, and `chances`, of
-    what one more pair of runs would make of it. Neither is part of the verdict's digest.
+    While it is queued, `missing` has a sentence for each thing that it lacks, or that nobody has
+    tried: a worker, a tokenizer, its data, the engine on a GPU, and what it takes in device hours.
+    `awaits_conclusion`: all runs of a project have ended; it takes further ones until somebody
+    concludes it. `failed_by` is the job whose fail on the same question stands against a pass of
+    this one. To each verdict as the judge wrote it are added `path`, the gap and its interval as of
+    steps on the way to its end, and `chances`, of what one more pair of runs would make of it.
+    Neither is part of the verdict's digest.
     """
 
     id: str
@@ -227,12 +251,17 @@ class JobDocument:
     links: Mapping[str, str]
 
 
-# Load options for several jobs with their specifications: three queries for all jobs instead of three per job.
+# Load options for several jobs with their specifications: three queries for all jobs instead of
+# three per job.
 WHOLE = (selectinload(Job.arms), selectinload(Job.runs), selectinload(Job.verdicts))
 
 
-def job_document(session: Session, job: Job, lease_seconds: float, price: Price | None = None) -> JobDocument:
-    """Everything that the pages and clients show about a job; `price` is that of a device hour, where one is stated."""
+def job_document(
+    session: Session, job: Job, lease_seconds: float, price: Price | None = None
+) -> JobDocument:
+    """Everything that the pages and clients show about a job; `price` is that of a device hour,
+    where one is stated.
+    """
     live = live_workers(session, lease_seconds)
     slots = sum(worker.slots for worker in live if can_take(worker, job))
     left = seconds_left(job.runs, slots)
@@ -241,7 +270,12 @@ def job_document(session: Session, job: Job, lease_seconds: float, price: Price 
     shared = multiplicity_of(job)
     own = f"/api/v1/jobs/{job.id}"
     links = {"self": own, **{name: f"{own}/{name}" for name in ("events", "verdict", "gap")}}
-    links |= {"evidence": f"{own}/evidence.zip", "cancel": f"{own}:cancel", "again": f"{own}:again", "page": f"/jobs/{job.id}"}
+    links |= {
+        "evidence": f"{own}/evidence.zip",
+        "cancel": f"{own}:cancel",
+        "again": f"{own}:again",
+        "page": f"/jobs/{job.id}",
+    }
     if kind := kind_of(job):
         links |= kind.links(session, job)
     waiting = why_waiting(job, slots, live)
@@ -251,9 +285,14 @@ def job_document(session: Session, job: Job, lease_seconds: float, price: Price 
         waiting=waiting,
         missing=missing(session, job, None if slots else waiting),
         layer_policy=job.spec.get("layer_policy"),
-        awaits_conclusion=job.is_open and job.status in JOB_OPEN and len(job.arms) > 1 and all(run.finished_at for run in job.runs),
+        awaits_conclusion=job.is_open
+        and job.status in JOB_OPEN
+        and len(job.arms) > 1
+        and all(run.finished_at for run in job.runs),
         baseline=_named_baseline(session, job),
-        failed_by=None if (failed := standing_fail_of(session, job, lease_seconds)) is None else failed.id,
+        failed_by=None
+        if (failed := standing_fail_of(session, job, lease_seconds)) is None
+        else failed.id,
         look=shared and of(LookDocument, shared, number=shared.look),
         # With a trainer of the user's own the specification need not have the model.
         tokens_per_step=tokens_per_step(job),
@@ -279,19 +318,26 @@ def _arm_document(
     submitted: Mapping[str, Sequence[tables.Submission]],
 ) -> ArmDocument:
     runs, short_reruns = (
-        [run_document(run, arm.name, left[run.id], attempts[run.id], submitted.get(run.id, ())) for run in each]
+        [
+            run_document(run, arm.name, left[run.id], attempts[run.id], submitted.get(run.id, ()))
+            for run in each
+        ]
         for each in (arm.runs, arm.short_reruns)
     )
     live = live_state(arm)
     begun = [run for run in runs if run.loss is not None]
-    speeds = [run.steps_per_second for run in runs if run.state == "running" and run.steps_per_second]
+    speeds = [
+        run.steps_per_second for run in runs if run.state == "running" and run.steps_per_second
+    ]
     return of(
         ArmDocument,
         arm,
         recipe=(of_arm(arm).recipe or arm.recipe) if arm.recipe == UNSTATED else arm.recipe,
         overrides=[phrase(each) for each in arm.overrides],
         steps_done=sum(run.steps_done for run in runs),
-        planned_steps=None if any(run.planned_steps is None for run in arm.runs) else sum(run.length for run in arm.runs),
+        planned_steps=None
+        if any(run.planned_steps is None for run in arm.runs)
+        else sum(run.length for run in arm.runs),
         loss=begun[-1].loss if begun else None,
         steps_per_second=sum(speeds) if speeds else None,
         eta_seconds=last_end([run.eta_seconds for run in runs]),
@@ -330,9 +376,10 @@ _packing = Turns("packing evidence")
 class JobRequest(Sent):
     """The server's part of `parity.yaml`: the job and the policy that judges it.
 
-    `baseline` names a promoted baseline, or has `reuse: false` to train the job's own in any case; `priority` puts the job
-    before others (above 0 requires scope admin); `max_run_seconds` limits the training time of one run. `tags` and `branch` (that of the
-    code) are what the job is found by.
+    `baseline` names a promoted baseline, or has `reuse: false` to train the job's own in any case;
+    `priority` puts the job before others (above 0 requires scope admin); `max_run_seconds` limits
+    the training time of one run. `tags` and `branch` (that of the code) are what the job is found
+    by.
     """
 
     job: JobSpec
@@ -346,7 +393,9 @@ class JobRequest(Sent):
 
 @frozen
 class CandidatePlan:
-    """The answer for one candidate in a line, and its plan as `parity plan --json` has it; null where none can be computed."""
+    """The answer for one candidate in a line, and its plan as `parity plan --json` has it; null
+    where none can be computed.
+    """
 
     name: str
     line: str
@@ -355,7 +404,9 @@ class CandidatePlan:
 
 @frozen
 class JobPlan:
-    """What a job can decide, for its first 8 candidates; `known` has the loss (nats) and step time of an equal earlier run, or is null."""
+    """What a job can decide, for its first 8 candidates; `known` has the loss (nats) and step time
+    of an equal earlier run, or is null.
+    """
 
     known: Known | None
     candidates: list[CandidatePlan]
@@ -363,7 +414,9 @@ class JobPlan:
 
 @frozen
 class VerdictPage:
-    """The verdicts of a job; empty until its last run has ended. `status` and `message` give the reason."""
+    """The verdicts of a job; empty until its last run has ended. `status` and `message` give the
+    reason.
+    """
 
     status: JobStatus
     code: str | None
@@ -377,15 +430,21 @@ def submit(
     response: Response,
     context: InContext,
     submitter: Sender,
-    idempotency_key: Annotated[str | None, Header(max_length=200, description="the same key and body return the same job")] = None,
+    idempotency_key: Annotated[
+        str | None, Header(max_length=200, description="the same key and body return the same job")
+    ] = None,
 ) -> JobDocument:
     """Queue a job: 202 with its URL. Its runs start as soon as a suitable worker is free."""
-    document = _submitted(context, Submission(**_wanted_of(request, submitter)), submitter, idempotency_key)
+    document = _submitted(
+        context, Submission(**_wanted_of(request, submitter)), submitter, idempotency_key
+    )
     response.headers["Location"] = document.links["self"]
     return document
 
 
-def _submitted(context: Context, wanted: Submission, submitter: Principal, key: str | None, note: str = "") -> JobDocument:
+def _submitted(
+    context: Context, wanted: Submission, submitter: Principal, key: str | None, note: str = ""
+) -> JobDocument:
     """Submit a job, once for a key, and wake the workers; a new one gets the note."""
     lease_seconds = context.settings.lease_seconds
     check_size(context.settings, wanted.spec)
@@ -403,9 +462,11 @@ def _submitted(context: Context, wanted: Submission, submitter: Principal, key: 
 
 @frozen
 class AgainRequest(Body):
-    """A JSON merge patch (RFC 7396) of what a job was submitted with: `job`, `policy`, `baseline`, `max_run_seconds`, `tags`, `branch`.
+    """A JSON merge patch (RFC 7396) of what a job was submitted with: `job`, `policy`, `baseline`,
+    `max_run_seconds`, `tags`, `branch`.
 
-    Null removes a field, which then has its default; a list replaces the whole list, so `candidates` are stated in full.
+    Null removes a field, which then has its default; a list replaces the whole list, so
+    `candidates` are stated in full.
     """
 
     patch: Mapping[str, Any] = field(default_factory=dict)
@@ -418,19 +479,24 @@ def again(
     response: Response,
     context: InContext,
     submitter: Sender,
-    idempotency_key: Annotated[str | None, Header(max_length=200, description="the same key and body return the same job")] = None,
+    idempotency_key: Annotated[
+        str | None, Header(max_length=200, description="the same key and body return the same job")
+    ] = None,
 ) -> JobDocument:
-    """Queue a new job with the specification of one that has ended, and a change of it: 202 with its URL.
+    """Queue a new job with the specification of one that has ended, and a change of it: 202 with
+    its URL.
 
-    It is submitted like any other job, and a note on it says which job it is made from. 409 for a job that has not ended, and for a
-    look at its question that is not registered.
+    It is submitted like any other job, and a note on it says which job it is made from. 409 for a
+    job that has not ended, and for a look at its question that is not registered.
     """
     document = submit_again(context, job_id, request.patch, submitter, idempotency_key)
     response.headers["Location"] = document.links["self"]
     return document
 
 
-def submit_again(context: Context, job_id: str, patch: Mapping[str, Any], submitter: Principal, key: str | None) -> JobDocument:
+def submit_again(
+    context: Context, job_id: str, patch: Mapping[str, Any], submitter: Principal, key: str | None
+) -> JobDocument:
     """Submit a job that has ended again, with a merge patch."""
     with context.database.read() as session:
         job = find_job(session, job_id)
@@ -442,35 +508,53 @@ def submit_again(context: Context, job_id: str, patch: Mapping[str, Any], submit
 
 @router.post("/jobs:plan")
 def plan(request: StrictBody[JobRequest], context: InContext) -> JobPlan:
-    """What a job could decide, before it is submitted: nothing is queued. Uses reruns on record and an equal earlier run.
+    """What a job could decide, before it is submitted: nothing is queued. Uses reruns on record and
+    an equal earlier run.
 
     409 if the job cannot use the baseline that it names.
     """
     policy = policy_of(request.policy)
     with context.database.read() as session:
         named = resolve(session, request.baseline, request.job, context.settings.lease_seconds)
-        known, lenders = known_before(session, request.job, policy, named), lenders_for(session, request.job)
+        known, lenders = (
+            known_before(session, request.job, policy, named),
+            lenders_for(session, request.job),
+        )
         controls = len(named.controls) if named else 0
     candidates = []
     for one in planned(request.job, policy, known, lenders, controls):
-        line = f"No chances before the runs: {one.why_not}" if one.plan is None else one_line(one.plan)
-        candidates.append(CandidatePlan(name=one.candidate, line=line, plan=None if one.plan is None else plan_document(one.plan)))
+        line = (
+            f"No chances before the runs: {one.why_not}" if one.plan is None else one_line(one.plan)
+        )
+        candidates.append(
+            CandidatePlan(
+                name=one.candidate,
+                line=line,
+                plan=None if one.plan is None else plan_document(one.plan),
+            )
+        )
     return JobPlan(known=known, candidates=candidates)
 
 
 def _wanted_of(request: JobRequest, submitter: Principal, *, fresh: bool = False) -> dict[str, Any]:
     """The fields of a submission; one that is `fresh` reuses no curve.
 
-    ForbiddenError if the sender may not set one of them, InvalidError for a tag that cannot be shown.
+    ForbiddenError if the sender may not set one of them, InvalidError for a tag that cannot be
+    shown.
     """
     if request.priority > 0 and not submitter.may("admin"):
-        raise ForbiddenError(f"priority is {request.priority}, but more than 0 requires scope admin; leave it out, or ask an admin")
+        raise ForbiddenError(
+            f"priority is {request.priority}, but more than 0 requires scope admin; leave it out, "
+            "or ask an admin"
+        )
     reuse = not fresh and (request.baseline is None or request.baseline.reuse)
     return {
         "spec": request.job,
         "sent": request.sent["job"],
         "policy": policy_of(request.policy),
-        "order": Order(priority=request.priority, max_run_seconds=request.max_run_seconds, reuse=reuse),
+        "order": Order(
+            priority=request.priority, max_run_seconds=request.max_run_seconds, reuse=reuse
+        ),
         "choice": request.baseline,
         "labels": Labels(tags=request.tags, branch=request.branch),
         "repository": submitter.repository,
@@ -487,8 +571,13 @@ def ring(context: Context, job: Job) -> None:
 def index(
     context: InContext,
     filters: Annotated[Wanted, Depends()],
-    sort: Annotated[Sort, Query(description="order; `gap`: the largest gap of a candidate, in % of the loss, first")] = "newest",
-    cursor: Annotated[str | None, Query(max_length=1000, description="`next_cursor` of the previous page")] = None,
+    sort: Annotated[
+        Sort,
+        Query(description="order; `gap`: the largest gap of a candidate, in % of the loss, first"),
+    ] = "newest",
+    cursor: Annotated[
+        str | None, Query(max_length=1000, description="`next_cursor` of the previous page")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=500, description="jobs per page")] = 50,
     count: Annotated[bool, Query(description="whether to count all jobs that match")] = False,
 ) -> JobPage:
@@ -505,42 +594,58 @@ def show(job_id: str, context: InContext) -> JobDocument:
 
 @router.get("/jobs/{job_id}/runs")
 def runs(job_id: str, context: InContext) -> list[RunDocument]:
-    """Every run of a job, arm by arm, with its attempts; an arm's short reruns follow its full runs."""
-    return [run for arm in _document(context, job_id).arms for run in (*arm.runs, *arm.short_reruns)]
+    """Every run of a job, arm by arm, with its attempts; an arm's short reruns follow its full
+    runs.
+    """
+    return [
+        run for arm in _document(context, job_id).arms for run in (*arm.runs, *arm.short_reruns)
+    ]
 
 
 @router.post("/jobs/{job_id}:cancel")
 def cancel(job_id: str, context: InContext) -> JobDocument:
-    """Cancel a job, as its owner or an admin. Cancelling an ended job changes nothing and is not an error."""
+    """Cancel a job, as its owner or an admin. Cancelling an ended job changes nothing and is not an
+    error.
+    """
     with context.database.write() as session:
         cancel_job(session, job_id)
     return _document(context, job_id)
 
 
 @router.post("/jobs/{job_id}:add-run", status_code=202)
-def add_run(job_id: str, request: StrictBody[AddedRunRequest], context: InContext, sender: Sender) -> JobDocument:
+def add_run(
+    job_id: str, request: StrictBody[AddedRunRequest], context: InContext, sender: Sender
+) -> JobDocument:
     """Add a run to each arm of a job that has no verdict yet, as its owner or an admin.
 
-    Once a candidate has trained this takes a look that the policy registered; 409 where none is left, and for a job that takes no run.
+    Once a candidate has trained this takes a look that the policy registered; 409 where none is
+    left, and for a job that takes no run.
     """
     return submit_run(context, job_id, request, sender)
 
 
-def submit_run(context: Context, job_id: str, request: AddedRunRequest, sender: Principal) -> JobDocument:
-    """Add a run to each arm of an open job, within the limits of one job and one sender, and wake the workers."""
+def submit_run(
+    context: Context, job_id: str, request: AddedRunRequest, sender: Principal
+) -> JobDocument:
+    """Add a run to each arm of an open job, within the limits of one job and one sender, and wake
+    the workers.
+    """
     with context.database.write() as session:
         job = add_runs(session, job_id, request, sender.id)
         check_size(context.settings, job_spec(job))
         check_queue(session, context.settings, sender.id)
-        document = job_document(session, job, context.settings.lease_seconds, price_of(context.settings))
+        document = job_document(
+            session, job, context.settings.lease_seconds, price_of(context.settings)
+        )
     ring(context, job)
     return document
 
 
 @router.post("/jobs/{job_id}:conclude", status_code=202)
 def conclude(job_id: str, context: InContext, sender: Sender) -> JobDocument:
-    """Close a project, as its owner or an admin: its finished runs are judged soon after, and it takes no further run. An admin has a job
-    that failed with `JUDGE_FAILED` judged again, so that it gets its verdict.
+    """Close a project, as its owner or an admin: its finished runs are judged soon after, and it
+    takes no further run. An admin has a job that failed with `JUDGE_FAILED` judged again, so that
+    it gets its verdict.
 
     409 for another job, while a run of the project trains, and where an arm has no finished run.
     """
@@ -556,7 +661,9 @@ def conclude(job_id: str, context: InContext, sender: Sender) -> JobDocument:
 
 @router.get("/jobs/{job_id}/verdict")
 def verdict(job_id: str, context: InContext) -> VerdictPage:
-    """The verdict of each candidate, as the judge wrote it, with its path and the chances of one more pair of runs."""
+    """The verdict of each candidate, as the judge wrote it, with its path and the chances of one
+    more pair of runs.
+    """
     with context.database.read() as session:
         job = find_job(session, job_id)
         return of(VerdictPage, job, verdicts=[*shown_documents(session, job)])
@@ -564,13 +671,17 @@ def verdict(job_id: str, context: InContext) -> VerdictPage:
 
 @router.get("/jobs/{job_id}/evidence.zip", response_class=Response)
 def evidence(job_id: str, context: InContext) -> Response:
-    """The evidence bundle (curves, policy, verdicts, sign-offs), which can be recomputed offline. `parity verify FILE` checks it."""
+    """The evidence bundle (curves, policy, verdicts, sign-offs), which can be recomputed offline.
+    `parity verify FILE` checks it.
+    """
     with _packing.take():
         with context.database.read() as session:
             job = find_job(session, job_id)
             documents = verdict_documents(job)
             if not documents:
-                raise NotFoundError(f"job {job_id} is {job.status} and has no verdict, so it has no evidence")
+                raise NotFoundError(
+                    f"job {job_id} is {job.status} and has no verdict, so it has no evidence"
+                )
             signed = [asdict(each) for each in remarks_of(session, job).sign_offs]
             case = case_of(session, job)
         bundle = bundle_bytes(case, documents, signed)
@@ -580,7 +691,12 @@ def evidence(job_id: str, context: InContext) -> Response:
 
 def _document(context: Context, job_id: str) -> JobDocument:
     with context.database.read() as session:
-        return job_document(session, find_job(session, job_id), context.settings.lease_seconds, price_of(context.settings))
+        return job_document(
+            session,
+            find_job(session, job_id),
+            context.settings.lease_seconds,
+            price_of(context.settings),
+        )
 
 
 # The one request of a gate: returns a job whose verdict can be reused, else a new one.
@@ -590,11 +706,13 @@ _DAY = 86_400.0
 
 @frozen
 class GateRequest(JobRequest):
-    """A job, and when an earlier one can replace it: same `revision`, at most `max_age_days` old, and not `fresh`.
+    """A job, and when an earlier one can replace it: same `revision`, at most `max_age_days` old,
+    and not `fresh`.
 
-    `fresh` trains every run again, also the baseline's, unless a promoted baseline is named. `lookup` queues nothing: it returns a
-    recorded verdict or none. `group` names what asks, such as a pull request: jobs that its earlier gates queued, and that nobody else
-    asked for, are cancelled.
+    `fresh` trains every run again, also the baseline's, unless a promoted baseline is named.
+    `lookup` queues nothing: it returns a recorded verdict or none. `group` names what asks, such as
+    a pull request: jobs that its earlier gates queued, and that nobody else asked for, are
+    cancelled.
     """
 
     revision: Annotated[str, Field(max_length=200, pattern="^[ -~]*$")] = ""
@@ -606,11 +724,13 @@ class GateRequest(JobRequest):
 
 @frozen
 class GateDocument:
-    """The job for the gate and the reason for choosing it; for a concluded job also the age of its verdict and its expiry.
+    """The job for the gate and the reason for choosing it; for a concluded job also the age of its
+    verdict and its expiry.
 
-    A repeated `fresh` call returns its job as it is, also `failed` or `cancelled`. A lookup without a recorded verdict returns `none`, no
-    job, and why. `pinned` is what the operator pinned of the exit code for the repository that the token is for. `earlier` names the other
-    jobs that answered the same question, in whichever words, newest first.
+    A repeated `fresh` call returns its job as it is, also `failed` or `cancelled`. A lookup without
+    a recorded verdict returns `none`, no job, and why. `pinned` is what the operator pinned of the
+    exit code for the repository that the token is for. `earlier` names the other jobs that answered
+    the same question, in whichever words, newest first.
     """
 
     found: Literal["concluded", "running", "failed", "cancelled", "new", "none"]
@@ -622,30 +742,56 @@ class GateDocument:
     earlier: list[str] = field(default_factory=list)
 
 
-@router.post("/jobs:gate", status_code=202, responses={200: {"model": GateDocument, "description": "an earlier job"}})
+@router.post(
+    "/jobs:gate",
+    status_code=202,
+    responses={200: {"model": GateDocument, "description": "an earlier job"}},
+)
 def gate(
     request: StrictBody[GateRequest],
     response: Response,
     context: InContext,
     submitter: Sender,
-    idempotency_key: Annotated[str | None, Header(max_length=200, description="makes a repeated `fresh` call safe")] = None,
+    idempotency_key: Annotated[
+        str | None, Header(max_length=200, description="makes a repeated `fresh` call safe")
+    ] = None,
 ) -> GateDocument:
-    """The job for this request: 200 with an earlier job, or none for a lookup; 202 with a newly queued one."""
+    """The job for this request: 200 with an earlier job, or none for a lookup; 202 with a newly
+    queued one.
+    """
     if request.lookup and request.fresh:
-        raise InvalidError("lookup and fresh are both true; a lookup trains nothing, so send one of them")
+        raise InvalidError(
+            "lookup and fresh are both true; a lookup trains nothing, so send one of them"
+        )
     lease_seconds = context.settings.lease_seconds
-    question = of(Question, request, **_wanted_of(request, submitter, fresh=request.fresh), by_gate=True)
+    question = of(
+        Question, request, **_wanted_of(request, submitter, fresh=request.fresh), by_gate=True
+    )
     check_size(context.settings, request.job)
     rules = None
     if submitter.repository is not None:
-        given = asked_by(question.spec, question.policy, question.sent, request.baseline, request.max_run_seconds, request.max_age_days)
+        given = asked_by(
+            question.spec,
+            question.policy,
+            question.sent,
+            request.baseline,
+            request.max_run_seconds,
+            request.max_age_days,
+        )
         rules = pinned(context.settings.gate_rules, submitter.repository, given)
     if request.lookup:
         response.status_code = 200
         with context.database.read() as session:
             recorded = look_up(session, question, lease_seconds)
             if isinstance(recorded, str):
-                return GateDocument(found="none", reason=recorded, age_seconds=None, expires_at=None, job=None, pinned=rules)
+                return GateDocument(
+                    found="none",
+                    reason=recorded,
+                    age_seconds=None,
+                    expires_at=None,
+                    job=None,
+                    pinned=rules,
+                )
             document = _gated_document(session, recorded, request, response, context.settings)
             is_known = submitter.id in requesters_of(recorded.job)
         if not is_known:
@@ -666,7 +812,8 @@ def gate(
 
 @frozen
 class GateExitDocument:
-    """How a gate of the token's repository leaves for a job: None for both while the job has not ended.
+    """How a gate of the token's repository leaves for a job: None for both while the job has not
+    ended.
 
     `note` says what the pinned rules make of the result, or of the job that has none.
     """
@@ -679,26 +826,45 @@ class GateExitDocument:
 
 @router.get("/jobs/{job_id}/gate")
 def gate_exit(job_id: str, context: InContext, asker: Sender) -> GateExitDocument:
-    """The exit code of a gate under the rules that the operator pinned for the token's repository; 422 for a job that asks for less.
+    """The exit code of a gate under the rules that the operator pinned for the token's repository;
+    422 for a job that asks for less.
 
     403 for a token that names no repository.
     """
     if asker.repository is None:
-        raise ForbiddenError(f"token {asker.name!r} names no repository, so nothing is pinned for it; expected a token of a repository")
+        raise ForbiddenError(
+            f"token {asker.name!r} names no repository, so nothing is pinned for it; expected a "
+            "token of a repository"
+        )
     with context.database.read() as session:
         job = find_job(session, job_id)
         rules = pinned_job(context.settings.gate_rules, asker.repository, job)
         document = json_value(job_document(session, job, context.settings.lease_seconds))
     if document["status"] not in JOB_ENDED:
-        return GateExitDocument(repository=rules.repository, result=None, exit_code=None, note=f"job {job_id} is {document['status']}")
+        return GateExitDocument(
+            repository=rules.repository,
+            result=None,
+            exit_code=None,
+            note=f"job {job_id} is {document['status']}",
+        )
     outcome = ended(Outcome(result="infrastructure", revision=""), document)
     code, note = exit_code_under(
-        outcome, GateRules(on_inconclusive=rules.on_inconclusive, on_infra=rules.on_infra, advisory=rules.advisory)
+        outcome,
+        GateRules(
+            on_inconclusive=rules.on_inconclusive, on_infra=rules.on_infra, advisory=rules.advisory
+        ),
     )
-    return GateExitDocument(repository=rules.repository, result=outcome.result, exit_code=code, note=note or outcome.trouble or "")
+    return GateExitDocument(
+        repository=rules.repository,
+        result=outcome.result,
+        exit_code=code,
+        note=note or outcome.trouble or "",
+    )
 
 
-def _gated_document(session: Session, reply: Answer, request: GateRequest, response: Response, settings: Settings) -> GateDocument:
+def _gated_document(
+    session: Session, reply: Answer, request: GateRequest, response: Response, settings: Settings
+) -> GateDocument:
     finished_at = reply.job.finished_at if reply.found == "concluded" else None
     job = job_document(session, reply.job, settings.lease_seconds, price_of(settings))
     response.headers["Location"] = job.links["self"]
@@ -706,7 +872,9 @@ def _gated_document(session: Session, reply: Answer, request: GateRequest, respo
         found=reply.found,
         reason=reply.reason,
         age_seconds=seconds_since(finished_at),
-        expires_at=None if finished_at is None else time_text(finished_at + request.max_age_days * _DAY),
+        expires_at=None
+        if finished_at is None
+        else time_text(finished_at + request.max_age_days * _DAY),
         job=job,
         earlier=[*reply.earlier],
     )

@@ -1,4 +1,6 @@
-"""What changes while a job trains, over REST: its events as a stream, and the forecast of each candidate's final gap."""
+"""What changes while a job trains, over REST: its events as a stream, and the forecast of each
+candidate's final gap.
+"""
 
 import json
 import math
@@ -32,12 +34,19 @@ from server.web.requests import UNCHANGED, Tags
 _IDLE_SECONDS = 15.0
 # A revoked or expired token also ends its open streams.
 _KNOWN_SECONDS = 45.0
-# An event, not a comment: pages do not receive comments, and must tell a silent stream from a dead one. It has no id, so that the
-# client's Last-Event-ID stays.
+# An event, not a comment: pages do not receive comments, and must tell a silent stream from a dead
+# one. It has no id, so that the client's Last-Event-ID stays.
 _ALIVE = b"event: alive\ndata: {}\n\n"
 _TEXT = {"type": "string"}
-_EVENT = {"type": "object", "properties": {"id": _TEXT, "event": _TEXT, "data": _TEXT}, "required": ["event", "data"]}
-_DESCRIBED = {"description": "Server-sent events", "content": {"text/event-stream": {"itemSchema": _EVENT}}}
+_EVENT = {
+    "type": "object",
+    "properties": {"id": _TEXT, "event": _TEXT, "data": _TEXT},
+    "required": ["event", "data"],
+}
+_DESCRIBED = {
+    "description": "Server-sent events",
+    "content": {"text/event-stream": {"itemSchema": _EVENT}},
+}
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 # Pages that follow the same job get the same objects, so each is serialized once for all of them.
 _FRAMES: WeakKeyDictionary[Event | Progress, bytes] = WeakKeyDictionary()
@@ -46,7 +55,9 @@ events_router = APIRouter(prefix="/api/v1", tags=["jobs"])
 
 
 class _Kept(NamedTuple):
-    """The numbers of the first event of a job that retention has kept, of the newest, and of the last one (infinite until it has ended)."""
+    """The numbers of the first event of a job that retention has kept, of the newest, and of the
+    last one (infinite until it has ended).
+    """
 
     first: int
     newest: int
@@ -58,31 +69,48 @@ def _kept(job_id: str, context: InContext) -> _Kept:
     with context.database.read() as session:
         job = find_job(session, job_id)
         newest = job.event_sequence
-        return _Kept(first_kept(session, job_id), newest, newest if job.status in JOB_ENDED else math.inf)
+        return _Kept(
+            first_kept(session, job_id), newest, newest if job.status in JOB_ENDED else math.inf
+        )
 
 
-@events_router.get("/jobs/{job_id}/events", response_class=StreamingResponse, responses={200: _DESCRIBED})
+@events_router.get(
+    "/jobs/{job_id}/events", response_class=StreamingResponse, responses={200: _DESCRIBED}
+)
 async def follow(
     request: Request,
     job_id: str,
     kept: Annotated[_Kept, Depends(_kept)],
     context: InContext,
-    after: Annotated[int, Query(ge=0, le=2**53, description="the same as Last-Event-ID, for clients that cannot send a header")] = 0,
+    after: Annotated[
+        int,
+        Query(
+            ge=0,
+            le=2**53,
+            description="the same as Last-Event-ID, for clients that cannot send a header",
+        ),
+    ] = 0,
     last_event_id: Annotated[
-        int | None, Header(ge=0, le=2**53, description="number of the last event that the client has received")
+        int | None,
+        Header(ge=0, le=2**53, description="number of the last event that the client has received"),
     ] = None,
 ) -> Response:
-    """Events after `Last-Event-ID`: `status`, `run`, `verdict`, `forecast`, `futile`, `will_fail`. Without an id, and not repeated:
-    `metric`, the newest recorded step of a run, and `alive`, at the start and after 15 s of silence. If events after `Last-Event-ID` are no
-    longer kept (`PARITY_RETENTION_EVENT_DAYS`), `reload` comes first: read the job again; the stream continues with the events that are
-    left. It closes when the job has ended, and within a minute after the token has expired. 429 and 503: too many are open."""
+    """Events after `Last-Event-ID`: `status`, `run`, `verdict`, `forecast`, `futile`, `will_fail`.
+    Without an id, and not repeated: `metric`, the newest recorded step of a run, and `alive`, at
+    the start and after 15 s of silence. If events after `Last-Event-ID` are no longer kept
+    (`PARITY_RETENTION_EVENT_DAYS`), `reload` comes first: read the job again; the stream continues
+    with the events that are left. It closes when the job has ended, and within a minute after the
+    token has expired. 429 and 503: too many are open.
+    """
     cursor = after if last_event_id is None else last_event_id
     still_known = partial(is_still_known, request, context)
     stream = _stream(context, job_id, cursor, kept, still_known) if cursor < kept.last else ()
     return Stream(request, PAGES, stream, media_type="text/event-stream", headers=_HEADERS)
 
 
-async def _stream(context: Context, job_id: str, cursor: int, kept: _Kept, still_known: Callable[[], bool]) -> AsyncIterator[bytes]:
+async def _stream(
+    context: Context, job_id: str, cursor: int, kept: _Kept, still_known: Callable[[], bool]
+) -> AsyncIterator[bytes]:
     # Immediately, so that a page knows that it is connected.
     yield _ALIVE
     if cursor + 1 < kept.first:
@@ -102,8 +130,13 @@ async def _stream(context: Context, job_id: str, cursor: int, kept: _Kept, still
         if frame is None:
             frame = _FRAMES[event] = _frame(event)
         yield frame
-        # An end that is followed by another event is none: a job that the judge failed on is judged again.
-        if isinstance(event, Event) and event.sequence >= kept.newest and (event.sequence >= kept.last or _is_end(event)):
+        # An end that is followed by another event is none: a job that the judge failed on is judged
+        # again.
+        if (
+            isinstance(event, Event)
+            and event.sequence >= kept.newest
+            and (event.sequence >= kept.last or _is_end(event))
+        ):
             return
 
 
@@ -113,8 +146,15 @@ def _is_end(event: Event) -> bool:
 
 def _frame(event: Event | Progress) -> bytes:
     if isinstance(event, Progress):
-        where = {"run": event.run_id, "arm": event.arm, "step": event.step, "steps_per_second": event.steps_per_second}
-        return f"event: metric\ndata: {json.dumps({'at': time_text(event.recorded_at), **where})}\n\n".encode()
+        where = {
+            "run": event.run_id,
+            "arm": event.arm,
+            "step": event.step,
+            "steps_per_second": event.steps_per_second,
+        }
+        return (
+            f"event: metric\ndata: {json.dumps({'at': time_text(event.recorded_at), **where})}\n\n"
+        ).encode()
     document = {"at": time_text(event.created_at), **event.payload}
     return f"id: {event.sequence}\nevent: {event.kind}\ndata: {json.dumps(document)}\n\n".encode()
 
@@ -123,12 +163,17 @@ def _frame(event: Event | Progress) -> bytes:
 
 router = APIRouter(prefix="/api/v1", tags=["curves"])
 _PAST = ("step", "state", "gap", "gap_half_width", "low", "high", "passes", "fails")
-NEVER = "There is no forecast: the job ended before both arms had trained a tenth of the planned steps, or before forecasts were recorded."
+NEVER = (
+    "There is no forecast: the job ended before both arms had trained a tenth of the planned "
+    "steps, or before forecasts were recorded."
+)
 
 
 @frozen
 class ForecastDocument:
-    """The forecast of the final gap at the planned `end` step, nats: the ends of the 90 % and of the 50 % interval, and its middle."""
+    """The forecast of the final gap at the planned `end` step, nats: the ends of the 90 % and of
+    the 50 % interval, and its middle.
+    """
 
     end: int
     low: float
@@ -140,11 +185,13 @@ class ForecastDocument:
 
 @frozen
 class LiveDocument:
-    """The gap so far and the forecast of the final gap, in nats; `sentence` is the last one in words. It is never a verdict.
+    """The gap so far and the forecast of the final gap, in nats; `sentence` is the last one in
+    words. It is never a verdict.
 
-    `step` and `gap` are the mean gap in up to 80 parts of the plan. `past_…` are those so far: the gap with the half-width of its
-    interval, the 90 % forecast of the final gap, and the probability that the judge passes or fails it. `half_width` is that of the
-    interval that the verdict will have.
+    `step` and `gap` are the mean gap in up to 80 parts of the plan. `past_…` are those so far: the
+    gap with the half-width of its interval, the 90 % forecast of the final gap, and the probability
+    that the judge passes or fails it. `half_width` is that of the interval that the verdict will
+    have.
     """
 
     candidate: str
@@ -168,8 +215,12 @@ class LiveDocument:
 
 
 @router.get("/jobs/{job_id}/live", responses=UNCHANGED)
-def live_forecast(job_id: str, context: InContext, tags: Tags, candidate: Candidate = None) -> LiveDocument:
-    """What will the final gap be? The forecast while the job trains, with its chances to pass and to fail. Never a verdict."""
+def live_forecast(
+    job_id: str, context: InContext, tags: Tags, candidate: Candidate = None
+) -> LiveDocument:
+    """What will the final gap be? The forecast while the job trains, with its chances to pass and
+    to fail. Never a verdict.
+    """
     with context.database.read() as session:
         job = find_job(session, job_id)
         tags.check(job, "live", candidate)
@@ -199,7 +250,11 @@ def observed(pairs: Sequence[PairProgress]) -> tuple[list[int], list[float]]:
     """The middle step and the mean gap of each part of the plan, over the pairs that have it."""
     steps, gaps = [], []
     for block in range(BLOCKS):
-        seen = [pair.gaps[block] / pair.counts[block] for pair in pairs if block < len(pair.counts) and pair.counts[block]]
+        seen = [
+            pair.gaps[block] / pair.counts[block]
+            for pair in pairs
+            if block < len(pair.counts) and pair.counts[block]
+        ]
         if seen:
             steps.append((pairs[0].last_step_of(block) + 1 + pairs[0].last_step_of(block + 1)) // 2)
             gaps.append(float(np.mean(seen)))

@@ -1,4 +1,6 @@
-"""Several jobs at once: side by side, and how the gap of one candidate moved over the commits of a gate or of a baseline."""
+"""Several jobs at once: side by side, and how the gap of one candidate moved over the commits of a
+gate or of a baseline.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from server.jobs.conclude import VerdictSummary, verdict_summary
 from server.records import of
 from server.web.auth import InContext
 
-# Do verdicts of several jobs answer the same question? What has to be equal, by the word that names it where it differs.
+# Do verdicts of several jobs answer the same question? What has to be equal, by the word that names
+# it where it differs.
 
 _LAYERS = ("layer_policy", "keep_first", "keep_last", "projections")
 _NOT_OF_THE_ARITHMETIC = ("name", "replicates")
@@ -36,9 +39,14 @@ _NOT_OF_THE_POLICY = ("margin", "profile", "looks", "question", "early_stop")
 
 
 def facts(job: Job, judge: str | None) -> dict[str, Any]:
-    """What was compared and how, without the candidate; `judge` is the version that gave the verdicts. What is unknown is left out."""
+    """What was compared and how, without the candidate; `judge` is the version that gave the
+    verdicts. What is unknown is left out.
+    """
     spec: dict[str, Any] = job.spec
-    known: dict[str, Any] = {"judge": judge, "hardware": job.device_class and [job.device_class, job.devices]}
+    known: dict[str, Any] = {
+        "judge": judge,
+        "hardware": job.device_class and [job.device_class, job.devices],
+    }
     return {
         "engine": job.engine,
         "model": (spec.get("model"), spec.get("family"), spec.get("maxtext")),
@@ -46,14 +54,18 @@ def facts(job: Job, judge: str | None) -> dict[str, Any]:
         "schedule": spec.get("schedule"),
         "layers": [spec.get(key) for key in _LAYERS],
         "baseline": _arithmetic(spec["baseline"]),
-        "policy": {key: value for key, value in job.policy.items() if key not in _NOT_OF_THE_POLICY},
+        "policy": {
+            key: value for key, value in job.policy.items() if key not in _NOT_OF_THE_POLICY
+        },
         "margin": (job.policy.get("margin"), job.policy.get("profile")),
         **{name: value for name, value in known.items() if value is not None},
     }
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """The words of the facts, known of both, in which two jobs differ; empty where their gaps can be compared."""
+    """The words of the facts, known of both, in which two jobs differ; empty where their gaps can
+    be compared.
+    """
     return [name for name, value in first.items() if name in second and second[name] != value]
 
 
@@ -62,7 +74,8 @@ def _arithmetic(requested: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in requested.items() if key not in _NOT_OF_THE_ARITHMETIC}
 
 
-# Several jobs side by side: a row per job, a column per recipe (or name) of a candidate, and what keeps rows from being compared.
+# Several jobs side by side: a row per job, a column per recipe (or name) of a candidate, and what
+# keeps rows from being compared.
 
 MOST_JOBS = 30
 Columns = Literal["recipe", "name"]
@@ -70,7 +83,9 @@ Columns = Literal["recipe", "name"]
 
 @frozen
 class MatrixCell:
-    """The verdicts of a job in one column: more than one where several of its candidates have this recipe; none where it has none."""
+    """The verdicts of a job in one column: more than one where several of its candidates have this
+    recipe; none where it has none.
+    """
 
     column: str
     verdicts: list[VerdictSummary]
@@ -79,7 +94,9 @@ class MatrixCell:
 
 @frozen
 class MatrixRow:
-    """A job of the matrix. `differs` names what differs from the first job, so that gaps cannot be compared with its; empty: nothing."""
+    """A job of the matrix. `differs` names what differs from the first job, so that gaps cannot be
+    compared with its; empty: nothing.
+    """
 
     job: JobSummary
     differs: list[str]
@@ -88,7 +105,9 @@ class MatrixRow:
 
 @frozen
 class Matrix:
-    """Jobs by recipes or names of candidates; `comparable` is true where no row differs from the first."""
+    """Jobs by recipes or names of candidates; `comparable` is true where no row differs from the
+    first.
+    """
 
     by: Columns
     columns: list[str]
@@ -97,17 +116,26 @@ class Matrix:
 
 
 def matrix(session: Session, ids: Sequence[str], by: Columns) -> Matrix:
-    """The matrix of these jobs, in this order. InvalidError for no or too many jobs, NotFoundError for an unknown one."""
+    """The matrix of these jobs, in this order. InvalidError for no or too many jobs, NotFoundError
+    for an unknown one.
+    """
     wanted = list(dict.fromkeys(ids))
     if not 1 <= len(wanted) <= MOST_JOBS:
         raise InvalidError(f"{len(wanted)} jobs are selected; expected 1 to {MOST_JOBS}")
     known = [each for each in wanted if is_id("j", each)]
     options = (selectinload(Job.arms), selectinload(Job.verdicts))
-    jobs = {job.id: job for job in session.scalars(select(Job).options(*options).where(Job.id.in_(known)))}
+    jobs = {
+        job.id: job
+        for job in session.scalars(select(Job).options(*options).where(Job.id.in_(known)))
+    }
     missing = [each for each in wanted if each not in jobs]
     if missing:
-        raise NotFoundError(f"job {missing[0]!r:.80} does not exist; `parity status` lists the jobs")
-    columns = list(dict.fromkeys(_column(arm, by) for each in wanted for arm in jobs[each].arms[1:]))
+        raise NotFoundError(
+            f"job {missing[0]!r:.80} does not exist; `parity status` lists the jobs"
+        )
+    columns = list(
+        dict.fromkeys(_column(arm, by) for each in wanted for arm in jobs[each].arms[1:])
+    )
     summaries = job_summaries(session, wanted)
     judged = {each: facts(jobs[each], _judge(jobs[each])) for each in wanted}
     rows = [
@@ -118,7 +146,9 @@ def matrix(session: Session, ids: Sequence[str], by: Columns) -> Matrix:
         )
         for summary in summaries
     ]
-    return Matrix(by=by, columns=columns, rows=rows, comparable=not any(row.differs for row in rows))
+    return Matrix(
+        by=by, columns=columns, rows=rows, comparable=not any(row.differs for row in rows)
+    )
 
 
 def _column(arm: Arm, by: Columns) -> str:
@@ -142,10 +172,12 @@ def _judge(job: Job) -> str | None:
     return json.loads(job.verdicts[0].document)["engine_version"] if job.verdicts else None
 
 
-# How the gap of one candidate moved over the commits or days of a gate (jobs of one name) or of a promoted baseline.
+# How the gap of one candidate moved over the commits or days of a gate (jobs of one name) or of a
+# promoted baseline.
 #
-# A failed job, and a verdict without a gap, are points without a gap: they are shown, and never bridged without saying so. Which commit
-# moved the gap is decided by `parity.judging.moves`, against run-to-run noise.
+# A failed job, and a verdict without a gap, are points without a gap: they are shown, and never
+# bridged without saying so. Which commit moved the gap is decided by `parity.judging.moves`,
+# against run-to-run noise.
 
 By = Literal["commit", "day"]
 _JOB = "job "  # how the group of a job without a revision begins, which is no commit
@@ -154,9 +186,11 @@ MOST_POINTS = 200
 
 @frozen
 class TrendPoint:
-    """One job: its commit or day (`group`), the verdict and the gap with its interval and margin in nats, each or None.
+    """One job: its commit or day (`group`), the verdict and the gap with its interval and margin in
+    nats, each or None.
 
-    `why_missing` is the reason why there is no gap; `differs` what differs from the newest job, so that its gap is not compared.
+    `why_missing` is the reason why there is no gap; `differs` what differs from the newest job, so
+    that its gap is not compared.
     """
 
     job: str
@@ -176,9 +210,11 @@ class TrendPoint:
 
 @frozen
 class TrendMove(Move):
-    """The difference between a commit (or day) and the measured one before it, nats, with its interval at `confidence`.
+    """The difference between a commit (or day) and the measured one before it, nats, with its
+    interval at `confidence`.
 
-    `what`: `worse` or `better` where run-to-run noise does not explain it, else `none`, or `not compared`. `skipped` have no gap.
+    `what`: `worse` or `better` where run-to-run noise does not explain it, else `none`, or `not
+    compared`. `skipped` have no gap.
     """
 
     sentence: str
@@ -186,7 +222,9 @@ class TrendMove(Move):
 
 @frozen
 class Trend:
-    """The history of a candidate's gap, oldest first, the answer in a sentence, and every pair of neighbours that was compared."""
+    """The history of a candidate's gap, oldest first, the answer in a sentence, and every pair of
+    neighbours that was compared.
+    """
 
     gate: str | None
     baseline: str | None
@@ -199,15 +237,26 @@ class Trend:
     older: bool
 
 
-def trend(session: Session, wanted: Wanted, gate: str, candidate: str | None, by: By, limit: int) -> Trend:
-    """The trend of a candidate (default: the first of the newest job) over the newest `limit` ended jobs that match.
+def trend(
+    session: Session, wanted: Wanted, gate: str, candidate: str | None, by: By, limit: int
+) -> Trend:
+    """The trend of a candidate (default: the first of the newest job) over the newest `limit` ended
+    jobs that match.
 
     InvalidError unless a gate or a baseline is named, NotFoundError where no job matches.
     """
     if bool(gate) == bool(wanted.baseline):
-        raise InvalidError("a trend is that of one gate or of one baseline; name the jobs (gate) or the promoted baseline (baseline)")
+        raise InvalidError(
+            "a trend is that of one gate or of one baseline; name the jobs (gate) or the promoted "
+            "baseline (baseline)"
+        )
     named = [Job.name == gate] if gate else []
-    newest = select(Job).where(*wanted.conditions(), *named, Job.status.in_(JOB_ENDED)).order_by(Job.id.desc()).limit(limit + 1)
+    newest = (
+        select(Job)
+        .where(*wanted.conditions(), *named, Job.status.in_(JOB_ENDED))
+        .order_by(Job.id.desc())
+        .limit(limit + 1)
+    )
     options = (selectinload(Job.arms), selectinload(Job.verdicts), selectinload(Job.runs))
     jobs = session.scalars(newest.options(*options)).all()
     if not jobs:
@@ -216,8 +265,16 @@ def trend(session: Session, wanted: Wanted, gate: str, candidate: str | None, by
     candidates = list(dict.fromkeys(arm.name for job in jobs[:limit] for arm in job.arms[1:]))
     chosen = candidate or candidates[0]
     if chosen not in candidates:
-        raise NotFoundError(f"no job of this trend has a candidate {chosen!r:.80}; expected one of {', '.join(candidates)}")
-    entries = [_Entry.of(job, arm, by) for job in reversed(jobs[:limit]) for arm in job.arms[1:] if arm.name == chosen]
+        raise NotFoundError(
+            f"no job of this trend has a candidate {chosen!r:.80}; expected one of "
+            f"{', '.join(candidates)}"
+        )
+    entries = [
+        _Entry.of(job, arm, by)
+        for job in reversed(jobs[:limit])
+        for arm in job.arms[1:]
+        if arm.name == chosen
+    ]
     pairs = _moves(entries, by)
     return Trend(
         gate=gate or None,
@@ -225,7 +282,9 @@ def trend(session: Session, wanted: Wanted, gate: str, candidate: str | None, by
         candidate=chosen,
         candidates=candidates,
         by=by,
-        answer=_answer(pairs, by if by == "day" or any(entry.job.revision for entry in entries) else "job"),
+        answer=_answer(
+            pairs, by if by == "day" or any(entry.job.revision for entry in entries) else "job"
+        ),
         points=[_point(entry, entries[-1]) for entry in entries],
         moves=pairs,
         older=len(jobs) > limit,
@@ -234,9 +293,11 @@ def trend(session: Session, wanted: Wanted, gate: str, candidate: str | None, by
 
 @frozen
 class _Entry:
-    """A job with the verdict on one of its candidates, and what has to be equal for a comparison of gaps.
+    """A job with the verdict on one of its candidates, and what has to be equal for a comparison of
+    gaps.
 
-    `group` is its commit or day; without a revision a job is a group of its own, "job j0000000000001".
+    `group` is its commit or day; without a revision a job is a group of its own, "job
+    j0000000000001".
     """
 
     job: Job
@@ -249,14 +310,21 @@ class _Entry:
     def of(cls, job: Job, arm: Arm, by: By) -> _Entry:
         verdict = next((row for row in job.verdicts if row.candidate == arm.name), None)
         document = json.loads(verdict.document) if verdict else None
-        compared = {**facts(job, document and document["engine_version"]), "recipe": _arithmetic(arm.requested)}
+        compared = {
+            **facts(job, document and document["engine_version"]),
+            "recipe": _arithmetic(arm.requested),
+        }
         compared.pop("margin")  # it is drawn; the gap does not depend on it
         question = hashlib.sha256(canonical_json(compared).encode()).hexdigest()
-        baseline = ",".join(sorted(run.reused_from or run.id for run in job.arms[0].runs if run.state == "finished"))
+        baseline = ",".join(
+            sorted(run.reused_from or run.id for run in job.arms[0].runs if run.state == "finished")
+        )
         return cls(
             job=job,
             verdict=verdict,
-            group=time_text(job.created_at)[:10] if by == "day" else job.revision or f"{_JOB}{job.id}",
+            group=time_text(job.created_at)[:10]
+            if by == "day"
+            else job.revision or f"{_JOB}{job.id}",
             facts=compared,
             measured=point_of(document, baseline, question) if document else None,
         )
@@ -298,7 +366,10 @@ def _sentence(move: Any, by: By) -> str:
     pair = f"{short(move.before)} to {short(move.after)}"
     if move.what == "not compared":
         return f"{pair}: not compared, because the jobs answer different questions."
-    numbers = f"{signed(move.difference, 4)} nats ({level_percent(move.confidence)} CI {interval_words(move.lo, move.hi, 4)})"
+    numbers = (
+        f"{signed(move.difference, 4)} nats ({level_percent(move.confidence)} CI "
+        f"{interval_words(move.lo, move.hi, 4)})"
+    )
     if move.what == "none":
         return f"{pair}: {numbers}, no more than run-to-run noise explains."
     between = f"; {count(len(move.skipped), by)} between them without a gap" if move.skipped else ""
@@ -306,20 +377,29 @@ def _sentence(move: Any, by: By) -> str:
 
 
 def _answer(pairs: Sequence[TrendMove], by: str) -> str:
-    """The commits (days, or jobs where none has a revision) that moved the gap, or that none did."""
+    """The commits (days, or jobs where none has a revision) that moved the gap, or that none
+    did.
+    """
     compared = [move for move in pairs if move.what != "not compared"]
     if not compared:
-        return f"Nothing to compare yet: fewer than two neighbouring {by}s with a gap answer the same question."
+        return (
+            f"Nothing to compare yet: fewer than two neighbouring {by}s with a gap answer the same "
+            "question."
+        )
     moved = [move for move in compared if move.what != "none"]
     if not moved:
         return (
             f"No {by} changed the gap beyond run-to-run noise "
-            f"({count(len(compared), 'difference')} compared, {level_percent(compared[0].confidence)} intervals)."
+            f"({count(len(compared), 'difference')} compared, "
+            f"{level_percent(compared[0].confidence)} intervals)."
         )
     words = []
     for move in moved:
         interval = interval_words(move.lo or 0.0, move.hi or 0.0, 4)
-        numbers = f"{signed(move.difference or 0.0, 4)} nats, {level_percent(move.confidence)} CI {interval}"
+        numbers = (
+            f"{signed(move.difference or 0.0, 4)} nats, {level_percent(move.confidence)} CI "
+            f"{interval}"
+        )
         if move.skipped:
             place = f"between {short(move.before)} and {short(move.after)}"
             last = f"; {count(len(move.skipped), by)} between them without a gap"
@@ -345,10 +425,17 @@ router = APIRouter(prefix="/api/v1", tags=["jobs"])
 @router.get("/jobs:compare")
 def compare(
     context: InContext,
-    job: Annotated[list[str], Query(min_length=1, max_length=MOST_JOBS, description="id of a job; repeat it for several")],
-    by: Annotated[Columns, Query(description="what makes two candidates one column: the recipe, or the name")] = "recipe",
+    job: Annotated[
+        list[str],
+        Query(min_length=1, max_length=MOST_JOBS, description="id of a job; repeat it for several"),
+    ],
+    by: Annotated[
+        Columns, Query(description="what makes two candidates one column: the recipe, or the name")
+    ] = "recipe",
 ) -> Matrix:
-    """Jobs side by side: a row per job, a column per recipe, and what keeps rows from being compared."""
+    """Jobs side by side: a row per job, a column per recipe, and what keeps rows from being
+    compared.
+    """
     with context.database.read() as session:
         return matrix(session, job, by)
 
@@ -356,10 +443,20 @@ def compare(
 def _history(
     context: InContext,
     filters: Annotated[Wanted, Depends()],
-    gate: Annotated[str, Query(max_length=200, description="the exact name of the jobs; leave it out for a baseline")] = "",
-    candidate: Annotated[str | None, Query(max_length=200, description="candidate; default: the first of the newest job")] = None,
+    gate: Annotated[
+        str,
+        Query(
+            max_length=200, description="the exact name of the jobs; leave it out for a baseline"
+        ),
+    ] = "",
+    candidate: Annotated[
+        str | None,
+        Query(max_length=200, description="candidate; default: the first of the newest job"),
+    ] = None,
     by: Annotated[By, Query(description="what one group of the history is")] = "commit",
-    limit: Annotated[int, Query(ge=1, le=MOST_POINTS, description="at most this many jobs, the newest")] = 50,
+    limit: Annotated[
+        int, Query(ge=1, le=MOST_POINTS, description="at most this many jobs, the newest")
+    ] = 50,
 ) -> Trend:
     with context.database.read() as session:
         return trend(session, filters, gate.strip(), candidate, by, limit)
@@ -370,17 +467,28 @@ History = Annotated[Trend, Depends(_history)]
 
 @router.get("/trend")
 def show(history: History) -> Trend:
-    """The gap of one candidate over the commits or days of a gate or a baseline, and which of them moved it beyond run-to-run noise."""
+    """The gap of one candidate over the commits or days of a gate or a baseline, and which of them
+    moved it beyond run-to-run noise.
+    """
     return history
 
 
 @router.get("/trend.csv", response_class=Response, responses={200: {"content": {"text/csv": {}}}})
 def table(history: History) -> Response:
-    """A trend as CSV: a line per job, oldest first, with the columns of TrendPoint; an empty cell where there is no value."""
+    """A trend as CSV: a line per job, oldest first, with the columns of TrendPoint; an empty cell
+    where there is no value.
+    """
     text = io.StringIO()
-    rows = csv.DictWriter(text, [field.name for field in dataclasses.fields(TrendPoint)], lineterminator="\n")
+    rows = csv.DictWriter(
+        text, [field.name for field in dataclasses.fields(TrendPoint)], lineterminator="\n"
+    )
     rows.writeheader()
     for point in history.points:
         values = dataclasses.asdict(point) | {"differs": "; ".join(point.differs)}
-        rows.writerow({name: cell(value) if isinstance(value, str) else value for name, value in values.items()})
+        rows.writerow(
+            {
+                name: cell(value) if isinstance(value, str) else value
+                for name, value in values.items()
+            }
+        )
     return Response(text.getvalue(), media_type="text/csv")

@@ -1,4 +1,6 @@
-"""What people added to a job, over REST: tags, notes, sign-offs and what its owner stated of external runs."""
+"""What people added to a job, over REST: tags, notes, sign-offs and what its owner stated of
+external runs.
+"""
 
 from typing import Annotated
 
@@ -35,9 +37,11 @@ class NoteDocument:
 
 @frozen
 class SignOffEntry:
-    """A person's acceptance of one inconclusive verdict: who, why, until when. It never makes the verdict a pass.
+    """A person's acceptance of one inconclusive verdict: who, why, until when. It never makes the
+    verdict a pass.
 
-    `state` by the server's clock: only `valid` counts; `void` where the verdict or the policy is another one than what was accepted.
+    `state` by the server's clock: only `valid` counts; `void` where the verdict or the policy is
+    another one than what was accepted.
     """
 
     id: str
@@ -56,7 +60,8 @@ class SignOffEntry:
 
 @frozen
 class StatementEntry:
-    """A fact of external runs that their owner stated where the record held nothing; `arm` is empty for one of the whole job.
+    """A fact of external runs that their owner stated where the record held nothing; `arm` is empty
+    for one of the whole job.
 
     `is_late`: the job had ended, so its recorded verdict is without it, and `:rejudge` has it.
     """
@@ -100,7 +105,9 @@ def remarks_of(session: Session, job: Job) -> Remarks:
             )
             for each in job.sign_offs
         ],
-        statements=[of(StatementEntry, each, who=names.get(each.who, each.who)) for each in job.statements],
+        statements=[
+            of(StatementEntry, each, who=names.get(each.who, each.who)) for each in job.statements
+        ],
     )
 
 
@@ -149,7 +156,9 @@ class NewQuestionRequest(Body):
 
 @router.get("/jobs/{job_id}/remarks")
 def show(job_id: str, context: InContext) -> Remarks:
-    """The tags, notes, sign-offs and statements of a job. `state` of a sign-off is by the server's clock."""
+    """The tags, notes, sign-offs and statements of a job. `state` of a sign-off is by the server's
+    clock.
+    """
     with context.database.read() as session:
         return remarks_of(session, find_job(session, job_id))
 
@@ -162,18 +171,24 @@ def set_tags(job_id: str, request: StrictBody[TagsRequest], context: InContext) 
 
 
 @router.post("/jobs/{job_id}/notes", status_code=201)
-def add_note(job_id: str, request: StrictBody[NoteRequest], context: InContext, sender: Sender) -> Remarks:
+def add_note(
+    job_id: str, request: StrictBody[NoteRequest], context: InContext, sender: Sender
+) -> Remarks:
     """Add a note to a job. Notes are never changed or deleted on their own."""
     with context.database.write() as session:
         return remarks_of(session, remarks.add_note(session, job_id, sender.id, request.text))
 
 
 @router.post("/jobs/{job_id}/statements", status_code=201)
-def state(job_id: str, request: StrictBody[StatementRequest], context: InContext, sender: Sender) -> Remarks:
-    """State facts of a job's external runs that nobody has stated, as its owner or an admin; `:rejudge` then answers with them.
+def state(
+    job_id: str, request: StrictBody[StatementRequest], context: InContext, sender: Sender
+) -> Remarks:
+    """State facts of a job's external runs that nobody has stated, as its owner or an admin;
+    `:rejudge` then answers with them.
 
-    All of the request is recorded or nothing: 409 where a fact is on record, because nothing is overwritten. After the job's end each
-    further request about the same fact is a further look at the question.
+    All of the request is recorded or nothing: 409 where a fact is on record, because nothing is
+    overwritten. After the job's end each further request about the same fact is a further look at
+    the question.
     """
     if sender.repository is not None:
         check_statements(context.settings.gate_rules, sender.repository, request)
@@ -182,28 +197,47 @@ def state(job_id: str, request: StrictBody[StatementRequest], context: InContext
 
 
 @router.post("/jobs/{job_id}:new-question", status_code=201)
-def new_question(job_id: str, request: StrictBody[NewQuestionRequest], context: InContext, sender: Sender) -> Remarks:
-    """Register a new question, as an admin: what a job answered may be asked again, and its fail stands against no later pass.
+def new_question(
+    job_id: str, request: StrictBody[NewQuestionRequest], context: InContext, sender: Sender
+) -> Remarks:
+    """Register a new question, as an admin: what a job answered may be asked again, and its fail
+    stands against no later pass.
 
     A note of the job logs who did and why. 409 for a job without a verdict.
     """
     with context.database.write() as session:
-        return remarks_of(session, answers.register_new_question(session, job_id, sender.id, request.reason))
+        return remarks_of(
+            session, answers.register_new_question(session, job_id, sender.id, request.reason)
+        )
 
 
 @router.post("/jobs/{job_id}/sign-offs", status_code=201)
-def sign_off(job_id: str, request: StrictBody[SignOffRequest], context: InContext, sender: Sender) -> Remarks:
-    """Accept an inconclusive verdict for some days, with scope approve, and not for a job of one's own: a gate then lets it through.
+def sign_off(
+    job_id: str, request: StrictBody[SignOffRequest], context: InContext, sender: Sender
+) -> Remarks:
+    """Accept an inconclusive verdict for some days, with scope approve, and not for a job of one's
+    own: a gate then lets it through.
 
-    409 `sign-off` for a pass, a fail, a verdict without a measured gap, and one that is signed off already.
+    409 `sign-off` for a pass, a fail, a verdict without a measured gap, and one that is signed off
+    already.
     """
     with context.database.write() as session:
-        job = remarks.sign_off(session, job_id, request.candidate, sender.id, request.reason, request.days)
+        job = remarks.sign_off(
+            session, job_id, request.candidate, sender.id, request.reason, request.days
+        )
         return remarks_of(session, job)
 
 
 @router.post("/jobs/{job_id}/sign-offs/{sign_off_id}:revoke")
-def revoke(job_id: str, sign_off_id: str, request: StrictBody[RevokeRequest], context: InContext, sender: Sender) -> Remarks:
+def revoke(
+    job_id: str,
+    sign_off_id: str,
+    request: StrictBody[RevokeRequest],
+    context: InContext,
+    sender: Sender,
+) -> Remarks:
     """End a sign-off now. Revoking twice changes nothing."""
     with context.database.write() as session:
-        return remarks_of(session, remarks.revoke(session, job_id, sign_off_id, sender.id, request.reason))
+        return remarks_of(
+            session, remarks.revoke(session, job_id, sign_off_id, sender.id, request.reason)
+        )

@@ -1,4 +1,6 @@
-"""Runs over REST: state, attempts, logs, files, and the requests of an external trainer (attach, steps, finish)."""
+"""Runs over REST: state, attempts, logs, files, and the requests of an external trainer (attach,
+steps, finish).
+"""
 
 import json
 import re
@@ -21,7 +23,17 @@ from server.database import tokens
 from server.database.sessions import find_run, time_text
 from server.database.states import RUN_ENDED
 from server.database.store import Coverage
-from server.database.tables import Attempt, AttemptState, Job, Run, RunKind, RunState, Submission, SubmissionState, Worker
+from server.database.tables import (
+    Attempt,
+    AttemptState,
+    Job,
+    Run,
+    RunKind,
+    RunState,
+    Submission,
+    SubmissionState,
+    Worker,
+)
 from server.errors import InvalidError, NotFoundError
 from server.jobs import external, projects, submissions
 from server.jobs.external import NAME, AttachRequest, Batch, Kind, Name, Outcome
@@ -65,10 +77,11 @@ class ReusedDocument:
 
 @frozen
 class SubmissionDocument:
-    """A job of a scheduler that trains a run: since when it is there, how long it waited and trained, and how its trainer ended.
+    """A job of a scheduler that trains a run: since when it is there, how long it waited and
+    trained, and how its trainer ended.
 
-    `id` is the scheduler's name for it, `reason` why it does not train, in the scheduler's words; `exit_status` is the trainer's, a signal
-    as a negative number.
+    `id` is the scheduler's name for it, `reason` why it does not train, in the scheduler's words;
+    `exit_status` is the trainer's, a signal as a negative number.
     """
 
     number: int
@@ -86,13 +99,16 @@ class SubmissionDocument:
 
 @frozen
 class RunDocument:
-    """One training run. `loss` is the last judged loss in nats; a code and message say why a run ended early.
+    """One training run. `loss` is the last judged loss in nats; a code and message say why a run
+    ended early.
 
-    A run of `kind` short trains only its `planned_steps`, a share of the schedule; it measures run-to-run noise and is never judged.
-    `kept_checkpoints` are the numbers of steps after which a checkpoint of the run is kept, from which an analysis can start.
+    A run of `kind` short trains only its `planned_steps`, a share of the schedule; it measures
+    run-to-run noise and is never judged. `kept_checkpoints` are the numbers of steps after which a
+    checkpoint of the run is kept, from which an analysis can start.
 
-    `rounding` is how its trainer rounded gradients, if recorded. `reused` is set if the run was not trained because an equal
-    run had been. `waiting` says where a run waits that has a job with a scheduler (`submissions`), and why.
+    `rounding` is how its trainer rounded gradients, if recorded. `reused` is set if the run was not
+    trained because an equal run had been. `waiting` says where a run waits that has a job with a
+    scheduler (`submissions`), and why.
     """
 
     id: str
@@ -141,18 +157,31 @@ def attempt_documents(session: Session, job: Job) -> Mapping[str, list[AttemptDo
     )
     attempts: dict[str, list[AttemptDocument]] = {run.id: [] for run in job.runs}
     for row, worker in rows:
-        attempts[row.run_id].append(of(AttemptDocument, row, attempt=row.attempt_number, worker=worker))
+        attempts[row.run_id].append(
+            of(AttemptDocument, row, attempt=row.attempt_number, worker=worker)
+        )
     return attempts
 
 
 def run_document(
-    run: Run, arm: str, eta_seconds: float | None, attempts: list[AttemptDocument], submitted: Sequence[Submission] = ()
+    run: Run,
+    arm: str,
+    eta_seconds: float | None,
+    attempts: list[AttemptDocument],
+    submitted: Sequence[Submission] = (),
 ) -> RunDocument:
-    """A run of an arm (by name) with its attempts and submissions, oldest first; `eta_seconds` until it ends, None while unknown."""
+    """A run of an arm (by name) with its attempts and submissions, oldest first; `eta_seconds`
+    until it ends, None while unknown.
+    """
     reused = None
     if run.source:
         ended = run.source.finished_at
-        reused = ReusedDocument(run=run.source.id, job=run.source.job_id, trained_at=time_text(ended), age_seconds=seconds_since(ended))
+        reused = ReusedDocument(
+            run=run.source.id,
+            job=run.source.job_id,
+            trained_at=time_text(ended),
+            age_seconds=seconds_since(ended),
+        )
     return of(
         RunDocument,
         run,
@@ -160,7 +189,9 @@ def run_document(
         attempt=run.attempt_number,
         attempts=attempts,
         submissions=[_submission_document(each) for each in submitted],
-        waiting=submissions.why_not_training(submitted[-1]) if submitted and run.state not in RUN_ENDED else None,
+        waiting=submissions.why_not_training(submitted[-1])
+        if submitted and run.state not in RUN_ENDED
+        else None,
         loss=None if run.last_loss is None else number(float(run.last_loss)),
         eta_seconds=eta_seconds,
         worker=attempts[-1].worker if attempts and run.worker_id else None,
@@ -170,7 +201,10 @@ def run_document(
 
 
 def _submission_document(submission: Submission) -> SubmissionDocument:
-    took = {name: getattr(submissions, name)(submission, time.time()) for name in ("queued_seconds", "device_seconds")}
+    took = {
+        name: getattr(submissions, name)(submission, time.time())
+        for name in ("queued_seconds", "device_seconds")
+    }
     return of(SubmissionDocument, submission, id=submission.scheduler_id, **took)
 
 
@@ -183,8 +217,9 @@ def seconds_since(ended: float | None) -> float | None:
 
 # The last log lines of each attempt at a run, without secrets, if this machine has them.
 #
-# A worker writes logs to its own state folder (`logs/runs/RUN-ATTEMPT.log`). A server that shares the folder shows them, any other server
-# names the machine that has them. The message of a failed attempt contains its last lines on every server.
+# A worker writes logs to its own state folder (`logs/runs/RUN-ATTEMPT.log`). A server that shares
+# the folder shows them, any other server names the machine that has them. The message of a failed
+# attempt contains its last lines on every server.
 
 _READ_BYTES = 262_144
 _LINE_CHARACTERS = 2000
@@ -193,9 +228,11 @@ _ARTIFACTS = 100
 
 @frozen
 class AttemptLog:
-    """The last lines of one attempt, oldest first; `missing` gives the reason if there are none. `cut` is true if earlier lines exist.
+    """The last lines of one attempt, oldest first; `missing` gives the reason if there are none.
+    `cut` is true if earlier lines exist.
 
-    `artifacts` are the attempt's files in `artifacts/RUN-ATTEMPT` of this machine's state folder, usually traces.
+    `artifacts` are the attempt's files in `artifacts/RUN-ATTEMPT` of this machine's state folder,
+    usually traces.
     """
 
     attempt: int
@@ -218,7 +255,10 @@ def _log(state_dir: Path, run_id: str, attempt: AttemptDocument, wanted: int) ->
             text = file.read().decode(errors="replace")
     except FileNotFoundError:
         where = f"worker {attempt.worker}" if attempt.worker else "the machine that trained it"
-        missing = f"not on this machine: it is {path.name} in logs/runs of the PARITY_STATE_DIR of {where}, until retention drops it"
+        missing = (
+            f"not on this machine: it is {path.name} in logs/runs of the PARITY_STATE_DIR of "
+            f"{where}, until retention drops it"
+        )
     else:
         every = without_secrets(text).splitlines()[1 if size > _READ_BYTES else 0 :]
         lines = [line[:_LINE_CHARACTERS] for line in every[-wanted:]]
@@ -230,10 +270,15 @@ def _log(state_dir: Path, run_id: str, attempt: AttemptDocument, wanted: int) ->
 def _left(state_dir: Path, name: str) -> dict[str, Path]:
     """The files of an attempt (RUN-ATTEMPT), by their names within its folder, without links."""
     folder = state_dir / "artifacts" / name
-    return {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file() and not file.is_symlink()}
+    return {
+        str(file.relative_to(folder)): file
+        for file in folder.rglob("*")
+        if file.is_file() and not file.is_symlink()
+    }
 
 
-# One run over REST: its state, logs and files, and the requests of an external trainer (attach, steps, finish).
+# One run over REST: its state, logs and files, and the requests of an external trainer (attach,
+# steps, finish).
 
 router = APIRouter(prefix="/api/v1", tags=["runs"], route_class=BodyRoute)
 
@@ -245,12 +290,18 @@ _Column = Annotated[list[float | None], Field(max_length=_MAX_STEPS), FailFast()
 
 @frozen
 class StepsRequest(Body):
-    """A batch in columns of equal length, steps in any order. Non-finite values are the strings nan, inf and -inf; null is nan.
+    """A batch in columns of equal length, steps in any order. Non-finite values are the strings
+    nan, inf and -inf; null is nan.
 
-    A batch of kind train has the judged loss in nats per token as `loss` (or as `lm_loss`, if `loss` includes auxiliary terms).
+    A batch of kind train has the judged loss in nats per token as `loss` (or as `lm_loss`, if
+    `loss` includes auxiliary terms).
     """
 
-    steps: Annotated[list[Annotated[int, Field(ge=0, le=LARGEST)]], Field(min_length=1, max_length=_MAX_STEPS), FailFast()]
+    steps: Annotated[
+        list[Annotated[int, Field(ge=0, le=LARGEST)]],
+        Field(min_length=1, max_length=_MAX_STEPS),
+        FailFast(),
+    ]
     columns: Annotated[dict[Name, _Column], Field(min_length=1, max_length=_MAX_COLUMNS)]
 
 
@@ -258,13 +309,20 @@ class StepsRequest(Body):
 class StepsSchema:
     """The JSON form of a batch; see `StepsRequest`."""
 
-    steps: Annotated[list[Annotated[int, Field(ge=0, le=LARGEST)]], Field(min_length=1, max_length=_MAX_STEPS)]
-    columns: Annotated[dict[str, Annotated[list[Number], Field(max_length=_MAX_STEPS)]], Field(min_length=1, max_length=_MAX_COLUMNS)]
+    steps: Annotated[
+        list[Annotated[int, Field(ge=0, le=LARGEST)]], Field(min_length=1, max_length=_MAX_STEPS)
+    ]
+    columns: Annotated[
+        dict[str, Annotated[list[Number], Field(max_length=_MAX_STEPS)]],
+        Field(min_length=1, max_length=_MAX_COLUMNS),
+    ]
 
 
 @frozen
 class FinishRequest(Body):
-    """How a trainer ended. `broke_off` leaves the run open for the next attach; after `finished` and `failed` it has ended."""
+    """How a trainer ended. `broke_off` leaves the run open for the next attach; after `finished`
+    and `failed` it has ended.
+    """
 
     attempt: Annotated[int, Field(ge=1, le=LARGEST)]
     outcome: Outcome
@@ -273,10 +331,12 @@ class FinishRequest(Body):
 
 @frozen
 class RunProgress:
-    """A run's progress, the answer to a batch. `attempt` is the newest one's number; `new_steps` counts the steps that this request added.
+    """A run's progress, the answer to a batch. `attempt` is the newest one's number; `new_steps`
+    counts the steps that this request added.
 
-    `left_out_steps` counts its steps that are more than a quarter above the plan and were not recorded; `message` then says so.
-    `covered` lists the training steps that have arrived; a gap is larger than the most common distance between logged steps.
+    `left_out_steps` counts its steps that are more than a quarter above the plan and were not
+    recorded; `message` then says so. `covered` lists the training steps that have arrived; a gap is
+    larger than the most common distance between logged steps.
     """
 
     id: str
@@ -304,14 +364,18 @@ class RunRecord(RunProgress):
 
 @frozen
 class AttachedRun(RunRecord):
-    """The run, and the token of the attempt, which may write this run until the attempt ends. It is returned only once."""
+    """The run, and the token of the attempt, which may write this run until the attempt ends. It is
+    returned only once.
+    """
 
     token: str
 
 
 @frozen
 class RunLogDocument:
-    """The logs of a run's attempts, newest first; empty for a run that has not begun, or with engine external."""
+    """The logs of a run's attempts, newest first; empty for a run that has not begun, or with
+    engine external.
+    """
 
     run: str
     attempts: list[AttemptLog]
@@ -324,20 +388,30 @@ def show(run_id: str, context: InContext) -> RunRecord:
         return _answer(session, RunRecord, find_run(session, run_id))
 
 
-@router.post("/runs", status_code=201, responses={200: {"model": RunRecord, "description": "a run that goes on"}})
+@router.post(
+    "/runs",
+    status_code=201,
+    responses={200: {"model": RunRecord, "description": "a run that goes on"}},
+)
 def of_project(
     request: StrictBody[RunRequest],
     response: Response,
     context: InContext,
     sender: Sender,
-    idempotency_key: Annotated[str | None, Header(max_length=200, description="the same key returns the same run")] = None,
+    idempotency_key: Annotated[
+        str | None, Header(max_length=200, description="the same key returns the same run")
+    ] = None,
 ) -> RunRecord:
-    """The run of a project's arm for a trainer without a job file: project, arm and run are made where they are not there yet.
+    """The run of a project's arm for a trainer without a job file: project, arm and run are made
+    where they are not there yet.
 
-    A project belongs to who made it. Attach to the run next. Its job is judged when its owner concludes it (`:conclude`).
+    A project belongs to who made it. Attach to the run next. Its job is judged when its owner
+    concludes it (`:conclude`).
     """
     with context.database.write() as session:
-        run, is_new = projects.run_of(session, context.settings, request, sender.id, idempotency_key)
+        run, is_new = projects.run_of(
+            session, context.settings, request, sender.id, idempotency_key
+        )
         answer = _answer(session, RunRecord, run)
     response.status_code = 201 if is_new else 200
     return answer
@@ -351,18 +425,30 @@ def attach(
     context: InContext,
     sender: Sender,
     idempotency_key: Annotated[
-        str | None, Header(max_length=200, description="the same key returns the same attempt until a newer one begins")
+        str | None,
+        Header(
+            max_length=200,
+            description="the same key returns the same attempt until a newer one begins",
+        ),
     ] = None,
 ) -> AttachedRun:
-    """Begin an attempt of a run of engine external, for the job's owner. Send the returned `attempt` and `token` with every later request.
+    """Begin an attempt of a run of engine external, for the job's owner. Send the returned
+    `attempt` and `token` with every later request.
 
-    Fences older attempts, whose tokens end. A repeated call with the same key returns the same attempt with a new token.
+    Fences older attempts, whose tokens end. A repeated call with the same key returns the same
+    attempt with a new token.
     """
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:
         if sender.repository is not None:
             arm = find_run(session, run_id).arm
-            check_rounding(context.settings.gate_rules, sender.repository, arm.name, arm.recipe, request.rounding)
+            check_rounding(
+                context.settings.gate_rules,
+                sender.repository,
+                arm.name,
+                arm.recipe,
+                request.rounding,
+            )
         run = external.attach(session, context.settings, run_id, request, idempotency_key)
         token = tokens.issue(session, run.id, run.attempt_number)
         return _answer(session, AttachedRun, run, token=token)
@@ -383,7 +469,8 @@ async def _body(request: Request) -> bytes:
                     "schema": {
                         "type": "string",
                         "format": "binary",
-                        "description": "little-endian float64: all values of the first column in `names`, then all of the second, …",
+                        "description": "little-endian float64: all values of the first column in "
+                        "`names`, then all of the second, …",
                     }
                 },
             },
@@ -396,13 +483,22 @@ def append(
     context: InContext,
     sender: Sender,
     body: Annotated[bytes, Depends(_body)],
-    attempt: Annotated[int, Query(ge=1, le=LARGEST, description="the attempt's number, as returned by attach")],
+    attempt: Annotated[
+        int, Query(ge=1, le=LARGEST, description="the attempt's number, as returned by attach")
+    ],
     kind: Annotated[Kind, Query(description="kind of the records")] = "train",
-    names: Annotated[str | None, Query(max_length=5000, description="columns of an octet-stream, comma-separated, `step` first")] = None,
+    names: Annotated[
+        str | None,
+        Query(
+            max_length=5000, description="columns of an octet-stream, comma-separated, `step` first"
+        ),
+    ] = None,
 ) -> RunProgress:
-    """Record a batch. Batches may arrive in any order and more than once; the response lists the missing steps.
+    """Record a batch. Batches may arrive in any order and more than once; the response lists the
+    missing steps.
 
-    Steps up to a quarter above the plan are recorded, so that a verdict can name them; later ones are counted and left out.
+    Steps up to a quarter above the plan are recorded, so that a verdict can name them; later ones
+    are counted and left out.
 
     409 only if the attempt has ended, or if a step is already recorded with other numbers.
     """
@@ -411,15 +507,23 @@ def append(
     batch = _from_bytes(body, names) if binary else _from_json(body)
     with context.database.write() as session:
         new, left_out = external.append(session, context.settings, run_id, attempt, kind, batch)
-        return _answer(session, RunProgress, find_run(session, run_id), new_steps=new, left_out_steps=left_out)
+        return _answer(
+            session, RunProgress, find_run(session, run_id), new_steps=new, left_out_steps=left_out
+        )
 
 
 @router.post("/runs/{run_id}:finish")
-def finish(run_id: str, request: StrictBody[FinishRequest], context: InContext, sender: Sender) -> RunRecord:
-    """End the attempt. The job is judged soon after its last run has ended; its events say when. A repeated call changes nothing."""
+def finish(
+    run_id: str, request: StrictBody[FinishRequest], context: InContext, sender: Sender
+) -> RunRecord:
+    """End the attempt. The job is judged soon after its last run has ended; its events say when. A
+    repeated call changes nothing.
+    """
     check_attempt(sender, request.attempt)
     with context.database.write() as session:
-        run = external.finish(session, context.settings, run_id, request.attempt, request.outcome, request.message)
+        run = external.finish(
+            session, context.settings, run_id, request.attempt, request.outcome, request.message
+        )
         answer = _answer(session, RunRecord, run)
     if answer.state in RUN_ENDED:
         context.judge.wake(answer.job)
@@ -430,27 +534,41 @@ def finish(run_id: str, request: StrictBody[FinishRequest], context: InContext, 
 def log(
     run_id: str,
     context: InContext,
-    lines: Annotated[int, Query(ge=1, le=2000, description="number of last lines of each attempt")] = 200,
+    lines: Annotated[
+        int, Query(ge=1, le=2000, description="number of last lines of each attempt")
+    ] = 200,
 ) -> RunLogDocument:
-    """The last lines that the trainer of each attempt printed, without tokens, passwords and keys."""
+    """The last lines that the trainer of each attempt printed, without tokens, passwords and
+    keys.
+    """
     with context.database.read() as session:
         run = find_run(session, run_id)
-        attempts = [] if run.capability == "external" else attempt_documents(session, run.job)[run_id]
-    logs = [_log(context.settings.state_dir, run_id, attempt, lines) for attempt in reversed(attempts)]
+        attempts = (
+            [] if run.capability == "external" else attempt_documents(session, run.job)[run_id]
+        )
+    logs = [
+        _log(context.settings.state_dir, run_id, attempt, lines) for attempt in reversed(attempts)
+    ]
     return RunLogDocument(run=run_id, attempts=logs)
 
 
 @router.get("/runs/{run_id}/artifacts/{attempt}/{name:path}", response_class=FileResponse)
 def run_artifact(
-    run_id: str, attempt: Annotated[int, PathParameter(ge=0, le=LARGEST)], name: str, request: Request, context: InContext
+    run_id: str,
+    attempt: Annotated[int, PathParameter(ge=0, le=LARGEST)],
+    name: str,
+    request: Request,
+    context: InContext,
 ) -> Response:
     """A file of an attempt, usually a trace, if the server shares its worker's state folder."""
     with context.database.read() as session:
         find_run(session, run_id)
-    left = _left(context.settings.state_dir, f"{run_id}-{attempt}")  # names are looked up, never joined to a path
+    # names are looked up, never joined to a path
+    left = _left(context.settings.state_dir, f"{run_id}-{attempt}")
     if name not in left:
         raise NotFoundError(
-            f"attempt {attempt} of run {run_id} has no file {name!r:.200} on this machine; /runs/{run_id}/log lists its files"
+            f"attempt {attempt} of run {run_id} has no file {name!r:.200} on this machine; "
+            f"/runs/{run_id}/log lists its files"
         )
     return Download(request, left[name])
 
@@ -464,7 +582,8 @@ def _from_json(body: bytes) -> Batch:
         request = _STEPS.validate_json(body)
     except ValidationError as error:
         raise refused(error) from error
-    # Reading is strict only where there is anything but keys and numbers: looking at each value takes longer than all else.
+    # Reading is strict only where there is anything but keys and numbers: looking at each value
+    # takes longer than all else.
     if body.count(b'"') > 2 * (2 + len(request.columns)) or b"true" in body or b"false" in body:
         _check_numbers(json.loads(body, object_pairs_hook=once))
     return Batch(
@@ -474,37 +593,69 @@ def _from_json(body: bytes) -> Batch:
 
 
 def _check_numbers(sent: Mapping[str, Any]) -> None:
-    """InvalidError for a step or a value that was sent as a truth value or a text, other than `nan`, `inf` and `-inf`."""
-    for pointer, values in {"/steps": sent["steps"], **{f"/columns/{name}": each for name, each in sent["columns"].items()}}.items():
+    """InvalidError for a step or a value that was sent as a truth value or a text, other than
+    `nan`, `inf` and `-inf`.
+    """
+    for pointer, values in {
+        "/steps": sent["steps"],
+        **{f"/columns/{name}": each for name, each in sent["columns"].items()},
+    }.items():
         known = () if pointer == "/steps" else (*_NOT_FINITE, "none")
-        wrong = next((each for each in values if type(each) not in (int, float) and str(each).lower() not in known), None)
+        wrong = next(
+            (
+                each
+                for each in values
+                if type(each) not in (int, float) and str(each).lower() not in known
+            ),
+            None,
+        )
         if wrong is not None:
             raise InvalidError.at(
-                pointer, f"{pointer.rpartition('/')[2]} has {wrong!r:.80}, expected numbers{' or nan, inf, -inf' * bool(known)}"
+                pointer,
+                f"{pointer.rpartition('/')[2]} has {wrong!r:.80}, expected "
+                f"numbers{' or nan, inf, -inf' * bool(known)}",
             )
 
 
 def _from_bytes(body: bytes, names: str | None) -> Batch:
     columns = (names or "").split(",")
     if columns[0] != "step" or len(columns) < 2 or len(set(columns)) < len(columns):
-        raise InvalidError(f"names is {names!r}, expected `step` and then different columns, comma-separated")
+        raise InvalidError(
+            f"names is {names!r}, expected `step` and then different columns, comma-separated"
+        )
     for name in columns:
         if not re.fullmatch(NAME, name):
-            raise InvalidError(f"names has {name!r:.80}, expected letters, digits and _ . / - only, at most 64")
+            raise InvalidError(
+                f"names has {name!r:.80}, expected letters, digits and _ . / - only, at most 64"
+            )
     if len(columns) > _MAX_COLUMNS + 1:
         raise InvalidError(f"names has {len(columns)} columns, expected at most {_MAX_COLUMNS}")
     row = 8 * len(columns)
     if not body or len(body) % row or len(body) // row > _MAX_STEPS:
-        raise InvalidError(f"the body has {len(body)} bytes, expected 1 to {_MAX_STEPS:,} times {row}: {len(columns)} columns of float64")
-    table: NDArray[np.float64] = np.frombuffer(body, "<f8").astype(np.float64, copy=False).reshape(len(columns), -1)
+        raise InvalidError(
+            f"the body has {len(body)} bytes, expected 1 to {_MAX_STEPS:,} times {row}: "
+            f"{len(columns)} columns of float64"
+        )
+    table: NDArray[np.float64] = (
+        np.frombuffer(body, "<f8").astype(np.float64, copy=False).reshape(len(columns), -1)
+    )
     steps = table[0]
     if not ((steps >= 0) & (steps <= 2**53) & (np.floor(steps) == steps)).all():
-        raise InvalidError(f"the first column holds steps, expected whole numbers from 0 to {2**53}")
-    return Batch(steps=steps.astype(np.int64), columns=dict(zip(columns[1:], table[1:], strict=True)))
+        raise InvalidError(
+            f"the first column holds steps, expected whole numbers from 0 to {2**53}"
+        )
+    return Batch(
+        steps=steps.astype(np.int64), columns=dict(zip(columns[1:], table[1:], strict=True))
+    )
 
 
 def _answer(session: Session, kind: type[T], run: Run, **more: object) -> T:
     """A run in one of the documents of its progress."""
     covered = external.covered(session, run)
-    about = {"job": run.job_id, "arm": run.arm.name, "recipe": run.arm.recipe, "attempt": run.attempt_number}
+    about = {
+        "job": run.job_id,
+        "arm": run.arm.name,
+        "recipe": run.arm.recipe,
+        "attempt": run.attempt_number,
+    }
     return of(kind, run, **about, covered=covered, **{"new_steps": 0, "left_out_steps": 0, **more})

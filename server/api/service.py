@@ -1,4 +1,6 @@
-"""The service over REST: liveness, readiness, workers, the schema of a job file, metrics for Prometheus, and tokens."""
+"""The service over REST: liveness, readiness, workers, the schema of a job file, metrics for
+Prometheus, and tokens.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
@@ -37,7 +39,9 @@ from training.spec import JobSpec
 
 @frozen
 class WorkerDocument:
-    """A registered worker; `live` is false when it has been silent for longer than a lease, `stopped` true when it has signed off."""
+    """A registered worker; `live` is false when it has been silent for longer than a lease,
+    `stopped` true when it has signed off.
+    """
 
     id: str
     name: str
@@ -54,16 +58,21 @@ def worker_documents(session: Session, lease_seconds: float, limit: int) -> list
     """The newest registered workers, newest first."""
     live = {worker.id for worker in live_workers(session, lease_seconds)}
     rows = session.scalars(select(Worker).order_by(Worker.id.desc()).limit(limit))
-    return [of(WorkerDocument, row, live=row.id in live, stopped=row.heartbeat_at == 0.0) for row in rows]
+    return [
+        of(WorkerDocument, row, live=row.id in live, stopped=row.heartbeat_at == 0.0)
+        for row in rows
+    ]
 
 
-# The JSON Schema of `parity.yaml`. It is built in the server, the only package that imports both the job and the policy.
+# The JSON Schema of `parity.yaml`. It is built in the server, the only package that imports both
+# the job and the policy.
 
 
 @frozen
 class JobFile:
-    """`parity.yaml`: the job for the server, the policy that judges it, the baseline that it names, how CI gates on it, its tags, and what
-    `parity search` searches."""
+    """`parity.yaml`: the job for the server, the policy that judges it, the baseline that it names,
+    how CI gates on it, its tags, and what `parity search` searches.
+    """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "title": "parity.yaml"}
 
@@ -72,13 +81,18 @@ class JobFile:
     baseline: BaselineChoice | None = None
     gate: GateRules | None = None
     search: dict[str, Any] | None = None
-    tags: Annotated[list[Annotated[str, Field(pattern=TAG)]], Field(max_length=MOST_TAGS)] | None = None
+    tags: (
+        Annotated[list[Annotated[str, Field(pattern=TAG)]], Field(max_length=MOST_TAGS)] | None
+    ) = None
 
 
 # In a file, an amount is text or a number of nats, not the judge's object.
 _AMOUNT = {
     "description": 'a share of the baseline\'s loss ("1.0 %") or nats ("0.014 nats", 0.014)',
-    "anyOf": [{"type": "string", "pattern": r"^\s*[0-9.eE+-]+\s*(%|nats?)?\s*$"}, {"type": "number", "exclusiveMinimum": 0}],
+    "anyOf": [
+        {"type": "string", "pattern": r"^\s*[0-9.eE+-]+\s*(%|nats?)?\s*$"},
+        {"type": "number", "exclusiveMinimum": 0},
+    ],
 }
 
 
@@ -92,7 +106,10 @@ def job_file_schema() -> dict[str, Any]:
     schema["$defs"]["Amount"] = _AMOUNT
     for part in ("Policy", "GateRules"):
         schema["$defs"][part]["additionalProperties"] = False
-    schema["$defs"]["GateRules"]["properties"]["max_age_days"] |= {"minimum": 0, "maximum": MAX_AGE_DAYS}
+    schema["$defs"]["GateRules"]["properties"]["max_age_days"] |= {
+        "minimum": 0,
+        "maximum": MAX_AGE_DAYS,
+    }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
@@ -116,7 +133,9 @@ async def healthz() -> Health:  # in the event loop: it takes no time, and waits
 
 @frozen
 class Ready:
-    """The service works. `degraded` has a sentence for each part without which it works all the same, only slower."""
+    """The service works. `degraded` has a sentence for each part without which it works all the
+    same, only slower.
+    """
 
     status: Literal["ok", "degraded"]
     degraded: list[str]
@@ -124,8 +143,9 @@ class Ready:
 
 @router.get("/readyz", tags=["health"])
 async def readyz(context: InContext) -> Ready:
-    """The database is migrated and can be written; otherwise, within two seconds, 503. Without the broker the service is
-    `degraded`: workers look for work by themselves."""
+    """The database is migrated and can be written; otherwise, within two seconds, 503. Without the
+    broker the service is `degraded`: workers look for work by themselves.
+    """
     problems = await run_sync(context.readiness.problems, limiter=context.readiness.threads)
     if NEEDED in problems:
         raise UnavailableError("; ".join(problems.values()))
@@ -145,7 +165,8 @@ def schema() -> Mapping[str, Any]:
     return job_file_schema()
 
 
-# Metrics for Prometheus, counted from the database and the broker at each scrape, so that all API processes agree.
+# Metrics for Prometheus, counted from the database and the broker at each scrape, so that all API
+# processes agree.
 
 metrics_router = APIRouter(tags=["health"])
 
@@ -154,13 +175,17 @@ _OUTCOMES = ("pass", "fail", "inconclusive")
 
 @metrics_router.get("/metrics", response_class=Response)
 def metrics(context: InContext) -> Response:
-    """Jobs, runs, attempts, verdicts, workers, queues, the recorder's lag and this process's requests, in Prometheus' text format."""
+    """Jobs, runs, attempts, verdicts, workers, queues, the recorder's lag and this process's
+    requests, in Prometheus' text format.
+    """
     registry = CollectorRegistry()
 
     def gauge(name: str, meaning: str, value: float) -> None:
         Gauge(name, meaning, registry=registry).set(value)
 
-    def gauges(name: str, meaning: str, values: Mapping[str, float], label: str = "capability") -> None:
+    def gauges(
+        name: str, meaning: str, values: Mapping[str, float], label: str = "capability"
+    ) -> None:
         each = Gauge(name, meaning, [label], registry=registry)
         for key, value in values.items():
             each.labels(key).set(value)
@@ -168,71 +193,154 @@ def metrics(context: InContext) -> Response:
     with context.database.read() as session:
         gauges("parity_jobs", "Jobs by status", _counted(session, Job.status, JOB_MOVES), "state")
         gauges("parity_runs", "Runs by state", _counted(session, Run.state, RUN_MOVES), "state")
-        attempts = "Attempts by state; `lost`: silent until the lease ended, `crashed`: ended by themselves"
-        gauges("parity_attempts", attempts, _counted(session, Attempt.state, ATTEMPT_MOVES), "state")
-        gauges("parity_verdicts", "Verdicts by outcome", _counted(session, Verdict.outcome, _OUTCOMES), "outcome")
-        lag = "Seconds since the last recorded step, for the training job that has been silent for longest"
+        attempts = (
+            "Attempts by state; `lost`: silent until the lease ended, `crashed`: ended by "
+            "themselves"
+        )
+        gauges(
+            "parity_attempts", attempts, _counted(session, Attempt.state, ATTEMPT_MOVES), "state"
+        )
+        gauges(
+            "parity_verdicts",
+            "Verdicts by outcome",
+            _counted(session, Verdict.outcome, _OUTCOMES),
+            "outcome",
+        )
+        lag = (
+            "Seconds since the last recorded step, for the training job that has been silent for "
+            "longest"
+        )
         gauge("parity_recorder_lag_seconds", lag, _lag(session))
         waiting_for = session.execute(_waiting_for_verdicts()).one()
-        gauge("parity_unjudged_jobs", "Jobs whose runs have all ended and that wait for their verdict", waiting_for.jobs)
-        gauge("parity_judged_again_jobs", "Of these, those that could not be judged and are tried again", waiting_for.again or 0)
+        gauge(
+            "parity_unjudged_jobs",
+            "Jobs whose runs have all ended and that wait for their verdict",
+            waiting_for.jobs,
+        )
+        gauge(
+            "parity_judged_again_jobs",
+            "Of these, those that could not be judged and are tried again",
+            waiting_for.again or 0,
+        )
         since = 0.0 if waiting_for.since is None else sessions.now(session) - waiting_for.since
-        gauge("parity_oldest_unjudged_seconds", "Seconds since the last run ended of the job that has waited longest", max(0.0, since))
-        gauge("parity_housekeeper_up", "1 if a worker does the housekeeping for all, else 0", _is_kept(session))
+        gauge(
+            "parity_oldest_unjudged_seconds",
+            "Seconds since the last run ended of the job that has waited longest",
+            max(0.0, since),
+        )
+        gauge(
+            "parity_housekeeper_up",
+            "1 if a worker does the housekeeping for all, else 0",
+            _is_kept(session),
+        )
         gauge("parity_database_bytes", "Size of the database", _bytes(session))
-        # 0 for a capability without workers: an alert on waiting runs without a live worker needs both series.
-        queued = select(Run.capability, func.count(), func.min(Run.created_at)).where(Run.state == "queued").group_by(Run.capability)
-        waiting = {row[0]: (row[1], sessions.now(session) - row[2]) for row in session.execute(queued)}
+        # 0 for a capability without workers: an alert on waiting runs without a live worker needs
+        # both series.
+        queued = (
+            select(Run.capability, func.count(), func.min(Run.created_at))
+            .where(Run.state == "queued")
+            .group_by(Run.capability)
+        )
+        waiting = {
+            row[0]: (row[1], sessions.now(session) - row[2]) for row in session.execute(queued)
+        }
         capabilities = sorted({*session.scalars(select(Worker.capability).distinct()), *waiting})
         live = live_workers(session, context.settings.lease_seconds)
-        slots = {capability: [worker.slots for worker in live if worker.capability == capability] for capability in capabilities}
+        slots = {
+            capability: [worker.slots for worker in live if worker.capability == capability]
+            for capability in capabilities
+        }
     counts = {capability: len(each) for capability, each in slots.items()}
     gauges("parity_workers_alive", "Workers with a heartbeat within the last lease period", counts)
-    gauges("parity_worker_slots", "Slots of live workers", {capability: sum(each) for capability, each in slots.items()})
-    depths, ages = ({capability: waiting.get(capability, (0, 0.0))[part] for capability in capabilities} for part in (0, 1))
+    gauges(
+        "parity_worker_slots",
+        "Slots of live workers",
+        {capability: sum(each) for capability, each in slots.items()},
+    )
+    depths, ages = (
+        {capability: waiting.get(capability, (0, 0.0))[part] for capability in capabilities}
+        for part in (0, 1)
+    )
     gauges("parity_queued_runs", "Runs that wait for a worker", depths)
     gauges("parity_oldest_queued_seconds", "Seconds that the oldest queued run has waited", ages)
     doorbells = _doorbells(context, capabilities)
     gauges("parity_doorbells", "Doorbell messages that no worker has received", doorbells or {})
     gauge("parity_broker_up", "1 if the broker responds, else 0", doorbells is not None)
-    gauge("parity_degraded", "1 if the service works without a part that makes it faster: the broker; else 0", doorbells is None)
-    return Response(generate_latest(registry) + generate_latest(REQUESTS), media_type=CONTENT_TYPE_LATEST)
+    gauge(
+        "parity_degraded",
+        "1 if the service works without a part that makes it faster: the broker; else 0",
+        doorbells is None,
+    )
+    return Response(
+        generate_latest(registry) + generate_latest(REQUESTS), media_type=CONTENT_TYPE_LATEST
+    )
 
 
-def _counted(session: Session, column: InstrumentedAttribute[Any], values: Iterable[str]) -> dict[str, int]:
-    """How many rows have each value, 0 if none has, because an alert cannot watch a missing series."""
+def _counted(
+    session: Session, column: InstrumentedAttribute[Any], values: Iterable[str]
+) -> dict[str, int]:
+    """How many rows have each value, 0 if none has, because an alert cannot watch a missing
+    series.
+    """
     key: ColumnElement[str] = column.expression
     counted = {row[0]: row[1] for row in session.execute(select(key, func.count()).group_by(key))}
     return {value: counted.get(value, 0) for value in values}
 
 
 def _lag(session: Session) -> float:
-    """Seconds since the last step, or else the beginning, of the training job that has been silent for longest; 0 if no job trains."""
-    # An external trainer may be silent for a while (server/jobs/external.py); that is not a lag of the server.
+    """Seconds since the last step, or else the beginning, of the training job that has been silent
+    for longest; 0 if no job trains.
+    """
+    # An external trainer may be silent for a while (server/jobs/external.py); that is not a lag of
+    # the server.
     training = (Run.state == "running", Run.capability != "external")
-    began = select(func.max(Attempt.started_at)).where(Attempt.run_id == Run.id).correlate(Run).scalar_subquery()
-    newest = select(func.max(case((Run.recorded_at > began, Run.recorded_at), else_=began))).where(*training).group_by(Run.job_id)
-    return max((sessions.now(session) - instant for instant in session.scalars(newest)), default=0.0)
+    began = (
+        select(func.max(Attempt.started_at))
+        .where(Attempt.run_id == Run.id)
+        .correlate(Run)
+        .scalar_subquery()
+    )
+    newest = (
+        select(func.max(case((Run.recorded_at > began, Run.recorded_at), else_=began)))
+        .where(*training)
+        .group_by(Run.job_id)
+    )
+    return max(
+        (sessions.now(session) - instant for instant in session.scalars(newest)), default=0.0
+    )
 
 
 def _waiting_for_verdicts() -> Select[int, Any, Any]:
-    """How many jobs wait for their verdict, how many of them were tried in vain, and when the last run ended of the oldest one."""
-    ended = select(func.max(Run.finished_at)).where(Run.job_id == Job.id).correlate(Job).scalar_subquery()
+    """How many jobs wait for their verdict, how many of them were tried in vain, and when the last
+    run ended of the oldest one.
+    """
+    ended = (
+        select(func.max(Run.finished_at))
+        .where(Run.job_id == Job.id)
+        .correlate(Job)
+        .scalar_subquery()
+    )
     tried = func.sum(case((Job.judge_tries > 0, 1), else_=0))
     waiting = (func.count().label("jobs"), tried.label("again"), func.min(ended).label("since"))
     return select(*waiting).select_from(Job).where(Job.id.in_(unjudged_jobs()))
 
 
 def _is_kept(session: Session) -> bool:
-    """Whether a worker holds the duty of housekeeping: it takes over runs of dead workers, concludes jobs and deletes old rows."""
-    held = select(Duty.name).where(Duty.name == HOUSEKEEPING, Duty.expires_at > sessions.now(session))
+    """Whether a worker holds the duty of housekeeping: it takes over runs of dead workers,
+    concludes jobs and deletes old rows.
+    """
+    held = select(Duty.name).where(
+        Duty.name == HOUSEKEEPING, Duty.expires_at > sessions.now(session)
+    )
     return session.scalar(held) is not None
 
 
 def _bytes(session: Session) -> int:
     if session.get_bind().dialect.name == "postgresql":
         return session.scalar(select(func.pg_database_size(func.current_database()))) or 0
-    return (session.scalar(text("PRAGMA page_count")) or 0) * (session.scalar(text("PRAGMA page_size")) or 0)
+    return (session.scalar(text("PRAGMA page_count")) or 0) * (
+        session.scalar(text("PRAGMA page_size")) or 0
+    )
 
 
 def _doorbells(context: Context, capabilities: Sequence[str]) -> dict[str, float] | None:
@@ -252,10 +360,12 @@ tokens_router = APIRouter(prefix="/api/v1", tags=["tokens"], route_class=BodyRou
 
 @frozen
 class TokenRequest(Body):
-    """A new token; without `days` it does not expire, without `max_running` its runs may use every slot.
+    """A new token; without `days` it does not expire, without `max_running` its runs may use every
+    slot.
 
-    `principal`: a further token for the jobs of that principal, such as one of scope `worker` for its trainers; default: a new principal.
-    `repository`: gates with this token have the rules that the operator pinned for it.
+    `principal`: a further token for the jobs of that principal, such as one of scope `worker` for
+    its trainers; default: a new principal. `repository`: gates with this token have the rules that
+    the operator pinned for it.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
@@ -268,7 +378,8 @@ class TokenRequest(Body):
 
 @frozen
 class RotateRequest(Body):
-    """How long the old token stays valid next to the new one (0: it ends at once), and the days that the new one lasts.
+    """How long the old token stays valid next to the new one (0: it ends at once), and the days
+    that the new one lasts.
 
     Without `days` the new one lasts as long as the old one was made for.
     """
@@ -279,7 +390,9 @@ class RotateRequest(Body):
 
 @frozen
 class TokenDocument:
-    """A token without its secret. `principal` is whose it is: tokens of one principal share its jobs."""
+    """A token without its secret. `principal` is whose it is: tokens of one principal share its
+    jobs.
+    """
 
     id: str
     principal: str
@@ -306,7 +419,14 @@ def create(request: StrictBody[TokenRequest], response: Response, context: InCon
     """Create a token. Its text cannot be retrieved again."""
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:
-        wanted = request.name, request.scopes, request.days, request.max_running, request.principal, request.repository
+        wanted = (
+            request.name,
+            request.scopes,
+            request.days,
+            request.max_running,
+            request.principal,
+            request.repository,
+        )
         row, text = auth.create_token(session, *wanted)
         return NewToken(token=text, about=of(TokenDocument, row))
 
@@ -315,12 +435,19 @@ def create(request: StrictBody[TokenRequest], response: Response, context: InCon
 def index(context: InContext) -> list[TokenDocument]:
     """Every token, newest first, including revoked ones."""
     with context.database.read() as session:
-        return [of(TokenDocument, row) for row in session.scalars(select(Token).order_by(Token.id.desc()))]
+        return [
+            of(TokenDocument, row)
+            for row in session.scalars(select(Token).order_by(Token.id.desc()))
+        ]
 
 
 @tokens_router.post("/tokens/{token_id}:rotate", status_code=201)
-def rotate(token_id: str, request: StrictBody[RotateRequest], response: Response, context: InContext) -> NewToken:
-    """Replace a token by a new one of the same principal, name and scopes; the old one is valid until the overlap ends."""
+def rotate(
+    token_id: str, request: StrictBody[RotateRequest], response: Response, context: InContext
+) -> NewToken:
+    """Replace a token by a new one of the same principal, name and scopes; the old one is valid
+    until the overlap ends.
+    """
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:
         row, text = auth.rotate_token(session, token_id, request.overlap_hours, request.days)

@@ -31,14 +31,22 @@ from server.database.sessions import Database, find_job
 from server.database.tables import Job, is_id
 from server.errors import InvalidError, NotFoundError
 from server.jobs import projects
-from server.jobs.conclude import case_now, case_of, gemm_times, path_or_none, shown, verdict_documents
+from server.jobs.conclude import (
+    case_now,
+    case_of,
+    gemm_times,
+    path_or_none,
+    shown,
+    verdict_documents,
+)
 from server.records import Body, Number
 from server.settings import Settings
 from server.web.auth import RULES, InContext, Sender, check_rule
 from server.web.limits import LARGEST, MOST_ITEMS, MOST_KEYS, MOST_NUMBERS
 from server.web.requests import BodyRoute, ClientCopy, StrictBody, escaped
 
-# Judging without training: curves that a caller sends, or a job's own curves under another policy. Nothing is stored.
+# Judging without training: curves that a caller sends, or a job's own curves under another policy.
+# Nothing is stored.
 
 router = APIRouter(prefix="/api/v1", tags=["evaluations"], route_class=BodyRoute)
 # Judging reads each value, so one wrong value is enough to refuse a column.
@@ -48,40 +56,54 @@ _Whole = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
 
 @frozen
 class RunBody(Body):
-    """One finished run: `steps`, `loss` and other `columns` of equal length. Non-finite values: nan, inf and -inf; null is nan.
+    """One finished run: `steps`, `loss` and other `columns` of equal length. Non-finite values:
+    nan, inf and -inf; null is nan.
 
-    `recipe` is a known one or `other:NAME`; `rounding` states how the gradients were rounded, and without it and a recipe that always
-    rounds to nearest the run-to-run noise of stochastic rounding is assumed.
-    `context` has the facts that must agree between the arms (engine, device class, data digest); a difference is `CONFOUNDED`.
-    Without `replicate`, the runs of an arm with the same seed are numbered in their order. `notes` are what the reader of its file
-    noted, for the report.
+    `recipe` is a known one or `other:NAME`; `rounding` states how the gradients were rounded, and
+    without it and a recipe that always rounds to nearest the run-to-run noise of stochastic
+    rounding is assumed. `context` has the facts that must agree between the arms (engine, device
+    class, data digest); a difference is `CONFOUNDED`. Without `replicate`, the runs of an arm with
+    the same seed are numbered in their order. `notes` are what the reader of its file noted, for
+    the report.
     """
 
     steps: Annotated[list[int], Field(max_length=MOST_NUMBERS), FailFast()]
     loss: _Column
-    columns: Annotated[dict[str, _Column], Field(max_length=MOST_KEYS)] = field(default_factory=dict)
+    columns: Annotated[dict[str, _Column], Field(max_length=MOST_KEYS)] = field(
+        default_factory=dict
+    )
     label: str | None = None
     seed: _Whole | None = None
     replicate: _Whole | None = None
     recipe: str | None = None
     rounding: Rounding | None = None
     context: Annotated[dict[str, str], Field(max_length=MOST_KEYS)] = field(default_factory=dict)
-    notes: Annotated[list[str], Field(max_length=MOST_ITEMS), FailFast()] = field(default_factory=list)
+    notes: Annotated[list[str], Field(max_length=MOST_ITEMS), FailFast()] = field(
+        default_factory=list
+    )
 
 
 def _refuse_file(sent: object) -> object:
     """Reject the field `file` of earlier versions, and name its replacement."""
     if isinstance(sent, Mapping) and "file" in sent:
-        raise ValueError("file is no longer accepted; read the file on the client and send its steps and loss")
+        raise ValueError(
+            "file is no longer accepted; read the file on the client and send its steps and loss"
+        )
     return sent
 
 
-_Runs = Annotated[list[Annotated[RunBody, BeforeValidator(_refuse_file)]], Field(max_length=MOST_ITEMS), FailFast()]
+_Runs = Annotated[
+    list[Annotated[RunBody, BeforeValidator(_refuse_file)]],
+    Field(max_length=MOST_ITEMS),
+    FailFast(),
+]
 
 
 @frozen
 class EvaluationRequest(Body):
-    """A baseline and its candidates by name, each with one or more runs, and the policy that judges them."""
+    """A baseline and its candidates by name, each with one or more runs, and the policy that judges
+    them.
+    """
 
     baseline: _Runs
     candidates: Annotated[dict[str, _Runs], Field(max_length=MOST_KEYS)]
@@ -101,7 +123,9 @@ class RejudgeRequest(Body):
 
 @frozen
 class Evaluation:
-    """The judge's verdicts. `gating` is always false, because only the verdict under a job's own policy gates."""
+    """The judge's verdicts. `gating` is always false, because only the verdict under a job's own
+    policy gates.
+    """
 
     gating: bool
     verdicts: list[Mapping[str, Any]]
@@ -109,13 +133,23 @@ class Evaluation:
 
 @router.post("/evaluations")
 def evaluate(request: StrictBody[EvaluationRequest]) -> Evaluation:
-    """Judge curves that the caller sends as columns, with the same judge as for jobs; nothing is stored."""
+    """Judge curves that the caller sends as columns, with the same judge as for jobs; nothing is
+    stored.
+    """
     if not request.candidates:
-        raise InvalidError.at("/candidates", "name an arm", "candidates is empty, expected at least one arm")
+        raise InvalidError.at(
+            "/candidates", "name an arm", "candidates is empty, expected at least one arm"
+        )
     policy = policy_of(request.policy)
-    arms = {"/baseline": request.baseline, **{_candidate(name): runs for name, runs in request.candidates.items()}}
+    arms = {
+        "/baseline": request.baseline,
+        **{_candidate(name): runs for name, runs in request.candidates.items()},
+    }
     arms["/controls"] = request.controls
-    curves = {arm: [_curve(runs, number, arm) for number in range(len(runs))] for arm, runs in arms.items()}
+    curves = {
+        arm: [_curve(runs, number, arm) for number in range(len(runs))]
+        for arm, runs in arms.items()
+    }
     _refuse_mixed_units(curves)
     case = Case(
         baseline=curves["/baseline"],
@@ -126,29 +160,42 @@ def evaluate(request: StrictBody[EvaluationRequest]) -> Evaluation:
         layer_policy=request.layer_policy,
         baseline_name=request.baseline_name,
     )
-    return Evaluation(gating=False, verdicts=[with_words(document) for document in case.documents()])
+    return Evaluation(
+        gating=False, verdicts=[with_words(document) for document in case.documents()]
+    )
 
 
 @router.post("/jobs/{job_id}:rejudge")
-def rejudge(job_id: str, request: StrictBody[RejudgeRequest], context: InContext, sender: Sender) -> Evaluation:
-    """The verdict on a job's finished runs as of now: with all that its owner has stated, under another policy or its own, and its path.
+def rejudge(
+    job_id: str, request: StrictBody[RejudgeRequest], context: InContext, sender: Sender
+) -> Evaluation:
+    """The verdict on a job's finished runs as of now: with all that its owner has stated, under
+    another policy or its own, and its path.
 
-    The job's recorded verdict does not change. An open project is judged by its owner alone, because each set of finished runs and
-    statements that is judged is a look at its question.
+    The job's recorded verdict does not change. An open project is judged by its owner alone,
+    because each set of finished runs and statements that is judged is a look at its question.
     """
     policy = None if request.policy is None else policy_of(request.policy)
     with context.database.read() as session:
         is_open = find_job(session, job_id).is_open
     if is_open:
-        check_rule(context, RULES["POST /api/v1/jobs/{job_id}:conclude"], sender, {"job_id": job_id})
+        check_rule(
+            context, RULES["POST /api/v1/jobs/{job_id}:conclude"], sender, {"job_id": job_id}
+        )
         with context.database.write() as session:
             projects.look(session, job_id)
     with context.database.read() as session:
         job = find_job(session, job_id)
         case, times = case_now(session, job, policy), gemm_times(job)
     if not case.baseline or not case.candidates or not all(case.candidates.values()):
-        raise InvalidError(f"job {job_id} is {job.status} and has an arm without a finished run, so it cannot be judged")
-    judged: list[Mapping[str, Any]] = [shown(each.document(), path_or_none(each), times.get(each.candidate)) for each in case.verdicts()]
+        raise InvalidError(
+            f"job {job_id} is {job.status} and has an arm without a finished run, so it cannot be "
+            "judged"
+        )
+    judged: list[Mapping[str, Any]] = [
+        shown(each.document(), path_or_none(each), times.get(each.candidate))
+        for each in case.verdicts()
+    ]
     return Evaluation(gating=False, verdicts=judged)
 
 
@@ -195,21 +242,32 @@ def _curve(runs: Sequence[RunBody], number: int, arm: str) -> Curve:
 
 
 def _refuse_mixed_units(arms: Mapping[str, list[Curve]]) -> None:
-    """Reject a run whose steps count another unit than the first run's (tokens or samples), as `parity compare` does."""
+    """Reject a run whose steps count another unit than the first run's (tokens or samples), as
+    `parity compare` does.
+    """
     first = next(iter(arms["/baseline"]), None)
     for arm, curves in arms.items():
         for number, curve in enumerate(curves):
             if first is not None and other_unit(first, curve):
-                apart = f"{curve.completeness.stride:,} apart, those of the first baseline run {first.completeness.stride:,}"
-                detail = f"the steps of this run are {apart}, with hardly a step in common; send optimizer steps for both"
-                raise InvalidError.at(f"{arm}/{number}", detail, f"{_in_words(arm)}.{number}: {detail}")
+                apart = (
+                    f"{curve.completeness.stride:,} apart, those of the first baseline run "
+                    f"{first.completeness.stride:,}"
+                )
+                detail = (
+                    f"the steps of this run are {apart}, with hardly a step in common; send "
+                    "optimizer steps for both"
+                )
+                raise InvalidError.at(
+                    f"{arm}/{number}", detail, f"{_in_words(arm)}.{number}: {detail}"
+                )
 
 
-# Images for reports: the figure of a verdict, drawn once and stored by the verdict's id, and the data of badges.
+# Images for reports: the figure of a verdict, drawn once and stored by the verdict's id, and the
+# data of badges.
 #
-# A verdict never changes, but its drawing may, so the file name includes the version of the drawing code. matplotlib's settings are
-# global, so only one figure is drawn at a time. Who waits for that holds neither a database connection nor curves, and so does not keep
-# other requests from theirs.
+# A verdict never changes, but its drawing may, so the file name includes the version of the drawing
+# code. matplotlib's settings are global, so only one figure is drawn at a time. Who waits for that
+# holds neither a database connection nor curves, and so does not keep other requests from theirs.
 
 drawing = Turns("drawing figures")
 
@@ -218,17 +276,23 @@ _COLORS = {"pass": "#0b6e4f", "fail": "#b3261e", "inconclusive": "#7a5c00", "non
 
 
 def figure(settings: Settings, database: Database, job_id: str, candidate: str | None) -> bytes:
-    """The figure of one candidate's verdict (default: the job's first), drawn if it was not before. Call it without a session.
+    """The figure of one candidate's verdict (default: the job's first), drawn if it was not before.
+    Call it without a session.
 
     NotFoundError if there is no such verdict, UnavailableError if too many wait for theirs.
     """
     with database.read() as session:
         job = find_job(session, job_id)
-        documents = {str(document["candidate"]["name"]): document for document in verdict_documents(job)}
+        documents = {
+            str(document["candidate"]["name"]): document for document in verdict_documents(job)
+        }
         name = candidate or next(iter(documents), None)
         if name is None or name not in documents:
             there = f"; it has verdicts of {', '.join(documents)}" if documents else ""
-            raise NotFoundError(f"job {job.id} is {job.status} and has no verdict{f' of {name!r}' if name else ''}{there}")
+            raise NotFoundError(
+                f"job {job.id} is {job.status} and has no "
+                f"verdict{f' of {name!r}' if name else ''}{there}"
+            )
         verdict = next(row for row in job.verdicts if row.candidate == name)
         path = settings.state_dir / "figures" / f"{verdict.id}-{VERSION}.svg"
     if not path.exists():
@@ -251,28 +315,41 @@ def _draw(database: Database, job_id: str, document: VerdictDocument, path: Path
 class Badge:
     """A badge in the format of shields.io's endpoint (schemaVersion 1)."""
 
-    schemaVersion: int  # noqa: N815 (their name)
+    schemaVersion: int  # noqa: N815
     label: str
     message: str
     color: str
 
 
 def badge(session: Session, job_or_name: str) -> Badge:
-    """The badge of a job, or of the newest concluded job of this name; the worst candidate decides."""
+    """The badge of a job, or of the newest concluded job of this name; the worst candidate
+    decides.
+    """
     if is_id("j", job_or_name):
         job: Job | None = find_job(session, job_or_name)
     else:
-        newest = select(Job).where(Job.name == job_or_name, Job.status == "concluded").order_by(Job.id.desc()).limit(1)
+        newest = (
+            select(Job)
+            .where(Job.name == job_or_name, Job.status == "concluded")
+            .order_by(Job.id.desc())
+            .limit(1)
+        )
         job = session.scalars(newest).first()
     if job is None:
-        raise NotFoundError(f"{job_or_name!r} is neither the id of a job nor the name of a concluded job; `parity status` lists the jobs")
+        raise NotFoundError(
+            f"{job_or_name!r} is neither the id of a job nor the name of a concluded job; `parity "
+            "status` lists the jobs"
+        )
     documents = verdict_documents(job)
     message, color = f"no verdict, {job.status}", _COLORS["none"]
     if documents:
         outcome = worst(document["verdict"] for document in documents)
         shown = next(document for document in documents if document["verdict"] == outcome)
         gap = f", gap {signed(shown['gap']['mean'], 4)} nats" if shown["gap"] else ""
-        message, color = f"{MARKS[outcome]} {shown['candidate']['name']} {outcome}{gap}", _COLORS[outcome]
+        message, color = (
+            f"{MARKS[outcome]} {shown['candidate']['name']} {outcome}{gap}",
+            _COLORS[outcome],
+        )
     return Badge(schemaVersion=1, label="parity", message=message, color=color)
 
 
@@ -280,10 +357,18 @@ def badge(session: Session, job_or_name: str) -> Badge:
 
 images_router = APIRouter(prefix="/api/v1", tags=["images"])
 _SVG = "image/svg+xml"
-_PICTURE: dict[int | str, dict[str, Any]] = {200: {"content": {_SVG: {}}}, 304: {"description": "The client already has this version"}}
+_PICTURE: dict[int | str, dict[str, Any]] = {
+    200: {"content": {_SVG: {}}},
+    304: {"description": "The client already has this version"},
+}
 
 Named = Annotated[
-    str, PathParameter(max_length=200, description="a job's id, or a job name, which selects the newest concluded job of that name")
+    str,
+    PathParameter(
+        max_length=200,
+        description="a job's id, or a job name, which selects the newest concluded job of that "
+        "name",
+    ),
 ]
 
 
@@ -292,17 +377,25 @@ def verdict_figure(
     job_id: str,
     context: InContext,
     response: Response,
-    candidate: Annotated[str | None, Query(max_length=64, description="candidate; default: the first")] = None,
+    candidate: Annotated[
+        str | None, Query(max_length=64, description="candidate; default: the first")
+    ] = None,
     if_none_match: Annotated[str, Header()] = "",
 ) -> Response:
-    """The one-page figure of a verdict: losses, gap with its band and the margin, noise. Drawn once, then stored."""
+    """The one-page figure of a verdict: losses, gap with its band and the margin, noise. Drawn
+    once, then stored.
+    """
     with context.database.read() as session:
         job = find_job(session, job_id)
         if job.verdicts:
             headers = ClientCopy(response, if_none_match).check(job, "figure", VERSION, candidate)
         else:
             headers = {}
-    return Response(figure(context.settings, context.database, job_id, candidate), media_type=_SVG, headers=headers)
+    return Response(
+        figure(context.settings, context.database, job_id, candidate),
+        media_type=_SVG,
+        headers=headers,
+    )
 
 
 @images_router.get("/badges/{named:path}.json")

@@ -1,4 +1,6 @@
-"""Recorded curves for a screen and for programs: reduced to buckets, several on the same edges, by layer, as CSV and Arrow streams."""
+"""Recorded curves for a screen and for programs: reduced to buckets, several on the same edges, by
+layer, as CSV and Arrow streams.
+"""
 
 import io
 import re
@@ -19,10 +21,11 @@ from server.database.store import Columns as StoredColumns
 from server.records import Number, kind_of, number, rounded
 from training.rules import PROJECTIONS
 
-# Long series reduced for a screen: min, mean and max of equal ranges of steps, and the steps with non-finite values.
+# Long series reduced for a screen: min, mean and max of equal ranges of steps, and the steps with
+# non-finite values.
 #
-# Edges depend only on the first step, the last step and the number of buckets, so finished runs of one plan get the same edges. Buckets
-# are for drawing only; the judge reads every step.
+# Edges depend only on the first step, the last step and the number of buckets, so finished runs of
+# one plan get the same edges. Buckets are for drawing only; the judge reads every step.
 
 N = TypeVar("N", np.int64, np.float64)
 
@@ -41,7 +44,8 @@ class NonFinite:
 class Series:
     """A metric of a run over a range of steps; `aggregation` is `none` if every step is included.
 
-    `first_step`, `last_step`, `minimum`, `mean` and `maximum` have one entry per bucket (null if it has no finite value).
+    `first_step`, `last_step`, `minimum`, `mean` and `maximum` have one entry per bucket (null if it
+    has no finite value).
     """
 
     name: str
@@ -60,8 +64,9 @@ class Series:
 class Buckets:
     """A series of n values cut into b buckets; only finite values count.
 
-    `starts` (b,) holds the index of the first value of each bucket, ascending; a bucket ends where the next one begins, and is empty where
-    both begin at the same index. `finite` (n,) is None where every value is finite. `count` (b,) is the number of finite values.
+    `starts` (b,) holds the index of the first value of each bucket, ascending; a bucket ends where
+    the next one begins, and is empty where both begin at the same index. `finite` (n,) is None
+    where every value is finite. `count` (b,) is the number of finite values.
     """
 
     starts: NDArray[np.int64]
@@ -80,29 +85,47 @@ class Buckets:
         """Largest (b,) of the values (n,) that count; minus infinity for an empty bucket."""
         return self._reduce(np.maximum, values, -np.inf)
 
-    def nonfinite(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> tuple[list[NonFinite], int]:
-        """The first 1,000 steps (n,) whose value (n,) is not finite, and the number of all such steps."""
+    def nonfinite(
+        self, steps: NDArray[np.int64], values: NDArray[np.float64]
+    ) -> tuple[list[NonFinite], int]:
+        """The first 1,000 steps (n,) whose value (n,) is not finite, and the number of all such
+        steps.
+        """
         if self.finite is None:
             return [], 0
         bad = np.flatnonzero(~self.finite)
-        return [NonFinite(step=int(steps[i]), kind=kind_of(values[i])) for i in bad[:NONFINITE_LISTED]], len(bad)
+        return [
+            NonFinite(step=int(steps[i]), kind=kind_of(values[i])) for i in bad[:NONFINITE_LISTED]
+        ], len(bad)
 
-    def _reduce(self, operation: np.ufunc, values: NDArray[np.float64], neutral: float) -> NDArray[np.float64]:
+    def _reduce(
+        self, operation: np.ufunc, values: NDArray[np.float64], neutral: float
+    ) -> NDArray[np.float64]:
         # A page view reads millions of values; a series of finite values is not copied for a mask.
         counted = values if self.finite is None else np.where(self.finite, values, neutral)
         return reduce_ranges(operation, counted, self.starts, neutral)
 
 
 def cut(values: NDArray[np.float64], starts: NDArray[np.int64]) -> Buckets:
-    """Cut values (n,), NaN and Inf allowed, into buckets that begin at these indices (b,), ascending."""
+    """Cut values (n,), NaN and Inf allowed, into buckets that begin at these indices (b,),
+    ascending.
+    """
     finite = np.isfinite(values)
     if finite.all():
         return Buckets(starts=starts, finite=None, count=np.diff(starts, append=len(values)))
-    return Buckets(starts=starts, finite=finite, count=reduce_ranges(np.add, finite.astype(np.int64), starts, 0))
+    return Buckets(
+        starts=starts,
+        finite=finite,
+        count=reduce_ranges(np.add, finite.astype(np.int64), starts, 0),
+    )
 
 
-def reduce_ranges(operation: np.ufunc, values: NDArray[N], starts: NDArray[np.int64], neutral: float) -> NDArray[N]:
-    """Reduce the values (n,) from each start (b,) to the next, ascending: (b,), `neutral` where a range is empty."""
+def reduce_ranges(
+    operation: np.ufunc, values: NDArray[N], starts: NDArray[np.int64], neutral: float
+) -> NDArray[N]:
+    """Reduce the values (n,) from each start (b,) to the next, ascending: (b,), `neutral` where a
+    range is empty.
+    """
     held = np.diff(starts, append=len(values)) > 0
     reduced = np.full(len(starts), neutral, values.dtype)
     if held.any():
@@ -138,7 +161,10 @@ def series(name: str, steps: NDArray[np.int64], values: NDArray[np.float64], poi
 
 
 def _or_null(numbers: NDArray[np.float64], counts: NDArray[np.int64]) -> list[float | None]:
-    return [value if count else None for value, count in zip(numbers.tolist(), counts.tolist(), strict=True)]
+    return [
+        value if count else None
+        for value, count in zip(numbers.tolist(), counts.tolist(), strict=True)
+    ]
 
 
 def _starts(steps: NDArray[np.int64], points: int) -> NDArray[np.int64]:
@@ -147,22 +173,28 @@ def _starts(steps: NDArray[np.int64], points: int) -> NDArray[np.int64]:
         return np.arange(len(steps))
     width = (int(steps[-1]) - int(steps[0])) // points + 1
     first_of_each: NDArray[np.int64] = np.searchsorted(steps, steps[0] + width * np.arange(points))
-    # Ascending, so that the last of equal ones is found without sorting; len(steps) begins a bucket after the last step.
+    # Ascending, so that the last of equal ones is found without sorting; len(steps) begins a bucket
+    # after the last step.
     return first_of_each[np.diff(first_of_each, append=len(steps)) > 0]
 
 
-# Several runs in one chart, with the same bucket edges, so that lines differ only where the runs do.
+# Several runs in one chart, with the same bucket edges, so that lines differ only where the runs
+# do.
 #
-# Edges depend on the first and the last step of any of the runs in the range. Up to 20,000 steps are returned without reduction, fewer if
-# there are more than three runs. This is for charts only; the judge reads every step.
+# Edges depend on the first and the last step of any of the runs in the range. Up to 20,000 steps
+# are returned without reduction, fewer if there are more than three runs. This is for charts only;
+# the judge reads every step.
 
 RAW_STEPS = 20_000
-RAW_VALUES = 60_000  # of all runs together: a response with thirty runs of 20,000 steps would be ten megabytes
+# of all runs together: a response with thirty runs of 20,000 steps would be ten megabytes
+RAW_VALUES = 60_000
 
 
 @frozen(eq=False)
 class Recorded:
-    """A run's column: steps (n,) ascending, values (n,), and, if requested, seconds of training up to each step (n,)."""
+    """A run's column: steps (n,) ascending, values (n,), and, if requested, seconds of training up
+    to each step (n,).
+    """
 
     steps: NDArray[np.int64]
     values: NDArray[np.float64]
@@ -173,7 +205,8 @@ class Recorded:
 class Line:
     """One run on the common edges: one entry per bucket, null if it has no finite value there.
 
-    `minimum` and `maximum` are null if every step is included; `seconds` is the mean training time in the bucket.
+    `minimum` and `maximum` are null if every step is included; `seconds` is the mean training time
+    in the bucket.
     """
 
     steps_in_range: int
@@ -197,7 +230,8 @@ class Overlay:
 
 
 def overlay(runs: Sequence[Recorded], points: int, *, log: bool = False) -> Overlay:
-    """Put runs on common edges: every step up to 20,000, or 60,000 of all runs together, else at most `points` buckets (1 or more).
+    """Put runs on common edges: every step up to 20,000, or 60,000 of all runs together, else at
+    most `points` buckets (1 or more).
 
     Buckets are equally long, or have equal ratios (`log`).
     """
@@ -222,7 +256,9 @@ def _union(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.unique(np.concatenate(columns))
 
 
-def _edges(grid: NDArray[np.int64], points: int, *, log: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _edges(
+    grid: NDArray[np.int64], points: int, *, log: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """First and last step of the buckets that hold any of the steps."""
     begin, end = int(grid[0]), int(grid[-1])
     if log:
@@ -241,7 +277,10 @@ def _line(run: Recorded, first: NDArray[np.int64], *, is_raw: bool) -> Line:
     nonfinite, nonfinite_count = buckets.nonfinite(run.steps, run.values)
     low = high = None
     if not is_raw:
-        low, high = rounded(buckets.minimum(run.values), known), rounded(buckets.maximum(run.values), known)
+        low, high = (
+            rounded(buckets.minimum(run.values), known),
+            rounded(buckets.maximum(run.values), known),
+        )
     return Line(
         steps_in_range=len(run.steps),
         mean=rounded(buckets.mean(run.values), known),
@@ -253,10 +292,12 @@ def _line(run: Recorded, first: NDArray[np.int64], *, is_raw: bool) -> Line:
     )
 
 
-# A run's steps as CSV and Arrow streams, made piece by piece so that a long run need not fit into memory.
+# A run's steps as CSV and Arrow streams, made piece by piece so that a long run need not fit into
+# memory.
 #
-# CSV writes every float64 so that it reads back to the same bits (NaN as nan). An Arrow stream keeps all bits, also those of NaN. It is
-# written with nanoarrow (3 MB) instead of pyarrow (165 MB).
+# CSV writes every float64 so that it reads back to the same bits (NaN as nan). An Arrow stream
+# keeps all bits, also those of NaN. It is written with nanoarrow (3 MB) instead of pyarrow (165
+# MB).
 
 CSV, ARROW = "text/csv", "application/vnd.apache.arrow.stream"
 
@@ -267,7 +308,9 @@ def csv(parts: Iterable[StoredColumns], names: Sequence[str]) -> Iterator[bytes]
     for part in parts:
         steps = part["step"].astype(np.int64).tolist()
         columns = [map(repr, _column(part, name).tolist()) for name in names]
-        yield "".join(",".join((str(step), *row)) + "\n" for step, *row in zip(steps, *columns, strict=True)).encode()
+        yield "".join(
+            ",".join((str(step), *row)) + "\n" for step, *row in zip(steps, *columns, strict=True)
+        ).encode()
 
 
 def arrow(parts: Iterable[StoredColumns], names: Sequence[str]) -> Iterator[bytes]:
@@ -278,9 +321,14 @@ def arrow(parts: Iterable[StoredColumns], names: Sequence[str]) -> Iterator[byte
 
         def write(count: int, columns: Sequence[object]) -> None:
             children = [
-                nanoarrow.c_array_from_buffers(kind, count, [None, each]) for kind, each in zip(kinds.values(), columns, strict=True)
+                nanoarrow.c_array_from_buffers(kind, count, [None, each])
+                for kind, each in zip(kinds.values(), columns, strict=True)
             ]
-            writer.write_array(nanoarrow.c_array_from_buffers(nanoarrow.struct(kinds), count, [None], children=children))
+            writer.write_array(
+                nanoarrow.c_array_from_buffers(
+                    nanoarrow.struct(kinds), count, [None], children=children
+                )
+            )
 
         written = 0
         for part in parts:
@@ -317,10 +365,12 @@ def _taken(out: io.BytesIO) -> bytes:
     return content
 
 
-# The statistics by layer of one run as a table for a heat map: layers in model order, steps in buckets.
+# The statistics by layer of one run as a table for a heat map: layers in model order, steps in
+# buckets.
 #
-# The database has columns `layer/operand/statistic` in chunks of kind `layers` on watched steps, and columns `layer` of kind
-# `layer_grad_norm`. A bucket shows the mean of its finite values; NaN marks an operand that is not quantized.
+# The database has columns `layer/operand/statistic` in chunks of kind `layers` on watched steps,
+# and columns `layer` of kind `layer_grad_norm`. A bucket shows the mean of its finite values; NaN
+# marks an operand that is not quantized.
 
 GRAD_NORM, SNR = "grad_norm", "snr_db"
 _KIND, _NORM_KIND = "layers", "layer_grad_norm"
@@ -328,7 +378,8 @@ _KIND, _NORM_KIND = "layers", "layer_grad_norm"
 
 @frozen
 class Columns:
-    """What a run has recorded by layer: layers in model order, operands and statistics in alphabetical order.
+    """What a run has recorded by layer: layers in model order, operands and statistics in
+    alphabetical order.
 
     `statistics` are those of any operand, `of_operand` those of each.
     """
@@ -344,8 +395,9 @@ class Columns:
 class LayerTable:
     """Values by (layer, bucket); the string nan, inf or -inf if a bucket has no finite value.
 
-    `low` and `high` are the finite extremes, `usual_low` and `usual_high` the ends of the middle 96 % of the finite values: a scale between
-    them shows differences that one extreme bucket would flatten.
+    `low` and `high` are the finite extremes, `usual_low` and `usual_high` the ends of the middle 96
+    % of the finite values: a scale between them shows differences that one extreme bucket would
+    flatten.
     """
 
     layers: list[str]
@@ -369,14 +421,18 @@ def recorded(session: Session, run_id: str) -> Columns:
         layers=sorted({part[0] for part in parts} | set(norms), key=_model_order),
         operands=operands,
         statistics=sorted({part[2] for part in parts}),
-        of_operand={operand: sorted({part[2] for part in parts if part[1] == operand}) for operand in operands},
+        of_operand={
+            operand: sorted({part[2] for part in parts if part[1] == operand})
+            for operand in operands
+        },
         has_norms=bool(norms),
     )
 
 
 @frozen
 class Cells:
-    """What a heat map shows: a statistic of an operand of every layer, from a first to a last step, in at most so many buckets.
+    """What a heat map shows: a statistic of an operand of every layer, from a first to a last step,
+    in at most so many buckets.
 
     `grad_norm` has no operand.
     """
@@ -388,21 +444,34 @@ class Cells:
     buckets: int
 
 
-def layer_table(session: Session, run_id: str, cells: Cells, minus: str | None = None) -> LayerTable:
-    """The values of a run; with `minus`, less those of that run, of the layers and steps that both have recorded."""
+def layer_table(
+    session: Session, run_id: str, cells: Cells, minus: str | None = None
+) -> LayerTable:
+    """The values of a run; with `minus`, less those of that run, of the layers and steps that both
+    have recorded.
+    """
     if cells.statistic == GRAD_NORM:
         kind, ending = _NORM_KIND, ""
     else:
         kind, ending = _KIND, f"/{cells.operand}/{cells.statistic}"
     runs = [run_id, *([minus] if minus else [])]
     both = set[str].intersection(*({*store.names(session, run, kind)} for run in runs))
-    layers = sorted((name.removesuffix(ending) for name in both if name.endswith(ending)), key=_model_order)
+    layers = sorted(
+        (name.removesuffix(ending) for name in both if name.endswith(ending)), key=_model_order
+    )
     columns = [layer + ending for layer in layers]
-    read = [store.read_range(session, run, kind, cells.first_step, cells.last_step, columns) for run in runs]
+    read = [
+        store.read_range(session, run, kind, cells.first_step, cells.last_step, columns)
+        for run in runs
+    ]
     steps, table = _with_numbers(*(_difference(*read) if minus else read[0]))
-    edges = np.unique(np.linspace(0, len(steps), min(cells.buckets, len(steps)) + 1).astype(np.int64))
+    edges = np.unique(
+        np.linspace(0, len(steps), min(cells.buckets, len(steps)) + 1).astype(np.int64)
+    )
     starts, ends = edges[:-1], edges[1:]
-    grid = np.array([_values(table[name], starts) for name in columns]).reshape(len(columns), len(starts))
+    grid = np.array([_values(table[name], starts) for name in columns]).reshape(
+        len(columns), len(starts)
+    )
     finite = grid[np.isfinite(grid)]
     usual = np.quantile(finite, [0.02, 0.98]).tolist() if len(finite) else (None, None)
     return LayerTable(
@@ -422,20 +491,26 @@ _Read = tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]
 
 
 def _difference(own: _Read, other: _Read) -> _Read:
-    """The first less the second, at the steps of both; NaN where either is not finite, because infinity less infinity says nothing."""
+    """The first less the second, at the steps of both; NaN where either is not finite, because
+    infinity less infinity says nothing.
+    """
     steps, at, at_other = np.intersect1d(own[0], other[0], assume_unique=True, return_indices=True)
     table = {}
     for name, values in own[1].items():
         first, second = values[at], other[1][name][at_other]
         finite = np.isfinite(first) & np.isfinite(second)
-        table[name] = np.where(finite, np.where(finite, first, 0.0) - np.where(finite, second, 0.0), np.nan)
+        table[name] = np.where(
+            finite, np.where(finite, first, 0.0) - np.where(finite, second, 0.0), np.nan
+        )
     return steps, table
 
 
 def _with_numbers(
     steps: NDArray[np.int64], table: dict[str, NDArray[np.float64]]
 ) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]:
-    """The steps at which a layer has a number, if there are any: gradients are compared on fewer steps than statistics are recorded."""
+    """The steps at which a layer has a number, if there are any: gradients are compared on fewer
+    steps than statistics are recorded.
+    """
     if not table:
         return steps, table
     kept = ~np.all([np.isnan(column) for column in table.values()], axis=0)
@@ -445,10 +520,14 @@ def _with_numbers(
 
 
 def _values(values: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Mean (b,) of the finite values from each start (b,) to the next; else infinity if the range has one, else NaN."""
+    """Mean (b,) of the finite values from each start (b,) to the next; else infinity if the range
+    has one, else NaN.
+    """
     buckets = cut(values, starts)
     infinite = reduce_ranges(np.add, np.where(np.isinf(values), values, 0.0), starts, 0.0)
-    return np.where(buckets.count > 0, buckets.mean(values), np.where(infinite != 0.0, infinite, np.nan))
+    return np.where(
+        buckets.count > 0, buckets.mean(values), np.where(infinite != 0.0, infinite, np.nan)
+    )
 
 
 def _model_order(layer: str) -> tuple[list[tuple[int, int, str]], str]:

@@ -1,4 +1,6 @@
-"""Connections and transactions: short writes that take their lock at the start, the database's clock, named locks, and patience."""
+"""Connections and transactions: short writes that take their lock at the start, the database's
+clock, named locks, and patience.
+"""
 
 import os
 import select as select_module
@@ -12,7 +14,18 @@ from typing import Any, TypeVar, overload
 
 import psycopg
 from psycopg.pq import Format, TransactionStatus
-from sqlalchemy import ColumnElement, Engine, Float, QueuePool, create_engine, event, func, literal, make_url, select
+from sqlalchemy import (
+    ColumnElement,
+    Engine,
+    Float,
+    QueuePool,
+    create_engine,
+    event,
+    func,
+    literal,
+    make_url,
+    select,
+)
 from sqlalchemy import Connection as DatabaseConnection
 from sqlalchemy.engine import ExceptionContext, ExecutionContext
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
@@ -24,11 +37,13 @@ from server.errors import NotFoundError
 
 # How long a process waits for PostgreSQL.
 #
-# A server that is stopped, or behind a dead network, accepts bytes and never answers, and neither a statement's limit (the server
-# enforces it) nor TCP notices. So the client waits for each answer for a limited time too, and then closes the connection.
+# A server that is stopped, or behind a dead network, accepts bytes and never answers, and neither a
+# statement's limit (the server enforces it) nor TCP notices. So the client waits for each answer
+# for a limited time too, and then closes the connection.
 #
-# A connection from the pool is tried before its transaction, with a statement of its own. One that has just answered, and that the server
-# has not closed since, is not tried: the statement and its round trip cost as much as a small transaction.
+# A connection from the pool is tried before its transaction, with a statement of its own. One that
+# has just answered, and that the server has not closed since, is not tried: the statement and its
+# round trip cost as much as a small transaction.
 
 STATEMENT_SECONDS = 30.0
 POOL_SECONDS = 5.0
@@ -36,33 +51,48 @@ _CONNECT_SECONDS = 5
 _FRESH_SECONDS = 1.0
 _GRACE_SECONDS = 5.0  # more than the server's own limit, whose error says more
 _NO_OPTIONS = "unsupported startup parameter"  # PgBouncer's error
-_TCP = {"keepalives": 1, "keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
+_TCP = {
+    "keepalives": 1,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
 _Result = TypeVar("_Result")
 
 
 class Connection(psycopg.Connection[Any]):
-    """A connection that waits for each answer for `patience` seconds, and is closed when none came."""
+    """A connection that waits for each answer for `patience` seconds, and is closed when none
+    came.
+    """
 
     patience: float | None = None
     is_pooled = False
-    """Whether a pooler such as PgBouncer stands between: then each transaction may have another process of the server, and no session."""
+    """Whether a pooler such as PgBouncer stands between: then each transaction may have another
+    process of the server, and no session.
+    """
     _answered_at = 0.0
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it answered within the last second, and nothing arrived since: the end of a connection does arrive."""
+        """Whether it answered within the last second, and nothing arrived since: the end of a
+        connection does arrive.
+        """
         if time.monotonic() - self._answered_at > _FRESH_SECONDS:
             return False
         arrivals = select_module.poll()
         arrivals.register(self.pgconn.socket, select_module.POLLIN)
         return not arrivals.poll(0)
 
-    def wait(self, gen: Generator[Any, Any, _Result], interval: float = 0.1, timeout: float | None = None) -> _Result:
+    def wait(
+        self, gen: Generator[Any, Any, _Result], interval: float = 0.1, timeout: float | None = None
+    ) -> _Result:
         """As psycopg's; OperationalError where no answer came in time."""
         try:
             result = super().wait(gen, interval, timeout if timeout is not None else self.patience)
         except psycopg.OperationalError:
-            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:  # the answer may still come, to the next statement
+            # the answer may still come, to the next statement
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 self.pgconn.finish()
             raise
         self._answered_at = time.monotonic()
@@ -70,7 +100,9 @@ class Connection(psycopg.Connection[Any]):
 
 
 def connect(words: Sequence[Any], options: dict[str, Any], statement_seconds: float) -> Connection:
-    """A new connection with these limits; options of the URL come first. Through a pooler, each transaction has to set its own limit."""
+    """A new connection with these limits; options of the URL come first. Through a pooler, each
+    transaction has to set its own limit.
+    """
     limits: dict[str, Any] = {
         "connect_timeout": _CONNECT_SECONDS,
         "options": f"-c statement_timeout={round(1000 * statement_seconds)}",
@@ -86,17 +118,20 @@ def connect(words: Sequence[Any], options: dict[str, Any], statement_seconds: fl
     connection.patience = statement_seconds + _GRACE_SECONDS
     connection.autocommit = True
     if connection.execute("select pg_backend_pid()").fetchone() != (connection.info.backend_pid,):
-        # A prepared statement would be unknown to the next process, or known to it by another's name.
+        # A prepared statement would be unknown to the next process, or known to it by another's
+        # name.
         connection.is_pooled, connection.prepare_threshold = True, None
     connection.autocommit = False
     return connection
 
 
-# Named locks: of two transactions that want to write the same thing, the second waits and then sees what the first wrote.
+# Named locks: of two transactions that want to write the same thing, the second waits and then sees
+# what the first wrote.
 
 
 def hold_lock(session: Session, name: str) -> None:
-    """Acquire the lock of this name and hold it until the transaction ends. Call it in a writing transaction.
+    """Acquire the lock of this name and hold it until the transaction ends. Call it in a writing
+    transaction.
 
     Does nothing on SQLite, which has only one writer at a time.
     """
@@ -104,10 +139,11 @@ def hold_lock(session: Session, name: str) -> None:
         session.execute(select(func.pg_advisory_xact_lock(func.hashtext(name))))
 
 
-# One clock for all leases: the database's, so that a wrong clock on a worker neither loses nor keeps a run.
+# One clock for all leases: the database's, so that a wrong clock on a worker neither loses nor
+# keeps a run.
 #
-# With SQLite all writers are on one machine and use its clock. If that clock jumps ahead, all leases end at once: the runs are queued
-# again, the old trainers are fenced, and only time is lost.
+# With SQLite all writers are on one machine and use its clock. If that clock jumps ahead, all
+# leases end at once: the runs are queued again, the old trainers are fenced, and only time is lost.
 
 POSTGRESQL: ColumnElement[float] = func.extract("epoch", func.clock_timestamp()).cast(Float(53))
 
@@ -128,7 +164,10 @@ def now_in(session: Session) -> ColumnElement[float]:
 
 def cannot_be_used(error: SQLAlchemyError) -> str:
     """Why a command on the server's own machine cannot read its database, and what to set."""
-    return f"the database cannot be used: {getattr(error, 'orig', error)}; set PARITY_DATABASE_URL or PARITY_STATE_DIR as for the server"
+    return (
+        f"the database cannot be used: {getattr(error, 'orig', error)}; set PARITY_DATABASE_URL or "
+        "PARITY_STATE_DIR as for the server"
+    )
 
 
 @overload
@@ -141,7 +180,11 @@ def time_text(seconds: float | None) -> str | None:
     """A time as RFC 3339 text in UTC; None stays None."""
     if seconds is None:
         return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(seconds, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 # Looks up rows by an id from a request.
@@ -164,22 +207,28 @@ def find_run(session: Session, run_id: str, *, lock: bool = False) -> Run:
     else:
         run = None
     if run is None:
-        raise NotFoundError(f"run {run_id!r} does not exist; the job's page and `parity status JOB` list the runs")
+        raise NotFoundError(
+            f"run {run_id!r} does not exist; the job's page and `parity status JOB` list the runs"
+        )
     return run
 
 
-# Connections and transactions: every write is one short transaction that takes its lock at the start.
+# Connections and transactions: every write is one short transaction that takes its lock at the
+# start.
 #
-# On SQLite a deferred transaction that reads and then writes can fail as busy despite any timeout, so a write begins with BEGIN
-# IMMEDIATE. With WAL, readers continue during a write; with synchronous=FULL no commit is lost at power loss.
+# On SQLite a deferred transaction that reads and then writes can fail as busy despite any timeout,
+# so a write begins with BEGIN IMMEDIATE. With WAL, readers continue during a write; with
+# synchronous=FULL no commit is lost at power loss.
 #
-# Every wait has a limit: a process has a fixed number of connections and waits a few seconds for a free one
-# (sqlalchemy.exc.TimeoutError), and a PostgreSQL server that cannot be reached, or stops answering, is an OperationalError after a limit
-# (`server.database.sessions`).
+# Every wait has a limit: a process has a fixed number of connections and waits a few seconds for a
+# free one (sqlalchemy.exc.TimeoutError), and a PostgreSQL server that cannot be reached, or stops
+# answering, is an OperationalError after a limit (`server.database.sessions`).
 
 CONNECTIONS = 15
 IN_BINARY = "parity_binary"
-"""The execution option of a statement that reads chunks: in PostgreSQL's text format they have twice their size, written and parsed."""
+"""The execution option of a statement that reads chunks: in PostgreSQL's text format they have
+twice their size, written and parsed.
+"""
 _BUSY_TIMEOUT_MS = 15_000
 _READ_ONLY = "25006"  # SQLSTATE read_only_sql_transaction: a standby, for example after a failover
 
@@ -187,12 +236,20 @@ _READ_ONLY = "25006"  # SQLSTATE read_only_sql_transaction: a standby, for examp
 class Database:
     """An engine and its two kinds of transaction.
 
-    connections: how many a process opens at most; statement_seconds: PostgreSQL's limit for one statement.
+    connections: how many a process opens at most; statement_seconds: PostgreSQL's limit for one
+    statement.
     """
 
-    def __init__(self, url: str, connections: int = CONNECTIONS, statement_seconds: float = STATEMENT_SECONDS) -> None:
+    def __init__(
+        self, url: str, connections: int = CONNECTIONS, statement_seconds: float = STATEMENT_SECONDS
+    ) -> None:
         self.url = url
-        pool = {"poolclass": QueuePool, "pool_size": connections, "max_overflow": 0, "pool_timeout": POOL_SECONDS}
+        pool = {
+            "poolclass": QueuePool,
+            "pool_size": connections,
+            "max_overflow": 0,
+            "pool_timeout": POOL_SECONDS,
+        }
         sqlite = make_url(url).get_backend_name() == "sqlite"
         self.engine = _sqlite(url, pool) if sqlite else _postgresql(url, pool, statement_seconds)
         self._writer = self.engine.execution_options(parity_write=True)
@@ -212,7 +269,9 @@ class Database:
             yield session
 
     def close(self) -> None:
-        """Close all connections; one that a thread still uses is closed when the thread gives it back."""
+        """Close all connections; one that a thread still uses is closed when the thread gives it
+        back.
+        """
         self._is_closed = True
         self.engine.dispose()
 
@@ -231,7 +290,9 @@ def _postgresql(url: str, pool: dict[str, Any], statement_seconds: float) -> Eng
     engine.dialect.do_ping = ping_unless_fresh  # type: ignore[method-assign]
 
     @event.listens_for(engine, "do_connect")
-    def _connect(_dialect: object, _record: object, words: list[Any], options: dict[str, Any]) -> Connection:
+    def _connect(
+        _dialect: object, _record: object, words: list[Any], options: dict[str, Any]
+    ) -> Connection:
         return connect(words, options, statement_seconds)
 
     limit = f"SET LOCAL statement_timeout = {round(1000 * statement_seconds)}"
@@ -242,13 +303,22 @@ def _postgresql(url: str, pool: dict[str, Any], statement_seconds: float) -> Eng
             connection.exec_driver_sql(limit)
 
     @event.listens_for(engine, "before_cursor_execute")
-    def _format(_connection: DatabaseConnection, cursor: Any, _text: str, _values: object, context: ExecutionContext, _many: bool) -> None:
+    def _format(
+        _connection: DatabaseConnection,
+        cursor: Any,
+        _text: str,
+        _values: object,
+        context: ExecutionContext,
+        _many: bool,
+    ) -> None:
         if context.execution_options.get(IN_BINARY):
             cursor.format = Format.BINARY
 
     @event.listens_for(engine, "handle_error")
     def _read_only(context: ExceptionContext) -> None:
-        """A server that has become a standby is away like one that cannot be reached; its connections are closed."""
+        """A server that has become a standby is away like one that cannot be reached; its
+        connections are closed.
+        """
         error = context.original_exception
         if getattr(error, "sqlstate", None) == _READ_ONLY:
             context.is_disconnect = True
@@ -258,22 +328,28 @@ def _postgresql(url: str, pool: dict[str, Any], statement_seconds: float) -> Eng
 
 
 def keep_private(url: str) -> None:
-    """Make the file of an SQLite database private to its owner, before SQLite makes it; its -wal and -shm files get the same mode."""
+    """Make the file of an SQLite database private to its owner, before SQLite makes it; its -wal
+    and -shm files get the same mode.
+    """
     name = make_url(url).database
     if not name or name == ":memory:" or name.startswith("file:"):
         return
     with suppress(FileExistsError, FileNotFoundError):  # SQLite reports a missing folder itself
-        # Never opened if it exists: closing it would release the locks that SQLite holds on it in this process.
+        # Never opened if it exists: closing it would release the locks that SQLite holds on it in
+        # this process.
         os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     for ending in ("", "-wal", "-shm"):
-        with suppress(FileNotFoundError, PermissionError):  # another user's file is that user's affair
+        # another user's file is that user's affair
+        with suppress(FileNotFoundError, PermissionError):
             path = Path(name + ending)
             if path.stat().st_mode & 0o077:
                 path.chmod(0o600)
 
 
 def _use_wal(connection: Any) -> None:
-    """Set the file to WAL: SQLite refuses this at once, despite busy_timeout, while another connection writes to a new file or sets it."""
+    """Set the file to WAL: SQLite refuses this at once, despite busy_timeout, while another
+    connection writes to a new file or sets it.
+    """
     until = time.monotonic() + _BUSY_TIMEOUT_MS / 1000
     while True:
         try:
@@ -289,11 +365,14 @@ def _sqlite(url: str, pool: dict[str, Any]) -> Engine:
     engine = create_engine(url, **pool)
 
     @event.listens_for(engine, "do_connect")
-    def _private(_dialect: object, _record: object, _words: list[Any], _options: dict[str, Any]) -> None:
+    def _private(
+        _dialect: object, _record: object, _words: list[Any], _options: dict[str, Any]
+    ) -> None:
         keep_private(url)
 
     @event.listens_for(engine, "connect")
-    def _configure(connection: Any, _record: object) -> None:  # the driver's own connection, untyped
+    # the driver's own connection, untyped
+    def _configure(connection: Any, _record: object) -> None:
         # The driver must not open transactions by itself; `_begin` below does.
         connection.isolation_level = None
         for pragma in (f"busy_timeout={_BUSY_TIMEOUT_MS}", "synchronous=FULL", "foreign_keys=ON"):

@@ -1,4 +1,6 @@
-"""The states of jobs, runs and attempts with the legal moves between them, and the events of a job, numbered without gaps."""
+"""The states of jobs, runs and attempts with the legal moves between them, and the events of a job,
+numbered without gaps.
+"""
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -25,18 +27,20 @@ from server.database.tables import (
 )
 from server.settings import WebhookEvent
 
-# The states of jobs, runs and attempts, the legal moves between them, and the compare-and-set that makes one.
+# The states of jobs, runs and attempts, the legal moves between them, and the compare-and-set that
+# makes one.
 #
-# A move names the states that it may start from; if another writer was faster, it changes nothing. Only `server.jobs.lifecycle` calls
-# these functions, because a move also ends the attempt and emits an event. An arm has no state of its own; it follows from its runs.
-# `docs/architecture.md` shows these tables; a test keeps both equal.
+# A move names the states that it may start from; if another writer was faster, it changes nothing.
+# Only `server.jobs.lifecycle` calls these functions, because a move also ends the attempt and emits
+# an event. An arm has no state of its own; it follows from its runs. `docs/architecture.md` shows
+# these tables; a test keeps both equal.
 
 State = TypeVar("State", bound=str)
 # On the tables: the mapper's updates take twice as long.
 _jobs, _runs, _attempts = table_of(Job), table_of(Run), table_of(Attempt)
 
-# job: queued until a run starts; its verdicts and its end are written in one transaction. `failed -> running` is for a job that only the
-# judge failed on: an admin has it judged again.
+# job: queued until a run starts; its verdicts and its end are written in one transaction. `failed
+# -> running` is for a job that only the judge failed on: an admin has it judged again.
 JOB_MOVES: dict[JobStatus, frozenset[JobStatus]] = {
     "queued": frozenset({"running", "concluded", "failed", "cancelled"}),
     "running": frozenset({"concluded", "failed", "cancelled"}),
@@ -44,9 +48,11 @@ JOB_MOVES: dict[JobStatus, frozenset[JobStatus]] = {
     "failed": frozenset({"running"}),
     "cancelled": frozenset(),
 }
-# run: `running -> queued` is for a dead worker's run, which another worker takes; `queued -> failed` for a run that cannot be read.
-# A run of engine external is never queued: it awaits its trainer, and waits again if the trainer stops early. `failed -> running` is for
-# such a run that failed only because its trainer was silent: it goes on if the trainer comes back before the job has ended.
+# run: `running -> queued` is for a dead worker's run, which another worker takes; `queued ->
+# failed` for a run that cannot be read. A run of engine external is never queued: it awaits its
+# trainer, and waits again if the trainer stops early. `failed -> running` is for such a run that
+# failed only because its trainer was silent: it goes on if the trainer comes back before the job
+# has ended.
 RUN_MOVES: dict[RunState, frozenset[RunState]] = {
     "awaiting_data": frozenset({"running", "failed", "cancelled"}),
     "queued": frozenset({"running", "failed", "cancelled"}),
@@ -55,8 +61,9 @@ RUN_MOVES: dict[RunState, frozenset[RunState]] = {
     "failed": frozenset({"running"}),
     "cancelled": frozenset(),
 }
-# attempt: one claim of a run. `crashed` ended by itself, `lost` was silent until its lease ended (a later claim fences it), `released`
-# was returned by a stopped worker; after these three the run is queued again or failed. `lost -> running` goes with `failed -> running`.
+# attempt: one claim of a run. `crashed` ended by itself, `lost` was silent until its lease ended (a
+# later claim fences it), `released` was returned by a stopped worker; after these three the run is
+# queued again or failed. `lost -> running` goes with `failed -> running`.
 ATTEMPT_MOVES: dict[AttemptState, frozenset[AttemptState]] = {
     "running": frozenset({"finished", "failed", "cancelled", "crashed", "lost", "released"}),
     "finished": frozenset(),
@@ -73,18 +80,39 @@ EARLY_STOP = "EARLY_STOP"  # the code of a run that the live rules ended
 SILENT = "SILENT"  # of a run that its own trainer sent no data for too long
 JUDGE_FAILED = "JUDGE_FAILED"  # of a job that the judge cannot judge, however often it tries
 RECORD_DAMAGED = "RECORD_DAMAGED"  # of a job with recorded steps that are not as they were written
-JUDGED_IN_VAIN = frozenset({JUDGE_FAILED, RECORD_DAMAGED})  # the runs of such a job have ended well, so that it can be judged again
-JUDGING_AGAIN = "JUDGING_AGAIN"  # of an open job that could not be judged for a reason that may pass
+# the runs of such a job have ended well, so that it can be judged again
+JUDGED_IN_VAIN = frozenset({JUDGE_FAILED, RECORD_DAMAGED})
+# of an open job that could not be judged for a reason that may pass
+JUDGING_AGAIN = "JUDGING_AGAIN"
 
 
-def move_job(session: Session, job_id: str, start: Iterable[JobStatus], end: JobStatus, **values: Any) -> bool:
-    """Move a job from one of `start` to `end` and set `values`; False if it was in none of these states."""
+def move_job(
+    session: Session, job_id: str, start: Iterable[JobStatus], end: JobStatus, **values: Any
+) -> bool:
+    """Move a job from one of `start` to `end` and set `values`; False if it was in none of these
+    states.
+    """
     starts = _checked(JOB_MOVES, start, end)
-    return _changed(session, update(_jobs).where(_jobs.c.id == job_id, _jobs.c.status.in_(starts)).values(status=end, **values))
+    return _changed(
+        session,
+        update(_jobs)
+        .where(_jobs.c.id == job_id, _jobs.c.status.in_(starts))
+        .values(status=end, **values),
+    )
 
 
-def move_run(session: Session, run_id: str, start: Iterable[RunState], end: RunState, *, holder: int | None = None, **values: Any) -> bool:
-    """Move a run; with `holder`, only while the attempt of that attempt_number holds it. False if nothing was moved."""
+def move_run(
+    session: Session,
+    run_id: str,
+    start: Iterable[RunState],
+    end: RunState,
+    *,
+    holder: int | None = None,
+    **values: Any,
+) -> bool:
+    """Move a run; with `holder`, only while the attempt of that attempt_number holds it. False if
+    nothing was moved.
+    """
     starts = _checked(RUN_MOVES, start, end)
     statement = update(_runs).where(_runs.c.id == run_id, _runs.c.state.in_(starts))
     if holder is not None:
@@ -92,39 +120,80 @@ def move_run(session: Session, run_id: str, start: Iterable[RunState], end: RunS
     return _changed(session, statement.values(state=end, **values))
 
 
-def begin_attempt(session: Session, run_id: str, attempt_number: int, worker_id: str | None, key: str | None = None) -> None:
+def begin_attempt(
+    session: Session,
+    run_id: str,
+    attempt_number: int,
+    worker_id: str | None,
+    key: str | None = None,
+) -> None:
     """Record that attempt `attempt_number` of a run has begun."""
     session.add(
-        Attempt(run_id=run_id, attempt_number=attempt_number, state="running", worker_id=worker_id, key=key, started_at=time.time())
+        Attempt(
+            run_id=run_id,
+            attempt_number=attempt_number,
+            state="running",
+            worker_id=worker_id,
+            key=key,
+            started_at=time.time(),
+        )
     )
 
 
 def end_attempt(
-    session: Session, run_id: str, attempt_number: int, end: AttemptState, code: str | None = None, message: str | None = None
+    session: Session,
+    run_id: str,
+    attempt_number: int,
+    end: AttemptState,
+    code: str | None = None,
+    message: str | None = None,
 ) -> bool:
-    """End a running attempt; False if it had already ended. Call it in the transaction that moves the run."""
-    noted = {} if message is None else {"message": message}  # keep a note from earlier in the attempt
-    return _move_attempt(session, run_id, attempt_number, "running", end, code=code, ended_at=time.time(), **noted)
+    """End a running attempt; False if it had already ended. Call it in the transaction that moves
+    the run.
+    """
+    # keep a note from earlier in the attempt
+    noted = {} if message is None else {"message": message}
+    return _move_attempt(
+        session, run_id, attempt_number, "running", end, code=code, ended_at=time.time(), **noted
+    )
 
 
 def resume_attempt(session: Session, run_id: str, attempt_number: int) -> bool:
-    """Let an attempt that was given up for lost go on; False if it ended otherwise. Call it in the transaction that moves the run."""
-    return _move_attempt(session, run_id, attempt_number, "lost", "running", code=None, message=None, ended_at=None)
+    """Let an attempt that was given up for lost go on; False if it ended otherwise. Call it in the
+    transaction that moves the run.
+    """
+    return _move_attempt(
+        session, run_id, attempt_number, "lost", "running", code=None, message=None, ended_at=None
+    )
 
 
-def _move_attempt(session: Session, run_id: str, attempt_number: int, start: AttemptState, end: AttemptState, **values: Any) -> bool:
+def _move_attempt(
+    session: Session,
+    run_id: str,
+    attempt_number: int,
+    start: AttemptState,
+    end: AttemptState,
+    **values: Any,
+) -> bool:
     starts = _checked(ATTEMPT_MOVES, (start,), end)
     statement = update(_attempts).where(
-        _attempts.c.run_id == run_id, _attempts.c.attempt_number == attempt_number, _attempts.c.state.in_(starts)
+        _attempts.c.run_id == run_id,
+        _attempts.c.attempt_number == attempt_number,
+        _attempts.c.state.in_(starts),
     )
     return _changed(session, statement.values(state=end, **values))
 
 
-def _checked(moves: Mapping[State, frozenset[State]], start: Iterable[State], end: State) -> list[State]:
+def _checked(
+    moves: Mapping[State, frozenset[State]], start: Iterable[State], end: State
+) -> list[State]:
     starts = list(start)
     for state in starts:
         if end not in moves[state]:
-            raise ValueError(f"move {state} -> {end} is not allowed, expected one of {sorted(moves[state])}; see server/database/states.py")
+            raise ValueError(
+                f"move {state} -> {end} is not allowed, expected one of {sorted(moves[state])}; "
+                "see server/database/states.py"
+            )
     return starts
 
 
@@ -135,11 +204,13 @@ def _changed(session: Session, statement: Update) -> bool:
 
 # The events of a job, numbered without gaps; and the progress of its runs, which has no number.
 #
-# The number is taken by updating the job's row, so two writers of one job are ordered by that row's lock and numbers are committed in
-# order. (Autoincrement ids commit out of order on PostgreSQL, and a reader that follows them loses events.)
+# The number is taken by updating the job's row, so two writers of one job are ordered by that row's
+# lock and numbers are committed in order. (Autoincrement ids commit out of order on PostgreSQL, and
+# a reader that follows them loses events.)
 #
-# Recorded steps are no events: all runs of a job would wait for each other's commit. They are read from the runs' rows. A reader that
-# misses one sees the next, or, when it connects again, the newest.
+# Recorded steps are no events: all runs of a job would wait for each other's commit. They are read
+# from the runs' rows. A reader that misses one sees the next, or, when it connects again, the
+# newest.
 
 # Largest number of events per query.
 AT_ONCE = 500
@@ -159,13 +230,21 @@ def emit(session: Session, job_id: str, kind: str, payload: dict[str, Any]) -> i
 
 
 def emit_all(session: Session, job_id: str, some: Sequence[tuple[str, dict[str, Any]]]) -> int:
-    """Record events of a job, each a kind and a payload, in this order; returns the last one's number."""
+    """Record events of a job, each a kind and a payload, in this order; returns the last one's
+    number.
+    """
     session.flush()  # the job may be new in this transaction
     connection = session.connection()
     last: int = connection.execute(_NUMBERED, {"job": job_id, "more": len(some)}).scalar_one()
     first, now = last - len(some) + 1, time.time()
     rows = [
-        {"job_id": job_id, "sequence": sequence, "kind": kind, "payload": payload, "created_at": now}
+        {
+            "job_id": job_id,
+            "sequence": sequence,
+            "kind": kind,
+            "payload": payload,
+            "created_at": now,
+        }
         for sequence, (kind, payload) in enumerate(some, first)
     ]
     connection.execute(_INSERT, rows)
@@ -173,24 +252,33 @@ def emit_all(session: Session, job_id: str, some: Sequence[tuple[str, dict[str, 
 
 
 def announce(session: Session, job_id: str, *kinds: WebhookEvent) -> None:
-    """Write a delivery for each webhook that receives one of these events. Call it in the transaction of the event."""
+    """Write a delivery for each webhook that receives one of these events. Call it in the
+    transaction of the event.
+    """
     for hook in session.scalars(select(Webhook).order_by(Webhook.id)):
         for kind in kinds:
             if kind in hook.events:
                 now = sessions.now(session)
                 about = {"webhook_id": hook.id, "kind": kind, "job_id": job_id}
-                session.add(WebhookDelivery(id=new_id("d"), created_at=now, next_attempt_at=now, **about))
+                session.add(
+                    WebhookDelivery(id=new_id("d"), created_at=now, next_attempt_at=now, **about)
+                )
 
 
 def first_kept(session: Session, job_id: str) -> int:
-    """The number of the oldest event of a job that retention has not deleted; it never deletes the last one."""
+    """The number of the oldest event of a job that retention has not deleted; it never deletes the
+    last one.
+    """
     return session.scalar(select(func.min(Event.sequence)).where(Event.job_id == job_id)) or 1
 
 
 def after(session: Session, job_id: str, sequence: int, limit: int = AT_ONCE) -> Sequence[Event]:
     """The events of a job after number `sequence`, oldest first."""
     return session.scalars(
-        select(Event).where(Event.job_id == job_id, Event.sequence > sequence).order_by(Event.sequence).limit(limit)
+        select(Event)
+        .where(Event.job_id == job_id, Event.sequence > sequence)
+        .order_by(Event.sequence)
+        .limit(limit)
     ).all()
 
 
@@ -212,7 +300,9 @@ def progress(session: Session, job_ids: Collection[str]) -> list[Progress]:
     training = (Run.job_id.in_(job_ids), Run.state == "running", Run.recorded_at.is_not(None))
     rows = session.execute(select(*columns).join(Arm, Run.arm_id == Arm.id).where(*training))
     return [
-        Progress(job_id=job, run_id=run, arm=arm, step=steps - 1, steps_per_second=speed, recorded_at=at)
+        Progress(
+            job_id=job, run_id=run, arm=arm, step=steps - 1, steps_per_second=speed, recorded_at=at
+        )
         for job, run, arm, steps, speed, at in rows
         if at is not None
     ]

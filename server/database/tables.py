@@ -1,7 +1,8 @@
 """The tables. The schema is created by `migrations/` only; a test checks that the two agree.
 
-Times are seconds since 1970 (UTC) as floats, so that lease arithmetic is the same on SQLite and PostgreSQL. An id begins with
-a letter for the kind and the time in milliseconds, so that ids sort by creation (keyset paging).
+Times are seconds since 1970 (UTC) as floats, so that lease arithmetic is the same on SQLite and
+PostgreSQL. An id begins with a letter for the kind and the time in milliseconds, so that ids sort
+by creation (keyset paging).
 """
 
 from __future__ import annotations
@@ -11,7 +12,20 @@ import secrets
 import time
 from typing import Annotated, Any, Literal, cast
 
-from sqlalchemy import JSON, BigInteger, Float, ForeignKey, ForeignKeyConstraint, Index, String, Table, Text, UniqueConstraint, false, text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Float,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    false,
+    text,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from parity.effective_recipe import title, written
@@ -46,7 +60,9 @@ Sha256 = Annotated[str, mapped_column(String(64))]
 
 
 def new_id(kind: str) -> str:
-    """An identifier such as `j019aa5c1f2e0-8f3c1d2e4b`: kind, milliseconds since 1970, 40 random bits."""
+    """An identifier such as `j019aa5c1f2e0-8f3c1d2e4b`: kind, milliseconds since 1970, 40 random
+    bits.
+    """
     return f"{kind}{int(time.time() * 1000):012x}-{secrets.token_hex(5)}"
 
 
@@ -108,51 +124,64 @@ class Job(Base):
     # Devices that each of its runs trains on together.
     devices: Mapped[int] = mapped_column(default=1, server_default="1")
     policy: Mapped[dict[str, Any]]
-    # Of all that decides its verdict and is known before training (`server.jobs.submit.config_hash`): equal hashes, the same comparison.
+    # Of all that decides its verdict and is known before training
+    # (`server.jobs.submit.config_hash`): equal hashes, the same comparison.
     config_hash: Mapped[Sha256 | None] = mapped_column(index=True)
     revision: Mapped[str | None]
     # Where its data lie (`server.jobs.workers.place_of`); None if they belong to the trainer.
     data_place: Mapped[Sha256 | None]
-    # The branch of the code, as the sender states it; and a short name of the model, to find the job by. Under engine command the latter is
-    # the launcher, by which workers choose (`server.jobs.submit.model_name`).
+    # The branch of the code, as the sender states it; and a short name of the model, to find the
+    # job by. Under engine command the latter is the launcher, by which workers choose
+    # (`server.jobs.submit.model_name`).
     branch: Mapped[str | None]
     model: Mapped[str | None]
-    # The largest gap of its candidates as a share of the baseline's loss, to sort by; set when it is judged.
+    # The largest gap of its candidates as a share of the baseline's loss, to sort by; set when it
+    # is judged.
     worst_gap: Mapped[float | None]
-    # The verdict on its safest candidate (`parity.report.words.safest_first`); set when it is judged.
+    # The verdict on its safest candidate (`parity.report.words.safest_first`); set when it is
+    # judged.
     answer: Mapped[State | None] = mapped_column(String(32))
-    # A run that trains for longer than this, summed over its attempts, is failed; None: the operator's limit.
+    # A run that trains for longer than this, summed over its attempts, is failed; None: the
+    # operator's limit.
     max_run_seconds: Mapped[float | None]
-    # The live forecast: `pairs` by the candidate's run, and the looks at each candidate in `arms`, by its name.
+    # The live forecast: `pairs` by the candidate's run, and the looks at each candidate in `arms`,
+    # by its name.
     early_stop: Mapped[dict[str, Any] | None]
     # Device class and thread count of all runs of the job; set when the first run starts to train.
     device_class: Mapped[str | None]
     threads: Mapped[int | None]
     # Whether the baseline arm may reuse the curve of an equal earlier run.
     reuse: Mapped[bool] = mapped_column(default=True)
-    # The promoted baseline that the job names, and the ids of its reruns that the judge gets; fixed at submission.
+    # The promoted baseline that the job names, and the ids of its reruns that the judge gets; fixed
+    # at submission.
     baseline_id: Mapped[str | None] = mapped_column(ForeignKey("baselines.id"), index=True)
     controls: Mapped[list[str] | None]
-    # The groups of reruns (CSV) from which its verdicts borrow their run-to-run noise; set at submission if it names a family, else when
-    # judged.
+    # The groups of reruns (CSV) from which its verdicts borrow their run-to-run noise; set at
+    # submission if it names a family, else when judged.
     noise_table: Mapped[LongText | None]
-    # The groups of its own reruns (CSV), from which later jobs borrow, and the family of all of them; set when it is judged.
+    # The groups of its own reruns (CSV), from which later jobs borrow, and the family of all of
+    # them; set when it is judged.
     reruns: Mapped[LongText | None]
     reruns_family: Mapped[str | None]
     event_sequence: Mapped[FromZero]
-    # Who asked for it in a gate, and which groups, such as pull requests, wait for it (`server.jobs.lifecycle`).
+    # Who asked for it in a gate, and which groups, such as pull requests, wait for it
+    # (`server.jobs.lifecycle`).
     gate_groups: Mapped[list[str] | None]
     # The process that judges the job, until when (unix seconds); nobody else judges it meanwhile.
     judging_by: Mapped[str | None]
     judging_until: Mapped[float | None]
-    # How often it could not be judged for a reason that may pass, and until when (unix seconds) nobody tries again.
+    # How often it could not be judged for a reason that may pass, and until when (unix seconds)
+    # nobody tries again.
     judge_tries: Mapped[int] = mapped_column(default=0, server_default="0")
     judge_after: Mapped[float | None]
-    # Whether it takes further arms and runs (`server.jobs.projects`); it is not judged before its owner says so.
+    # Whether it takes further arms and runs (`server.jobs.projects`); it is not judged before its
+    # owner says so.
     is_open: Mapped[bool] = mapped_column(default=False, server_default=false())
-    # How many of a project's runs had finished when it was last judged; None for a job that never was a project.
+    # How many of a project's runs had finished when it was last judged; None for a job that never
+    # was a project.
     looked_at: Mapped[int | None]
-    # Which look at its question the job is, and how many candidates share the error; None if nobody counts its looks.
+    # Which look at its question the job is, and how many candidates share the error; None if nobody
+    # counts its looks.
     look: Mapped[int | None]
     look_candidates: Mapped[int | None]
     submitted_by: Mapped[str | None]
@@ -167,11 +196,15 @@ class Job(Base):
     tags: Mapped[list[JobTag]] = relationship(order_by="JobTag.tag", cascade="all, delete-orphan")
     notes: Mapped[list[JobNote]] = relationship(order_by="JobNote.id")
     sign_offs: Mapped[list[SignOff]] = relationship(order_by="SignOff.id")
-    statements: Mapped[list[Statement]] = relationship(order_by="Statement.created_at, Statement.id")
+    statements: Mapped[list[Statement]] = relationship(
+        order_by="Statement.created_at, Statement.id"
+    )
 
     @property
     def planned_steps(self) -> int | None:
-        """The steps of its full runs; None where those are a user's own, and nobody has stated the steps."""
+        """The steps of its full runs; None where those are a user's own, and nobody has stated the
+        steps.
+        """
         steps: int | None = self.spec.get("schedule", {}).get("steps")
         if steps is not None:
             return steps
@@ -179,16 +212,22 @@ class Job(Base):
 
     @property
     def is_judged(self) -> bool:
-        """Whether the judge compares its runs; a job of the lab (`server.jobs.conclude`) has none for it."""
+        """Whether the judge compares its runs; a job of the lab (`server.jobs.conclude`) has none
+        for it.
+        """
         return any(arm.runs for arm in self.arms)
 
 
 class Arm(Base):
-    """The baseline of a job, or one of its candidates. `runs` are those that the judge compares; `short_reruns` only measure run-to-run
-    noise."""
+    """The baseline of a job, or one of its candidates. `runs` are those that the judge compares;
+    `short_reruns` only measure run-to-run noise.
+    """
 
     __tablename__ = "arms"
-    __table_args__ = (UniqueConstraint("job_id", "name"), Index("arms_by_recipe", "recipe", "role", "job_id"))
+    __table_args__ = (
+        UniqueConstraint("job_id", "name"),
+        Index("arms_by_recipe", "recipe", "role", "job_id"),
+    )
 
     id: Mapped[Key]
     job_id: Mapped[JobKey]
@@ -198,15 +237,20 @@ class Arm(Base):
     recipe: Mapped[str]
     # SHA-256 of the question that the verdict on this candidate answers (`server.jobs.ledger`).
     question: Mapped[Sha256 | None] = mapped_column(index=True)
-    # What all ways to ask it share, whatever the engine, the word for it and the revision are: 32 digits, None before there was this.
+    # What all ways to ask it share, whatever the engine, the word for it and the revision are: 32
+    # digits, None before there was this.
     asked: Mapped[str | None] = mapped_column(String(32), index=True)
 
     job: Mapped[Job] = relationship(back_populates="arms")
     runs: Mapped[list[Run]] = relationship(
-        order_by="Run.position", back_populates="arm", primaryjoin="and_(Run.arm_id == Arm.id, Run.kind == 'full')"
+        order_by="Run.position",
+        back_populates="arm",
+        primaryjoin="and_(Run.arm_id == Arm.id, Run.kind == 'full')",
     )
     short_reruns: Mapped[list[Run]] = relationship(
-        order_by="Run.position", viewonly=True, primaryjoin="and_(Run.arm_id == Arm.id, Run.kind == 'short')"
+        order_by="Run.position",
+        viewonly=True,
+        primaryjoin="and_(Run.arm_id == Arm.id, Run.kind == 'short')",
     )
 
     @property
@@ -216,8 +260,9 @@ class Arm(Base):
 
     @property
     def stated_recipe(self) -> str | None:
-        """What the arm does from which step on, with its switches and overrides (`parity.effective_recipe`); None where nobody has stated
-        its recipe."""
+        """What the arm does from which step on, with its switches and overrides
+        (`parity.effective_recipe`); None where nobody has stated its recipe.
+        """
         if self.recipe == UNSTATED:
             return None
         return written(labels_of(self.job.spec, self.requested))
@@ -229,33 +274,51 @@ class Arm(Base):
 
     @property
     def judged_against(self) -> Arm:
-        """The arm that a candidate is judged against: the baseline, but under engine command maybe another candidate."""
+        """The arm that a candidate is judged against: the baseline, but under engine command maybe
+        another candidate.
+        """
         named = self.requested.get("against")
         return next((arm for arm in self.job.arms if arm.name == named), self.job.arms[0])
 
     @property
     def last_change(self) -> int:
-        """The 0-based step from which the arm's arithmetic stays as it is; 0 if it never changes."""
-        return max((self.requested.get("bf16_from_step") or 0, *(override.from_step or 0 for override in self.overrides)))
+        """The 0-based step from which the arm's arithmetic stays as it is; 0 if it never
+        changes.
+        """
+        return max(
+            (
+                self.requested.get("bf16_from_step") or 0,
+                *(override.from_step or 0 for override in self.overrides),
+            )
+        )
 
     @property
     def requested(self) -> dict[str, Any]:
         """The arm in the job's specification."""
-        requested: dict[str, Any] = [self.job.spec["baseline"], *self.job.spec["candidates"]][self.position]
+        requested: dict[str, Any] = [self.job.spec["baseline"], *self.job.spec["candidates"]][
+            self.position
+        ]
         return requested
 
 
 class Run(Base):
-    """One training run. `attempt_number` counts its attempts and fences the writers of earlier ones; `crashes` counts failed attempts.
+    """One training run. `attempt_number` counts its attempts and fences the writers of earlier
+    ones; `crashes` counts failed attempts.
 
-    A run of `kind` short stops after `planned_steps`, before the end of its schedule: it measures run-to-run noise and is never judged.
-    A run of `kind` why, which has no curve, measures what starts from the run `forked_from`; its steps are the cost of its measurements.
-    A run of `kind` pilot is a full run that is never judged (`server.jobs.conclude`).
+    A run of `kind` short stops after `planned_steps`, before the end of its schedule: it measures
+    run-to-run noise and is never judged. A run of `kind` why, which has no curve, measures what
+    starts from the run `forked_from`; its steps are the cost of its measurements. A run of `kind`
+    pilot is a full run that is never judged (`server.jobs.conclude`).
     """
 
     __tablename__ = "runs"
-    # The whole order in which workers claim them: with it a claim sorts nothing, whatever the database knows of its tables.
-    __table_args__ = (Index("runs_by_claim", "state", "capability", "priority", "created_at", "job_id", "position"),)
+    # The whole order in which workers claim them: with it a claim sorts nothing, whatever the
+    # database knows of its tables.
+    __table_args__ = (
+        Index(
+            "runs_by_claim", "state", "capability", "priority", "created_at", "job_id", "position"
+        ),
+    )
 
     id: Mapped[Key]
     job_id: Mapped[JobKey]
@@ -289,7 +352,8 @@ class Run(Base):
     steps_per_second: Mapped[float | None]
     # When the newest training steps were recorded; open pages follow it.
     recorded_at: Mapped[float | None]
-    # Of a project's run: the trainers' names for the requests that asked for it, and whether one stated its seed.
+    # Of a project's run: the trainers' names for the requests that asked for it, and whether one
+    # stated its seed.
     asked_by: Mapped[list[str] | None]
     has_seed: Mapped[bool | None]
     created_at: Mapped[float]
@@ -298,18 +362,28 @@ class Run(Base):
 
     @property
     def stated_seed(self) -> int | None:
-        """Its seed; None where nobody has stated that of a user's own run, so that its batches show its pair."""
+        """Its seed; None where nobody has stated that of a user's own run, so that its batches show
+        its pair.
+        """
         is_stated = "seed" in self.job.spec if self.has_seed is None else self.has_seed
         return self.seed if is_stated else None
 
     @property
     def is_added(self) -> bool:
-        """Whether it was added to a job after that was submitted, of which each run has the job's own time; a project has no plan."""
-        return self.kind == "full" and self.job.looked_at is None and self.created_at != self.job.created_at
+        """Whether it was added to a job after that was submitted, of which each run has the job's
+        own time; a project has no plan.
+        """
+        return (
+            self.kind == "full"
+            and self.job.looked_at is None
+            and self.created_at != self.job.created_at
+        )
 
     @property
     def length(self) -> int:
-        """Its planned steps; of a user's own run of which nobody stated them, those that it has taken."""
+        """Its planned steps; of a user's own run of which nobody stated them, those that it has
+        taken.
+        """
         if self.planned_steps is None:
             return self.steps_done
         return self.planned_steps
@@ -320,7 +394,9 @@ class Run(Base):
 
 
 class Attempt(Base):
-    """One claim of a run; they are numbered from 1. Attempts are never deleted, so every crash and resume can be read later."""
+    """One claim of a run; they are numbered from 1. Attempts are never deleted, so every crash and
+    resume can be read later.
+    """
 
     __tablename__ = "attempts"
 
@@ -332,38 +408,51 @@ class Attempt(Base):
     worker_id: Mapped[str | None]
     first_step: Mapped[int | None]
     fingerprint: Mapped[str | None]
-    # The idempotency key of an external trainer's attach, so that it can repeat one whose response was lost.
+    # The idempotency key of an external trainer's attach, so that it can repeat one whose response
+    # was lost.
     key: Mapped[str | None]
-    # SHA-256 of the secret of the run's token, which its trainer (or worker) sends with every write of this attempt.
+    # SHA-256 of the secret of the run's token, which its trainer (or worker) sends with every write
+    # of this attempt.
     token_digest: Mapped[Sha256 | None]
     started_at: Mapped[float]
     ended_at: Mapped[float | None]
 
 
 class Submission(Base):
-    """A job of a scheduler (Slurm, Kubernetes) that trains a run; a run has one open submission at the most, and they are numbered from 1.
+    """A job of a scheduler (Slurm, Kubernetes) that trains a run; a run has one open submission at
+    the most, and they are numbered from 1.
 
-    It moves from `intended` (before the scheduler is asked) to `held` (it has the job), `released` (the job may start) and `ended`; whoever
-    claims the run goes on from there. The scheduler knows the job by `key`, which is written before it is asked.
+    It moves from `intended` (before the scheduler is asked) to `held` (it has the job), `released`
+    (the job may start) and `ended`; whoever claims the run goes on from there. The scheduler knows
+    the job by `key`, which is written before it is asked.
     """
 
     __tablename__ = "submissions"
     __table_args__ = (
-        Index("submissions_open", "run_id", unique=True, sqlite_where=text("state <> 'ended'"), postgresql_where=text("state <> 'ended'")),
+        Index(
+            "submissions_open",
+            "run_id",
+            unique=True,
+            sqlite_where=text("state <> 'ended'"),
+            postgresql_where=text("state <> 'ended'"),
+        ),
     )
 
     run_id: Mapped[OfRun]
     number: Mapped[NumberedKey]
-    # The attempt that began with the newest start of the job: what it and later ones recorded came from that start.
+    # The attempt that began with the newest start of the job: what it and later ones recorded came
+    # from that start.
     attempt_number: Mapped[int]
     key: Mapped[str] = mapped_column(String(63), unique=True)
     scheduler: Mapped[str] = mapped_column(String(32))
     scheduler_id: Mapped[str | None]
     launcher: Mapped[str]
     launcher_digest: Mapped[str]
-    # What the launcher said then (`workers.submitting`): a job that is submitted goes on under it, whatever the file says later.
+    # What the launcher said then (`workers.submitting`): a job that is submitted goes on under it,
+    # whatever the file says later.
     plan: Mapped[dict[str, Any]]
-    # Where the job's script is and its trainer writes, on storage that the worker and the nodes share.
+    # Where the job's script is and its trainer writes, on storage that the worker and the nodes
+    # share.
     folder: Mapped[LongText]
     state: Mapped[SubmissionState]
     # What the scheduler last said of it, such as `PENDING (Resources)`.
@@ -381,8 +470,9 @@ class Submission(Base):
 class Chunk(Base):
     """Consecutive records of one run, by columns; `kind` is for example `train` or `validation`.
 
-    `payload` has the values of a small chunk: its columns one after another, as `codec.encode` writes them, without `step` if the steps
-    are at equal distances. It is None where `ChunkColumn` has them.
+    `payload` has the values of a small chunk: its columns one after another, as `codec.encode`
+    writes them, without `step` if the steps are at equal distances. It is None where `ChunkColumn`
+    has them.
     """
 
     __tablename__ = "chunks"
@@ -395,12 +485,15 @@ class Chunk(Base):
     count: Mapped[int]
     columns: Mapped[list[str]]
     payload: Mapped[bytes | None]
-    # Of all the others (`server.database.store`); None if it was written before there were checksums.
+    # Of all the others (`server.database.store`); None if it was written before there were
+    # checksums.
     checksum: Mapped[int | None]
 
 
 class ChunkColumn(Base):
-    """One column of a large chunk, as `codec.encode` writes it: a reader of one column touches no other."""
+    """One column of a large chunk, as `codec.encode` writes it: a reader of one column touches no
+    other.
+    """
 
     __tablename__ = "chunk_columns"
     __table_args__ = (
@@ -423,12 +516,15 @@ class ChunkColumn(Base):
 class Verdict(Base):
     """The judge's verdict on one candidate; `document` is its canonical JSON, byte for byte.
 
-    The columns after it repeat what lists show (nats; `gap_rel` is the gap as a share of the baseline's loss), so that a list reads no
-    document. None: not measured, or not finite.
+    The columns after it repeat what lists show (nats; `gap_rel` is the gap as a share of the
+    baseline's loss), so that a list reads no document. None: not measured, or not finite.
     """
 
     __tablename__ = "verdicts"
-    __table_args__ = (UniqueConstraint("job_id", "candidate"), Index("verdicts_by_outcome", "outcome", "job_id"))
+    __table_args__ = (
+        UniqueConstraint("job_id", "candidate"),
+        Index("verdicts_by_outcome", "outcome", "job_id"),
+    )
 
     id: Mapped[Key]
     job_id: Mapped[JobKey]
@@ -441,9 +537,11 @@ class Verdict(Base):
     ci_high: Mapped[float | None]
     margin: Mapped[float | None]
     gap_rel: Mapped[float | None]
-    # Its path as JSON (`parity.judging.path`), which no list reads; None where none was computed. No part of the document.
+    # Its path as JSON (`parity.judging.path`), which no list reads; None where none was computed.
+    # No part of the document.
     path: Mapped[LongText | None] = mapped_column(deferred=True)
-    # Its lead (`parity.report.words`), which lists show; None for a verdict of before leads were stored. No part of the document either.
+    # Its lead (`parity.report.words`), which lists show; None for a verdict of before leads were
+    # stored. No part of the document either.
     lead: Mapped[LongText | None]
     created_at: Mapped[float]
 
@@ -461,7 +559,9 @@ class JobTag(Base):
 
 
 class JobNote(Base):
-    """What a person wrote about a job (`who` is the id of a principal). Rows are only added, never changed."""
+    """What a person wrote about a job (`who` is the id of a principal). Rows are only added, never
+    changed.
+    """
 
     __tablename__ = "job_notes"
 
@@ -473,7 +573,8 @@ class JobNote(Base):
 
 
 class NewQuestion(Base):
-    """An operator's word that the question of a job may be asked again from `created_at` on (`who` is the id of a principal).
+    """An operator's word that the question of a job may be asked again from `created_at` on (`who`
+    is the id of a principal).
 
     Rows are only added.
     """
@@ -488,10 +589,11 @@ class NewQuestion(Base):
 
 
 class SignOff(Base):
-    """A person's acceptance of one inconclusive verdict, until `expires_at`. Rows are only added; revoking fills the last three columns.
+    """A person's acceptance of one inconclusive verdict, until `expires_at`. Rows are only added;
+    revoking fills the last three columns.
 
-    It holds for the verdict document and the policy with these SHA-256 only (`parity.judging.sign_offs`). `who` and `revoked_by` are ids of
-    principals.
+    It holds for the verdict document and the policy with these SHA-256 only
+    (`parity.judging.sign_offs`). `who` and `revoked_by` are ids of principals.
     """
 
     __tablename__ = "sign_offs"
@@ -511,10 +613,11 @@ class SignOff(Base):
 
 
 class Statement(Base):
-    """A fact of external runs that was on no record until the job's owner stated it: each once, and rows are only added.
+    """A fact of external runs that was on no record until the job's owner stated it: each once, and
+    rows are only added.
 
-    `arm` is empty for a fact of the whole job. `who` is the id of a principal. `is_late`: the job had ended by then;
-    `is_informed`: it could be judged, as each arm had a finished run.
+    `arm` is empty for a fact of the whole job. `who` is the id of a principal. `is_late`: the job
+    had ended by then; `is_informed`: it could be judged, as each arm had a finished run.
     """
 
     __tablename__ = "statements"
@@ -532,7 +635,9 @@ class Statement(Base):
 
 
 class Baseline(Base):
-    """A version of a named baseline. Its runs and specification never change; only its expiry can be moved forward."""
+    """A version of a named baseline. Its runs and specification never change; only its expiry can
+    be moved forward.
+    """
 
     __tablename__ = "baselines"
     __table_args__ = (UniqueConstraint("name", "version"),)
@@ -544,15 +649,22 @@ class Baseline(Base):
     engine: Mapped[str]
     created_at: Mapped[float]
     expires_at: Mapped[float | None]
-    # The principal that promoted it; only they, or a token of scope approve or admin, change what the name means.
+    # The principal that promoted it; only they, or a token of scope approve or admin, change what
+    # the name means.
     owner: Mapped[str | None]
 
-    runs: Mapped[list[BaselineRun]] = relationship(order_by="BaselineRun.run_id", back_populates="baseline")
-    events: Mapped[list[BaselineEvent]] = relationship(order_by="BaselineEvent.id", back_populates="baseline")
+    runs: Mapped[list[BaselineRun]] = relationship(
+        order_by="BaselineRun.run_id", back_populates="baseline"
+    )
+    events: Mapped[list[BaselineEvent]] = relationship(
+        order_by="BaselineEvent.id", back_populates="baseline"
+    )
 
 
 class BaselineRun(Base):
-    """A run of a baseline: a `member`, whose curve jobs reuse, or a `control`, a rerun that measures how much reruns differ."""
+    """A run of a baseline: a `member`, whose curve jobs reuse, or a `control`, a rerun that
+    measures how much reruns differ.
+    """
 
     __tablename__ = "baseline_runs"
 
@@ -565,7 +677,9 @@ class BaselineRun(Base):
 
 
 class BaselineEvent(Base):
-    """A change to a baseline: what, by whom (the id of a token) and why. Rows are only added, never changed."""
+    """A change to a baseline: what, by whom (the id of a token) and why. Rows are only added, never
+    changed.
+    """
 
     __tablename__ = "baseline_events"
 
@@ -581,7 +695,8 @@ class BaselineEvent(Base):
 
 
 class ImportedGroup(Base):
-    """A group of reruns from a table that was imported: `cells` is its row as text, `imported_by` the id of a token.
+    """A group of reruns from a table that was imported: `cells` is its row as text, `imported_by`
+    the id of a token.
 
     Rows are only added, never changed.
     """
@@ -598,8 +713,9 @@ class ImportedGroup(Base):
 class DataRead(Base):
     """What a worker last read at a place: the digest of the data, and the run that it was read for.
 
-    Workers alone write it: what a run states that nobody here trained, or whose curve was reused, says nothing about the data there now.
-    `place` is the SHA-256 of a source and a path (`server.jobs.workers`).
+    Workers alone write it: what a run states that nobody here trained, or whose curve was reused,
+    says nothing about the data there now. `place` is the SHA-256 of a source and a path
+    (`server.jobs.workers`).
     """
 
     __tablename__ = "data_reads"
@@ -623,14 +739,20 @@ class Worker(Base):
     heartbeat_at: Mapped[float]
 
 
-READINESS, HOUSEKEEPING, LISTENING, DEPLOYMENT = "readiness", "housekeeping", "listening", "deployment"
+READINESS, HOUSEKEEPING, LISTENING, DEPLOYMENT = (
+    "readiness",
+    "housekeeping",
+    "listening",
+    "deployment",
+)
 
 
 class Duty(Base):
     """What one process at a time does for all: who does it, until when (unix seconds).
 
-    Three rows are nobody's. Readiness checks write `readiness` to see whether the database can be written; `expires_at` of `listening` is
-    until when an API process has listened to trainers (`server.jobs.external`); `holder` of `deployment` names this record to schedulers.
+    Three rows are nobody's. Readiness checks write `readiness` to see whether the database can be
+    written; `expires_at` of `listening` is until when an API process has listened to trainers
+    (`server.jobs.external`); `holder` of `deployment` names this record to schedulers.
     """
 
     __tablename__ = "duties"
@@ -641,7 +763,9 @@ class Duty(Base):
 
 
 class Event(Base):
-    """An event of a job, numbered without gaps under the job row's lock; the number is the SSE id."""
+    """An event of a job, numbered without gaps under the job row's lock; the number is the
+    SSE id.
+    """
 
     __tablename__ = "events"
 
@@ -662,14 +786,16 @@ class Token(Base):
     __tablename__ = "tokens"
 
     id: Mapped[Key]
-    # Whose token it is: the id of the first token of this owner. Jobs belong to a principal, so a rotated token keeps them.
+    # Whose token it is: the id of the first token of this owner. Jobs belong to a principal, so a
+    # rotated token keeps them.
     principal: Mapped[str]
     name: Mapped[str]
     digest: Mapped[Sha256]
     scopes: Mapped[list[str]]
     # Largest number of runs submitted under this token that train at once; None: no limit.
     max_running: Mapped[int | None]
-    # The repository whose gates it asks, for which the operator has pinned rules (`server.jobs.gate_rules`).
+    # The repository whose gates it asks, for which the operator has pinned rules
+    # (`server.jobs.gate_rules`).
     repository: Mapped[str | None]
     created_at: Mapped[float]
     expires_at: Mapped[float | None]
@@ -688,7 +814,9 @@ class BrowserSession(Base):
 
 
 class IdempotencyKey(Base):
-    """The key of a submission: the same key and body return the same job, another body is an error."""
+    """The key of a submission: the same key and body return the same job, another body is an
+    error.
+    """
 
     __tablename__ = "idempotency_keys"
 
@@ -700,7 +828,9 @@ class IdempotencyKey(Base):
 
 
 class Webhook(Base):
-    """Which events a webhook of the settings receives: for workers, which know neither its URL nor its secret."""
+    """Which events a webhook of the settings receives: for workers, which know neither its URL nor
+    its secret.
+    """
 
     __tablename__ = "webhooks"
 

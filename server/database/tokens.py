@@ -13,7 +13,8 @@ from server.database.tables import Attempt, Run
 
 # Secrets that are stored as hashes only: made here, compared in constant time.
 #
-# A secret has 256 random bits, so its plain SHA-256 is enough: nobody can guess it, and no salt or slow hash would add to that.
+# A secret has 256 random bits, so its plain SHA-256 is enough: nobody can guess it, and no salt or
+# slow hash would add to that.
 
 
 def new_secret() -> str:
@@ -27,21 +28,29 @@ def digest(secret: str) -> str:
 
 
 def matches(secret: str, stored: str | None) -> bool:
-    """Whether a secret has this digest. Takes the same time without a digest, so that it reveals nothing about ids."""
+    """Whether a secret has this digest. Takes the same time without a digest, so that it reveals
+    nothing about ids.
+    """
     right = hmac.compare_digest(digest(secret), stored or digest(""))
     return right and stored is not None
 
 
-# Tokens of runs: the text `parity_RUN-EPOCH_SECRET` lets its holder write one attempt of one run, as long as that attempt holds the run.
+# Tokens of runs: the text `parity_RUN-EPOCH_SECRET` lets its holder write one attempt of one run,
+# as long as that attempt holds the run.
 #
-# Only the secret's digest is stored, in the attempt's row. It is made when the attempt begins and never valid for another one.
+# Only the secret's digest is stored, in the attempt's row. It is made when the attempt begins and
+# never valid for another one.
 
-_TEXT = re.compile(r"parity_(r[0-9a-f]{12,}-[0-9a-f]{10})-([1-9][0-9]{0,15})_([A-Za-z0-9_-]{1,100})")
+_TEXT = re.compile(
+    r"parity_(r[0-9a-f]{12,}-[0-9a-f]{10})-([1-9][0-9]{0,15})_([A-Za-z0-9_-]{1,100})"
+)
 
 
 @frozen
 class RunToken:
-    """A run token whose secret is right. It is live while its attempt holds the run: not fenced, and not ended."""
+    """A run token whose secret is right. It is live while its attempt holds the run: not fenced,
+    and not ended.
+    """
 
     run_id: str
     attempt_number: int
@@ -49,14 +58,23 @@ class RunToken:
 
 
 def issue(session: Session, run_id: str, attempt_number: int) -> str:
-    """A new token for an attempt; an earlier one of the same attempt is invalid from now on. Call it in the attempt's transaction."""
+    """A new token for an attempt; an earlier one of the same attempt is invalid from now on. Call
+    it in the attempt's transaction.
+    """
     secret = new_secret()
     text, token_digest = f"parity_{run_id}-{attempt_number}_{secret}", digest(secret)
     for pending in session.new:
-        if isinstance(pending, Attempt) and (pending.run_id, pending.attempt_number) == (run_id, attempt_number):
+        if isinstance(pending, Attempt) and (pending.run_id, pending.attempt_number) == (
+            run_id,
+            attempt_number,
+        ):
             pending.token_digest = token_digest
             return text
-    ours = update(Attempt).where(Attempt.run_id == run_id, Attempt.attempt_number == attempt_number).values(token_digest=token_digest)
+    ours = (
+        update(Attempt)
+        .where(Attempt.run_id == run_id, Attempt.attempt_number == attempt_number)
+        .values(token_digest=token_digest)
+    )
     session.execute(ours.execution_options(synchronize_session=False))
     return text
 
@@ -73,10 +91,16 @@ def authenticate(session: Session, text: str) -> RunToken | None:
     if parts is None:
         return None
     run_id, attempt_number, secret = parts[1], int(parts[2]), parts[3]
-    stored = select(Attempt.token_digest, Attempt.state, Run.attempt_number, Run.state).join(Run, Run.id == Attempt.run_id)
-    row = session.execute(stored.where(Attempt.run_id == run_id, Attempt.attempt_number == attempt_number)).first()
+    stored = select(Attempt.token_digest, Attempt.state, Run.attempt_number, Run.state).join(
+        Run, Run.id == Attempt.run_id
+    )
+    row = session.execute(
+        stored.where(Attempt.run_id == run_id, Attempt.attempt_number == attempt_number)
+    ).first()
     if not matches(secret, row[0] if row else None) or row is None:
         return None
     return RunToken(
-        run_id=run_id, attempt_number=attempt_number, is_live=row[1] == "running" and row[2] == attempt_number and row[3] == "running"
+        run_id=run_id,
+        attempt_number=attempt_number,
+        is_live=row[1] == "running" and row[2] == attempt_number and row[3] == "running",
     )

@@ -1,10 +1,12 @@
-"""One more run of each arm for a job that has no verdict yet, and whether that is a further look at its question.
+"""One more run of each arm for a job that has no verdict yet, and whether that is a further look at
+its question.
 
-A run that is added before a candidate of the job has trained is like one that was submitted: nobody has seen anything of the gap. Later
-everybody can see how the gap runs and what is forecast of it, so that who adds a run decides by what they saw. That is what a look is: the
-added runs take one of those that the policy registered beforehand, and the verdict has the level of these looks whether or not runs are
-added. Where none is left, or nobody counts them, runs that are added late are refused. Each added run says so in the verdict, and a note
-of the job says who added it.
+A run that is added before a candidate of the job has trained is like one that was submitted: nobody
+has seen anything of the gap. Later everybody can see how the gap runs and what is forecast of it,
+so that who adds a run decides by what they saw. That is what a look is: the added runs take one of
+those that the policy registered beforehand, and the verdict has the level of these looks whether or
+not runs are added. Where none is left, or nobody counts them, runs that are added late are refused.
+Each added run says so in the verdict, and a note of the job says who added it.
 """
 
 from collections.abc import Mapping
@@ -28,7 +30,9 @@ _MOST_REPLICATES = 64  # of `training.spec.Arm`
 
 @frozen
 class AddedRunRequest(Body):
-    """`runs`: how many runs the job has, as the sender knows it, so that a repeated request adds nothing; null: whatever it has."""
+    """`runs`: how many runs the job has, as the sender knows it, so that a repeated request adds
+    nothing; null: whatever it has.
+    """
 
     runs: int | None = None
 
@@ -40,7 +44,10 @@ def refusal(job: Job) -> str | None:
     if not job.is_judged or job.looked_at is not None:
         return "it is no comparison with a job file: its runs are not planned"
     if job.named is not None:
-        return "its baseline is a promoted one, whose runs are fixed; submit a job with more replicates"
+        return (
+            "its baseline is a promoted one, whose runs are fixed; submit a job with more "
+            "replicates"
+        )
     if all(run.state in RUN_ENDED for run in job.runs):
         return "all its runs have ended, and it is judged just now"
     baseline, *candidates = ([run.state in RUN_ENDED for run in arm.runs] for arm in job.arms)
@@ -54,8 +61,12 @@ def refusal(job: Job) -> str | None:
 
 
 def is_seen(job: Job) -> bool:
-    """Whether anybody could have seen something of a gap: a candidate of the job has trained, reused curves apart."""
-    return any(run.steps_done > 0 and run.reused_from is None for run in job.runs if run.arm.position)
+    """Whether anybody could have seen something of a gap: a candidate of the job has trained,
+    reused curves apart.
+    """
+    return any(
+        run.steps_done > 0 and run.reused_from is None for run in job.runs if run.arm.position
+    )
 
 
 def meaning(job: Job) -> str:
@@ -73,27 +84,44 @@ def meaning(job: Job) -> str:
 def add_runs(session: Session, job_id: str, request: AddedRunRequest, who: str) -> Job:
     """Add a run to each arm of an open job. Ring the doorbell after the commit.
 
-    ConflictError where no run can be added, LookError where a candidate has trained and no registered look is left.
+    ConflictError where no run can be added, LookError where a candidate has trained and no
+    registered look is left.
     """
     job, _ = statements.hold(session, job_id)
     runs = job.runs  # read again under the job's lock: another request may have added some before
     if request.runs not in (None, len(runs)):
-        raise ConflictError(f"job {job_id} has {count(len(runs), 'run')}, and {request.runs} were expected; look at it again")
+        raise ConflictError(
+            f"job {job_id} has {count(len(runs), 'run')}, and {request.runs} were expected; look "
+            "at it again"
+        )
     now = sessions.now(session)
-    why_not = refusal(job) or ("it is judged just now" if (job.judging_until or 0.0) > now else None)
+    why_not = refusal(job) or (
+        "it is judged just now" if (job.judging_until or 0.0) > now else None
+    )
     if why_not is not None:
         raise ConflictError(f"no run can be added to job {job_id}: {why_not}")
     seen = is_seen(job)
     if seen:
         ledger.take_another(session, job)
     spec = job.spec
-    job.spec = {**spec, "baseline": _with_one_more(spec["baseline"]), "candidates": [_with_one_more(each) for each in spec["candidates"]]}
+    job.spec = {
+        **spec,
+        "baseline": _with_one_more(spec["baseline"]),
+        "candidates": [_with_one_more(each) for each in spec["candidates"]],
+    }
     replicate = 1 + max(run.replicate for run in runs)  # above that of each short rerun, too
     waiting: RunState = "awaiting_data" if job.capability == "external" else "queued"
     like = job.runs[0]
     for position, arm in enumerate(job.arms, len(runs)):
-        own = {"position": position, "replicate": replicate, "state": waiting, "created_at": now, "planned_steps": job.planned_steps}
-        seed = like.seed + replicate if job.engine == COMMAND else like.seed  # as `JobSpec.run_of` has it
+        own = {
+            "position": position,
+            "replicate": replicate,
+            "state": waiting,
+            "created_at": now,
+            "planned_steps": job.planned_steps,
+        }
+        # as `JobSpec.run_of` has it
+        seed = like.seed + replicate if job.engine == COMMAND else like.seed
         same = {"seed": seed, "capability": job.capability, "priority": like.priority}
         job.runs.append(Run(id=tables.new_id("r"), arm_id=arm.id, **own, **same))
     told = "after candidates had trained" if seen else "before a candidate had trained"

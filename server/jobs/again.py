@@ -1,4 +1,6 @@
-"""A new job from one that has ended: its own specification with a change, and the changes that the next step of its verdict names."""
+"""A new job from one that has ended: its own specification with a change, and the changes that the
+next step of its verdict names.
+"""
 
 import copy
 import json
@@ -24,7 +26,8 @@ from training.segments import ATTENTION
 from training.spec import Arm, JobSpec
 from training.switches import Override, document
 
-# A new job from one that has ended. It is submitted like any other: nothing is checked here that a submission does not check anyway.
+# A new job from one that has ended. It is submitted like any other: nothing is checked here that a
+# submission does not check anyway.
 
 _MOST_OF_PATCH = 3000  # characters of a patch in the new job's note
 
@@ -32,14 +35,24 @@ _MOST_OF_PATCH = 3000  # characters of a patch in the new job's note
 def request_of(job: Job) -> dict[str, Any]:
     """The request that submits a job as it was submitted, priority apart.
 
-    ConflictError for a job that has not ended, for one that is not judged, and for a project, which has no specification of its own.
+    ConflictError for a job that has not ended, for one that is not judged, and for a project, which
+    has no specification of its own.
     """
     if job.status not in JOB_ENDED:
-        raise ConflictError(f"job {job.id} is {job.status}; expected a job that has ended, whose specification a new one can take")
+        raise ConflictError(
+            f"job {job.id} is {job.status}; expected a job that has ended, whose specification a "
+            "new one can take"
+        )
     if kind_of(job) is not None or not job.is_judged:
-        raise ConflictError(f"job {job.id} is part of an analysis or a search; expected a job that compares candidates with a baseline")
+        raise ConflictError(
+            f"job {job.id} is part of an analysis or a search; expected a job that compares "
+            "candidates with a baseline"
+        )
     if job.looked_at is not None:
-        raise ConflictError(f"job {job.id} is a project, which has no job file; begin another one with parity.Run(project=...)")
+        raise ConflictError(
+            f"job {job.id} is a project, which has no job file; begin another one with "
+            "parity.Run(project=...)"
+        )
     named = {} if job.named is None else {"name": job.named.name, "version": job.named.version}
     request = {
         "job": job.spec,
@@ -80,7 +93,10 @@ def origin_note(job_id: str, patch: Mapping[str, Any]) -> str:
     """The note of a new job that says where it comes from."""
     text = json.dumps(patch, sort_keys=True)
     if patch:
-        changed = f" with the change {text[:_MOST_OF_PATCH]}{' ...' if len(text) > _MOST_OF_PATCH else ''}"
+        changed = (
+            " with the change "
+            f"{text[:_MOST_OF_PATCH]}{' ...' if len(text) > _MOST_OF_PATCH else ''}"
+        )
     else:
         changed = " without a change"
     return f"Made from job {job_id}{changed}."
@@ -93,14 +109,18 @@ _LAST, _FIRST = 8 / 62, 2 / 62  # of the blocks, as in the 12 B model of arXiv 2
 
 @frozen
 class Proposal:
-    """A new job that the next step of a verdict names: what to call it, and the patch that makes it."""
+    """A new job that the next step of a verdict names: what to call it, and the patch that makes
+    it.
+    """
 
     label: str
     patch: Mapping[str, Any]
 
 
 def proposal(job: Job) -> Proposal | None:
-    """What the next step of a job's verdicts names; None where it names no recipe and no run, or the job's engine cannot do it."""
+    """What the next step of a job's verdicts names; None where it names no recipe and no run, or
+    the job's engine cannot do it.
+    """
     if job.engine == "external" or not job.verdicts or kind_of(job) is not None:
         return None
     documents = verdict_documents(job)
@@ -124,7 +144,11 @@ def _try(spec: JobSpec, told: VerdictDocument) -> Proposal | None:
         return None
     what, suffix, override = changed
     try:
-        tried = replace(arm, name=f"{arm.name[: 63 - len(suffix)]}-{suffix}", overrides=(*arm.overrides, override))
+        tried = replace(
+            arm,
+            name=f"{arm.name[: 63 - len(suffix)]}-{suffix}",
+            overrides=(*arm.overrides, override),
+        )
         replace(spec, candidates=(tried,))
     except SpecError:  # the engine has no setting by block, or the blocks are in bf16 already
         return None
@@ -135,7 +159,9 @@ def _try(spec: JobSpec, told: VerdictDocument) -> Proposal | None:
         "overrides": [document(each) for each in tried.overrides],
     }
     written = {name: value for name, value in _written(spec, arm).items() if name not in own}
-    return Proposal(label=f"Try {arm.name}, {what} in bf16", patch={"job": {"candidates": [{**written, **own}]}})
+    return Proposal(
+        label=f"Try {arm.name}, {what} in bf16", patch={"job": {"candidates": [{**written, **own}]}}
+    )
 
 
 def _changed(spec: JobSpec, step: str) -> tuple[str, str, Override] | None:
@@ -143,12 +169,26 @@ def _changed(spec: JobSpec, step: str) -> tuple[str, str, Override] | None:
     blocks = spec.model.n_layers
     last, first = (max(1, round(share * blocks)) for share in (_LAST, _FIRST))
     if step.startswith(LAST_IN_BF16) and blocks > last:
-        return f"last {count(last, 'block')}", f"last{last}-bf16", Override(recipe="bf16", blocks=(f"last {last}",))
+        return (
+            f"last {count(last, 'block')}",
+            f"last{last}-bf16",
+            Override(recipe="bf16", blocks=(f"last {last}",)),
+        )
     if FIRST_AND_LAST_IN_BF16 in step and blocks > first + first:
         where = f"first and last {count(first, 'block')}" if first > 1 else "first and last block"
-        return where, f"ends{first}-bf16", Override(recipe="bf16", blocks=(f"first {first}", f"last {first}"))
+        return (
+            where,
+            f"ends{first}-bf16",
+            Override(recipe="bf16", blocks=(f"first {first}", f"last {first}")),
+        )
     if step.startswith(MLP_ONLY):
-        return "attention layers", "mlp-only", Override(recipe="bf16", projections=tuple(name for name in PROJECTIONS if name in ATTENTION))
+        return (
+            "attention layers",
+            "mlp-only",
+            Override(
+                recipe="bf16", projections=tuple(name for name in PROJECTIONS if name in ATTENTION)
+            ),
+        )
     return None
 
 
@@ -158,20 +198,37 @@ def _written(spec: JobSpec, arm: Arm) -> Mapping[str, Any]:
     return written
 
 
-def _more_runs(job: Job, spec: JobSpec, documents: Sequence[VerdictDocument], told: VerdictDocument) -> Proposal | None:
+def _more_runs(
+    job: Job, spec: JobSpec, documents: Sequence[VerdictDocument], told: VerdictDocument
+) -> Proposal | None:
     """The runs that the verdict asks for, in a further look, while a registered one is left.
 
-    A look after a pass is refused, as is one after a fail by anything but the gap, so that only undecided candidates are in it.
+    A look after a pass is refused, as is one after a fail by anything but the gap, so that only
+    undecided candidates are in it.
     """
     advice, shared, chances = told["advice"], told.get("multiplicity"), chances_of(told)
     base, cand = advice["add_baseline_runs"] or 0, advice["add_candidate_runs"] or 0
-    if shared is None or shared["look"] >= shared["looks"] or job.named is not None or not base + cand:
+    if (
+        shared is None
+        or shared["look"] >= shared["looks"]
+        or job.named is not None
+        or not base + cand
+    ):
         return None
     undecided = {candidate_name(each) for each in documents if each["verdict"] == "inconclusive"}
     names = [arm.name for arm in spec.candidates if arm.name in undecided]
-    arms = [{**_written(spec, arm), "replicates": arm.replicates + cand} for arm in spec.candidates if arm.name in undecided]
+    arms = [
+        {**_written(spec, arm), "replicates": arm.replicates + cand}
+        for arm in spec.candidates
+        if arm.name in undecided
+    ]
     whose = (base, spec.baseline.name), (cand, names[0] if len(names) == 1 else "each candidate")
     label = "Add " + " and ".join(f"{count(runs, 'run')} of {name}" for runs, name in whose if runs)
     if base == cand == PAIRS and chances is not None:
         label = f"Add a pair of runs: decides with {likely(chances['pass'] + chances['fail'])}"
-    return Proposal(label=label, patch={"job": {"baseline": {"replicates": spec.baseline.replicates + base}, "candidates": arms}})
+    return Proposal(
+        label=label,
+        patch={
+            "job": {"baseline": {"replicates": spec.baseline.replicates + base}, "candidates": arms}
+        },
+    )

@@ -1,7 +1,9 @@
-"""What earlier jobs answered to a question: which fail stands, what an answer names, and the new questions that operators register.
+"""What earlier jobs answered to a question: which fail stands, what an answer names, and the new
+questions that operators register.
 
-A fail stands against every pass of the same question until what trains or the data change, or an operator registers a new question: by
-whatever words, engine, token or race the pass came about. A registered further look at the fail, in its own ledger, takes its place.
+A fail stands against every pass of the same question until what trains or the data change, or an
+operator registers a new question: by whatever words, engine, token or race the pass came about. A
+registered further look at the fail, in its own ledger, takes its place.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +24,9 @@ _MARGIN = ("margin", "profile")
 
 
 def earlier_answers(session: Session, job: Job) -> list[str]:
-    """The verdicts of other jobs on the question of a job, newest first, a phrase each; the last one says how many are left out."""
+    """The verdicts of other jobs on the question of a job, newest first, a phrase each; the last
+    one says how many are left out.
+    """
     others = [*ledger.same_question(session, job, Job.status == "concluded")]
     named = [_words(other) for other in others[:MOST_NAMED]]
     if len(others) > MOST_NAMED:
@@ -34,7 +38,10 @@ def _words(job: Job) -> str:
     outcomes = ", ".join(dict.fromkeys(verdict.outcome for verdict in job.verdicts)) or "no verdict"
     revision = f" at revision {short_commit(job.revision)}" if job.revision else ""
     engine = f", engine {job.engine}"
-    return f"job {job.id}: {outcomes}{revision}{engine}, {sessions.time_text(job.finished_at or job.created_at)}"
+    return (
+        f"job {job.id}: {outcomes}{revision}{engine}, "
+        f"{sessions.time_text(job.finished_at or job.created_at)}"
+    )
 
 
 def standing_fail(session: Session, job: Job, is_new_question: Callable[[Job], bool]) -> Job | None:
@@ -47,7 +54,9 @@ def standing_fail(session: Session, job: Job, is_new_question: Callable[[Job], b
 
 def _fails(session: Session, job: Job) -> Iterator[Job]:
     for other in ledger.same_question(session, job, Job.status == "concluded"):
-        if not failed(other) or any(other.policy.get(key) != job.policy.get(key) for key in _MARGIN):
+        if not failed(other) or any(
+            other.policy.get(key) != job.policy.get(key) for key in _MARGIN
+        ):
             continue
         if ledger.is_other_code(other, job) or ledger.is_renewed(session, other):
             continue
@@ -67,13 +76,21 @@ def _is_further_look(job: Job, other: Job) -> bool:
 
 
 def register_new_question(session: Session, job_id: str, who: str, reason: str) -> Job:
-    """Note that the question of a job may be asked again: its answers so far stand against no later one. A note of the job logs it.
+    """Note that the question of a job may be asked again: its answers so far stand against no later
+    one. A note of the job logs it.
 
     ConflictError for a job without a verdict: its question has no answer yet.
     """
     job = find_job(session, job_id)
     stated = plain_text("the reason", reason, MOST_REASON, LEAST_REASON)
     if job.status != "concluded" or not job.verdicts:
-        raise ConflictError(f"job {job_id} is {job.status} and has no verdict; expected a job that answered the question")
-    session.add(NewQuestion(id=new_id("q"), job_id=job.id, who=who, reason=stated, created_at=sessions.now(session)))
+        raise ConflictError(
+            f"job {job_id} is {job.status} and has no verdict; expected a job that answered the "
+            "question"
+        )
+    session.add(
+        NewQuestion(
+            id=new_id("q"), job_id=job.id, who=who, reason=stated, created_at=sessions.now(session)
+        )
+    )
     return add_note(session, job_id, who, f"Registered a new question: {stated}")

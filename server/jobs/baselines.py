@@ -1,11 +1,15 @@
-"""Named baselines: promote, attach controls, expire, and look up the one that a job names. Plain functions of a session.
+"""Named baselines: promote, attach controls, expire, and look up the one that a job names. Plain
+functions of a session.
 
-A version consists of the valid runs of one finished arm, under a name and a number; it is immutable. A job that names it reuses its
-curves, or is rejected with the differences. Reruns of it (`controls`, and members that the job does not use) go to the job's judge,
-which measures the run-to-run noise on them instead of assuming it. Each change to a version is an event with its author and reason.
+A version consists of the valid runs of one finished arm, under a name and a number; it is
+immutable. A job that names it reuses its curves, or is rejected with the differences. Reruns of it
+(`controls`, and members that the job does not use) go to the job's judge, which measures the
+run-to-run noise on them instead of assuming it. Each change to a version is an event with its
+author and reason.
 
-A name belongs to who promoted its newest version: jobs that give no version take that one. Others change it only if they `overrule`, which
-takes scope approve or admin; so does a name without a known owner.
+A name belongs to who promoted its newest version: jobs that give no version take that one. Others
+change it only if they `overrule`, which takes scope approve or admin; so does a name without a
+known owner.
 """
 
 import re
@@ -22,9 +26,25 @@ from parity.structure import frozen
 from server.curves import loading
 from server.database import tables
 from server.database.sessions import find_job, hold_lock
-from server.database.tables import LOCAL_ID, Arm, Baseline, BaselineEvent, BaselineEventKind, BaselineRun, Job, Run, Token
+from server.database.tables import (
+    LOCAL_ID,
+    Arm,
+    Baseline,
+    BaselineEvent,
+    BaselineEventKind,
+    BaselineRun,
+    Job,
+    Run,
+    Token,
+)
 from server.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
-from server.jobs.fingerprint import in_words, manifest_differences, run_spec, spec_differences, unsound
+from server.jobs.fingerprint import (
+    in_words,
+    manifest_differences,
+    run_spec,
+    spec_differences,
+    unsound,
+)
 from server.jobs.workers import changed, live_workers
 from server.records import Body
 from training.command import ENGINE as COMMAND
@@ -37,7 +57,8 @@ _MOST_DAYS, _MOST_REASON, _MOST_CONTROLS = 3650.0, 1000, 64
 
 @frozen
 class BaselineChoice(Body):
-    """The baseline that a job is judged against: a promoted one by name (the newest version by default), else the job's own.
+    """The baseline that a job is judged against: a promoted one by name (the newest version by
+    default), else the job's own.
 
     `reuse` lets the job's own baseline reuse the curves of an equal earlier one.
     """
@@ -51,15 +72,21 @@ class BaselineChoice(Body):
             _check_name(self.name)
             if not self.reuse:
                 raise InvalidError(
-                    f"baseline.reuse is false, but baseline.name is {self.name!r}, whose curves are always reused; leave one of the two out"
+                    f"baseline.reuse is false, but baseline.name is {self.name!r}, whose curves "
+                    "are always reused; leave one of the two out"
                 )
         elif self.version is not None:
-            raise InvalidError(f"baseline.version is {self.version} without baseline.name; add baseline.name, or leave the version out")
+            raise InvalidError(
+                f"baseline.version is {self.version} without baseline.name; add baseline.name, or "
+                "leave the version out"
+            )
 
 
 @frozen
 class NamedBaseline:
-    """A promoted baseline whose curves a job reuses: one run per replicate of the job's baseline arm, and the ids of its controls."""
+    """A promoted baseline whose curves a job reuses: one run per replicate of the job's baseline
+    arm, and the ids of its controls.
+    """
 
     baseline: Baseline
     runs: Mapping[int, Run]
@@ -67,17 +94,25 @@ class NamedBaseline:
 
 
 def find(session: Session, name: str, version: int | None = None) -> Baseline:
-    """A version of a baseline, expired or not; by default the newest. NotFoundError if it does not exist."""
+    """A version of a baseline, expired or not; by default the newest. NotFoundError if it does not
+    exist.
+    """
     baseline = _find(session, name, version)
     if baseline is None:
         what = name if version is None else f"{name} version {version}"
-        raise NotFoundError(f"baseline {what!r} does not exist; `parity baseline list` lists all baselines")
+        raise NotFoundError(
+            f"baseline {what!r} does not exist; `parity baseline list` lists all baselines"
+        )
     return baseline
 
 
 def _find(session: Session, name: str, version: int | None = None) -> Baseline | None:
-    wanted = select(Baseline).where(Baseline.name == name).order_by(Baseline.version.desc()).limit(1)
-    return session.scalars(wanted if version is None else wanted.where(Baseline.version == version)).first()
+    wanted = (
+        select(Baseline).where(Baseline.name == name).order_by(Baseline.version.desc()).limit(1)
+    )
+    return session.scalars(
+        wanted if version is None else wanted.where(Baseline.version == version)
+    ).first()
 
 
 def is_expired(baseline: Baseline) -> bool:
@@ -85,20 +120,36 @@ def is_expired(baseline: Baseline) -> bool:
     return baseline.expires_at is not None and baseline.expires_at <= time.time()
 
 
-def resolve(session: Session, choice: BaselineChoice | None, spec: JobSpec, lease_seconds: float) -> NamedBaseline | None:
-    """Look up the baseline that a job names; None if it names none. ConflictError if the job cannot reuse it, InvalidError if none can."""
+def resolve(
+    session: Session, choice: BaselineChoice | None, spec: JobSpec, lease_seconds: float
+) -> NamedBaseline | None:
+    """Look up the baseline that a job names; None if it names none. ConflictError if the job cannot
+    reuse it, InvalidError if none can.
+    """
     if choice is None or choice.name is None:
         return None
     if spec.engine == COMMAND:
-        raise InvalidError(f"baseline.name is {choice.name}, expected none under engine {COMMAND}, whose baseline is a commit")
+        raise InvalidError(
+            f"baseline.name is {choice.name}, expected none under engine {COMMAND}, whose baseline "
+            "is a commit"
+        )
     baseline = find(session, choice.name, choice.version)
     if is_expired(baseline):
         ended = time.strftime("%Y-%m-%d", time.gmtime(baseline.expires_at))
-        raise ConflictError(f"baseline {called(baseline)} expired on {ended}; name another version, or promote a newer one")
+        raise ConflictError(
+            f"baseline {called(baseline)} expired on {ended}; name another version, or promote a "
+            "newer one"
+        )
     specs = [(run, run_spec(run)) for run in members(baseline)]
-    runs = {each.replicate: _member(baseline, specs, each) for arm, each in spec.runs() if arm is spec.baseline}
+    runs = {
+        each.replicate: _member(baseline, specs, each)
+        for arm, each in spec.runs()
+        if arm is spec.baseline
+    }
     _refuse_other_trainer(session, baseline, specs[0][0], spec, lease_seconds)
-    return NamedBaseline(baseline=baseline, runs=runs, controls=_others(baseline, {run.id for run in runs.values()}))
+    return NamedBaseline(
+        baseline=baseline, runs=runs, controls=_others(baseline, {run.id for run in runs.values()})
+    )
 
 
 def controls_now(job: Job, baseline: Baseline) -> list[str]:
@@ -122,24 +173,34 @@ def promote(
     *,
     overrules: bool = False,
 ) -> Baseline:
-    """Make a finished arm of a job (default: its baseline) the next version of a name; ConflictError if a run of it is not valid.
+    """Make a finished arm of a job (default: its baseline) the next version of a name;
+    ConflictError if a run of it is not valid.
 
-    ForbiddenError if the name is not the sender's, unless they overrule; the same for the two changes below.
+    ForbiddenError if the name is not the sender's, unless they overrule; the same for the two
+    changes below.
     """
     _check_name(name)
     _check_reason(reason)
     if days is not None and not 0 < days <= _MOST_DAYS:
-        raise InvalidError(f"days is {days:g}, expected more than 0 and at most {_MOST_DAYS:g}, or no value for no expiry")
+        raise InvalidError(
+            f"days is {days:g}, expected more than 0 and at most {_MOST_DAYS:g}, or no value for "
+            "no expiry"
+        )
     job = find_job(session, job_id)
     arm = next((arm for arm in job.arms if arm_name in (None, arm.name)), None)
     if arm is None:
-        raise NotFoundError(f"job {job_id} has no arm {arm_name!r}, expected one of {', '.join(arm.name for arm in job.arms)}")
+        raise NotFoundError(
+            f"job {job_id} has no arm {arm_name!r}, expected one of "
+            f"{', '.join(arm.name for arm in job.arms)}"
+        )
     if not arm.runs:
         raise ConflictError(
-            f"arm {arm.name} of job {job_id} has no run that was judged (forks, or an analysis); a baseline needs runs trained from step 0"
+            f"arm {arm.name} of job {job_id} has no run that was judged (forks, or an analysis); a "
+            "baseline needs runs trained from step 0"
         )
     runs = _sound(session, arm)
-    hold_lock(session, f"baseline {name}")  # two promotions under one name at the same time get two versions
+    # two promotions under one name at the same time get two versions
+    hold_lock(session, f"baseline {name}")
     newest = _find(session, name)
     if newest is not None:
         _check_owner(session, newest, who, overrules=overrules)
@@ -160,12 +221,29 @@ def promote(
     baseline.runs.extend(BaselineRun(run_id=run.id, role="member") for run in runs)
     session.add(baseline)
     session.flush()
-    _note(session, baseline, "promoted", who, reason, f"arm {arm.name} of job {job.id}: runs {', '.join(sorted(ids))}")
+    _note(
+        session,
+        baseline,
+        "promoted",
+        who,
+        reason,
+        f"arm {arm.name} of job {job.id}: runs {', '.join(sorted(ids))}",
+    )
     return baseline
 
 
-def attach_controls(session: Session, baseline: Baseline, target: str, reason: str, who: str, *, overrules: bool = False) -> list[Run]:
-    """Attach reruns of a baseline: one run, or all suitable runs of a job; returns the new ones. ConflictError if none is suitable."""
+def attach_controls(
+    session: Session,
+    baseline: Baseline,
+    target: str,
+    reason: str,
+    who: str,
+    *,
+    overrules: bool = False,
+) -> list[Run]:
+    """Attach reruns of a baseline: one run, or all suitable runs of a job; returns the new ones.
+    ConflictError if none is suitable.
+    """
     _check_reason(reason)
     _hold(session, baseline, who, overrules=overrules)
     session.refresh(baseline, ["runs"])
@@ -183,29 +261,57 @@ def attach_controls(session: Session, baseline: Baseline, target: str, reason: s
             problems.append(f"run {trained.id} already belongs to the baseline")
         elif problem:
             problems.append(problem)
-        elif why := next((doubt[1] for other in curves if (doubt := dependence(other, curve)) is not None), ""):
-            problems.append(f"run {trained.id} is not an independent rerun: {why}; train another replicate")
+        elif why := next(
+            (doubt[1] for other in curves if (doubt := dependence(other, curve)) is not None), ""
+        ):
+            problems.append(
+                f"run {trained.id} is not an independent rerun: {why}; train another replicate"
+            )
         else:
             curves.append(curve)
             controls.append(trained)
             ids.add(trained.id)
     if not controls:
-        raise ConflictError(f"{target} has no run that can be a control of {called(baseline)}: {'; '.join(problems[:3])}")
+        raise ConflictError(
+            f"{target} has no run that can be a control of {called(baseline)}: "
+            f"{'; '.join(problems[:3])}"
+        )
     if len(ids) > _MOST_CONTROLS:
-        raise ConflictError(f"{called(baseline)} would have {len(ids)} runs, expected at most {_MOST_CONTROLS}; attach fewer controls")
+        raise ConflictError(
+            f"{called(baseline)} would have {len(ids)} runs, expected at most {_MOST_CONTROLS}; "
+            "attach fewer controls"
+        )
     baseline.runs.extend(BaselineRun(run_id=run.id, role="control") for run in controls)
-    _note(session, baseline, "control", who, reason, f"runs {', '.join(run.id for run in controls)} of {target}")
+    _note(
+        session,
+        baseline,
+        "control",
+        who,
+        reason,
+        f"runs {', '.join(run.id for run in controls)} of {target}",
+    )
     session.flush()
     return controls
 
 
-def expire(session: Session, baseline: Baseline, reason: str, who: str, *, overrules: bool = False) -> None:
-    """Expire a version now: no later job may name it. Earlier verdicts stay valid; expiring twice changes nothing."""
+def expire(
+    session: Session, baseline: Baseline, reason: str, who: str, *, overrules: bool = False
+) -> None:
+    """Expire a version now: no later job may name it. Earlier verdicts stay valid; expiring twice
+    changes nothing.
+    """
     _check_reason(reason)
     _hold(session, baseline, who, overrules=overrules)
     if is_expired(baseline):
         return
-    _note(session, baseline, "expired", who, reason, f"job files that name {called(baseline)} are rejected from now on")
+    _note(
+        session,
+        baseline,
+        "expired",
+        who,
+        reason,
+        f"job files that name {called(baseline)} are rejected from now on",
+    )
     baseline.expires_at = time.time()
 
 
@@ -216,7 +322,10 @@ def called(baseline: Baseline) -> str:
 
 def members(baseline: Baseline) -> list[Run]:
     """The runs of a version by replicate, without its controls."""
-    return sorted((link.run for link in baseline.runs if link.role == "member"), key=lambda run: (run.seed, run.replicate))
+    return sorted(
+        (link.run for link in baseline.runs if link.role == "member"),
+        key=lambda run: (run.seed, run.replicate),
+    )
 
 
 def _member(baseline: Baseline, specs: Sequence[tuple[Run, RunSpec]], wanted: RunSpec) -> Run:
@@ -227,22 +336,42 @@ def _member(baseline: Baseline, specs: Sequence[tuple[Run, RunSpec]], wanted: Ru
     nearest = next((spec for _, spec in specs if spec.replicate == wanted.replicate), None)
     if nearest is None:
         there = ", ".join(map(str, sorted(spec.replicate for _, spec in specs)))
-        what = f"has replicates {there}, but this job's baseline needs replicate {wanted.replicate}; lower baseline.replicates"
+        what = (
+            f"has replicates {there}, but this job's baseline needs replicate {wanted.replicate}; "
+            "lower baseline.replicates"
+        )
     else:
-        what = f"has another specification: {in_words(spec_differences(nearest, wanted), 'there', 'in this job')}"
+        what = (
+            "has another specification: "
+            f"{in_words(spec_differences(nearest, wanted), 'there', 'in this job')}"
+        )
     raise ConflictError(f"baseline {called(baseline)} {what}")
 
 
-def _refuse_other_trainer(session: Session, baseline: Baseline, member: Run, spec: JobSpec, lease_seconds: float) -> None:
-    """ConflictError if a live worker that would train the candidates has another trainer than the baseline's."""
+def _refuse_other_trainer(
+    session: Session, baseline: Baseline, member: Run, spec: JobSpec, lease_seconds: float
+) -> None:
+    """ConflictError if a live worker that would train the candidates has another trainer than the
+    baseline's.
+    """
     kind = capability(spec)[0]
     if kind == "external" or member.job.engine == "external":
         return
     device_class = member.job.device_class
     for worker in live_workers(session, lease_seconds):
-        may_train = worker.capability == kind and device_class in (None, worker.device.get("device_class"))
-        if may_train and worker.device.get("trainer") and (reason := changed(worker, member.manifest or {})):
-            raise ConflictError(f"baseline {called(baseline)} cannot be compared with runs trained now: {reason}; promote a new version")
+        may_train = worker.capability == kind and device_class in (
+            None,
+            worker.device.get("device_class"),
+        )
+        if (
+            may_train
+            and worker.device.get("trainer")
+            and (reason := changed(worker, member.manifest or {}))
+        ):
+            raise ConflictError(
+                f"baseline {called(baseline)} cannot be compared with runs trained now: {reason}; "
+                "promote a new version"
+            )
 
 
 def _sound(session: Session, arm: Arm) -> list[Run]:
@@ -251,13 +380,17 @@ def _sound(session: Session, arm: Arm) -> list[Run]:
     for run in arm.runs:
         trained = _locked(session, run)
         if reason := unsound(session, trained):
-            raise ConflictError(f"arm {arm.name} of job {arm.job_id} cannot be a baseline: {reason}")
+            raise ConflictError(
+                f"arm {arm.name} of job {arm.job_id} cannot be a baseline: {reason}"
+            )
         sound.append(trained)
     return sound
 
 
 def _locked(session: Session, run: Run) -> Run:
-    """The run that was trained, locked until the end of the transaction, so that retention does not delete its curve meanwhile."""
+    """The run that was trained, locked until the end of the transaction, so that retention does not
+    delete its curve meanwhile.
+    """
     trained = run.source or run
     session.refresh(trained, with_for_update=True)
     return trained
@@ -275,10 +408,14 @@ def _offered(session: Session, target: str) -> list[Run]:
 def _no_control(session: Session, reference: Run, run: Run) -> str | None:
     """Why a run is not a rerun of a baseline, or None."""
     baseline, rerun = run_spec(reference), run_spec(run)
-    if differences := spec_differences(baseline, rerun, but=("replicate",)):  # equal seeds read the same data in the same order
+    # equal seeds read the same data in the same order
+    if differences := spec_differences(baseline, rerun, but=("replicate",)):
         return f"run {run.id}: {in_words(differences, 'in the baseline', 'in it')}"
     if differences := manifest_differences(reference.manifest or {}, run.manifest or {}):
-        return f"run {run.id} was trained in another environment: {in_words(differences, 'in the baseline', 'in it')}"
+        return (
+            f"run {run.id} was trained in another environment: "
+            f"{in_words(differences, 'in the baseline', 'in it')}"
+        )
     return unsound(session, run)
 
 
@@ -289,7 +426,9 @@ def _hold(session: Session, baseline: Baseline, who: str, *, overrules: bool) ->
 
 
 def _check_owner(session: Session, newest: Baseline, who: str, *, overrules: bool) -> None:
-    """ForbiddenError if somebody else promoted the newest version of a name, or nobody knows who."""
+    """ForbiddenError if somebody else promoted the newest version of a name, or nobody knows
+    who.
+    """
     if overrules or newest.owner == who:
         return
     owner = session.scalar(select(Token.name).where(Token.id == newest.owner))
@@ -298,27 +437,45 @@ def _check_owner(session: Session, newest: Baseline, who: str, *, overrules: boo
     else:
         promoted = f"by token {(owner or newest.owner)!r}"
     raise ForbiddenError(
-        f"baseline {called(newest)} was promoted {promoted}; expected a token of that principal, or one with scope approve or admin"
+        f"baseline {called(newest)} was promoted {promoted}; expected a token of that principal, "
+        "or one with scope approve or admin"
     )
 
 
-def _note(session: Session, baseline: Baseline, kind: BaselineEventKind, who: str, reason: str, detail: str) -> None:
+def _note(
+    session: Session,
+    baseline: Baseline,
+    kind: BaselineEventKind,
+    who: str,
+    reason: str,
+    detail: str,
+) -> None:
     about = {"kind": kind, "who": who, "reason": reason.strip(), "detail": detail}
-    session.add(BaselineEvent(id=tables.new_id("e"), baseline_id=baseline.id, created_at=time.time(), **about))
+    session.add(
+        BaselineEvent(
+            id=tables.new_id("e"), baseline_id=baseline.id, created_at=time.time(), **about
+        )
+    )
 
 
 def _check_name(name: str) -> None:
     if not re.fullmatch(NAME, name):
-        raise InvalidError(f"name is {name!r:.80}, expected 1 to 64 letters, digits, '_', '.' or '-', a letter or digit first")
+        raise InvalidError(
+            f"name is {name!r:.80}, expected 1 to 64 letters, digits, '_', '.' or '-', a letter or "
+            "digit first"
+        )
 
 
 def _check_reason(reason: str) -> None:
     if not 1 <= len(reason.strip()) <= _MOST_REASON:
         raise InvalidError(
-            f"reason has {len(reason.strip())} characters, expected 1 to {_MOST_REASON}; give a reason that later readers understand"
+            f"reason has {len(reason.strip())} characters, expected 1 to {_MOST_REASON}; give a "
+            "reason that later readers understand"
         )
 
 
 def used_by(session: Session, baseline: Baseline, limit: int) -> Sequence[Job]:
     """The newest jobs that name a version."""
-    return session.scalars(select(Job).where(Job.baseline_id == baseline.id).order_by(Job.id.desc()).limit(limit)).all()
+    return session.scalars(
+        select(Job).where(Job.baseline_id == baseline.id).order_by(Job.id.desc()).limit(limit)
+    ).all()

@@ -1,4 +1,6 @@
-"""Concludes a job: judges its curves outside any write transaction, then writes its verdicts and its end in one."""
+"""Concludes a job: judges its curves outside any write transaction, then writes its verdicts and
+its end in one.
+"""
 
 import json
 import logging
@@ -49,7 +51,14 @@ from server.database.tables import Arm, Job, Run, Verdict, new_id
 from server.errors import ConflictError, DamagedError
 from server.jobs import forecasts, lifecycle, statements
 from server.jobs.fingerprint import job_spec
-from server.jobs.noise_tables import family_in, family_of, keep_reruns, lent_noise_table, named_noise_table, reruns_of
+from server.jobs.noise_tables import (
+    family_in,
+    family_of,
+    keep_reruns,
+    lent_noise_table,
+    named_noise_table,
+    reruns_of,
+)
 from server.logs import without_secrets
 from server.records import of
 from training.command import ENGINE as COMMAND
@@ -64,7 +73,9 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class VerdictSummary:
-    """A verdict in a list of jobs: its lead, what decided it, gap, interval and margin in nats, and the gap as a share of the loss."""
+    """A verdict in a list of jobs: its lead, what decided it, gap, interval and margin in nats, and
+    the gap as a share of the loss.
+    """
 
     candidate: str
     verdict: Literal["pass", "fail", "inconclusive"]
@@ -83,11 +94,14 @@ def verdict_documents(job: Job) -> list[VerdictDocument]:
 
 
 def shown_documents(session: Session, job: Job) -> list[VerdictDocument]:
-    """The verdicts of a job as a page shows one of them: with its path, where that was computed, the chances of one more pair, and the
-    modelled GEMM time."""
+    """The verdicts of a job as a page shows one of them: with its path, where that was computed,
+    the chances of one more pair, and the modelled GEMM time.
+    """
     paths: dict[str, str | None] = {}
     if job.verdicts:
-        rows = session.execute(select(Verdict.candidate, Verdict.path).where(Verdict.job_id == job.id))
+        rows = session.execute(
+            select(Verdict.candidate, Verdict.path).where(Verdict.job_id == job.id)
+        )
         paths = {row.candidate: row.path for row in rows}
     documents = verdict_documents(job)
     times = gemm_times(job) if documents else {}
@@ -98,15 +112,23 @@ def shown_documents(session: Session, job: Job) -> list[VerdictDocument]:
     ]
 
 
-def shown(document: VerdictDocument, path: list[PathPointDocument] | None, modelled: float | None = None) -> VerdictDocument:
-    """A document with what is shown with it and is no part of the verdict: its path, and its modelled GEMM time, where they are known."""
+def shown(
+    document: VerdictDocument, path: list[PathPointDocument] | None, modelled: float | None = None
+) -> VerdictDocument:
+    """A document with what is shown with it and is no part of the verdict: its path, and its
+    modelled GEMM time, where they are known.
+    """
     with_path: VerdictDocument = document if path is None else {**document, "path": path}
-    told: VerdictDocument = with_words({**with_path, "chances": chances_of(document), "gemm_time": modelled})
+    told: VerdictDocument = with_words(
+        {**with_path, "chances": chances_of(document), "gemm_time": modelled}
+    )
     return told
 
 
 def gemm_times(job: Job) -> Mapping[str, float]:
-    """The modelled GEMM time of each candidate as a share of the baseline's; none where the model or a recipe is not known."""
+    """The modelled GEMM time of each candidate as a share of the baseline's; none where the model
+    or a recipe is not known.
+    """
     if job.engine in OTHERS_TRAINERS:
         return {}
     try:
@@ -121,7 +143,7 @@ def path_or_none(verdict: Judged) -> list[PathPointDocument] | None:
     """The path of a verdict; None where computing it fails, which is logged."""
     try:
         return path_of(verdict)
-    except Exception:  # noqa: BLE001 (what is only shown must not keep a job from its verdict)
+    except Exception:  # noqa: BLE001
         _log.exception("the path of the verdict on %s could not be computed", verdict.candidate)
         return None
 
@@ -132,35 +154,52 @@ def verdict_rows(job: Job) -> list[Verdict]:
     return sorted(job.verdicts, key=lambda row: position[row.candidate])
 
 
-def verdict_summary(row: Verdict | Row[*tuple[Any, ...]], document: str | None = None) -> VerdictSummary:
-    """The summary of a verdict, from its row or columns of it; numbers that were not measured, or are not finite, are None.
+def verdict_summary(
+    row: Verdict | Row[*tuple[Any, ...]], document: str | None = None
+) -> VerdictSummary:
+    """The summary of a verdict, from its row or columns of it; numbers that were not measured, or
+    are not finite, are None.
 
-    The lead of a row that has none is computed from the document: that of the row, if it is not given.
+    The lead of a row that has none is computed from the document: that of the row, if it is not
+    given.
     """
     lead = row.lead if row.lead is not None else lead_of(json.loads(document or row.document))
-    return of(VerdictSummary, row, verdict=row.outcome, lead=lead, gap_nats=row.gap, margin_nats=row.margin)
+    return of(
+        VerdictSummary,
+        row,
+        verdict=row.outcome,
+        lead=lead,
+        gap_nats=row.gap,
+        margin_nats=row.margin,
+    )
 
 
 def _lead_or_none(document: Mapping[str, Any]) -> str | None:
     """The lead of a verdict; None where it cannot be told, which is logged."""
     try:
         return lead_of(cast("VerdictDocument", document))
-    except Exception:  # noqa: BLE001 (what is only shown must not keep a job from its verdict)
-        _log.exception("the lead of the verdict on %s could not be told", document["candidate"]["name"])
+    except Exception:  # noqa: BLE001
+        _log.exception(
+            "the lead of the verdict on %s could not be told", document["candidate"]["name"]
+        )
         return None
 
 
-# Kinds of jobs that the judge does not compare: what a worker measures for one, how it ends, and where its page is. The lab has them all.
+# Kinds of jobs that the judge does not compare: what a worker measures for one, how it ends, and
+# where its page is. The lab has them all.
 #
-# A job has such a kind if its run has: `Run.kind`. Nothing here imports the lab before a job of one is met.
+# A job has such a kind if its run has: `Run.kind`. Nothing here imports the lab before a job of one
+# is met.
 
 
 @frozen
 class Outcome:
-    """How a job ends: its verdicts (each the judge's document and its canonical text), or the reason why it has none.
+    """How a job ends: its verdicts (each the judge's document and its canonical text), or the
+    reason why it has none.
 
-    `paths` are those of its verdicts, as JSON by candidate. `noise_table` are the groups of reruns from which the verdicts borrow, `reruns`
-    those of the job itself. A job that is not judged may be `complete` without a verdict; `write` writes what it has instead.
+    `paths` are those of its verdicts, as JSON by candidate. `noise_table` are the groups of reruns
+    from which the verdicts borrow, `reruns` those of the job itself. A job that is not judged may
+    be `complete` without a verdict; `write` writes what it has instead.
     """
 
     verdicts: Sequence[tuple[Mapping[str, Any], str]] = ()
@@ -177,8 +216,9 @@ class Outcome:
 class Kind:
     """A kind of job without a verdict.
 
-    `request`: what the training process of its run measures, as a document; None: the run trains like any other. `conclude`: how the job
-    ends once its run has ended. `page`: the path of its page. `links`: what its document links to, beside what every job does.
+    `request`: what the training process of its run measures, as a document; None: the run trains
+    like any other. `conclude`: how the job ends once its run has ended. `page`: the path of its
+    page. `links`: what its document links to, beside what every job does.
     """
 
     request: Callable[[Session, Run], Mapping[str, object] | None]
@@ -201,39 +241,55 @@ def needed_kind(job: Job) -> Kind:
     """The kind of a job that is not judged. Raises LookupError where the lab is taken away."""
     kind = kind_of(job)
     if kind is None:
-        raise LookupError(f"job {job.id} has a run of kind {job.runs[0].kind}, which needs the lab; this installation has none")
+        raise LookupError(
+            f"job {job.id} has a run of kind {job.runs[0].kind}, which needs the lab; this "
+            "installation has none"
+        )
     return kind
 
 
-# Concludes a job: judges its curves outside any write transaction, then writes its verdicts and its end in one.
+# Concludes a job: judges its curves outside any write transaction, then writes its verdicts and its
+# end in one.
 #
-# Whoever finds a job without an open run may conclude it: the worker that ended the last run, the housekeeper, and the API for runs that
-# others train. Judging takes minutes for a large job, so the judge claims the job, and the others leave it alone while the claim is
-# renewed. That spares work only: the end is a compare-and-set, so a judge that was silent for too long writes nothing.
+# Whoever finds a job without an open run may conclude it: the worker that ended the last run, the
+# housekeeper, and the API for runs that others train. Judging takes minutes for a large job, so the
+# judge claims the job, and the others leave it alone while the claim is renewed. That spares work
+# only: the end is a compare-and-set, so a judge that was silent for too long writes nothing.
 #
-# What fails for a reason that may pass is tried again: whatever the database refuses for as long as it takes, because no curve is to blame,
-# and a lack of memory or of files `_MOST_TRIES` times. The job says so meanwhile (`JUDGING_AGAIN`). All else would fail again, and ends it.
+# What fails for a reason that may pass is tried again: whatever the database refuses for as long as
+# it takes, because no curve is to blame, and a lack of memory or of files `_MOST_TRIES` times. The
+# job says so meanwhile (`JUDGING_AGAIN`). All else would fail again, and ends it.
 
 _CLAIM_SECONDS = 30.0  # of silence, after which a judge is taken for dead
 _RENEWALS = 3  # in that time
 _one_at_a_time = threading.Lock()  # in this process: each job judged has all its curves in memory
 _MOST_TRIES = 5
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 600.0  # after the second try, and at most; the second follows the first at once
+# after the second try, and at most; the second follows the first at once
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 600.0
 _OF_THE_DATABASE = (DBAPIError, PendingRollbackError, PoolTimeoutError)
 _OF_THE_MACHINE = (MemoryError, OSError)
 
 
 def conclude(database: Database, job_id: str) -> bool:
-    """Judge a job and write its verdicts, if all its runs have ended and it is not concluded yet. Safe to call at any time.
+    """Judge a job and write its verdicts, if all its runs have ended and it is not concluded yet.
+    Safe to call at any time.
 
-    False if another judge has the job now, and will write its verdicts, or if it could not be judged and rests until it is tried again;
-    if that judge has died, or the rest is over, who calls this again later judges it. Raises what kept it from being judged this time.
+    False if another judge has the job now, and will write its verdicts, or if it could not be
+    judged and rests until it is tried again; if that judge has died, or the rest is over, who calls
+    this again later judges it. Raises what kept it from being judged this time.
     """
     with database.read() as session:
         if not ready_to_conclude(session, job_id):
             return True
         now = sessions.now(session)
-        if session.scalar(select(Job.id).where(Job.id == job_id, or_(Job.judging_until >= now, Job.judge_after > now))) is not None:
+        if (
+            session.scalar(
+                select(Job.id).where(
+                    Job.id == job_id, or_(Job.judging_until >= now, Job.judge_after > now)
+                )
+            )
+            is not None
+        ):
             return False
     with _one_at_a_time, _claimed(database, job_id) as is_ours:
         if is_ours:
@@ -242,29 +298,40 @@ def conclude(database: Database, job_id: str) -> bool:
 
 
 def conclude_each(database: Database, job_ids: Iterable[str]) -> set[str]:
-    """Conclude these jobs; returns those that could not be, or that another judge has, to be looked at again."""
+    """Conclude these jobs; returns those that could not be, or that another judge has, to be looked
+    at again.
+    """
     again = set()
     for job_id in job_ids:
         try:
             if not conclude(database, job_id):
                 again.add(job_id)
-        except Exception:  # noqa: BLE001 (neither a job that cannot be concluded nor an unreachable database may end the caller's thread)
+        except Exception:  # noqa: BLE001
             _log.exception("job %s could not be concluded and will be tried again", job_id)
             again.add(job_id)
     return again
 
 
 def claim(session: Session, job_id: str, judge: str) -> bool:
-    """Claim an open job for a judge for a while, or renew its claim; False while another has it, or if the job has ended."""
+    """Claim an open job for a judge for a while, or renew its claim; False while another has it, or
+    if the job has ended.
+    """
     now = sessions.now(session)
     free = or_(Job.judging_until.is_(None), Job.judging_until < now, Job.judging_by == judge)
     claimed = update(Job).where(Job.id == job_id, Job.status.in_(JOB_OPEN), free)
-    return session.execute(claimed.values(judging_by=judge, judging_until=now + _CLAIM_SECONDS).returning(Job.id)).first() is not None
+    return (
+        session.execute(
+            claimed.values(judging_by=judge, judging_until=now + _CLAIM_SECONDS).returning(Job.id)
+        ).first()
+        is not None
+    )
 
 
 @contextmanager
 def _claimed(database: Database, job_id: str) -> Iterator[bool]:
-    """Whether the job is claimed, for as long as the block takes. An exception is noted, and gives it to the next who looks."""
+    """Whether the job is claimed, for as long as the block takes. An exception is noted, and gives
+    it to the next who looks.
+    """
     judge = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
 
     def renew() -> bool:
@@ -275,7 +342,12 @@ def _claimed(database: Database, job_id: str) -> Iterator[bool]:
         yield False
         return
     # Without its claim the job may be judged twice, and has one verdict all the same.
-    keeper = Repeating("judge's claim", renew, _CLAIM_SECONDS / _RENEWALS, f"the claim on job {job_id} could not be renewed")
+    keeper = Repeating(
+        "judge's claim",
+        renew,
+        _CLAIM_SECONDS / _RENEWALS,
+        f"the claim on job {job_id} could not be renewed",
+    )
     keeper.start()
     try:
         yield True
@@ -283,7 +355,7 @@ def _claimed(database: Database, job_id: str) -> Iterator[bool]:
         try:
             with database.write() as session:
                 _give_back(session, job_id, judge, error)
-        except Exception:  # noqa: BLE001 (the database is away; the claim ends by itself)
+        except Exception:  # noqa: BLE001
             _log.exception("job %s could not be judged, and that could not be noted", job_id)
         raise
     finally:
@@ -291,7 +363,9 @@ def _claimed(database: Database, job_id: str) -> Iterator[bool]:
 
 
 def _give_back(session: Session, job_id: str, judge: str, error: BaseException) -> None:
-    """End a judge's claim; with an error that is not the end of its process, note it and when to try again."""
+    """End a judge's claim; with an error that is not the end of its process, note it and when to
+    try again.
+    """
     job = session.get(Job, job_id, with_for_update=True)
     if job is None or job.judging_by != judge or job.status not in JOB_OPEN:
         return
@@ -300,14 +374,17 @@ def _give_back(session: Session, job_id: str, judge: str, error: BaseException) 
         return
     job.judge_tries += 1
     if job.judge_tries > 1:
-        pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(job.judge_tries - 2, 30), _LONGEST_PAUSE_SECONDS)
+        pause = min(
+            _FIRST_PAUSE_SECONDS * 2.0 ** min(job.judge_tries - 2, 30), _LONGEST_PAUSE_SECONDS
+        )
     else:
         pause = 0.0
     job.judge_after = sessions.now(session) + pause
     reason = str(error.orig) if isinstance(error, DBAPIError) else repr(error)
     job.code = JUDGING_AGAIN
     job.message = without_secrets(
-        f"no verdict after {count(job.judge_tries, 'try', 'tries')}, and it is tried again: {reason.strip():.500}"
+        f"no verdict after {count(job.judge_tries, 'try', 'tries')}, and it is tried again: "
+        f"{reason.strip():.500}"
     )
     _log.warning("job %s: %s, in %.0f s", job_id, job.message, pause)
     lifecycle.tell_changed(session, job)
@@ -315,16 +392,25 @@ def _give_back(session: Session, job_id: str, judge: str, error: BaseException) 
 
 def unjudged_jobs() -> Select[str]:
     """The open jobs without an open run, which wait for their verdict."""
-    return select(Job.id).where(Job.status.in_(JOB_OPEN), ~Job.is_open, ~exists().where(Run.job_id == Job.id, Run.state.in_(RUN_OPEN)))
+    return select(Job.id).where(
+        Job.status.in_(JOB_OPEN),
+        ~Job.is_open,
+        ~exists().where(Run.job_id == Job.id, Run.state.in_(RUN_OPEN)),
+    )
 
 
 def judge_again(session: Session, job_id: str) -> None:
-    """Open a job again that only the judge failed on, so that it is judged and gets a verdict. ConflictError for any other."""
+    """Open a job again that only the judge failed on, so that it is judged and gets a verdict.
+    ConflictError for any other.
+    """
     find_job(session, job_id)
     job = session.get_one(Job, job_id, with_for_update=True, populate_existing=True)
     if not lifecycle.reopen_job(session, job):
         state = f"{job.status} ({job.code})" if job.code else job.status
-        raise ConflictError(f"job {job_id} is {state}; expected one that failed with {' or '.join(sorted(JUDGED_IN_VAIN))}")
+        raise ConflictError(
+            f"job {job_id} is {state}; expected one that failed with "
+            f"{' or '.join(sorted(JUDGED_IN_VAIN))}"
+        )
 
 
 def _judge(database: Database, job_id: str) -> None:
@@ -342,10 +428,13 @@ def _judge(database: Database, job_id: str) -> None:
             if isinstance(error, _OF_THE_MACHINE) and tries < _MOST_TRIES:
                 raise
             _log.exception("job %s could not be judged", job_id)
-            outcome = Outcome(code=JUDGE_FAILED, message=f"judging failed, but the curves are kept: {error!r}")
+            outcome = Outcome(
+                code=JUDGE_FAILED, message=f"judging failed, but the curves are kept: {error!r}"
+            )
     with database.write() as session:
         session.get(Job, job_id, with_for_update=True)
-        if ready_to_conclude(session, job_id):  # the trainer of a silent run may have come back meanwhile
+        # the trainer of a silent run may have come back meanwhile
+        if ready_to_conclude(session, job_id):
             write_outcome(session, job_id, outcome)
 
 
@@ -353,20 +442,29 @@ def _look_at_the_end(database: Database, job_id: str) -> None:
     """Complete the job's live forecast, which is only shown: a failure is logged."""
     try:
         forecasts.watch(database, job_id, at_the_end=True)
-    except Exception:  # noqa: BLE001 (a forecast that fails must not keep a job from its verdict)
+    except Exception:  # noqa: BLE001
         _log.exception("the last steps of job %s could not be forecast", job_id)
 
 
 def ready_to_conclude(session: Session, job_id: str) -> bool:
-    """True if every run of the job has ended, none is still to be added, and the job is not concluded yet."""
+    """True if every run of the job has ended, none is still to be added, and the job is not
+    concluded yet.
+    """
     job = session.get(Job, job_id)
     if job is None or job.is_open or job.status in JOB_ENDED:
         return False
-    return session.scalar(select(Run.id).where(Run.job_id == job_id, Run.state.not_in(RUN_ENDED)).limit(1)) is None
+    return (
+        session.scalar(
+            select(Run.id).where(Run.job_id == job_id, Run.state.not_in(RUN_ENDED)).limit(1)
+        )
+        is None
+    )
 
 
 def decide(session: Session, job_id: str) -> Outcome:
-    """Judge the finished runs of a job, without writing. If an arm has no finished run, there is no verdict."""
+    """Judge the finished runs of a job, without writing. If an arm has no finished run, there is no
+    verdict.
+    """
     job = session.get_one(Job, job_id)
     if not job.is_judged:
         return needed_kind(job).conclude(session, job)
@@ -374,14 +472,24 @@ def decide(session: Session, job_id: str) -> Outcome:
         if not any(run.state == "finished" for run in arm.runs):
             failed = next((run for run in arm.runs if run.state == "failed"), None)
             why = f"{failed.code}: {failed.message}" if failed else "it was cancelled"
-            return Outcome(code=(failed and failed.code) or "CANCELLED", message=f"no run of arm {arm.name} finished: {why}")
+            return Outcome(
+                code=(failed and failed.code) or "CANCELLED",
+                message=f"no run of arm {arm.name} finished: {why}",
+            )
     noise_table = _noise_table_of(session, job)
     verdicts = case_of(session, job, noise_table=noise_table).verdicts()
     documents = [verdict.document() for verdict in verdicts]
-    paths = {verdict.candidate: path for verdict in verdicts if (path := path_or_none(verdict)) is not None}
+    paths = {
+        verdict.candidate: path
+        for verdict in verdicts
+        if (path := path_or_none(verdict)) is not None
+    }
     stopped = next((run for run in job.runs if run.code == EARLY_STOP), None)
     return Outcome(
-        verdicts=[(document, json.dumps(document, sort_keys=True, allow_nan=False)) for document in documents],
+        verdicts=[
+            (document, json.dumps(document, sort_keys=True, allow_nan=False))
+            for document in documents
+        ],
         paths={candidate: json.dumps(path, allow_nan=False) for candidate, path in paths.items()},
         noise_table=noise_table,
         reruns=reruns_of(session, job),
@@ -391,11 +499,13 @@ def decide(session: Session, job_id: str) -> Outcome:
 
 
 def settled(session: Session, job_id: str, known: Collection[str] = ()) -> list[VerdictDocument]:
-    """The verdicts that no further run of the job can change: of each candidate whose runs have all ended, as have the baseline's.
+    """The verdicts that no further run of the job can change: of each candidate whose runs have all
+    ended, as have the baseline's.
 
-    They share the error with the job's other candidates, whose number is fixed at submission, so the verdicts at the job's end are the
-    same. The record gets them then; once all runs have ended there are none here. Candidates in `known` are left out, and nothing is
-    judged if no other is settled.
+    They share the error with the job's other candidates, whose number is fixed at submission, so
+    the verdicts at the job's end are the same. The record gets them then; once all runs have ended
+    there are none here. Candidates in `known` are left out, and nothing is judged if no other is
+    settled.
     """
     job = session.get_one(Job, job_id)
     baseline, *candidates = job.arms
@@ -408,16 +518,27 @@ def settled(session: Session, job_id: str, known: Collection[str] = ()) -> list[
     part = replace(
         whole,
         candidates={arm.name: whole.candidates[arm.name] for arm in ended},
-        short_reruns={arm.name: whole.short_reruns[arm.name] for arm in (baseline, *ended) if arm.name in whole.short_reruns},
-        families={arm.name: whole.families[arm.name] for arm in (baseline, *ended) if arm.name in whole.families},
-        multiplicity=whole.multiplicity or Multiplicity(looks=whole.policy.looks, candidates=len(candidates)),
+        short_reruns={
+            arm.name: whole.short_reruns[arm.name]
+            for arm in (baseline, *ended)
+            if arm.name in whole.short_reruns
+        },
+        families={
+            arm.name: whole.families[arm.name]
+            for arm in (baseline, *ended)
+            if arm.name in whole.families
+        },
+        multiplicity=whole.multiplicity
+        or Multiplicity(looks=whole.policy.looks, candidates=len(candidates)),
     )
     return part.documents()
 
 
 def _has_ended(arm: Arm) -> bool:
     """Whether no run of the arm is still to come, and the judge can read at least one."""
-    return all(run.state in RUN_ENDED for run in (*arm.runs, *arm.short_reruns)) and any(run.state == "finished" for run in arm.runs)
+    return all(run.state in RUN_ENDED for run in (*arm.runs, *arm.short_reruns)) and any(
+        run.state == "finished" for run in arm.runs
+    )
 
 
 def _noise_table_of(session: Session, job: Job) -> NoiseTable | None:
@@ -430,15 +551,28 @@ def _noise_table_of(session: Session, job: Job) -> NoiseTable | None:
 
 
 def case_now(session: Session, job: Job, policy: Policy | None = None) -> Case:
-    """The judge's input for a job as it would be judged now, with all that its owner has stated (`server.jobs.statements`)."""
-    return case_of(session, job, policy, _noise_table_of(session, job) if job.statements else None, late=True)
+    """The judge's input for a job as it would be judged now, with all that its owner has stated
+    (`server.jobs.statements`).
+    """
+    return case_of(
+        session, job, policy, _noise_table_of(session, job) if job.statements else None, late=True
+    )
 
 
-def case_of(session: Session, job: Job, policy: Policy | None = None, noise_table: NoiseTable | None = None, *, late: bool = False) -> Case:
-    """The judge's input for a job: the curves of its finished runs, the policy (its own by default) and the plan.
+def case_of(
+    session: Session,
+    job: Job,
+    policy: Policy | None = None,
+    noise_table: NoiseTable | None = None,
+    *,
+    late: bool = False,
+) -> Case:
+    """The judge's input for a job: the curves of its finished runs, the policy (its own by default)
+    and the plan.
 
-    Its arms borrow from `noise_table`, by default from those of its verdicts: fixed at submission if the job names a family, else when it
-    is judged. What its owner stated after its end counts if `late`; the recorded verdict is without it.
+    Its arms borrow from `noise_table`, by default from those of its verdicts: fixed at submission
+    if the job names a family, else when it is judged. What its owner stated after its end counts if
+    `late`; the recorded verdict is without it.
     """
     policy, look = statements.looks(job, policy, late=late)
     baseline, *candidates = job.arms
@@ -454,14 +588,22 @@ def case_of(session: Session, job: Job, policy: Policy | None = None, noise_tabl
         baseline=finished(baseline.runs),
         candidates={arm.name: finished(arm.runs) for arm in candidates},
         policy=policy,
-        controls=[loading.curve(session, session.get_one(Run, run_id)) for run_id in job.controls or ()],
+        controls=[
+            loading.curve(session, session.get_one(Run, run_id)) for run_id in job.controls or ()
+        ],
         planned_steps=statements.planned_steps(job, late=late),
         layer_policy=job.spec.get("layer_policy"),
         baseline_name=baseline.name,
         compares=compared_of(job),
-        against={arm.name: arm.judged_against.name for arm in candidates if arm.judged_against is not baseline},
+        against={
+            arm.name: arm.judged_against.name
+            for arm in candidates
+            if arm.judged_against is not baseline
+        },
         layer_snr_db={arm.name: loading.snr_db(session, arm) for arm in candidates},
-        short_reruns={arm.name: reruns for arm in job.arms if (reruns := finished(arm.short_reruns))},
+        short_reruns={
+            arm.name: reruns for arm in job.arms if (reruns := finished(arm.short_reruns))
+        },
         noise_table=noise_table,
         families={arm.name: family for arm in job.arms} if family else {},
         multiplicity=look,
@@ -469,10 +611,16 @@ def case_of(session: Session, job: Job, policy: Policy | None = None, noise_tabl
 
 
 def compared_of(job: Job) -> dict[str, Compared]:
-    """In what each candidate differs from the arm that it is judged against, where that is not the recipe."""
+    """In what each candidate differs from the arm that it is judged against, where that is not the
+    recipe.
+    """
     if job.engine != COMMAND:
         return {}
-    return {name: compared for name, (_, compared) in job_spec(job).comparisons().items() if compared != "recipe"}
+    return {
+        name: compared
+        for name, (_, compared) in job_spec(job).comparisons().items()
+        if compared != "recipe"
+    }
 
 
 def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
@@ -483,7 +631,9 @@ def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
         row.path = outcome.paths.get(row.candidate)
     outcomes = {row.candidate: row.outcome for row in rows}
     end: lifecycle.JobEnd = "concluded" if rows or outcome.complete else "failed"
-    if not lifecycle.end_job(session, job_id, end, code=outcome.code, message=outcome.message, verdicts=outcomes):
+    if not lifecycle.end_job(
+        session, job_id, end, code=outcome.code, message=outcome.message, verdicts=outcomes
+    ):
         return False
     session.add_all(rows)
     job = session.get_one(Job, job_id)
@@ -524,11 +674,14 @@ def _finite(number: float | str | None) -> float | None:
     return None
 
 
-# The thread of an API process that judges a job once the last of its runs has ended by a request, so that no request waits for it.
+# The thread of an API process that judges a job once the last of its runs has ended by a request,
+# so that no request waits for it.
 #
-# The housekeeping worker judges what this thread leaves behind when its process ends (`workers.runtime.EndedJobs`).
+# The housekeeping worker judges what this thread leaves behind when its process ends
+# (`workers.runtime.EndedJobs`).
 
-_AGAIN_SECONDS = 10.0  # until it looks again at a job that could not be judged, or that another judge has
+# until it looks again at a job that could not be judged, or that another judge has
+_AGAIN_SECONDS = 10.0
 _CLOSE_SECONDS = 2.0
 
 
@@ -545,7 +698,9 @@ class Judge:
         self._thread.start()
 
     def wake(self, job_id: str) -> None:
-        """Judge this job soon, if all its runs have ended; returns at once. Safe to call at any time."""
+        """Judge this job soon, if all its runs have ended; returns at once. Safe to call at any
+        time.
+        """
         self._woken.put(job_id)
 
     def close(self) -> None:

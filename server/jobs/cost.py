@@ -1,10 +1,12 @@
-"""What a job cost: the device seconds of the runs that it trained, those of the runs that it reused, and a price where one is stated.
+"""What a job cost: the device seconds of the runs that it trained, those of the runs that it
+reused, and a price where one is stated.
 
-A run that a scheduler trained counts with the time that its jobs ran, never with the time that they waited. Any other run that has ended
-counts with its recorded step times (a step that is not logged lasts as long as the next one that is, a step that was trained again after a
-crash counts once), else with the time of its attempts; each second on as many devices as the run had, 1 where that is
-not known. An open run counts with its steps at the speed last measured. The times of an external run are those in its files alone: nobody
-knows when its trainer began.
+A run that a scheduler trained counts with the time that its jobs ran, never with the time that they
+waited. Any other run that has ended counts with its recorded step times (a step that is not logged
+lasts as long as the next one that is, a step that was trained again after a crash counts once),
+else with the time of its attempts; each second on as many devices as the run had, 1 where that is
+not known. An open run counts with its steps at the speed last measured. The times of an external
+run are those in its files alone: nobody knows when its trainer began.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +27,10 @@ from server.settings import Settings
 from training.command import ENGINE as COMMAND
 
 SECONDS_OF_AN_HOUR = 3600.0
-NO_TIMES_IN_FILES, NO_TIMES = "no step times in these files", "no step times and no attempts on record"
+NO_TIMES_IN_FILES, NO_TIMES = (
+    "no step times in these files",
+    "no step times and no attempts on record",
+)
 _ended = Cache(4096)  # seconds by run: those of an ended run never change
 
 
@@ -39,9 +44,11 @@ class Price:
 
 @frozen
 class CostDocument:
-    """What a job cost. `missing` says why device seconds are null; `price` is null unless the server knows the price of a device hour.
+    """What a job cost. `missing` says why device seconds are null; `price` is null unless the
+    server knows the price of a device hour.
 
-    `reused_device_seconds` are those that other jobs spent on the curves that this one reused; they are in no price.
+    `reused_device_seconds` are those that other jobs spent on the curves that this one reused; they
+    are in no price.
     """
 
     device_seconds: float | None
@@ -63,7 +70,11 @@ def price_of(settings: Settings) -> Price | None:
 def cost_of(session: Session, job: Job, price: Price | None) -> CostDocument:
     """The cost of a job so far, short reruns and failed runs included."""
     reused = [run for run in job.runs if run.reused_from is not None]
-    trained = [run for run in job.runs if run.reused_from is None and (run.attempt_number or run.steps_done)]
+    trained = [
+        run
+        for run in job.runs
+        if run.reused_from is None and (run.attempt_number or run.steps_done)
+    ]
     own, of_others = _device_seconds(session, trained), _device_seconds(session, reused)
     total, unknown = _total(own.values()), [run for run in trained if own[run.id] is None]
     return CostDocument(
@@ -71,7 +82,9 @@ def cost_of(session: Session, job: Job, price: Price | None) -> CostDocument:
         trained_runs=len(trained),
         reused_runs=len(reused),
         reused_device_seconds=_total(of_others.values()),
-        price=None if price is None or total is None else total / SECONDS_OF_AN_HOUR * price.device_hour,
+        price=None
+        if price is None or total is None
+        else total / SECONDS_OF_AN_HOUR * price.device_hour,
         currency=(price.currency or None) if price else None,
         missing=_why(job, len(unknown), len(trained)) if unknown else None,
     )
@@ -104,28 +117,44 @@ def _device_seconds(session: Session, runs: Sequence[Run]) -> Mapping[str, float
             known = run.steps_done / run.steps_per_second
         if known is not None:
             found[run.id] = known
-    found |= _of_steps(session, [run for run in runs if run.id not in found and run.state in RUN_ENDED])
-    found |= _of_attempts(session, [run for run in runs if run.id not in found and run.job.engine != "external"])
-    return {run.id: found[run.id] * _devices(run.source or run) if run.id in found else None for run in runs}
+    found |= _of_steps(
+        session, [run for run in runs if run.id not in found and run.state in RUN_ENDED]
+    )
+    found |= _of_attempts(
+        session, [run for run in runs if run.id not in found and run.job.engine != "external"]
+    )
+    return {
+        run.id: found[run.id] * _devices(run.source or run) if run.id in found else None
+        for run in runs
+    }
 
 
 def _of_submissions(session: Session, runs: Sequence[Run]) -> dict[str, float]:
-    """How long the jobs of schedulers ran that trained these runs, or those whose curves they reuse."""
+    """How long the jobs of schedulers ran that trained these runs, or those whose curves they
+    reuse.
+    """
     trained = {run.id: (run.source or run).id for run in runs if run.capability == COMMAND}
     own, now = submissions.by_run(session, {*trained.values()}), sessions.now(session)
-    took = {run_id: sum(submissions.device_seconds(each, now) for each in of_run) for run_id, of_run in own.items()}
+    took = {
+        run_id: sum(submissions.device_seconds(each, now) for each in of_run)
+        for run_id, of_run in own.items()
+    }
     return {run_id: took[source] for run_id, source in trained.items() if source in took}
 
 
 def _key(run: Run) -> tuple[str, int, int]:
-    """What the seconds of an ended run are known by: an external run that goes on after its end has other steps or attempts."""
+    """What the seconds of an ended run are known by: an external run that goes on after its end has
+    other steps or attempts.
+    """
     return run.id, run.attempt_number, run.steps_done
 
 
 def _of_steps(session: Session, runs: Sequence[Run]) -> Mapping[str, float]:
     """The recorded step times of ended runs, summed."""
     found = {}
-    recorded = read_each(session, [run.id for run in runs], "train", ["step_seconds"]) if runs else ()
+    recorded = (
+        read_each(session, [run.id for run in runs], "train", ["step_seconds"]) if runs else ()
+    )
     for run, (steps, columns) in zip(runs, recorded, strict=True):
         own = columns["step_seconds"]
         if np.isfinite(own).any():
@@ -135,13 +164,19 @@ def _of_steps(session: Session, runs: Sequence[Run]) -> Mapping[str, float]:
 
 
 def _of_attempts(session: Session, runs: Sequence[Run]) -> Mapping[str, float]:
-    """How long the attempts at each run took together, or have taken so far; the curve of a reused run was trained by its source."""
+    """How long the attempts at each run took together, or have taken so far; the curve of a reused
+    run was trained by its source.
+    """
     if not runs:
         return {}
     trained = {run.id: run.source or run for run in runs}
     of_run = {run.id: run for run in trained.values()}
     now = sessions.now(session)
-    rows = session.execute(select(Attempt.run_id, Attempt.started_at, Attempt.ended_at).where(Attempt.run_id.in_(of_run)))
+    rows = session.execute(
+        select(Attempt.run_id, Attempt.started_at, Attempt.ended_at).where(
+            Attempt.run_id.in_(of_run)
+        )
+    )
     took: dict[str, float] = {}
     for run_id, started_at, ended_at in rows:
         until = ended_at or of_run[run_id].finished_at or now

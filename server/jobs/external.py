@@ -29,8 +29,9 @@ from server.settings import Settings
 
 # Steps that a user's trainer sends: in any order, in batches of any size, possibly more than once.
 #
-# The chunks of one attempt never overlap: a batch among recorded steps is merged into the chunks that it touches. Recorded values never
-# change: the same step with the same numbers is ignored, with other numbers it is an error. A column that a batch lacks is NaN there.
+# The chunks of one attempt never overlap: a batch among recorded steps is merged into the chunks
+# that it touches. Recorded values never change: the same step with the same numbers is ignored,
+# with other numbers it is an error. A column that a batch lacks is NaN there.
 
 
 class DifferentError(Exception):
@@ -43,7 +44,12 @@ class DifferentError(Exception):
 
 
 def merge(
-    session: Session, run_id: str, kind: str, attempt_number: int, steps: NDArray[np.int64], columns: Mapping[str, NDArray[np.float64]]
+    session: Session,
+    run_id: str,
+    kind: str,
+    attempt_number: int,
+    steps: NDArray[np.int64],
+    columns: Mapping[str, NDArray[np.float64]],
 ) -> int:
     """Record the new steps of a batch; returns their number. Call it under the run's fence.
 
@@ -52,11 +58,16 @@ def merge(
         columns: name -> (n,) float64, NaN and Inf allowed.
 
     Raises:
-        DifferentError: a step is given twice, or was recorded before, with different numbers; nothing is written.
+        DifferentError: a step is given twice, or was recorded before, with different numbers;
+        nothing is written.
     """
     batch = _distinct({"step": steps.astype(np.float64), **columns})
     first, last = int(batch["step"][0]), int(batch["step"][-1])
-    touched = [piece for piece in store.pieces(session, run_id, kind, first, last) if piece.attempt_number == attempt_number]
+    touched = [
+        piece
+        for piece in store.pieces(session, run_id, kind, first, last)
+        if piece.attempt_number == attempt_number
+    ]
     if not touched:
         store.append_all(session, store.cut(run_id, kind, attempt_number, batch))
         return len(batch["step"])
@@ -69,7 +80,9 @@ def merge(
 
 
 def ranges(session: Session, curve_id: str, kind: str) -> Sequence[Range]:
-    """The ranges of steps that the chunks of a curve (`store.curve_of`) cover, ascending; the newest attempt wins."""
+    """The ranges of steps that the chunks of a curve (`store.curve_of`) cover, ascending; the
+    newest attempt wins.
+    """
     whole = store.pieces(session, curve_id, kind)
     if len({piece.attempt_number for piece in whole}) < 2:
         return whole
@@ -79,7 +92,9 @@ def ranges(session: Session, curve_id: str, kind: str) -> Sequence[Range]:
 
 
 def _distinct(table: store.Columns) -> store.Columns:
-    """A table by ascending step, each once; DifferentError if the rows of a step differ in any bit."""
+    """A table by ascending step, each once; DifferentError if the rows of a step differ in
+    any bit.
+    """
     order = np.argsort(table["step"], kind="stable")
     ordered = {name: values[order] for name, values in table.items()}
     step = ordered["step"]
@@ -97,9 +112,10 @@ def _distinct(table: store.Columns) -> store.Columns:
 
 # Runs that the user trains: attach, append, finish. Plain functions of a session.
 #
-# A trainer attaches to its run and gets the number of its attempt, which it sends with every request. Attaching again fences
-# the earlier trainer. A run does not fail because its trainer stopped early: it awaits the next attach, until it has been silent for too
-# long. Even then a trainer that comes back goes on, if the job has not ended meanwhile.
+# A trainer attaches to its run and gets the number of its attempt, which it sends with every
+# request. Attaching again fences the earlier trainer. A run does not fail because its trainer
+# stopped early: it awaits the next attach, until it has been silent for too long. Even then a
+# trainer that comes back goes on, if the job has not ended meanwhile.
 
 Kind = Literal["train", "validation"]
 Outcome = Literal["finished", "failed", "broke_off"]
@@ -120,9 +136,10 @@ _FIRST_VALUES, _LAST_VALUES, _BETWEEN = 4, 4, "…"  # of a fact that differs be
 class AttachRequest(Body):
     """A trainer's description of itself when it begins or continues a run.
 
-    `manifest` has the facts that must agree between the arms (versions, device class, data digest, code revision); a difference is
-    `CONFOUNDED`. `recipe` must be the arm's; `rounding` states how the trainer rounds gradients. With `after`, the request succeeds only
-    if the run has had exactly that many attempts.
+    `manifest` has the facts that must agree between the arms (versions, device class, data digest,
+    code revision); a difference is `CONFOUNDED`. `recipe` must be the arm's; `rounding` states how
+    the trainer rounds gradients. With `after`, the request succeeds only if the run has had exactly
+    that many attempts.
     """
 
     manifest: Annotated[Mapping[Name, _Text], Field(max_length=100)]
@@ -142,10 +159,17 @@ class Batch:
         if not len(self.steps):
             raise _wrong("steps", "has no step, expected at least one")
         if self.steps.min() < 0 or self.steps.max() > _LARGEST_STEP:
-            raise _wrong("steps", f"has step {self.steps.min()} or {self.steps.max()}, expected 0 to {_LARGEST_STEP}")
+            raise _wrong(
+                "steps",
+                f"has step {self.steps.min()} or {self.steps.max()}, expected 0 to {_LARGEST_STEP}",
+            )
         for name, values in self.columns.items():
             if len(values) != len(self.steps):
-                raise _wrong(f"columns/{name}", f"has {len(values)} values for {len(self.steps)} steps, expected one value per step")
+                raise _wrong(
+                    f"columns/{name}",
+                    f"has {len(values)} values for {len(self.steps)} steps, expected one value "
+                    "per step",
+                )
 
 
 def covered(session: Session, run: Run) -> Coverage:
@@ -153,11 +177,19 @@ def covered(session: Session, run: Run) -> Coverage:
     return coverage(ranges(session, run.reused_from or run.id, "train"))
 
 
-def attach(session: Session, settings: Settings, run_id: str, request: AttachRequest, key: str | None = None) -> Run:
-    """Begin an attempt of a run and fence the previous one; returns the run, whose `attempt_number` is that of the attempt.
+def attach(
+    session: Session,
+    settings: Settings,
+    run_id: str,
+    request: AttachRequest,
+    key: str | None = None,
+) -> Run:
+    """Begin an attempt of a run and fence the previous one; returns the run, whose `attempt_number`
+    is that of the attempt.
 
-    `key` is the trainer's name for this attach. Until another trainer attaches, the same key means the same attempt. `after` is for steps
-    that were recorded while the server was away. An error if the recipe is not the arm's, or the rounding contradicts it.
+    `key` is the trainer's name for this attach. Until another trainer attaches, the same key means
+    the same attempt. `after` is for steps that were recorded while the server was away. An error if
+    the recipe is not the arm's, or the rounding contradicts it.
     """
     run = _external(session, run_id)
     newest = None if key is None else session.get(Attempt, (run_id, run.attempt_number))
@@ -165,9 +197,15 @@ def attach(session: Session, settings: Settings, run_id: str, request: AttachReq
     stated = statements.of_arm(run.arm)
     known = stated.recipe if run.arm.recipe == UNSTATED else run.arm.recipe
     if request.rounding is not None and stated.rounding not in (None, request.rounding):
-        raise InvalidError(f"rounding is {request.rounding}, expected {stated.rounding}, which is stated of arm {run.arm.name}")
+        raise InvalidError(
+            f"rounding is {request.rounding}, expected {stated.rounding}, which is stated of arm "
+            f"{run.arm.name}"
+        )
     if request.recipe is not None and known not in (None, request.recipe):
-        raise InvalidError(f"recipe is {request.recipe}, expected {known}, the recipe of arm {run.arm.name} of run {run_id}")
+        raise InvalidError(
+            f"recipe is {request.recipe}, expected {known}, the recipe of arm {run.arm.name} of "
+            f"run {run_id}"
+        )
     try:
         check_rounding(known, request.rounding, f"rounding of arm {run.arm.name}")
     except RecipeError as error:
@@ -175,27 +213,54 @@ def attach(session: Session, settings: Settings, run_id: str, request: AttachReq
     if is_repeated:
         lifecycle.go_on(session, run, settings.external_stale_seconds)
     if run.state in RUN_ENDED and not lifecycle.may_go_on(session, run):
-        raise StaleAttemptError(f"run {run_id} has ended ({run.state}){_why(run)} and accepts no further attempt; submit a new job")
+        raise StaleAttemptError(
+            f"run {run_id} has ended ({run.state}){_why(run)} and accepts no further attempt; "
+            "submit a new job"
+        )
     if is_repeated and run.state == "running":
         return run
     if request.after is not None and request.after != run.attempt_number and not is_repeated:
-        raise StaleAttemptError(f"run {run_id} has had {run.attempt_number} attempts, not {request.after}: a newer trainer has taken over")
+        raise StaleAttemptError(
+            f"run {run_id} has had {run.attempt_number} attempts, not {request.after}: a newer "
+            "trainer has taken over"
+        )
     if run.state == "running":
-        speed = {"steps_per_second": run.steps_per_second}  # the best estimate until the new trainer has its own
-        lifecycle.requeue(session, run, attempt="lost", code="SUPERSEDED", message="another trainer attached to this run", **speed)
-    merged = _merged(run.manifest, {**request.manifest, "engine": "external"}, begun=run.steps_done > 0)
+        # the best estimate until the new trainer has its own
+        speed = {"steps_per_second": run.steps_per_second}
+        lifecycle.requeue(
+            session,
+            run,
+            attempt="lost",
+            code="SUPERSEDED",
+            message="another trainer attached to this run",
+            **speed,
+        )
+    merged = _merged(
+        run.manifest, {**request.manifest, "engine": "external"}, begun=run.steps_done > 0
+    )
     if reason := named_baseline_mismatch(run.job, merged):
         raise ConflictError(f"run {run_id} cannot begin: {reason}")
-    lifecycle.attach(session, run, merged, external_fingerprint(run, merged), key, settings.external_stale_seconds)
+    lifecycle.attach(
+        session,
+        run,
+        merged,
+        external_fingerprint(run, merged),
+        key,
+        settings.external_stale_seconds,
+    )
     if request.rounding is not None:
         run.rounding = request.rounding
     return run
 
 
-def append(session: Session, settings: Settings, run_id: str, attempt_number: int, kind: Kind, batch: Batch) -> tuple[int, int]:
-    """Record a batch of an attempt; returns how many steps are new, and how many are too far above the plan and were left out.
+def append(
+    session: Session, settings: Settings, run_id: str, attempt_number: int, kind: Kind, batch: Batch
+) -> tuple[int, int]:
+    """Record a batch of an attempt; returns how many steps are new, and how many are too far above
+    the plan and were left out.
 
-    Batches may arrive in any order and more than once. ConflictError if a step is already recorded with other numbers.
+    Batches may arrive in any order and more than once. ConflictError if a step is already recorded
+    with other numbers.
     """
     columns = _named(kind, batch.columns)
     run = _held(session, settings, run_id, attempt_number)
@@ -205,16 +270,20 @@ def append(session: Session, settings: Settings, run_id: str, attempt_number: in
         kept = steps <= last_recorded(run.planned_steps)
         left_out = int(np.count_nonzero(~kept))
         if left_out and run.code != ABOVE_PLAN:
-            lifecycle.mark(session, run, ABOVE_PLAN, _above_plan(run.planned_steps, int(steps[~kept].min())))
+            lifecycle.mark(
+                session, run, ABOVE_PLAN, _above_plan(run.planned_steps, int(steps[~kept].min()))
+            )
         steps, columns = steps[kept], {name: values[kept] for name, values in columns.items()}
     try:
         new = merge(session, run_id, kind, attempt_number, steps, columns) if len(steps) else 0
     except DifferentError as error:
         raise ConflictError(
-            f"run {run_id}, attempt {attempt_number}: {error}; the recorded values stay, and nothing of this batch was saved"
+            f"run {run_id}, attempt {attempt_number}: {error}; the recorded values stay, and "
+            "nothing of this batch was saved"
         ) from error
     now = sessions.now(session)
-    # One update of the run's row: PostgreSQL locks the job's row too for a second one in a transaction, and would wait for its holders.
+    # One update of the run's row: PostgreSQL locks the job's row too for a second one in a
+    # transaction, and would wait for its holders.
     if kind == "train" and len(steps):
         _note_progress(session, run, steps, columns[JUDGED], now)
         if new:
@@ -229,20 +298,33 @@ def append(session: Session, settings: Settings, run_id: str, attempt_number: in
 
 def _above_plan(planned_steps: int, step: int) -> str:
     return (
-        f"the plan is {planned_steps:,} steps, and the trainer logged step {step:,}; steps up to {last_recorded(planned_steps):,} are "
+        f"the plan is {planned_steps:,} steps, and the trainer logged step {step:,}; steps up to "
+        f"{last_recorded(planned_steps):,} are "
         "recorded, no later ones: log optimizer steps, or train in a job with a longer schedule"
     )
 
 
-def finish(session: Session, settings: Settings, run_id: str, attempt_number: int, outcome: Outcome, message: str | None = None) -> Run:
-    """End an attempt. After `broke_off` the run awaits the next attach, else the run has ended. A repeated call changes nothing."""
+def finish(
+    session: Session,
+    settings: Settings,
+    run_id: str,
+    attempt_number: int,
+    outcome: Outcome,
+    message: str | None = None,
+) -> Run:
+    """End an attempt. After `broke_off` the run awaits the next attach, else the run has ended. A
+    repeated call changes nothing.
+    """
     run = _external(session, run_id)
     end: RunState = "awaiting_data" if outcome == "broke_off" else outcome
     if run.attempt_number == attempt_number and run.state == end and attempt_number:
         return run
     _held(session, settings, run_id, attempt_number)
     if outcome == "finished" and not covered(session, run).recorded:
-        raise InvalidError(f"run {run_id} has no recorded step, so it cannot be finished; finish it as failed, with a message")
+        raise InvalidError(
+            f"run {run_id} has no recorded step, so it cannot be finished; finish it as failed, "
+            "with a message"
+        )
     for kind in ("train", "validation"):
         store.seal(session, run_id, kind, attempt_number)
     text = message or "the trainer gave no reason"
@@ -255,31 +337,41 @@ def finish(session: Session, settings: Settings, run_id: str, attempt_number: in
         case "broke_off":
             stale_at = sessions.now(session) + settings.external_stale_seconds
             broken = {"crashes": run.crashes + 1, "lease_expires_at": stale_at}
-            lifecycle.requeue(session, run, attempt="crashed", code="TRAINER_BROKE_OFF", message=text, **broken)
+            lifecycle.requeue(
+                session, run, attempt="crashed", code="TRAINER_BROKE_OFF", message=text, **broken
+            )
     return run
 
 
 def _held(session: Session, settings: Settings, run_id: str, attempt_number: int) -> Run:
-    """The run, locked, if this attempt_number is its running attempt, or its last one before it failed for its silence, which then goes on.
+    """The run, locked, if this attempt_number is its running attempt, or its last one before it
+    failed for its silence, which then goes on.
 
     Else ConflictError or StaleAttemptError.
     """
     run = _external(session, run_id)
     if attempt_number > run.attempt_number:
         raise InvalidError(
-            f"attempt is {attempt_number}, but run {run_id} has had {run.attempt_number}; attach first, and use `attempt` of the response"
+            f"attempt is {attempt_number}, but run {run_id} has had {run.attempt_number}; attach "
+            "first, and use `attempt` of the response"
         )
     if run.state in RUN_ENDED and not (
-        attempt_number == run.attempt_number and lifecycle.go_on(session, run, settings.external_stale_seconds)
+        attempt_number == run.attempt_number
+        and lifecycle.go_on(session, run, settings.external_stale_seconds)
     ):
-        raise StaleAttemptError(f"run {run_id} has ended ({run.state}){_why(run)}; no further steps are recorded")
+        raise StaleAttemptError(
+            f"run {run_id} has ended ({run.state}){_why(run)}; no further steps are recorded"
+        )
     if attempt_number < run.attempt_number:
         raise StaleAttemptError(
-            f"attempt {attempt_number} of run {run_id} has ended: attempt {run.attempt_number} has taken over; "
+            f"attempt {attempt_number} of run {run_id} has ended: attempt {run.attempt_number} has "
+            "taken over; "
             "let only one process of a run log"
         )
     if run.state != "running":
-        raise StaleAttemptError(f"attempt {attempt_number} of run {run_id} has ended; attach again to continue")
+        raise StaleAttemptError(
+            f"attempt {attempt_number} of run {run_id} has ended; attach again to continue"
+        )
     return run
 
 
@@ -298,11 +390,16 @@ def _external(session: Session, run_id: str) -> Run:
     """A run, locked; InvalidError if a worker trains it: nobody else writes it."""
     run = find_run(session, run_id, lock=True)
     if run.capability != "external":
-        raise InvalidError(f"run {run.id} has engine {run.job.engine}, which a worker trains; expected a run with engine external")
+        raise InvalidError(
+            f"run {run.id} has engine {run.job.engine}, which a worker trains; expected a run with "
+            "engine external"
+        )
     return run
 
 
-def _named(kind: Kind, columns: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
+def _named(
+    kind: Kind, columns: Mapping[str, NDArray[np.float64]]
+) -> dict[str, NDArray[np.float64]]:
     """The columns under the database's names: a single training `loss` is the judged one."""
     renamed = dict(columns)
     if kind == "validation":
@@ -310,12 +407,16 @@ def _named(kind: Kind, columns: Mapping[str, NDArray[np.float64]]) -> dict[str, 
             raise _wrong("columns", "has no loss, expected the validation loss in nats")
     elif JUDGED not in renamed:
         if "loss" not in renamed:
-            raise _wrong("columns", f"has no loss, expected a column loss (or {JUDGED}) in nats per token")
+            raise _wrong(
+                "columns", f"has no loss, expected a column loss (or {JUDGED}) in nats per token"
+            )
         renamed[JUDGED] = renamed.pop("loss")
     return renamed
 
 
-def _check_columns(session: Session, run_id: str, kind: Kind, columns: Mapping[str, object]) -> None:
+def _check_columns(
+    session: Session, run_id: str, kind: Kind, columns: Mapping[str, object]
+) -> None:
     """InvalidError if a run would have more columns than its readers can show."""
     recorded = store.names(session, run_id, kind)
     new = [name for name in columns if name not in recorded]
@@ -323,17 +424,26 @@ def _check_columns(session: Session, run_id: str, kind: Kind, columns: Mapping[s
     if new and count > _MOST_COLUMNS:
         raise _wrong(
             f"columns/{new[0]}",
-            f"would be one of {count:,} columns of run {run_id}, expected at most {_MOST_COLUMNS:,} over all of its batches; "
+            f"would be one of {count:,} columns of run {run_id}, expected at most "
+            f"{_MOST_COLUMNS:,} over all of its batches; "
             "log fewer names, and put no number such as the step into a name",
         )
 
 
-def _note_progress(session: Session, run: Run, steps: NDArray[np.int64], judged: NDArray[np.float64], now: float) -> None:
+def _note_progress(
+    session: Session, run: Run, steps: NDArray[np.int64], judged: NDArray[np.float64], now: float
+) -> None:
     """Update the run's progress, its last loss, and its speed since this attempt began."""
-    attempt = select(Attempt.started_at).where(Attempt.run_id == run.id, Attempt.attempt_number == run.attempt_number).scalar_subquery()
+    attempt = (
+        select(Attempt.started_at)
+        .where(Attempt.run_id == run.id, Attempt.attempt_number == run.attempt_number)
+        .scalar_subquery()
+    )
     began, last, began_at = session.execute(
         select(func.min(Chunk.first_step), func.max(Chunk.last_step), attempt).where(
-            Chunk.run_id == run.id, Chunk.kind == "train", Chunk.attempt_number == run.attempt_number
+            Chunk.run_id == run.id,
+            Chunk.kind == "train",
+            Chunk.attempt_number == run.attempt_number,
         )
     ).one()
     run.steps_done = last + 1 if run.planned_steps is None else min(run.planned_steps, last + 1)
@@ -344,20 +454,28 @@ def _note_progress(session: Session, run: Run, steps: NDArray[np.int64], judged:
         run.steps_per_second = (last - began) / (now - began_at)
 
 
-def _seal_at_times(session: Session, run_id: str, kind: Kind, attempt_number: int, new: int) -> None:
+def _seal_at_times(
+    session: Session, run_id: str, kind: Kind, attempt_number: int, new: int
+) -> None:
     """Merge chunks after every 4,096 further steps, and small ones after every 64 chunks."""
     own = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.attempt_number == attempt_number)
     steps, chunks = session.execute(select(func.sum(Chunk.count), func.count()).where(*own)).one()
     if steps // store.SEALED_STEPS > (steps - new) // store.SEALED_STEPS:
         store.seal(session, run_id, kind, attempt_number)
     elif chunks % store.SMALL_CHUNKS == 0:
-        store.seal(session, run_id, kind, attempt_number, min(store.SMALL_CHUNKS * new, store.SEALED_STEPS))
+        store.seal(
+            session, run_id, kind, attempt_number, min(store.SMALL_CHUNKS * new, store.SEALED_STEPS)
+        )
 
 
-def _merged(old: Mapping[str, str] | None, new: Mapping[str, str], *, begun: bool) -> dict[str, str]:
-    """The manifest of a run with several attempts; where they differ and steps were recorded, it has both values.
+def _merged(
+    old: Mapping[str, str] | None, new: Mapping[str, str], *, begun: bool
+) -> dict[str, str]:
+    """The manifest of a run with several attempts; where they differ and steps were recorded, it
+    has both values.
 
-    Of many values the first and the last ones stay: which arms agree does not depend on the others. ConflictError if it grows too large.
+    Of many values the first and the last ones stay: which arms agree does not depend on the others.
+    ConflictError if it grows too large.
     """
     if not old or not begun:
         return dict(new)
@@ -368,7 +486,8 @@ def _merged(old: Mapping[str, str] | None, new: Mapping[str, str], *, begun: boo
     size = sum(len(key) + len(value) for key, value in merged.items())
     if size > _MOST_FACTS:
         raise ConflictError(
-            f"the manifests of this run's attempts have {size:,} characters together, expected at most {_MOST_FACTS:,}; "
+            f"the manifests of this run's attempts have {size:,} characters together, expected at "
+            f"most {_MOST_FACTS:,}; "
             "state facts that hold for all attempts, under the same names"
         )
     return merged
@@ -378,21 +497,28 @@ def _some(values: list[str]) -> list[str]:
     """The first and the last of the values of a fact, with a mark where others were."""
     if len(values) <= _FIRST_VALUES + _LAST_VALUES:
         return values
-    return [*values[:_FIRST_VALUES], _BETWEEN, *[value for value in values[_FIRST_VALUES:] if value != _BETWEEN][-_LAST_VALUES:]]
+    return [
+        *values[:_FIRST_VALUES],
+        _BETWEEN,
+        *[value for value in values[_FIRST_VALUES:] if value != _BETWEEN][-_LAST_VALUES:],
+    ]
 
 
 def _wrong(field: str, problem: str) -> InvalidError:
     return InvalidError.at(f"/{field}", problem, f"{field} {problem}")
 
 
-# Until when the service has listened to the trainers of users: the silence of a run counts only while somebody could have heard it.
+# Until when the service has listened to the trainers of users: the silence of a run counts only
+# while somebody could have heard it.
 #
-# Every API process renews the row `listening` of the duties. Whoever renews it after a gap (all processes were stopped, the machine was
-# suspended, the database was away) moves the leases of external runs by the gap first. Nobody fails a silent run while the row is old.
+# Every API process renews the row `listening` of the duties. Whoever renews it after a gap (all
+# processes were stopped, the machine was suspended, the database was away) moves the leases of
+# external runs by the gap first. Nobody fails a silent run while the row is old.
 
 PERIOD_SECONDS = 5.0
 _LONGEST_PAUSE_SECONDS = 3 * PERIOD_SECONDS  # between two renewals, if somebody listened in between
-# A trainer that found nobody tries again after at most 60 s, give or take a half (`parity.client.run`).
+# A trainer that found nobody tries again after at most 60 s, give or take a half
+# (`parity.client.run`).
 _NEXT_TRY_SECONDS = 90.0
 _UNENDED = (Run.capability == "external", Run.state.in_(("running", "awaiting_data")))
 
@@ -404,14 +530,20 @@ def listens(session: Session) -> bool:
 
 
 def renew(session: Session, stale_seconds: float) -> float:
-    """Note that the service listens. After a gap, move the leases of the runs that were attached before it; returns the gap in seconds."""
+    """Note that the service listens. After a gap, move the leases of the runs that were attached
+    before it; returns the gap in seconds.
+    """
     row = session.get_one(Duty, LISTENING, with_for_update=True)
     now, until = sessions.now(session), row.expires_at
     gap = now - until if until and now - until > _LONGEST_PAUSE_SECONDS else 0.0
     if gap:
         # Whose data came after the gap has a lease from then, and needs no other one.
         came_before = Run.lease_expires_at <= until + _LONGEST_PAUSE_SECONDS + stale_seconds
-        moved = update(Run).where(*_UNENDED, came_before).values(lease_expires_at=Run.lease_expires_at + gap + _NEXT_TRY_SECONDS)
+        moved = (
+            update(Run)
+            .where(*_UNENDED, came_before)
+            .values(lease_expires_at=Run.lease_expires_at + gap + _NEXT_TRY_SECONDS)
+        )
         session.execute(moved.execution_options(synchronize_session=False))
     row.expires_at = now
     return gap
@@ -421,7 +553,13 @@ class Listener(Repeating):
     """The thread of an API process that renews the row, at once and then every few seconds."""
 
     def __init__(self, database: Database, stale_seconds: float) -> None:
-        super().__init__("listening", self._renew, PERIOD_SECONDS, "it could not be noted that this process listens", at_once=True)
+        super().__init__(
+            "listening",
+            self._renew,
+            PERIOD_SECONDS,
+            "it could not be noted that this process listens",
+            at_once=True,
+        )
         self._database = database
         self._stale_seconds = stale_seconds
 
@@ -429,19 +567,26 @@ class Listener(Repeating):
         with self._database.write() as session:
             gap = renew(session, self._stale_seconds)
         if gap:
-            _log.warning("nobody listened to trainers for %.0f s; the silence of their runs in that time does not count", gap)
+            _log.warning(
+                "nobody listened to trainers for %.0f s; the silence of their runs in that time "
+                "does not count",
+                gap,
+            )
 
 
-# Runs of a user's own trainer that stopped sending: marked as stale, and failed after `external_silence_seconds`.
+# Runs of a user's own trainer that stopped sending: marked as stale, and failed after
+# `external_silence_seconds`.
 #
-# A stale run has not crashed: a trainer that cannot reach the server continues and sends everything later, so the limit is long. Silence
-# counts only while the service listened (`server.jobs.external`).
+# A stale run has not crashed: a trainer that cannot reach the server continues and sends everything
+# later, so the limit is long. Silence counts only while the service listened
+# (`server.jobs.external`).
 
 _log = logging.getLogger(__name__)
 
 
 def mark_or_fail_stale(settings: Settings, database: Database) -> list[str]:
-    """Mark attached runs without new data as stale and fail those that were silent for too long; returns the ids of the failed runs.
+    """Mark attached runs without new data as stale and fail those that were silent for too long;
+    returns the ids of the failed runs.
 
     Does nothing while no API process listens.
     """
@@ -454,9 +599,15 @@ def mark_or_fail_stale(settings: Settings, database: Database) -> list[str]:
         with database.write() as session:
             if not listens(session):  # this machine was suspended in between
                 return failed
-            run = session.scalars(_stale_runs(session).where(Run.id == run_id).with_for_update(skip_locked=True)).first()
+            run = session.scalars(
+                _stale_runs(session).where(Run.id == run_id).with_for_update(skip_locked=True)
+            ).first()
             if run and _mark_or_fail(session, settings, run):
-                _log.warning("run %s has failed: it was silent for %g s", run_id, settings.external_silence_seconds)
+                _log.warning(
+                    "run %s has failed: it was silent for %g s",
+                    run_id,
+                    settings.external_silence_seconds,
+                )
                 failed.append(run_id)
     return failed
 
@@ -467,15 +618,23 @@ def _stale_runs(session: Session) -> Select[Run]:
 
 def _mark_or_fail(session: Session, settings: Settings, run: Run) -> bool:
     """Mark or fail one run; True if it was failed."""
-    assert run.lease_expires_at is not None  # noqa: S101 (the query selects no other rows)
+    assert run.lease_expires_at is not None  # noqa: S101
     last_data_at = run.lease_expires_at - settings.external_stale_seconds
     seconds = sessions.now(session) - last_data_at
     if seconds < settings.external_silence_seconds:
         if run.code is None:
-            lifecycle.mark(session, run, STALE, f"no data for {_duration(seconds)}; the run continues when data arrives")
+            lifecycle.mark(
+                session,
+                run,
+                STALE,
+                f"no data for {_duration(seconds)}; the run continues when data arrives",
+            )
         return False
     before = f"; before: {run.code}: {run.message}" if run.code not in (None, STALE) else ""
-    message = f"no data arrived for {_duration(settings.external_silence_seconds)} after the trainer attached{before}"
+    message = (
+        f"no data arrived for {_duration(settings.external_silence_seconds)} after the trainer "
+        f"attached{before}"
+    )
     return lifecycle.fail(session, run, code=SILENT, message=message, attempt="lost")
 
 

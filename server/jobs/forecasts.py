@@ -1,4 +1,6 @@
-"""What a job can decide before it trains, and live forecasts while it does: a candidate that will fail or is futile is stopped."""
+"""What a job can decide before it trains, and live forecasts while it does: a candidate that will
+fail or is futile is stopped.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -13,8 +15,24 @@ from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, Design
 from parity.design.plan import Plan, plan
 from parity.judging.curve import rounding_of
 from parity.judging.lending import Lenders
-from parity.judging.live.prediction import LiveArm, Progress, begin, observe, planned_lending, predict, progress_from_mapping
-from parity.judging.live.rules import ENDED_BY, Forecast, State, due_forecasts, forecast_at, forecast_from_mapping, sentence
+from parity.judging.live.prediction import (
+    LiveArm,
+    Progress,
+    begin,
+    observe,
+    planned_lending,
+    predict,
+    progress_from_mapping,
+)
+from parity.judging.live.rules import (
+    ENDED_BY,
+    Forecast,
+    State,
+    due_forecasts,
+    forecast_at,
+    forecast_from_mapping,
+    sentence,
+)
 from parity.judging.noise_table import read_noise_table
 from parity.judging.policy import Multiplicity, Policy, policy_from_mapping
 from parity.judging.run_floor import NO_LENDERS, Lending
@@ -37,10 +55,12 @@ from training.spec import JobSpec
 
 # What a job can decide before it trains: its design, with what the record knows.
 #
-# Run-to-run noise is borrowed from reruns on record as the job's verdicts would (`noise_table`). The loss and the step time are those of
-# the newest sound run of a baseline arm that trained the same specification (any seed and replicate), or of the baseline that the job
-# names; with neither the chances are shares of the loss. Jobs of engine external know only the latter, because their specification does not
-# determine what is trained. The runs of a named baseline count like new ones; all its controls count, though the judge may leave one out.
+# Run-to-run noise is borrowed from reruns on record as the job's verdicts would (`noise_table`).
+# The loss and the step time are those of the newest sound run of a baseline arm that trained the
+# same specification (any seed and replicate), or of the baseline that the job names; with neither
+# the chances are shares of the loss. Jobs of engine external know only the latter, because their
+# specification does not determine what is trained. The runs of a named baseline count like new
+# ones; all its controls count, though the judge may leave one out.
 
 MOST_CANDIDATES = 8  # each takes a second at worst
 _LOOKED_AT = 20
@@ -48,7 +68,9 @@ _LOOKED_AT = 20
 
 @frozen
 class Known:
-    """What an equal earlier run shows: its id, its mean loss in the window (nats) and its median step time in seconds."""
+    """What an equal earlier run shows: its id, its mean loss in the window (nats) and its median
+    step time in seconds.
+    """
 
     run: str
     level: float | None
@@ -64,8 +86,16 @@ class Planned:
     why_not: str
 
 
-def planned(spec: JobSpec, policy: Policy, known: Known | None, lenders: Lenders = NO_FAMILIES, controls: int = 0) -> Sequence[Planned]:
-    """The plan of each of the first 8 candidates; candidates with one design share it. `controls` are those of the named baseline."""
+def planned(
+    spec: JobSpec,
+    policy: Policy,
+    known: Known | None,
+    lenders: Lenders = NO_FAMILIES,
+    controls: int = 0,
+) -> Sequence[Planned]:
+    """The plan of each of the first 8 candidates; candidates with one design share it. `controls`
+    are those of the named baseline.
+    """
     made: dict[Design, tuple[Plan | None, str]] = {}
     rows = []
     for candidate in spec.candidates[:MOST_CANDIDATES]:
@@ -81,7 +111,8 @@ def planned(spec: JobSpec, policy: Policy, known: Known | None, lenders: Lenders
 
 
 def lenders_for(session: Session, spec: JobSpec) -> Lenders:
-    """The reruns from which the job's verdicts would borrow: of the family that it names, else of its own on record.
+    """The reruns from which the job's verdicts would borrow: of the family that it names, else of
+    its own on record.
 
     InvalidError if it names an unknown family.
     """
@@ -93,11 +124,17 @@ def lenders_for(session: Session, spec: JobSpec) -> Lenders:
         if lent is None:
             return NO_FAMILIES
         noise_table = lent
-    return Lenders(noise_table, dict.fromkeys((BASELINE, CANDIDATE), spec.family or family_in(noise_table)))
+    return Lenders(
+        noise_table, dict.fromkeys((BASELINE, CANDIDATE), spec.family or family_in(noise_table))
+    )
 
 
-def known_before(session: Session, spec: JobSpec, policy: Policy, named: NamedBaseline | None) -> Known | None:
-    """What is known of the job's baseline: from the promoted one that it names, else from an equal earlier run."""
+def known_before(
+    session: Session, spec: JobSpec, policy: Policy, named: NamedBaseline | None
+) -> Known | None:
+    """What is known of the job's baseline: from the promoted one that it names, else from an equal
+    earlier run.
+    """
     if named:
         return _known(session, next(iter(named.runs.values())), policy)
     return equal_earlier_run(session, spec, policy)
@@ -108,18 +145,35 @@ def equal_earlier_run(session: Session, spec: JobSpec, policy: Policy) -> Known 
     if spec.engine in OTHERS_TRAINERS:
         return None
     wanted = next(run for arm, run in spec.runs() if arm is spec.baseline)
-    its_arm = (Arm.role == "baseline", Arm.recipe == spec.baseline.recipe, Run.planned_steps == spec.schedule.steps)
-    like_it = trained_runs(*its_arm).join(Job, Job.id == Run.job_id).where(Job.engine == spec.engine).limit(_LOOKED_AT)
+    its_arm = (
+        Arm.role == "baseline",
+        Arm.recipe == spec.baseline.recipe,
+        Run.planned_steps == spec.schedule.steps,
+    )
+    like_it = (
+        trained_runs(*its_arm)
+        .join(Job, Job.id == Run.job_id)
+        .where(Job.engine == spec.engine)
+        .limit(_LOOKED_AT)
+    )
     for run in session.scalars(like_it):
-        if not spec_differences(wanted, run_spec(run), but=("seed", "replicate")) and unsound(session, run) is None:
+        if (
+            not spec_differences(wanted, run_spec(run), but=("seed", "replicate"))
+            and unsound(session, run) is None
+        ):
             return _known(session, run, policy)
     return None
 
 
 def _known(session: Session, run: Run, policy: Policy) -> Known:
     first = int(run.length * (1.0 - policy.window_fraction))
-    _, columns = store.read_range(session, run.id, "train", first, names=["lm_loss", "step_seconds"])
-    level, seconds = (values[np.isfinite(values) & (values > 0.0)] for values in (columns["lm_loss"], columns["step_seconds"]))
+    _, columns = store.read_range(
+        session, run.id, "train", first, names=["lm_loss", "step_seconds"]
+    )
+    level, seconds = (
+        values[np.isfinite(values) & (values > 0.0)]
+        for values in (columns["lm_loss"], columns["step_seconds"])
+    )
     return Known(
         run=run.id,
         level=float(level.mean()) if len(level) else None,
@@ -147,21 +201,28 @@ def _design(spec: JobSpec, candidate: SpecArm, known: Known | None, controls: in
     )
 
 
-# Live forecasts of a job in training: each candidate's final gap is predicted, and one that will fail or is futile is named or stopped.
+# Live forecasts of a job in training: each candidate's final gap is predicted, and one that will
+# fail or is futile is named or stopped.
 #
-# The state of each pair of runs and the forecasts of each candidate are stored with the job, so a call continues where the last one
-# stopped, reads only new steps, and costs the same at any step. A pair is a candidate's run and the baseline's run with its seed and
-# replicate; if the baseline has fewer runs, they are used in turn. States change with an event: `will_fail` and `futile` (also for
-# webhooks), else `forecast`. With `early_stop: stop` in the policy, the runs of a candidate that will fail or is futile end, unless its
-# recipe still changes by plan (`bf16_from_step`). None passes early, and a stopped one does not fail either, because its window was never
-# trained. Steps that an external trainer sends late are left out.
+# The state of each pair of runs and the forecasts of each candidate are stored with the job, so a
+# call continues where the last one stopped, reads only new steps, and costs the same at any step. A
+# pair is a candidate's run and the baseline's run with its seed and replicate; if the baseline has
+# fewer runs, they are used in turn. States change with an event: `will_fail` and `futile` (also for
+# webhooks), else `forecast`. With `early_stop: stop` in the policy, the runs of a candidate that
+# will fail or is futile end, unless its recipe still changes by plan (`bf16_from_step`). None
+# passes early, and a stopped one does not fail either, because its window was never trained. Steps
+# that an external trainer sends late are left out.
 #
-# Steps are read and forecasts made without any lock, since both take seconds for a long job. Only what was found is written under the
-# locks of the runs and of the job, if it still follows from what is on record; otherwise the job is looked at again.
+# Steps are read and forecasts made without any lock, since both take seconds for a long job. Only
+# what was found is written under the locks of the runs and of the job, if it still follows from
+# what is on record; otherwise the job is looked at again.
 
 _STEPS_A_CALL = 200_000  # keeps a look short: the elected worker has other duties, too
 _LOOKS = 3  # at a job that changes meanwhile
-_KINDS: Mapping[State, tuple[str, WebhookEvent]] = {"will_fail": ("will_fail", "job.will_fail"), "futile": ("futile", "job.futile")}
+_KINDS: Mapping[State, tuple[str, WebhookEvent]] = {
+    "will_fail": ("will_fail", "job.will_fail"),
+    "futile": ("futile", "job.futile"),
+}
 
 
 _Change = tuple[str, list[State], Forecast]
@@ -169,9 +230,11 @@ _Change = tuple[str, list[State], Forecast]
 
 @frozen
 class _Pair:
-    """A candidate's run with its partner in the baseline, as far as it was fed; `looked` blocks have had their forecasts.
+    """A candidate's run with its partner in the baseline, as far as it was fed; `looked` blocks
+    have had their forecasts.
 
-    `is_new` says that it is fed from its first step: nothing was stored, or a newer attempt has begun.
+    `is_new` says that it is fed from its first step: nothing was stored, or a newer attempt has
+    begun.
     """
 
     baseline: Run
@@ -184,12 +247,15 @@ class _Pair:
     @property
     def ended(self) -> bool:
         """Whether no further step will come."""
-        return self.all_fed and all(run.state in RUN_ENDED for run in (self.baseline, self.candidate))
+        return self.all_fed and all(
+            run.state in RUN_ENDED for run in (self.baseline, self.candidate)
+        )
 
 
 @frozen
 class _Look:
-    """What a look found, and what it rests on: the stored forecasts `before`, the job's status, and the newest attempt of each run.
+    """What a look found, and what it rests on: the stored forecasts `before`, the job's status, and
+    the newest attempt of each run.
 
     `changes` are changes of a candidate's state: its name, its earlier states, and the forecast.
     """
@@ -203,9 +269,11 @@ class _Look:
 
 
 def watch(database: Database, job_id: str, *, at_the_end: bool = False) -> list[str]:
-    """Look at the new steps of a running job; returns the names of the candidates that became futile or will fail.
+    """Look at the new steps of a running job; returns the names of the candidates that became
+    futile or will fail.
 
-    `at_the_end`: at all steps that nobody has looked at, without events, of a job whose last runs ended together.
+    `at_the_end`: at all steps that nobody has looked at, without events, of a job whose last runs
+    ended together.
     """
     for _ in range(_LOOKS):
         with database.read() as session:
@@ -213,14 +281,18 @@ def watch(database: Database, job_id: str, *, at_the_end: bool = False) -> list[
         if look is None:
             return []
         with database.write() as session:
-            # Runs before their job, like every writer; their states cannot change while they are locked.
-            session.scalars(select(Run).where(Run.job_id == job_id).order_by(Run.id).with_for_update()).all()
+            # Runs before their job, like every writer; their states cannot change while they are
+            # locked.
+            session.scalars(
+                select(Run).where(Run.job_id == job_id).order_by(Run.id).with_for_update()
+            ).all()
             if (job := _unchanged(session, look)) is not None:
                 job.early_stop = look.after
                 if at_the_end:
                     return []
                 return _tell(session, job, look)
-    return []  # what changed it has begun a newer attempt, or has looked itself: the next look sees that
+    # what changed it has begun a newer attempt, or has looked itself: the next look sees that
+    return []
 
 
 def _look(session: Session, job_id: str, *, to_the_end: bool) -> _Look | None:
@@ -233,15 +305,29 @@ def _look(session: Session, job_id: str, *, to_the_end: bool) -> _Look | None:
     changes, left = _advance(session, job, policy)
     while to_the_end and left:
         left = _advance(session, job, policy)[1]
-    return _Look(job_id=job_id, status=job.status, before=before, after=job.early_stop, attempts=attempts, changes=changes)
+    return _Look(
+        job_id=job_id,
+        status=job.status,
+        before=before,
+        after=job.early_stop,
+        attempts=attempts,
+        changes=changes,
+    )
 
 
 def _unchanged(session: Session, look: _Look) -> Job | None:
-    """The job, locked, if what was found still follows from what is on record: nobody else has looked, and no attempt was replaced."""
+    """The job, locked, if what was found still follows from what is on record: nobody else has
+    looked, and no attempt was replaced.
+    """
     job = session.get_one(Job, look.job_id, with_for_update=True, populate_existing=True)
     fed = (look.after or {}).get("pairs", {})
     read = {run_id for candidate, pair in fed.items() for run_id in (candidate, pair["with"])}
-    attempts = {row.id: row.attempt_number for row in session.execute(select(Run.id, Run.attempt_number).where(Run.job_id == look.job_id))}
+    attempts = {
+        row.id: row.attempt_number
+        for row in session.execute(
+            select(Run.id, Run.attempt_number).where(Run.job_id == look.job_id)
+        )
+    }
     replaced = any(attempts[run_id] != look.attempts[run_id] for run_id in read)
     if job.status == look.status and job.early_stop == look.before and not replaced:
         return job
@@ -249,7 +335,9 @@ def _unchanged(session: Session, look: _Look) -> Job | None:
 
 
 def _tell(session: Session, job: Job, look: _Look) -> list[str]:
-    """Emit what has changed, and stop what the policy stops; returns the names of the candidates that became futile or will fail."""
+    """Emit what has changed, and stop what the policy stops; returns the names of the candidates
+    that became futile or will fail.
+    """
     arms, policy = {arm.name: arm for arm in job.arms}, policy_from_mapping(job.policy)
     ended = []
     for name, before, forecast in look.changes:
@@ -276,7 +364,10 @@ def latest(job: Job, arm: str) -> Forecast | None:
 def forecasts(job: Job, arm: str) -> list[Forecast]:
     """All forecasts of a candidate, oldest first."""
     columns = _arms(job).get(arm, {"step": []})
-    return [forecast_from_mapping({name: values[i] for name, values in columns.items()}) for i in range(len(columns["step"]))]
+    return [
+        forecast_from_mapping({name: values[i] for name, values in columns.items()})
+        for i in range(len(columns["step"]))
+    ]
 
 
 def pairs_of(job: Job, arm: Arm) -> list[Progress]:
@@ -291,20 +382,29 @@ def _arms(job: Job) -> Mapping[str, dict[str, list[Any]]]:
 
 
 def _advance(session: Session, job: Job, policy: Policy) -> tuple[list[_Change], bool]:
-    """Feed new steps and put the forecasts into the job; returns each change of state, and whether steps are left.
+    """Feed new steps and put the forecasts into the job; returns each change of state, and whether
+    steps are left.
 
-    `announced` has the share of the plan up to which changes have events, and the states, so that no change has two.
+    `announced` has the share of the plan up to which changes have events, and the states, so that
+    no change has two.
     """
     kept = job.early_stop or {}
     stored, announced = dict(kept.get("pairs", {})), dict(kept.get("announced", {}))
-    arms = {name: {key: list(values) for key, values in columns.items()} for name, columns in _arms(job).items()}
+    arms = {
+        name: {key: list(values) for key, values in columns.items()}
+        for name, columns in _arms(job).items()
+    }
     changes: list[_Change] = []
     left = False
     for arm in job.arms[1:]:
         if any(run.code == EARLY_STOP for run in arm.runs):
             continue
-        pairs = [_fed(session, stored, baseline, run) for baseline, run in _partners(arm.judged_against, arm)]
-        if any(pair.is_new for pair in pairs):  # the forecasts so far may rest on steps that count no more, or on fewer pairs
+        pairs = [
+            _fed(session, stored, baseline, run)
+            for baseline, run in _partners(arm.judged_against, arm)
+        ]
+        # the forecasts so far may rest on steps that count no more, or on fewer pairs
+        if any(pair.is_new for pair in pairs):
             arms[arm.name] = {"step": []}
             pairs = [dataclasses.replace(pair, looked=0) for pair in pairs]
         left = left or any(not pair.all_fed for pair in pairs)
@@ -312,29 +412,41 @@ def _advance(session: Session, job: Job, policy: Policy) -> tuple[list[_Change],
         until, states = announced.get(arm.name, (0.0, []))
         for forecast in _new_forecasts(job, arm, pairs, policy):
             for key, value in forecast.document().items():
-                columns.setdefault(key, []).append(float(f"{value:.7g}") if isinstance(value, float) else value)
+                columns.setdefault(key, []).append(
+                    float(f"{value:.7g}") if isinstance(value, float) else value
+                )
             if forecast.share > until and states[-1:] != [forecast.state]:
                 changes.append((arm.name, states, forecast))
                 until, states = forecast.share, [*states, forecast.state]
             until = max(until, forecast.share)
-            if _may_stop(arm, forecast, policy) and states[-1:] == [forecast.state] and forecast.state in ENDED_BY:
+            if (
+                _may_stop(arm, forecast, policy)
+                and states[-1:] == [forecast.state]
+                and forecast.state in ENDED_BY
+            ):
                 break
         announced[arm.name] = (until, states)
         for pair in pairs:
-            stored[pair.candidate.id] = {**stored[pair.candidate.id], "looked": pair.state.blocks_done(ended=pair.ended)}
+            stored[pair.candidate.id] = {
+                **stored[pair.candidate.id],
+                "looked": pair.state.blocks_done(ended=pair.ended),
+            }
     job.early_stop = {"pairs": stored, "arms": arms, "announced": announced}
     return changes, left
 
 
 def _may_stop(arm: Arm, forecast: Forecast, policy: Policy) -> bool:
-    """Whether the policy stops candidates, this one's arithmetic will not change any more (a switch to bf16 may end its gap), and no other
-    one is judged against it."""
+    """Whether the policy stops candidates, this one's arithmetic will not change any more (a switch
+    to bf16 may end its gap), and no other one is judged against it.
+    """
     is_needed = any(other.judged_against is arm for other in arm.job.arms[1:])
     return policy.early_stop == "stop" and forecast.step >= arm.last_change and not is_needed
 
 
 def _partners(baseline: Arm, candidate: Arm) -> list[tuple[Run, Run]]:
-    """The pairs of runs that may have steps in common; none where nobody has stated when they end."""
+    """The pairs of runs that may have steps in common; none where nobody has stated when they
+    end.
+    """
     if candidate.job.planned_steps is None:
         return []
     begun = {"running", "finished"}
@@ -343,7 +455,10 @@ def _partners(baseline: Arm, candidate: Arm) -> list[tuple[Run, Run]]:
         same = [other for other in baseline.runs if other.seed == run.seed]
         if not same or run.state not in begun:
             continue
-        other = next((other for other in same if other.replicate == run.replicate), same[run.replicate % len(same)])
+        other = next(
+            (other for other in same if other.replicate == run.replicate),
+            same[run.replicate % len(same)],
+        )
         if other.state in begun:
             partners.append((other, run))
     return partners
@@ -351,15 +466,26 @@ def _partners(baseline: Arm, candidate: Arm) -> list[tuple[Run, Run]]:
 
 def _fed(session: Session, stored: dict[str, Any], baseline: Run, candidate: Run) -> _Pair:
     """The pair after its new common steps, which are stored."""
-    attempts, before = [_recorded(session, baseline), _recorded(session, candidate)], stored.get(candidate.id)
+    attempts, before = (
+        [_recorded(session, baseline), _recorded(session, candidate)],
+        stored.get(candidate.id),
+    )
     is_new = before is None or before.get("attempts") != attempts or before["with"] != baseline.id
     if before is None or is_new:
         # A newer attempt has replaced steps of earlier forecasts, possibly with other numbers.
         before = {"next_step": 0, "looked": 0, "state": begin(candidate.length).document()}
-    base, other = (store.read_range(session, run.id, "train", before["next_step"], names=["lm_loss"]) for run in (baseline, candidate))
+    base, other = (
+        store.read_range(session, run.id, "train", before["next_step"], names=["lm_loss"])
+        for run in (baseline, candidate)
+    )
     steps, here, there = np.intersect1d(base[0], other[0], assume_unique=True, return_indices=True)
     part = slice(0, _STEPS_A_CALL)
-    state = observe(progress_from_mapping(before["state"]), steps[part], base[1]["lm_loss"][here][part], other[1]["lm_loss"][there][part])
+    state = observe(
+        progress_from_mapping(before["state"]),
+        steps[part],
+        base[1]["lm_loss"][here][part],
+        other[1]["lm_loss"][there][part],
+    )
     next_step = int(steps[part][-1]) + 1 if len(steps) else before["next_step"]
     stored[candidate.id] = {
         "attempts": attempts,
@@ -369,7 +495,12 @@ def _fed(session: Session, stored: dict[str, Any], baseline: Run, candidate: Run
         "state": state.document(),
     }
     return _Pair(
-        baseline=baseline, candidate=candidate, state=state, looked=before["looked"], all_fed=len(steps) <= _STEPS_A_CALL, is_new=is_new
+        baseline=baseline,
+        candidate=candidate,
+        state=state,
+        looked=before["looked"],
+        all_fed=len(steps) <= _STEPS_A_CALL,
+        is_new=is_new,
     )
 
 
@@ -392,22 +523,36 @@ def _new_forecasts(job: Job, arm: Arm, pairs: Sequence[_Pair], policy: Policy) -
     looked = [min(pair.looked, most) for pair, most in zip(pairs, done, strict=True)]
     for blocks in due_forecasts(looked, done, planned, ended=nothing_follows):
         seen = [
-            (pair.state.until(block), pair.ended and block == most) for pair, block, most in zip(pairs, blocks, done, strict=True) if block
+            (pair.state.until(block), pair.ended and block == most)
+            for pair, block, most in zip(pairs, blocks, done, strict=True)
+            if block
         ]
-        prediction = predict(seen, planned, sides, policy, lending, max(1, seeds), shared.confidence(policy.confidence))
+        prediction = predict(
+            seen,
+            planned,
+            sides,
+            policy,
+            lending,
+            max(1, seeds),
+            shared.confidence(policy.confidence),
+        )
         if prediction is not None:
             made.append(forecast_at(prediction, shared.left))
     return made
 
 
 def _live_arm(arm: Arm, pairs: Sequence[_Pair], *, is_baseline: bool) -> LiveArm:
-    """What is known of an arm's run-to-run noise: rounding and recipe, and the late means of runs that reached the end."""
+    """What is known of an arm's run-to-run noise: rounding and recipe, and the late means of runs
+    that reached the end.
+    """
     means: dict[str, tuple[float, int]] = {}
     for pair in pairs:
         if pair.ended and pair.state.share >= COMPLETE_SHARE:
             gaps, baselines = pair.state.means(slice(-len(pair.state.counts) // 5, None))
             run = pair.baseline if is_baseline else pair.candidate
-            means.setdefault(run.id, (float((baselines if is_baseline else baselines + gaps).mean()), run.seed))
+            means.setdefault(
+                run.id, (float((baselines if is_baseline else baselines + gaps).mean()), run.seed)
+            )
     return LiveArm(
         recipe=arm.stated_recipe,
         rounding=rounding_of(run.rounding for run in arm.runs),
@@ -418,7 +563,9 @@ def _live_arm(arm: Arm, pairs: Sequence[_Pair], *, is_baseline: bool) -> LiveArm
 
 
 def _lending(job: Job, candidate: Arm, sides: tuple[LiveArm, LiveArm], policy: Policy) -> Lending:
-    """The family that the job named when it was submitted; one on record is only known once runs have ended, and the judge's alone."""
+    """The family that the job named when it was submitted; one on record is only known once runs
+    have ended, and the judge's alone.
+    """
     if job.noise_table is None:
         return NO_LENDERS
     noise_table = read_noise_table(job.noise_table)
@@ -428,10 +575,19 @@ def _lending(job: Job, candidate: Arm, sides: tuple[LiveArm, LiveArm], policy: P
 
 
 def _stop(session: Session, job: Job, arm: Arm, message: str) -> None:
-    """End the open runs of an arm, and those of the baseline when no other candidate needs them: one that has finished does, too."""
+    """End the open runs of an arm, and those of the baseline when no other candidate needs them:
+    one that has finished does, too.
+    """
     baseline, *candidates = job.arms
-    runs = [run for other in candidates if other is not arm for run in (*other.runs, *other.short_reruns)]
-    needed = any(run.state not in ("failed", "cancelled") and run.code != EARLY_STOP for run in runs)
+    runs = [
+        run
+        for other in candidates
+        if other is not arm
+        for run in (*other.runs, *other.short_reruns)
+    ]
+    needed = any(
+        run.state not in ("failed", "cancelled") and run.code != EARLY_STOP for run in runs
+    )
     for stopped in [arm] if needed else [arm, baseline]:
         for run in (*stopped.runs, *stopped.short_reruns):
             # One that trains has a curve so far.

@@ -1,12 +1,17 @@
-"""What a repository's gates have to ask, pinned by the operator: the whole question, by a job file or its digest, and further minima.
+"""What a repository's gates have to ask, pinned by the operator: the whole question, by a job file
+or its digest, and further minima.
 
-One TOML file, `PARITY_GATE_RULES`, with a table for each repository that a token names (`python -m server.tokens create --repository`):
+One TOML file, `PARITY_GATE_RULES`, with a table for each repository that a token names (`python -m
+server.tokens create --repository`):
 
     [repository."team/model"]
-    job = "model.yaml"                   # the question: a job file next to this one, or "sha256:…" of one (`python -m server.pins`)
-    free = ["job.name", "arm.revision"]  # what of it a gate may choose; by default all that can't help a worse candidate
+    job = "model.yaml"                   # the question: a job file next to this one, or "sha256:…"
+      of one (`python -m server.pins`)
+    free = ["job.name", "arm.revision"]  # what of it a gate may choose; by default all that can't
+      help a worse candidate
     external = false                     # whether curves count that a user's own trainer sends
-    statements = {rounding = {nvfp4 = "nearest"}}  # what may be stated of such runs, and nothing else
+    statements = {rounding = {nvfp4 = "nearest"}}  # what may be stated of such runs, and nothing
+      else
     margin = "1%"                        # at most; these keys are minima besides the file
     replicates = 2                       # at least, of each arm
     steps = 1000                         # at least
@@ -15,14 +20,17 @@ One TOML file, `PARITY_GATE_RULES`, with a table for each repository that a toke
     parameters = {layers = 4}            # of the launcher: these values, and no others
     recipes = ["bf16", "nvfp4"]          # no other
     questions = ["revision", "recipe"]   # each asked by a candidate
-    policy = {as_of = "accept"}        # in place of the defaults, which hold for all that a job's policy could loosen
+    policy = {as_of = "accept"}        # in place of the defaults, which hold for all that a job's
+                                       policy could loosen
     on_inconclusive = "fail"
     on_infra = "fail"
     advisory = false
 
-A pull request can change its own job file. What it cannot change is the token, the operator's files, and what is not in
-`server.jobs.pinned_fields.FREE`. A table without `job` passes nothing: minima alone do not pin a question. Can fail: a workflow that a
-pull request changes need not run the gate at all; let the check be required, and own the workflow's file. And who trains can forge losses.
+A pull request can change its own job file. What it cannot change is the token, the operator's
+files, and what is not in `server.jobs.pinned_fields.FREE`. A table without `job` passes nothing:
+minima alone do not pin a question. Can fail: a workflow that a pull request changes need not run
+the gate at all; let the check be required, and own the workflow's file. And who trains can forge
+losses.
 """
 
 import tomllib
@@ -62,7 +70,8 @@ from training.command import Compared, Value
 from training.spec import JobSpec
 
 Choice = Literal["fail", "pass"]
-# What a job may choose as it likes: other margins and looks have rules of their own, and further checks and questions only ask for more.
+# What a job may choose as it likes: other margins and looks have rules of their own, and further
+# checks and questions only ask for more.
 _FREE = ("margin", "profile", "looks", "question", "checks", "early_stop")
 
 
@@ -76,7 +85,9 @@ def _refusal(place: str, value: object, expected: str) -> RulesError:
 
 @frozen
 class PinnedRules:
-    """What the gates of one repository have to ask; None and () ask for nothing, but no gate passes without a `job`."""
+    """What the gates of one repository have to ask; None and () ask for nothing, but no gate passes
+    without a `job`.
+    """
 
     job: Asked | str | None = None
     free: tuple[str, ...] | None = None
@@ -98,7 +109,9 @@ class PinnedRules:
 
 @frozen
 class PinnedDocument:
-    """What the operator pinned of the exit code of a repository's gates; options and the job file can only be stricter."""
+    """What the operator pinned of the exit code of a repository's gates; options and the job file
+    can only be stricter.
+    """
 
     repository: str
     on_inconclusive: Choice
@@ -112,8 +125,17 @@ Rule = Callable[[PinnedRules, JobSpec, Policy], str | None]
 def _margin(rules: PinnedRules, _: JobSpec, policy: Policy) -> str | None:
     if rules.margin is None:
         return None
-    stated = [amount for amount in (policy.margin, PROFILES.get(policy.profile or "")) if amount is not None]
-    if any(each.unit == rules.margin.unit and each.value <= rules.margin.value and each.slope == rules.margin.slope for each in stated):
+    stated = [
+        amount
+        for amount in (policy.margin, PROFILES.get(policy.profile or ""))
+        if amount is not None
+    ]
+    if any(
+        each.unit == rules.margin.unit
+        and each.value <= rules.margin.value
+        and each.slope == rules.margin.slope
+        for each in stated
+    ):
         return None  # the smallest of several decides
     return f"policy.margin is {' and '.join(map(str, stated))}, expected at most {rules.margin}"
 
@@ -122,7 +144,9 @@ def _replicates(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
     fewest = min(spec.arms, key=lambda arm: arm.replicates)
     if rules.replicates is None or fewest.replicates >= rules.replicates:
         return None
-    return f"replicates of {fewest.name} is {fewest.replicates}, expected at least {rules.replicates}"
+    return (
+        f"replicates of {fewest.name} is {fewest.replicates}, expected at least {rules.replicates}"
+    )
 
 
 def _steps(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
@@ -145,17 +169,28 @@ def _launcher(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
 
 
 def _parameters(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
-    """Parameters could make any two commits train alike, such as a learning rate of 0: with a launcher pinned they are, too."""
-    if rules.launcher is None or spec.command is None or spec.command.parameters == rules.parameters:
+    """Parameters could make any two commits train alike, such as a learning rate of 0: with a
+    launcher pinned they are, too.
+    """
+    if (
+        rules.launcher is None
+        or spec.command is None
+        or spec.command.parameters == rules.parameters
+    ):
         return None
-    return f"command.parameters is {dict(spec.command.parameters)}, expected {dict(rules.parameters)}"
+    return (
+        f"command.parameters is {dict(spec.command.parameters)}, expected {dict(rules.parameters)}"
+    )
 
 
 def _recipes(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
     others = [arm for arm in spec.arms if rules.recipes and arm.recipe not in rules.recipes]
     if not others:
         return None
-    return f"recipe of {others[0].name} is {others[0].recipe}, expected one of {', '.join(rules.recipes)}"
+    return (
+        f"recipe of {others[0].name} is {others[0].recipe}, expected one of "
+        f"{', '.join(rules.recipes)}"
+    )
 
 
 def _questions(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
@@ -163,7 +198,10 @@ def _questions(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
     missing = [question for question in rules.questions if question not in asked]
     if not missing:
         return None
-    return f"no candidate differs in its {missing[0]}, expected one that does ({', '.join(rules.questions)})"
+    return (
+        f"no candidate differs in its {missing[0]}, expected one that does "
+        f"({', '.join(rules.questions)})"
+    )
 
 
 def _policy(rules: PinnedRules, _: JobSpec, policy: Policy) -> str | None:
@@ -171,11 +209,15 @@ def _policy(rules: PinnedRules, _: JobSpec, policy: Policy) -> str | None:
         return None
     for own in fields(Policy):
         if own.name not in _FREE and getattr(policy, own.name) != getattr(rules.policy, own.name):
-            return f"policy.{own.name} is {getattr(policy, own.name)}, expected {getattr(rules.policy, own.name)}"
+            return (
+                f"policy.{own.name} is {getattr(policy, own.name)}, expected "
+                f"{getattr(rules.policy, own.name)}"
+            )
     return None
 
 
-# One rule a key of the file; the keys of the exit code are applied where the gate leaves (`parity.cli.gate_report`).
+# One rule a key of the file; the keys of the exit code are applied where the gate leaves
+# (`parity.cli.gate_report`).
 RULES: Mapping[str, Rule] = {
     "margin": _margin,
     "replicates": _replicates,
@@ -190,7 +232,9 @@ RULES: Mapping[str, Rule] = {
 
 
 def pinned(path: Path | None, repository: str, asked: Asked) -> PinnedDocument:
-    """What is pinned for the gates of a repository. InvalidError for a request that differs from the pinned question, or asks for less."""
+    """What is pinned for the gates of a repository. InvalidError for a request that differs from
+    the pinned question, or asks for less.
+    """
     rules = rules_of(path, repository)
     problems = _problems(rules, asked)
     if problems:
@@ -202,7 +246,13 @@ def pinned_job(path: Path | None, repository: str, job: Job) -> PinnedDocument:
     """`pinned` for a job on record: also for what was stated of its runs, by whomever."""
     rules = rules_of(path, repository)
     if job.looked_at is not None:
-        problems = [f"job {job.id} is a project, which has no job file; expected a job that a gate asked for"]
+        problems = [
+            (
+                f"job {job.id} is a project, which has no job file; expected a job that a gate "
+                "asked "
+                "for"
+            )
+        ]
     else:
         problems = [*_problems(rules, _asked_of(rules, job)), *_unpinned_statements(rules, job)]
     if problems:
@@ -219,7 +269,9 @@ def check_statements(path: Path | None, repository: str, request: StatementReque
         raise InvalidError(_refused(problems, repository))
 
 
-def check_rounding(path: Path | None, repository: str, arm: str, recipe: str, rounding: str | None) -> None:
+def check_rounding(
+    path: Path | None, repository: str, arm: str, recipe: str, rounding: str | None
+) -> None:
     """InvalidError for a rounding that a trainer states at its start and the operator does not."""
     problem = _unpinned_rounding(rules_of(path, repository), arm, recipe, rounding)
     if problem:
@@ -231,34 +283,54 @@ def rules_of(path: Path | None, repository: str) -> PinnedRules:
     try:
         by_repository = read_rules(path) if path else {}
     except RulesError as error:
-        raise InvalidError(f"the operator's file of gate rules cannot be read, so no gate of {repository} can pass: {error}") from None
+        raise InvalidError(
+            f"the operator's file of gate rules cannot be read, so no gate of {repository} can "
+            f"pass: {error}"
+        ) from None
     rules = by_repository.get(repository)
     if rules is None:
         raise InvalidError(
-            f"the token is for repository {repository}, and no rules are pinned for it; ask the operator (PARITY_GATE_RULES)"
+            f"the token is for repository {repository}, and no rules are pinned for it; ask the "
+            "operator (PARITY_GATE_RULES)"
         )
     if rules.job is None:
         raise InvalidError(
-            f'no job is pinned for repository {repository}, and minima alone pin no question; ask the operator for job = "FILE", '
+            f"no job is pinned for repository {repository}, and minima alone pin no question; ask "
+            'the operator for job = "FILE", '
             "a copy of the job file, in PARITY_GATE_RULES"
         )
     return rules
 
 
 def _document(rules: PinnedRules, repository: str) -> PinnedDocument:
-    return PinnedDocument(repository=repository, on_inconclusive=rules.on_inconclusive, on_infra=rules.on_infra, advisory=rules.advisory)
+    return PinnedDocument(
+        repository=repository,
+        on_inconclusive=rules.on_inconclusive,
+        on_infra=rules.on_infra,
+        advisory=rules.advisory,
+    )
 
 
 def _refused(problems: Sequence[str], repository: str) -> str:
-    return f"{'; '.join(problems)}: pinned for repository {repository} by the operator; restore the job file, or ask the operator"
+    return (
+        f"{'; '.join(problems)}: pinned for repository {repository} by the operator; restore the "
+        "job file, or ask the operator"
+    )
 
 
 def _problems(rules: PinnedRules, asked: Asked) -> list[str]:
     """What of a request is not as it is pinned, a phrase each."""
     found = [*_other_question(rules, asked)]
     if asked.spec.engine == "external" and not rules.external:
-        found.append("job.engine is external, and curves that a user's own trainer sends do not count here (external = true)")
-    return found + [problem for rule in RULES.values() if (problem := rule(rules, asked.spec, asked.policy)) is not None]
+        found.append(
+            "job.engine is external, and curves that a user's own trainer sends do not count here "
+            "(external = true)"
+        )
+    return found + [
+        problem
+        for rule in RULES.values()
+        if (problem := rule(rules, asked.spec, asked.policy)) is not None
+    ]
 
 
 def _other_question(rules: PinnedRules, asked: Asked) -> Sequence[str]:
@@ -267,11 +339,19 @@ def _other_question(rules: PinnedRules, asked: Asked) -> Sequence[str]:
     digest = digest_of(asked)
     if digest == rules.job:
         return []
-    return [f"the job has digest {digest}, expected {rules.job} (python -m server.pins FILE shows a file's)"]
+    return [
+        (
+            f"the job has digest {digest}, expected {rules.job} (python -m server.pins FILE shows "
+            "a "
+            "file's)"
+        )
+    ]
 
 
 def _asked_of(rules: PinnedRules, job: Job) -> Asked:
-    """What a job on record was asked for. Which version of a baseline was the newest then, and whether curves were reused, is no choice."""
+    """What a job on record was asked for. Which version of a baseline was the newest then, and
+    whether curves were reused, is no choice.
+    """
     pinned_baseline = rules.job.baseline if isinstance(rules.job, Asked) else BaselineChoice()
     baseline = pinned_baseline
     if job.named is not None:
@@ -289,11 +369,17 @@ def _asked_of(rules: PinnedRules, job: Job) -> Asked:
 
 
 def _unpinned_statements(rules: PinnedRules, job: Job) -> list[str]:
-    """What was stated of a job's runs, later or by their trainers, and is not what the operator states."""
+    """What was stated of a job's runs, later or by their trainers, and is not what the operator
+    states.
+    """
     problems = _not_pinned(rules, [(made.fact, made.arm, made.value) for made in job.statements])
     if job.engine == "external":
-        roundings = ((arm, run.rounding) for arm in job.arms for run in (*arm.runs, *arm.short_reruns))
-        found = (_unpinned_rounding(rules, arm.name, arm.recipe, rounding) for arm, rounding in roundings)
+        roundings = (
+            (arm, run.rounding) for arm in job.arms for run in (*arm.runs, *arm.short_reruns)
+        )
+        found = (
+            _unpinned_rounding(rules, arm.name, arm.recipe, rounding) for arm, rounding in roundings
+        )
         problems += dict.fromkeys(problem for problem in found if problem)
     return problems
 
@@ -301,21 +387,35 @@ def _unpinned_statements(rules: PinnedRules, job: Job) -> list[str]:
 def _not_pinned(rules: PinnedRules, stated: Sequence[tuple[Fact, str, Any]]) -> list[str]:
     pinned_ones = rules.statements.stated()
     return [
-        f"{fact}{f' of {arm}' if arm else ''} is stated as {value}, and the operator's statements do not have that"
+        f"{fact}{f' of {arm}' if arm else ''} is stated as {value}, and the operator's statements "
+        "do not have that"
         for fact, arm, value in stated
         if (fact, arm, value) not in pinned_ones
     ]
 
 
-def _unpinned_rounding(rules: PinnedRules, arm: str, recipe: str, rounding: str | None) -> str | None:
-    """Why a trainer's own rounding does not count: to nearest has the smaller assumed noise, where the recipe does not say so itself."""
-    if rounding != "nearest" or rounds_to_nearest(recipe) or rules.statements.rounding.get(arm) == "nearest":
+def _unpinned_rounding(
+    rules: PinnedRules, arm: str, recipe: str, rounding: str | None
+) -> str | None:
+    """Why a trainer's own rounding does not count: to nearest has the smaller assumed noise, where
+    the recipe does not say so itself.
+    """
+    if (
+        rounding != "nearest"
+        or rounds_to_nearest(recipe)
+        or rules.statements.rounding.get(arm) == "nearest"
+    ):
         return None
-    return f"rounding of {arm} is stated as nearest by its trainer, and the operator's statements do not have that"
+    return (
+        f"rounding of {arm} is stated as nearest by its trainer, and the operator's statements do "
+        "not have that"
+    )
 
 
 def read_rules(path: Path) -> dict[str, PinnedRules]:
-    """The pinned rules of a file, by repository. Raises RulesError that names the place, the value and what was expected."""
+    """The pinned rules of a file, by repository. Raises RulesError that names the place, the value
+    and what was expected.
+    """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -324,7 +424,9 @@ def read_rules(path: Path) -> dict[str, PinnedRules]:
     if not isinstance(tables, dict) or content.keys() != {"repository"}:
         raise RulesError(f'{path}: expected tables [repository."TEAM/NAME"] and nothing else')
     try:
-        return {name: _rules(table, f"repository.{name}", path.parent) for name, table in tables.items()}
+        return {
+            name: _rules(table, f"repository.{name}", path.parent) for name, table in tables.items()
+        }
     except (RulesError, PolicyError) as error:
         raise RulesError(f"{path}: {error}") from None
 
@@ -345,7 +447,11 @@ def _job(value: object, place: str) -> Path | str:
     if not text.startswith(SHA256):
         return Path(text)
     if len(text) != len(SHA256) + 64 or set(text[len(SHA256) :]) - set("0123456789abcdef"):
-        raise _refusal(place, text, f"a job file, or {SHA256} and 64 hexadecimal digits (python -m server.pins FILE)")
+        raise _refusal(
+            place,
+            text,
+            f"a job file, or {SHA256} and 64 hexadecimal digits (python -m server.pins FILE)",
+        )
     return text
 
 
@@ -361,7 +467,9 @@ def _statements(value: object, place: str) -> StatementRequest:
         return _STATEMENTS.validate_python(value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise _refusal(f"{place}.{'.'.join(map(str, first['loc']))}", first["input"], first["msg"]) from None
+        raise _refusal(
+            f"{place}.{'.'.join(map(str, first['loc']))}", first["input"], first["msg"]
+        ) from None
 
 
 def _at_least_one(value: object, place: str) -> int:
@@ -375,7 +483,9 @@ def _text(value: object, place: str) -> str:
 
 
 def _texts(value: object, place: str) -> tuple[str, ...]:
-    return tuple(_text(each, place) for each in typed(value, list, place, "a list of texts", _refusal))
+    return tuple(
+        _text(each, place) for each in typed(value, list, place, "a list of texts", _refusal)
+    )
 
 
 def _asked(value: object, place: str) -> tuple[str, ...]:
@@ -402,7 +512,11 @@ def _choice(value: object, place: str) -> object:
 def _replaced(value: object, place: str) -> Policy:
     stated = typed(value, dict, place, "a table", _refusal)
     if free := [name for name in stated if name in _FREE]:
-        raise _refusal(f"{place}.{free[0]}", stated[free[0]], "no such key here: it has a rule of its own, or needs none")
+        raise _refusal(
+            f"{place}.{free[0]}",
+            stated[free[0]],
+            "no such key here: it has a rule of its own, or needs none",
+        )
     return policy_from_mapping({"profile": NVFP4, **stated})
 
 

@@ -1,20 +1,25 @@
 """Which look at its question is a job? The ledger of the looks that are registered and used.
 
-The question of a candidate is what its verdict answers: recipe, model, data, schedule, baseline, and the name that the policy gives it.
-Replicates, seeds, reruns and what is recorded besides are no part of it, nor is the margin: with other margins, 1.0 and 1.001 %, or more
-runs the same question is judged again. The word for a code revision is no part of it either, but for engine external: other code is
-another trainer on the record (`_may_be_other_code`). What else the policy says is registered by the first job, with its candidates; a
-later one that says something else is refused.
-A look is used by every job that has a verdict or may still get one; a failed or a cancelled job gives it back. Engine external has no
-model or data on record, so a ledger has only a question with a name (`policy.question`) there, and what a gate asks.
+The question of a candidate is what its verdict answers: recipe, model, data, schedule, baseline,
+and the name that the policy gives it. Replicates, seeds, reruns and what is recorded besides are no
+part of it, nor is the margin: with other margins, 1.0 and 1.001 %, or more runs the same question
+is judged again. The word for a code revision is no part of it either, but for engine external:
+other code is another trainer on the record (`_may_be_other_code`). What else the policy says is
+registered by the first job, with its candidates; a later one that says something else is refused. A
+look is used by every job that has a verdict or may still get one; a failed or a cancelled job gives
+it back. Engine external has no model or data on record, so a ledger has only a question with a name
+(`policy.question`) there, and what a gate asks.
 
-A question that did not pass is not asked again in other words. `Arm.asked` is what all ways to ask it share: not the engine, the word for
-it, or the revision. A job in other words is a look in the ledger of the newest one that did not pass, whoever asks. Under engine external
-the code is known by the revision alone, and belongs to the repository of the token, else to who submits: there another full commit id is
-other code, and any other word is none. An operator can register a new question (`server.jobs.answers`).
+A question that did not pass is not asked again in other words. `Arm.asked` is what all ways to ask
+it share: not the engine, the word for it, or the revision. A job in other words is a look in the
+ledger of the newest one that did not pass, whoever asks. Under engine external the code is known by
+the revision alone, and belongs to the repository of the token, else to who submits: there another
+full commit id is other code, and any other word is none. An operator can register a new question
+(`server.jobs.answers`).
 
-A question has a new ledger once its newest answer is out of date. `Arm.question` has two halves: the question, and the job whose answer
-the ledger renews. So the newest job of all ledgers of a question is found, whatever its name and replicates are.
+A question has a new ledger once its newest answer is out of date. `Arm.question` has two halves:
+the question, and the job whose answer the ledger renews. So the newest job of all ledgers of a
+question is found, whatever its name and replicates are.
 """
 
 import hashlib
@@ -48,8 +53,12 @@ _QUESTION_PARTS = (
 )
 _NOT_OF_AN_ARM = ("name", "replicates")
 _MARGIN = ("margin", "profile")
-_NEW = "have an operator register a new question, if the verdict is not the reason: parity new-question JOB"
-_RECORDED = {"validation_every": 0, "statistics_every": 0}  # what a run records besides changes no loss
+_NEW = (
+    "have an operator register a new question, if the verdict is not the reason: parity "
+    "new-question JOB"
+)
+# what a run records besides changes no loss
+_RECORDED = {"validation_every": 0, "statistics_every": 0}
 _MAY_CHANGE = (*_MARGIN, "question", "early_stop")
 QUESTION_DIGITS = 32  # hexadecimal digits: 128 bits of SHA-256
 _JOBS_LOOKED_AT = 200
@@ -65,10 +74,12 @@ def register(
     repository: str | None = None,
     by_gate: bool = False,
 ) -> None:
-    """Count a new job's look at its question. `outdated`: whether the question's newest job is out of date, so that a new ledger begins.
+    """Count a new job's look at its question. `outdated`: whether the question's newest job is out
+    of date, so that a new ledger begins.
 
-    `repository` is that of the token, whose gates share the questions of engine external; `by_gate`: whether a gate asks.
-    Raises LookError for a look that was not registered, a look after a pass, another registration, and a candidate that was added.
+    `repository` is that of the token, whose gates share the questions of engine external;
+    `by_gate`: whether a gate asks. Raises LookError for a look that was not registered, a look
+    after a pass, another registration, and a candidate that was added.
     """
     candidates = job.arms[1:]
     for arm in candidates:
@@ -78,7 +89,9 @@ def register(
     digests = {arm.id: digest(_question(job, arm) | _scope(job, repository)) for arm in candidates}
     _hold(session, [*digests.values(), *(arm.asked or "" for arm in candidates)])
     newest = _newest(session, job, digests.values())
-    renewed = newest is not None and (outdated(newest) or _begins_a_ledger(newest, job) or is_renewed(session, newest))
+    renewed = newest is not None and (
+        outdated(newest) or _begins_a_ledger(newest, job) or is_renewed(session, newest)
+    )
     for arm in candidates:
         arm.question = _in_ledger(arm, digests[arm.id], newest, renewed=renewed)
     by_question = {arm.question or "": arm.name for arm in candidates}
@@ -89,15 +102,21 @@ def register(
     first = earlier[0]
     _check_candidates(first, by_question)
     _check_policy(first, job)
-    _check_open(session, [other for other in earlier if not _passed_at_another_margin(other, job)], by_question)
+    _check_open(
+        session,
+        [other for other in earlier if not _passed_at_another_margin(other, job)],
+        by_question,
+    )
     job.look = 1 + max(other.look or 1 for other in earlier)
     job.look_candidates = max(first.look_candidates or 1, len(candidates))
     looks = policy_from_mapping(job.policy).looks
     if job.look > looks:
         used = ", ".join(f"job {other.id} ({_outcome(other, by_question)})" for other in earlier)
         raise LookError(
-            f"this question registered {'one look' if looks == 1 else f'{looks} looks'}, used by {used}. Judging again until it is decided "
-            f"raises false passes. Register more looks before the first one (policy.looks), or {_NEW}"
+            f"this question registered {'one look' if looks == 1 else f'{looks} looks'}, used by "
+            f"{used}. Judging again until it is decided "
+            "raises false passes. Register more looks before the first one (policy.looks), or "
+            f"{_NEW}"
         )
 
 
@@ -109,21 +128,28 @@ def looks_left(job: Job) -> int:
 
 
 def take_another(session: Session, job: Job) -> None:
-    """Count a further look of an open job, to which runs are added when something could be seen. LookError where none is left."""
+    """Count a further look of an open job, to which runs are added when something could be seen.
+    LookError where none is left.
+    """
     by_question = {arm.question: arm.name for arm in job.arms[1:] if arm.question}
     _hold(session, by_question)
     before, looks = job.look, policy_from_mapping(job.policy).looks
     if before is None or not by_question:
         raise LookError(
-            f"candidates of job {job.id} have trained, so that adding a run is a further look, and nobody counts its looks. Add "
-            "runs before that, or name the question and register looks beforehand (policy.question, policy.looks)"
+            f"candidates of job {job.id} have trained, so that adding a run is a further look, and "
+            "nobody counts its looks. Add "
+            "runs before that, or name the question and register looks beforehand "
+            "(policy.question, policy.looks)"
         )
     number = 1 + max([before, *(other.look or 1 for other in _earlier(session, job, by_question))])
     if number > looks:
         raise LookError(
-            f"candidates of job {job.id} have trained, so that adding a run is a further look, and this question registered "
-            f"{'one look' if looks == 1 else f'{looks} looks'}. Judging with more runs because of what was seen raises false passes. "
-            "Add runs before a candidate trains, or register more looks before the first one (policy.looks)"
+            f"candidates of job {job.id} have trained, so that adding a run is a further look, and "
+            "this question registered "
+            f"{'one look' if looks == 1 else f'{looks} looks'}. Judging with more runs because of "
+            "what was seen raises false passes. "
+            "Add runs before a candidate trains, or register more looks before the first one "
+            "(policy.looks)"
         )
     job.look = number
 
@@ -137,13 +163,15 @@ def _hold(session: Session, questions: Collection[str]) -> None:
 def _begins_a_ledger(newest: Job, job: Job) -> bool:
     """Whether other words begin a ledger: not after a verdict that is no pass.
 
-    A commit that changes neither trainer nor data, which `outdated` knows, another engine or another word for the question would be another
-    chance for a candidate that did not pass. While the newest job is open nobody knows; what several of them answer counts together
+    A commit that changes neither trainer nor data, which `outdated` knows, another engine or
+    another word for the question would be another chance for a candidate that did not pass. While
+    the newest job is open nobody knows; what several of them answer counts together
     (`server.jobs.answers`).
     """
     other_revision = newest.revision != job.revision and job.engine != "external"
     in_other_words = other_revision or newest.engine != job.engine or _word(newest) != _word(job)
-    may_pass = has_passed(newest) if newest.status == "concluded" else newest.look == 1  # a further look follows one that did not
+    # a further look follows one that did not
+    may_pass = has_passed(newest) if newest.status == "concluded" else newest.look == 1
     return in_other_words and may_pass
 
 
@@ -152,7 +180,9 @@ def _word(job: Job) -> str | None:
 
 
 def is_renewed(session: Session, job: Job) -> bool:
-    """Whether an operator has registered a new question since a job was made, for one that it asks."""
+    """Whether an operator has registered a new question since a job was made, for one that it
+    asks.
+    """
     asked = _asks_the_same(job)
     return asked is not None and (
         session.scalar(
@@ -166,11 +196,15 @@ def is_renewed(session: Session, job: Job) -> bool:
 
 
 def _asks_the_same(job: Job, digests: Collection[str] = ()) -> ColumnElement[bool] | None:
-    """Whether an arm (of a query) asks what a candidate of this job asks, in whichever words; None for a job that asks nothing here.
+    """Whether an arm (of a query) asks what a candidate of this job asks, in whichever words; None
+    for a job that asks nothing here.
 
     `digests` are questions that the job has not got yet.
     """
-    halves = {question[:QUESTION_DIGITS] for question in (*digests, *(arm.question for arm in job.arms if arm.question))}
+    halves = {
+        question[:QUESTION_DIGITS]
+        for question in (*digests, *(arm.question for arm in job.arms if arm.question))
+    }
     ways = [and_(Arm.question >= half, Arm.question < half + "g") for half in sorted(halves)]
     if asked := sorted({arm.asked for arm in job.arms if arm.asked}):
         ways.append(Arm.asked.in_(asked))
@@ -178,20 +212,28 @@ def _asks_the_same(job: Job, digests: Collection[str] = ()) -> ColumnElement[boo
 
 
 def same_question(session: Session, job: Job, *conditions: ColumnElement[bool]) -> Iterator[Job]:
-    """The other jobs that ask what a job asks, in whichever words and whatever their code is, newest first."""
+    """The other jobs that ask what a job asks, in whichever words and whatever their code is,
+    newest first.
+    """
     asked = _asks_the_same(job)
     if asked is None:
         return iter(())
     return _jobs(session, job, asked, *conditions)
 
 
-def _jobs(session: Session, job: Job, asked: ColumnElement[bool], *conditions: ColumnElement[bool]) -> Iterator[Job]:
-    same = select(Job).where(Job.id.in_(select(Arm.job_id).where(asked)), Job.id != job.id, *conditions)
+def _jobs(
+    session: Session, job: Job, asked: ColumnElement[bool], *conditions: ColumnElement[bool]
+) -> Iterator[Job]:
+    same = select(Job).where(
+        Job.id.in_(select(Arm.job_id).where(asked)), Job.id != job.id, *conditions
+    )
     return iter(session.scalars(same.order_by(Job.id.desc()).limit(_JOBS_LOOKED_AT)))
 
 
 def is_other_code(one: Job, other: Job) -> bool:
-    """Whether two jobs of a user's own trainer are of two commits, by their full ids: any other word may name the same code."""
+    """Whether two jobs of a user's own trainer are of two commits, by their full ids: any other
+    word may name the same code.
+    """
     codes = [_commit(job) for job in (one, other)]
     return "external" in (one.engine, other.engine) and None not in codes and codes[0] != codes[1]
 
@@ -207,26 +249,40 @@ def has_passed(job: Job) -> bool:
 
 
 def _newest(session: Session, job: Job, digests: Collection[str]) -> Job | None:
-    """The newest counted job on one of these questions, in whichever ledger and words, that is not of other code."""
+    """The newest counted job on one of these questions, in whichever ledger and words, that is not
+    of other code.
+    """
     asked = _asks_the_same(job, digests)
     if asked is None:
         return None
-    return next((other for other in _jobs(session, job, asked, *_COUNTED) if not is_other_code(other, job)), None)
+    return next(
+        (other for other in _jobs(session, job, asked, *_COUNTED) if not is_other_code(other, job)),
+        None,
+    )
 
 
 def _in_ledger(arm: Arm, question: str, newest: Job | None, *, renewed: bool) -> str:
-    """`Arm.question` in the ledger that renews the question's newest job, or in the ledger of that job."""
+    """`Arm.question` in the ledger that renews the question's newest job, or in the ledger of that
+    job.
+    """
     if newest is None:
         return question
     if renewed:
-        return question[:QUESTION_DIGITS] + hashlib.sha256(newest.id.encode()).hexdigest()[:QUESTION_DIGITS]
+        return (
+            question[:QUESTION_DIGITS]
+            + hashlib.sha256(newest.id.encode()).hexdigest()[:QUESTION_DIGITS]
+        )
     known = {arm.question[:QUESTION_DIGITS]: arm.question for arm in newest.arms if arm.question}
-    in_other_words = {other.asked: other.question for other in newest.arms if other.question and other.asked}
+    in_other_words = {
+        other.asked: other.question for other in newest.arms if other.question and other.asked
+    }
     return known.get(question[:QUESTION_DIGITS]) or in_other_words.get(arm.asked or "") or question
 
 
 def question_of(job: Job, arm: Arm) -> str:
-    """What all jobs on a candidate's question have in common, whatever margin they are judged by: 32 hexadecimal digits."""
+    """What all jobs on a candidate's question have in common, whatever margin they are judged by:
+    32 hexadecimal digits.
+    """
     return digest(_question(job, arm))[:QUESTION_DIGITS]
 
 
@@ -236,16 +292,25 @@ def _question(job: Job, arm: Arm) -> dict[str, Any]:
     data = spec.get("data", {})
     path = data.get("path")
     asked = (job.arms[0].requested, arm.requested)
-    baseline, candidate = ({key: value for key, value in each.items() if key not in _NOT_OF_AN_ARM} for each in asked)
+    baseline, candidate = (
+        {key: value for key, value in each.items() if key not in _NOT_OF_AN_ARM} for each in asked
+    )
     return {
         **{key: spec.get(key) for key in _QUESTION_PARTS},
         **({"command": spec["command"]} if "command" in spec else {}),
-        "data": data | {"path": posixpath.normpath(path)} if path else data,  # one spelling of its path
-        "schedule": {key: value for key, value in spec.get("schedule", {}).items() if key != "gradients_every"} | _RECORDED,
+        # one spelling of its path
+        "data": data | {"path": posixpath.normpath(path)} if path else data,
+        "schedule": {
+            key: value
+            for key, value in spec.get("schedule", {}).items()
+            if key != "gradients_every"
+        }
+        | _RECORDED,
         "baseline": baseline,
         "candidate": candidate,
         "promoted": job.baseline_id,
-        "revision": job.revision if job.engine == "external" else None,  # a user's own trainer is known by it alone
+        # a user's own trainer is known by it alone
+        "revision": job.revision if job.engine == "external" else None,
         "renews": None,  # as in the digests of earlier versions
         **dict.fromkeys(_MARGIN),
         "question": _as_read(job.policy.get("question")),
@@ -268,20 +333,30 @@ def _scope(job: Job, repository: str | None) -> dict[str, Any]:
 
 
 def _trained_by(job: Job, repository: str | None) -> dict[str, Any]:
-    return {"trained by": f"repository {repository}" if repository else [job.submitted_by, job.name]}
+    return {
+        "trained by": f"repository {repository}" if repository else [job.submitted_by, job.name]
+    }
 
 
 def _as_read(name: str | None) -> str | None:
     """A name without what a reader does not see: names that look alike are one name."""
     if not name:
         return name
-    visible = "".join(character for character in unicodedata.normalize("NFKC", name) if unicodedata.category(character) != "Cf")
+    visible = "".join(
+        character
+        for character in unicodedata.normalize("NFKC", name)
+        if unicodedata.category(character) != "Cf"
+    )
     return " ".join(visible.split())
 
 
 def _earlier(session: Session, job: Job, by_question: Collection[str]) -> Sequence[Job]:
     """The jobs that have used a look at one of these questions, oldest first."""
-    same = select(Job).where(Job.id.in_(select(Arm.job_id).where(Arm.question.in_(list(by_question)))), *_COUNTED, Job.id != job.id)
+    same = select(Job).where(
+        Job.id.in_(select(Arm.job_id).where(Arm.question.in_(list(by_question)))),
+        *_COUNTED,
+        Job.id != job.id,
+    )
     return sorted(session.scalars(same), key=lambda other: (other.look or 0, other.id))
 
 
@@ -291,7 +366,8 @@ def _check_candidates(first: Job, by_question: dict[str, str]) -> None:
     if added:
         looked_at = ", ".join(arm.name for arm in first.arms if arm.question in by_question)
         raise LookError(
-            f"candidate {added[0]} was added after the first look at {looked_at} (job {first.id}); candidates share the error, so they are "
+            f"candidate {added[0]} was added after the first look at {looked_at} (job {first.id}); "
+            "candidates share the error, so they are "
             f"registered together. Submit {added[0]} in a job of its own, or {_NEW}"
         )
 
@@ -301,35 +377,57 @@ def _check_policy(first: Job, job: Job) -> None:
     for key in sorted({*then, *now} - {*_MAY_CHANGE}):
         if then.get(key) != now.get(key):
             raise LookError(
-                f"{key} is {_shown(now.get(key))}, and the same question is registered with {_shown(then.get(key))} (job {first.id}). "
+                f"{key} is {_shown(now.get(key))}, and the same question is registered with "
+                f"{_shown(then.get(key))} (job {first.id}). "
                 f"Keep the policy between looks, or {_NEW}"
             )
 
 
 def _check_open(session: Session, earlier: Sequence[Job], by_question: dict[str, str]) -> None:
-    """Refuse a look at a candidate that has passed, or that has failed by something else than its gap, such as a divergence."""
-    decided = select(Verdict).where(Verdict.job_id.in_([job.id for job in earlier]), Verdict.outcome.in_(("pass", "fail")))
+    """Refuse a look at a candidate that has passed, or that has failed by something else than its
+    gap, such as a divergence.
+    """
+    decided = select(Verdict).where(
+        Verdict.job_id.in_([job.id for job in earlier]), Verdict.outcome.in_(("pass", "fail"))
+    )
     for verdict in session.scalars(decided.order_by(Verdict.id)):
         for job in earlier:
-            question = next((arm.question for arm in job.arms if job.id == verdict.job_id and arm.name == verdict.candidate), None)
+            question = next(
+                (
+                    arm.question
+                    for arm in job.arms
+                    if job.id == verdict.job_id and arm.name == verdict.candidate
+                ),
+                None,
+            )
             code = json.loads(verdict.document)["codes"][0]
-            if question is None or question not in by_question or (verdict.outcome == "fail" and code == FAIL_BY_GAP):
+            if (
+                question is None
+                or question not in by_question
+                or (verdict.outcome == "fail" and code == FAIL_BY_GAP)
+            ):
                 continue
             why = "has passed; a look after a pass can only take it back"
             if verdict.outcome == "fail":
                 why = f"has failed by {code}, which further runs do not undo"
-            raise LookError(f"candidate {by_question[question]} {why} (job {job.id}). Leave it out, or {_NEW}")
+            raise LookError(
+                f"candidate {by_question[question]} {why} (job {job.id}). Leave it out, or {_NEW}"
+            )
 
 
 def _passed_at_another_margin(earlier: Job, job: Job) -> bool:
-    """Whether a job has passed by another margin, so that a look at this one is no look that can only take a pass back."""
+    """Whether a job has passed by another margin, so that a look at this one is no look that can
+    only take a pass back.
+    """
     other = any(earlier.policy.get(key) != job.policy.get(key) for key in _MARGIN)
     return other and all(verdict.outcome == "pass" for verdict in earlier.verdicts)
 
 
 def _outcome(job: Job, by_question: Collection[str]) -> str:
     names = {arm.name for arm in job.arms if arm.question in by_question}
-    outcomes = dict.fromkeys(verdict.outcome for verdict in job.verdicts if verdict.candidate in names)
+    outcomes = dict.fromkeys(
+        verdict.outcome for verdict in job.verdicts if verdict.candidate in names
+    )
     return ", ".join(outcomes) or job.status
 
 

@@ -1,4 +1,6 @@
-"""The only place that moves a run or a job from one state to another; who waits for a job, and its cancellation."""
+"""The only place that moves a run or a job from one state to another; who waits for a job, and its
+cancellation.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -27,9 +29,11 @@ from server.logs import without_secrets
 
 # The only place that moves a run or a job from one state to another.
 #
-# Each function is one edge of `server.database.states`, or all edges to one state. In the caller's transaction it moves the row, begins
-# or ends the attempt and emits the event, so no reader sees one without the others. It is a compare-and-set: if no edge starts at the
-# state that `run` was read in, or another writer has moved the run since, it changes nothing and returns False (or None).
+# Each function is one edge of `server.database.states`, or all edges to one state. In the caller's
+# transaction it moves the row, begins or ends the attempt and emits the event, so no reader sees
+# one without the others. It is a compare-and-set: if no edge starts at the state that `run` was
+# read in, or another writer has moved the run since, it changes nothing and returns False (or
+# None).
 #
 # Callers lock the run's row when they read it, and lock runs before their job.
 
@@ -39,21 +43,36 @@ FailedAttempt = Literal["failed", "crashed", "lost"]
 
 
 def claim(session: Session, run: Run, worker: Worker, lease_seconds: float) -> int | None:
-    """queued -> running: begin an attempt of a worker, which holds the run until the lease ends; returns the attempt's number.
+    """queued -> running: begin an attempt of a worker, which holds the run until the lease ends;
+    returns the attempt's number.
 
-    The first run of a job starts the job and binds it to the worker's device class and thread count.
+    The first run of a job starts the job and binds it to the worker's device class and thread
+    count.
     """
     if run.state != "queued":
         return None
-    binding = {"device_class": worker.device["device_class"], "threads": worker.device["threads_per_run"]}
-    return _begin(session, run, lease_seconds, worker_id=worker.id, key=None, columns={}, binding=binding)
+    binding = {
+        "device_class": worker.device["device_class"],
+        "threads": worker.device["threads_per_run"],
+    }
+    return _begin(
+        session, run, lease_seconds, worker_id=worker.id, key=None, columns={}, binding=binding
+    )
 
 
-def attach(session: Session, run: Run, manifest: Mapping[str, str], fingerprint: str, key: str | None, lease_seconds: float) -> int | None:
-    """awaiting_data -> running: begin an attempt of the user's own trainer; returns the attempt's number.
+def attach(
+    session: Session,
+    run: Run,
+    manifest: Mapping[str, str],
+    fingerprint: str,
+    key: str | None,
+    lease_seconds: float,
+) -> int | None:
+    """awaiting_data -> running: begin an attempt of the user's own trainer; returns the attempt's
+    number.
 
-    `key` is the trainer's name for the attempt. The first run of a job starts the job. A run that failed for its silence may begin another
-    attempt, too, while its job is open.
+    `key` is the trainer's name for the attempt. The first run of a job starts the job. A run that
+    failed for its silence may begin another attempt, too, while its job is open.
     """
     if run.state != "awaiting_data" and not may_go_on(session, run):
         return None
@@ -62,12 +81,16 @@ def attach(session: Session, run: Run, manifest: Mapping[str, str], fingerprint:
 
 
 def go_on(session: Session, run: Run, lease_seconds: float) -> bool:
-    """failed -> running: the attempt of a run that failed for its silence goes on, while its job is open."""
+    """failed -> running: the attempt of a run that failed for its silence goes on, while its job is
+    open.
+    """
     attempt = session.get(Attempt, (run.id, run.attempt_number))
     if attempt is None or attempt.state != "lost" or not may_go_on(session, run):
         return False
     lease = {"lease_expires_at": sessions.now(session) + lease_seconds}
-    if not _move(session, run, "running", {**lease, "code": None, "message": None, "finished_at": None}):
+    if not _move(
+        session, run, "running", {**lease, "code": None, "message": None, "finished_at": None}
+    ):
         return False
     resume_attempt(session, run.id, run.attempt_number)
     session.expire(attempt)
@@ -76,35 +99,75 @@ def go_on(session: Session, run: Run, lease_seconds: float) -> bool:
 
 
 def may_go_on(session: Session, run: Run) -> bool:
-    """Whether a run has failed for its silence alone, and its job is open; the job stays locked, so that nobody ends it meanwhile."""
+    """Whether a run has failed for its silence alone, and its job is open; the job stays locked, so
+    that nobody ends it meanwhile.
+    """
     if run.state != "failed" or run.code != SILENT:
         return False
-    return session.get_one(Job, run.job_id, with_for_update=True, populate_existing=True).status not in JOB_ENDED
+    return (
+        session.get_one(Job, run.job_id, with_for_update=True, populate_existing=True).status
+        not in JOB_ENDED
+    )
 
 
 def finish(
-    session: Session, run: Run, *, code: str | None = None, message: str | None = None, note: str | None = None, **columns: object
+    session: Session,
+    run: Run,
+    *,
+    code: str | None = None,
+    message: str | None = None,
+    note: str | None = None,
+    **columns: object,
 ) -> bool:
-    """running -> finished: the run has a curve. A `code` gives the reason if that curve is short or unusable.
+    """running -> finished: the run has a curve. A `code` gives the reason if that curve is short or
+    unusable.
 
-    A message is stored with the run and its attempt, a note with the attempt only. `columns` are further columns of the run.
+    A message is stored with the run and its attempt, a note with the attempt only. `columns` are
+    further columns of the run.
     """
-    return _end(session, run, "finished", "finished", {"code": code, "message": message, **columns}, note)
+    return _end(
+        session, run, "finished", "finished", {"code": code, "message": message, **columns}, note
+    )
 
 
-def fail(session: Session, run: Run, *, code: str, message: str, attempt: FailedAttempt = "failed", **columns: object) -> bool:
-    """Any open state -> failed: there is no further attempt. `attempt` is how the running attempt ended, if there is one."""
+def fail(
+    session: Session,
+    run: Run,
+    *,
+    code: str,
+    message: str,
+    attempt: FailedAttempt = "failed",
+    **columns: object,
+) -> bool:
+    """Any open state -> failed: there is no further attempt. `attempt` is how the running attempt
+    ended, if there is one.
+    """
     return _end(session, run, "failed", attempt, {"code": code, "message": message, **columns})
 
 
-def cancel(session: Session, run: Run, *, code: str | None = None, message: str | None = None) -> bool:
-    """Any open state -> cancelled. Without a new code and message the run keeps its own; its attempt always does."""
-    given = {name: value for name, value in (("code", code), ("message", message)) if value is not None}
+def cancel(
+    session: Session, run: Run, *, code: str | None = None, message: str | None = None
+) -> bool:
+    """Any open state -> cancelled. Without a new code and message the run keeps its own; its
+    attempt always does.
+    """
+    given = {
+        name: value for name, value in (("code", code), ("message", message)) if value is not None
+    }
     return _end(session, run, "cancelled", "cancelled", given)
 
 
-def requeue(session: Session, run: Run, *, attempt: BrokenAttempt, code: str | None, message: str, **columns: object) -> bool:
-    """running -> queued (awaiting_data for engine external): the attempt is over and another one may follow.
+def requeue(
+    session: Session,
+    run: Run,
+    *,
+    attempt: BrokenAttempt,
+    code: str | None,
+    message: str,
+    **columns: object,
+) -> bool:
+    """running -> queued (awaiting_data for engine external): the attempt is over and another one
+    may follow.
 
     Recorded steps stay. `columns` are further columns of the run.
     """
@@ -133,12 +196,15 @@ def end_job(
     message: str | None = None,
     verdicts: Mapping[str, str] | None = None,
 ) -> bool:
-    """queued or running -> concluded, failed or cancelled; False if the job had already ended. `verdicts` are outcomes by candidate.
+    """queued or running -> concluded, failed or cancelled; False if the job had already ended.
+    `verdicts` are outcomes by candidate.
 
     Emits the verdicts, then the status, and writes the deliveries of both to webhooks.
     """
     text = message and without_secrets(message)
-    if not move_job(session, job_id, JOB_OPEN, end, finished_at=sessions.now(session), code=code, message=text):
+    if not move_job(
+        session, job_id, JOB_OPEN, end, finished_at=sessions.now(session), code=code, message=text
+    ):
         return False
     if verdicts:
         states.emit(session, job_id, "verdict", dict(verdicts))
@@ -148,10 +214,18 @@ def end_job(
 
 
 def reopen_job(session: Session, job: Job) -> bool:
-    """failed -> running: a job that only the judge failed on is to be judged again; False for any other. Lock the job's row before."""
+    """failed -> running: a job that only the judge failed on is to be judged again; False for any
+    other. Lock the job's row before.
+    """
     if job.code not in JUDGED_IN_VAIN or job.status != "failed":
         return False
-    fresh = {"code": None, "message": None, "finished_at": None, "judge_tries": 0, "judge_after": None}
+    fresh = {
+        "code": None,
+        "message": None,
+        "finished_at": None,
+        "judge_tries": 0,
+        "judge_after": None,
+    }
     if not move_job(session, job.id, ("failed",), "running", **fresh):
         return False
     session.expire(job, ["status", *fresh])
@@ -169,33 +243,78 @@ def _begin(
     columns: Mapping[str, object],
     binding: Mapping[str, object],
 ) -> int | None:
-    """Move a run to running and begin its next attempt; the first run starts the job and binds it to a device class."""
+    """Move a run to running and begin its next attempt; the first run starts the job and binds it
+    to a device class.
+    """
     now, attempt_number = sessions.now_in(session), run.attempt_number + 1
-    lease = {"attempt_number": attempt_number, "lease_expires_at": now + lease_seconds, "worker_id": worker_id}
+    lease = {
+        "attempt_number": attempt_number,
+        "lease_expires_at": now + lease_seconds,
+        "worker_id": worker_id,
+    }
     fresh = {"code": None, "message": None, "started_at": run.started_at or now}
     if not _move(session, run, "running", {**lease, **fresh, **columns}):
         return None
     # A job that runs is never queued again, so that a stale status can only cost a statement.
-    is_first = run.job.status == "queued" and move_job(session, run.job_id, ("queued",), "running", started_at=now, **binding)
+    is_first = run.job.status == "queued" and move_job(
+        session, run.job_id, ("queued",), "running", started_at=now, **binding
+    )
     status = [("status", {"status": "running"})] if is_first else []
-    states.emit_all(session, run.job_id, [*status, ("run", _run_payload(run, "running", None, None, attempt=attempt_number))])
-    begin_attempt(session, run.id, attempt_number, worker_id, key)  # last, so that its token is inserted with it
+    states.emit_all(
+        session,
+        run.job_id,
+        [*status, ("run", _run_payload(run, "running", None, None, attempt=attempt_number))],
+    )
+    # last, so that its token is inserted with it
+    begin_attempt(session, run.id, attempt_number, worker_id, key)
     return attempt_number
 
 
-def _end(session: Session, run: Run, end: RunState, attempt: AttemptState, columns: Mapping[str, Any], note: str | None = None) -> bool:
+def _end(
+    session: Session,
+    run: Run,
+    end: RunState,
+    attempt: AttemptState,
+    columns: Mapping[str, Any],
+    note: str | None = None,
+) -> bool:
     """Move a run to a final state."""
-    return _leave(session, run, end, attempt, {"finished_at": sessions.now(session), "lease_expires_at": None, **columns}, note)
+    return _leave(
+        session,
+        run,
+        end,
+        attempt,
+        {"finished_at": sessions.now(session), "lease_expires_at": None, **columns},
+        note,
+    )
 
 
-def _leave(session: Session, run: Run, end: RunState, attempt: AttemptState, columns: Mapping[str, Any], note: str | None = None) -> bool:
-    """Move an open run to `end`, end its attempt if one is running, and emit the event with the message, else with the note."""
+def _leave(
+    session: Session,
+    run: Run,
+    end: RunState,
+    attempt: AttemptState,
+    columns: Mapping[str, Any],
+    note: str | None = None,
+) -> bool:
+    """Move an open run to `end`, end its attempt if one is running, and emit the event with the
+    message, else with the note.
+    """
     code, was_running = columns.get("code"), run.state == "running"
     message, note = (text and without_secrets(text) for text in (columns.get("message"), note))
-    if not _move(session, run, end, {**columns, "message": message} if "message" in columns else columns):
+    if not _move(
+        session, run, end, {**columns, "message": message} if "message" in columns else columns
+    ):
         return False
     if was_running:
-        end_attempt(session, run.id, run.attempt_number, attempt, code, None if end == "cancelled" else message or note)
+        end_attempt(
+            session,
+            run.id,
+            run.attempt_number,
+            attempt,
+            code,
+            None if end == "cancelled" else message or note,
+        )
     _emit_run(session, run, end, code, message or note)
     return True
 
@@ -209,25 +328,48 @@ def _move(session: Session, run: Run, end: RunState, columns: Mapping[str, objec
     return moved
 
 
-def _emit_run(session: Session, run: Run, state: RunState, code: str | None, message: str | None, **more: object) -> None:
+def _emit_run(
+    session: Session,
+    run: Run,
+    state: RunState,
+    code: str | None,
+    message: str | None,
+    **more: object,
+) -> None:
     states.emit(session, run.job_id, "run", _run_payload(run, state, code, message, **more))
 
 
-def _run_payload(run: Run, state: RunState, code: str | None, message: str | None, **more: object) -> dict[str, object]:
-    return {"run": run.id, "arm": run.arm.name, "state": state, "code": code, "message": message} | more
+def _run_payload(
+    run: Run, state: RunState, code: str | None, message: str | None, **more: object
+) -> dict[str, object]:
+    return {
+        "run": run.id,
+        "arm": run.arm.name,
+        "state": state,
+        "code": code,
+        "message": message,
+    } | more
 
 
 # Cancels a job and its open runs.
 
 
 def cancel_job(session: Session, job_id: str, message: str = "cancelled by request") -> bool:
-    """Cancel a job and its open runs; False, without a change, if it had already ended. NotFoundError for an unknown id.
+    """Cancel a job and its open runs; False, without a change, if it had already ended.
+    NotFoundError for an unknown id.
 
-    At its next heartbeat the worker of a run notices the cancellation and kills the trainer's process group.
+    At its next heartbeat the worker of a run notices the cancellation and kills the trainer's
+    process group.
     """
     job = find_job(session, job_id)
-    # Every writer locks runs before their job; the other order could deadlock with a live trainer on PostgreSQL.
-    open_runs = select(Run).where(Run.job_id == job_id, Run.state.not_in(RUN_ENDED)).order_by(Run.id).with_for_update()
+    # Every writer locks runs before their job; the other order could deadlock with a live trainer
+    # on PostgreSQL.
+    open_runs = (
+        select(Run)
+        .where(Run.job_id == job_id, Run.state.not_in(RUN_ENDED))
+        .order_by(Run.id)
+        .with_for_update()
+    )
     runs = session.scalars(open_runs).all()
     session.refresh(job, with_for_update=True)
     if job.status in JOB_ENDED:
@@ -239,15 +381,17 @@ def cancel_job(session: Session, job_id: str, message: str = "cancelled by reque
 
 # Who asked for a job in a gate, and which groups, such as pull requests, wait for it.
 #
-# A group belongs to its principal: `nightly` of two principals is two groups. `jobs.gate_groups` has a line for each:
+# A group belongs to its principal: `nightly` of two principals is two groups. `jobs.gate_groups`
+# has a line for each:
 #
 #     PRINCIPAL<tab>GROUP    the group's newest gate waits for the job
 #     PRINCIPAL<tab>         the principal wants it for good: a gate without a group
 #     <tab>PRINCIPAL         the principal asked for it, and waits no more
 #     GROUP                  written by older versions: a group of who submitted the job
 #
-# None: it was submitted without a gate, and who submitted it wants it for good. Who asked is kept, because nobody signs off a job that
-# they asked for themselves. Call the functions that write under the lock `gates`.
+# None: it was submitted without a gate, and who submitted it wants it for good. Who asked is kept,
+# because nobody signs off a job that they asked for themselves. Call the functions that write under
+# the lock `gates`.
 
 _TAB = "\t"  # no group has one
 
@@ -259,7 +403,9 @@ def requesters_of(job: Job) -> set[str]:
 
 
 def note(job: Job, principal: str, group: str, *, is_new: bool) -> None:
-    """Remember who asked for a job. Who gives no group wants it for good, so that no group's newer question cancels it."""
+    """Remember who asked for a job. Who gives no group wants it for good, so that no group's newer
+    question cancels it.
+    """
     before = set() if is_new else _lines(job.gate_groups, job.submitted_by)
     if job.status in JOB_OPEN:
         job.gate_groups = sorted({*before, f"{principal}{_TAB}{group}"})
@@ -268,9 +414,15 @@ def note(job: Job, principal: str, group: str, *, is_new: bool) -> None:
 
 
 def cancel_superseded(session: Session, wanted: Job, principal: str, group: str) -> None:
-    """Cancel the open jobs that only this group waited for; its newest question is answered by another one."""
+    """Cancel the open jobs that only this group waited for; its newest question is answered by
+    another one.
+    """
     mine = f"{principal}{_TAB}{group}"
-    open_jobs = select(Job.id, Job.gate_groups, Job.submitted_by).where(Job.status.in_(JOB_OPEN), Job.id != wanted.id).order_by(Job.id)
+    open_jobs = (
+        select(Job.id, Job.gate_groups, Job.submitted_by)
+        .where(Job.status.in_(JOB_OPEN), Job.id != wanted.id)
+        .order_by(Job.id)
+    )
     for job_id, groups, submitter in session.execute(open_jobs).all():
         lines = _lines(groups, submitter)
         left = lines - {mine}
@@ -285,4 +437,7 @@ def cancel_superseded(session: Session, wanted: Job, principal: str, group: str)
 def _lines(groups: Sequence[str] | None, submitter: str | None) -> set[str]:
     """The lines of a job as this version writes them."""
     owner = submitter or LOCAL_ID
-    return {line if _TAB in line else f"{owner}{_TAB}{line}" for line in (("",) if groups is None else groups)}
+    return {
+        line if _TAB in line else f"{owner}{_TAB}{line}"
+        for line in (("",) if groups is None else groups)
+    }

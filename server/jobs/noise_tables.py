@@ -1,4 +1,6 @@
-"""Run-to-run noise on record: the reruns of earlier jobs, and groups that were imported from a table that somebody else measured."""
+"""Run-to-run noise on record: the reruns of earlier jobs, and groups that were imported from a
+table that somebody else measured.
+"""
 
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -40,27 +42,42 @@ from server.errors import ConflictError, InvalidError
 from server.records import digest
 from training.spec import Arm, Data, JobSpec, Model, Schedule
 
-# Run-to-run noise on record: the reruns of earlier jobs as a table of groups, from which a job of the same family borrows.
+# Run-to-run noise on record: the reruns of earlier jobs as a table of groups, from which a job of
+# the same family borrows.
 #
-# family: all of the specification but name, arms, seed, short reruns and the family that it names is equal, and the data and device class
+# family: all of the specification but name, arms, seed, short reruns and the family that it names
+# is equal, and the data and device class
 #         that its runs recorded; its name holds a digest of that
-# group:  runs of one job with one recipe and seed, at least two, that were trained for it, and finished with a finite loss in the late
+# group:  runs of one job with one recipe and seed, at least two, that were trained for it, and
+#         finished with a finite loss in the late
 #         window; a run with the fingerprint of an earlier one has the same curve and is left out
-# sd:     standard deviation over a group's runs of their mean loss in the window of a policy that states none, the last 20 % of the steps
+# sd:     standard deviation over a group's runs of their mean loss in the window of a policy that
+#         states none, the last 20 % of the steps
 #
-# What groups lend is the judge's business (`parity.judging.noise_table`): at least 3 groups and 8 degrees of freedom of an arm's own class
-# of rounding. Runs of engine `external` lend nothing here, because nobody checks what their specification says of model and data.
+# What groups lend is the judge's business (`parity.judging.noise_table`): at least 3 groups and 8
+# degrees of freedom of an arm's own class of rounding. Runs of engine `external` lend nothing here,
+# because nobody checks what their specification says of model and data.
 #
-# A job of engine emulated whose model is small and whose rate decays borrows from reruns that ship with the judge (`noise_table.emulated`):
-# of the very specification of the demo before any on record, which hold fewer of them; else of other sizes, where the record lends nothing.
+# A job of engine emulated whose model is small and whose rate decays borrows from reruns that ship
+# with the judge (`noise_table.emulated`): of the very specification of the demo before any on
+# record, which hold fewer of them; else of other sizes, where the record lends nothing.
 
 MOST_GROUPS = 100  # of a family, newest first
 VARIES = "replicate: the rounding's random numbers, and a nudge of the initial weights"
 _JOBS_READ = 5000
 _DIGITS = 8  # of the digests in a family's name
 _RECORDED = ("data_digest", "device_class")  # of a run's manifest
-_NOT_OF_THE_FAMILY = ("name", "baseline", "candidates", "seed", "short_reruns", "family", "keep_checkpoints")
-_READ_ONLY = ("validation_every", "statistics_every", "gradients_every")  # of a schedule: they change no weight
+_NOT_OF_THE_FAMILY = (
+    "name",
+    "baseline",
+    "candidates",
+    "seed",
+    "short_reruns",
+    "family",
+    "keep_checkpoints",
+)
+# of a schedule: they change no weight
+_READ_ONLY = ("validation_every", "statistics_every", "gradients_every")
 # What examples/demo.yaml trains, but for what `_NOT_OF_THE_FAMILY` and `_READ_ONLY` leave out.
 DEMO_SPEC = JobSpec(
     name="demo",
@@ -73,15 +90,23 @@ DEMO_SPEC = JobSpec(
 
 
 def family_of(job: Job) -> str | None:
-    """The name of a job's family; None for a job whose runs are trained elsewhere, or recorded other data or devices than each other."""
-    recorded = {tuple((run.manifest or {}).get(name) for name in _RECORDED) for run in job.runs if run.state == "finished"}
+    """The name of a job's family; None for a job whose runs are trained elsewhere, or recorded
+    other data or devices than each other.
+    """
+    recorded = {
+        tuple((run.manifest or {}).get(name) for name in _RECORDED)
+        for run in job.runs
+        if run.state == "finished"
+    }
     if job.engine == "external" or len(recorded) != 1 or None in (known := recorded.pop()):
         return None
     return f"{_of_specification(job)}-{digest(known)[:_DIGITS]}"
 
 
 def newest_family(session: Session, job: Job) -> str | None:
-    """The family on record that a job will probably belong to, which has no run yet: that of the newest job with its specification."""
+    """The family on record that a job will probably belong to, which has no run yet: that of the
+    newest job with its specification.
+    """
     if job.engine == "external":
         return None
     named = Job.reruns_family.startswith(f"{_of_specification(job)}-", autoescape=True)
@@ -89,7 +114,9 @@ def newest_family(session: Session, job: Job) -> str | None:
 
 
 def emulated_family(spec: Mapping[str, Any]) -> str | None:
-    """Which of the reruns that ship with the judge lend to a job of this specification, as stored; None without any."""
+    """Which of the reruns that ship with the judge lend to a job of this specification, as stored;
+    None without any.
+    """
     if spec["engine"] != "emulated":
         return None
     schedule = spec["schedule"]
@@ -103,7 +130,9 @@ def emulated_family(spec: Mapping[str, Any]) -> str | None:
 def _weights_of(spec: Mapping[str, Any]) -> str:
     """A digest of everything that changes the weights of every arm."""
     facts = _facts(spec)
-    facts["schedule"] = {name: value for name, value in facts["schedule"].items() if name not in _READ_ONLY}
+    facts["schedule"] = {
+        name: value for name, value in facts["schedule"].items() if name not in _READ_ONLY
+    }
     return digest(facts)
 
 
@@ -112,14 +141,23 @@ def _facts(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_specification(job: Job) -> str:
-    return f"{job.engine}-{job.spec['schedule']['steps']}-steps-{digest(_facts(job.spec))[:_DIGITS]}"
+    return (
+        f"{job.engine}-{job.spec['schedule']['steps']}-steps-{digest(_facts(job.spec))[:_DIGITS]}"
+    )
 
 
-def noise_table_on_record(session: Session, family: str | None = None, but: Collection[str] = ()) -> NoiseTable:
-    """The groups of all families on record, or of one, without those of some jobs: what `reruns_of` said when each job was judged."""
+def noise_table_on_record(
+    session: Session, family: str | None = None, but: Collection[str] = ()
+) -> NoiseTable:
+    """The groups of all families on record, or of one, without those of some jobs: what `reruns_of`
+    said when each job was judged.
+    """
     on_record = Job.reruns_family.is_not(None) if family is None else Job.reruns_family == family
     statement = (
-        select(Job.reruns).where(on_record, Job.id.not_in(but)).order_by(Job.id.desc()).limit(_JOBS_READ if family is None else MOST_GROUPS)
+        select(Job.reruns)
+        .where(on_record, Job.id.not_in(but))
+        .order_by(Job.id.desc())
+        .limit(_JOBS_READ if family is None else MOST_GROUPS)
     )
     rows: dict[str, list[Row]] = {}
     for text in session.scalars(statement):
@@ -139,14 +177,17 @@ def reruns_of(session: Session, job: Job) -> NoiseTable | None:
 def keep_reruns(job: Job, reruns: NoiseTable | None) -> None:
     """Put a job's groups of reruns on record, from which later jobs of their family borrow."""
     job.reruns = reruns.csv() if reruns else None
-    job.reruns_family = family_in(reruns) if reruns else None  # a job's groups are all of its own family
+    # a job's groups are all of its own family
+    job.reruns_family = family_in(reruns) if reruns else None
 
 
 def lent_noise_table(session: Session, job: Job, family: str | None) -> NoiseTable | None:
-    """The groups of one family from which a job borrows that names none, if they lend to arms of any class of rounding; else None.
+    """The groups of one family from which a job borrows that names none, if they lend to arms of
+    any class of rounding; else None.
 
-    They are those of `family`, the job's own on record, or ship with the judge. Not those of the job itself, nor of the jobs whose curves
-    it reuses or gets as controls: its judge reads these runs already.
+    They are those of `family`, the job's own on record, or ship with the judge. Not those of the
+    job itself, nor of the jobs whose curves it reuses or gets as controls: its judge reads these
+    runs already.
     """
     shipped = emulated_family(job.spec)
     if family is not None and shipped != DEMO:
@@ -170,16 +211,32 @@ def _groups(session: Session, job: Job, family: str) -> Iterator[Row]:
     trained: dict[tuple[str, int], list[Run]] = {}
     for arm in job.arms:
         for run in arm.runs:
-            if run.state == "finished" and run.code is None and run.reused_from is None and not _trained_before(session, run):
+            if (
+                run.state == "finished"
+                and run.code is None
+                and run.reused_from is None
+                and not _trained_before(session, run)
+            ):
                 trained.setdefault((arm.stated_recipe or arm.recipe, run.seed), []).append(run)
     for (recipe, seed), runs in sorted(trained.items()):
         means = _late_means(session, runs)
         if len(means) >= 2:
             mean, sd = float(means.mean()), float(means.std(ddof=1))
-            sd = sd if sd >= MIN_SHARE * mean else 0.0  # equal bit for bit, but for the rounding of the sums
+            # equal bit for bit, but for the rounding of the sums
+            sd = sd if sd >= MIN_SHARE * mean else 0.0
             numbers = {"runs": str(len(means)), "mean_loss": repr(mean), "sd": repr(sd)}
-            about = {"rounding": _rounding(runs, recipe), "varies": VARIES, "source": f"job {job.id}"}
-            cells = {"family": family, "group": f"{recipe} seed {seed}, {job.id}", "unit": NATS, **numbers, **about}
+            about = {
+                "rounding": _rounding(runs, recipe),
+                "varies": VARIES,
+                "source": f"job {job.id}",
+            }
+            cells = {
+                "family": family,
+                "group": f"{recipe} seed {seed}, {job.id}",
+                "unit": NATS,
+                **numbers,
+                **about,
+            }
             yield {column: cells.get(column, "") for column in COLUMNS}
 
 
@@ -190,31 +247,42 @@ def _trained_before(session: Session, run: Run) -> bool:
 
 
 def _late_means(session: Session, runs: Sequence[Run]) -> NDArray[np.float64]:
-    """Mean loss (nats) of each run in its late window, of those whose every step there is recorded and finite."""
+    """Mean loss (nats) of each run in its late window, of those whose every step there is recorded
+    and finite.
+    """
     means = []
     for run in runs:
         window = make_window(run.length, 0, WINDOW_FRACTION, "declared")
-        steps, columns = store.read_range(session, run.id, "train", window.first, window.last, ["lm_loss"])
+        steps, columns = store.read_range(
+            session, run.id, "train", window.first, window.last, ["lm_loss"]
+        )
         if len(steps) == window.last - window.first + 1 and np.isfinite(columns["lm_loss"]).all():
             means.append(columns["lm_loss"].mean())
     return np.array(means)
 
 
 def _rounding(runs: Sequence[Run], recipe: str) -> str:
-    """How the runs round, as recorded or by the definition of their recipe; else "", and the group lends to nobody."""
-    return rounding_of(run.rounding for run in runs) or ("nearest" if rounds_to_nearest(recipe) else "")
+    """How the runs round, as recorded or by the definition of their recipe; else "", and the group
+    lends to nobody.
+    """
+    return rounding_of(run.rounding for run in runs) or (
+        "nearest" if rounds_to_nearest(recipe) else ""
+    )
 
 
-# Run-to-run noise that were imported: groups of reruns from a table that somebody else measured. Plain functions of a session.
+# Run-to-run noise that were imported: groups of reruns from a table that somebody else measured.
+# Plain functions of a session.
 #
-# Nobody here has seen these runs, so a job borrows from them only if its specification names the family; what it borrows is fixed when it
-# is submitted. They are kept apart from the record (`noise_table`), which lends without being named.
+# Nobody here has seen these runs, so a job borrows from them only if its specification names the
+# family; what it borrows is fixed when it is submitted. They are kept apart from the record
+# (`noise_table`), which lends without being named.
 #
-# A table is imported whole or not at all. Each family of it must lend to some class of rounding, together with its groups that were
-# imported before; so a single group, reruns that are all equal bit for bit and any row that is not usable are refused. So is a name that
-# the table has no right to: that of a public family or of one that jobs of this server measured, and groups of the latter under another
-# name. Can fail: a table whose figures are wrong, or that calls unlike set-ups one family. Its owner, source and licence are kept and
-# shown.
+# A table is imported whole or not at all. Each family of it must lend to some class of rounding,
+# together with its groups that were imported before; so a single group, reruns that are all equal
+# bit for bit and any row that is not usable are refused. So is a name that the table has no right
+# to: that of a public family or of one that jobs of this server measured, and groups of the latter
+# under another name. Can fail: a table whose figures are wrong, or that calls unlike set-ups one
+# family. Its owner, source and licence are kept and shown.
 
 MOST_IMPORTED_GROUPS = 1000  # of all families together: the page of run-to-run noise fits them all
 _MOST_CELL = 1000  # characters
@@ -223,7 +291,9 @@ _NUMBERS = ("runs", "mean_loss", "sd")
 
 @frozen
 class Import:
-    """What a table changed: its families, and how many of its groups are new here or were imported before."""
+    """What a table changed: its families, and how many of its groups are new here or were imported
+    before.
+    """
 
     families: list[str]
     new_groups: int
@@ -231,7 +301,8 @@ class Import:
 
 
 def import_noise_table(session: Session, table: str, family: str | None, who: str) -> Import:
-    """Import the groups of a table (CSV), or those of one of its families; groups that were imported before change nothing.
+    """Import the groups of a table (CSV), or those of one of its families; groups that were
+    imported before change nothing.
 
     Raises InvalidError or ConflictError, with nothing imported.
     """
@@ -246,19 +317,31 @@ def import_noise_table(session: Session, table: str, family: str | None, who: st
             here[key] = new[key] = row
         elif here[key] != row:
             column = next(column for column in COLUMNS if here[key][column] != row[column])
-            values = f"{shown(row[column])}, and it is {shown(here[key][column])} in another row or an earlier import"
-            raise ConflictError(f"{column} of group {shown(key[1])} of family {shown(key[0])} is {values}; give the group another name")
+            values = (
+                f"{shown(row[column])}, and it is {shown(here[key][column])} in another row or an "
+                "earlier import"
+            )
+            raise ConflictError(
+                f"{column} of group {shown(key[1])} of family {shown(key[0])} is {values}; give "
+                "the group another name"
+            )
     if len(here) > MOST_IMPORTED_GROUPS:
         raise ConflictError(
-            f"{len(here):,} groups would be imported in all; expected at most {MOST_IMPORTED_GROUPS:,}: choose one with --family"
+            f"{len(here):,} groups would be imported in all; expected at most "
+            f"{MOST_IMPORTED_GROUPS:,}: choose one with --family"
         )
     families = sorted({row["family"] for row in rows})
     _refuse_useless(NoiseTable(tuple(row for row in here.values() if row["family"] in families)))
     now = sessions.now(session)
     session.add_all(
-        ImportedGroup(family=key[0], name=key[1], cells=dict(row), imported_by=who, imported_at=now) for key, row in new.items()
+        ImportedGroup(family=key[0], name=key[1], cells=dict(row), imported_by=who, imported_at=now)
+        for key, row in new.items()
     )
-    return Import(families=families, new_groups=len(new), known_groups=len({(row["family"], row["group"]) for row in rows}) - len(new))
+    return Import(
+        families=families,
+        new_groups=len(new),
+        known_groups=len({(row["family"], row["group"]) for row in rows}) - len(new),
+    )
 
 
 def imported_noise_tables(session: Session, family: str | None = None) -> NoiseTable:
@@ -266,18 +349,28 @@ def imported_noise_tables(session: Session, family: str | None = None) -> NoiseT
     statement = select(ImportedGroup).order_by(ImportedGroup.family, ImportedGroup.name)
     if family is not None:
         statement = statement.where(ImportedGroup.family == family)
-    return NoiseTable(tuple({column: group.cells[column] for column in COLUMNS} for group in session.scalars(statement)))
+    return NoiseTable(
+        tuple(
+            {column: group.cells[column] for column in COLUMNS}
+            for group in session.scalars(statement)
+        )
+    )
 
 
 def imported_groups(session: Session, family: str) -> Mapping[str, ImportedGroup]:
     """The imported groups of a family by name, with their owner and time."""
-    return {group.name: group for group in session.scalars(select(ImportedGroup).where(ImportedGroup.family == family))}
+    return {
+        group.name: group
+        for group in session.scalars(select(ImportedGroup).where(ImportedGroup.family == family))
+    }
 
 
 def named_noise_table(session: Session, family: str) -> NoiseTable:
-    """The groups of a family that a job names: imported, else public. InvalidError if neither has it.
+    """The groups of a family that a job names: imported, else public. InvalidError if neither has
+    it.
 
-    What jobs of this server measured is not looked at: a job of such a family borrows from it without naming it.
+    What jobs of this server measured is not looked at: a job of such a family borrows from it
+    without naming it.
     """
     noise_table = imported_noise_tables(session, family)
     if not noise_table.rows and (family == ANY_DECODER or family in public_noise_table().families):
@@ -285,7 +378,8 @@ def named_noise_table(session: Session, family: str) -> NoiseTable:
     if not noise_table.rows:
         known = session.scalar(select(func.count(ImportedGroup.family.distinct()))) or 0
         detail = (
-            f"job.family is {shown(family)}; expected one of the {known} imported families or of the public ones, which /noise-tables "
+            f"job.family is {shown(family)}; expected one of the {known} imported families or of "
+            "the public ones, which /noise-tables "
             "lists; `parity noise import FILE` imports a table"
         )
         raise InvalidError.at("/job/family", detail)
@@ -301,16 +395,27 @@ def _read(table: str) -> NoiseTable:
         for column, cell in row.items():
             if not cell.isprintable() or len(cell) > _MOST_CELL:
                 what = f"row {number} of the noise table has the {column} {shown(cell)}"
-                raise InvalidError.at("/table", f"{what}; expected at most {_MOST_CELL:,} printable characters")
+                raise InvalidError.at(
+                    "/table", f"{what}; expected at most {_MOST_CELL:,} printable characters"
+                )
             if as_cell(cell) != cell:
-                what = f"row {number} of the noise table has the {column} {shown(cell)}, which a spreadsheet takes for a formula"
-                raise InvalidError.at("/table", f"{what}; expected text that begins with a letter or a digit")
+                what = (
+                    f"row {number} of the noise table has the {column} {shown(cell)}, which a "
+                    "spreadsheet takes for a formula"
+                )
+                raise InvalidError.at(
+                    "/table", f"{what}; expected text that begins with a letter or a digit"
+                )
     return noise_table
 
 
 def _chosen(noise_table: NoiseTable, family: str | None) -> list[Row]:
     if family is not None and family not in noise_table.families:
-        raise InvalidError.at("/table", f"family is {shown(family)}; expected one of the {len(noise_table.families)} families of the table")
+        raise InvalidError.at(
+            "/table",
+            f"family is {shown(family)}; expected one of the {len(noise_table.families)} families "
+            "of the table",
+        )
     return [row for row in noise_table.rows if family in (None, row["family"])]
 
 
@@ -318,21 +423,29 @@ def _refuse_forged(session: Session, rows: Iterable[Row]) -> None:
     """ConflictError for a name or for groups that are not the importer's to state."""
     record = noise_table_on_record(session)
     measured = {_plain(row["family"]): row["family"] for row in record.rows}
-    public = {_plain(name): name for name in (*public_noise_table().families, *EMULATED, ANY_DECODER)}
+    public = {
+        _plain(name): name for name in (*public_noise_table().families, *EMULATED, ANY_DECODER)
+    }
     sources = {_numbers(row): row for row in record.rows}
     for row in rows:
         name = _plain(row["family"])
         remedy = "rename the family in the table"
         if name in public:
             raise ConflictError(
-                f"family {shown(row['family'])} has the name of the public {public[name]}; jobs can name that one: {remedy}"
+                f"family {shown(row['family'])} has the name of the public {public[name]}; jobs "
+                f"can name that one: {remedy}"
             )
         if name in measured:
             what = "which jobs of this server measured and lend without being named"
-            raise ConflictError(f"family {shown(row['family'])} has the name of {measured[name]}, {what}: {remedy}")
+            raise ConflictError(
+                f"family {shown(row['family'])} has the name of {measured[name]}, {what}: {remedy}"
+            )
         if own := sources.get(_numbers(row)):
             what = f"{shown(own['group'])} of {own['family']}, which jobs of this server measured"
-            raise ConflictError(f"group {shown(row['group'])} of family {shown(row['family'])} has the figures of {what}: leave it out")
+            raise ConflictError(
+                f"group {shown(row['group'])} of family {shown(row['family'])} has the figures of "
+                f"{what}: leave it out"
+            )
 
 
 def _refuse_useless(noise_table: NoiseTable) -> None:
@@ -341,9 +454,15 @@ def _refuse_useless(noise_table: NoiseTable) -> None:
         lenders = [find_lender(noise_table, name, rounding) for rounding in ROUNDINGS]
         if all(lender.floor is None for lender in lenders):
             stated = {group.rounding for group in family.groups}
-            reasons = [lender.refused for rounding, lender in zip(ROUNDINGS, lenders, strict=True) if rounding in stated]
+            reasons = [
+                lender.refused
+                for rounding, lender in zip(ROUNDINGS, lenders, strict=True)
+                if rounding in stated
+            ]
             raise InvalidError.at(
-                "/table", f"family {shown(name)} would lend nothing: {(reasons or [lenders[0].refused])[0]}; nothing was imported"
+                "/table",
+                f"family {shown(name)} would lend nothing: "
+                f"{(reasons or [lenders[0].refused])[0]}; nothing was imported",
             )
 
 

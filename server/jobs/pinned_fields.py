@@ -1,7 +1,8 @@
-"""Which fields of a request a gate with pinned rules may choose, each with the reason why that can't help a worse candidate.
+"""Which fields of a request a gate with pinned rules may choose, each with the reason why that
+can't help a worse candidate.
 
-Every field of a job file, a request, a statement and a run has an entry here (a test derives them from the classes). What has no entry is
-pinned: it has to be as in the operator's job file.
+Every field of a job file, a request, a statement and a run has an entry here (a test derives them
+from the classes). What has no entry is pinned: it has to be as in the operator's job file.
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,9 @@ Kind = Literal["pinned", "free", "at least", "at most", "these or more", "base a
 
 @frozen
 class Choice:
-    """What a gate may make of a field: `pinned`, or another kind with the reason why it can't help a worse candidate."""
+    """What a gate may make of a field: `pinned`, or another kind with the reason why it can't help
+    a worse candidate.
+    """
 
     kind: Kind
     reason: str = ""
@@ -65,15 +68,24 @@ PARTS: Mapping[str, type["DataclassInstance"]] = {
 REQUEST = "request"
 QUESTION_PARTS = ("job", "arm", "policy")  # whose free fields an operator can pin, too
 FREE: Mapping[str, Mapping[str, Choice]] = {
-    "job": {"name": _free("a label: the looks at a question are counted whatever its jobs are called")},
+    "job": {
+        "name": _free("a label: the looks at a question are counted whatever its jobs are called")
+    },
     "arm": {
-        "replicates": Choice(kind="at least", reason="more runs narrow the interval around the true gap"),
+        "replicates": Choice(
+            kind="at least", reason="more runs narrow the interval around the true gap"
+        ),
         "revision": Choice(
-            kind="base and head", reason="engine `command`: which commits are compared, in the roles that the operator's file gives them"
+            kind="base and head",
+            reason="engine `command`: which commits are compared, in the roles that the "
+            "operator's file gives them",
         ),
     },
     "policy": {
-        "margin": Choice(kind="at most", reason="what passes by a smaller margin passes by the pinned one, and more fails"),
+        "margin": Choice(
+            kind="at most",
+            reason="what passes by a smaller margin passes by the pinned one, and more fails",
+        ),
         "profile": Choice(kind="at most", reason="the smallest margin decides"),
         "looks": Choice(kind="at most", reason="fewer looks are fewer chances"),
         "checks": Choice(kind="these or more", reason="a further check can only take a pass away"),
@@ -82,17 +94,29 @@ FREE: Mapping[str, Mapping[str, Choice]] = {
         "priority": _free("when runs train, not what; above 0 needs scope `admin`"),
         "tags": _free("a label"),
         "branch": _free("a label"),
-        "revision": _free("names the code; another name after a verdict that is no pass is a further look"),
-        "max_age_days": Choice(kind="at most", reason="a younger verdict, or a new one, which is a further look"),
+        "revision": _free(
+            "names the code; another name after a verdict that is no pass is a further look"
+        ),
+        "max_age_days": Choice(
+            kind="at most", reason="a younger verdict, or a new one, which is a further look"
+        ),
         "fresh": _free("trains again, which is a further look"),
         "lookup": _free("only reads what is recorded"),
-        "group": _free("whose superseded jobs are cancelled; a job without a verdict passes nothing"),
+        "group": _free(
+            "whose superseded jobs are cancelled; a job without a verdict passes nothing"
+        ),
     },
     "attach": {
-        "manifest": _free("a fact that differs between the arms blocks a pass; equal ones are needed anyway"),
+        "manifest": _free(
+            "a fact that differs between the arms blocks a pass; equal ones are needed anyway"
+        ),
         "after": _free("fences a trainer that was replaced; no loss depends on it"),
     },
-    "add_run": {"runs": _free("a further run of each arm; after a candidate has trained it takes a registered look")},
+    "add_run": {
+        "runs": _free(
+            "a further run of each arm; after a candidate has trained it takes a registered look"
+        )
+    },
 }
 # Every other field: it has to be as in the operator's file, or is refused.
 PINNED_NAMES: Mapping[str, frozenset[str]] = {
@@ -108,7 +132,10 @@ PINNED_NAMES: Mapping[str, frozenset[str]] = {
         "nvfp4_4over6_e4m3_use_256 nvfp4_4over6_err_mode sr_bits nan"
     ),
     "overrides": _names("blocks projections gemms recipe switches from_step"),
-    "model": _names("preset vocab_size d_model n_layers n_heads n_kv_heads d_ff rope_theta tied_embeddings head_dim qk_norm"),
+    "model": _names(
+        "preset vocab_size d_model n_layers n_heads n_kv_heads d_ff rope_theta tied_embeddings "
+        "head_dim qk_norm"
+    ),
     "data": _names("source path sequence_length batch_size validation_fraction dtype"),
     "schedule": _names(
         "steps learning_rate warmup_steps final_fraction beta1 beta2 weight_decay clip_norm "
@@ -146,5 +173,7 @@ def choice(part: str, name: str) -> Choice:
 
 
 def free_names() -> tuple[str, ...]:
-    """The fields of a question that are not pinned, as a rules file names them: `job.name`, `arm.replicates`."""
+    """The fields of a question that are not pinned, as a rules file names them: `job.name`,
+    `arm.replicates`.
+    """
     return tuple(f"{part}.{name}" for part in QUESTION_PARTS for name in FREE[part])

@@ -1,7 +1,9 @@
-"""The question that an operator pins for the gates of a repository: a job file, or its digest, and what of a request differs from it.
+"""The question that an operator pins for the gates of a repository: a job file, or its digest, and
+what of a request differs from it.
 
-A request is compared field by field as its classes have them, after defaults are filled in, so that a default which is written out, a
-preset and its shape, or another order of keys are no difference. `server.jobs.pinned_fields` says which fields a gate may choose.
+A request is compared field by field as its classes have them, after defaults are filled in, so that
+a default which is written out, a preset and its shape, or another order of keys are no difference.
+`server.jobs.pinned_fields` says which fields a gate may choose.
 """
 
 import dataclasses
@@ -26,7 +28,8 @@ from training.command import ENGINE as COMMAND
 from training.rules import SpecError
 from training.spec import Arm, JobSpec
 
-MAX_AGE_DAYS = 7.0  # for which a gate serves a verdict again, unless the operator's file has `gate: {max_age_days: …}`
+# for which a gate serves a verdict again, unless the operator's file has `gate: {max_age_days: …}`
+MAX_AGE_DAYS = 7.0
 SHA256 = "sha256:"
 _KEYS = ("job", "policy", "baseline", "priority", "max_run_seconds", "tags", "branch", "gate")
 _JOB = TypeAdapter(JobSpec)
@@ -37,15 +40,19 @@ _MOST_SHOWN = 100  # characters of a value
 
 
 class PinnedFileError(ValueError):
-    """An operator's job file that cannot be read: the file, what is wrong with it and what was expected."""
+    """An operator's job file that cannot be read: the file, what is wrong with it and what was
+    expected.
+    """
 
 
 @frozen
 class Asked:
-    """What a gate asks, or what a job was asked for: the question itself, and what else of the request could loosen it.
+    """What a gate asks, or what a job was asked for: the question itself, and what else of the
+    request could loosen it.
 
-    `stated` are the parts of a job of engine external that its sender stated: a default of ours is no statement. None where they do not
-    matter. `version` of the baseline is None at a job that has one, where the newest was asked for.
+    `stated` are the parts of a job of engine external that its sender stated: a default of ours is
+    no statement. None where they do not matter. `version` of the baseline is None at a job that has
+    one, where the newest was asked for.
     """
 
     spec: JobSpec
@@ -65,7 +72,9 @@ def asked_by(
     max_age_days: float = 0.0,
 ) -> Asked:
     """What a request asks; `sent` is its specification as it came, without defaults."""
-    stated = stated_of(spec.document(), sent) if sent is not None and spec.engine == "external" else None
+    stated = (
+        stated_of(spec.document(), sent) if sent is not None and spec.engine == "external" else None
+    )
     return Asked(
         spec=spec,
         policy=policy,
@@ -82,10 +91,16 @@ def read_question(path: Path) -> Asked:
         content = read_yaml(str(path))
     except InputError as error:
         raise PinnedFileError(str(error)) from None
-    if not isinstance(content, dict) or not isinstance(content.get("job"), dict) or not isinstance(content.get("policy"), dict):
+    if (
+        not isinstance(content, dict)
+        or not isinstance(content.get("job"), dict)
+        or not isinstance(content.get("policy"), dict)
+    ):
         raise PinnedFileError(f"{path}: expected a job file with `job:` and `policy:`")
     if unknown := [key for key in content if key not in _KEYS]:
-        raise PinnedFileError(f"{path}: has {str(unknown[0])[:_MOST_SHOWN]!r}; expected {', '.join(_KEYS)}")
+        raise PinnedFileError(
+            f"{path}: has {str(unknown[0])[:_MOST_SHOWN]!r}; expected {', '.join(_KEYS)}"
+        )
     job, gate = _with_commits(content["job"]), content.get("gate") or {}
     try:
         spec = _JOB.validate_json(json.dumps(job))
@@ -99,13 +114,17 @@ def read_question(path: Path) -> Asked:
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise PinnedFileError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise PinnedFileError(
+            f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        ) from None
     except (SpecError, PolicyError, ServiceError, TypeError, ValueError, AttributeError) as error:
         raise PinnedFileError(f"{path}: {error}") from None
 
 
 def _with_commits(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The job with an id in place of each word for a commit, such as `base` and `head`: equal words are equal commits."""
+    """The job with an id in place of each word for a commit, such as `base` and `head`: equal words
+    are equal commits.
+    """
     if job.get("engine") != COMMAND:
         return {**job}
 
@@ -119,7 +138,9 @@ def _with_commits(job: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **job,
         "baseline": filled(job.get("baseline")),
-        "candidates": [filled(arm) for arm in candidates] if isinstance(candidates, list) else candidates,
+        "candidates": [filled(arm) for arm in candidates]
+        if isinstance(candidates, list)
+        else candidates,
     }
 
 
@@ -129,9 +150,14 @@ def placeholder(word: str) -> str:
 
 
 def digest_of(asked: Asked) -> str:
-    """`sha256:` of all of a question that a gate may not choose; commits count by which arms share them."""
+    """`sha256:` of all of a question that a gate may not choose; commits count by which arms share
+    them.
+    """
     commits = {arm.revision: str(number) for number, arm in reversed([*enumerate(asked.spec.arms)])}
-    arms = [{**_pinned_of("arm", arm, {"replicates"}), "revision": commits[arm.revision]} for arm in asked.spec.arms]
+    arms = [
+        {**_pinned_of("arm", arm, {"replicates"}), "revision": commits[arm.revision]}
+        for arm in asked.spec.arms
+    ]
     question = {
         "job": {**_pinned_of("job", asked.spec), "baseline": arms[0], "candidates": arms[1:]},
         "policy": _pinned_of("policy", asked.policy, {"margin", "profile", "looks", "checks"}),
@@ -144,12 +170,17 @@ def digest_of(asked: Asked) -> str:
 
 def _pinned_of(part: str, value: Any, also: Collection[str] = ()) -> dict[str, Any]:
     """The fields that are pinned, and some more."""
-    names = [field.name for field in fields(value) if field.name in also or choice(part, field.name).kind == "pinned"]
+    names = [
+        field.name
+        for field in fields(value)
+        if field.name in also or choice(part, field.name).kind == "pinned"
+    ]
     return {name: json_value(getattr(value, name)) for name in names}
 
 
 def differences(pinned: Asked, asked: Asked, allowed: Collection[str] | None = None) -> list[str]:
-    """What of a request differs from the pinned question, a phrase each: the field, its value and what was expected.
+    """What of a request differs from the pinned question, a phrase each: the field, its value and
+    what was expected.
 
     `allowed` names the fields that a gate may choose; None: all that can't help a worse candidate.
     """
@@ -164,7 +195,9 @@ def differences(pinned: Asked, asked: Asked, allowed: Collection[str] | None = N
     if pinned.max_run_seconds != asked.max_run_seconds:
         found.append(_phrase("max_run_seconds", asked.max_run_seconds, pinned.max_run_seconds))
     if asked.max_age_days > pinned.max_age_days:
-        found.append(f"max_age_days is {asked.max_age_days:g}, expected at most {pinned.max_age_days:g}")
+        found.append(
+            f"max_age_days is {asked.max_age_days:g}, expected at most {pinned.max_age_days:g}"
+        )
     return found
 
 
@@ -173,12 +206,20 @@ def _kind(part: str, name: str, allowed: Collection[str] | None) -> str:
     return kind if allowed is None or f"{part}.{name}" in allowed else "pinned"
 
 
-def _differing(part: str, pinned: Any, asked: Any, place: str, allowed: Collection[str] | None) -> Iterator[str]:
-    """The fields of one part that differ, those of its own parts by their places; arms and margins are compared elsewhere."""
+def _differing(
+    part: str, pinned: Any, asked: Any, place: str, allowed: Collection[str] | None
+) -> Iterator[str]:
+    """The fields of one part that differ, those of its own parts by their places; arms and margins
+    are compared elsewhere.
+    """
     for field in fields(pinned):
         name, then, now = field.name, getattr(pinned, field.name), getattr(asked, field.name)
         where = f"{place}.{name}"
-        if then == now or (part == "job" and name in ("baseline", "candidates")) or (part == "policy" and name in ("margin", "profile")):
+        if (
+            then == now
+            or (part == "job" and name in ("baseline", "candidates"))
+            or (part == "policy" and name in ("margin", "profile"))
+        ):
             continue
         kind = _kind(part, name, allowed)
         if kind in ("free", "base and head"):
@@ -200,34 +241,56 @@ def _differing(part: str, pinned: Any, asked: Any, place: str, allowed: Collecti
                 yield _phrase(where, now, then)
 
 
-def _differing_arms(pinned: JobSpec, asked: JobSpec, allowed: Collection[str] | None) -> Iterator[str]:
-    """How the arms differ, by position: an arm that is missing, one more, and their fields; commits by which arms share them."""
+def _differing_arms(
+    pinned: JobSpec, asked: JobSpec, allowed: Collection[str] | None
+) -> Iterator[str]:
+    """How the arms differ, by position: an arm that is missing, one more, and their fields; commits
+    by which arms share them.
+    """
     if len(pinned.candidates) != len(asked.candidates):
         names = [", ".join(arm.name for arm in spec.candidates) for spec in (asked, pinned)]
         yield f"job.candidates are {names[0]:.200}, expected {names[1]:.200}"
         return
-    places = ["job.baseline", *(f"job.candidates.{number}" for number in range(len(pinned.candidates)))]
+    places = [
+        "job.baseline",
+        *(f"job.candidates.{number}" for number in range(len(pinned.candidates))),
+    ]
     for place, then, now in zip(places, pinned.arms, asked.arms, strict=True):
         yield from _differing("arm", then, now, place, allowed)
     if pinned.engine == COMMAND:
         yield from _other_commits(places, pinned.arms, asked.arms, allowed)
 
 
-def _other_commits(places: Sequence[str], pinned: Sequence[Arm], asked: Sequence[Arm], allowed: Collection[str] | None) -> Iterator[str]:
-    """Arms whose commits do not have the roles of the operator's file: one commit for each of its words, and another for another."""
+def _other_commits(
+    places: Sequence[str],
+    pinned: Sequence[Arm],
+    asked: Sequence[Arm],
+    allowed: Collection[str] | None,
+) -> Iterator[str]:
+    """Arms whose commits do not have the roles of the operator's file: one commit for each of its
+    words, and another for another.
+    """
     by_word: dict[str, str] = {}
     literal = "arm.revision" not in (allowed if allowed is not None else ("arm.revision",))
     for place, then, now in zip(places, pinned, asked, strict=True):
         is_word = then.revision.startswith("0" * 24) and not literal
         expected = by_word.setdefault(then.revision, now.revision) if is_word else then.revision
         if now.revision != expected:
-            yield f"{place}.revision is {now.revision[:12]}, expected {expected[:12]}, as of the other arm with this commit"
+            yield (
+                f"{place}.revision is {now.revision[:12]}, expected {expected[:12]}, as of the "
+                "other arm with this commit"
+            )
     if len(set(by_word.values())) < len(by_word):
-        yield f"job: {len(by_word)} commits are compared in the pinned file, and {len(set(by_word.values()))} here; expected base and head"
+        yield (
+            f"job: {len(by_word)} commits are compared in the pinned file, and "
+            f"{len(set(by_word.values()))} here; expected base and head"
+        )
 
 
 def _stated(pinned: Mapping[str, Any] | None, asked: Mapping[str, Any] | None) -> Iterator[str]:
-    """What is stated of a user's own runs and is not in the operator's file, or the other way round."""
+    """What is stated of a user's own runs and is not in the operator's file, or the other way
+    round.
+    """
     if pinned is None or asked is None:
         return
     then, now = _leaves(pinned), _leaves(asked)
@@ -257,7 +320,11 @@ def _margins(pinned: Policy, asked: Policy, allowed: Collection[str] | None) -> 
     if _kind("policy", "margin", allowed) == "pinned":
         yield _phrase("policy.margin", _limits(asked), _limits(pinned))
         return
-    if pinned.profile is not None and PROFILES[pinned.profile] is None and asked.profile != pinned.profile:
+    if (
+        pinned.profile is not None
+        and PROFILES[pinned.profile] is None
+        and asked.profile != pinned.profile
+    ):
         yield _phrase("policy.profile", asked.profile, pinned.profile)
     for limit in _limits(pinned):
         if not any(_at_most(amount, limit) for amount in _limits(asked)):
@@ -266,11 +333,17 @@ def _margins(pinned: Policy, asked: Policy, allowed: Collection[str] | None) -> 
 
 
 def _limits(policy: Policy) -> list[Amount]:
-    return [amount for amount in (policy.margin, PROFILES.get(policy.profile or "")) if amount is not None]
+    return [
+        amount
+        for amount in (policy.margin, PROFILES.get(policy.profile or ""))
+        if amount is not None
+    ]
 
 
 def _at_most(amount: Amount, limit: Amount) -> bool:
-    """Whether a margin is surely as small as another one: in the same unit and, in tokens, at the same slope."""
+    """Whether a margin is surely as small as another one: in the same unit and, in tokens, at the
+    same slope.
+    """
     return (amount.unit, amount.slope) == (limit.unit, limit.slope) and amount.value <= limit.value
 
 
@@ -292,7 +365,11 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple | list):
         text = ", ".join(map(_shown, value)) or "none"
     elif is_dataclass(value) and not isinstance(value, type):
-        set_ones = {name: setting for name, setting in dataclasses.asdict(value).items() if setting not in (None, (), "")}
+        set_ones = {
+            name: setting
+            for name, setting in dataclasses.asdict(value).items()
+            if setting not in (None, (), "")
+        }
         text = json.dumps(json_value(set_ones), sort_keys=True)
     else:
         text = "none" if value is None or value == "" else str(value)

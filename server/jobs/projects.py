@@ -1,10 +1,12 @@
-"""Projects: jobs of external runs without a job file. The first run of an arm makes what it needs; whoever owns the project concludes it.
+"""Projects: jobs of external runs without a job file. The first run of an arm makes what it needs;
+whoever owns the project concludes it.
 
-A project is an open job of engine external. Each of its owner's trainers names the project, its arm and its seed; the baseline is that
-which the first one names, else the first arm. An open job takes further arms and runs, and is not judged by itself: `:rejudge` answers at
-any time, and `conclude` records the verdict under the default policy and closes the job. A policy of one's own is registered before the
-runs, in a job file. Who judges and adds runs until it passes has looked more than once: each judging with other finished runs, or with
-more statements, is counted, and shares the error.
+A project is an open job of engine external. Each of its owner's trainers names the project, its arm
+and its seed; the baseline is that which the first one names, else the first arm. An open job takes
+further arms and runs, and is not judged by itself: `:rejudge` answers at any time, and `conclude`
+records the verdict under the default policy and closes the job. A policy of one's own is registered
+before the runs, in a job file. Who judges and adds runs until it passes has looked more than once:
+each judging with other finished runs, or with more statements, is counted, and shares the error.
 """
 
 import time
@@ -39,10 +41,12 @@ _MOST_SEED = 2**53
 
 @frozen
 class RunRequest(Body):
-    """A run of a project's arm. Without `seed` it is a run of its own each time; with one, a trainer that restarts goes on with its run.
+    """A run of a project's arm. Without `seed` it is a run of its own each time; with one, a
+    trainer that restarts goes on with its run.
 
-    The baseline is the arm that the project's first run names as `baseline`, else that run's own arm. `recipe` and `planned_steps` are
-    recorded when they are first stated; later requests may leave all three out, and must not contradict them.
+    The baseline is the arm that the project's first run names as `baseline`, else that run's own
+    arm. `recipe` and `planned_steps` are recorded when they are first stated; later requests may
+    leave all three out, and must not contradict them.
     """
 
     project: Annotated[str, Field(min_length=1, max_length=200)]
@@ -53,10 +57,14 @@ class RunRequest(Body):
     planned_steps: Annotated[int, Field(ge=1, le=MAX_STEP)] | None = None
 
 
-def run_of(session: Session, settings: Settings, request: RunRequest, who: str, key: str | None) -> tuple[Run, bool]:
-    """The run of a project for a trainer, and whether it is new. `key` is the trainer's name for this request: it gets one run for it.
+def run_of(
+    session: Session, settings: Settings, request: RunRequest, who: str, key: str | None
+) -> tuple[Run, bool]:
+    """The run of a project for a trainer, and whether it is new. `key` is the trainer's name for
+    this request: it gets one run for it.
 
-    ConflictError where it contradicts what is on record, InvalidError for a recipe that is not known and for too many arms or runs.
+    ConflictError where it contradicts what is on record, InvalidError for a recipe that is not
+    known and for too many arms or runs.
     """
     project = request.project
     if not project.strip() or not project.isprintable():
@@ -66,7 +74,11 @@ def run_of(session: Session, settings: Settings, request: RunRequest, who: str, 
     except RecipeError as error:
         raise InvalidError(str(error)) from None
     hold_lock(session, f"project {who} {project}")
-    own = select(Job).where(Job.name == project, Job.is_open, Job.submitted_by == who, Job.status.in_(JOB_OPEN)).order_by(Job.id.desc())
+    own = (
+        select(Job)
+        .where(Job.name == project, Job.is_open, Job.submitted_by == who, Job.status.in_(JOB_OPEN))
+        .order_by(Job.id.desc())
+    )
     job = session.scalars(own.limit(1)).first()
     if job is None:
         job = _new_job(request, who)
@@ -76,7 +88,10 @@ def run_of(session: Session, settings: Settings, request: RunRequest, who: str, 
     else:
         statements.hold(session, job.id)
     if request.baseline not in (None, job.arms[0].name):
-        what = f"baseline is {request.baseline}, but {job.arms[0].name} is that of project {project}, job {job.id}"
+        what = (
+            f"baseline is {request.baseline}, but {job.arms[0].name} is that of project {project}, "
+            f"job {job.id}"
+        )
         raise ConflictError(f"{what}; expected one baseline for all runs")
     arm = next((arm for arm in job.arms if arm.name == request.arm), None) or _new_arm(job, request)
     session.flush()
@@ -87,7 +102,10 @@ def run_of(session: Session, settings: Settings, request: RunRequest, who: str, 
             known.asked_by = [*(known.asked_by or ()), key]
         return known, False
     if len(job.runs) >= settings.max_runs_per_job:
-        raise InvalidError(f"project {project} has {len(job.runs)} runs, the most of one job (PARITY_MAX_RUNS_PER_JOB); conclude it first")
+        raise InvalidError(
+            f"project {project} has {len(job.runs)} runs, the most of one job "
+            "(PARITY_MAX_RUNS_PER_JOB); conclude it first"
+        )
     return _new_run(session, job, arm, request, key), True
 
 
@@ -103,7 +121,12 @@ def _new_job(request: RunRequest, who: str) -> Job:
         status="queued",
         engine="external",
         capability="external",
-        spec={"name": request.project, "engine": "external", "baseline": _described(first), "candidates": []},
+        spec={
+            "name": request.project,
+            "engine": "external",
+            "baseline": _described(first),
+            "candidates": [],
+        },
         devices=1,
         policy=Policy(profile=NVFP4).document(),
         submitted_by=who,
@@ -122,7 +145,9 @@ def _described(request: RunRequest) -> dict[str, object]:
 
 
 def _recipe(request: RunRequest) -> str:
-    """The recipe of a new arm, where it is a word that a specification has; any other word is a statement (`_note_facts`)."""
+    """The recipe of a new arm, where it is a word that a specification has; any other word is a
+    statement (`_note_facts`).
+    """
     recipe = request.recipe
     if recipe is not None and (recipe in RECIPES or recipe.startswith(OTHER)):
         return recipe
@@ -131,22 +156,39 @@ def _recipe(request: RunRequest) -> str:
 
 def _new_arm(job: Job, request: RunRequest) -> Arm:
     if len(job.arms) > MOST_CANDIDATES:
-        raise InvalidError(f"project {job.name} has {len(job.arms)} arms, the most of one job; conclude it first")
+        raise InvalidError(
+            f"project {job.name} has {len(job.arms)} arms, the most of one job; conclude it first"
+        )
     described = _described(request)
     if job.arms:
         job.spec = {**job.spec, "candidates": [*job.spec["candidates"], described]}
     role: tables.Role = "candidate" if job.arms else "baseline"
-    arm = Arm(id=tables.new_id("a"), position=len(job.arms), name=request.arm, role=role, recipe=_recipe(request))
+    arm = Arm(
+        id=tables.new_id("a"),
+        position=len(job.arms),
+        name=request.arm,
+        role=role,
+        recipe=_recipe(request),
+    )
     job.arms.append(arm)
     return arm
 
 
 def _going_on(arm: Arm, seed: int | None, key: str | None) -> Run | None:
-    """The run that this trainer goes on with: that of its key, else the arm's run of its seed that has not ended."""
+    """The run that this trainer goes on with: that of its key, else the arm's run of its seed that
+    has not ended.
+    """
     for run in arm.runs:
         if key is not None and key in (run.asked_by or ()):
             return run
-    return next((run for run in arm.runs if seed is not None and run.stated_seed == seed and run.state not in RUN_ENDED), None)
+    return next(
+        (
+            run
+            for run in arm.runs
+            if seed is not None and run.stated_seed == seed and run.state not in RUN_ENDED
+        ),
+        None,
+    )
 
 
 def _new_run(session: Session, job: Job, arm: Arm, request: RunRequest, key: str | None) -> Run:
@@ -170,15 +212,22 @@ def _new_run(session: Session, job: Job, arm: Arm, request: RunRequest, key: str
 
 
 def _note_facts(session: Session, job: Job, arm: Arm, request: RunRequest, who: str) -> None:
-    """Record recipe and length where they are first stated; ConflictError where they contradict what is on record."""
+    """Record recipe and length where they are first stated; ConflictError where they contradict
+    what is on record.
+    """
     recorded = statements.of_arm(arm).recipe
     if request.recipe is not None and recorded not in (None, request.recipe):
-        raise ConflictError(f"recipe of {arm.name} is {request.recipe}, but {recorded} is on record; expected one recipe in an arm")
+        raise ConflictError(
+            f"recipe of {arm.name} is {request.recipe}, but {recorded} is on record; expected one "
+            "recipe in an arm"
+        )
     if request.planned_steps is not None and job.planned_steps not in (None, request.planned_steps):
         length = f"planned_steps is {request.planned_steps}, but {job.planned_steps} are on record"
         raise ConflictError(f"{length}; expected one length for all runs")
     facts = statements.StatementRequest(
-        recipe={arm.name: request.recipe} if request.recipe is not None and recorded is None else {},
+        recipe={arm.name: request.recipe}
+        if request.recipe is not None and recorded is None
+        else {},
         planned_steps=request.planned_steps if job.planned_steps is None else None,
     )
     if facts.stated():
@@ -186,7 +235,9 @@ def _note_facts(session: Session, job: Job, arm: Arm, request: RunRequest, who: 
 
 
 def look(session: Session, job_id: str) -> None:
-    """Count a look at a project, unless the same runs with the same statements were judged before. Call it before it is judged."""
+    """Count a look at a project, unless the same runs with the same statements were judged before.
+    Call it before it is judged.
+    """
     job, runs = statements.hold(session, job_id)
     known = sum(run.state == "finished" for run in runs) + len(job.statements)
     if job.looked_at is not None and known > job.looked_at and _lacking(job) is None:
@@ -198,21 +249,33 @@ def look(session: Session, job_id: str) -> None:
 def close(session: Session, job_id: str) -> Job:
     """Close a project, so that it is judged; runs without a step are cancelled.
 
-    ConflictError for another job, where a run has steps and has not ended, and where an arm has no finished run.
+    ConflictError for another job, where a run has steps and has not ended, and where an arm has no
+    finished run.
     """
     job = find_job(session, job_id)
     hold_lock(session, f"project {job.submitted_by} {job.name}")
     job, runs = statements.hold(session, job_id)
     if not job.is_open or job.status not in JOB_OPEN:
-        raise ConflictError(f"job {job_id} is {job.status}; expected an open project, which takes runs without a job file")
+        raise ConflictError(
+            f"job {job_id} is {job.status}; expected an open project, which takes runs without a "
+            "job file"
+        )
     waiting = [run for run in runs if run.state not in RUN_ENDED]
     if begun := [run for run in waiting if run.state == "running" or run.steps_done]:
         # A run that broke off may have diverged: who leaves it out decides by its curve.
-        named = ", ".join(f"{run.arm.name} {run.id} ({run.state.replace('_', ' ')})" for run in begun[:3])
+        named = ", ".join(
+            f"{run.arm.name} {run.id} ({run.state.replace('_', ' ')})" for run in begun[:3]
+        )
         remedy = "let it finish, or end it as failed: parity runs fail RUN"
-        raise ConflictError(f"project {job.name} has {count(len(begun), 'run')} with steps that has not ended: {named}; {remedy}")
+        raise ConflictError(
+            f"project {job.name} has {count(len(begun), 'run')} with steps that has not ended: "
+            f"{named}; {remedy}"
+        )
     if lacking := _lacking(job):
-        raise ConflictError(f"project {job.name} cannot be judged: {lacking}; expected a baseline and a candidate with a finished run each")
+        raise ConflictError(
+            f"project {job.name} cannot be judged: {lacking}; expected a baseline and a candidate "
+            "with a finished run each"
+        )
     for run in waiting:
         lifecycle.cancel(session, run, message="the project was concluded")
     look(session, job_id)
@@ -225,5 +288,7 @@ def _lacking(job: Job) -> str | None:
     """What a project lacks to be judged, or None."""
     if len(job.arms) < 2:
         return f"it has one arm, {job.arms[0].name}"
-    name = next((arm.name for arm in job.arms if not any(run.state == "finished" for run in arm.runs)), None)
+    name = next(
+        (arm.name for arm in job.arms if not any(run.state == "finished" for run in arm.runs)), None
+    )
     return name and f"arm {name} has no finished run"

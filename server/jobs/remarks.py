@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from parity.judging.sign_offs import LEAST_REASON, MOST_DAYS, Validity, sha256_of, why_not_acceptable
+from parity.judging.sign_offs import (
+    LEAST_REASON,
+    MOST_DAYS,
+    Validity,
+    sha256_of,
+    why_not_acceptable,
+)
 from server.database import sessions
 from server.database.sessions import find_job, hold_lock
 from server.database.tables import Job, JobNote, JobTag, SignOff, Verdict, is_id, new_id
@@ -18,11 +24,17 @@ MOST_CHARACTERS, MOST_NOTES = 4000, 500
 
 
 def plain_text(what: str, text: str, most: int, least: int = 1) -> str:
-    """A text of a person without spaces around it; InvalidError if it is empty, too long, or has control characters."""
+    """A text of a person without spaces around it; InvalidError if it is empty, too long, or has
+    control characters.
+    """
     stripped = text.replace("\r\n", "\n").strip()
     if not least <= len(stripped) <= most:
-        raise InvalidError(f"{what} has {len(stripped):,} characters; expected {least:,} to {most:,}")
-    odd = next((letter for letter in stripped if not letter.isprintable() and letter not in "\n\t"), None)
+        raise InvalidError(
+            f"{what} has {len(stripped):,} characters; expected {least:,} to {most:,}"
+        )
+    odd = next(
+        (letter for letter in stripped if not letter.isprintable() and letter not in "\n\t"), None
+    )
     if odd is not None:
         raise InvalidError(f"{what} has the character {odd!r}; expected plain text")
     return stripped
@@ -32,26 +44,37 @@ def add_note(session: Session, job_id: str, who: str, text: str) -> Job:
     """Add a note of a principal to a job. ConflictError if the job has too many notes."""
     job = find_job(session, job_id)
     if len(job.notes) >= MOST_NOTES:
-        raise ConflictError(f"job {job_id} has {MOST_NOTES} notes, the most that are kept; write elsewhere, and tag the job")
+        raise ConflictError(
+            f"job {job_id} has {MOST_NOTES} notes, the most that are kept; write elsewhere, and "
+            "tag the job"
+        )
     stripped = plain_text("the note", text, MOST_CHARACTERS)
-    job.notes.append(JobNote(id=new_id("n"), job_id=job_id, who=who, text=stripped, created_at=sessions.now(session)))
+    job.notes.append(
+        JobNote(
+            id=new_id("n"), job_id=job_id, who=who, text=stripped, created_at=sessions.now(session)
+        )
+    )
     session.flush()
     return job
 
 
-# Sign-offs: a person accepts one inconclusive verdict of a job until a time, and it can be revoked. `parity.judging.sign_offs` says what
-# can be accepted.
+# Sign-offs: a person accepts one inconclusive verdict of a job until a time, and it can be revoked.
+# `parity.judging.sign_offs` says what can be accepted.
 #
-# Who may: `server.web.auth`. Nobody signs off a job that their own principal submitted, or asked for in a gate, not even an admin: a
-# second person looks. On localhost without tokens there is one principal, everyone who can connect is trusted, and the sign-off says
-# "this machine".
+# Who may: `server.web.auth`. Nobody signs off a job that their own principal submitted, or asked
+# for in a gate, not even an admin: a second person looks. On localhost without tokens there is one
+# principal, everyone who can connect is trusted, and the sign-off says "this machine".
 
 MOST_REASON = 1000
 _DAY = 86_400.0
 
 
-def sign_off(session: Session, job_id: str, candidate: str, who: str, reason: str, days: float) -> Job:
-    """Accept the inconclusive verdict on a candidate for some days. SignOffError if it cannot be accepted, or is already."""
+def sign_off(
+    session: Session, job_id: str, candidate: str, who: str, reason: str, days: float
+) -> Job:
+    """Accept the inconclusive verdict on a candidate for some days. SignOffError if it cannot be
+    accepted, or is already.
+    """
     hold_lock(session, f"sign-off {job_id}")
     job = find_job(session, job_id)
     if not 0 < days <= MOST_DAYS:
@@ -62,10 +85,18 @@ def sign_off(session: Session, job_id: str, candidate: str, who: str, reason: st
     if (why_not := why_not_acceptable(document)) is not None:
         raise SignOffError(f"candidate {candidate} of job {job_id} cannot be signed off: {why_not}")
     now = sessions.now(session)
-    held = next((each for each in job.sign_offs if each.candidate == candidate and validity(each, job, now) == "valid"), None)
+    held = next(
+        (
+            each
+            for each in job.sign_offs
+            if each.candidate == candidate and validity(each, job, now) == "valid"
+        ),
+        None,
+    )
     if held is not None:
         raise SignOffError(
-            f"candidate {candidate} is signed off until {sessions.time_text(held.expires_at)} ({held.id}); revoke that one before another"
+            f"candidate {candidate} is signed off until {sessions.time_text(held.expires_at)} "
+            f"({held.id}); revoke that one before another"
         )
     job.sign_offs.append(
         SignOff(
@@ -85,12 +116,19 @@ def sign_off(session: Session, job_id: str, candidate: str, who: str, reason: st
 
 
 def revoke(session: Session, job_id: str, sign_off_id: str, who: str, reason: str) -> Job:
-    """End a sign-off now; revoking twice changes nothing. NotFoundError if the job has no such sign-off."""
+    """End a sign-off now; revoking twice changes nothing. NotFoundError if the job has no such
+    sign-off.
+    """
     hold_lock(session, f"sign-off {job_id}")
     job = find_job(session, job_id)
-    held = next((each for each in job.sign_offs if is_id("s", sign_off_id) and each.id == sign_off_id), None)
+    held = next(
+        (each for each in job.sign_offs if is_id("s", sign_off_id) and each.id == sign_off_id), None
+    )
     if held is None:
-        raise NotFoundError(f"job {job_id} has no sign-off {sign_off_id!r:.80}; its page and `parity status {job_id}` list them")
+        raise NotFoundError(
+            f"job {job_id} has no sign-off {sign_off_id!r:.80}; its page and `parity status "
+            f"{job_id}` list them"
+        )
     stated = plain_text("the reason", reason, MOST_REASON, LEAST_REASON)
     if held.revoked_at is None:
         held.revoked_at, held.revoked_by, held.revoke_reason = sessions.now(session), who, stated
@@ -105,7 +143,9 @@ def _verdict(job: Job, candidate: str) -> Verdict:
             there = f"; it has verdicts on {', '.join(row.candidate for row in job.verdicts)}"
         else:
             there = ""
-        raise NotFoundError(f"job {job.id} is {job.status} and has no verdict on {candidate!r:.80}{there}")
+        raise NotFoundError(
+            f"job {job.id} is {job.status} and has no verdict on {candidate!r:.80}{there}"
+        )
     return verdict
 
 
@@ -130,10 +170,15 @@ _MOST_BRANCH = 200
 
 
 def checked_tags(tags: Sequence[str]) -> list[str]:
-    """These tags, sorted and each once; InvalidError for one that is not a word, or for too many."""
+    """These tags, sorted and each once; InvalidError for one that is not a word, or for too
+    many.
+    """
     for tag in tags:
         if not re.fullmatch(TAG, tag):
-            raise InvalidError(f"tag is {tag!r:.80}; expected 1 to 64 letters, digits and _ . : / = + @ -, the first a letter or a digit")
+            raise InvalidError(
+                f"tag is {tag!r:.80}; expected 1 to 64 letters, digits and _ . : / = + @ -, the "
+                "first a letter or a digit"
+            )
     once = sorted({*tags})
     if len(once) > MOST_TAGS:
         raise InvalidError(f"a job has at most {MOST_TAGS} tags, not {len(once)}; remove some")
@@ -141,11 +186,15 @@ def checked_tags(tags: Sequence[str]) -> list[str]:
 
 
 def checked_branch(branch: str | None) -> str | None:
-    """The name of a branch; None for an empty one. InvalidError if it cannot be shown in one line."""
+    """The name of a branch; None for an empty one. InvalidError if it cannot be shown in one
+    line.
+    """
     if not branch:
         return None
     if len(branch) > _MOST_BRANCH or not branch.isprintable():
-        raise InvalidError(f"branch is {branch!r:.80}; expected at most {_MOST_BRANCH} printable characters")
+        raise InvalidError(
+            f"branch is {branch!r:.80}; expected at most {_MOST_BRANCH} printable characters"
+        )
     return branch
 
 

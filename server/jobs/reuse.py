@@ -1,10 +1,12 @@
 """Finds an earlier job whose verdict a gate can reuse, and checks that the verdict still holds.
 
-All that decides a verdict is compared when it is asked for. What is known before training is in `config_hash`: specification, policy,
-judge, revision, the named baseline with its controls, the groups of the named family. The rest is looked up: every live worker that could
-train the job now must have the trainer of its runs (`training.device`, as registered, never as the caller states), one of them their
-machine, the data must be what a worker read last, and the record must lend the job the groups of reruns that it lent when it was judged.
-Only what these runs share with other verdicts, the number of looks and candidates, is left out.
+All that decides a verdict is compared when it is asked for. What is known before training is in
+`config_hash`: specification, policy, judge, revision, the named baseline with its controls, the
+groups of the named family. The rest is looked up: every live worker that could train the job now
+must have the trainer of its runs (`training.device`, as registered, never as the caller states),
+one of them their machine, the data must be what a worker read last, and the record must lend the
+job the groups of reruns that it lent when it was judged. Only what these runs share with other
+verdicts, the number of looks and candidates, is left out.
 """
 
 import time
@@ -26,21 +28,37 @@ from server.jobs.baselines import NamedBaseline, controls_now, resolve
 from server.jobs.fingerprint import knows_data_by_name
 from server.jobs.ledger import has_passed, is_renewed
 from server.jobs.noise_tables import family_of, lent_noise_table, named_noise_table
-from server.jobs.submit import Submission, as_sent, config_hash, family_noise_table, submit_job_once, submit_registered
+from server.jobs.submit import (
+    Submission,
+    as_sent,
+    config_hash,
+    family_noise_table,
+    submit_job_once,
+    submit_registered,
+)
 from server.jobs.workers import changed, changed_since, other_machine, would_train
 
-RENEWED_AFTER_DAYS = 0.5  # a gate that asks for a newer verdict than this asks the same question again, which is a further look
+# a gate that asks for a newer verdict than this asks the same question again, which is a further
+# look
+RENEWED_AFTER_DAYS = 0.5
 _DAY = 86_400.0
 _JOBS_LOOKED_AT = 20
 _SAME_CODE = (
-    "revision {0!r} was judged with the same trainer, data and policy and did not pass; another word for the revision is no registered look"
+    "revision {0!r} was judged with the same trainer, data and policy and did not pass; another "
+    "word for the revision is no registered look"
 )
 _FAIL_STANDS = (
-    "job {0} failed this question, and neither trainer nor data have changed since, so that the pass of job {1} does not count; if the "
-    "verdict is not the reason to ask again, have an operator register a new question: parity new-question {0}"
+    "job {0} failed this question, and neither trainer nor data have changed since, so that the "
+    "pass of job {1} does not count; if the "
+    "verdict is not the reason to ask again, have an operator register a new question: parity "
+    "new-question {0}"
 )
-_UNCHANGED = "its specification and policy are the same, and no change of trainer, data or reruns is known"
-_BY_NAME = "its data are known by name only, so that other data under the same name would not be seen"
+_UNCHANGED = (
+    "its specification and policy are the same, and no change of trainer, data or reruns is known"
+)
+_BY_NAME = (
+    "its data are known by name only, so that other data under the same name would not be seen"
+)
 _NO_JOB, _WITH_CONTROLS = (
     "no earlier job has this specification, policy and revision",
     ", with the same controls of its baseline and groups of its family",
@@ -50,10 +68,11 @@ Progress = Literal["running", "concluded", "failed", "cancelled"]  # `running` i
 
 @frozen
 class Question(Submission):
-    """A gate's request. The verdict of a concluded job can be reused for `max_age_days`; `fresh` always trains a new job.
+    """A gate's request. The verdict of a concluded job can be reused for `max_age_days`; `fresh`
+    always trains a new job.
 
-    `group` is what asks, such as a pull request: what it asked for before is cancelled if nobody else wants it. A new job gets the
-    `labels`; an earlier one keeps its own.
+    `group` is what asks, such as a pull request: what it asked for before is cancelled if nobody
+    else wants it. A new job gets the `labels`; an earlier one keeps its own.
     """
 
     max_age_days: float
@@ -63,7 +82,8 @@ class Question(Submission):
 
 @frozen
 class Answer:
-    """The job for a gate: a `new` one, or an earlier one, `running` (or queued) or as it ended; with the reason in a sentence.
+    """The job for a gate: a `new` one, or an earlier one, `running` (or queued) or as it ended;
+    with the reason in a sentence.
 
     `earlier` names the other jobs that answered the same question, in whichever words.
     """
@@ -78,20 +98,34 @@ def look_up(session: Session, question: Question, lease_seconds: float) -> Answe
     """The newest concluded job that answers the request, or why there is none. Reads only."""
     reason: str | None = None
     named = resolve(session, question.choice, question.spec, lease_seconds)
-    for job, trained_otherwise, judged_otherwise in _same_question(session, question, named, lease_seconds):
+    for job, trained_otherwise, judged_otherwise in _same_question(
+        session, question, named, lease_seconds
+    ):
         outdated = trained_otherwise or judged_otherwise
         if outdated is None and job.status == "concluded":
-            return _standing(session, Answer(job=job, found="concluded", reason=_unchanged(job)), lease_seconds)
+            return _standing(
+                session, Answer(job=job, found="concluded", reason=_unchanged(job)), lease_seconds
+            )
         reason = reason or (
-            f"job {job.id} is {job.status} and has no verdict yet" if outdated is None else f"job {job.id} cannot be reused: {outdated}"
+            f"job {job.id} is {job.status} and has no verdict yet"
+            if outdated is None
+            else f"job {job.id} cannot be reused: {outdated}"
         )
     return reason or _why_new(session, question, named)
 
 
-def answer(session: Session, question: Question, principal: str, key: str | None, lease_seconds: float) -> Answer:
-    """The job for a gate's request: an earlier one if possible, else a new one, queued. `key` makes a repeated fresh call safe."""
-    hold_lock(session, "gates")  # two callers with the same request at the same time get one job, and groups change one at a time
-    reply = _standing(session, _answer(session, question, principal, key, lease_seconds), lease_seconds)
+def answer(
+    session: Session, question: Question, principal: str, key: str | None, lease_seconds: float
+) -> Answer:
+    """The job for a gate's request: an earlier one if possible, else a new one, queued. `key` makes
+    a repeated fresh call safe.
+    """
+    # two callers with the same request at the same time get one job, and groups change one at a
+    # time
+    hold_lock(session, "gates")
+    reply = _standing(
+        session, _answer(session, question, principal, key, lease_seconds), lease_seconds
+    )
     lifecycle.note(reply.job, principal, question.group, is_new=reply.found == "new")
     if question.group:
         lifecycle.cancel_superseded(session, reply.job, principal, question.group)
@@ -99,14 +133,20 @@ def answer(session: Session, question: Question, principal: str, key: str | None
 
 
 def standing_fail_of(session: Session, job: Job, lease_seconds: float) -> Job | None:
-    """The job whose fail stands against the passes of a job; None where none does, and for a job that did not pass."""
+    """The job whose fail stands against the passes of a job; None where none does, and for a job
+    that did not pass.
+    """
     if not has_passed(job):
         return None
-    return answers.standing_fail(session, job, lambda other: _is_new_question(session, other, lease_seconds))
+    return answers.standing_fail(
+        session, job, lambda other: _is_new_question(session, other, lease_seconds)
+    )
 
 
 def _standing(session: Session, reply: Answer, lease_seconds: float) -> Answer:
-    """An answer with the earlier ones to its question: a fail among them that stands takes the place of a pass."""
+    """An answer with the earlier ones to its question: a fail among them that stands takes the
+    place of a pass.
+    """
     failed = standing_fail_of(session, reply.job, lease_seconds)
     if failed is not None:
         why = _FAIL_STANDS.format(failed.id, reply.job.id)
@@ -120,23 +160,38 @@ def note_lookup(session: Session, job_id: str, principal: str) -> None:
     lifecycle.note(find_job(session, job_id), principal, "", is_new=False)
 
 
-def _answer(session: Session, question: Question, principal: str, key: str | None, lease_seconds: float) -> Answer:
+def _answer(
+    session: Session, question: Question, principal: str, key: str | None, lease_seconds: float
+) -> Answer:
     def outdated(newest: Job) -> bool:
         return _is_new_question(session, newest, lease_seconds)
 
     if question.fresh:
         job, is_new = submit_job_once(session, question, principal, key, lease_seconds, outdated)
-        return Answer(job=job, found="new" if is_new else _progress(job), reason="fresh training was requested")
+        return Answer(
+            job=job,
+            found="new" if is_new else _progress(job),
+            reason="fresh training was requested",
+        )
     named = resolve(session, question.choice, question.spec, lease_seconds)
     newest_outdated: str | None = None
-    for job, trained_otherwise, judged_otherwise in _same_question(session, question, named, lease_seconds):
+    for job, trained_otherwise, judged_otherwise in _same_question(
+        session, question, named, lease_seconds
+    ):
         why = trained_otherwise or judged_otherwise
         if why is None:
             return Answer(job=job, found=_progress(job), reason=_unchanged(job))
         if _stays(session, question, job, why if why == judged_otherwise else None, lease_seconds):
-            return Answer(job=job, found=_progress(job), reason=f"{why}; it did not pass, and judging it again is no registered look")
+            return Answer(
+                job=job,
+                found=_progress(job),
+                reason=f"{why}; it did not pass, and judging it again is no registered look",
+            )
         newest_outdated = newest_outdated or f"job {job.id} cannot be reused: {why}"
-    if newest_outdated is None and (earlier := _at_another_revision(session, question, named, lease_seconds)) is not None:
+    if (
+        newest_outdated is None
+        and (earlier := _at_another_revision(session, question, named, lease_seconds)) is not None
+    ):
         return Answer(job=earlier, found="concluded", reason=_SAME_CODE.format(earlier.revision))
     reason = _why_new(session, question, named)
     try:
@@ -146,45 +201,76 @@ def _answer(session: Session, question: Question, principal: str, key: str | Non
     return Answer(job=job, found="new", reason=newest_outdated or reason)
 
 
-def _stays(session: Session, question: Question, job: Job, judged_otherwise: str | None, lease_seconds: float) -> bool:
-    """Whether a job that did not pass answers though its verdict would be renewed: with other reruns, or because it is too old.
+def _stays(
+    session: Session,
+    question: Question,
+    job: Job,
+    judged_otherwise: str | None,
+    lease_seconds: float,
+) -> bool:
+    """Whether a job that did not pass answers though its verdict would be renewed: with other
+    reruns, or because it is too old.
 
     An inconclusive verdict may be too old: only a fail stays one.
     """
     if has_passed(job) or (job.look or 0) < question.policy.looks or is_renewed(session, job):
         return False
-    return judged_otherwise is not None or (answers.failed(job) and not _is_new_question(session, job, lease_seconds))
+    return judged_otherwise is not None or (
+        answers.failed(job) and not _is_new_question(session, job, lease_seconds)
+    )
 
 
 def _why_new(session: Session, question: Question, named: NamedBaseline | None) -> str:
-    """Why no job is the one that is asked for: only the revision changed, or there is none like it."""
-    live = select(Job).where(Job.status.in_(("queued", "running", "concluded")), Job.engine == question.spec.engine)
+    """Why no job is the one that is asked for: only the revision changed, or there is none
+    like it.
+    """
+    live = select(Job).where(
+        Job.status.in_(("queued", "running", "concluded")), Job.engine == question.spec.engine
+    )
     earlier = next(_but_for_revision(session, question, named, live.order_by(Job.id.desc())), None)
     if earlier is not None:
-        return f"revision changed: {short_commit(earlier.revision or 'none')} -> {short_commit(question.revision or 'none')}"
+        return (
+            f"revision changed: {short_commit(earlier.revision or 'none')} -> "
+            f"{short_commit(question.revision or 'none')}"
+        )
     return _NO_JOB + (_WITH_CONTROLS if named is not None or question.spec.family else "")
 
 
-def _but_for_revision(session: Session, question: Question, named: NamedBaseline | None, jobs: Select[Job]) -> Iterator[Job]:
-    """Those of the first of these jobs that equal what is asked in everything but the word of the revision."""
+def _but_for_revision(
+    session: Session, question: Question, named: NamedBaseline | None, jobs: Select[Job]
+) -> Iterator[Job]:
+    """Those of the first of these jobs that equal what is asked in everything but the word of the
+    revision.
+    """
     noise_table = family_noise_table(session, question.spec)
     for job in session.scalars(jobs.limit(_JOBS_LOOKED_AT)):
         config = config_hash(question.spec, question.policy, job.revision or "", named, noise_table)
-        if (job.revision or "") != question.revision and job.config_hash == as_sent(question, config):
+        if (job.revision or "") != question.revision and job.config_hash == as_sent(
+            question, config
+        ):
             yield job
 
 
-def _at_another_revision(session: Session, question: Question, named: NamedBaseline | None, lease_seconds: float) -> Job | None:
-    """A recent job that is the same but for the word of its revision, did not pass, and leaves no look: what is asked is its question.
+def _at_another_revision(
+    session: Session, question: Question, named: NamedBaseline | None, lease_seconds: float
+) -> Job | None:
+    """A recent job that is the same but for the word of its revision, did not pass, and leaves no
+    look: what is asked is its question.
 
     A fail is recent until what trains or the data change.
     """
     spec, policy = question.spec, question.policy
     if spec.engine == "external":
         return None
-    recent = select(Job).where(Job.status == "concluded", Job.engine == spec.engine).order_by(Job.id.desc())
+    recent = (
+        select(Job)
+        .where(Job.status == "concluded", Job.engine == spec.engine)
+        .order_by(Job.id.desc())
+    )
     for job in _but_for_revision(session, question, named, recent):
-        is_used = not has_passed(job) and (job.look or 0) >= policy.looks and not is_renewed(session, job)
+        is_used = (
+            not has_passed(job) and (job.look or 0) >= policy.looks and not is_renewed(session, job)
+        )
         if is_used and not _is_new_question(session, job, lease_seconds):
             return job
     return None
@@ -193,11 +279,21 @@ def _at_another_revision(session: Session, question: Question, named: NamedBasel
 def _same_question(
     session: Session, question: Question, named: NamedBaseline | None, lease_seconds: float
 ) -> Iterator[tuple[Job, str | None, str | None]]:
-    """Jobs of this comparison that have a verdict or may get one, newest first, each with the reasons why it would be trained or judged
-    otherwise now, or None. Once reruns have arrived since one was judged, they have since every earlier one."""
-    config = config_hash(question.spec, question.policy, question.revision, named, family_noise_table(session, question.spec))
+    """Jobs of this comparison that have a verdict or may get one, newest first, each with the
+    reasons why it would be trained or judged otherwise now, or None. Once reruns have arrived since
+    one was judged, they have since every earlier one.
+    """
+    config = config_hash(
+        question.spec,
+        question.policy,
+        question.revision,
+        named,
+        family_noise_table(session, question.spec),
+    )
     digest = as_sent(question, config)
-    same = select(Job).where(Job.config_hash == digest, Job.status.in_(("queued", "running", "concluded")))
+    same = select(Job).where(
+        Job.config_hash == digest, Job.status.in_(("queued", "running", "concluded"))
+    )
     jobs = session.scalars(same.order_by(Job.id.desc()).limit(_JOBS_LOOKED_AT)).all()
     workers = would_train(session, jobs[0], lease_seconds) if jobs else []
     arrived: str | None = None
@@ -221,8 +317,12 @@ def _progress(job: Job) -> Progress:
     return job.status
 
 
-def _outdated(session: Session, job: Job, max_age_days: float, workers: Sequence[Worker]) -> str | None:
-    """Why these workers would not train a job as it was trained, or why it is too old; None if it can be reused."""
+def _outdated(
+    session: Session, job: Job, max_age_days: float, workers: Sequence[Worker]
+) -> str | None:
+    """Why these workers would not train a job as it was trained, or why it is too old; None if it
+    can be reused.
+    """
     if (why := _outdated_by_age(job, max_age_days)) is not None:
         return why
     manifests = _manifests(job)
@@ -241,11 +341,12 @@ def _manifests(job: Job) -> list[Mapping[str, str]]:
 
 
 def _is_new_question(session: Session, job: Job, lease_seconds: float) -> bool:
-    """Whether the comparison is not simply made again until it passes: its trainer or data changed, or half a day has passed after
-    anything but a fail, which stays one.
+    """Whether the comparison is not simply made again until it passes: its trainer or data changed,
+    or half a day has passed after anything but a fail, which stays one.
 
-    A trainer of which nothing is known, or that only some of the workers have, may be the same, and so may reruns that arrived: that is
-    enough only after a pass, since judging again can then only take it back.
+    A trainer of which nothing is known, or that only some of the workers have, may be the same, and
+    so may reruns that arrived: that is enough only after a pass, since judging again can then only
+    take it back.
     """
     workers = would_train(session, job, lease_seconds)
     outdated = _outdated(session, job, RENEWED_AFTER_DAYS, workers)
@@ -256,25 +357,39 @@ def _is_new_question(session: Session, job: Job, lease_seconds: float) -> bool:
     if _outdated_by_age(job, RENEWED_AFTER_DAYS) is not None and not answers.failed(job):
         return True
     manifests = _manifests(job)
-    return _has_another_trainer(job, manifests, workers) or _data_changed(session, job, manifests) is not None
+    return (
+        _has_another_trainer(job, manifests, workers)
+        or _data_changed(session, job, manifests) is not None
+    )
 
 
-def _has_another_trainer(job: Job, manifests: Sequence[Mapping[str, str]], workers: Sequence[Worker]) -> bool:
+def _has_another_trainer(
+    job: Job, manifests: Sequence[Mapping[str, str]], workers: Sequence[Worker]
+) -> bool:
     """Whether none of these workers has the trainer of one of these runs."""
     if job.capability == "external":
         return False
     known = [worker for worker in workers if worker.device.get("trainer")]
     stated = [then for then in manifests if then]
-    return bool(known and stated) and all(changed(worker, then) for worker in known for then in stated)
+    return bool(known and stated) and all(
+        changed(worker, then) for worker in known for then in stated
+    )
 
 
-def _trainer_changed(job: Job, manifests: Sequence[Mapping[str, str]], workers: Sequence[Worker]) -> str | None:
-    """The difference between the trainer and machine of these runs and those of the workers that would train them now, or None."""
+def _trainer_changed(
+    job: Job, manifests: Sequence[Mapping[str, str]], workers: Sequence[Worker]
+) -> str | None:
+    """The difference between the trainer and machine of these runs and those of the workers that
+    would train them now, or None.
+    """
     if job.capability == "external" or not manifests:
-        return None  # a user's own trainer is identified by the revision; a run that has not begun cannot differ
+        # a user's own trainer is identified by the revision; a run that has not begun cannot differ
+        return None
     if not workers:
         return "no registered worker would train it, so a change of the trainer cannot be ruled out"
-    reasons = (reason for worker in workers for then in manifests if (reason := changed(worker, then)))
+    reasons = (
+        reason for worker in workers for then in manifests if (reason := changed(worker, then))
+    )
     return next(reasons, None) or other_machine(workers, job)
 
 
@@ -283,14 +398,28 @@ def _data_changed(session: Session, job: Job, manifests: Sequence[Mapping[str, s
 
 
 def _judged_with_other_reruns(session: Session, job: Job) -> str | None:
-    """Why a job would be judged with other reruns now than it was: controls of its baseline, groups of its family, or groups on record."""
+    """Why a job would be judged with other reruns now than it was: controls of its baseline, groups
+    of its family, or groups on record.
+    """
     if job.status != "concluded":
         return None
-    if job.named is not None and sorted(job.controls or ()) != (controls := controls_now(job, job.named)):
-        return f"it was judged with {len(job.controls or ())} controls of its baseline, which has {len(controls)} now, not all the same"
+    if job.named is not None and sorted(job.controls or ()) != (
+        controls := controls_now(job, job.named)
+    ):
+        return (
+            f"it was judged with {len(job.controls or ())} controls of its baseline, which has "
+            f"{len(controls)} now, not all the same"
+        )
     family = statements.family(job, late=False)
-    now = named_noise_table(session, family) if family else lent_noise_table(session, job, family_of(job))
+    now = (
+        named_noise_table(session, family)
+        if family
+        else lent_noise_table(session, job, family_of(job))
+    )
     if (now.csv() if now else None) == job.noise_table:
         return None
     then = len(read_noise_table(job.noise_table).rows) if job.noise_table else 0
-    return f"it was judged with {then} groups of reruns on record, and there are {len(now.rows) if now else 0} now, not all the same"
+    return (
+        f"it was judged with {then} groups of reruns on record, and there are "
+        f"{len(now.rows) if now else 0} now, not all the same"
+    )

@@ -1,4 +1,6 @@
-"""Submits a job: writes its arms and runs, once per idempotency key, within the limits of one job and one sender."""
+"""Submits a job: writes its arms and runs, once per idempotency key, within the limits of one job
+and one sender.
+"""
 
 import dataclasses
 import math
@@ -30,35 +32,52 @@ from training.command import ENGINE as COMMAND
 from training.rules import PRESETS
 from training.spec import OF_OUR_TRAINERS, JobSpec, Model, capability
 
-# How much one job and one sender may ask for, so that a mistake in a script does not fill the queue.
+# How much one job and one sender may ask for, so that a mistake in a script does not fill the
+# queue.
 
 
 def check_size(settings: Settings, spec: JobSpec) -> None:
     """InvalidError for a job with more runs or steps than the settings allow."""
-    runs = sum(arm.replicates for arm in spec.arms) + len(spec.arms) * (spec.short_reruns.runs if spec.short_reruns else 0)
+    runs = sum(arm.replicates for arm in spec.arms) + len(spec.arms) * (
+        spec.short_reruns.runs if spec.short_reruns else 0
+    )
     if runs > settings.max_runs_per_job:
         raise InvalidError(
-            f"the job has {runs} runs; expected at most {settings.max_runs_per_job} (PARITY_MAX_RUNS_PER_JOB): "
+            f"the job has {runs} runs; expected at most {settings.max_runs_per_job} "
+            "(PARITY_MAX_RUNS_PER_JOB): "
             "use fewer replicates or candidates, or several jobs"
         )
     if spec.schedule.steps > settings.max_steps:
         raise InvalidError.at(
-            "/job/schedule/steps", f"schedule.steps is {spec.schedule.steps:,}; expected 1 to {settings.max_steps:,} (PARITY_MAX_STEPS)"
+            "/job/schedule/steps",
+            f"schedule.steps is {spec.schedule.steps:,}; expected 1 to {settings.max_steps:,} "
+            "(PARITY_MAX_STEPS)",
         )
 
 
 def check_queue(session: Session, settings: Settings, sender: str) -> None:
-    """TooManyError if the sender has more runs in the queue than the settings allow, those of this transaction included."""
+    """TooManyError if the sender has more runs in the queue than the settings allow, those of this
+    transaction included.
+    """
     queued = select(func.count()).select_from(Run).join(Job, Job.id == Run.job_id)
-    waiting = session.scalar(queued.where(Run.state == "queued", Run.capability != "external", Job.submitted_by == sender)) or 0
+    waiting = (
+        session.scalar(
+            queued.where(
+                Run.state == "queued", Run.capability != "external", Job.submitted_by == sender
+            )
+        )
+        or 0
+    )
     if waiting > settings.max_queued_runs:
         raise TooManyError(
-            f"{waiting} of your runs would wait in the queue; expected at most {settings.max_queued_runs} (PARITY_MAX_QUEUED_RUNS): "
+            f"{waiting} of your runs would wait in the queue; expected at most "
+            f"{settings.max_queued_runs} (PARITY_MAX_QUEUED_RUNS): "
             "wait until some have started, or cancel jobs that you no longer need"
         )
 
 
-# Submits a job: writes its arms and runs, once per idempotency key. The caller owns the transaction.
+# Submits a job: writes its arms and runs, once per idempotency key. The caller owns the
+# transaction.
 
 _OF_EVERY_JOB = frozenset({"name", "engine", "baseline", "candidates"})
 _PARTS = frozenset({"model", "data", "schedule"})
@@ -68,8 +87,8 @@ _PARTS = frozenset({"model", "data", "schedule"})
 class Order:
     """Options of a job that do not affect its verdict.
 
-    `priority` is -100 to 100, highest first; `max_run_seconds` limits the training time of one run, summed over its attempts;
-    `reuse`: a baseline run may reuse the curve of an equal earlier run.
+    `priority` is -100 to 100, highest first; `max_run_seconds` limits the training time of one run,
+    summed over its attempts; `reuse`: a baseline run may reuse the curve of an equal earlier run.
     """
 
     priority: int = 0
@@ -78,14 +97,21 @@ class Order:
 
     def __post_init__(self) -> None:
         if not -100 <= self.priority <= 100:
-            raise InvalidError(f"priority is {self.priority}, expected a whole number from -100 to 100")
+            raise InvalidError(
+                f"priority is {self.priority}, expected a whole number from -100 to 100"
+            )
         if self.max_run_seconds is not None and not 0 < self.max_run_seconds < math.inf:
-            raise InvalidError(f"max_run_seconds is {self.max_run_seconds}, expected seconds above 0; leave it out for no limit")
+            raise InvalidError(
+                f"max_run_seconds is {self.max_run_seconds}, expected seconds above 0; leave it "
+                "out for no limit"
+            )
 
 
 @frozen
 class Labels:
-    """What a job is found by: tags, and the branch of the code as the sender states it. Neither affects its verdict."""
+    """What a job is found by: tags, and the branch of the code as the sender states it. Neither
+    affects its verdict.
+    """
 
     tags: Sequence[str] = ()
     branch: str | None = None
@@ -100,9 +126,11 @@ NO_LABELS = Labels()
 
 @frozen
 class Submission:
-    """A job as somebody submits it. `choice` is the baseline that it is judged against, `sent` its specification without defaults.
+    """A job as somebody submits it. `choice` is the baseline that it is judged against, `sent` its
+    specification without defaults.
 
-    `repository` is that of the sender's token, `by_gate` whether a gate asks: both say whose question it is (`server.jobs.ledger`).
+    `repository` is that of the sender's token, `by_gate` whether a gate asks: both say whose
+    question it is (`server.jobs.ledger`).
     """
 
     spec: JobSpec
@@ -124,23 +152,42 @@ def submit_job_once(
     lease_seconds: float,
     outdated: Callable[[Job], bool] = lambda _newest: False,
 ) -> tuple[Job, bool]:
-    """Submit a job and return it with True; if this principal used this key before, return the earlier job with False.
+    """Submit a job and return it with True; if this principal used this key before, return the
+    earlier job with False.
 
-    A repeated submission does not look up its baseline, because the name may mean another version by now. `outdated` says of the newest
-    job on the same question whether its answer is out of date, so that this one is no further look.
-    Raises InvalidError if the key was used for another body, LookError for a look that is not registered.
+    A repeated submission does not look up its baseline, because the name may mean another version
+    by now. `outdated` says of the newest job on the same question whether its answer is out of
+    date, so that this one is no further look. Raises InvalidError if the key was used for another
+    body, LookError for a look that is not registered.
     """
     body = _body_digest(wanted)
     if key is not None:
         hold_lock(session, f"key {principal} {key}")
         used = session.get(IdempotencyKey, (principal, key))
         if used is not None and used.body_digest != body:
-            raise InvalidError(f"Idempotency-Key {key!r} was already used for another job ({used.job_id}); use a new key for a new job")
+            raise InvalidError(
+                f"Idempotency-Key {key!r} was already used for another job ({used.job_id}); use a "
+                "new key for a new job"
+            )
         if used is not None:
             return find_job(session, used.job_id), False
-    job = submit_registered(session, wanted, principal, resolve(session, wanted.choice, wanted.spec, lease_seconds), outdated)
+    job = submit_registered(
+        session,
+        wanted,
+        principal,
+        resolve(session, wanted.choice, wanted.spec, lease_seconds),
+        outdated,
+    )
     if key is not None:
-        session.add(IdempotencyKey(principal=principal, key=key, body_digest=body, job_id=job.id, created_at=time.time()))
+        session.add(
+            IdempotencyKey(
+                principal=principal,
+                key=key,
+                body_digest=body,
+                job_id=job.id,
+                created_at=time.time(),
+            )
+        )
     return job, True
 
 
@@ -151,9 +198,20 @@ def submit_registered(
     named: NamedBaseline | None = None,
     outdated: Callable[[Job], bool] = lambda _newest: False,
 ) -> Job:
-    """`submit_job`, counted as a look at its question. Raises LookError for a look that is not registered."""
+    """`submit_job`, counted as a look at its question. Raises LookError for a look that is not
+    registered.
+    """
     _check_command(wanted)
-    job = submit_job(session, wanted.spec, wanted.policy, principal, wanted.order, wanted.revision, named, wanted.labels)
+    job = submit_job(
+        session,
+        wanted.spec,
+        wanted.policy,
+        principal,
+        wanted.order,
+        wanted.revision,
+        named,
+        wanted.labels,
+    )
     # Before what nobody stated is left out: a default that is written out asks the same question.
     ledger.register(session, job, outdated, repository=wanted.repository, by_gate=wanted.by_gate)
     if wanted.sent is not None and job.engine == "external":
@@ -172,21 +230,30 @@ def _check_command(wanted: Submission) -> None:
     stated = sorted(OF_OUR_TRAINERS & (wanted.sent or {}).keys())
     if stated:
         raise InvalidError(
-            f"job.{stated[0]} is set, expected nothing under engine {COMMAND}, whose trainer has a model and data of its own; "
+            f"job.{stated[0]} is set, expected nothing under engine {COMMAND}, whose trainer has a "
+            "model and data of its own; "
             "give it to the trainer, by a parameter of the launcher"
         )
 
 
 def as_sent(wanted: Submission, config: str) -> str:
-    """The hash of a configuration (`config_hash`); another one where nobody stated how long a user's own runs are meant to be."""
-    is_stated = wanted.spec.engine != "external" or wanted.sent is None or "steps" in wanted.sent.get("schedule", {})
+    """The hash of a configuration (`config_hash`); another one where nobody stated how long a
+    user's own runs are meant to be.
+    """
+    is_stated = (
+        wanted.spec.engine != "external"
+        or wanted.sent is None
+        or "steps" in wanted.sent.get("schedule", {})
+    )
     if is_stated:
         return config
     return digest([config, "length not stated"])
 
 
 def stated_of(spec: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any]:
-    """What a specification says that its sender stated: the model, data and schedule of a user's own trainer are not our defaults."""
+    """What a specification says that its sender stated: the model, data and schedule of a user's
+    own trainer are not our defaults.
+    """
     stated = {name: value for name, value in spec.items() if name in sent or name in _OF_EVERY_JOB}
     for part in _PARTS & stated.keys():
         if "preset" not in sent[part]:
@@ -203,13 +270,26 @@ def _body_digest(wanted: Submission) -> str:
     return digest(body)
 
 
-def config_hash(spec: JobSpec, policy: Policy, revision: str, named: NamedBaseline | None = None, lent: NoiseTable | None = None) -> str:
-    """SHA-256 of what decides a job's verdict and is known before it trains; equal hashes mean the same comparison.
+def config_hash(
+    spec: JobSpec,
+    policy: Policy,
+    revision: str,
+    named: NamedBaseline | None = None,
+    lent: NoiseTable | None = None,
+) -> str:
+    """SHA-256 of what decides a job's verdict and is known before it trains; equal hashes mean the
+    same comparison.
 
-    Specification, policy, judge version and code revision, the named baseline with its controls as of now, and the groups that the named
-    family lends as of now (`lent`). What later decides as well is compared when the verdict is asked for again (`server.jobs.reuse`).
+    Specification, policy, judge version and code revision, the named baseline with its controls as
+    of now, and the groups that the named family lends as of now (`lent`). What later decides as
+    well is compared when the verdict is asked for again (`server.jobs.reuse`).
     """
-    inputs: dict[str, Any] = {"spec": spec.document(), "policy": policy.document(), "judge": JUDGE_VERSION, "revision": revision}
+    inputs: dict[str, Any] = {
+        "spec": spec.document(),
+        "policy": policy.document(),
+        "judge": JUDGE_VERSION,
+        "revision": revision,
+    }
     if named is not None:
         inputs["baseline"], inputs["controls"] = named.baseline.id, list(named.controls)
     if lent is not None:
@@ -227,15 +307,23 @@ def submit_job(
     named: NamedBaseline | None = None,
     labels: Labels = NO_LABELS,
 ) -> Job:
-    """Write a job with its arms and runs, queued (or awaiting data with engine external). Ring the doorbell after the commit.
+    """Write a job with its arms and runs, queued (or awaiting data with engine external). Ring the
+    doorbell after the commit.
 
-    The runs of a named baseline are finished at once: they reuse its curves, and bind the job to its device class. Runs are
-    ordered by replicate before arm, so that the first trained runs already form pairs. InvalidError if the job names an unknown family, or
-    has a margin in tokens without their slope.
+    The runs of a named baseline are finished at once: they reuse its curves, and bind the job to
+    its device class. Runs are ordered by replicate before arm, so that the first trained runs
+    already form pairs. InvalidError if the job names an unknown family, or has a margin in tokens
+    without their slope.
     """
     if policy.margin is not None and policy.margin.unit == "tokens" and policy.margin.slope is None:
-        expected = f"{SLOPE_EXAMPLE!r}: the nats that finished runs gain per e-fold of tokens, or a margin in % or nats"
-        raise InvalidError(f"policy.margin is {str(policy.margin)!r}, and no run of a job shows what tokens are worth; expected {expected}")
+        expected = (
+            f"{SLOPE_EXAMPLE!r}: the nats that finished runs gain per e-fold of tokens, or a "
+            "margin in % or nats"
+        )
+        raise InvalidError(
+            f"policy.margin is {str(policy.margin)!r}, and no run of a job shows what tokens are "
+            f"worth; expected {expected}"
+        )
     now, order, lent = time.time(), order or Order(), family_noise_table(session, spec)
     job = Job(
         id=tables.new_id("j"),
@@ -265,24 +353,48 @@ def submit_job(
     arms = {arm.name: arm for arm in job.arms}
     runs = sorted(spec.runs(), key=lambda arm_and_run: arm_and_run[1].replicate)
     waiting: RunState = "awaiting_data" if job.capability == "external" else "queued"
-    shared: dict[str, object] = {"capability": job.capability, "priority": order.priority, "created_at": now, "state": waiting}
+    shared: dict[str, object] = {
+        "capability": job.capability,
+        "priority": order.priority,
+        "created_at": now,
+        "state": waiting,
+    }
     for position, (arm, run) in enumerate(runs):
-        own: dict[str, object] = {"arm": arms[arm.name], "position": position, "planned_steps": spec.schedule.steps}
+        own: dict[str, object] = {
+            "arm": arms[arm.name],
+            "position": position,
+            "planned_steps": spec.schedule.steps,
+        }
         if named is not None and arm is spec.baseline:
-            own |= columns_of_reused(named.runs[run.replicate]) | {"state": "finished", "finished_at": now}
-        job.runs.append(Run(id=tables.new_id("r"), seed=run.seed, replicate=run.replicate, **shared | own))
+            own |= columns_of_reused(named.runs[run.replicate]) | {
+                "state": "finished",
+                "finished_at": now,
+            }
+        job.runs.append(
+            Run(id=tables.new_id("r"), seed=run.seed, replicate=run.replicate, **shared | own)
+        )
     job.tags.extend(JobTag(tag=tag) for tag in labels.tags)
     session.add(job)
     session.flush()
-    for position, (arm, run) in enumerate(spec.early_runs(), len(runs)):  # they are trained after the full runs, and stop early
-        own = {"arm_id": arms[arm.name].id, "position": position, "planned_steps": spec.short_steps, "kind": "short"}
-        job.runs.append(Run(id=tables.new_id("r"), seed=run.seed, replicate=run.replicate, **shared | own))
+    # they are trained after the full runs, and stop early
+    for position, (arm, run) in enumerate(spec.early_runs(), len(runs)):
+        own = {
+            "arm_id": arms[arm.name].id,
+            "position": position,
+            "planned_steps": spec.short_steps,
+            "kind": "short",
+        }
+        job.runs.append(
+            Run(id=tables.new_id("r"), seed=run.seed, replicate=run.replicate, **shared | own)
+        )
     announce_new(session, job)
     return job
 
 
 def family_noise_table(session: Session, spec: JobSpec) -> NoiseTable | None:
-    """The groups of the family that a job names, as of now; None if it names none. InvalidError for an unknown one."""
+    """The groups of the family that a job names, as of now; None if it names none. InvalidError for
+    an unknown one.
+    """
     if not spec.family:
         return None
     return named_noise_table(session, spec.family)
@@ -296,8 +408,9 @@ def announce_new(session: Session, job: Job) -> None:
 
 
 def model_name(spec: JobSpec) -> str | None:
-    """A short name of a job's model: its preset, else blocks x width; with engine external the family that the job names, if any; with
-    engine command its launcher, by which workers find it."""
+    """A short name of a job's model: its preset, else blocks x width; with engine external the
+    family that the job names, if any; with engine command its launcher, by which workers find it.
+    """
     if spec.engine == "external":
         return spec.family
     if spec.command is not None:
@@ -309,6 +422,12 @@ def model_name(spec: JobSpec) -> str | None:
 def arm_rows(spec: JobSpec) -> list[Arm]:
     """The arms of a new job, without runs."""
     return [
-        Arm(id=tables.new_id("a"), position=position, name=arm.name, role="candidate" if position else "baseline", recipe=arm.recipe)
+        Arm(
+            id=tables.new_id("a"),
+            position=position,
+            name=arm.name,
+            role="candidate" if position else "baseline",
+            recipe=arm.recipe,
+        )
         for position, arm in enumerate(spec.arms)
     ]

@@ -1,4 +1,6 @@
-"""Registered workers: which are live, which can take a job, why a job waits, what they read, and whether their trainer has changed."""
+"""Registered workers: which are live, which can take a job, why a job waits, what they read, and
+whether their trainer has changed.
+"""
 
 import posixpath
 import re
@@ -21,28 +23,39 @@ from training.rules import CAPABILITY_IN_WORDS
 from training.spec import JobSpec, RunSpec
 from training.switches import recipes
 
-_TRAINER = ("code_sha256", "trainer_version", "version.", "env.")  # prefixes of the facts in `training.device`
+# prefixes of the facts in `training.device`
+_TRAINER = ("code_sha256", "trainer_version", "version.", "env.")
 _WORKERS_LOOKED_AT = 500
 _ANY_NUMBER = 2**31 - 1
 
 
 def live_workers(session: Session, lease_seconds: float) -> Sequence[Worker]:
     """Workers with a heartbeat within the last lease period."""
-    return session.scalars(select(Worker).where(Worker.heartbeat_at > sessions.now(session) - lease_seconds)).all()
+    return session.scalars(
+        select(Worker).where(Worker.heartbeat_at > sessions.now(session) - lease_seconds)
+    ).all()
 
 
 def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
-    """What an open job waits for, as a sentence, or None. `slots` are those of the workers that can take it."""
+    """What an open job waits for, as a sentence, or None. `slots` are those of the workers that can
+    take it.
+    """
     if job.status in JOB_ENDED:
         return None
     silent = [run.id for run in job.runs if run.state == "awaiting_data"]
     if silent:
-        return f"Waiting for data of {len(silent)} of {len(job.runs)} runs (the first is {silent[0]}). Attach a trainer to each."
+        return (
+            f"Waiting for data of {len(silent)} of {len(job.runs)} runs (the first is "
+            f"{silent[0]}). Attach a trainer to each."
+        )
     if not any(run.state == "queued" for run in job.runs):
         return _in_a_schedulers_queue(job)
     wanted = CAPABILITY_IN_WORDS[job.capability]
     if job.device_class:
-        wanted += f" of device class {job.device_class}, on which its {'baseline was trained' if job.baseline_id else 'first run began'}"
+        wanted += (
+            f" of device class {job.device_class}, on which its "
+            f"{'baseline was trained' if job.baseline_id else 'first run began'}"
+        )
     if slots and (limited := _at_its_limit(job)):
         return limited
     if slots:
@@ -57,7 +70,10 @@ def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
             return f"Waiting for another worker: {worker.name} cannot run this job ({reason})."
         if worker.capability == job.capability and not devices_fit(worker, job):
             return f"Waiting for {wanted}: a run has {worker.device['devices']} on {worker.name}."
-    return f"Waiting for {wanted}: none is registered. Start one; the workers page lists the registered workers."
+    return (
+        f"Waiting for {wanted}: none is registered. Start one; the workers page lists the "
+        "registered workers."
+    )
 
 
 def _in_a_schedulers_queue(job: Job) -> str | None:
@@ -65,7 +81,9 @@ def _in_a_schedulers_queue(job: Job) -> str | None:
     session = object_session(job) if job.engine == COMMAND else None
     if session is None:
         return None
-    newest = [of_run[-1] for of_run in submissions.by_run(session, [run.id for run in job.runs]).values()]
+    newest = [
+        of_run[-1] for of_run in submissions.by_run(session, [run.id for run in job.runs]).values()
+    ]
     waiting = [why for why in map(submissions.why_not_training, newest) if why]
     if not waiting:
         return None
@@ -73,27 +91,44 @@ def _in_a_schedulers_queue(job: Job) -> str | None:
 
 
 def _at_its_limit(job: Job) -> str | None:
-    """A sentence if the job's token already has as many runs in training as it may; None if it may have more."""
+    """A sentence if the job's token already has as many runs in training as it may; None if it may
+    have more.
+    """
     session = object_session(job)
     token = session.get(Token, job.submitted_by) if session and job.submitted_by else None
     if session is None or token is None or token.max_running is None:
         return None
     count = select(func.count()).select_from(Run).join(Job, Job.id == Run.job_id)
-    training = session.scalar(count.where(Run.state == "running", Job.submitted_by == token.id)) or 0
+    training = (
+        session.scalar(count.where(Run.state == "running", Job.submitted_by == token.id)) or 0
+    )
     if training < token.max_running:
         return None
-    return f"Waiting for earlier runs of token {token.name!r} to end: {training} are training, and its limit is {token.max_running}."
+    return (
+        f"Waiting for earlier runs of token {token.name!r} to end: {training} are training, and "
+        f"its limit is {token.max_running}."
+    )
 
 
 def can_take(worker: Worker, job: Job) -> bool:
     """Whether a worker has the capability, the device and the libraries that a job needs."""
-    return worker.capability == job.capability and is_bound_to(worker, job) and devices_fit(worker, job) and _unable(worker, job) is None
+    return (
+        worker.capability == job.capability
+        and is_bound_to(worker, job)
+        and devices_fit(worker, job)
+        and _unable(worker, job) is None
+    )
 
 
 def is_bound_to(worker: Worker, job: Job) -> bool:
-    """Whether a worker has the device class and the thread count that a job is bound to, if it is bound."""
+    """Whether a worker has the device class and the thread count that a job is bound to, if it is
+    bound.
+    """
     device = worker.device
-    return job.device_class in (None, device.get("device_class")) and job.threads in (None, device.get("threads_per_run"))
+    return job.device_class in (None, device.get("device_class")) and job.threads in (
+        None,
+        device.get("threads_per_run"),
+    )
 
 
 def devices_fit(worker: Worker, job: Job) -> bool:
@@ -105,7 +140,8 @@ def devices_fit(worker: Worker, job: Job) -> bool:
 def device_counts(worker: Worker, engine: str) -> tuple[int, int]:
     """The least and the most devices that a run of this engine may train on at this worker.
 
-    Only our own trainer in one process leaves devices unused; MaxText, and processes that train together, use all that they have.
+    Only our own trainer in one process leaves devices unused; MaxText, and processes that train
+    together, use all that they have.
     """
     devices = worker.device.get("devices")
     if devices is None:  # registered by an older version
@@ -117,12 +153,19 @@ def _unable(worker: Worker, job: Job) -> str | None:
     """Why a worker cannot run an arm of this job, as it registered, or None."""
     reads = worker.device.get("spec_version", 1)
     if job.spec_version > reads:
-        return f"its version reads specifications up to version {reads}, this job has version {job.spec_version}"
+        return (
+            f"its version reads specifications up to version {reads}, this job has version "
+            f"{job.spec_version}"
+        )
     if job.engine == COMMAND:
         return _refused_launcher(worker, job)
     if outside := outside_roots(worker, job):
         return outside
-    return refused_recipe(worker, job.engine, [recipe for arm in job.arms for recipe in recipes(arm.recipe, arm.overrides)])
+    return refused_recipe(
+        worker,
+        job.engine,
+        [recipe for arm in job.arms for recipe in recipes(arm.recipe, arm.overrides)],
+    )
 
 
 def _refused_launcher(worker: Worker, job: Job) -> str | None:
@@ -150,30 +193,48 @@ def refused_recipe(worker: Worker, engine: str, needed: Sequence[str]) -> str | 
 
 
 def would_train(session: Session, job: Job, lease_seconds: float) -> list[Worker]:
-    """The live workers that could train a new job like this one; if none is live, the one of them that registered last.
+    """The live workers that could train a new job like this one; if none is live, the one of them
+    that registered last.
 
-    A new job is bound to a device class and a thread count only by the baseline that it names: the first run that starts binds any other.
+    A new job is bound to a device class and a thread count only by the baseline that it names: the
+    first run that starts binds any other.
     """
-    newest_first = select(Worker).where(Worker.capability == job.capability).order_by(Worker.id.desc()).limit(_WORKERS_LOOKED_AT)
+    newest_first = (
+        select(Worker)
+        .where(Worker.capability == job.capability)
+        .order_by(Worker.id.desc())
+        .limit(_WORKERS_LOOKED_AT)
+    )
     able = [
         worker
         for worker in session.scalars(newest_first)
-        if devices_fit(worker, job) and _unable(worker, job) is None and (job.baseline_id is None or is_bound_to(worker, job))
+        if devices_fit(worker, job)
+        and _unable(worker, job) is None
+        and (job.baseline_id is None or is_bound_to(worker, job))
     ]
     alive_since = sessions.now(session) - lease_seconds
     return [worker for worker in able if worker.heartbeat_at > alive_since] or able[:1]
 
 
 def other_machine(workers: Sequence[Worker], job: Job) -> str | None:
-    """Why none of these workers computes the bits of a job's runs, by the machine that they trained on; None if one does."""
+    """Why none of these workers computes the bits of a job's runs, by the machine that they trained
+    on; None if one does.
+    """
     if not workers or any(is_bound_to(worker, job) for worker in workers):
         return None
-    there = dict.fromkeys(f"{worker.device.get('device_class')} with {worker.device.get('threads_per_run')}" for worker in workers)
-    return f"the machine changed: it would be trained on {' or '.join(there)} threads, was trained on {job.device_class} with {job.threads}"
+    there = dict.fromkeys(
+        f"{worker.device.get('device_class')} with {worker.device.get('threads_per_run')}"
+        for worker in workers
+    )
+    return (
+        f"the machine changed: it would be trained on {' or '.join(there)} threads, was trained on "
+        f"{job.device_class} with {job.threads}"
+    )
 
 
 def changed(worker: Worker, then: Mapping[str, str]) -> str | None:
-    """Compare a worker's registered library versions with a run's manifest: the first difference as a sentence, None if there is none.
+    """Compare a worker's registered library versions with a run's manifest: the first difference as
+    a sentence, None if there is none.
 
     Of a run that a launcher started, the launcher is compared.
     """
@@ -188,7 +249,10 @@ def changed(worker: Worker, then: Mapping[str, str]) -> str | None:
         return f"worker {worker.name} has not registered its library versions; restart it"
     for name in sorted(now.keys() | {name for name in then if name.startswith(_TRAINER)}):
         if now.get(name) != then.get(name):
-            return f"the trainer changed: {name} is {short(now.get(name))} on {worker.name}, was {short(then.get(name))}"
+            return (
+                f"the trainer changed: {name} is {short(now.get(name))} on {worker.name}, was "
+                f"{short(then.get(name))}"
+            )
     return None
 
 
@@ -199,15 +263,18 @@ def short(value: str | None) -> str:
     return value if len(value) <= 40 else f"{value[:12]}…"
 
 
-# Which files a job may name: those inside the folders that a worker's operator has declared (`PARITY_DATA_ROOTS`), as it registered them.
-# The worker itself decides, because it follows links (`workers.supervisor.refusal`). A name on a hub (`org/name`) is not a path.
+# Which files a job may name: those inside the folders that a worker's operator has declared
+# (`PARITY_DATA_ROOTS`), as it registered them. The worker itself decides, because it follows links
+# (`workers.supervisor.refusal`). A name on a hub (`org/name`) is not a path.
 
 # At most one slash, and no part that begins with a dot, so that the name cannot leave its folder.
 _ON_A_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
 def outside_roots(worker: Worker, job: Job) -> str | None:
-    """Why a worker may not read a path of a job, or None. It alone knows of relative paths, and where it registered no roots."""
+    """Why a worker may not read a path of a job, or None. It alone knows of relative paths, and
+    where it registered no roots.
+    """
     roots = worker.device.get("data_roots")
     for field, path in paths_of(job.spec):
         is_whole = "://" in path or path.startswith("/")
@@ -217,21 +284,32 @@ def outside_roots(worker: Worker, job: Job) -> str | None:
 
 
 def is_left_to_another(session: Session, worker: Worker, job: Job, lease_seconds: float) -> bool:
-    """Whether this worker may not read a path of a job, and another live one, which can take it, may."""
+    """Whether this worker may not read a path of a job, and another live one, which can take it,
+    may.
+    """
     if outside_roots(worker, job) is None:
         return False
-    return any("data_roots" in other.device and can_take(other, job) for other in live_workers(session, lease_seconds))
+    return any(
+        "data_roots" in other.device and can_take(other, job)
+        for other in live_workers(session, lease_seconds)
+    )
 
 
 def paths_of(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The paths that a job or a run reads, by field, from its document."""
     data, options = spec.get("data") or {}, spec.get("maxtext") or {}
     source = data.get("source")
-    named = {"data.path": data.get("path")} | {f"maxtext.{name}": options.get(name) for name in ("eval_path", "hf_train_files")}
+    named = {"data.path": data.get("path")} | {
+        f"maxtext.{name}": options.get(name) for name in ("eval_path", "hf_train_files")
+    }
     if source == "hf":
         named["maxtext.hf_data_dir"] = options.get("hf_data_dir")
     for field, path in named.items():
-        if path and not (field in ("data.path", "maxtext.hf_data_dir") and source == "hf" and _ON_A_HUB.fullmatch(path)):
+        if path and not (
+            field in ("data.path", "maxtext.hf_data_dir")
+            and source == "hf"
+            and _ON_A_HUB.fullmatch(path)
+        ):
             yield field, path
     tokenizer = options.get("tokenizer_path")
     if tokenizer and not _ON_A_HUB.fullmatch(tokenizer):
@@ -245,14 +323,18 @@ def lies_in(path: str, root: str) -> bool:
     return PurePosixPath(posixpath.normpath(path)).is_relative_to(root)
 
 
-# What workers read: the digest of the data at each place, by the newest run that a worker began to train on it.
+# What workers read: the digest of the data at each place, by the newest run that a worker began to
+# train on it.
 #
-# Only workers write it, in the transaction that records a run's manifest. A curve that is reused, and an external run, whose manifest
-# says what its sender likes, are no evidence of what lies at a path now.
+# Only workers write it, in the transaction that records a run's manifest. A curve that is reused,
+# and an external run, whose manifest says what its sender likes, are no evidence of what lies at a
+# path now.
 
 
 def place_of(spec: JobSpec | RunSpec) -> str | None:
-    """SHA-256 of where a specification's data lie; None for a source without a path, which belongs to the trainer."""
+    """SHA-256 of where a specification's data lie; None for a source without a path, which belongs
+    to the trainer.
+    """
     if spec.data.path is None:
         return None
     where: dict[str, Any] = {"source": spec.data.source, "path": posixpath.normpath(spec.data.path)}
@@ -263,7 +345,9 @@ def place_of(spec: JobSpec | RunSpec) -> str | None:
 
 
 def record_data(session: Session, spec: RunSpec, run_id: str, manifest: Mapping[str, str]) -> None:
-    """Note what a worker has just read for a run, as its manifest says. Call it in a worker's transaction, which holds the run."""
+    """Note what a worker has just read for a run, as its manifest says. Call it in a worker's
+    transaction, which holds the run.
+    """
     place, read = place_of(spec), manifest.get("data_digest")
     if place is None or read is None:
         return
@@ -274,19 +358,29 @@ def record_data(session: Session, spec: RunSpec, run_id: str, manifest: Mapping[
 
 
 def changed_since(session: Session, job: Job, then: set[str | None]) -> str | None:
-    """Why the data of a job, whose runs read the digests `then`, are others now, or may be; None if nothing is known against them.
+    """Why the data of a job, whose runs read the digests `then`, are others now, or may be; None if
+    nothing is known against them.
 
-    The data of a user's own trainer are known from what later runs of such trainers state: one that states another digest is enough, so
-    that no further statement takes it back.
+    The data of a user's own trainer are known from what later runs of such trainers state: one that
+    states another digest is enough, so that no further statement takes it back.
     """
     if job.data_place is None or not then:
         return None
     what = f"the data at {job.spec['data']['path']}"
     if job.engine == "external":
-        of_others = Job.data_place == job.data_place, Job.id > job.id, Job.engine == "external", Run.manifest.is_not(None)
-        rows = session.execute(select(Run.id, Run.manifest).join(Job, Job.id == Run.job_id).where(*of_others))
+        of_others = (
+            Job.data_place == job.data_place,
+            Job.id > job.id,
+            Job.engine == "external",
+            Run.manifest.is_not(None),
+        )
+        rows = session.execute(
+            select(Run.id, Run.manifest).join(Job, Job.id == Run.job_id).where(*of_others)
+        )
         stated = ((run_id, (manifest or {}).get("data_digest")) for run_id, manifest in rows)
-        run_id, now = next(((run_id, read) for run_id, read in stated if read not in then), (None, None))
+        run_id, now = next(
+            ((run_id, read) for run_id, read in stated if read not in then), (None, None)
+        )
         if run_id is None:
             return None
         return f"{what} changed: run {run_id} states {short(now)}, this job {_listed(then)}"

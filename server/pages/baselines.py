@@ -14,8 +14,19 @@ from sqlalchemy.orm import Session
 
 from parity.judging.curve import ROUNDINGS
 from parity.judging.document_types import VerdictDocument
-from parity.judging.lending import any_decoder_rows, evidence_families, family_rows, find_lender, outliers_of
-from parity.judging.noise_table import ANY_DECODER, NoiseTable, emulated_noise_table, public_noise_table
+from parity.judging.lending import (
+    any_decoder_rows,
+    evidence_families,
+    family_rows,
+    find_lender,
+    outliers_of,
+)
+from parity.judging.noise_table import (
+    ANY_DECODER,
+    NoiseTable,
+    emulated_noise_table,
+    public_noise_table,
+)
 from parity.report.svg import Axis as MarginAxis
 from parity.report.svg import Estimate, row_svg
 from parity.structure import frozen
@@ -30,7 +41,8 @@ from server.jobs.noise_tables import imported_groups, imported_noise_tables, noi
 from server.pages.rendering import pages_router, templates
 from server.web.auth import InContext
 
-# The pages of named baselines: the list of versions, and one version with its runs, noise, history and differences from another.
+# The pages of named baselines: the list of versions, and one version with its runs, noise, history
+# and differences from another.
 
 router = pages_router()
 VERSIONS_SHOWN = 200
@@ -50,13 +62,23 @@ class Judged:
 def index(request: Request, context: InContext) -> Response:
     """The list of versions, newest promotion first."""
     with context.database.read() as session:
-        rows = session.scalars(select(Baseline).options(*WHOLE).order_by(Baseline.id.desc()).limit(VERSIONS_SHOWN)).all()
+        rows = session.scalars(
+            select(Baseline).options(*WHOLE).order_by(Baseline.id.desc()).limit(VERSIONS_SHOWN)
+        ).all()
         versions = summaries(session, rows)
-    return templates.TemplateResponse(request, "baselines.html", {"baselines": versions, "shown": VERSIONS_SHOWN})
+    return templates.TemplateResponse(
+        request, "baselines.html", {"baselines": versions, "shown": VERSIONS_SHOWN}
+    )
 
 
 @router.get("/baselines/{name}/{version}")
-def show(name: str, version: int, request: Request, context: InContext, other: Annotated[str, Query(max_length=100)] = "") -> Response:
+def show(
+    name: str,
+    version: int,
+    request: Request,
+    context: InContext,
+    other: Annotated[str, Query(max_length=100)] = "",
+) -> Response:
     """One version, optionally with its differences from another version or a job."""
     requested, difference, problem = other.strip(), None, None
     with context.database.read() as session:
@@ -64,7 +86,13 @@ def show(name: str, version: int, request: Request, context: InContext, other: A
         document = baseline_document(session, row, context.settings.lease_seconds)
         try:
             if requested:
-                difference = diff(session, row, requested if is_id("j", requested) else baselines.find(session, *parsed_version(requested)))
+                difference = diff(
+                    session,
+                    row,
+                    requested
+                    if is_id("j", requested)
+                    else baselines.find(session, *parsed_version(requested)),
+                )
         except (NotFoundError, InvalidError) as error:
             problem = error.detail
         candidates = judged(session, row)
@@ -80,13 +108,20 @@ def show(name: str, version: int, request: Request, context: InContext, other: A
 
 
 def judged(session: Session, baseline: Baseline) -> list[Judged]:
-    """The candidates of the jobs that name a version, newest first, and of the job that trained it."""
+    """The candidates of the jobs that name a version, newest first, and of the job that
+    trained it.
+    """
     own = {one.run.job.id: one.run.job for one in baseline.runs if one.role == "member"}
     jobs: list[Job] = [*baselines.used_by(session, baseline, JOBS_JUDGED), *own.values()]
-    return [Judged(job=job, finished_at=time_text(job.finished_at), verdict=verdict) for job in jobs for verdict in verdict_documents(job)]
+    return [
+        Judged(job=job, finished_at=time_text(job.finished_at), verdict=verdict)
+        for job in jobs
+        for verdict in verdict_documents(job)
+    ]
 
 
-# The page of run-to-run noise: families of reruns, on record, imported, shipped and public, and one family's groups as a plot.
+# The page of run-to-run noise: families of reruns, on record, imported, shipped and public, and one
+# family's groups as a plot.
 
 Where = Literal["record", "imported", "shipped", "public"]
 PLOT_WIDTH = 400.0
@@ -96,12 +131,14 @@ _PLACES: Mapping[Where, str] = {
     "shipped": "ships with engine emulated; lends to jobs of small models",
     "public": "public reruns",
 }
-_TICKS = tuple(digit * 10.0**power for power in range(-6, 0) for digit in (1.0, 2.0, 5.0))  # shares of the loss
+# shares of the loss
+_TICKS = tuple(digit * 10.0**power for power in range(-6, 0) for digit in (1.0, 2.0, 5.0))
 
 
 @frozen
 class GroupRow:
-    """A group (or, for `any-decoder`, a family) in the plot: its run-to-run noise as a share of the loss with its 95 % interval.
+    """A group (or, for `any-decoder`, a family) in the plot: its run-to-run noise as a share of the
+    loss with its 95 % interval.
 
     `origin` is where an imported one is from: its importer, source and licence.
     """
@@ -141,7 +178,9 @@ def page(
     family: Annotated[str, Query(max_length=200)] = "",
     where: Annotated[Where | None, Query()] = None,
 ) -> Response:
-    """The list of families, or one of them with its groups: that on record, else the imported, the shipped or the public one."""
+    """The list of families, or one of them with its groups: that on record, else the imported, the
+    shipped or the public one.
+    """
     with context.database.read() as session:
         record, imported = noise_table_on_record(session), imported_noise_tables(session)
         origins = _origins(session, family) if family in imported.families else {}
@@ -152,9 +191,18 @@ def page(
         "public": public_noise_table(),
     }
     if not family:
-        listed = [(row, place) for place in ("record", "imported", "shipped") for row in family_rows(tables[place])]
-        listed += [(row, "public") for row in (*any_decoder_rows(public_noise_table()), *family_rows(public_noise_table()))]
-        return templates.TemplateResponse(request, "noise_tables.html", {"rows": listed, "places": _PLACES})
+        listed = [
+            (row, place)
+            for place in ("record", "imported", "shipped")
+            for row in family_rows(tables[place])
+        ]
+        listed += [
+            (row, "public")
+            for row in (*any_decoder_rows(public_noise_table()), *family_rows(public_noise_table()))
+        ]
+        return templates.TemplateResponse(
+            request, "noise_tables.html", {"rows": listed, "places": _PLACES}
+        )
     having: list[Where] = [name for name in tables if family in tables[name].families]
     place: Where = where or (having or ["public"])[0]
     noise_table = tables[place]
@@ -164,11 +212,25 @@ def page(
         rows = _rows(noise_table, family, origins if place == "imported" else {})
     recorded = {row.rounding for row in rows}
     lent = [(rounding, find_lender(noise_table, family, rounding)) for rounding in ROUNDINGS]
-    pooled = [(rounding, lender.floor) for rounding, lender in lent if lender.floor and (family == ANY_DECODER or rounding in recorded)]
-    shares = [share for row in rows for share in (row.low, row.high)] + [floor.share for _, floor in pooled]
+    pooled = [
+        (rounding, lender.floor)
+        for rounding, lender in lent
+        if lender.floor and (family == ANY_DECODER or rounding in recorded)
+    ]
+    shares = [share for row in rows for share in (row.low, row.high)] + [
+        floor.share for _, floor in pooled
+    ]
     axis = Axis(low=min(shares, default=1e-4) / 1.3, high=max(shares, default=1e-2) * 1.3)
     problems = noise_table.families[family].problems if family in noise_table.families else ()
-    values = {"family": family, "rows": rows, "pooled": pooled, "axis": axis, "width": PLOT_WIDTH, "problems": problems, "lent": lent}
+    values = {
+        "family": family,
+        "rows": rows,
+        "pooled": pooled,
+        "axis": axis,
+        "width": PLOT_WIDTH,
+        "problems": problems,
+        "lent": lent,
+    }
     return templates.TemplateResponse(request, "noise_tables.html", {**values, "place": place})
 
 
@@ -177,18 +239,25 @@ def _origins(session: Session, family: str) -> dict[str, str]:
     groups = imported_groups(session, family)
     names = principal_names(session, {group.imported_by for group in groups.values()})
     return {
-        name: f"imported {time_text(group.imported_at)[:10]} by {names.get(group.imported_by, group.imported_by)}; "
-        f"source: {group.cells['source'] or 'not stated'}; licence: {group.cells['licence'] or 'not stated'}"
+        name: f"imported {time_text(group.imported_at)[:10]} by "
+        f"{names.get(group.imported_by, group.imported_by)}; "
+        f"source: {group.cells['source'] or 'not stated'}; licence: "
+        f"{group.cells['licence'] or 'not stated'}"
         for name, group in groups.items()
     }
 
 
 def _rows(noise_table: NoiseTable, name: str, origins: Mapping[str, str]) -> list[GroupRow]:
     if name not in noise_table.families:
-        raise NotFoundError(f"no family {name!r} on record, imported, shipped or public; the page without `family` lists them")
+        raise NotFoundError(
+            f"no family {name!r} on record, imported, shipped or public; the page without `family` "
+            "lists them"
+        )
     outliers = outliers_of(noise_table, name)
     rows = []
-    for group in sorted(noise_table.families[name].groups, key=lambda group: (group.rounding or "", group.share)):
+    for group in sorted(
+        noise_table.families[name].groups, key=lambda group: (group.rounding or "", group.share)
+    ):
         low, high = group.interval
         rows.append(
             GroupRow(
@@ -210,25 +279,38 @@ def _rows_between(noise_table: NoiseTable) -> list[GroupRow]:
     for family in sorted(evidence_families(noise_table), key=lambda family: family.share):
         low, high = family.interval
         runs = sum(group.runs for group in family.groups)
-        rows.append(GroupRow(name=family.name, runs=runs, rounding="nearest", share=family.share, low=low, high=high, outlier=False))
+        rows.append(
+            GroupRow(
+                name=family.name,
+                runs=runs,
+                rounding="nearest",
+                share=family.share,
+                low=low,
+                high=high,
+                outlier=False,
+            )
+        )
     return rows
 
 
 # The pages of public verdicts: published runs that were judged when this version was made.
 #
-# They show `public.json`, which `python -m tools.public_verdicts` writes and a test compares with today's judge; nothing is judged here.
-# They need no token, since they show no data of this server.
+# They show `public.json`, which `python -m tools.public_verdicts` writes and a test compares with
+# today's judge; nothing is judged here. They need no token, since they show no data of this server.
 
 public = APIRouter(include_in_schema=False)
 PUBLIC_AXIS = MarginAxis(low=-4.0, high=8.0, margin=1.0)
 PUBLIC_TICKS = [
-    (PUBLIC_AXIS.place(margins), words) for margins, words in ((-4.0, "\u22124"), (0.0, "0"), (1.0, "1"), (4.0, "4"), (8.0, "8"))
+    (PUBLIC_AXIS.place(margins), words)
+    for margins, words in ((-4.0, "\u22124"), (0.0, "0"), (1.0, "1"), (4.0, "4"), (8.0, "8"))
 ]
 
 
 @frozen
 class PublicRow:
-    """An answer in the list: its words as packaged, what is known of its set, and its figure on the axis of all."""
+    """An answer in the list: its words as packaged, what is known of its set, and its figure on the
+    axis of all.
+    """
 
     answer: Any
     about: Any
@@ -247,18 +329,28 @@ def public_rows() -> tuple[PublicRow, ...]:
     drawn = []
     for answer in gallery()["answers"]:
         mean, lo, hi = answer["margins"]
-        figure = row_svg(Estimate(mean=mean, lo=lo, hi=hi, margin=1.0, state=answer["verdict"]), PUBLIC_AXIS)
+        figure = row_svg(
+            Estimate(mean=mean, lo=lo, hi=hi, margin=1.0, state=answer["verdict"]), PUBLIC_AXIS
+        )
         words = figure.replace('aria-label="gap ', 'aria-label="in margins: gap ')
-        drawn.append(PublicRow(answer=answer, about=gallery()["sets"][answer["set"]], figure=Markup(words)))  # noqa: S704 (numbers of our own)
+        drawn.append(
+            PublicRow(answer=answer, about=gallery()["sets"][answer["set"]], figure=Markup(words))  # noqa: S704
+        )
     return tuple(drawn)
 
 
 @public.get("/public")
 def public_index(
-    request: Request, recipe: Annotated[str, Query(max_length=40)] = "", scale: Annotated[str, Query(max_length=40)] = ""
+    request: Request,
+    recipe: Annotated[str, Query(max_length=40)] = "",
+    scale: Annotated[str, Query(max_length=40)] = "",
 ) -> Response:
     """The list with one axis for all; `recipe` and `scale` choose answers."""
-    shown = [row for row in public_rows() if recipe in ("", row.answer["family"]) and scale in ("", row.answer["scale"])]
+    shown = [
+        row
+        for row in public_rows()
+        if recipe in ("", row.answer["family"]) and scale in ("", row.answer["scale"])
+    ]
     families = list(dict.fromkeys(row.answer["family"] for row in public_rows()))
     values = {
         "rows": shown,
@@ -268,7 +360,11 @@ def public_index(
         "ticks": PUBLIC_TICKS,
         "width": PUBLIC_AXIS.width,
     }
-    return templates.TemplateResponse(request, "public.html", {**values, "recipe": recipe, "scale": scale, "judge": gallery()["judge"]})
+    return templates.TemplateResponse(
+        request,
+        "public.html",
+        {**values, "recipe": recipe, "scale": scale, "judge": gallery()["judge"]},
+    )
 
 
 @public.get("/public/{name}")
@@ -277,9 +373,16 @@ def public_set(name: str, request: Request) -> Response:
     if name not in gallery()["sets"]:
         raise NotFoundError(f"no public set is called {name!r}; /public lists them")
     own = [row for row in public_rows() if row.answer["set"] == name]
-    screens = [(row.answer, Markup(row.answer["screen"])) for row in own if row.answer["screen"]]  # noqa: S704 (drawn by parity.report)
+    screens = [(row.answer, Markup(row.answer["screen"])) for row in own if row.answer["screen"]]  # noqa: S704
     return templates.TemplateResponse(
         request,
         "public_set.html",
-        {"name": name, "about": own[0].about, "rows": own, "screens": screens, "ticks": PUBLIC_TICKS, "width": PUBLIC_AXIS.width},
+        {
+            "name": name,
+            "about": own[0].about,
+            "rows": own,
+            "screens": screens,
+            "ticks": PUBLIC_TICKS,
+            "width": PUBLIC_AXIS.width,
+        },
     )

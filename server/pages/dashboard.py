@@ -1,4 +1,6 @@
-"""The dashboard: pages of jobs, runs, workers and the queue, rendered on the server and updated live by small ES modules."""
+"""The dashboard: pages of jobs, runs, workers and the queue, rendered on the server and updated
+live by small ES modules.
+"""
 
 import secrets
 from collections.abc import Collection, Mapping, Sequence
@@ -14,13 +16,27 @@ from markupsafe import Markup
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, joinedload
 
-from parity.judging.agreement import COMPARISONS, confounding_keys, is_compared, values_by_key, values_of
+from parity.judging.agreement import (
+    COMPARISONS,
+    confounding_keys,
+    is_compared,
+    values_by_key,
+    values_of,
+)
 from parity.judging.document_types import VerdictDocument
 from parity.report.svg import Axis, Estimate, axis_of, estimate_of, head_svg, row_svg
 from parity.report.words import candidate_name, safest_first
 from parity.structure import frozen
 from parity.wording import count
-from server.api.jobs import WHOLE, ArmDocument, JobDocument, job_document, last_end, seconds_left, share_done
+from server.api.jobs import (
+    WHOLE,
+    ArmDocument,
+    JobDocument,
+    job_document,
+    last_end,
+    seconds_left,
+    share_done,
+)
 from server.api.lists import principal_names
 from server.api.service import worker_documents
 from server.database import store
@@ -39,7 +55,8 @@ from server.web import auth
 from server.web.auth import InContext, additions
 from server.web.limits import BODY_BYTES
 
-# The table of a job's candidates: one row each with verdict or forecast, and the gap on a shared axis.
+# The table of a job's candidates: one row each with verdict or forecast, and the gap on a shared
+# axis.
 
 STYLED = 8  # candidates that a chart shows in a colour and line style of their own at a time
 _LIT = 4  # of more, how many are highlighted at first
@@ -47,7 +64,9 @@ _LIT = 4  # of more, how many are highlighted at first
 
 @frozen
 class Row:
-    """A candidate. `verdict` is the judge's document; without one, the forecast may be there, while the job trains."""
+    """A candidate. `verdict` is the judge's document; without one, the forecast may be there, while
+    the job trains.
+    """
 
     arm: ArmDocument
     verdict: VerdictDocument | None
@@ -59,7 +78,9 @@ class Row:
     @property
     def figure(self) -> Markup:
         """The gap on the axis of all rows."""
-        return Markup(row_svg(self.estimate, self.axis)) if self.estimate and self.axis else Markup()  # noqa: S704 (numbers of our own)
+        return (
+            Markup(row_svg(self.estimate, self.axis)) if self.estimate and self.axis else Markup()  # noqa: S704
+        )
 
     @property
     def live(self) -> bool:
@@ -77,11 +98,18 @@ class Table:
 
 
 def candidate_table(job: JobDocument, candidate: str = "") -> Table:
-    """The table of a job, judged candidates safest first; `candidate` is the one that is highlighted, by default the only one."""
+    """The table of a job, judged candidates safest first; `candidate` is the one that is
+    highlighted, by default the only one.
+    """
     arms = job.arms[1:]
     chosen = arms[0].name if len(arms) == 1 else candidate
-    documents = safest_first(cast("Sequence[VerdictDocument]", job.verdicts)) if job.verdicts else []
-    verdicts = {candidate_name(document): document for document in cast("Sequence[VerdictDocument]", documents)}
+    documents = (
+        safest_first(cast("Sequence[VerdictDocument]", job.verdicts)) if job.verdicts else []
+    )
+    verdicts = {
+        candidate_name(document): document
+        for document in cast("Sequence[VerdictDocument]", documents)
+    }
     estimates = {arm.name: _estimate(job, arm, verdicts.get(arm.name)) for arm in arms}
     axis = axis_of([each for each in estimates.values() if each])
     rows = [
@@ -98,13 +126,15 @@ def candidate_table(job: JobDocument, candidate: str = "") -> Table:
     places = {name: place for place, name in enumerate(verdicts)}
     return Table(
         rows=sorted(rows, key=lambda row: places.get(row.arm.name, len(places))),
-        head=Markup(head_svg(axis)) if axis else None,  # noqa: S704 (numbers of our own)
+        head=Markup(head_svg(axis)) if axis else None,  # noqa: S704
         lit=_lit(sorted(rows, key=_badness), chosen),
     )
 
 
 def _lit(ranked: Sequence[Row], chosen: str) -> list[str]:
-    """What the charts highlight at first: every candidate, or of many the selected one and those that end worst."""
+    """What the charts highlight at first: every candidate, or of many the selected one and those
+    that end worst.
+    """
     names = [row.arm.name for row in ranked]
     if len(ranked) <= STYLED:
         return names
@@ -113,14 +143,22 @@ def _lit(ranked: Sequence[Row], chosen: str) -> list[str]:
 
 
 def _badness(row: Row) -> tuple[bool, float]:
-    """Worst first; a candidate without a number comes before all others if it failed, else after them."""
+    """Worst first; a candidate without a number comes before all others if it failed, else after
+    them.
+    """
     if row.estimate is None:
-        return not (row.verdict and row.verdict["verdict"] == "fail"), float("inf") if row.verdict is None else -1.0
+        return not (row.verdict and row.verdict["verdict"] == "fail"), float(
+            "inf"
+        ) if row.verdict is None else -1.0
     return True, -row.estimate.mean
 
 
-def _estimate(job: JobDocument, arm: ArmDocument, verdict: VerdictDocument | None) -> Estimate | None:
-    """The verdict's gap; while the job trains, the forecast of it. A job that ended without a verdict has neither."""
+def _estimate(
+    job: JobDocument, arm: ArmDocument, verdict: VerdictDocument | None
+) -> Estimate | None:
+    """The verdict's gap; while the job trains, the forecast of it. A job that ended without a
+    verdict has neither.
+    """
     if verdict is not None:
         return estimate_of(verdict)
     if arm.live is None or job.status in JOB_ENDED:
@@ -134,7 +172,9 @@ def _estimate(job: JobDocument, arm: ArmDocument, verdict: VerdictDocument | Non
 
 @frozen
 class Difference:
-    """A fact on which runs disagree, with the values of each arm; `declared` if what is compared or the policy's `may_differ` allows it."""
+    """A fact on which runs disagree, with the values of each arm; `declared` if what is compared or
+    the policy's `may_differ` allows it.
+    """
 
     key: str
     values: list[str]
@@ -150,7 +190,9 @@ class Difference:
 
 @frozen
 class Comparison:
-    """In what candidates differ by plan, facts that differ, facts that all share, and how many of the runs recorded a manifest."""
+    """In what candidates differ by plan, facts that differ, facts that all share, and how many of
+    the runs recorded a manifest.
+    """
 
     question: str
     differences: list[Difference]
@@ -164,20 +206,34 @@ class Comparison:
         return any(not difference.declared for difference in self.differences)
 
 
-def compare(arms: Sequence[ArmDocument], may_differ: Collection[str], compared: Collection[str] = ()) -> Comparison:
-    """Compare the manifests of all runs by the judge's rule (`parity.judging.agreement`); `compared`: in what candidates differ by plan."""
+def compare(
+    arms: Sequence[ArmDocument], may_differ: Collection[str], compared: Collection[str] = ()
+) -> Comparison:
+    """Compare the manifests of all runs by the judge's rule (`parity.judging.agreement`);
+    `compared`: in what candidates differ by plan.
+    """
     runs = [run for arm in arms for run in arm.runs]
     manifests = [run.manifest for run in runs if run.manifest]
     values = values_by_key(manifests)
     confounding, by_plan = (
         confounding_keys(manifests),
-        {key for key in values if any(is_compared(key, each) for each in COMPARISONS if each in compared)},
+        {
+            key
+            for key in values
+            if any(is_compared(key, each) for each in COMPARISONS if each in compared)
+        },
     )
-    differing = [key for key in values if len(values[key]) > 1 and (key in confounding or key in by_plan)]
+    differing = [
+        key for key in values if len(values[key]) > 1 and (key in confounding or key in by_plan)
+    ]
     return Comparison(
         question=" or the ".join(each for each in COMPARISONS if each in compared) or "recipe",
         differences=[
-            Difference(key=key, values=[_of_arm(arm, key) for arm in arms], declared=key in by_plan or key in may_differ)
+            Difference(
+                key=key,
+                values=[_of_arm(arm, key) for arm in arms],
+                declared=key in by_plan or key in may_differ,
+            )
             for key in differing
         ],
         shared={key: min(values[key]) for key in values if len(values[key]) == 1},
@@ -193,17 +249,23 @@ def _asked(job: Job) -> set[str]:
 
 
 def _of_arm(arm: ArmDocument, key: str) -> str:
-    return ", ".join(sorted(values_of([run.manifest or {} for run in arm.runs], key))) or "not recorded"
+    return (
+        ", ".join(sorted(values_of([run.manifest or {} for run in arm.runs], key)))
+        or "not recorded"
+    )
 
 
-# The queue: jobs that train or wait, in the order in which workers take their runs, with what each waits for and who trains it.
+# The queue: jobs that train or wait, in the order in which workers take their runs, with what each
+# waits for and who trains it.
 
 JOBS_SHOWN = 100
 
 
 @frozen
 class QueueRow:
-    """An open job: how many of its runs train and wait, why they wait, and the seconds until the last run ends."""
+    """An open job: how many of its runs train and wait, why they wait, and the seconds until the
+    last run ends.
+    """
 
     job: Job
     who: str
@@ -216,11 +278,25 @@ class QueueRow:
 
 
 def queue(session: Session, lease_seconds: float) -> list[QueueRow]:
-    """The first 100 jobs of the queue: the highest priority of an open run first, then the oldest."""
-    priority = select(func.max(Run.priority)).where(Run.job_id == Job.id, Run.state.not_in(RUN_ENDED)).scalar_subquery()
-    statement = select(Job).options(*WHOLE).where(Job.status.not_in(JOB_ENDED)).order_by(priority.desc(), Job.created_at, Job.id)
+    """The first 100 jobs of the queue: the highest priority of an open run first, then the
+    oldest.
+    """
+    priority = (
+        select(func.max(Run.priority))
+        .where(Run.job_id == Job.id, Run.state.not_in(RUN_ENDED))
+        .scalar_subquery()
+    )
+    statement = (
+        select(Job)
+        .options(*WHOLE)
+        .where(Job.status.not_in(JOB_ENDED))
+        .order_by(priority.desc(), Job.created_at, Job.id)
+    )
     jobs = session.scalars(statement.limit(JOBS_SHOWN)).all()
-    live, names = live_workers(session, lease_seconds), principal_names(session, {job.submitted_by for job in jobs})
+    live, names = (
+        live_workers(session, lease_seconds),
+        principal_names(session, {job.submitted_by for job in jobs}),
+    )
     rows = []
     for job in jobs:
         slots = sum(worker.slots for worker in live if can_take(worker, job))
@@ -228,7 +304,9 @@ def queue(session: Session, lease_seconds: float) -> list[QueueRow]:
             QueueRow(
                 job=job,
                 who=names.get(job.submitted_by or "", ""),
-                priority=max((run.priority for run in job.runs if run.state not in RUN_ENDED), default=0),
+                priority=max(
+                    (run.priority for run in job.runs if run.state not in RUN_ENDED), default=0
+                ),
                 training=sum(run.state == "running" for run in job.runs),
                 waiting=sum(run.state in ("queued", "awaiting_data") for run in job.runs),
                 reason=why_waiting(job, slots, live),
@@ -242,27 +320,49 @@ def queue(session: Session, lease_seconds: float) -> list[QueueRow]:
 def training(session: Session) -> Mapping[str, Sequence[Run]]:
     """The runs that each worker is training, by the worker's id."""
     by_worker: dict[str, list[Run]] = {}
-    statement = select(Run).options(joinedload(Run.job), joinedload(Run.arm)).where(Run.state == "running").order_by(Run.started_at, Run.id)
+    statement = (
+        select(Run)
+        .options(joinedload(Run.job), joinedload(Run.arm))
+        .where(Run.state == "running")
+        .order_by(Run.started_at, Run.id)
+    )
     for run in session.scalars(statement):
         by_worker.setdefault(run.worker_id or "", []).append(run)
     return by_worker
 
 
-# The dashboard: pages rendered on the server and updated live by small ES modules; nothing is loaded from another host.
+# The dashboard: pages rendered on the server and updated live by small ES modules; nothing is
+# loaded from another host.
 
 router = pages_router()
 doors = APIRouter(include_in_schema=False)
 WORKERS_SHOWN = 100
-CHARTS = ("parity.report", "static")  # charts and style; the verdict's are also in the page that `parity compare --open` writes
-JOB_MODULES = rendering.imported_by("job.js", HERE / "static", Path(str(files(CHARTS[0]))) / CHARTS[1])
+# charts and style; the verdict's are also in the page that `parity compare --open` writes
+CHARTS = ("parity.report", "static")
+JOB_MODULES = rendering.imported_by(
+    "job.js", HERE / "static", Path(str(files(CHARTS[0]))) / CHARTS[1]
+)
 
 
 def install(app: FastAPI, settings: Settings) -> None:
-    """Add the pages and their assets; the chart library is served from the folder into which npm installed it."""
-    app.mount("/static/vendor/uplot", StaticFiles(directory=settings.assets_dir / "uplot" / "dist", check_dir=False))
+    """Add the pages and their assets; the chart library is served from the folder into which npm
+    installed it.
+    """
+    app.mount(
+        "/static/vendor/uplot",
+        StaticFiles(directory=settings.assets_dir / "uplot" / "dist", check_dir=False),
+    )
     rendering.install_site(app, settings)
     app.mount("/static", StaticFiles(directory=HERE / "static", packages=[CHARTS]))
-    own = (router, doors, job_lists.router, forms.router, baselines.router, baselines.public, forms.tokens_router)
+    own = (
+        router,
+        doors,
+        job_lists.router,
+        forms.router,
+        baselines.router,
+        baselines.public,
+        forms.tokens_router,
+    )
     for pages in (*own, *additions().pages):
         app.include_router(pages, max_body_size=min(BODY_BYTES, settings.max_body_bytes))
     rendering.install_refusals(app)
@@ -285,8 +385,15 @@ def home() -> Response:
 def compare_jobs(job_id: str, request: Request, context: InContext) -> Response:
     """All candidates of a job against its baseline, side by side."""
     with context.database.read() as session:
-        document = job_document(session, find_job(session, job_id), context.settings.lease_seconds, price_of(context.settings))
-    return templates.TemplateResponse(request, "compare.html", {"job": document, "table": candidate_table(document)})
+        document = job_document(
+            session,
+            find_job(session, job_id),
+            context.settings.lease_seconds,
+            price_of(context.settings),
+        )
+    return templates.TemplateResponse(
+        request, "compare.html", {"job": document, "table": candidate_table(document)}
+    )
 
 
 @router.get("/jobs/{job_id}")
@@ -296,19 +403,25 @@ def show(
     context: InContext,
     candidate: Annotated[str, Query(max_length=100)] = "",
 ) -> Response:
-    """One job: the answer with its picture, then the details; `candidate` is the one that the picture highlights."""
+    """One job: the answer with its picture, then the details; `candidate` is the one that the
+    picture highlights.
+    """
     with context.database.read() as session:
         job = find_job(session, job_id)
         kind = kind_of(job)
         if kind is not None:
             return RedirectResponse(kind.page(session, job), 303)
         added = additions().about_job(session, job)
-        document = job_document(session, job, context.settings.lease_seconds, price_of(context.settings))
+        document = job_document(
+            session, job, context.settings.lease_seconds, price_of(context.settings)
+        )
         recorded = store.names_by_kind(session, [run.id for run in job.runs])
         unstated, compared = statements.unstated(job), _asked(job)
         dots = job_page.verdict_dots(context.cache, session, job) if document.verdicts else {}
         live = {} if document.verdicts else job_page.live_paths(job)
-        past = [(arm.name, look) for arm in job.arms[1:] for look in forecasts.forecasts(job, arm.name)]
+        past = [
+            (arm.name, look) for arm in job.arms[1:] for look in forecasts.forecasts(job, arm.name)
+        ]
         proposed, added_means, run_count = proposal(job), added_runs.meaning(job), len(job.runs)
     remarks = forms.values(request, context, document)
     may = remarks["may"]
@@ -334,7 +447,9 @@ def show(
         "there": {kind: set(names) for kind, names in recorded.items()},
         "ended": document.status in JOB_ENDED,
         "runs": [(arm, run) for arm in document.arms for run in (*arm.runs, *arm.short_reruns)],
-        "pairs": list(dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs)),
+        "pairs": list(
+            dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs)
+        ),
         "ground": compare(document.arms, document.policy.get("may_differ", ()), compared),
         **remarks,
         "requested_arms": [document.spec["baseline"], *document.spec["candidates"]],
@@ -347,7 +462,9 @@ def workers(request: Request, context: InContext) -> Response:
     """The workers and the queue: who trains what, and why jobs wait."""
     with context.database.read() as session:
         values = {
-            "workers": worker_documents(session, context.settings.lease_seconds, limit=WORKERS_SHOWN),
+            "workers": worker_documents(
+                session, context.settings.lease_seconds, limit=WORKERS_SHOWN
+            ),
             "training": training(session),
             "queue": queue(session, context.settings.lease_seconds),
             "shown": JOBS_SHOWN,
@@ -357,13 +474,22 @@ def workers(request: Request, context: InContext) -> Response:
 
 
 @doors.get("/login")
-def login_form(request: Request, following: Annotated[str, Query(alias="next")] = "/jobs") -> Response:
+def login_form(
+    request: Request, following: Annotated[str, Query(alias="next")] = "/jobs"
+) -> Response:
     """The login form."""
-    return templates.TemplateResponse(request, "login.html", {"following": following, "wrong": False})
+    return templates.TemplateResponse(
+        request, "login.html", {"following": following, "wrong": False}
+    )
 
 
 @doors.post("/login")
-def login(request: Request, context: InContext, token: Annotated[str, Form()], following: Annotated[str, Form()] = "/jobs") -> Response:
+def login(
+    request: Request,
+    context: InContext,
+    token: Annotated[str, Form()],
+    following: Annotated[str, Form()] = "/jobs",
+) -> Response:
     """Exchange a token for a session that lasts twelve hours; the token itself is not stored."""
     with context.database.read() as session:  # nobody without a token may ask for SQLite's one lock
         known = auth.authenticate(session, token.strip()) is not None
@@ -373,12 +499,25 @@ def login(request: Request, context: InContext, token: Annotated[str, Form()], f
             row = auth.authenticate(session, token.strip())  # it may have been revoked in between
             cookie = auth.open_session(session, row) if row else None
     if cookie is None:
-        return templates.TemplateResponse(request, "login.html", {"following": following, "wrong": True}, status_code=401)
+        return templates.TemplateResponse(
+            request, "login.html", {"following": following, "wrong": True}, status_code=401
+        )
     # Only a path of this site; `//elsewhere` and `https://elsewhere` lead to other sites.
-    inside = following if following.startswith("/") and not following.startswith(("//", "/\\")) else "/jobs"
+    inside = (
+        following
+        if following.startswith("/") and not following.startswith(("//", "/\\"))
+        else "/jobs"
+    )
     answer = RedirectResponse(inside, 303)
     secure = request.url.scheme == "https"
-    answer.set_cookie(auth.COOKIE, cookie, max_age=int(auth.SESSION_SECONDS), httponly=True, samesite="strict", secure=secure)
+    answer.set_cookie(
+        auth.COOKIE,
+        cookie,
+        max_age=int(auth.SESSION_SECONDS),
+        httponly=True,
+        samesite="strict",
+        secure=secure,
+    )
     return answer
 
 

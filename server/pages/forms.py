@@ -1,4 +1,6 @@
-"""The forms of the pages: what people add to a job, and the tokens that admins create and revoke."""
+"""The forms of the pages: what people add to a job, and the tokens that admins create and
+revoke.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -34,7 +36,9 @@ _AGAIN, _ADD_RUN = f"POST {_JOB}:again", f"POST {_JOB}:add-run"
 
 
 def values(request: Request, context: Context, job: JobDocument) -> Mapping[str, Any]:
-    """What the part of the job page about remarks needs: what the visitor may do, and which verdicts can be signed off."""
+    """What the part of the job page about remarks needs: what the visitor may do, and which
+    verdicts can be signed off.
+    """
     operations = {
         "tag": _TAG,
         "note": _NOTE,
@@ -45,10 +49,17 @@ def values(request: Request, context: Context, job: JobDocument) -> Mapping[str,
         "add_run": _ADD_RUN,
     }
     signed = {each.candidate: each for each in job.sign_offs if each.state == "valid"}
-    undecided = [verdict for verdict in job.verdicts if verdict["verdict"] == "inconclusive" and verdict["candidate"]["name"] not in signed]
+    undecided = [
+        verdict
+        for verdict in job.verdicts
+        if verdict["verdict"] == "inconclusive" and verdict["candidate"]["name"] not in signed
+    ]
     reasons = {verdict["candidate"]["name"]: why_not_acceptable(verdict) for verdict in undecided}  # type: ignore[arg-type]
     return {
-        "may": {name: _may(request, context, operation, job.id) for name, operation in operations.items()},
+        "may": {
+            name: _may(request, context, operation, job.id)
+            for name, operation in operations.items()
+        },
         "acceptable": [name for name, why in reasons.items() if why is None],
         "not_acceptable": {name: why for name, why in reasons.items() if why is not None},
         "accepted": signed,
@@ -57,7 +68,10 @@ def values(request: Request, context: Context, job: JobDocument) -> Mapping[str,
 
 @router.post("/jobs/{job_id}/tags")
 def set_tags(
-    job_id: str, request: Request, context: InContext, words: Annotated[FormText, Form(alias="tags", max_length=2000)] = ""
+    job_id: str,
+    request: Request,
+    context: InContext,
+    words: Annotated[FormText, Form(alias="tags", max_length=2000)] = "",
 ) -> Response:
     """Set the tags of a job, separated by spaces or commas."""
     _check(request, context, _TAG, job_id)
@@ -83,9 +97,15 @@ def state(
     what: Annotated[list[FormText] | None, Form(max_length=500)] = None,
     value: Annotated[list[FormText] | None, Form(max_length=500)] = None,
 ) -> Response:
-    """State facts of external runs: the lists have a fact with its arm ("rounding nvfp4") and what is stated of it, empty for nothing."""
+    """State facts of external runs: the lists have a fact with its arm ("rounding nvfp4") and what
+    is stated of it, empty for nothing.
+    """
     sender = _check(request, context, _STATE, job_id)
-    facts = {name: text.strip() for name, text in zip(what or (), value or (), strict=False) if text.strip()}
+    facts = {
+        name: text.strip()
+        for name, text in zip(what or (), value or (), strict=False)
+        if text.strip()
+    }
     statement = _statement(facts)
     if sender.repository is not None:
         check_statements(context.settings.gate_rules, sender.repository, statement)
@@ -100,11 +120,18 @@ def _statement(facts: Mapping[str, str]) -> statements.StatementRequest:
     for name, text in facts.items():
         fact, _, arm = name.partition(" ")
         if fact == "seeds":
-            sent.setdefault(fact, {})[arm] = [_parsed("seeds", part, int, "whole numbers, separated by commas") for part in text.split(",")]
+            sent.setdefault(fact, {})[arm] = [
+                _parsed("seeds", part, int, "whole numbers, separated by commas")
+                for part in text.split(",")
+            ]
         elif arm:
             sent.setdefault(fact, {})[arm] = text
         else:
-            sent[fact] = text if fact == "family" else _parsed(fact, text.replace(",", ""), int, "a whole number")
+            sent[fact] = (
+                text
+                if fact == "family"
+                else _parsed(fact, text.replace(",", ""), int, "a whole number")
+            )
     try:
         return _STATEMENT.validate_python(sent)
     except ValidationError as error:
@@ -113,7 +140,9 @@ def _statement(facts: Mapping[str, str]) -> statements.StatementRequest:
 
 
 @router.post("/jobs/{job_id}/again")
-def again(job_id: str, request: Request, context: InContext, patch: FormText = "", key: FormText = "") -> Response:
+def again(
+    job_id: str, request: Request, context: InContext, patch: FormText = "", key: FormText = ""
+) -> Response:
     """Queue a new job from one that has ended, with a merge patch as JSON."""
     sender = _check(request, context, _AGAIN, job_id)
     try:
@@ -130,7 +159,9 @@ def again(job_id: str, request: Request, context: InContext, patch: FormText = "
 def add_run(job_id: str, request: Request, context: InContext, runs: FormText = "") -> Response:
     """Add a run to each arm of a job; `runs` is how many the job had when the page was drawn."""
     sender = _check(request, context, _ADD_RUN, job_id)
-    submit_run(context, job_id, AddedRunRequest(runs=_parsed("runs", runs, int, "a whole number")), sender)
+    submit_run(
+        context, job_id, AddedRunRequest(runs=_parsed("runs", runs, int, "a whole number")), sender
+    )
     return RedirectResponse(f"/jobs/{job_id}", 303)
 
 
@@ -155,7 +186,9 @@ def sign_off(
 
 
 @router.post("/jobs/{job_id}/sign-offs/{sign_off_id}/revoke")
-def revoke(job_id: str, sign_off_id: str, request: Request, context: InContext, reason: FormText = "") -> Response:
+def revoke(
+    job_id: str, sign_off_id: str, request: Request, context: InContext, reason: FormText = ""
+) -> Response:
     """End a sign-off."""
     sender = _check(request, context, _REVOKE, job_id)
     with context.database.write() as session:
@@ -182,7 +215,8 @@ def _back(job_id: str) -> Response:
     return RedirectResponse(f"/jobs/{job_id}#remarks-heading", 303)
 
 
-# The token page, for admins: create, list, revoke. The text of a new token is shown once and never stored.
+# The token page, for admins: create, list, revoke. The text of a new token is shown once and never
+# stored.
 
 N = TypeVar("N", int, float)
 tokens_router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor), Depends(admin)])
@@ -206,7 +240,10 @@ def create(
     """Create a token and show its text."""
     try:
         with context.database.write() as session:
-            length, at_once = _parsed("days", days, float, "a number"), _parsed("runs at once", max_running, int, "a whole number")
+            length, at_once = (
+                _parsed("days", days, float, "a number"),
+                _parsed("runs at once", max_running, int, "a whole number"),
+            )
             _, text = auth.create_token(session, name.strip(), scopes or [], length, at_once)
     except InvalidError as error:
         return _page(request, context, error=str(error), status=422)
@@ -216,14 +253,17 @@ def create(
 
 
 @tokens_router.post("/tokens/{token_id}/revoke")
-def revoke_token(token_id: str, request: Request, context: InContext, confirm: FormText = "") -> Response:
+def revoke_token(
+    token_id: str, request: Request, context: InContext, confirm: FormText = ""
+) -> Response:
     """Revoke a token if its name was typed as confirmation."""
     try:
         with context.database.write() as session:
             token = session.get(Token, token_id)
             if token is None or token.name != confirm.strip():
                 raise InvalidError(
-                    f"the token was not revoked, because the typed name is {confirm.strip()!r:.100}; type the token's own name"
+                    "the token was not revoked, because the typed name is "
+                    f"{confirm.strip()!r:.100}; type the token's own name"
                 )
             auth.revoke_token(session, token_id)
     except (InvalidError, NotFoundError) as error:
@@ -232,7 +272,12 @@ def revoke_token(token_id: str, request: Request, context: InContext, confirm: F
 
 
 def _page(
-    request: Request, context: Context, *, made: tuple[str, str] | None = None, error: str | None = None, status: int = 200
+    request: Request,
+    context: Context,
+    *,
+    made: tuple[str, str] | None = None,
+    error: str | None = None,
+    status: int = 200,
 ) -> Response:
     with context.database.read() as session:
         rows = session.scalars(select(Token).order_by(Token.id.desc())).all()

@@ -1,4 +1,6 @@
-"""Pages of several jobs: the list with its filters, jobs side by side, and the trend of a gate or a baseline with its chart."""
+"""Pages of several jobs: the list with its filters, jobs side by side, and the trend of a gate or a
+baseline with its chart.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,17 @@ from server.api.lists import (
     on_their_own,
     with_answer,
 )
-from server.api.overviews import MOST_JOBS, MOST_POINTS, By, Columns, Trend, TrendPoint, matrix, short, trend
+from server.api.overviews import (
+    MOST_JOBS,
+    MOST_POINTS,
+    By,
+    Columns,
+    Trend,
+    TrendPoint,
+    matrix,
+    short,
+    trend,
+)
 from server.database.states import JOB_ENDED
 from server.database.tables import Job
 from server.errors import NotFoundError
@@ -51,18 +63,23 @@ def even_ticks(low: float, high: float) -> list[float]:
     """About five even values from at most `low` to at least `high`."""
     raw = (high - low) / _TICKS
     unit = 10.0 ** math.floor(math.log10(raw))
-    step = next(unit * factor for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if unit * factor >= raw * 0.999)
+    step = next(
+        unit * factor for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if unit * factor >= raw * 0.999
+    )
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [step * number for number in range(first, last + 1)]
 
 
 def place(value: float, low: float, high: float, begin: float, end: float) -> float:
-    """Where a value lies on an axis from `low` at `begin` to `high` at `end`; what is beyond an end lies at it."""
+    """Where a value lies on an axis from `low` at `begin` to `high` at `end`; what is beyond an end
+    lies at it.
+    """
     share = (min(max(value, low), high) - low) / (high - low)
     return round(begin + share * (end - begin), 1)
 
 
-# Where the marks of a trend chart stand: an SVG that the server draws, in units of its view box, over the time of submission.
+# Where the marks of a trend chart stand: an SVG that the server draws, in units of its view box,
+# over the time of submission.
 
 WIDTH, HEIGHT = 1120, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 16, 40
@@ -74,13 +91,16 @@ _SHOWN = 8  # candidates of one chart
 _NAME = 20  # characters of a name
 _DASHES = ("none", "6 3", "2 3", "8 3 2 3")  # of the lines of candidates, in turn
 _DAYS_SHOWN = 2 * 86_400
-_LOOKED_AT, _NAMES_SHOWN = 500, 20  # jobs whose names are offered where no trend is asked for, and how many names
+# jobs whose names are offered where no trend is asked for, and how many names
+_LOOKED_AT, _NAMES_SHOWN = 500, 20
 _BEYOND = 6.0  # an interval that is this many times as long as the middle one is cut at the edge
 
 
 @frozen
 class Mark:
-    """A job in the chart: its place, the ends of its interval and its margin; `y` is None where it has no gap."""
+    """A job in the chart: its place, the ends of its interval and its margin; `y` is None where it
+    has no gap.
+    """
 
     point: TrendPoint
     x: float
@@ -92,7 +112,9 @@ class Mark:
 
 @frozen
 class TrendLine:
-    """A candidate: the path through its gaps, its dashes, and its name at (`x`, `y`); the name is "" of one candidate alone."""
+    """A candidate: the path through its gaps, its dashes, and its name at (`x`, `y`); the name is
+    "" of one candidate alone.
+    """
 
     path: str
     dashes: str
@@ -103,7 +125,9 @@ class TrendLine:
 
 @frozen
 class TrendChart:
-    """Lines, marks, ticks (place, nats), dates (place, text) and the places of moves, oldest first; `half` is half a margin's width."""
+    """Lines, marks, ticks (place, nats), dates (place, text) and the places of moves, oldest first;
+    `half` is half a margin's width.
+    """
 
     width: int
     height: int
@@ -119,7 +143,9 @@ class TrendChart:
 
 
 def chart(history: Trend, others: Sequence[Trend] = ()) -> TrendChart:
-    """The chart of a trend and of `others`, candidates of its jobs; the scale holds zero, margins and intervals, but for very long ones."""
+    """The chart of a trend and of `others`, candidates of its jobs; the scale holds zero, margins
+    and intervals, but for very long ones.
+    """
     trends = [history, *others]
     points = [point for each in trends for point in each.points]
     low, high = _reach(points)
@@ -185,27 +211,56 @@ def _dates(begin: float, end: float, x: Callable[[float], float]) -> list[tuple[
     else:
         instants = [begin]
     if end - begin > _DAYS_SHOWN:
-        instants = [max(begin, instant - instant % 86_400) for instant in instants]  # a date stands where its day begins
-    words = {f"{datetime.fromtimestamp(instant, UTC):{form}}": x(instant) for instant in reversed(instants)}
+        # a date stands where its day begins
+        instants = [max(begin, instant - instant % 86_400) for instant in instants]
+    words = {
+        f"{datetime.fromtimestamp(instant, UTC):{form}}": x(instant)
+        for instant in reversed(instants)
+    }
     return [(place_of, word) for word, place_of in words.items()]
 
 
 def _names(session: Session) -> list[tuple[str, int]]:
-    """Names of the newest ended jobs that can have a trend, newest first, each with how many of these jobs have it."""
-    newest = select(Job.name).where(Job.status.in_(JOB_ENDED), *on_their_own()).order_by(Job.id.desc()).limit(_LOOKED_AT)
+    """Names of the newest ended jobs that can have a trend, newest first, each with how many of
+    these jobs have it.
+    """
+    newest = (
+        select(Job.name)
+        .where(Job.status.in_(JOB_ENDED), *on_their_own())
+        .order_by(Job.id.desc())
+        .limit(_LOOKED_AT)
+    )
     return list(Counter(session.scalars(newest)).items())[:_NAMES_SHOWN]
 
 
-def _trend_lines(trends: Sequence[Trend], marks: Sequence[Sequence[Mark]], *, named: bool) -> list[TrendLine]:
+def _trend_lines(
+    trends: Sequence[Trend], marks: Sequence[Sequence[Mark]], *, named: bool
+) -> list[TrendLine]:
     """The lines of candidates, each broken where a job has no gap, with names that do not meet."""
     ends = [next((mark for mark in reversed(own) if mark.y is not None), None) for own in marks]
-    tops = spread([end.y if end and end.y is not None else _TOP for end in ends], _APART, (_TOP, HEIGHT - _BOTTOM))
+    tops = spread(
+        [end.y if end and end.y is not None else _TOP for end in ends],
+        _APART,
+        (_TOP, HEIGHT - _BOTTOM),
+    )
     lines = []
     for number, (own, end, top) in enumerate(zip(marks, ends, tops, strict=True)):
         parts = ["M" if not at or own[at - 1].y is None else "L" for at in range(len(own))]
-        path = "".join(f"{part}{mark.x} {mark.y}" for part, mark in zip(parts, own, strict=True) if mark.y is not None)
+        path = "".join(
+            f"{part}{mark.x} {mark.y}"
+            for part, mark in zip(parts, own, strict=True)
+            if mark.y is not None
+        )
         name = cut(trends[number].candidate, _NAME) if named and end else ""
-        lines.append(TrendLine(path=path, dashes=_DASHES[number % len(_DASHES)], name=name, x=(end.x if end else 0.0) + 12.0, y=top + 4.0))
+        lines.append(
+            TrendLine(
+                path=path,
+                dashes=_DASHES[number % len(_DASHES)],
+                name=name,
+                x=(end.x if end else 0.0) + 12.0,
+                y=top + 4.0,
+            )
+        )
     return lines
 
 
@@ -217,14 +272,19 @@ def _reach(points: Sequence[TrendPoint]) -> tuple[float, float]:
     values = [0.0, *(point.margin_nats for point in points if point.margin_nats is not None)]
     for point in gaps:
         gap, reach = point.gap_nats or 0.0, longest / 2
-        values += [gap, max(point.ci_low or gap, gap - reach), min(point.ci_high or gap, gap + reach)]
+        values += [
+            gap,
+            max(point.ci_low or gap, gap - reach),
+            min(point.ci_high or gap, gap + reach),
+        ]
     low, high = min(values), max(values)
     if high > low:
         return low, high
     return low - 0.01, high + 0.01
 
 
-# Pages of several jobs: the list with its filters, jobs side by side, and the trend of a gate or a baseline.
+# Pages of several jobs: the list with its filters, jobs side by side, and the trend of a gate or a
+# baseline.
 
 router = pages_router()
 JOBS_A_PAGE = 50
@@ -267,21 +327,34 @@ def _address(query: Sequence[tuple[str, str]], **more: str) -> str:
     return f"/jobs?{urlencode(pairs)}"
 
 
-def _chips(query: Sequence[tuple[str, str]], counts: Mapping[str, int], state: str, sort: str) -> list[Chip]:
+def _chips(
+    query: Sequence[tuple[str, str]], counts: Mapping[str, int], state: str, sort: str
+) -> list[Chip]:
     numbers = {each: counts.get(each, 0) for each in _CHIPS} | {"": sum(counts.values())}
     return [
-        Chip(word=word, state=each, jobs=numbers[each], address=_address(query, state=each, sort=sort), current=each == state)
+        Chip(
+            word=word,
+            state=each,
+            jobs=numbers[each],
+            address=_address(query, state=each, sort=sort),
+            current=each == state,
+        )
         for each, word in _CHIPS.items()
     ]
 
 
 def _heads(query: Sequence[tuple[str, str]], order: Sort) -> Mapping[str, Head]:
-    """The columns that sort. A column that sorts already leads to the other direction where there is one, else back to the newest first."""
+    """The columns that sort. A column that sorts already leads to the other direction where there
+    is one, else back to the newest first.
+    """
 
     def to(sort: Sort, now: Literal["", "ascending", "descending"] = "") -> Head:
         return Head(address=_address(query, sort="" if sort == "newest" else sort), now=now)
 
-    when: Mapping[Sort, Head] = {"newest": to("oldest", "descending"), "oldest": to("newest", "ascending")}
+    when: Mapping[Sort, Head] = {
+        "newest": to("oldest", "descending"),
+        "oldest": to("newest", "ascending"),
+    }
     return {
         "name": to("newest", "ascending") if order == "name" else to("name"),
         "gap": to("newest", "descending") if order == "gap" else to("gap"),
@@ -290,11 +363,19 @@ def _heads(query: Sequence[tuple[str, str]], order: Sort) -> Mapping[str, Head]:
 
 
 def figure_of(verdict: VerdictSummary) -> Markup:
-    """The small figure of a gap in its own margins; empty without a gap, an interval or a margin."""
+    """The small figure of a gap in its own margins; empty without a gap, an interval or a
+    margin.
+    """
     if verdict.gap_nats is None or verdict.ci_low is None or verdict.ci_high is None:
         return Markup()
-    estimate = Estimate(mean=verdict.gap_nats, lo=verdict.ci_low, hi=verdict.ci_high, margin=verdict.margin_nats, state=verdict.verdict)
-    return Markup(own_row_svg(estimate))  # noqa: S704 (numbers of our own)
+    estimate = Estimate(
+        mean=verdict.gap_nats,
+        lo=verdict.ci_low,
+        hi=verdict.ci_high,
+        margin=verdict.margin_nats,
+        state=verdict.verdict,
+    )
+    return Markup(own_row_svg(estimate))  # noqa: S704
 
 
 @router.get("/jobs")
@@ -306,9 +387,11 @@ def index(
     sort: Annotated[str, Query(max_length=20)] = "",
     cursor: Annotated[str | None, Query(max_length=1000)] = None,
 ) -> Response:
-    """Jobs, one answer a row. `state` is an answer or a status; everything that the page shows is in its address.
+    """Jobs, one answer a row. `state` is an answer or a status; everything that the page shows is
+    in its address.
 
-    Jobs that belong to another are shown where somebody searches, or asks for those of that job; else that job's row counts them.
+    Jobs that belong to another are shown where somebody searches, or asks for those of that job;
+    else that job's row counts them.
     """
     answer = next((each for each in ANSWERS if each == state), None)
     if answer is None and state in STATUSES:
@@ -330,7 +413,9 @@ def index(
         "many": sum(counts.values()) > MOST_COUNTED,
         "most": MOST_COUNTED,
         "heads": _heads(query, order),
-        "following": _address(query, sort=told, cursor=page.next_cursor) if page.next_cursor else None,
+        "following": _address(query, sort=told, cursor=page.next_cursor)
+        if page.next_cursor
+        else None,
         "filters": filters,
         "fields": [(name, getattr(filters, name)) for name in _FIELDS],
         "days": _DAYS,
@@ -351,12 +436,18 @@ def compare(
     job: Annotated[list[str] | None, Query(max_length=100)] = None,
     by: Annotated[Columns, Query()] = "recipe",
 ) -> Response:
-    """Jobs side by side, in the order of the address; the first is what the others are compared with."""
+    """Jobs side by side, in the order of the address; the first is what the others are compared
+    with.
+    """
     if not job:
-        return templates.TemplateResponse(request, "matrix.html", {"matrix": None, "most": MOST_JOBS})
+        return templates.TemplateResponse(
+            request, "matrix.html", {"matrix": None, "most": MOST_JOBS}
+        )
     with context.database.read() as session:
         table = matrix(session, job, by)
-    other = urlencode([*(("job", each) for each in job), ("by", "name" if by == "recipe" else "recipe")])
+    other = urlencode(
+        [*(("job", each) for each in job), ("by", "name" if by == "recipe" else "recipe")]
+    )
     values = {"matrix": table, "other": f"/compare?{other}", "figure_of": figure_of, "short": short}
     return templates.TemplateResponse(request, "matrix.html", values)
 
@@ -372,7 +463,8 @@ def trend_page(
     by: Annotated[By, Query()] = "commit",
     limit: Annotated[int, Query(ge=1, le=MOST_POINTS)] = TREND_POINTS,
 ) -> Response:
-    """The gap of a candidate over commits or days, and which of them moved it; a form where the address names no jobs that have ended.
+    """The gap of a candidate over commits or days, and which of them moved it; a form where the
+    address names no jobs that have ended.
 
     `/trend.svg` is the chart alone, as a file.
     """
@@ -382,14 +474,22 @@ def trend_page(
         try:
             with context.database.read() as session:
                 history = trend(session, filters, name, candidate.strip() or None, by, limit)
-                beside = [each for each in history.candidates if each != history.candidate][: _SHOWN - 1]
+                beside = [each for each in history.candidates if each != history.candidate][
+                    : _SHOWN - 1
+                ]
                 others = [trend(session, filters, name, each, by, limit) for each in beside]
         except NotFoundError as error:
             why = error.detail
     if history is None:
         with context.database.read() as session:
             names = _names(session)
-        empty = {"trend": None, "why": why, "gate": name, "baseline": filters.baseline, "names": names}
+        empty = {
+            "trend": None,
+            "why": why,
+            "gate": name,
+            "baseline": filters.baseline,
+            "names": names,
+        }
         return templates.TemplateResponse(request, "trend.html", empty)
     query = [*filters.query(), *([("gate", history.gate)] if history.gate else [])]
     values = {
@@ -400,10 +500,15 @@ def trend_page(
         "branch": filters.branch,
         "limit": limit,
         "most": MOST_POINTS,
-        "address": urlencode([*query, ("candidate", history.candidate), ("by", by), ("limit", str(limit))]),
+        "address": urlencode(
+            [*query, ("candidate", history.candidate), ("by", by), ("limit", str(limit))]
+        ),
         "short": short,
     }
     if request.url.path.endswith(".svg"):
-        policy = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}  # the file has its style in it
-        return templates.TemplateResponse(request, "trend_file.xml", values, headers=policy, media_type="image/svg+xml")
+        # the file has its style in it
+        policy = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+        return templates.TemplateResponse(
+            request, "trend_file.xml", values, headers=policy, media_type="image/svg+xml"
+        )
     return templates.TemplateResponse(request, "trend.html", values)

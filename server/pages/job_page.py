@@ -1,4 +1,6 @@
-"""The first screen of a job's page: its verdict, its forecast while it trains, or why it has neither, with one picture and the strip."""
+"""The first screen of a job's page: its verdict, its forecast while it trains, or why it has
+neither, with one picture and the strip.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,16 @@ from parity.judging.sign_offs import LEAST_REASON, MOST_DAYS, SignOffDocument
 from parity.report.facts import accepted_words
 from parity.report.picture import picture, steady_limits
 from parity.report.scene import DOTS, FEW_DOTS, MANY, Dots, Scene, dots_of, live_trace, scene_of
-from parity.report.screen import Answer, Screen, answer_of, button, candidates_table, chances_html, live_answer, screen_html
+from parity.report.screen import (
+    Answer,
+    Screen,
+    answer_of,
+    button,
+    candidates_table,
+    chances_html,
+    live_answer,
+    screen_html,
+)
 from parity.report.words import Fact, candidate_name, safest_first
 from parity.structure import frozen
 from parity.wording import count, nats_decimals, version_words
@@ -42,8 +53,9 @@ _NO_GAP_SO_FAR = "The first point comes with the first step that both arms have 
 
 @frozen
 class LivePath:
-    """What is known of a candidate in training: the gap at each look, the mean gap in blocks of the plan, and where its forecasts and
-    margins have reached so far, nats."""
+    """What is known of a candidate in training: the gap at each look, the mean gap in blocks of the
+    plan, and where its forecasts and margins have reached so far, nats.
+    """
 
     path: Sequence[PathPointDocument]
     dots: Dots
@@ -57,7 +69,13 @@ def verdict_dots(cache: Cache, session: Session, job: Job) -> Mapping[str, Dots]
     kept = cache.get(key, dict)
     if kept is None:
         bins = FEW_DOTS if len(names) > MANY else DOTS
-        gaps = candidate_gaps(cache, session, job, [arm for arm in job.arms[1:] if arm.name in names], Range(bins=bins))
+        gaps = candidate_gaps(
+            cache,
+            session,
+            job,
+            [arm for arm in job.arms[1:] if arm.name in names],
+            Range(bins=bins),
+        )
         kept = {gap.candidate: dots_of(gap.binned) for gap in gaps}
         cache.put(key, kept)
     return kept
@@ -70,29 +88,47 @@ def live_paths(job: Job) -> Mapping[str, LivePath]:
         looks: Sequence[Forecast] = forecasts.forecasts(job, arm.name)
         steps, gaps = observed(forecasts.pairs_of(job, arm))
         points = [
-            PathPointDocument(step=look.step, mean=look.gap, lo=look.gap - look.gap_half_width, hi=look.gap + look.gap_half_width)
+            PathPointDocument(
+                step=look.step,
+                mean=look.gap,
+                lo=look.gap - look.gap_half_width,
+                hi=look.gap + look.gap_half_width,
+            )
             for look in looks
         ]
         block = (job.planned_steps or 0) // BLOCKS
         dots = Dots(points=list(zip(map(float, steps), gaps, strict=True)), steps=block)
-        found[arm.name] = LivePath(path=points, dots=dots, reach=[end for look in looks for end in (look.low, look.high, look.margin)])
+        found[arm.name] = LivePath(
+            path=points,
+            dots=dots,
+            reach=[end for look in looks for end in (look.low, look.high, look.margin)],
+        )
     return found
 
 
 def first_screen(
-    job: JobDocument, drawn: Mapping[str, Any], candidate: str, sign_offs: Sequence[SignOffEntry], buttons: Sequence[str]
+    job: JobDocument,
+    drawn: Mapping[str, Any],
+    candidate: str,
+    sign_offs: Sequence[SignOffEntry],
+    buttons: Sequence[str],
 ) -> Markup:
-    """The screen as HTML; `drawn` holds the dots of a judged job by candidate, else its live paths; `candidate` is the one that the
-    picture highlights, by default the safest."""
+    """The screen as HTML; `drawn` holds the dots of a judged job by candidate, else its live paths;
+    `candidate` is the one that the picture highlights, by default the safest.
+    """
     if job.verdicts:
         made = _judged(job, drawn, candidate, sign_offs, buttons)
     else:
         made = _unjudged(job, drawn, candidate, buttons)
-    return Markup(screen_html(made))  # noqa: S704 (every name in it is escaped)
+    return Markup(screen_html(made))  # noqa: S704
 
 
 def _judged(
-    job: JobDocument, dots: Mapping[str, Dots], candidate: str, sign_offs: Sequence[SignOffEntry], buttons: Sequence[str]
+    job: JobDocument,
+    dots: Mapping[str, Dots],
+    candidate: str,
+    sign_offs: Sequence[SignOffEntry],
+    buttons: Sequence[str],
 ) -> Screen:
     documents = cast("Sequence[VerdictDocument]", job.verdicts)
     places = [candidate_name(document) for document in safest_first(documents)]
@@ -105,18 +141,30 @@ def _judged(
         picture=picture(scene),
         buttons=buttons,
         table=candidates_table(documents, selected),
-        accepted="; ".join(accepted_words(cast("SignOffDocument", asdict(each))) for each in sign_offs),
+        accepted="; ".join(
+            accepted_words(cast("SignOffDocument", asdict(each))) for each in sign_offs
+        ),
         is_dense=scene.is_dense,
     )
 
 
-def _unjudged(job: JobDocument, live: Mapping[str, LivePath], candidate: str, buttons: Sequence[str]) -> Screen:
+def _unjudged(
+    job: JobDocument, live: Mapping[str, LivePath], candidate: str, buttons: Sequence[str]
+) -> Screen:
     arms = _likeliest_first(job)
     shown = next((arm for arm in arms if arm.name == candidate), arms[0] if arms else None)
-    outlook = shown.live if shown and job.status not in JOB_ENDED and not job.awaits_conclusion else None
+    outlook = (
+        shown.live if shown and job.status not in JOB_ENDED and not job.awaits_conclusion else None
+    )
     strip = _strip(job)
     if shown is not None and outlook is not None:
-        answer = live_answer((shown.judged_against or job.arms[0].name, shown.name), outlook, job.planned_steps, strip, _next_of(shown))
+        answer = live_answer(
+            (shown.judged_against or job.arms[0].name, shown.name),
+            outlook,
+            job.planned_steps,
+            strip,
+            _next_of(shown),
+        )
     else:
         answer = _no_answer(job, strip)
     return Screen(
@@ -135,13 +183,22 @@ def _likeliest_first(job: JobDocument) -> list[ArmDocument]:
 
 
 def _live_scene(job: JobDocument, live: Mapping[str, LivePath], shown: ArmDocument | None) -> Scene:
-    """The picture of a job without a verdict: the axes of the whole plan, the gap so far, and the forecast while it trains."""
+    """The picture of a job without a verdict: the axes of the whole plan, the gap so far, and the
+    forecast while it trains.
+    """
     has_ended = job.status in JOB_ENDED or job.awaits_conclusion
     traces = []
     arms = _likeliest_first(job)
     for arm in arms:
         own = live.get(arm.name)
-        traces.append(live_trace(arm.name, None if has_ended else arm.live, own.path if own else (), own.dots if own else None))
+        traces.append(
+            live_trace(
+                arm.name,
+                None if has_ended else arm.live,
+                own.path if own else (),
+                own.dots if own else None,
+            )
+        )
     outlook = shown.live if shown and not has_ended else None
     margin = outlook.margin if outlook else None
     window = _window(job)
@@ -151,12 +208,16 @@ def _live_scene(job: JobDocument, live: Mapping[str, LivePath], shown: ArmDocume
     return Scene(
         baseline=(shown.judged_against if shown else None) or job.arms[0].name,
         traces=traces,
-        decimals=nats_decimals(margin, outlook.low, outlook.high) if outlook else nats_decimals(margin),
+        decimals=nats_decimals(margin, outlook.low, outlook.high)
+        if outlook
+        else nats_decimals(margin),
         end=job.planned_steps - 1 if job.planned_steps else max([1, *steps]),
         window=window,
         margin=margin,
         margin_note="of today’s loss" if margin else "",
-        legend="line: gap over the last part so far · band: its interval · fan: forecast" if outlook else "the plan’s axes",
+        legend="line: gap over the last part so far · band: its interval · fan: forecast"
+        if outlook
+        else "the plan’s axes",
         note=f"A forecast is never a verdict. {note}" if outlook else note,
         selected=next((place for place, arm in enumerate(arms) if arm is shown), 0),
         now=outlook.step if outlook else None,
@@ -176,7 +237,11 @@ def _no_answer(job: JobDocument, strip: Sequence[Fact]) -> Answer:
     """Why there is no verdict and no forecast, in the place of the answer."""
     measure, lacks = job.waiting or "", ""
     if job.status == "failed":
-        chip, lead, measure = "✕ DID NOT FINISH", "This job did not finish.", job.message or job.code or "The reason is not on record."
+        chip, lead, measure = (
+            "✕ DID NOT FINISH",
+            "This job did not finish.",
+            job.message or job.code or "The reason is not on record.",
+        )
     elif job.status == "cancelled":
         chip, lead = "✕ CANCELLED", "This job was cancelled."
         measure = "It has no verdict."
@@ -185,28 +250,60 @@ def _no_answer(job: JobDocument, strip: Sequence[Fact]) -> Answer:
         lacks = " ".join(each for each in job.missing if each != job.waiting)
     elif job.is_open and len(job.arms) < 2:
         chip, lead = "▸ NO VERDICT YET", "One arm so far."
-        measure = f"{job.arms[0].name} is the baseline; the next arm that parity.Run names is its candidate."
+        measure = (
+            f"{job.arms[0].name} is the baseline; the next arm that parity.Run names is its "
+            "candidate."
+        )
     elif job.is_open:
         chip, lead = "▸ NO VERDICT YET", "Open until it is concluded."
-        measure = f"{'All its runs have ended; it' if job.awaits_conclusion else 'The project'} takes further runs."
+        measure = (
+            f"{'All its runs have ended; it' if job.awaits_conclusion else 'The project'} takes "
+            "further runs."
+        )
     elif job.code == JUDGING_AGAIN:
-        chip, lead, measure = "▸ NO VERDICT YET", "The judge could not finish yet.", job.message or ""
+        chip, lead, measure = (
+            "▸ NO VERDICT YET",
+            "The judge could not finish yet.",
+            job.message or "",
+        )
     elif job.share_done >= 1.0:
-        ended = max((run.finished_at for arm in job.arms for run in arm.runs if run.finished_at), default=None)
+        ended = max(
+            (run.finished_at for arm in job.arms for run in arm.runs if run.finished_at),
+            default=None,
+        )
         since = f" since {ended[:16].replace('T', ', ')} UTC" if ended else ""
-        chip, lead, measure = "▸ NO VERDICT YET", "The judge reads the curves.", f"All steps are done{since}."
+        chip, lead, measure = (
+            "▸ NO VERDICT YET",
+            "The judge reads the curves.",
+            f"All steps are done{since}.",
+        )
     else:
         chip, lead = "▸ NO VERDICT YET", "Too early for a forecast."
-        measure = measure or "The first forecast comes once both arms have trained a tenth of the planned steps."
-    return Answer(state="live", chip=chip, lead=lead, measure=measure, interval=lacks, next=_next_of_none(job), strip=strip)
+        measure = (
+            measure
+            or "The first forecast comes once both arms have trained a tenth of the planned steps."
+        )
+    return Answer(
+        state="live",
+        chip=chip,
+        lead=lead,
+        measure=measure,
+        interval=lacks,
+        next=_next_of_none(job),
+        strip=strip,
+    )
 
 
 def _next_of_none(job: JobDocument) -> str:
     if job.status == "failed" and job.code in JUDGED_IN_VAIN:
-        return f"parity runs conclude {job.id} has it judged again, with the token of an admin; parity runs judge {job.id} only asks how."
+        return (
+            f"parity runs conclude {job.id} has it judged again, with the token of an admin; "
+            f"parity runs judge {job.id} only asks how."
+        )
     if job.is_open and len(job.arms) > 1 and job.status not in JOB_ENDED:
         return (
-            f"parity runs judge {job.id} judges the runs that have finished, as of now; parity runs conclude {job.id} records the verdict."
+            f"parity runs judge {job.id} judges the runs that have finished, as of now; parity "
+            f"runs conclude {job.id} records the verdict."
         )
     return ""
 
@@ -216,9 +313,15 @@ def _next_of(arm: ArmDocument) -> str:
     if arm.live is None:
         return ""
     if arm.live.state == "will_fail":
-        return "Its final gap is surely above the margin: cancel the job, or let it train on for the record."
+        return (
+            "Its final gap is surely above the margin: cancel the job, or let it train on for the "
+            "record."
+        )
     if arm.live.state == "futile":
-        return "It can hardly pass any more: cancel the job, or let it train on for the size of the gap."
+        return (
+            "It can hardly pass any more: cancel the job, or let it train on for the size of the "
+            "gap."
+        )
     return "Wait for the verdict: it reads the last steps of every run."
 
 
@@ -239,7 +342,9 @@ def _context(job: JobDocument) -> list[str]:
         f"layer policy {job.layer_policy}" if job.layer_policy else "",
         plan,
         f"engine {job.engine}",
-        f"baseline {version_words({'name': job.baseline.name, 'version': job.baseline.version})}" if job.baseline else "",
+        f"baseline {version_words({'name': job.baseline.name, 'version': job.baseline.version})}"
+        if job.baseline
+        else "",
         f"revision {job.revision[:12]}" if job.revision else "",
         f"{when} UTC",
         job.id,
@@ -264,7 +369,11 @@ def _strip(job: JobDocument) -> list[Fact]:
     loss = f"loss {base.loss:.3f} of {base.name}" if base.loss is not None else ""
     short_reruns = sum(len(arm.short_reruns) for arm in job.arms)
     return [
-        Fact("Progress", f"{100.0 * job.share_done:.0f} % of the steps", "; ".join(part for part in (left, loss) if part)),
+        Fact(
+            "Progress",
+            f"{100.0 * job.share_done:.0f} % of the steps",
+            "; ".join(part for part in (left, loss) if part),
+        ),
         cost_fact(job.cost),
         Fact("Evidence", each, count(len(arms), "candidate")),
         Fact(
@@ -272,12 +381,18 @@ def _strip(job: JobDocument) -> list[Fact]:
             count(short_reruns, "short rerun") if short_reruns else "No short reruns",
             "used in the verdict, not in a forecast",
         ),
-        Fact("Early stop", str(job.policy.get("early_stop", "advise")), "what a forecast of a fail does to the runs"),
+        Fact(
+            "Early stop",
+            str(job.policy.get("early_stop", "advise")),
+            "what a forecast of a fail does to the runs",
+        ),
     ]
 
 
 def cost_fact(cost: CostDocument) -> Fact:
-    """What a job cost: device time, price where one is stated, and the runs that it did not have to train."""
+    """What a job cost: device time, price where one is stated, and the runs that it did not have to
+    train.
+    """
     trained = f"{count(cost.trained_runs, 'run')} trained"
     reused = f"; {cost.reused_runs} reused" if cost.reused_runs else ""
     if cost.device_seconds is None:
@@ -300,10 +415,11 @@ def _device_time(seconds: float) -> str:
 
 @frozen
 class Actions:
-    """What the visitor may do: a new job that the next step names, one more run of each arm, and which verdicts can be accepted.
+    """What the visitor may do: a new job that the next step names, one more run of each arm, and
+    which verdicts can be accepted.
 
-    `add_run` is what adding a run now means, "" where it cannot be added. `key` and `runs`, how many the job has, make a second press of
-    a button harmless.
+    `add_run` is what adding a run now means, "" where it cannot be added. `key` and `runs`, how
+    many the job has, make a second press of a button harmless.
     """
 
     key: str = ""
@@ -314,7 +430,9 @@ class Actions:
 
 
 def buttons_of(job: JobDocument, actions: Actions) -> list[str]:
-    """What the visitor can do next, the likeliest first, as HTML; at most two, because the rest is a detail."""
+    """What the visitor can do next, the likeliest first, as HTML; at most two, because the rest is
+    a detail.
+    """
     made = []
     if actions.proposal is not None:
         fields = {"patch": json.dumps(actions.proposal.patch), "key": actions.key}
@@ -322,21 +440,41 @@ def buttons_of(job: JobDocument, actions: Actions) -> list[str]:
     if actions.acceptable:
         made.append(_accept_form(job.id, actions.acceptable, is_first=not made))
     if actions.add_run:
-        made.append(_form(f"/jobs/{job.id}/add-run", "Add a run to each arm", {"runs": str(actions.runs)}, "btn q", actions.add_run))
+        made.append(
+            _form(
+                f"/jobs/{job.id}/add-run",
+                "Add a run to each arm",
+                {"runs": str(actions.runs)},
+                "btn q",
+                actions.add_run,
+            )
+        )
     if job.verdicts:
         made.append(button("Evidence", job.links["evidence"], is_first=not made))
     return made[:2]
 
 
-def _form(address: str, label: str, fields: Mapping[str, str], look: str = "btn", why: str = "") -> str:
-    """A button that sends a form; it does not answer to Enter, because a training that nobody wanted costs more than a key saves."""
-    hidden = "".join(f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">' for name, value in fields.items())
+def _form(
+    address: str, label: str, fields: Mapping[str, str], look: str = "btn", why: str = ""
+) -> str:
+    """A button that sends a form; it does not answer to Enter, because a training that nobody
+    wanted costs more than a key saves.
+    """
+    hidden = "".join(
+        f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">'
+        for name, value in fields.items()
+    )
     told = f"<small>{escape(why)}</small>" if why else ""
-    return f'<form method="post" action="{escape(address)}">{hidden}<button class="{look}">{escape(label)}</button>{told}</form>'
+    return (
+        f'<form method="post" action="{escape(address)}">{hidden}<button '
+        f'class="{look}">{escape(label)}</button>{told}</form>'
+    )
 
 
 def _accept_form(job_id: str, names: Sequence[str], *, is_first: bool) -> str:
-    """A button that opens the form in which a person accepts an undecided verdict for some days, with the reason."""
+    """A button that opens the form in which a person accepts an undecided verdict for some days,
+    with the reason.
+    """
     what = names[0] if len(names) == 1 else "a candidate"
     options = "".join(f"<option>{escape(name)}</option>" for name in names)
     chosen = f'<input type="hidden" name="candidate" value="{escape(names[0])}">'
@@ -344,11 +482,15 @@ def _accept_form(job_id: str, names: Sequence[str], *, is_first: bool) -> str:
         chosen = f'<label>candidate <select name="candidate">{options}</select></label>'
     look, enter = ("btn", " <kbd>↵</kbd>") if is_first else ("btn q", "")
     return (
-        f'<details class="accept"><summary class="{look}">Accept {escape(what)} for N days{enter}</summary>'
+        f'<details class="accept"><summary class="{look}">Accept {escape(what)} for N '
+        f"days{enter}</summary>"
         f'<form method="post" action="/jobs/{escape(job_id)}/sign-offs">'
-        "<p>A gate then lets the verdict through until that ends, and says that you accepted it. The verdict stays inconclusive.</p>"
+        "<p>A gate then lets the verdict through until that ends, and says that you accepted it. "
+        "The verdict stays inconclusive.</p>"
         f"{chosen}"
-        f'<label>reason <input type="text" name="reason" required minlength="{LEAST_REASON}" maxlength="{MOST_REASON}" autocomplete="off">'
-        f'</label><label>days, at most {MOST_DAYS:.0f} <input type="number" name="days" min="0.1" max="{MOST_DAYS:.0f}" step="any" '
+        f'<label>reason <input type="text" name="reason" required minlength="{LEAST_REASON}" '
+        f'maxlength="{MOST_REASON}" autocomplete="off">'
+        f'</label><label>days, at most {MOST_DAYS:.0f} <input type="number" name="days" min="0.1" '
+        f'max="{MOST_DAYS:.0f}" step="any" '
         'value="14" required></label><button class="btn">Accept</button></form></details>'
     )

@@ -1,4 +1,6 @@
-"""The rows of the list of jobs: each is one answer, with the gap that it rests on drawn in margins; repeats of one question share a row."""
+"""The rows of the list of jobs: each is one answer, with the gap that it rests on drawn in margins;
+repeats of one question share a row.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from server.database.tables import Job
 from server.jobs.conclude import VerdictSummary
 from server.jobs.forecasts import latest
 
-# Gaps in their own margins, as places in percent of a figure's width or height. What lies beyond an axis is an arrow at its edge.
+# Gaps in their own margins, as places in percent of a figure's width or height. What lies beyond an
+# axis is an arrow at its edge.
 
 _ROW, _SMALL = (-2.0, 4.0), (-1.0, 2.0)
 _SMALLS = 6
@@ -26,7 +29,9 @@ _SMALLS = 6
 
 @frozen
 class Figure:
-    """A gap on an axis of its own margins: the places of its ends, of its mean (None beyond the axis), of zero and of the margin."""
+    """A gap on an axis of its own margins: the places of its ends, of its mean (None beyond the
+    axis), of zero and of the margin.
+    """
 
     state: str
     words: str
@@ -39,7 +44,13 @@ class Figure:
     margin: float
 
 
-def _figure(state: str, words: str, gap: tuple[float, float, float], margin: float, axis: tuple[float, float]) -> Figure:
+def _figure(
+    state: str,
+    words: str,
+    gap: tuple[float, float, float],
+    margin: float,
+    axis: tuple[float, float],
+) -> Figure:
     def place(value: float) -> float:
         return round(100.0 * (min(max(value, axis[0]), axis[1]) - axis[0]) / (axis[1] - axis[0]), 2)
 
@@ -59,7 +70,9 @@ def _figure(state: str, words: str, gap: tuple[float, float, float], margin: flo
 
 @frozen
 class Gap:
-    """A gap as a row tells it, in nats; `figure` and `small` draw it in margins, where it has an interval and a margin."""
+    """A gap as a row tells it, in nats; `figure` and `small` draw it in margins, where it has an
+    interval and a margin.
+    """
 
     mean: str = ""
     interval: str = ""
@@ -73,10 +86,16 @@ NO_GAP = Gap()
 def _gap(state: str, gap: tuple[float, float, float], margin: float | None) -> Gap:
     mean, low, high = gap
     places = nats_decimals(margin, low, high)
-    told, interval = (text.replace("-", MINUS) for text in (signed(mean, places), interval_words(low, high, places)))
+    told, interval = (
+        text.replace("-", MINUS)
+        for text in (signed(mean, places), interval_words(low, high, places))
+    )
     if not margin:
         return Gap(mean=told, interval=interval)
-    words = f"{'forecast ' if state == 'live' else ''}{told}, interval {interval}, margin {margin:.{places}f}"
+    words = (
+        f"{'forecast ' if state == 'live' else ''}{told}, interval {interval}, margin "
+        f"{margin:.{places}f}"
+    )
     figure, small = (_figure(state, words, gap, margin, axis) for axis in (_ROW, _SMALL))
     return Gap(mean=told, interval=interval, figure=figure, small=small)
 
@@ -87,18 +106,22 @@ def _gap_of(verdict: VerdictSummary) -> Gap:
         return NO_GAP
     if verdict.ci_low is None or verdict.ci_high is None:
         return Gap(mean=signed(verdict.gap_nats).replace("-", MINUS))
-    return _gap(verdict.verdict, (verdict.gap_nats, verdict.ci_low, verdict.ci_high), verdict.margin_nats)
+    return _gap(
+        verdict.verdict, (verdict.gap_nats, verdict.ci_low, verdict.ci_high), verdict.margin_nats
+    )
 
 
-# A job as one answer: that of its safest candidate, as everywhere (`parity.report.words.safest_first`).
+# A job as one answer: that of its safest candidate, as everywhere
+# (`parity.report.words.safest_first`).
 
 
 @frozen
 class Answer:
     """What a row says of one job.
 
-    `state` is its verdict, or "live", "queued", "unfinished" or "ended". `tally` counts the verdicts of several candidates. `progress` is
-    the share of the steps that a job in training has done. `belonging` says what belongs to it: "2 analyses".
+    `state` is its verdict, or "live", "queued", "unfinished" or "ended". `tally` counts the
+    verdicts of several candidates. `progress` is the share of the steps that a job in training has
+    done. `belonging` says what belongs to it: "2 analyses".
     """
 
     job: JobSummary
@@ -117,10 +140,18 @@ class Answer:
         return self.state in BEST_FIRST
 
 
-def answer_of(job: JobSummary, forecasts: Mapping[str, Forecast], belonging: Mapping[str, int]) -> Answer:
-    """The answer of a job; `forecasts` are the newest of its candidates by name, `belonging` counts what belongs to it."""
+def answer_of(
+    job: JobSummary, forecasts: Mapping[str, Forecast], belonging: Mapping[str, int]
+) -> Answer:
+    """The answer of a job; `forecasts` are the newest of its candidates by name, `belonging` counts
+    what belongs to it.
+    """
     open_ended = Answer(
-        job=job, state="ended", lead="Ended; it has no verdict of its own.", about=_about(job), belonging=_belonging_words(belonging)
+        job=job,
+        state="ended",
+        lead="Ended; it has no verdict of its own.",
+        about=_about(job),
+        belonging=_belonging_words(belonging),
     )
     if job.verdicts:
         return _judged(job, open_ended)
@@ -129,7 +160,11 @@ def answer_of(job: JobSummary, forecasts: Mapping[str, Forecast], belonging: Map
     if job.status == "cancelled":
         return replace(open_ended, state="unfinished", lead="Cancelled.")
     if job.status == "failed":
-        return replace(open_ended, state="unfinished", lead=f"Did not finish: {job.code}." if job.code else "Did not finish.")
+        return replace(
+            open_ended,
+            state="unfinished",
+            lead=f"Did not finish: {job.code}." if job.code else "Did not finish.",
+        )
     return open_ended
 
 
@@ -140,17 +175,27 @@ def _judged(job: JobSummary, answer: Answer) -> Answer:
         answer,
         state=safest.verdict,
         lead=safest.lead,
-        tally=[(state, verdicts.count(state)) for state in BEST_FIRST if state in verdicts] if len(verdicts) > 1 else (),
+        tally=[(state, verdicts.count(state)) for state in BEST_FIRST if state in verdicts]
+        if len(verdicts) > 1
+        else (),
         gap=_gap_of(safest),
         why=code_in_brief(safest.code or "") or "",
     )
 
 
 def _live(job: JobSummary, answer: Answer, forecasts: Mapping[str, Forecast]) -> Answer:
-    """A job in training: the forecast of the candidate that will most likely be the safest, else how far it is."""
+    """A job in training: the forecast of the candidate that will most likely be the safest, else
+    how far it is.
+    """
     if job.status == "queued":
-        return replace(answer, state="queued", lead="Waiting for its trainer." if job.engine == "external" else "Queued.")
-    training = replace(answer, state="live", lead="Training; no forecast yet.", progress=job.share_done)
+        return replace(
+            answer,
+            state="queued",
+            lead="Waiting for its trainer." if job.engine == "external" else "Queued.",
+        )
+    training = replace(
+        answer, state="live", lead="Training; no forecast yet.", progress=job.share_done
+    )
     if job.code == JUDGING_AGAIN:
         return replace(training, lead="Trained; the judge could not finish yet.")
     if not forecasts:
@@ -162,7 +207,9 @@ def _live(job: JobSummary, answer: Answer, forecasts: Mapping[str, Forecast]) ->
 
 def _risk(verdict: VerdictSummary) -> tuple[int, float]:
     is_told = verdict.ci_high is not None and verdict.code not in NO_GAP_TO_TELL
-    return BEST_FIRST.index(verdict.verdict), verdict.ci_high if is_told and verdict.ci_high is not None else float("inf")
+    return BEST_FIRST.index(
+        verdict.verdict
+    ), verdict.ci_high if is_told and verdict.ci_high is not None else float("inf")
 
 
 def _outlook(live: Forecast) -> tuple[int, float]:
@@ -177,19 +224,35 @@ def _about(job: JobSummary) -> str:
 
 
 def _belonging_words(belonging: Mapping[str, int]) -> str:
-    parts = [("analysis", "analysis", "analyses"), ("step", "step of a search", "steps of searches")]
-    return ", ".join(count(belonging[kind], one, many) for kind, one, many in parts if kind in belonging)
+    parts = [
+        ("analysis", "analysis", "analyses"),
+        ("step", "step of a search", "steps of searches"),
+    ]
+    return ", ".join(
+        count(belonging[kind], one, many) for kind, one, many in parts if kind in belonging
+    )
 
 
-def forecasts_of(session: Session, jobs: Sequence[JobSummary]) -> Mapping[str, Mapping[str, Forecast]]:
+def forecasts_of(
+    session: Session, jobs: Sequence[JobSummary]
+) -> Mapping[str, Mapping[str, Forecast]]:
     """The newest forecasts of the jobs that train, by candidate."""
     training = [job.id for job in jobs if job.status == "running"]
     if not training:
         return {}
-    rows = session.scalars(select(Job).options(load_only(Job.early_stop)).where(Job.id.in_(training)))
+    rows = session.scalars(
+        select(Job).options(load_only(Job.early_stop)).where(Job.id.in_(training))
+    )
     stored = {row.id: row for row in rows}
-    found = {job.id: {name: latest(stored[job.id], name) for name in job.candidates} for job in jobs if job.id in stored}
-    return {job_id: {name: live for name, live in each.items() if live is not None} for job_id, each in found.items()}
+    found = {
+        job.id: {name: latest(stored[job.id], name) for name in job.candidates}
+        for job in jobs
+        if job.id in stored
+    }
+    return {
+        job_id: {name: live for name, live in each.items() if live is not None}
+        for job_id, each in found.items()
+    }
 
 
 # Rows: repeats of one question fold into one.
@@ -197,7 +260,9 @@ def forecasts_of(session: Session, jobs: Sequence[JobSummary]) -> Mapping[str, M
 
 @frozen
 class Row:
-    """A row: its answer, which is that of the newest repeat, and all repeats of the question on this page, newest first; of one, none."""
+    """A row: its answer, which is that of the newest repeat, and all repeats of the question on
+    this page, newest first; of one, none.
+    """
 
     answer: Answer
     repeats: Sequence[Answer] = ()
@@ -212,22 +277,37 @@ class Row:
 
     @property
     def smalls(self) -> Sequence[tuple[float, Figure]]:
-        """The last intervals that can be drawn, oldest first, each with its place in percent of the width."""
-        drawn = [each.gap.small for each in self.repeats if each.gap.small is not None][:_SMALLS][::-1]
-        return [(round(100.0 * (at + 0.5) / len(drawn), 2), figure) for at, figure in enumerate(drawn)]
+        """The last intervals that can be drawn, oldest first, each with its place in percent of the
+        width.
+        """
+        drawn = [each.gap.small for each in self.repeats if each.gap.small is not None][:_SMALLS][
+            ::-1
+        ]
+        return [
+            (round(100.0 * (at + 0.5) / len(drawn), 2), figure) for at, figure in enumerate(drawn)
+        ]
 
 
 def rows_of(session: Session, jobs: Sequence[JobSummary]) -> list[Row]:
-    """The rows of a page, in the order of its jobs; a folded one stands where the first of its repeats does.
+    """The rows of a page, in the order of its jobs; a folded one stands where the first of its
+    repeats does.
 
-    Only jobs with a verdict fold: what trains, or did not finish, is not hidden. All repeats among the jobs of a page share one row of it;
-    those on another page have a row there, which says how they ended and nothing of these. So a page never needs the next one, and its
-    cursor stays that of its last job.
+    Only jobs with a verdict fold: what trains, or did not finish, is not hidden. All repeats among
+    the jobs of a page share one row of it; those on another page have a row there, which says how
+    they ended and nothing of these. So a page never needs the next one, and its cursor stays that
+    of its last job.
     """
-    forecasts, belonging = forecasts_of(session, jobs), belonging_to(session, [job.id for job in jobs])
+    forecasts, belonging = (
+        forecasts_of(session, jobs),
+        belonging_to(session, [job.id for job in jobs]),
+    )
     answers = [answer_of(job, forecasts.get(job.id, {}), belonging.get(job.id, {})) for job in jobs]
     groups: dict[str, list[Answer]] = {}
     for answer in answers:
-        groups.setdefault(answer.job.group if answer.is_verdict else answer.job.id, []).append(answer)
-    newest_first = (sorted(group, key=lambda answer: answer.job.id, reverse=True) for group in groups.values())
+        groups.setdefault(answer.job.group if answer.is_verdict else answer.job.id, []).append(
+            answer
+        )
+    newest_first = (
+        sorted(group, key=lambda answer: answer.job.id, reverse=True) for group in groups.values()
+    )
     return [Row(answer=group[0], repeats=group if len(group) > 1 else ()) for group in newest_first]

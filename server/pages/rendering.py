@@ -1,4 +1,6 @@
-"""What all pages share: templates, who may view them, number formats, scripts, errors as pages, and the documentation under /docs."""
+"""What all pages share: templates, who may view them, number formats, scripts, errors as pages, and
+the documentation under /docs.
+"""
 
 import json
 import math
@@ -34,8 +36,12 @@ _DAYS_FROM = 3 * 86_400
 P = ParamSpec("P")
 
 
-def _of_number(write: Callable[Concatenate[float, P], str]) -> Callable[Concatenate[float | str | None, P], str]:
-    """A format that also shows a missing number, and one that is not finite; JSON documents write these as nan, inf and -inf."""
+def _of_number(
+    write: Callable[Concatenate[float, P], str],
+) -> Callable[Concatenate[float | str | None, P], str]:
+    """A format that also shows a missing number, and one that is not finite; JSON documents write
+    these as nan, inf and -inf.
+    """
 
     @wraps(write)
     def shown(value: float | str | None, /, *more: P.args, **named: P.kwargs) -> str:
@@ -94,7 +100,9 @@ def count(number: float) -> str:
 
 @_of_number
 def rate(number: float) -> str:
-    """Steps per second, or the time per step if that is longer than a second: 26.7/s, 31.2 s each."""
+    """Steps per second, or the time per step if that is longer than a second: 26.7/s, 31.2 s
+    each.
+    """
     if number >= 1 or number <= 0:
         return f"{number:.1f}/s"
     return f"{1 / number:.3g}\u00a0s each"
@@ -115,8 +123,10 @@ def step_time(number: float) -> str:
 
 
 def gap_in_margins(verdict: VerdictDocument) -> Markup:
-    """The small figure of a verdict's gap on an axis of its own margins; empty without a finite gap and a margin."""
-    return Markup(own_row_svg(estimate_of(verdict)))  # noqa: S704 (numbers of our own)
+    """The small figure of a verdict's gap on an axis of its own margins; empty without a finite gap
+    and a margin.
+    """
+    return Markup(own_row_svg(estimate_of(verdict)))  # noqa: S704
 
 
 @_of_number
@@ -146,7 +156,9 @@ def minute(instant: str) -> str:
 
 
 def day_or_time(instant: str) -> str:
-    """When something was, short and the same until the day ends: 04:18 (UTC) today, 23 Nov, 2025-11-23."""
+    """When something was, short and the same until the day ends: 04:18 (UTC) today, 23 Nov,
+    2025-11-23.
+    """
     at, now = datetime.fromisoformat(instant).astimezone(UTC), datetime.now(UTC)
     if at.date() == now.date():
         return f"{at:%H:%M}"
@@ -231,7 +243,9 @@ def admin(request: Request) -> None:
     """A principal who may manage tokens; runs after `visitor`."""
     sender: Principal = request.state.visitor
     if not sender.may("admin"):
-        raise ForbiddenError(f"token {sender.name!r} may not manage tokens, which requires scope admin; ask an admin")
+        raise ForbiddenError(
+            f"token {sender.name!r} may not manage tokens, which requires scope admin; ask an admin"
+        )
 
 
 # Errors as pages: a browser shows the API's sentence instead of its JSON.
@@ -240,7 +254,9 @@ Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 
 def install_refusals(app: FastAPI) -> None:
-    """Make errors outside the API pages for browsers; call it after the handlers of `problems` are installed."""
+    """Make errors outside the API pages for browsers; call it after the handlers of `problems` are
+    installed.
+    """
     for kind in HANDLED:
         app.add_exception_handler(kind, _as_page(cast(Handler, app.exception_handlers[kind])))
 
@@ -248,39 +264,60 @@ def install_refusals(app: FastAPI) -> None:
 def _as_page(handler: Handler) -> Handler:
     async def answer(request: Request, error: Exception) -> Response:
         problem = await handler(request, error)
-        if request.url.path.startswith("/api/") or "text/html" not in request.headers.get("Accept", ""):
+        if request.url.path.startswith("/api/") or "text/html" not in request.headers.get(
+            "Accept", ""
+        ):
             return problem
         document = json.loads(bytes(problem.body))
-        kept = {name: value for name, value in problem.headers.items() if name in ("allow", "retry-after")}
-        return templates.TemplateResponse(request, "refused.html", {"problem": document}, problem.status_code, kept)
+        kept = {
+            name: value
+            for name, value in problem.headers.items()
+            if name in ("allow", "retry-after")
+        }
+        return templates.TemplateResponse(
+            request, "refused.html", {"problem": document}, problem.status_code, kept
+        )
 
     return answer
 
 
-# The ES modules of a page. A browser sees what a module imports only once it has it, so a page names all of them to save the wait.
+# The ES modules of a page. A browser sees what a module imports only once it has it, so a page
+# names all of them to save the wait.
 
 _IMPORT = re.compile(r"""^import .*from "\./([a-z_]+\.js)";$""", re.MULTILINE)
 
 
 def imported_by(name: str, *folders: Path) -> list[str]:
-    """The names of all modules that a module imports, directly or not, in the order of their imports; each is in one of these folders."""
+    """The names of all modules that a module imports, directly or not, in the order of their
+    imports; each is in one of these folders.
+    """
     names = [name]
     for each in names:
         file = next(folder / each for folder in folders if (folder / each).exists())
-        names += [other for other in dict.fromkeys(_IMPORT.findall(file.read_text(encoding="utf-8"))) if other not in names]
+        names += [
+            other
+            for other in dict.fromkeys(_IMPORT.findall(file.read_text(encoding="utf-8")))
+            if other not in names
+        ]
     return names[1:]
 
 
-# /docs: the documentation that `make docs` built, and at /docs/api a page that tries the API. Both need no token: they show no data.
+# /docs: the documentation that `make docs` built, and at /docs/api a page that tries the API. Both
+# need no token: they show no data.
 
 # As everywhere (`server.web.middleware`), but the stylesheets of these pages contain their icons.
-_POLICY = "default-src 'self'; img-src 'self' data:; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+_POLICY = (
+    "default-src 'self'; img-src 'self' data:; object-src 'none'; frame-ancestors 'none'; base-uri "
+    "'none'; form-action 'self'"
+)
 
 router = APIRouter(include_in_schema=False)
 
 
 class _Site(StaticFiles):
-    """The files of the site; until it is built, one page that says how to build it. It may be built while the server runs."""
+    """The files of the site; until it is built, one page that says how to build it. It may be built
+    while the server runs.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(directory=folder, html=True, check_dir=False)
@@ -292,7 +329,9 @@ class _Site(StaticFiles):
     async def get_response(self, path: str, scope: Scope) -> Response:
         """A file of the site, its page about missing ones, or the page about `make docs`."""
         if not self._start.is_file():
-            return templates.TemplateResponse(Request(scope), "docs_missing.html", status_code=200 if path == "." else 404)
+            return templates.TemplateResponse(
+                Request(scope), "docs_missing.html", status_code=200 if path == "." else 404
+            )
         response = await super().get_response(path, scope)
         response.headers["Content-Security-Policy"] = _POLICY
         return response
@@ -300,7 +339,10 @@ class _Site(StaticFiles):
 
 def install_site(app: FastAPI, settings: Settings) -> None:
     """Add /docs; Swagger UI is served from the folder into which npm installed it."""
-    app.mount("/static/vendor/swagger-ui", StaticFiles(directory=settings.assets_dir / "swagger-ui-dist", check_dir=False))
+    app.mount(
+        "/static/vendor/swagger-ui",
+        StaticFiles(directory=settings.assets_dir / "swagger-ui-dist", check_dir=False),
+    )
     app.include_router(router)
     app.mount("/docs", _Site(settings.docs_dir))
 
@@ -309,4 +351,6 @@ def install_site(app: FastAPI, settings: Settings) -> None:
 @router.get("/docs/api/")
 def api_page(request: Request) -> Response:
     """Every operation of the API, to try with the visitor's own session or token."""
-    return templates.TemplateResponse(request, "api.html", headers={"Content-Security-Policy": _POLICY})
+    return templates.TemplateResponse(
+        request, "api.html", headers={"Content-Security-Policy": _POLICY}
+    )

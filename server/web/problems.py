@@ -32,7 +32,14 @@ _log = logging.getLogger(__name__)
 _TYPE = "urn:parity:problem:"
 _HELP = '</docs/codes/#refused-requests>; rel="help"'
 MEDIA_TYPE = "application/problem+json"
-HANDLED = (ServiceError, RequestValidationError, HTTPException, OperationalError, PoolTimeoutError, DataError)
+HANDLED = (
+    ServiceError,
+    RequestValidationError,
+    HTTPException,
+    OperationalError,
+    PoolTimeoutError,
+    DataError,
+)
 _MEANINGS = {
     400: "The body cannot be parsed",
     401: "A valid token is required",
@@ -72,7 +79,10 @@ class Problem:
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The OpenAPI entries of errors with these statuses."""
     schema = {"schema": {"$ref": "#/components/schemas/Problem"}}
-    return {status: {"description": _MEANINGS[status], "content": {MEDIA_TYPE: schema}} for status in statuses}
+    return {
+        status: {"description": _MEANINGS[status], "content": {MEDIA_TYPE: schema}}
+        for status in statuses
+    }
 
 
 def describe(openapi: dict[str, Any]) -> dict[str, Any]:
@@ -88,7 +98,11 @@ def describe(openapi: dict[str, Any]) -> dict[str, Any]:
     for operations in openapi["paths"].values():
         for operation in operations.values():
             for parameter in operation.get("parameters", ()):
-                kinds = [kind for kind in parameter["schema"].pop("anyOf", ()) if kind != {"type": "null"}]
+                kinds = [
+                    kind
+                    for kind in parameter["schema"].pop("anyOf", ())
+                    if kind != {"type": "null"}
+                ]
                 if kinds:
                     parameter["schema"] |= kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     return describe_limits(openapi)
@@ -101,7 +115,9 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(NotModifiedError, _not_modified)
 
 
-def respond(request: Request, error: ServiceError, headers: Mapping[str, str] | None = None) -> JSONResponse:
+def respond(
+    request: Request, error: ServiceError, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
     """The response for an error."""
     body: dict[str, Any] = {
         "type": _TYPE + error.kind,
@@ -121,13 +137,22 @@ def respond(request: Request, error: ServiceError, headers: Mapping[str, str] | 
     own = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
     if error.status in (429, 503):
         own["Retry-After"] = str(seconds if error.status == 429 else error.retry_seconds)
-    return JSONResponse(body, error.status, {"Link": _HELP, **(headers or {}), **own}, media_type=MEDIA_TYPE)
+    return JSONResponse(
+        body, error.status, {"Link": _HELP, **(headers or {}), **own}, media_type=MEDIA_TYPE
+    )
 
 
 def unexpected(request: Request, error: Exception) -> JSONResponse:
-    """The response for an unexpected error: logged under the request id, without details in the response."""
+    """The response for an unexpected error: logged under the request id, without details in the
+    response.
+    """
     _log.error("a request failed", exc_info=error)
-    return respond(request, ServiceError("the server failed unexpectedly; its log has the details under this request id"))
+    return respond(
+        request,
+        ServiceError(
+            "the server failed unexpectedly; its log has the details under this request id"
+        ),
+    )
 
 
 async def _handle(request: Request, error: Exception) -> Response:
@@ -142,19 +167,30 @@ async def _handle(request: Request, error: Exception) -> Response:
             if error.status_code == 405 and (methods := _methods(request)):
                 headers["Allow"] = ", ".join(methods)
             problem = ServiceError(f"{request.method} {cut(request.url.path)}: {error.detail}")
-            problem.status, problem.kind, problem.title = error.status_code, f"http-{error.status_code}", str(error.detail)
+            problem.status, problem.kind, problem.title = (
+                error.status_code,
+                f"http-{error.status_code}",
+                str(error.detail),
+            )
         case OperationalError():  # a retry is safe, because an idempotency key prevents duplicates
             _log.error("the database failed during a request: %s", error.orig)
             problem = DatabaseAwayError(
-                "the database is unreachable at the moment, and nothing of this request was saved; retry it in a few seconds"
+                "the database is unreachable at the moment, and nothing of this request was saved; "
+                "retry it in a few seconds"
             )
-        case DataError():  # PostgreSQL refuses some values that SQLite takes, such as numbers that are too large for a column
+        # PostgreSQL refuses some values that SQLite takes, such as numbers that are too large for a
+        # column
+        case DataError():
             _log.warning("the database cannot store a value of a request: %s", error.orig)
-            problem = InvalidError("the request has a value that the database cannot store, such as a number that is too large; change it")
+            problem = InvalidError(
+                "the request has a value that the database cannot store, such as a number that is "
+                "too large; change it"
+            )
         case _:
             _log.error("no database connection was free: %s", error)
             problem = DatabaseBusyError(
-                "the server is busy: all of its database connections are in use, and nothing of this request was saved; "
+                "the server is busy: all of its database connections are in use, and nothing of "
+                "this request was saved; "
                 "retry it in a few seconds"
             )
     return respond(request, problem, headers)
@@ -167,13 +203,18 @@ async def _not_modified(_request: Request, error: Exception) -> Response:
 def _invalid(error: RequestValidationError) -> InvalidError:
     findings = error.errors()
     problems = [_field_problem(finding) for finding in findings[:MOST_FINDINGS]]
-    detail = "; ".join(f"{_where(finding)}{problem.detail}" for finding, problem in zip(findings[:3], problems, strict=False))
+    detail = "; ".join(
+        f"{_where(finding)}{problem.detail}"
+        for finding, problem in zip(findings[:3], problems, strict=False)
+    )
     more = f"; and {len(findings) - 3} more" if len(findings) > 3 else ""
     return InvalidError(detail + more, problems, more_errors=len(findings) - len(problems))
 
 
 def _where(finding: Mapping[str, Any]) -> str:
-    """Which part of the body is meant, in words, before the sentence about it: "candidate 2: "; empty where the sentence says so itself."""
+    """Which part of the body is meant, in words, before the sentence about it: "candidate 2: ";
+    empty where the sentence says so itself.
+    """
     place = [str(part) for part in finding["loc"] if part not in ("body", "job")]
     above = place[:-1]
     if _cause(finding) is not None:
@@ -199,7 +240,8 @@ def _field_problem(finding: Mapping[str, Any]) -> FieldProblem:
     """One pydantic error as a JSON Pointer and a sentence with the value."""
     place = [str(part) for part in finding["loc"] if part != "body"]
     if (cause := _cause(finding)) is not None:
-        # The error names its own field, below the object that pydantic was building; that of an arm as `arm.recipe`.
+        # The error names its own field, below the object that pydantic was building; that of an arm
+        # as `arm.recipe`.
         detail = str(cause).removeprefix("arm.") if _is_arm(place) else str(cause)
         if " " in cause.field:
             own = []

@@ -1,4 +1,6 @@
-"""What a request may contain: texts that a database can store, strict bodies, query parameters, cursors and entity tags."""
+"""What a request may contain: texts that a database can store, strict bodies, query parameters,
+cursors and entity tags.
+"""
 
 import base64
 import binascii
@@ -29,11 +31,13 @@ from server.errors import InvalidError
 from server.records import Sent
 from server.web.limits import LARGEST, MOST_COUNTED, check_body
 
-# The texts of a request: only what a database can store and a response can repeat, and each in one spelling.
+# The texts of a request: only what a database can store and a response can repeat, and each in one
+# spelling.
 #
-# JSON and addresses can spell NUL, which PostgreSQL stores in no text, and half of a surrogate pair, which is no character. Both are
-# refused, with the field. An accented letter has two spellings that look the same; texts have the composed one (NFC), so that equal names
-# are equal. Only the name of a file stays as it is: on a disk the two are two files.
+# JSON and addresses can spell NUL, which PostgreSQL stores in no text, and half of a surrogate
+# pair, which is no character. Both are refused, with the field. An accented letter has two
+# spellings that look the same; texts have the composed one (NFC), so that equal names are equal.
+# Only the name of a file stays as it is: on a disk the two are two files.
 
 _REFUSED = re.compile("[\0\ud800-\udfff]")
 _FILES = frozenset({"path"})  # fields that name a file
@@ -41,12 +45,19 @@ _Container = dict[str, object] | list[object]
 
 
 def cleaned(text: str, pointer: str) -> str:
-    """A text in its one spelling; InvalidError with the pointer of the field if it cannot be stored."""
+    """A text in its one spelling; InvalidError with the pointer of the field if it cannot be
+    stored.
+    """
     match = _REFUSED.search(text)
     if match is not None:
-        character = "NUL" if match[0] == "\0" else f"half of a surrogate pair, U+{ord(match[0]):04X},"
+        character = (
+            "NUL" if match[0] == "\0" else f"half of a surrogate pair, U+{ord(match[0]):04X},"
+        )
         name = pointer.rpartition("/")[2] or "the text"
-        detail = f"{name} has {character} as character {match.start() + 1}, which no text can hold; remove it"
+        detail = (
+            f"{name} has {character} as character {match.start() + 1}, which no text can hold; "
+            "remove it"
+        )
         raise InvalidError.at(pointer, detail)
     if text.isascii():
         return text
@@ -65,7 +76,8 @@ FormText = Annotated[str, Form(), AfterValidator(_of_form)]
 
 
 def clean_body(body: object) -> object:
-    """A parsed JSON document with all of its texts cleaned; lists and mappings are changed in place.
+    """A parsed JSON document with all of its texts cleaned; lists and mappings are changed in
+    place.
 
     Without recursion, because JSON nests deeper than Python calls.
     """
@@ -93,7 +105,9 @@ def _clean_keys(mapping: dict[str, object], pointer: str) -> None:
     keys = [cleaned(key, f"{pointer}/{escaped(key)}") for key in mapping]
     if len(set(keys)) < len(keys):
         twice = Counter(keys).most_common(1)[0][0]
-        detail = f"{twice!r:.80} is there twice, in two spellings of the same characters; leave one out"
+        detail = (
+            f"{twice!r:.80} is there twice, in two spellings of the same characters; leave one out"
+        )
         raise InvalidError.at(f"{pointer}/{escaped(twice)}", detail)
     if keys != [*mapping]:
         values = [*mapping.values()]
@@ -107,7 +121,10 @@ def clean_address(scope: Scope) -> None:
     if b"%" not in scope["query_string"]:
         return
     sent = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    clean = [(cleaned(name, f"/query/{escaped(name)}"), cleaned(value, f"/query/{escaped(name)}")) for name, value in sent]
+    clean = [
+        (cleaned(name, f"/query/{escaped(name)}"), cleaned(value, f"/query/{escaped(name)}"))
+        for name, value in sent
+    ]
     if clean != sent:
         scope["query_string"] = urlencode(clean).encode("latin-1")
 
@@ -117,14 +134,15 @@ def escaped(part: str) -> str:
     return part.replace("~", "~0").replace("/", "~1").encode("utf-8", "backslashreplace").decode()
 
 
-# Request bodies: parsed and checked in the thread of the endpoint, never in the event loop, and without silent conversions. Only texts
-# get one spelling (`server.web.requests`).
+# Request bodies: parsed and checked in the thread of the endpoint, never in the event loop, and
+# without silent conversions. Only texts get one spelling (`server.web.requests`).
 #
-# `true` is not accepted as a number, nor "400" as a count. Pydantic's own strict mode rejects lists for tuples and objects for nested
-# dataclasses, so the parsed value is compared with the sent one instead.
+# `true` is not accepted as a number, nor "400" as a count. Pydantic's own strict mode rejects lists
+# for tuples and objects for nested dataclasses, so the parsed value is compared with the sent one
+# instead.
 #
-# A body is parsed only after its sender was authorized: the framework's own way, parsing and validating in the event loop, would let
-# every request of 16 MiB stop all others.
+# A body is parsed only after its sender was authorized: the framework's own way, parsing and
+# validating in the event loop, would let every request of 16 MiB stop all others.
 
 T = TypeVar("T")
 
@@ -137,7 +155,8 @@ class _Unread:
 
 
 def _exactly(sent: object, parse: Callable[[object], T]) -> T | _Unread:
-    """Parse a body; InvalidError for a text that cannot be stored, and if parsing changed the kind of a value.
+    """Parse a body; InvalidError for a text that cannot be stored, and if parsing changed the kind
+    of a value.
 
     The framework's own look passes the bytes on.
     """
@@ -152,12 +171,15 @@ def _exactly(sent: object, parse: Callable[[object], T]) -> T | _Unread:
 
 
 _EXACTLY = WrapValidator(_exactly)
-# A request body whose numbers, strings and booleans were sent as such; its router's `route_class` is `BodyRoute`.
+# A request body whose numbers, strings and booleans were sent as such; its router's `route_class`
+# is `BodyRoute`.
 StrictBody = Annotated[T, _EXACTLY]
 
 
 class BodyRoute(APIRoute):
-    """A route whose JSON body is parsed and checked where its endpoint runs, which must be a plain function, so in a thread."""
+    """A route whose JSON body is parsed and checked where its endpoint runs, which must be a plain
+    function, so in a thread.
+    """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, _reading(endpoint), **options)
@@ -184,13 +206,22 @@ def _reading(endpoint: Callable[..., Any]) -> Callable[..., Any]:
     @cache
     def kinds() -> dict[str, tuple[TypeAdapter[Any], dict[str, Any]]]:
         hints = get_type_hints(endpoint, include_extras=True)
-        adapters = {name: TypeAdapter(hint) for name, hint in hints.items() if _EXACTLY in get_args(hint)[1:]}
+        adapters = {
+            name: TypeAdapter(hint)
+            for name, hint in hints.items()
+            if _EXACTLY in get_args(hint)[1:]
+        }
         return {name: (adapter, adapter.json_schema()) for name, adapter in adapters.items()}
 
     @wraps(endpoint)
     def read(*args: Any, **values: Any) -> Any:
-        unread = {name: value.content for name, value in values.items() if isinstance(value, _Unread)}
-        return endpoint(*args, **values | {name: _parsed(*kinds()[name], content) for name, content in unread.items()})
+        unread = {
+            name: value.content for name, value in values.items() if isinstance(value, _Unread)
+        }
+        return endpoint(
+            *args,
+            **values | {name: _parsed(*kinds()[name], content) for name, content in unread.items()},
+        )
 
     return read
 
@@ -199,15 +230,23 @@ def _parsed(adapter: TypeAdapter[Any], schema: Mapping[str, Any], content: bytes
     try:
         sent = json.loads(content, object_pairs_hook=once)
     except json.JSONDecodeError as error:
-        wrong = {"type": "json_invalid", "loc": ("body", error.pos), "msg": f"not valid JSON: {error.msg}", "input": {}}
+        wrong = {
+            "type": "json_invalid",
+            "loc": ("body", error.pos),
+            "msg": f"not valid JSON: {error.msg}",
+            "input": {},
+        }
         raise RequestValidationError([wrong]) from error
-    except (ValueError, RecursionError) as error:  # not UTF-8, a number of thousands of digits, or thousands of brackets
+    # not UTF-8, a number of thousands of digits, or thousands of brackets
+    except (ValueError, RecursionError) as error:
         raise HTTPException(400, "There was an error parsing the body") from error
     return _validated(adapter, schema, sent)
 
 
 def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of parsed JSON; InvalidError for a name that is there twice: which one counts would be the parser's choice."""
+    """An object of parsed JSON; InvalidError for a name that is there twice: which one counts would
+    be the parser's choice.
+    """
     value = dict(pairs)
     if len(value) < len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
@@ -216,7 +255,9 @@ def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def validated(kind: Any, sent: object) -> Any:
-    """A body of this annotation (`StrictBody`) that was not sent as it is but made from what was sent, checked like one that was."""
+    """A body of this annotation (`StrictBody`) that was not sent as it is but made from what was
+    sent, checked like one that was.
+    """
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
     return _validated(adapter, adapter.json_schema(), sent)
 
@@ -230,15 +271,29 @@ def _validated(adapter: TypeAdapter[Any], schema: Mapping[str, Any], sent: objec
 
 
 def refused(error: ValidationError) -> RequestValidationError:
-    """A refused body as the error that becomes a problem document. So many findings that listing them takes time are only counted."""
+    """A refused body as the error that becomes a problem document. So many findings that listing
+    them takes time are only counted.
+    """
     if error.error_count() > MOST_COUNTED:
-        many = {"type": "value_error", "loc": ("body",), "msg": f"the body has {error.error_count():,} errors, expected none", "input": {}}
+        many = {
+            "type": "value_error",
+            "loc": ("body",),
+            "msg": f"the body has {error.error_count():,} errors, expected none",
+            "input": {},
+        }
         return RequestValidationError([many])
-    return RequestValidationError([{**finding, "loc": ("body", *finding["loc"])} for finding in error.errors(include_url=False)])
+    return RequestValidationError(
+        [
+            {**finding, "loc": ("body", *finding["loc"])}
+            for finding in error.errors(include_url=False)
+        ]
+    )
 
 
 def _compare(sent: object, parsed: object, pointer: str) -> None:
-    """InvalidError with a JSON Pointer to the first leaf that was sent as another kind than it was parsed as."""
+    """InvalidError with a JSON Pointer to the first leaf that was sent as another kind than it was
+    parsed as.
+    """
     if dataclasses.is_dataclass(parsed) and isinstance(sent, Mapping):
         for name, value in sent.items():
             _compare(value, getattr(parsed, name), f"{pointer}/{name}")
@@ -250,8 +305,12 @@ def _compare(sent: object, parsed: object, pointer: str) -> None:
         if not set(map(type, sent)) <= {int, float}:
             for index, (value, read) in enumerate(zip(sent, parsed, strict=False)):
                 _compare(value, read, f"{pointer}/{index}")
-    elif _kind(sent) != _kind(parsed) and _kind(parsed):  # a field may also have been replaced: a preset's name by its fields
-        detail = f"{pointer.rpartition('/')[2]} is {sent!r:.80}, a {_kind(sent) or 'value'}; expected a {_kind(parsed)}"
+    # a field may also have been replaced: a preset's name by its fields
+    elif _kind(sent) != _kind(parsed) and _kind(parsed):
+        detail = (
+            f"{pointer.rpartition('/')[2]} is {sent!r:.80}, a {_kind(sent) or 'value'}; expected a "
+            f"{_kind(parsed)}"
+        )
         raise InvalidError.at(pointer, detail)
 
 
@@ -265,10 +324,12 @@ def _kind(value: object) -> str:
     return ""
 
 
-# The keys of a query: a misspelt one would be ignored, and the response would be to another question.
+# The keys of a query: a misspelt one would be ignored, and the response would be to another
+# question.
 
 
-async def check_query(request: Request) -> None:  # in the event loop: it takes no time, and waits for no thread
+# in the event loop: it takes no time, and waits for no thread
+async def check_query(request: Request) -> None:
     """InvalidError for a key that the route does not know, with those that it knows."""
     if not request.query_params:
         return
@@ -276,19 +337,28 @@ async def check_query(request: Request) -> None:  # in the event loop: it takes 
     unknown = next((key for key in request.query_params if key not in known), None)
     if unknown is not None:
         expected = f"one of {', '.join(known)}" if known else "no query at all"
-        raise InvalidError.at(f"/query/{escaped(unknown)}", f"query key {unknown!r:.80} is not known here; expected {expected}")
+        raise InvalidError.at(
+            f"/query/{escaped(unknown)}",
+            f"query key {unknown!r:.80} is not known here; expected {expected}",
+        )
 
 
 def _query_keys(dependant: Dependant) -> list[str]:
     """The keys that a route reads, and those that its dependencies read."""
-    return [*(each.alias for each in dependant.query_params), *(key for part in dependant.dependencies for key in _query_keys(part))]
+    return [
+        *(each.alias for each in dependant.query_params),
+        *(key for part in dependant.dependencies for key in _query_keys(part)),
+    ]
 
 
 # Query parameters that the routes of curves share.
 
 FirstStep = Annotated[int, Query(alias="from", ge=0, le=LARGEST, description="first step")]
 LastStep = Annotated[int | None, Query(alias="to", ge=0, le=LARGEST, description="last step")]
-Spacing = Annotated[Literal["linear", "log"], Query(description="buckets of equal length in steps, or in the logarithm of the step")]
+Spacing = Annotated[
+    Literal["linear", "log"],
+    Query(description="buckets of equal length in steps, or in the logarithm of the step"),
+]
 
 
 # The cursor of a list: the id of the last row of a page, opaque to clients.
@@ -300,17 +370,23 @@ def cursor_of(row_id: str) -> str:
 
 
 def row_id_of(cursor: str, kind: str) -> str:
-    """The id in a cursor, of kind "j" (job) or "b" (baseline); InvalidError if the cursor has no such id."""
+    """The id in a cursor, of kind "j" (job) or "b" (baseline); InvalidError if the cursor has no
+    such id.
+    """
     try:
         row_id = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
         row_id = ""
     if not is_id(kind, row_id):
-        raise InvalidError(f"cursor is {cursor!r}, expected the next_cursor of an earlier page; leave it out for the first page")
+        raise InvalidError(
+            f"cursor is {cursor!r}, expected the next_cursor of an earlier page; leave it out for "
+            "the first page"
+        )
     return row_id
 
 
-# Entity tags of responses about ended runs and jobs. These no longer change, so repeating such a request is cheap.
+# Entity tags of responses about ended runs and jobs. These no longer change, so repeating such a
+# request is cheap.
 
 _FORMAT = 2  # raise it with a change that alters the response to the same request
 
@@ -318,8 +394,8 @@ _FORMAT = 2  # raise it with a change that alters the response to the same reque
 def entity_tag(ended: Run | Job, *question: object) -> str | None:
     """The tag of a response about a run or a job that has ended; None before its end.
 
-    It is made from the identity of the record, not from the response, so that it is known before anything is read. It is a weak tag,
-    because the same response may be sent in several encodings.
+    It is made from the identity of the record, not from the response, so that it is known before
+    anything is read. It is a weak tag, because the same response may be sent in several encodings.
     """
     state, over = (ended.state, RUN_ENDED) if isinstance(ended, Run) else (ended.status, JOB_ENDED)
     if state not in over:
@@ -349,7 +425,8 @@ class ClientCopy:
         self._known = {part.strip().removeprefix("W/") for part in if_none_match.split(",")}
 
     def check(self, ended: Run | Job, *question: object, vary: str | None = None) -> dict[str, str]:
-        """Tag the response about a run or a job; returns its headers. Ends the request with 304 if the client already has the response.
+        """Tag the response about a run or a job; returns its headers. Ends the request with 304 if
+        the client already has the response.
 
         Clients may cache a tagged response privately, and must check the tag before each use.
         """
@@ -364,4 +441,6 @@ class ClientCopy:
 
 
 Tags = Annotated[ClientCopy, Depends()]
-UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "The response named by If-None-Match is still current"}}
+UNCHANGED: dict[int | str, dict[str, Any]] = {
+    304: {"description": "The response named by If-None-Match is still current"}
+}

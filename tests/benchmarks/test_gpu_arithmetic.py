@@ -7,7 +7,11 @@ import pytest
 from benchmarks.gpu_arithmetic import SIZES, Size, main, model_of, step_of
 from training.spec import Model
 
-SMALL = Size(model=Model(vocab_size=32, d_model=32, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=64), batch=2, sequence=16)
+SMALL = Size(
+    model=Model(vocab_size=32, d_model=32, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=64),
+    batch=2,
+    sequence=16,
+)
 
 
 def losses(name: str) -> list[float]:
@@ -25,7 +29,8 @@ def test_the_plain_step_trains_what_the_bf16_step_trains():
     np.testing.assert_allclose(losses("plain"), expected, rtol=2e-3)
     assert expected[2] < expected[0]
     assert losses("nvfp4") != expected
-    assert model_of(SMALL, "plain").recipe_of(0, "query").quantized  # or its layer would not be the plain one
+    # or its layer would not be the plain one
+    assert model_of(SMALL, "plain").recipe_of(0, "query").quantized
 
 
 def test_without_a_gpu_it_says_so(capsys, monkeypatch):

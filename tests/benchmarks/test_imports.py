@@ -9,7 +9,9 @@ import pytest
 from server.settings import CHECKOUT
 
 OURS = ("parity", "parity_lab", "server", "training", "workers", "tools", "experiments", "tests")
-FILES = sorted(path for folder in ("benchmarks", "experiments") for path in (CHECKOUT / folder).glob("*.py"))
+FILES = sorted(
+    path for folder in ("benchmarks", "experiments") for path in (CHECKOUT / folder).glob("*.py")
+)
 
 
 @cache
@@ -19,7 +21,9 @@ def _tree(path: Path) -> ast.Module:
 
 @cache
 def _names(module: str) -> set[str]:
-    """What can be imported from a module: the names that its file sets, and the modules of its folder."""
+    """What can be imported from a module: the names that its file sets, and the modules of its
+    folder.
+    """
     place = CHECKOUT.joinpath(*module.split("."))
     file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
     names = {path.stem for path in place.glob("*") if path.is_dir() or path.suffix == ".py"}
@@ -36,6 +40,10 @@ def _names(module: str) -> set[str]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_name_that_it_imports_is_there(path):
     for node in ast.walk(_tree(path)):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] in OURS:
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module
+            and node.module.partition(".")[0] in OURS
+        ):
             missing = {alias.name for alias in node.names} - _names(node.module)
             assert not missing, f"line {node.lineno}: {node.module} has no {', '.join(missing)}"

@@ -1,4 +1,6 @@
-"""The assignments of the experiment are what they say, worlds are fixed by their number, and tables count what is on record."""
+"""The assignments of the experiment are what they say, worlds are fixed by their number, and tables
+count what is on record.
+"""
 
 import json
 
@@ -44,7 +46,9 @@ def test_the_choice_of_an_assignment_is_what_its_overrides_give(assignment):
     own = assignments.choice(assignment)
     for first, projection, gemm, arithmetic in part.cells():
         for block in range(first, ends[first] + 1):
-            assert own[block, PROJECTIONS.index(projection), GEMMS.index(gemm)] == (arithmetic.recipe == "nvfp4")
+            assert own[block, PROJECTIONS.index(projection), GEMMS.index(gemm)] == (
+                arithmetic.recipe == "nvfp4"
+            )
 
 
 def test_the_grid_treats_blocks_alike_and_the_ends_differ_in_one_switch():
@@ -78,12 +82,16 @@ def test_the_judges_interval_decides_a_confirmation():
     evaluation = Evaluation(kind="confirmation", assignment="00000001", number=0)
     baseline = np.array([2.0, 2.003, 1.998, 2.001])
     for gap, passed in ((0.0, True), (setting.confirmation.margin, False), (0.2, False)):
-        own = search_world.judged(evaluation, baseline, baseline + gap, policy, setting.confirmation.margin)
+        own = search_world.judged(
+            evaluation, baseline, baseline + gap, policy, setting.confirmation.margin
+        )
         assert own.passed is passed
         assert own.value == pytest.approx(gap)
 
 
-@pytest.mark.parametrize("method", [greedy, ranking(np.linspace(0.1, 1.0, 8), 3 * assignments.STEPS)])
+@pytest.mark.parametrize(
+    "method", [greedy, ranking(np.linspace(0.1, 1.0, 8), 3 * assignments.STEPS)]
+)
 def test_other_methods_find_an_assignment_where_nothing_is_noisy(method):
     truth = search_world.truth(FIT, 5)
 
@@ -104,8 +112,20 @@ def test_other_methods_find_an_assignment_where_nothing_is_noisy(method):
 
 def test_the_table_counts_passes_and_speeds(tmp_path, monkeypatch):
     row = {"kind": "simulated", "method": "search", "confirmations": 1, "steps": 600}
-    rows = [{**row, "world": at, "assignment": "00000001", "speed": 1.0, "gap_in_margins": 0.5} for at in range(3)]
-    rows.append({**row, "world": 3, "assignment": None, "confirmations": 2, "speed": None, "gap_in_margins": None})
+    rows = [
+        {**row, "world": at, "assignment": "00000001", "speed": 1.0, "gap_in_margins": 0.5}
+        for at in range(3)
+    ]
+    rows.append(
+        {
+            **row,
+            "world": 3,
+            "assignment": None,
+            "confirmations": 2,
+            "speed": None,
+            "gap_in_margins": None,
+        }
+    )
     record = tmp_path / "search.jsonl"
     record.write_text("".join(json.dumps(each) + "\n" for each in rows))
     monkeypatch.setattr(search, "RECORD", record)

@@ -1,4 +1,6 @@
-"""The faults of the attribution experiment change what they name, and nothing else; its tables count what is on record."""
+"""The faults of the attribution experiment change what they name, and nothing else; its tables
+count what is on record.
+"""
 
 from functools import cache
 
@@ -13,9 +15,19 @@ from training.arithmetic import formats
 from training.arithmetic.recipes import linear_recipe
 from training.trainer.loop import Run
 
-PLAIN, MARKED = (linear_recipe("nvfp4", *switches, fast_bf16=True) for switches in ((), (why_faults.MARK,)))
-# An operand by its name: its place in a recipe, the axis that is contracted, and its column in the scales.
-OPERANDS = {"fprop_x": (1, 0), "fprop_w": (0, 1), "dgrad_g": (1, 2), "dgrad_w": (1, 1), "wgrad_x": (0, 0), "wgrad_g": (0, 2)}
+PLAIN, MARKED = (
+    linear_recipe("nvfp4", *switches, fast_bf16=True) for switches in ((), (why_faults.MARK,))
+)
+# An operand by its name: its place in a recipe, the axis that is contracted, and its column in the
+# scales.
+OPERANDS = {
+    "fprop_x": (1, 0),
+    "fprop_w": (0, 1),
+    "dgrad_g": (1, 2),
+    "dgrad_w": (1, 1),
+    "wgrad_x": (0, 0),
+    "wgrad_g": (0, 2),
+}
 # The operands that each fault changes, of a GEMM in which it is planted.
 CHANGED = {
     "zeroed gradient": {"dgrad_g"},
@@ -33,7 +45,13 @@ CHANGED = {
 @cache
 def _compiled(recipe, name):
     axis = OPERANDS[name][0]
-    return jax.jit(lambda x, scale: vars(program)["operand_of"](recipe, getattr(recipe, name), x, axis, scale, formats.key(7)).value)
+    return jax.jit(
+        lambda x, scale: (
+            vars(program)["operand_of"](
+                recipe, getattr(recipe, name), x, axis, scale, formats.key(7)
+            ).value
+        )
+    )
 
 
 def operand(recipe, name, scale):
@@ -51,7 +69,9 @@ def planting():
 
 @pytest.mark.parametrize("name", OPERANDS)
 def test_a_marked_operand_without_a_fault_is_equal_bit_for_bit(name):
-    np.testing.assert_array_equal(operand(MARKED, name, np.ones(3)), operand(PLAIN, name, np.ones(3)))
+    np.testing.assert_array_equal(
+        operand(MARKED, name, np.ones(3)), operand(PLAIN, name, np.ones(3))
+    )
 
 
 @pytest.mark.parametrize("kind", CHANGED)
@@ -60,7 +80,11 @@ def test_a_fault_changes_the_operands_of_its_gemm_alone(kind):
     for gemm in ("fprop", "dgrad", "wgrad"):
         scale = why_faults.codes((2, 7, 3), kind, [f"1.down.{gemm}"])
         assert (scale[0] == 1).all()
-        different = {name for name in OPERANDS if (operand(MARKED, name, scale[1, 6]) != operand(PLAIN, name, scale[1, 6])).any()}
+        different = {
+            name
+            for name in OPERANDS
+            if (operand(MARKED, name, scale[1, 6]) != operand(PLAIN, name, scale[1, 6])).any()
+        }
         assert different == {name for name in CHANGED[kind] if name.startswith(gemm)}
 
 
@@ -81,7 +105,11 @@ def test_every_layer_of_the_larger_model_has_every_visible_fault():
 
 
 def test_every_pair_of_layers_has_every_visible_fault_at_once():
-    faults = [(case.kind, *case.units) for case in why_cases.cases(why_cases.PLANTED) if case.seed >= 21 and case.units]
+    faults = [
+        (case.kind, *case.units)
+        for case in why_cases.cases(why_cases.PLANTED)
+        if case.seed >= 21 and case.units
+    ]
     assert len(faults) == len(set(faults)) == 4 * 15
     assert {len(each) for each in faults} == {3}
 
@@ -105,7 +133,9 @@ def answered(fault, units, named, value=0.0):
         "named": named,
         "seed": 0,
         "step": 220,
-        "unexplained": {"value": value, "low": value - 0.01, "high": value + 0.01} if named else None,
+        "unexplained": {"value": value, "low": value - 0.01, "high": value + 0.01}
+        if named
+        else None,
         "gradient_errors": {"all": 0.5, "a": 0.2, "b": 0.1 if units else 0.02},
         "steps_spent": 1000.0,
     }
@@ -115,13 +145,23 @@ def test_only_faults_that_the_judge_fails_are_counted():
     effects = why_table.full_effects([*lines()])
     seen = {fault: why_table.is_seen(effect) for fault, effect in effects.items()}
     assert seen == {("stale amax", ("a",), 0): True, ("mxfp4", ("b", "c"), 0): False}
-    answers = [answered("stale amax", ["a"], [["a"]]), answered("mxfp4", ["b", "c"], []), answered("healthy", [], [])]
+    answers = [
+        answered("stale amax", ["a"], [["a"]]),
+        answered("mxfp4", ["b", "c"], []),
+        answered("healthy", [], []),
+    ]
     rows = [*why_table.table([*lines(), *answers], [])]
     assert "| stale amax | 1 | 1 | 1 | 0 | +0.100 (+0.100 to +0.100) |" in rows
     assert any(row.startswith("| not failed, gap can be 0 | 2 | 1 of 2 ") for row in rows)
     assert any(row.startswith("| healthy cases in which a unit is named | 0 of 1 ") for row in rows)
     fault = {"fault": "stale amax", "gemms": ["a"], "seed": 0}
-    verdict = {"settings": "0.1M", "kind": "verdict", **fault, "verdict": "fail", "gap": [0.1, 0.09, 0.11]}
+    verdict = {
+        "settings": "0.1M",
+        "kind": "verdict",
+        **fault,
+        "verdict": "fail",
+        "gap": [0.1, 0.09, 0.11],
+    }
     rows = [*why_table.table([*lines(), verdict, *answers], [])]
     assert "| stale amax | 1 | 1 | 1 | 1 | +0.100 (+0.100 to +0.100) |" in rows
     assert "| stale amax | 1 | 1 | 0 | 0 | 0 | 1 of 1 | 0 of 1 |" in rows
@@ -132,19 +172,31 @@ def test_only_faults_that_the_judge_fails_are_counted():
 
 @pytest.mark.parametrize(
     ("named", "expected"),
-    [([["a"]], "right"), ([["a"], ["b"]], "right"), ([["a", "c"]], "wider"), ([["a"], ["c"]], "wrong"), ([], "none")],
+    [
+        ([["a"]], "right"),
+        ([["a"], ["b"]], "right"),
+        ([["a", "c"]], "wider"),
+        ([["a"], ["c"]], "wrong"),
+        ([], "none"),
+    ],
 )
 def test_an_answer_is_right_only_if_every_named_unit_is_planted(named, expected):
     assert why_table.outcome(answered("mxfp4", ["a", "b"], named)) == expected
 
 
 def test_the_unexplained_part_is_0_only_where_every_planted_unit_is_named():
-    whole, part = answered("mxfp4", ["a", "b"], [["a", "b"]], 0.02), answered("mxfp4", ["a", "b"], [["a"]], 0.02)
+    whole, part = (
+        answered("mxfp4", ["a", "b"], [["a", "b"]], 0.02),
+        answered("mxfp4", ["a", "b"], [["a"]], 0.02),
+    )
     truths = {part["case"]: {"unexplained": 0.025, "se": 0.0}}
     assert why_table.covers(whole, truths) is False
     assert why_table.covers(part, truths) is True
     assert why_table.covers(part, {}) is None
-    assert why_table.covers({**whole, "unexplained": {"value": 0.0, "low": 0.0, "high": 0.0}}, truths) is None
+    assert (
+        why_table.covers({**whole, "unexplained": {"value": 0.0, "low": 0.0, "high": 0.0}}, truths)
+        is None
+    )
     assert why_table.covers(answered("mxfp4", ["a"], []), truths) is None
 
 
@@ -158,23 +210,39 @@ def test_of_really_different_recipes_the_truth_is_that_of_further_forks():
 def test_every_cause_outside_changes_what_a_run_is_given():
     cases = [*why_outside.cases()]
     assert len({case.name for case in cases}) == len(cases) >= 60
-    assert {(case.arm, len(set(case.recipes))) for case in cases} == {("candidate", 2), ("candidate", 1), ("baseline", 2)}
+    assert {(case.arm, len(set(case.recipes))) for case in cases} == {
+        ("candidate", 2),
+        ("candidate", 1),
+        ("baseline", 2),
+    }
     spec = why_outside.spec_of("fp8_current", 0)
     honest = Run(spec, why_outside._corpus(), fast_bf16=True)
     for cause in why_outside.CAUSES:
         run = why_outside.Caused(spec, cause)
         last = min(cause.end, why_cases.STEPS) - 1
-        same_tokens = (np.asarray(run._tokens(last, 1)) == np.asarray(honest._tokens(last, 1))).all()
+        same_tokens = (
+            np.asarray(run._tokens(last, 1)) == np.asarray(honest._tokens(last, 1))
+        ).all()
         changed = cause.change is not None and any(
             (before != after).any()
-            for before, after in zip(jax.tree.leaves(run.state), jax.tree.leaves(cause.change(run.state)), strict=True)
+            for before, after in zip(
+                jax.tree.leaves(run.state), jax.tree.leaves(cause.change(run.state)), strict=True
+            )
             if before.shape == after.shape
         )
-        assert cause.schedule or not same_tokens or changed or cause.change in (why_outside._forgotten, why_outside._halved), cause.name
+        assert (
+            cause.schedule
+            or not same_tokens
+            or changed
+            or cause.change in (why_outside._forgotten, why_outside._halved)
+        ), cause.name
 
 
 def test_a_run_without_a_cause_is_that_of_its_specification():
     spec = why_outside.spec_of("fp8_current", 0)
-    runs = (why_outside.Caused(spec, why_outside.Cause(name="none")), Run(spec, why_outside._corpus(), fast_bf16=True))
+    runs = (
+        why_outside.Caused(spec, why_outside.Cause(name="none")),
+        Run(spec, why_outside._corpus(), fast_bf16=True),
+    )
     tokens, others = (np.asarray(run._tokens(37, 5)) for run in runs)
     np.testing.assert_array_equal(tokens, others)

@@ -1,7 +1,9 @@
-"""Kills a worker with launchers, the process that follows a trainer, and trainers, at random moments; the record must not notice.
+"""Kills a worker with launchers, the process that follows a trainer, and trainers, at random
+moments; the record must not notice.
 
-It starts the whole service on one machine, keeps jobs of engine command coming, and kills. Then it waits for quiet and checks each run:
-each step once, the curve bit for bit that of a trainer that nobody disturbed, one finished attempt, no trainer left.
+It starts the whole service on one machine, keeps jobs of engine command coming, and kills. Then it
+waits for quiet and checks each run: each step once, the curve bit for bit that of a trainer that
+nobody disturbed, one finished attempt, no trainer left.
 
     python -m tests.faults.launchers --kills 40
 
@@ -34,7 +36,9 @@ from server.settings import CHECKOUT, Settings
 from tests.workers.commands.conftest import LOOP, Repository
 
 STEPS, QUIET_SECONDS = 150, 180.0
-SLOW = LOOP.replace("            log.write(", "            __import__('time').sleep(0.02)\n            log.write(")
+SLOW = LOOP.replace(
+    "            log.write(", "            __import__('time').sleep(0.02)\n            log.write("
+)
 VICTIMS = {"worker": "launchers@", "follower": "workers.commands.child", "trainer": "train/loop.py"}
 
 
@@ -72,19 +76,42 @@ def main() -> int:
         _wait(lambda: _is_ready(client), 120.0, "the service did not start")
         database = Database(Settings(state_dir=folder / "state").database)
         stack.callback(database.close)
-        worker = Worker({**os.environ, **own, "PARITY_CAPABILITY": "command", "PARITY_LAUNCHERS": str(launchers)})
+        worker = Worker(
+            {
+                **os.environ,
+                **own,
+                "PARITY_CAPABILITY": "command",
+                "PARITY_LAUNCHERS": str(launchers),
+            }
+        )
         stack.callback(worker.end)
-        killed = _kill(client, database, worker, commits, random.Random(options.seed), options.kills)  # noqa: S311 (which process, and when)
+        killed = _kill(
+            client,
+            database,
+            worker,
+            commits,
+            random.Random(options.seed),  # noqa: S311
+            options.kills,
+        )
         _wait(lambda: worker.keep() or _is_quiet(database), QUIET_SECONDS, "runs are stuck")
         time.sleep(2.0)
         wrong = _wrong(database, folder)
-        left = [process for process in _processes("trainer") if str(folder) in " ".join(process.cmdline())]
-    print(f"seed {options.seed}; killed: {killed}; wrong: {wrong or 'nothing'}; trainers left: {len(left)}")
+        left = [
+            process
+            for process in _processes("trainer")
+            if str(folder) in " ".join(process.cmdline())
+        ]
+    print(
+        f"seed {options.seed}; killed: {killed}; wrong: {wrong or 'nothing'}; trainers left: "
+        f"{len(left)}"
+    )
     return 1 if wrong or left else 0
 
 
 class Worker:
-    """A worker with launchers, started again whenever it is found dead, as a service manager would."""
+    """A worker with launchers, started again whenever it is found dead, as a service manager
+    would.
+    """
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._environment = environment
@@ -104,7 +131,17 @@ class Worker:
         self.process.kill()
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        words = ["-m", "celery", "-A", "workers.app", "worker", "--without-mingle", "--without-gossip", "--hostname", "launchers@%h"]
+        words = [
+            "-m",
+            "celery",
+            "-A",
+            "workers.app",
+            "worker",
+            "--without-mingle",
+            "--without-gossip",
+            "--hostname",
+            "launchers@%h",
+        ]
         return subprocess.Popen(
             [sys.executable, *words],
             cwd=CHECKOUT,
@@ -120,16 +157,30 @@ def _repository(folder: Path) -> tuple[list[str], Path]:
     base = repository.commit({"train/loop.py": SLOW})
     head = repository.commit({"train/loop.py": SLOW.replace("SKIPPED = 1", "SKIPPED = 4")})
     path = folder / "launchers.toml"
-    command = [sys.executable, "train/loop.py", "--steps={steps}", "--seed={seed}", "--out={output}"]
+    command = [
+        sys.executable,
+        "train/loop.py",
+        "--steps={steps}",
+        "--seed={seed}",
+        "--out={output}",
+    ]
     path.write_text(
-        f'[launcher.loop]\nrepository = "{repository.path}"\npaths = ["train"]\ncommand = {command}\nrecipes = {{bf16 = []}}\n'
+        f'[launcher.loop]\nrepository = "{repository.path}"\npaths = ["train"]\ncommand = '
+        f"{command}\nrecipes = {{bf16 = []}}\n"
         'reports = {path = "metrics.jsonl"}\n',
         encoding="utf-8",
     )
     return [base, head], path
 
 
-def _kill(client: Client, database: Database, worker: Worker, commits: list[str], chance: random.Random, kills: int) -> dict[str, int]:
+def _kill(
+    client: Client,
+    database: Database,
+    worker: Worker,
+    commits: list[str],
+    chance: random.Random,
+    kills: int,
+) -> dict[str, int]:
     """Keep jobs coming and kill, each time another kind of process; how many of each."""
     killed = dict.fromkeys(VICTIMS, 0)
     submitted = 0
@@ -170,10 +221,18 @@ def _wrong(database: Database, folder: Path) -> list[str]:
             if key not in expected:
                 expected[key] = _undisturbed(folder, *key)
             steps, columns = store.read(session, run.id, "train", ["lm_loss"])
-            finished = session.scalar(select(func.count()).where(Attempt.run_id == run.id, Attempt.state == "finished"))
+            finished = session.scalar(
+                select(func.count()).where(Attempt.run_id == run.id, Attempt.state == "finished")
+            )
             if run.state != "finished" or finished != 1:
-                wrong.append(f"{run.id} is {run.state} with {finished} finished attempts ({run.code}: {run.message})")
-            elif steps.tolist() != list(range(STEPS)) or columns["lm_loss"].tobytes() != expected[key].tobytes():
+                wrong.append(
+                    f"{run.id} is {run.state} with {finished} finished attempts ({run.code}: "
+                    f"{run.message})"
+                )
+            elif (
+                steps.tolist() != list(range(STEPS))
+                or columns["lm_loss"].tobytes() != expected[key].tobytes()
+            ):
                 wrong.append(f"{run.id} has {len(steps)} steps, or another curve")
     return wrong
 
@@ -181,19 +240,33 @@ def _wrong(database: Database, folder: Path) -> list[str]:
 def _undisturbed(folder: Path, arm: str, seed: int) -> "np.ndarray":
     out, script = folder / f"{arm}-{seed}", folder / f"{arm}.py"
     out.mkdir()
-    script.write_text(LOOP.replace("SKIPPED = 1", "SKIPPED = 4") if arm == "head" else LOOP, encoding="utf-8")
-    subprocess.run([sys.executable, str(script), f"--steps={STEPS}", f"--seed={seed}", f"--out={out}"], check=True)
-    return np.array([json.loads(line)["loss"] for line in (out / "metrics.jsonl").read_text().splitlines()])
+    script.write_text(
+        LOOP.replace("SKIPPED = 1", "SKIPPED = 4") if arm == "head" else LOOP, encoding="utf-8"
+    )
+    subprocess.run(
+        [sys.executable, str(script), f"--steps={STEPS}", f"--seed={seed}", f"--out={out}"],
+        check=True,
+    )
+    return np.array(
+        [json.loads(line)["loss"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    )
 
 
 def _processes(kind: str) -> list[psutil.Process]:
     every = psutil.process_iter(["cmdline"])
-    return [process for process in every if VICTIMS[kind] in " ".join(process.info["cmdline"] or ())]
+    return [
+        process for process in every if VICTIMS[kind] in " ".join(process.info["cmdline"] or ())
+    ]
 
 
 def _open_jobs(database: Database) -> int:
     with database.read() as session:
-        return session.scalar(select(func.count()).select_from(Job).where(Job.status.not_in(JOB_ENDED))) or 0
+        return (
+            session.scalar(
+                select(func.count()).select_from(Job).where(Job.status.not_in(JOB_ENDED))
+            )
+            or 0
+        )
 
 
 def _is_quiet(database: Database) -> bool:

@@ -1,14 +1,17 @@
-"""The fault matrix: real processes, killed, stopped and starved at random moments, and a record that must not notice.
+"""The fault matrix: real processes, killed, stopped and starved at random moments, and a record
+that must not notice.
 
-It starts the whole service (PostgreSQL or SQLite, Redis, the API, two workers) on short leases and keeps small jobs coming.
-At random moments it injects a fault and puts right only what an operator's supervisor would (a dead process is started
-again). Bits of recorded steps flip, judges die in the middle of a verdict, and parts are started again from an older commit.
-Then it waits for quiet and checks every run: each step once, the curve bit for bit that of a job that nobody disturbed,
-one finished attempt a run, one verdict a candidate, with the undisturbed job's numbers, nothing stuck.
+It starts the whole service (PostgreSQL or SQLite, Redis, the API, two workers) on short leases and
+keeps small jobs coming. At random moments it injects a fault and puts right only what an operator's
+supervisor would (a dead process is started again). Bits of recorded steps flip, judges die in the
+middle of a verdict, and parts are started again from an older commit. Then it waits for quiet and
+checks every run: each step once, the curve bit for bit that of a job that nobody disturbed, one
+finished attempt a run, one verdict a candidate, with the undisturbed job's numbers, nothing stuck.
 
     python tests/faults/matrix.py --injections 500 --database postgresql
 
-Exit status 0 when nothing was lost, duplicated, stuck or different; 1 otherwise. The faults and the seed are printed.
+Exit status 0 when nothing was lost, duplicated, stuck or different; 1 otherwise. The faults and the
+seed are printed.
 """
 
 from __future__ import annotations
@@ -58,8 +61,16 @@ QUIET_SECONDS = 120.0
 JOB = {
     "name": "fault matrix",
     "layer_policy": "mlp_only",
-    # A tiny one: faults are about processes, and each of those compiles the model or loads its programs.
-    "model": {"vocab_size": 16, "d_model": 32, "n_layers": 1, "n_heads": 1, "n_kv_heads": 1, "d_ff": 32},
+    # A tiny one: faults are about processes, and each of those compiles the model or loads its
+    # programs.
+    "model": {
+        "vocab_size": 16,
+        "d_model": 32,
+        "n_layers": 1,
+        "n_heads": 1,
+        "n_kv_heads": 1,
+        "d_ff": 32,
+    },
     "data": {"source": "markov", "sequence_length": 32, "batch_size": 2},
     "baseline": {"recipe": "bf16"},
 }
@@ -76,7 +87,11 @@ class Postgres:
 
         (folder / "pg").mkdir()
         self._server = get_server(folder / "pg")
-        self.url = str(make_url(self._server.get_uri()).set(drivername="postgresql+psycopg").render_as_string(hide_password=False))
+        self.url = str(
+            make_url(self._server.get_uri())
+            .set(drivername="postgresql+psycopg")
+            .render_as_string(hide_password=False)
+        )
 
     def kill(self) -> None:
         postmaster = psutil.Process(self._server.get_pid())
@@ -114,8 +129,14 @@ def unpack(commit: str, folder: Path) -> Path:
 
 
 def older_checkout(folder: Path) -> Path | None:
-    """The oldest commit with this one's migrations and trainer, unpacked; None where there is no history, or no later commit."""
-    first = git("log", "-1", "--first-parent", "--format=%H", "--", "migrations/versions", "training").stdout.decode().strip()
+    """The oldest commit with this one's migrations and trainer, unpacked; None where there is no
+    history, or no later commit.
+    """
+    first = (
+        git("log", "-1", "--first-parent", "--format=%H", "--", "migrations/versions", "training")
+        .stdout.decode()
+        .strip()
+    )
     is_older = first and first != git("rev-parse", "HEAD").stdout.decode().strip()
     return unpack(first, folder) if is_older else None
 
@@ -138,33 +159,90 @@ class Stack:
             lease_seconds=LEASE_SECONDS,
         )
         self.url = f"http://127.0.0.1:{port}"
-        values = self.settings.model_dump(include={"state_dir", "database_url", "redis_url", "port", "lease_seconds"})
-        values |= {"heartbeat_seconds": 0.3, "flush_seconds": 0.2, "reconcile_seconds": 0.5, "checkpoint_seconds": 0.3, "slots": 1}
-        values |= {"max_attempts": 10**6, "requests_per_minute": 10**6, "database_patience_seconds": 60}
+        values = self.settings.model_dump(
+            include={"state_dir", "database_url", "redis_url", "port", "lease_seconds"}
+        )
+        values |= {
+            "heartbeat_seconds": 0.3,
+            "flush_seconds": 0.2,
+            "reconcile_seconds": 0.5,
+            "checkpoint_seconds": 0.3,
+            "slots": 1,
+        }
+        values |= {
+            "max_attempts": 10**6,
+            "requests_per_minute": 10**6,
+            "database_patience_seconds": 60,
+        }
         self._environment = {f"PARITY_{name.upper()}": str(value) for name, value in values.items()}
         self._environment |= {"XDG_RUNTIME_DIR": str(folder)}
         python = sys.executable
-        redis = [standalone.executable(), "--port", "0", "--unixsocket", str(folder / "redis.sock"), "--save", ""]
+        redis = [
+            standalone.executable(),
+            "--port",
+            "0",
+            "--unixsocket",
+            str(folder / "redis.sock"),
+            "--save",
+            "",
+        ]
         self._commands = {
             "redis": [*redis, "--dir", str(folder)],
-            "api": [python, "-m", "uvicorn", "--factory", "server.app:from_environment", "--port", str(port)],
-            "worker-1": [python, "-m", "celery", "-A", "workers.app", "worker", "-n", "one", "--without-mingle", "--without-gossip"],
-            "worker-2": [python, "-m", "celery", "-A", "workers.app", "worker", "-n", "two", "--without-mingle", "--without-gossip"],
+            "api": [
+                python,
+                "-m",
+                "uvicorn",
+                "--factory",
+                "server.app:from_environment",
+                "--port",
+                str(port),
+            ],
+            "worker-1": [
+                python,
+                "-m",
+                "celery",
+                "-A",
+                "workers.app",
+                "worker",
+                "-n",
+                "one",
+                "--without-mingle",
+                "--without-gossip",
+            ],
+            "worker-2": [
+                python,
+                "-m",
+                "celery",
+                "-A",
+                "workers.app",
+                "worker",
+                "-n",
+                "two",
+                "--without-mingle",
+                "--without-gossip",
+            ],
         }
         self.parts: dict[str, Part] = {}
 
     def start(self, name: str) -> None:
         code = self.older if name in self.old and self.older else CHECKOUT
-        own = {"PARITY_TEST_CLOCK": str(self.clock_file(name)), "PYTHONPATH": f"{Path(__file__).parent / 'clock'}:{code}"}
+        own = {
+            "PARITY_TEST_CLOCK": str(self.clock_file(name)),
+            "PYTHONPATH": f"{Path(__file__).parent / 'clock'}:{code}",
+        }
         command = ["env", f"--chdir={code}", *self._commands[name]]
-        self.parts[name] = start(name, command, self.folder / f"{name}.log", self._environment | own)
+        self.parts[name] = start(
+            name, command, self.folder / f"{name}.log", self._environment | own
+        )
 
     def clock_file(self, name: str) -> Path:
         """Where a process reads by how many seconds its clock is wrong."""
         return self.folder / f"{name}.clock"
 
     def revive(self) -> list[str]:
-        """Start again whatever has ended, as the operator's supervisor would; the names of what was dead."""
+        """Start again whatever has ended, as the operator's supervisor would; the names of what was
+        dead.
+        """
         dead = [name for name, part in self.parts.items() if part.process.poll() is not None]
         for name in dead:
             self.start(name)
@@ -205,11 +283,21 @@ class Tally:
 class Matrix:
     """One session: a stack, jobs that keep coming, and faults."""
 
-    def __init__(self, stack: Stack, database: Database, postgres: Postgres | None, options: argparse.Namespace) -> None:
+    def __init__(
+        self,
+        stack: Stack,
+        database: Database,
+        postgres: Postgres | None,
+        options: argparse.Namespace,
+    ) -> None:
         self.stack, self.database, self.postgres = stack, database, postgres
         self.steps, self.jobs_at_once = options.steps, options.jobs
-        self.job = {**JOB, "candidates": [{"recipe": options.recipe}], "schedule": {"steps": self.steps, "warmup_steps": 10}}
-        self.random = random.Random(options.seed)  # noqa: S311 (a repeatable order of faults, no secret)
+        self.job = {
+            **JOB,
+            "candidates": [{"recipe": options.recipe}],
+            "schedule": {"steps": self.steps, "warmup_steps": 10},
+        }
+        self.random = random.Random(options.seed)  # noqa: S311
         self.tally = Tally()
         self.submitted: dict[str, str] = {}
         self.reference: dict[str, bytes] = {}
@@ -288,7 +376,12 @@ class Matrix:
     def submit_in_silence(self) -> None:
         """What an API leaves that is killed between its commit and its message."""
         with contextlib.suppress(Exception), self.database.write() as session:
-            job = submit_job(session, TypeAdapter(JobSpec).validate_python(self.job), policy_from_mapping(POLICY), order=Order(reuse=False))
+            job = submit_job(
+                session,
+                TypeAdapter(JobSpec).validate_python(self.job),
+                policy_from_mapping(POLICY),
+                order=Order(reuse=False),
+            )
             self.submitted[f"silent-{job.id}"] = job.id
 
     def submit_twice(self) -> None:
@@ -309,7 +402,10 @@ class Matrix:
     def cut_connections(self) -> None:
         """End every connection of the service, also that of a judge in the middle of its work."""
         with contextlib.suppress(OperationalError), self.database.read() as session:
-            others = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+            others = (
+                "select pg_terminate_backend(pid) from pg_stat_activity where datname = "
+                "current_database() and pid <> pg_backend_pid()"
+            )
             session.execute(text(others))
 
     def kill_judge(self) -> None:
@@ -330,23 +426,33 @@ class Matrix:
         while time.monotonic() < deadline:
             self.stack.revive()
             with self.database.read() as session:
-                judged = session.scalar(select(Job.id).where(Job.status.in_(JOB_OPEN), Job.judging_until > now_in(session)).limit(1))
+                judged = session.scalar(
+                    select(Job.id)
+                    .where(Job.status.in_(JOB_OPEN), Job.judging_until > now_in(session))
+                    .limit(1)
+                )
             if judged:
                 self.tally.caught += 1
                 return
             time.sleep(0.01)
 
     def flip_bit(self) -> None:
-        """Change a bit of a value on record, if possible of a job that is yet to be judged, and look whether it is found.
+        """Change a bit of a value on record, if possible of a job that is yet to be judged, and
+        look whether it is found.
 
-        It is put right once the job has ended, or after a while: anybody may read it before, the judge as well.
+        It is put right once the job has ended, or after a while: anybody may read it before, the
+        judge as well.
         """
         with self.database.write() as session:
-            open_runs = set(session.scalars(select(Run.id).join(Job).where(Job.status.in_(JOB_OPEN))))
+            open_runs = set(
+                session.scalars(select(Run.id).join(Job).where(Job.status.in_(JOB_OPEN)))
+            )
             rows = [
                 (table, row._asdict())
                 for table in map(table_of, (Chunk, ChunkColumn))
-                for row in session.connection().execute(select(*table.primary_key).where(table.c.payload.is_not(None)))
+                for row in session.connection().execute(
+                    select(*table.primary_key).where(table.c.payload.is_not(None))
+                )
             ]
             rows = [row for row in rows if row[1]["run_id"] in open_runs] or rows
             table, chosen = self.random.choice(rows)
@@ -361,9 +467,13 @@ class Matrix:
         while time.monotonic() < deadline and chosen["run_id"] in open_runs:
             time.sleep(0.1)
             with self.database.read() as session:
-                open_runs = set(session.scalars(select(Run.id).join(Job).where(Job.status.in_(JOB_OPEN))))
+                open_runs = set(
+                    session.scalars(select(Run.id).join(Job).where(Job.status.in_(JOB_OPEN)))
+                )
         with self.database.write() as session:
-            session.connection().execute(update(table).where(*own, table.c.payload == bytes(changed)).values(payload=payload))
+            session.connection().execute(
+                update(table).where(*own, table.c.payload == bytes(changed)).values(payload=payload)
+            )
 
     def change_version(self) -> None:
         """End a part; it is started again from the other commit."""
@@ -374,13 +484,17 @@ class Matrix:
     def lock_sqlite(self) -> None:
         path = make_url(self.stack.settings.database).database
         assert path is not None
-        with contextlib.closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as connection:
+        with contextlib.closing(
+            sqlite3.connect(path, timeout=30, isolation_level=None)
+        ) as connection:
             connection.execute("BEGIN IMMEDIATE")
             time.sleep(1.0)
             connection.execute("ROLLBACK")
 
     def fill_disk(self) -> None:
-        """Fill the disk that holds the database, the logs and the checkpoints, where it is a small one of our own."""
+        """Fill the disk that holds the database, the logs and the checkpoints, where it is a small
+        one of our own.
+        """
         filler = self.stack.folder / "filler"
         free = shutil.disk_usage(self.stack.folder).free
         if free > 2**30:
@@ -413,16 +527,23 @@ class Matrix:
     def submit(self, times: int = 1) -> str:
         """Submit a job as a patient client does: the same key until there is an answer."""
         key = f"key-{len(self.submitted)}-{self.random.random()}"
-        policy = {**POLICY, "question": key}  # otherwise the server refuses to judge the same question again
+        # otherwise the server refuses to judge the same question again
+        policy = {**POLICY, "question": key}
         answers = set()
         deadline = time.monotonic() + 60
         while times:
             try:
                 with Client(self.stack.url) as client:
-                    answers.add(client.submit(self.job, policy, order={"baseline": {"reuse": False}}, key=key)["id"])
+                    answers.add(
+                        client.submit(
+                            self.job, policy, order={"baseline": {"reuse": False}}, key=key
+                        )["id"]
+                    )
                 times -= 1
             except (ClientError, UnreachableError) as error:
-                if time.monotonic() > deadline or (isinstance(error, ClientError) and error.status < 500):
+                if time.monotonic() > deadline or (
+                    isinstance(error, ClientError) and error.status < 500
+                ):
                     raise
                 self.stack.revive()
                 time.sleep(0.2)
@@ -432,9 +553,13 @@ class Matrix:
         return self.submitted[key]
 
     def open_jobs(self) -> list[str]:
-        """The jobs that have not ended; one that met a flipped bit is opened again, as an admin does after a repair."""
+        """The jobs that have not ended; one that met a flipped bit is opened again, as an admin
+        does after a repair.
+        """
         with self.database.write() as session:
-            for job_id in session.scalars(select(Job.id).where(Job.status == "failed", Job.code == RECORD_DAMAGED)).all():
+            for job_id in session.scalars(
+                select(Job.id).where(Job.status == "failed", Job.code == RECORD_DAMAGED)
+            ).all():
                 self.tally.damaged += 1
                 judge_again(session, job_id)
         with self.database.read() as session:
@@ -456,13 +581,23 @@ class Matrix:
             with self.database.read() as session:
                 job = session.get_one(Job, job_id)
                 runs = ", ".join(
-                    f"{run.arm.name} {run.state} {run.steps_done}/{self.steps} attempt_number {run.attempt_number}" for run in job.runs
+                    f"{run.arm.name} {run.state} {run.steps_done}/{self.steps} attempt_number "
+                    f"{run.attempt_number}"
+                    for run in job.runs
                 )
-                self.tally.problems.append(f"stuck: job {job_id} is {job.status}, nothing moved for {QUIET_SECONDS:g} s ({runs})")
+                self.tally.problems.append(
+                    f"stuck: job {job_id} is {job.status}, nothing moved for {QUIET_SECONDS:g} s "
+                    f"({runs})"
+                )
 
     def _where_it_stands(self) -> list[tuple[object, ...]]:
         with self.database.read() as session:
-            return [tuple(row) for row in session.execute(select(Run.id, Run.state, Run.attempt_number, Run.steps_done).order_by(Run.id))]
+            return [
+                tuple(row)
+                for row in session.execute(
+                    select(Run.id, Run.state, Run.attempt_number, Run.steps_done).order_by(Run.id)
+                )
+            ]
 
     def learn_reference(self) -> None:
         """Train one job that nobody disturbs; every later curve must be the same to the bit."""
@@ -472,8 +607,12 @@ class Matrix:
             for run in session.get_one(Job, job_id).runs:
                 steps, columns = store.read(session, run.id, "train", ["loss", "param_norm"])
                 if steps.tolist() != list(range(self.steps)):
-                    raise RuntimeError(f"the undisturbed run {run.id} has {len(steps)} of {self.steps} steps")
-                self.reference[run.arm.name] = np.stack([columns["loss"], columns["param_norm"]]).T.tobytes()
+                    raise RuntimeError(
+                        f"the undisturbed run {run.id} has {len(steps)} of {self.steps} steps"
+                    )
+                self.reference[run.arm.name] = np.stack(
+                    [columns["loss"], columns["param_norm"]]
+                ).T.tobytes()
             self.verdict = _numbers(session.get_one(Job, job_id))
 
     def run(self, injections: int, pause: tuple[float, float]) -> Tally:
@@ -501,27 +640,39 @@ class Matrix:
         self.wait_until_ended()
         print(file=sys.stderr)
         if self.tally.found != self.tally.flipped:
-            self.tally.problems.append(f"{self.tally.flipped - self.tally.found} of {self.tally.flipped} flipped bits were not found")
+            self.tally.problems.append(
+                f"{self.tally.flipped - self.tally.found} of {self.tally.flipped} flipped bits "
+                "were not found"
+            )
         self.check_all()
         return self.tally
 
     def check_live(self) -> None:
-        """What is on record of runs that train must be a piece of the undisturbed curve, in the middle of trouble too."""
+        """What is on record of runs that train must be a piece of the undisturbed curve, in the
+        middle of trouble too.
+        """
         with self.database.read() as session:
             for run in session.scalars(select(Run).where(Run.state.not_in(RUN_ENDED))):
-                self._check_curve(run, *store.read(session, run.id, "train", ["loss", "param_norm"]))
+                self._check_curve(
+                    run, *store.read(session, run.id, "train", ["loss", "param_norm"])
+                )
 
     def _check_curve(self, run: Run, steps: np.ndarray, columns: dict[str, np.ndarray]) -> None:
         curve = np.stack([columns["loss"], columns["param_norm"]]).T
         if steps.tolist() != list(range(len(steps))):
-            self.tally.problems.append(f"run {run.id} has a hole or a step twice: {len(steps)} steps, last {steps[-1:]}")
+            self.tally.problems.append(
+                f"run {run.id} has a hole or a step twice: {len(steps)} steps, last {steps[-1:]}"
+            )
         elif curve.tobytes() != self.reference[run.arm.name][: curve.nbytes]:
             undisturbed = np.frombuffer(self.reference[run.arm.name]).reshape(-1, 2)[: len(curve)]
-            differ = np.flatnonzero((curve.view(np.int64) != undisturbed.view(np.int64)).any(axis=1))
+            differ = np.flatnonzero(
+                (curve.view(np.int64) != undisturbed.view(np.int64)).any(axis=1)
+            )
             at = int(differ[0])
             where = f"at {len(differ)} of {len(curve)} steps, from {at} to {int(differ[-1])}"
             self.tally.problems.append(
-                f"run {run.id} ({run.arm.name}, attempt {run.attempt_number}) differs from the undisturbed curve {where}: "
+                f"run {run.id} ({run.arm.name}, attempt {run.attempt_number}) differs from the "
+                f"undisturbed curve {where}: "
                 f"first loss and norm {curve[at].tolist()} instead of {undisturbed[at].tolist()}"
             )
 
@@ -530,13 +681,21 @@ class Matrix:
         with self.database.read() as session:
             ids = set(session.scalars(select(Job.id)))
             if ids != set(self.submitted.values()):
-                self.tally.problems.append(f"{len(ids)} jobs on record, {len(set(self.submitted.values()))} submitted")
+                self.tally.problems.append(
+                    f"{len(ids)} jobs on record, {len(set(self.submitted.values()))} submitted"
+                )
             for job in session.scalars(select(Job)):
                 if job.status != "concluded":
-                    self.tally.problems.append(f"job {job.id} is {job.status}: {job.code} {job.message}")
+                    self.tally.problems.append(
+                        f"job {job.id} is {job.status}: {job.code} {job.message}"
+                    )
                 # Two versions may have trained a pair, which only that verdict says.
-                if _numbers(job) != self.verdict and not (_numbers(job)[1:] == self.verdict[1:] and job.verdicts[0].code == "CONFOUNDED"):
-                    self.tally.problems.append(f"job {job.id} has the verdicts {_numbers(job)}, expected {self.verdict}")
+                if _numbers(job) != self.verdict and not (
+                    _numbers(job)[1:] == self.verdict[1:] and job.verdicts[0].code == "CONFOUNDED"
+                ):
+                    self.tally.problems.append(
+                        f"job {job.id} has the verdicts {_numbers(job)}, expected {self.verdict}"
+                    )
                 for run in job.runs:
                     self._check_ended(session, run)
 
@@ -555,14 +714,21 @@ class Matrix:
 
 def _numbers(job: Job) -> list[object]:
     """The outcome of each verdict of a job, then its gap and interval."""
-    return [row.outcome for row in job.verdicts] + [number for row in job.verdicts for number in (row.gap, row.ci_low, row.ci_high)]
+    return [row.outcome for row in job.verdicts] + [
+        number for row in job.verdicts for number in (row.gap, row.ci_low, row.ci_high)
+    ]
 
 
 @contextlib.contextmanager
 def small_disk(folder: Path) -> Iterator[bool]:
     """Mount a tmpfs of 256 MiB on the folder, where we may; whether we could."""
     mounted = (
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256m", "none", str(folder)], check=False, capture_output=True).returncode == 0
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=256m", "none", str(folder)],
+            check=False,
+            capture_output=True,
+        ).returncode
+        == 0
     )
     try:
         yield mounted
@@ -572,15 +738,30 @@ def small_disk(folder: Path) -> Iterator[bool]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--injections", type=int, default=500)
     parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=1000, help="of each run; from 4,096 on chunks are sealed while it trains")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=1000,
+        help="of each run; from 4,096 on chunks are sealed while it trains",
+    )
     parser.add_argument("--recipe", default="nvfp4", help="of the candidate")
     parser.add_argument("--jobs", type=int, default=2, help="at once")
-    parser.add_argument("--pause", type=float, nargs=2, default=(0.5, 3.0), help="seconds between faults, from and to")
-    parser.add_argument("--keep", action="store_true", help="keep the folder with logs and database")
+    parser.add_argument(
+        "--pause",
+        type=float,
+        nargs=2,
+        default=(0.5, 3.0),
+        help="seconds between faults, from and to",
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the folder with logs and database"
+    )
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="pf-"))
     with small_disk(folder) as mounted:
@@ -593,7 +774,9 @@ def main() -> int:
         try:
             for name in ("redis", "api", "worker-1", "worker-2"):
                 stack.start(name)
-            tally = Matrix(stack, database, postgres, options).run(options.injections, tuple(options.pause))
+            tally = Matrix(stack, database, postgres, options).run(
+                options.injections, tuple(options.pause)
+            )
         finally:
             stack.stop()
             database.close()
@@ -608,16 +791,29 @@ def main() -> int:
                 )
                 print(f"kept: {kept}")
     shutil.rmtree(folder, ignore_errors=True)
-    print(f"{options.database}, seed {options.seed}, disk {'of its own (256 MiB)' if mounted else 'shared: it was never filled'}")
+    print(
+        f"{options.database}, seed {options.seed}, disk "
+        f"{'of its own (256 MiB)' if mounted else 'shared: it was never filled'}"
+    )
     for name, count in sorted(tally.injected.items()):
         print(f"  {count:4} x {name}")
     if not stack.older:
         print("  no part was of another version: git has no older commit with the newest migration")
-    print(f"bits flipped {tally.flipped}, found {tally.found}, jobs that met one {tally.damaged}; judges caught at work {tally.caught}")
-    print(f"faults {tally.injected.total()}, runs {tally.runs}, attempts {tally.attempts}, steps checked {tally.steps:,}")
+    print(
+        f"bits flipped {tally.flipped}, found {tally.found}, jobs that met one {tally.damaged}; "
+        f"judges caught at work {tally.caught}"
+    )
+    print(
+        f"faults {tally.injected.total()}, runs {tally.runs}, attempts {tally.attempts}, steps "
+        f"checked {tally.steps:,}"
+    )
     for problem in tally.problems[:50]:
         print(f"PROBLEM {problem}")
-    print("0 lost, 0 duplicated, 0 stuck, 0 different" if not tally.problems else f"{len(tally.problems)} problems")
+    print(
+        "0 lost, 0 duplicated, 0 stuck, 0 different"
+        if not tally.problems
+        else f"{len(tally.problems)} problems"
+    )
     return 1 if tally.problems else 0
 
 

@@ -1,12 +1,16 @@
-"""Kills a submitting worker after each write of a submission, again and again; the record and the scheduler must not notice.
+"""Kills a submitting worker after each write of a submission, again and again; the record and the
+scheduler must not notice.
 
-A worker is a process that follows runs with a stand-in for the scheduler, and kills itself with SIGKILL right after (or right before the
-commit of) one of the writes of `workers.submitting`, at random. The next one is started at once. When all runs have ended, each has trained
-once, each of its steps is on record once, no job is left held, and no run is stuck.
+A worker is a process that follows runs with a stand-in for the scheduler, and kills itself with
+SIGKILL right after (or right before the commit of) one of the writes of `workers.submitting`, at
+random. The next one is started at once. When all runs have ended, each has trained once, each of
+its steps is on record once, no job is left held, and no run is stuck.
 
-    python -m tests.faults.submitted --kills 100                          Slurm's programs played, on SQLite
+    python -m tests.faults.submitted --kills 100                          Slurm's programs played,
+      on SQLite
     python -m tests.faults.submitted --kills 100 --database postgresql
-    python -m tests.faults.submitted --kills 100 --scheduler kubernetes   the real kubectl, against an API server of the tests
+    python -m tests.faults.submitted --kills 100 --scheduler kubernetes   the real kubectl, against
+      an API server of the tests
 
 Exit status 0 when nothing was run twice, left held or stuck; 1 otherwise.
 """
@@ -44,8 +48,11 @@ from workers.recorder import AttemptRecord, Recorder
 from workers.submitted import Submitter
 
 STEPS, MOST_SECONDS = 40, 600.0
-SLOW = LOOP.replace("            log.write(", "            __import__('time').sleep(0.01)\n            log.write(")
-# Where a worker may die: the names of the writes, in their order, each the call after which (before: just before which) it does.
+SLOW = LOOP.replace(
+    "            log.write(", "            __import__('time').sleep(0.01)\n            log.write("
+)
+# Where a worker may die: the names of the writes, in their order, each the call after which
+# (before: just before which) it does.
 MOMENTS = {
     "1 claimed": (lease, "claim"),
     "2 manifest": (AttemptRecord, "record_manifest"),
@@ -64,7 +71,8 @@ QUICK = {
     "heartbeat_seconds": 0.2,
     "reconcile_seconds": 0.2,
     "flush_seconds": 0.05,
-    "max_attempts": 1000,  # a worker that dies before the row is written counts, as one with slots does
+    # a worker that dies before the row is written counts, as one with slots does
+    "max_attempts": 1000,
 }
 
 
@@ -77,9 +85,12 @@ def main() -> int:
     parser.add_argument("--scheduler", choices=("slurm", "kubernetes"), default="slurm")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, _url(options.database, Path(name)) as url:
-        killed, wrong = kill_workers(Path(name), url, options.kills, options.seed, options.scheduler)
+        killed, wrong = kill_workers(
+            Path(name), url, options.kills, options.seed, options.scheduler
+        )
     print(
-        f"seed {options.seed}, {options.scheduler}, {options.database}; {sum(killed.values())} killed: {dict(sorted(killed.items()))}; "
+        f"seed {options.seed}, {options.scheduler}, {options.database}; {sum(killed.values())} "
+        f"killed: {dict(sorted(killed.items()))}; "
         f"wrong: {wrong or 'nothing'}"
     )
     return 1 if wrong else 0
@@ -144,23 +155,32 @@ class OnKubernetes:
         self._cluster.end()
 
 
-def kill_workers(folder: Path, url: str, kills: int, seed: int, scheduler: str = "slurm") -> tuple[Counter[str], list[str]]:
-    """Keep jobs coming and kill workers; how many died at each moment, and what is wrong afterwards."""
-    cluster: OnSlurm | OnKubernetes = (OnSlurm if scheduler == "slurm" else OnKubernetes)(folder / scheduler)
+def kill_workers(
+    folder: Path, url: str, kills: int, seed: int, scheduler: str = "slurm"
+) -> tuple[Counter[str], list[str]]:
+    """Keep jobs coming and kill workers; how many died at each moment, and what is wrong
+    afterwards.
+    """
+    cluster: OnSlurm | OnKubernetes = (OnSlurm if scheduler == "slurm" else OnKubernetes)(
+        folder / scheduler
+    )
     try:
         return _killed(folder, url, kills, seed, cluster)
     finally:
         cluster.end()
 
 
-def _killed(folder: Path, url: str, kills: int, seed: int, cluster: OnSlurm | OnKubernetes) -> tuple[Counter[str], list[str]]:
+def _killed(
+    folder: Path, url: str, kills: int, seed: int, cluster: OnSlurm | OnKubernetes
+) -> tuple[Counter[str], list[str]]:
     repository = Repository(folder / "model")
     base = repository.commit({"train/loop.py": SLOW})
     head = repository.commit({"train/loop.py": SLOW.replace("SKIPPED = 1", "SKIPPED = 4")})
     launchers = folder / "launchers.toml"
     words = [sys.executable, "train/loop.py", "--steps={steps}", "--seed={seed}", "--out={output}"]
     launchers.write_text(
-        f'[launcher.loop]\nrepository = "{repository.path}"\npaths = ["train"]\ncommand = {words}\nrecipes = {{bf16 = []}}\n'
+        f'[launcher.loop]\nrepository = "{repository.path}"\npaths = ["train"]\ncommand = '
+        f"{words}\nrecipes = {{bf16 = []}}\n"
         f'reports = {{path = "metrics.jsonl"}}\nscheduler = "{cluster.kind.__name__.lower()}"\n'
         f'device_class = "a CPU"\n{cluster.launcher}\n',
         encoding="utf-8",
@@ -170,11 +190,12 @@ def _killed(folder: Path, url: str, kills: int, seed: int, cluster: OnSlurm | On
     command.upgrade(alembic_config(settings.database), "head")
     database = Database(settings.database)
     own = Stack(settings, database, database, launchers)
-    chance, killed, jobs = random.Random(seed), Counter[str](), 0  # noqa: S311 (where, and when)
+    chance, killed, jobs = random.Random(seed), Counter[str](), 0  # noqa: S311
     deadline = time.monotonic() + MOST_SECONDS + 10.0 * kills
     while True:
         assert time.monotonic() < deadline, "runs are stuck"
-        with database.write() as session:  # their worker is dead: nothing is gained by waiting for the leases
+        # their worker is dead: nothing is gained by waiting for the leases
+        with database.write() as session:
             session.execute(update(Run).where(Run.state == "running").values(lease_expires_at=1.0))
         runtime.give_back_expired(own.settings, database)
         more = sum(killed.values()) < kills
@@ -185,17 +206,24 @@ def _killed(folder: Path, url: str, kills: int, seed: int, cluster: OnSlurm | On
             break
         database.engine.dispose()
         moment = chance.choice([*MOMENTS]) if more else ""
-        if _worker(own, cluster, moment, chance.randint(1, 2), after=chance.random() < 0.7) == -signal.SIGKILL:
+        if (
+            _worker(own, cluster, moment, chance.randint(1, 2), after=chance.random() < 0.7)
+            == -signal.SIGKILL
+        ):
             killed[moment] += 1
     database.engine.dispose()
-    _worker(own, cluster, "", 1, after=True)  # the last one may have been killed after the last write: somebody sweeps what it left
+    # the last one may have been killed after the last write: somebody sweeps what it left
+    _worker(own, cluster, "", 1, after=True)
     wrong = _wrong(own, cluster, jobs)
     database.close()
     return killed, wrong
 
 
-def _worker(own: Stack, cluster: OnSlurm | OnKubernetes, moment: str, times: int, *, after: bool) -> int:
-    """Let a worker live in a process of its own until it kills itself at the `times`-th passing of a moment, or has nothing to do.
+def _worker(
+    own: Stack, cluster: OnSlurm | OnKubernetes, moment: str, times: int, *, after: bool
+) -> int:
+    """Let a worker live in a process of its own until it kills itself at the `times`-th passing of
+    a moment, or has nothing to do.
 
     Returns its exit status, a signal as a negative number.
     """
@@ -220,7 +248,7 @@ def _worker(own: Stack, cluster: OnSlurm | OnKubernetes, moment: str, times: int
             time.sleep(own.settings.reconcile_seconds)
         stopping.set()
         thread.join()
-    except BaseException:  # noqa: BLE001 (a fork must not return)
+    except BaseException:  # noqa: BLE001
         sys.excepthook(*sys.exc_info())
         os._exit(70)
     os._exit(0)
@@ -245,7 +273,10 @@ def _arm(owner: object, name: str, times: int, *, after: bool) -> None:
 
 def _open_runs(database: Database) -> int:
     with database.read() as session:
-        return session.scalar(select(func.count()).select_from(Run).where(Run.state.not_in(RUN_ENDED))) or 0
+        return (
+            session.scalar(select(func.count()).select_from(Run).where(Run.state.not_in(RUN_ENDED)))
+            or 0
+        )
 
 
 def _wrong(own: Stack, cluster: OnSlurm | OnKubernetes, jobs: int) -> list[str]:
@@ -260,16 +291,21 @@ def _wrong(own: Stack, cluster: OnSlurm | OnKubernetes, jobs: int) -> list[str]:
             wrong.append(f"{len(runs)} runs of {jobs} jobs")
         for run in runs:
             steps, _ = store.read(session, run.id, "train")
-            finished = session.scalar(select(func.count()).where(Attempt.run_id == run.id, Attempt.state == "finished"))
+            finished = session.scalar(
+                select(func.count()).where(Attempt.run_id == run.id, Attempt.state == "finished")
+            )
             rows = session.scalars(select(Submission).where(Submission.run_id == run.id)).all()
             if run.state != "finished" or finished != 1:
                 wrong.append(
-                    f"{run.id} is {run.state} with {finished} finished attempts and {run.crashes} crashes ({run.code}: {run.message})"
+                    f"{run.id} is {run.state} with {finished} finished attempts and {run.crashes} "
+                    f"crashes ({run.code}: {run.message})"
                 )
             elif steps.tolist() != list(range(STEPS)):
                 wrong.append(f"{run.id} has {len(steps)} steps")
             if [row.state for row in rows] != ["ended"]:
-                wrong.append(f"{run.id} has submissions {[(row.number, row.state) for row in rows]}")
+                wrong.append(
+                    f"{run.id} has submissions {[(row.number, row.state) for row in rows]}"
+                )
             if starts[rows[0].key if rows else ""] != 1:
                 wrong.append(f"{run.id} was started by {starts[rows[0].key] if rows else 0} jobs")
     return wrong + ([f"jobs {left} are left in the queue"] if (left := cluster.left()) else [])

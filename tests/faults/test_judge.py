@@ -1,4 +1,5 @@
-"""Faults while a job is judged, and in what it is judged from: the verdict comes later, or not at all, and never another one.
+"""Faults while a job is judged, and in what it is judged from: the verdict comes later, or not at
+all, and never another one.
 
 A few of the places by default, every one with `make test-faults`.
 """
@@ -16,7 +17,9 @@ FLIPS = 200 if THOROUGH else 4
 
 
 class Failover:
-    """Cuts the connection of the statement with this number, as the end of its server does; counts the statements from 1."""
+    """Cuts the connection of the statement with this number, as the end of its server does; counts
+    the statements from 1.
+    """
 
     def __init__(self, database, owner_database, number):
         self.seen, self._number, self._owner, self._cut = 0, number, owner_database, None
@@ -30,7 +33,8 @@ class Failover:
         driver = connection.connection.driver_connection
         if connection.dialect.name == "sqlite":
             once = iter((1,))
-            driver.set_progress_handler(lambda: next(once, 0), 1)  # the statement is interrupted, like one that meets a bad disk
+            # the statement is interrupted, like one that meets a bad disk
+            driver.set_progress_handler(lambda: next(once, 0), 1)
             self._cut = driver
             return
         with self._owner.read() as other:
@@ -45,7 +49,9 @@ class Failover:
 def _verdict(database, job_id):
     with database.read() as session:
         job = session.get_one(Job, job_id)
-        return job.status, [(row.candidate, row.outcome, row.gap, row.ci_low, row.ci_high) for row in job.verdicts]
+        return job.status, [
+            (row.candidate, row.outcome, row.gap, row.ci_low, row.ci_high) for row in job.verdicts
+        ]
 
 
 def _undisturbed(database, recorded):
@@ -56,7 +62,9 @@ def _undisturbed(database, recorded):
     return verdicts
 
 
-def test_a_failover_at_any_statement_of_the_judge_delays_the_same_verdict(database, owner_database, recorded):
+def test_a_failover_at_any_statement_of_the_judge_delays_the_same_verdict(
+    database, owner_database, recorded
+):
     expected = _undisturbed(database, recorded)
     count = Failover(database, owner_database, 0)
     conclude(database, recorded({"nvfp4": 0.05}))
@@ -70,9 +78,13 @@ def test_a_failover_at_any_statement_of_the_judge_delays_the_same_verdict(databa
         fault.end()
         for _ in range(3):
             with owner_database.write() as session:
-                session.execute(update(Job).where(Job.id == job_id).values(judge_after=None, judging_until=None))
+                session.execute(
+                    update(Job).where(Job.id == job_id).values(judge_after=None, judging_until=None)
+                )
             conclude_each(database, [job_id])
-        assert _verdict(database, job_id) == ("concluded", expected), f"statement {place} of {count.seen}"
+        assert _verdict(database, job_id) == ("concluded", expected), (
+            f"statement {place} of {count.seen}"
+        )
 
 
 def test_no_flipped_bit_of_a_judged_curve_reaches_a_verdict(database, owner_database, recorded):
@@ -82,10 +94,18 @@ def test_no_flipped_bit_of_a_judged_curve_reaches_a_verdict(database, owner_data
     with owner_database.read() as session:
         runs = [run.id for run in session.get_one(Job, job_id).runs]
         cells = [
-            (table_of(Chunk), row) for row in session.execute(select(Chunk.run_id, Chunk.first_step, Chunk.payload, Chunk.attempt_number))
+            (table_of(Chunk), row)
+            for row in session.execute(
+                select(Chunk.run_id, Chunk.first_step, Chunk.payload, Chunk.attempt_number)
+            )
         ]
-        rows = select(ChunkColumn.run_id, ChunkColumn.first_step, ChunkColumn.payload, ChunkColumn.name)
-        cells += [(table_of(ChunkColumn), row) for row in session.execute(rows.where(ChunkColumn.name == "lm_loss"))]
+        rows = select(
+            ChunkColumn.run_id, ChunkColumn.first_step, ChunkColumn.payload, ChunkColumn.name
+        )
+        cells += [
+            (table_of(ChunkColumn), row)
+            for row in session.execute(rows.where(ChunkColumn.name == "lm_loss"))
+        ]
     cells = [(table, row) for table, row in cells if row.payload is not None and row.run_id in runs]
     assert cells
     for _ in range(FLIPS):

@@ -1,4 +1,6 @@
-"""Two API servers behind one address, restarted in turn while trainers write and pages follow: no step and no event is lost."""
+"""Two API servers behind one address, restarted in turn while trainers write and pages follow: no
+step and no event is lost.
+"""
 
 import asyncio
 import contextlib
@@ -23,7 +25,10 @@ from server.settings import CHECKOUT
 from tests.conftest import THOROUGH
 from training.spec import Arm
 
-pytestmark = [pytest.mark.postgresql, pytest.mark.skipif(not THOROUGH, reason="a minute: make test-faults runs it")]
+pytestmark = [
+    pytest.mark.postgresql,
+    pytest.mark.skipif(not THOROUGH, reason="a minute: make test-faults runs it"),
+]
 
 ROUNDS = 2
 SECONDS = 60.0  # for a server to end or to start on a busy machine
@@ -37,7 +42,9 @@ class OneAddress:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._server = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, "127.0.0.1", 0), self._loop).result()
+        self._server = asyncio.run_coroutine_threadsafe(
+            asyncio.start_server(self._serve, "127.0.0.1", 0), self._loop
+        ).result()
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def close(self):
@@ -62,7 +69,10 @@ class OneAddress:
             else:
                 return
             with contextlib.closing(to_server):
-                ways = [asyncio.ensure_future(way) for way in (_copy(reader, to_server), _copy(from_server, writer))]
+                ways = [
+                    asyncio.ensure_future(way)
+                    for way in (_copy(reader, to_server), _copy(from_server, writer))
+                ]
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
                 for way in ways:
                     way.cancel()
@@ -83,16 +93,29 @@ class Server:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
-        words = "-m uvicorn --factory server.app:from_environment --http server.web.limits:Connection --timeout-graceful-shutdown 5"
+        words = (
+            "-m uvicorn --factory server.app:from_environment --http server.web.limits:Connection "
+            "--timeout-graceful-shutdown 5"
+        )
         self._command = [sys.executable, *words.split(), "--port", str(self.port)]
-        values = {"database_url": database_url, "redis_url": settings.redis_url, "state_dir": settings.state_dir}
-        self._environment = os.environ | {f"PARITY_{name.upper()}": str(value) for name, value in values.items()}
+        values = {
+            "database_url": database_url,
+            "redis_url": settings.redis_url,
+            "state_dir": settings.state_dir,
+        }
+        self._environment = os.environ | {
+            f"PARITY_{name.upper()}": str(value) for name, value in values.items()
+        }
         self._environment["PARITY_REQUESTS_PER_MINUTE"] = "1000000"
         self.process = None
 
     def start(self):
         self.process = subprocess.Popen(
-            self._command, cwd=CHECKOUT, env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            self._command,
+            cwd=CHECKOUT,
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         deadline = time.monotonic() + SECONDS
         with Client(f"http://127.0.0.1:{self.port}") as client:
@@ -123,13 +146,21 @@ def way(request, database, settings, database_kind):
 
 
 class Load:
-    """Trainers that log, pages that follow, and somebody who asks, all through one address, each in a thread."""
+    """Trainers that log, pages that follow, and somebody who asks, all through one address, each in
+    a thread.
+    """
 
     def __init__(self, url, job_id, runs, spool):
         self._url, self._job_id, self._spool, self._over = url, job_id, spool, threading.Event()
         self.logged, self.answers, self.seen = {}, [], [[], []]
-        work = [(self._train, run) for run in runs] + [(self._follow, numbers) for numbers in self.seen] + [(self._ask, 0.02)]
-        self._threads = [threading.Thread(target=target, args=(own,), daemon=True) for target, own in work]
+        work = (
+            [(self._train, run) for run in runs]
+            + [(self._follow, numbers) for numbers in self.seen]
+            + [(self._ask, 0.02)]
+        )
+        self._threads = [
+            threading.Thread(target=target, args=(own,), daemon=True) for target, own in work
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -142,7 +173,9 @@ class Load:
 
     def _train(self, run):
         patience = {"flush_seconds": 0.05, "finish_seconds": SECONDS}
-        with parity.Run(run, server=self._url, folder=self._spool, strict=True, **patience) as logger:
+        with parity.Run(
+            run, server=self._url, folder=self._spool, strict=True, **patience
+        ) as logger:
             step = 0
             while not self._over.is_set():
                 logger.log(step=step, loss=1.0 / (step + 1), grad_norm=0.5)
@@ -165,7 +198,12 @@ class Load:
         ended = False
         while not ended:
             last = {"Last-Event-ID": str(numbers[-1])} if numbers else {}
-            stream = httpx2.stream("GET", f"{self._url}/api/v1/jobs/{self._job_id}/events", headers=last, timeout=SECONDS)
+            stream = httpx2.stream(
+                "GET",
+                f"{self._url}/api/v1/jobs/{self._job_id}/events",
+                headers=last,
+                timeout=SECONDS,
+            )
             with contextlib.suppress(httpx2.HTTPError), stream as following:
                 for line in following.iter_lines():
                     numbers += [int(line[4:])] if line.startswith("id: ") else []
@@ -175,9 +213,16 @@ class Load:
 
 @pytest.mark.parametrize("way", ["direct", "pooled"], indirect=True)
 def test_servers_are_restarted_in_turn_under_load(settings, database, make_job, tmp_path, way):
-    arms = {"baseline": Arm(recipe="fp8_current", replicates=2), "candidates": (Arm(recipe="nvfp4", replicates=2),)}
+    arms = {
+        "baseline": Arm(recipe="fp8_current", replicates=2),
+        "candidates": (Arm(recipe="nvfp4", replicates=2),),
+    }
     with database.write() as session:
-        job = submit_job(session, make_job(100_000, engine="external", **arms), parity.policy_from_mapping({"margin": "1%"}))
+        job = submit_job(
+            session,
+            make_job(100_000, engine="external", **arms),
+            parity.policy_from_mapping({"margin": "1%"}),
+        )
         job_id, runs = job.id, [run.id for run in job.runs]
     servers = [Server(settings, way) for _ in range(2)]
     address = OneAddress([each.port for each in servers])
@@ -198,9 +243,14 @@ def test_servers_are_restarted_in_turn_under_load(settings, database, make_job, 
         for run in runs:
             steps, columns = store.read(session, run, "train", ["lm_loss"])
             assert steps.tolist() == list(range(load.logged[run]))
-            assert columns["lm_loss"].tolist() == [1.0 / (step + 1) for step in range(load.logged[run])]
+            assert columns["lm_loss"].tolist() == [
+                1.0 / (step + 1) for step in range(load.logged[run])
+            ]
         assert session.get_one(Job, job_id).status == "concluded"
-        numbers = [event.sequence for event in session.query(Event).where(Event.job_id == job_id).order_by(Event.sequence)]
+        numbers = [
+            event.sequence
+            for event in session.query(Event).where(Event.job_id == job_id).order_by(Event.sequence)
+        ]
     assert numbers == list(range(1, len(numbers) + 1))
     assert load.seen == [numbers, numbers]
     # A server that ends closes its connections, and answers whom it still hears.

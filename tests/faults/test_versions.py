@@ -1,6 +1,8 @@
-"""A worker of the version before and one of today on one record, with a job in training: real checkouts, real processes.
+"""A worker of the version before and one of today on one record, with a job in training: real
+checkouts, real processes.
 
-The version before is the last commit whose specifications have another version. Its schema may be another too, as in an upgrade.
+The version before is the last commit whose specifications have another version. Its schema may be
+another too, as in an upgrade.
 """
 
 import contextlib
@@ -22,10 +24,19 @@ from tests.faults.matrix import git, unpack
 from tests.workers.test_versions import SUBMIT
 from training.spec import SPEC_VERSION
 
-pytestmark = [pytest.mark.both_databases, pytest.mark.skipif(not THOROUGH, reason="two minutes: make test-faults runs it")]
+pytestmark = [
+    pytest.mark.both_databases,
+    pytest.mark.skipif(not THOROUGH, reason="two minutes: make test-faults runs it"),
+]
 
 STEPS, SECONDS = 400, 240.0
-QUICK = {"lease_seconds": 3, "heartbeat_seconds": 0.5, "reconcile_seconds": 1, "flush_seconds": 0.2, "database_patience_seconds": 3}
+QUICK = {
+    "lease_seconds": 3,
+    "heartbeat_seconds": 0.5,
+    "reconcile_seconds": 1,
+    "flush_seconds": 0.2,
+    "database_patience_seconds": 3,
+}
 
 
 class Installation:
@@ -33,26 +44,54 @@ class Installation:
 
     def __init__(self, folder, settings):
         self.folder = folder
-        own = {"state_dir": settings.state_dir, "database_url": settings.database_url, "redis_url": settings.redis_url, "slots": 1, **QUICK}
-        self._environment = os.environ | {f"PARITY_{name.upper()}": str(value) for name, value in own.items()}
+        own = {
+            "state_dir": settings.state_dir,
+            "database_url": settings.database_url,
+            "redis_url": settings.redis_url,
+            "slots": 1,
+            **QUICK,
+        }
+        self._environment = os.environ | {
+            f"PARITY_{name.upper()}": str(value) for name, value in own.items()
+        }
         self._environment |= {"PYTHONPATH": str(folder), "PARITY_MAX_ATTEMPTS": "1000"}
 
     def run(self, *words):
         """What a command prints."""
         line = [sys.executable, *words]
-        return subprocess.run(line, cwd=self.folder, env=self._environment, check=True, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            line, cwd=self.folder, env=self._environment, check=True, capture_output=True, text=True
+        ).stdout.strip()
 
     def submit(self, database_url):
-        head = f"from server.database.sessions import Database\ndatabase = Database({database_url!r})\n"
+        head = (
+            "from server.database.sessions import Database\ndatabase = "
+            f"Database({database_url!r})\n"
+        )
         # A recipe without random bits, which may be others in another version.
-        return self.run("-c", head + SUBMIT.replace("steps=100", f"steps={STEPS}").replace('"nvfp4"', '"mxfp8"'))
+        return self.run(
+            "-c", head + SUBMIT.replace("steps=100", f"steps={STEPS}").replace('"nvfp4"', '"mxfp8"')
+        )
 
     @contextlib.contextmanager
     def worker(self, log):
-        words = ["-m", "celery", "-A", "workers.app", "worker", "--without-mingle", "--without-gossip"]
+        words = [
+            "-m",
+            "celery",
+            "-A",
+            "workers.app",
+            "worker",
+            "--without-mingle",
+            "--without-gossip",
+        ]
         with log.open("wb") as stream:
             started = subprocess.Popen(
-                [sys.executable, *words], cwd=self.folder, env=self._environment, stdout=stream, stderr=stream, start_new_session=True
+                [sys.executable, *words],
+                cwd=self.folder,
+                env=self._environment,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
             )
         try:
             yield started
@@ -68,7 +107,18 @@ class Installation:
 @pytest.fixture(scope="module")
 def older(tmp_path_factory):
     """The checkout of the version before."""
-    since = git("log", "-1", f"-SSPEC_VERSION = {SPEC_VERSION}\n", "--format=%H", "--", "training/spec.py").stdout.decode().strip()
+    since = (
+        git(
+            "log",
+            "-1",
+            f"-SSPEC_VERSION = {SPEC_VERSION}\n",
+            "--format=%H",
+            "--",
+            "training/spec.py",
+        )
+        .stdout.decode()
+        .strip()
+    )
     before = git("rev-parse", "--verify", f"{since}^").stdout.decode().strip() if since else ""
     if not before:
         pytest.skip("this checkout has no history with the version before")
@@ -114,11 +164,15 @@ def test_an_upgrade_while_an_older_worker_trains_loses_nothing(settings, older, 
             _wait(lambda: ask("select max(steps_done) from runs"), "a step of the older worker")
             new.run("-m", "alembic", "upgrade", "head")
             later.enter_context(new.worker(tmp_path / "new.log"))
-            time.sleep(2 * QUICK["lease_seconds"])  # beside each other, as long as somebody has not restarted every worker
+            # beside each other, as long as somebody has not restarted every worker
+            time.sleep(2 * QUICK["lease_seconds"])
         assert ask("select count(*) from runs where state = 'finished'") < 2
         _wait(lambda: ask("select count(*) from jobs where status = 'concluded'"), "the job's end")
         undisturbed = new.submit(settings.database)
-        _wait(lambda: ask("select count(*) from jobs where status = 'concluded'") == 2, "the other job's end")
+        _wait(
+            lambda: ask("select count(*) from jobs where status = 'concluded'") == 2,
+            "the other job's end",
+        )
     database = Database(settings.database)
     assert _losses(database, job_id) == _losses(database, undisturbed)
     database.close()

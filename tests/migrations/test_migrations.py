@@ -1,4 +1,6 @@
-"""The migration makes the tables that the models describe, and takes over a database of before the first release."""
+"""The migration makes the tables that the models describe, and takes over a database of before the
+first release.
+"""
 
 import time
 
@@ -45,7 +47,9 @@ def test_the_schema_is_what_the_models_say(database):
 
 @pytest.fixture
 def record(database, recorded):
-    """A record with a row in every table at the least; the ids of two runs: one with a curve of its own, one that has the other's."""
+    """A record with a row in every table at the least; the ids of two runs: one with a curve of its
+    own, one that has the other's.
+    """
     old, new = recorded({"nvfp4": 0.01}, steps=300), recorded({"nvfp4": 0.01}, steps=300, done=0)
     with database.write() as session:
         deliveries.register(session, {"h1": ["job.ended"]})
@@ -53,10 +57,20 @@ def record(database, recorded):
     now = time.time()
     with database.write() as session:
         first, *others = session.query(Run).where(Run.job_id == old).order_by(Run.position)
-        store.append(session, first.id, "validation", 1, np.array([3, 7, 8]), {"loss": np.array([1.0, np.nan, -np.inf])})
-        two = dict.fromkeys(("loss", "accuracy"), np.linspace(2, 1, 5000))  # too many values to be packed
+        store.append(
+            session,
+            first.id,
+            "validation",
+            1,
+            np.array([3, 7, 8]),
+            {"loss": np.array([1.0, np.nan, -np.inf])},
+        )
+        # too many values to be packed
+        two = dict.fromkeys(("loss", "accuracy"), np.linspace(2, 1, 5000))
         store.append(session, first.id, "validation", 1, np.arange(10, 5010), two)
-        store.append(session, first.id, "train", 2, np.arange(290, 300), {"lm_loss": np.linspace(2, 1, 10)})
+        store.append(
+            session, first.id, "train", 2, np.arange(290, 300), {"lm_loss": np.linspace(2, 1, 10)}
+        )
         reusing = session.query(Run).where(Run.job_id == new).order_by(Run.position).first()
         reusing.reused_from = first.id
         baseline = baselines.promote(session, "mine", old, None, "because", "local", None)
@@ -65,7 +79,11 @@ def record(database, recorded):
         token, _ = auth.create_token(session, "ci", ["submit"], 30, 2)
         session.flush()
         auth.open_session(session, token)
-        session.add(Attempt(run_id=first.id, attempt_number=1, state="finished", worker_id="w1", started_at=now))
+        session.add(
+            Attempt(
+                run_id=first.id, attempt_number=1, state="finished", worker_id="w1", started_at=now
+            )
+        )
         job_of_slurm = {
             "key": "k",
             "scheduler": "slurm",
@@ -75,35 +93,99 @@ def record(database, recorded):
             "folder": "/f",
             "state": "ended",
         }
-        session.add(Submission(run_id=first.id, number=1, attempt_number=1, created_at=now, **job_of_slurm))
-        session.add(IdempotencyKey(principal=token.id, key="k", body_digest="0" * 64, job_id=new, created_at=now))
-        session.add(ImportedGroup(family="f", name="g", cells={"family": "f"}, imported_by=token.id, imported_at=now))
+        session.add(
+            Submission(run_id=first.id, number=1, attempt_number=1, created_at=now, **job_of_slurm)
+        )
+        session.add(
+            IdempotencyKey(
+                principal=token.id, key="k", body_digest="0" * 64, job_id=new, created_at=now
+            )
+        )
+        session.add(
+            ImportedGroup(
+                family="f", name="g", cells={"family": "f"}, imported_by=token.id, imported_at=now
+            )
+        )
         session.add(DataRead(place="0" * 64, digest="d", run_id=first.id))
         session.add(JobTag(job_id=old, tag="nightly"))
         session.add(JobNote(id="n1", job_id=old, who=token.id, text="odd", created_at=now))
         session.add(NewQuestion(id="q1", job_id=old, who=token.id, reason="a node", created_at=now))
         after = {"is_late": True, "is_informed": True}
-        session.add(Statement(id="f1", job_id=old, fact="rounding", arm="a", value="nearest", who=token.id, created_at=now, **after))
-        once = {"verdict_sha256": "0" * 64, "policy_sha256": "0" * 64, "who": token.id, "reason": "reruns", "created_at": now}
+        session.add(
+            Statement(
+                id="f1",
+                job_id=old,
+                fact="rounding",
+                arm="a",
+                value="nearest",
+                who=token.id,
+                created_at=now,
+                **after,
+            )
+        )
+        once = {
+            "verdict_sha256": "0" * 64,
+            "policy_sha256": "0" * 64,
+            "who": token.id,
+            "reason": "reruns",
+            "created_at": now,
+        }
         session.add(SignOff(id="s1", job_id=old, candidate="nvfp4", expires_at=now, **once))
-        session.add(Analysis(job_id=new, explains=old, candidate="nvfp4", against="bf16", setup={"parents": []}))
+        session.add(
+            Analysis(
+                job_id=new, explains=old, candidate="nvfp4", against="bf16", setup={"parents": []}
+            )
+        )
         session.add(AnalysisResult(run_id=reusing.id, key="instant/on", value=[1.0, 2.0]))
-        session.add(Search(id="s1", base_id=old, candidate="nvfp4", question="q", setup={"switches": []}, state="running", created_at=now))
-        session.add(SearchStep(search_id="s1", number=1, job_id=new, evaluations=[], cost=1.0, created_at=now))
-        session.add(Worker(id="w1", name="h:1", capability="cpu", slots=2, device={"sm": None}, started_at=now, heartbeat_at=now))
+        session.add(
+            Search(
+                id="s1",
+                base_id=old,
+                candidate="nvfp4",
+                question="q",
+                setup={"switches": []},
+                state="running",
+                created_at=now,
+            )
+        )
+        session.add(
+            SearchStep(
+                search_id="s1", number=1, job_id=new, evaluations=[], cost=1.0, created_at=now
+            )
+        )
+        session.add(
+            Worker(
+                id="w1",
+                name="h:1",
+                capability="cpu",
+                slots=2,
+                device={"sm": None},
+                started_at=now,
+                heartbeat_at=now,
+            )
+        )
         return first.id, reusing.id
 
 
 def _rows(database) -> dict[str, int]:
     """How many rows each table has."""
     with database.engine.connect() as connection:
-        names = [name for name in inspect(connection).get_table_names() if name != "alembic_version"]
-        return {name: connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one() for name in names}
+        names = [
+            name for name in inspect(connection).get_table_names() if name != "alembic_version"
+        ]
+        return {
+            name: connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one()
+            for name in names
+        }
 
 
 def _curves(database, run_ids) -> list[bytes]:
     with database.read() as session:
-        curves = [store.read(session, run_id, kind) for run_id in run_ids for kind in ("train", "validation")]
+        curves = [
+            store.read(session, run_id, kind)
+            for run_id in run_ids
+            for kind in ("train", "validation")
+        ]
     return [part.tobytes() for steps, columns in curves for part in (steps, *columns.values())]
 
 
@@ -112,7 +194,9 @@ def _as_before_the_first_release(database, version):
     with database.engine.begin() as connection:
         for column in ("fork_step", "fork_draw"):
             connection.execute(text(f"ALTER TABLE runs ADD COLUMN {column} BIGINT"))
-        connection.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
+        connection.execute(
+            text("UPDATE alembic_version SET version_num = :version"), {"version": version}
+        )
 
 
 def test_the_record_of_a_database_before_the_first_release_stays(database, record):
@@ -125,7 +209,13 @@ def test_the_record_of_a_database_before_the_first_release_stays(database, recor
     command.upgrade(alembic_config(database.url), "head")
     assert _curves(database, record) == before
     # Webhooks are in the settings now, and statements came later.
-    assert _rows(database) == rows | {"webhooks": 0, "webhook_deliveries": 0, "statements": 0, "submissions": 0, "new_questions": 0}
+    assert _rows(database) == rows | {
+        "webhooks": 0,
+        "webhook_deliveries": 0,
+        "statements": 0,
+        "submissions": 0,
+        "new_questions": 0,
+    }
     with database.read() as session:
         assert [(len(job.arms), len(job.runs)) for job in session.query(Job)] == [(2, 4), (2, 4)]
         assert session.query(Job).order_by(Job.id).first().verdicts
@@ -141,7 +231,9 @@ def test_a_database_that_is_older_than_that_is_refused_and_stays_as_it_is(databa
     with pytest.raises(CommandError, match=r"migration 0019, .* expected 0024 or later"):
         command.upgrade(alembic_config(database.url), "head")
     assert _rows(database) == rows
-    assert {"fork_step", "fork_draw"} < {column["name"] for column in inspect(database.engine).get_columns("runs")}
+    assert {"fork_step", "fork_draw"} < {
+        column["name"] for column in inspect(database.engine).get_columns("runs")
+    }
 
 
 def test_all_the_way_down_and_up_again(database, record):
@@ -159,7 +251,10 @@ def test_verdicts_of_before_have_neither_path_nor_lead_and_jobs_get_their_answer
 
     def documents() -> list[tuple[str, str | None, str | None]]:
         with database.read() as session:
-            return [(row.document, row.path, row.lead) for row in session.query(Verdict).order_by(Verdict.id)]
+            return [
+                (row.document, row.path, row.lead)
+                for row in session.query(Verdict).order_by(Verdict.id)
+            ]
 
     before = documents()
     assert [(path is None, lead is None) for _, path, lead in before] == [(False, False)]
@@ -167,7 +262,9 @@ def test_verdicts_of_before_have_neither_path_nor_lead_and_jobs_get_their_answer
     assert [answer is None for answer in before_answers] == [False, True]
     config = alembic_config(database.url)
     command.downgrade(config, "0027")
-    assert {"path", "lead"}.isdisjoint(column["name"] for column in inspect(database.engine).get_columns("verdicts"))
+    assert {"path", "lead"}.isdisjoint(
+        column["name"] for column in inspect(database.engine).get_columns("verdicts")
+    )
     command.upgrade(config, "head")
     assert documents() == [(document, None, None) for document, _, _ in before]
     assert answers() == before_answers

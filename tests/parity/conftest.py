@@ -1,4 +1,6 @@
-"""Curves with a known truth: seven public reruns of one configuration, and synthetic runs of a power law."""
+"""Curves with a known truth: seven public reruns of one configuration, and synthetic runs of a
+power law.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -23,8 +25,13 @@ def data() -> Path:
 
 @pytest.fixture(scope="session")
 def reruns() -> tuple[Curve, ...]:
-    """Seven reruns of identical code, initialization and data order (true gap 0), 1,750 steps each."""
-    return tuple(dataclasses.replace(run, rounding="nearest") for run in read_runs(str(DATA / "nanogpt_reruns.npz")))
+    """Seven reruns of identical code, initialization and data order (true gap 0), 1,750 steps
+    each.
+    """
+    return tuple(
+        dataclasses.replace(run, rounding="nearest")
+        for run in read_runs(str(DATA / "nanogpt_reruns.npz"))
+    )
 
 
 def law(n: int) -> np.ndarray:
@@ -43,7 +50,8 @@ def synthetic(
     offset_sd: float = 0.0,
     **extra: object,
 ) -> Curve:
-    """One run: law + batch noise (shared by equal `batch_seed`) + the run's own AR(1) noise and offset + a constant gap.
+    """One run: law + batch noise (shared by equal `batch_seed`) + the run's own AR(1) noise and
+    offset + a constant gap.
 
     Without a recipe it is on record that it rounds to nearest.
     """
@@ -71,10 +79,17 @@ def one_percent() -> Policy:
 def judge_pair(one_percent: Policy) -> Callable[..., Verdict]:
     """Judge single runs at 1 %, as planned to the baseline's last step unless told otherwise."""
 
-    def judged(base: Curve | list[Curve], cand: Curve | list[Curve], policy: Policy | None = None, **options: object) -> Verdict:
+    def judged(
+        base: Curve | list[Curve],
+        cand: Curve | list[Curve],
+        policy: Policy | None = None,
+        **options: object,
+    ) -> Verdict:
         base, cand = ([arm] if isinstance(arm, Curve) else list(arm) for arm in (base, cand))
         if "planned_steps" not in options and "assume_complete" not in options:
-            options["planned_steps"] = int(max(run.steps[-1] for run in base)) + (0 if base[0].steps[0] else 1)
+            options["planned_steps"] = int(max(run.steps[-1] for run in base)) + (
+                0 if base[0].steps[0] else 1
+            )
         (verdict,) = judge(base, {"cand": cand}, policy or one_percent, **options)  # type: ignore[arg-type]
         return verdict
 

@@ -1,21 +1,44 @@
-"""What an arm does from which step on, in one text: written, read, checked, and compared with what a name claims."""
+"""What an arm does from which step on, in one text: written, read, checked, and compared with what
+a name claims.
+"""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from parity.effective_recipe import Phase, base_of, is_written, not_claimed, phases, title, written
-from parity.recipes import RECIPES, RecipeError, check_recipe, forward_differs, rounds_to_nearest, width_of
+from parity.recipes import (
+    RECIPES,
+    RecipeError,
+    check_recipe,
+    forward_differs,
+    rounds_to_nearest,
+    width_of,
+)
 
 LATE = "nvfp4 then bf16 from step 1,600"
-PARTS = st.sampled_from([*RECIPES, "nvfp4+no_rht+block_size=32", "nvfp4+bf16@blocks:last2.down.wgrad", "mxfp8+gradient_format=e5m2"])
+PARTS = st.sampled_from(
+    [
+        *RECIPES,
+        "nvfp4+no_rht+block_size=32",
+        "nvfp4+bf16@blocks:last2.down.wgrad",
+        "mxfp8+gradient_format=e5m2",
+    ]
+)
 
 
-@given(st.lists(st.tuples(st.integers(1, 10**9), PARTS), unique_by=lambda each: each[0], max_size=6), PARTS)
+@given(
+    st.lists(st.tuples(st.integers(1, 10**9), PARTS), unique_by=lambda each: each[0], max_size=6),
+    PARTS,
+)
 def test_what_is_written_is_read_back(later, first):
     given_phases = [(0, first), *sorted(later)]
     text = written(given_phases)
-    merged = [each for number, each in enumerate(given_phases) if number == 0 or given_phases[number - 1][1] != each[1]]
+    merged = [
+        each
+        for number, each in enumerate(given_phases)
+        if number == 0 or given_phases[number - 1][1] != each[1]
+    ]
     assert is_written(text)
     assert [(phase.first_step, phase.recipe) for phase in phases(text)] == merged
 
@@ -51,7 +74,10 @@ def test_a_recipe_of_ones_own_can_be_shown_on_one_line(text):
         check_recipe(text)
 
 
-@pytest.mark.parametrize("text", [LATE, "nvfp4+no_rht", "nvfp4+bf16@blocks:0-1.down", "other:größer then better", None, "bf16"])
+@pytest.mark.parametrize(
+    "text",
+    [LATE, "nvfp4+no_rht", "nvfp4+bf16@blocks:0-1.down", "other:größer then better", None, "bf16"],
+)
 def test_honest_recipes_are_taken(text):
     check_recipe(text)
 
@@ -89,7 +115,9 @@ def test_a_late_recipe_begins_as_its_first_part_and_never_has_the_smaller_noise(
         ("学習", LATE, 0, 1999, None),
     ],
 )
-def test_whether_the_judged_steps_are_those_of_the_recipe_that_a_name_claims(name, recipe, first, last, expected):
+def test_whether_the_judged_steps_are_those_of_the_recipe_that_a_name_claims(
+    name, recipe, first, last, expected
+):
     phase = not_claimed(name, recipe, first, last)
     assert (None if phase is None else phase.first_step) == expected
 
@@ -104,7 +132,8 @@ def test_whether_the_judged_steps_are_those_of_the_recipe_that_a_name_claims(nam
         ("head", "nvfp4", "head"),
         ("head", "nvfp4+no_rht", "head (nvfp4+no_rht)"),
         ("nvfp4", "bf16", "nvfp4 (bf16)"),
-        ("nvfр4", LATE, f"nvfр4 ({LATE})"),  # a Cyrillic letter claims nothing, and what it did stands next to it
+        # a Cyrillic letter claims nothing, and what it did stands next to it
+        ("nvfр4", LATE, f"nvfр4 ({LATE})"),
         ("head", None, "head"),
         ("head", "other:x+y then z", "head"),
     ],

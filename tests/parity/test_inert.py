@@ -20,7 +20,16 @@ ATTACKS = [
     "line\u2028PASS",
     "\x00",
 ]
-HONEST = ["bf16", "größer, 日本語", "line one\nline two\tcolumn", "naïve 🙂 « ß »", "1 %", "−0.5", "no\u00a0break", "emoji 👩\u200d🔬"]
+HONEST = [
+    "bf16",
+    "größer, 日本語",
+    "line one\nline two\tcolumn",
+    "naïve 🙂 « ß »",
+    "1 %",
+    "−0.5",
+    "no\u00a0break",
+    "emoji 👩\u200d🔬",
+]
 
 
 @pytest.mark.parametrize("text", ATTACKS)
@@ -44,17 +53,32 @@ def test_inert_text_stays_inert_and_loses_nothing(text):
 
 
 def test_a_document_is_inert_in_its_keys_and_values():
-    assert inert_value({"a\x1b": ["\x1b", 1, None, {"b": ("\x07",)}]}) == {"a\\x1b": ["\\x1b", 1, None, {"b": ("\\x07",)}]}
+    assert inert_value({"a\x1b": ["\x1b", 1, None, {"b": ("\x07",)}]}) == {
+        "a\\x1b": ["\\x1b", 1, None, {"b": ("\\x07",)}]
+    }
 
 
 @pytest.mark.parametrize(
-    "text", ['=HYPERLINK("http://x")', "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", " =1", "\u00a0=1", "＝1"]
+    "text",
+    [
+        '=HYPERLINK("http://x")',
+        "+1+cmd|' /C calc'!A0",
+        "-2+3",
+        "@SUM(A1)",
+        "\t=1",
+        "\r=1",
+        " =1",
+        "\u00a0=1",
+        "＝1",
+    ],
 )
 def test_no_cell_is_a_formula(text):
     assert cell(text) == f"'{text}"
 
 
-@pytest.mark.parametrize("text", ["-0.5", "+1e-3", "1", "", "a=b", "j019-8f", "nvfp4@x", "-inf", "2026-11-28"])
+@pytest.mark.parametrize(
+    "text", ["-0.5", "+1e-3", "1", "", "a=b", "j019-8f", "nvfp4@x", "-inf", "2026-11-28"]
+)
 def test_numbers_and_plain_words_stay_as_they_are(text):
     assert cell(text) == text
 

@@ -34,16 +34,31 @@ def test_none():
 
 def test_verdicts_fail_tests_and_are_noted(tmp_path: Path) -> None:
     (tmp_path / "test_training.py").write_text(TESTS)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "parity.pytest_plugin", "--junitxml=junit.xml"]
-    alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # other plugins take longer to import than this one
-    done = subprocess.run(command, cwd=tmp_path, env=alone, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "parity.pytest_plugin",
+        "--junitxml=junit.xml",
+    ]
+    # other plugins take longer to import than this one
+    alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=alone, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert "1 failed, 2 passed" in done.stdout
     assert "AssertionError" in done.stdout
     section = done.stdout.partition(" parity ==")[2]
     assert "test_training.py::test_good: ● PASS You may switch to candidate. It ends 0.0" in section
     assert "test_training.py::test_bad: ■ FAIL Do not switch to candidate. It ends " in section
-    noted = re.findall(r'<property name="parity.(\w+)" value="([^"]*)"', (tmp_path / "junit.xml").read_text())
+    noted = re.findall(
+        r'<property name="parity.(\w+)" value="([^"]*)"', (tmp_path / "junit.xml").read_text()
+    )
     good, bad = dict(noted[:4]), dict(noted[4:])
     assert (good["verdict"], bad["verdict"], bad["code"]) == ("pass", "fail", "GAP_EXCEEDS_MARGIN")
     assert float(bad["gap_nats"]) == pytest.approx(0.1, abs=0.01)

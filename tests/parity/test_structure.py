@@ -3,7 +3,16 @@ from typing import Literal
 
 import pytest
 
-from parity.structure import ManifestError, check_between, check_words, known_keys, of_manifest, optional, record, typed
+from parity.structure import (
+    ManifestError,
+    check_between,
+    check_words,
+    known_keys,
+    of_manifest,
+    optional,
+    record,
+    typed,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,17 +23,25 @@ class Part:
 
 
 def test_a_record_takes_every_field_by_its_annotation() -> None:
-    assert record(Part, {"count": 2, "share": 1, "mode": "on", "more": 7}, "part") == Part(count=2, share=1, mode="on")
+    assert record(Part, {"count": 2, "share": 1, "mode": "on", "more": 7}, "part") == Part(
+        count=2, share=1, mode="on"
+    )
 
 
 @pytest.mark.parametrize(
     ("value", "words"),
     [
         ([], r"part is \[\]; expected an object"),
-        ({"count": True, "share": None, "mode": "on"}, "part.count is True; expected a whole number"),
+        (
+            {"count": True, "share": None, "mode": "on"},
+            "part.count is True; expected a whole number",
+        ),
         ({"share": None, "mode": "on"}, "part.count is None; expected a whole number"),
         ({"count": 1, "share": "x", "mode": "on"}, "part.share is 'x'; expected a number or null"),
-        ({"count": 1, "share": False, "mode": "on"}, "part.share is False; expected a number or null"),
+        (
+            {"count": 1, "share": False, "mode": "on"},
+            "part.share is False; expected a number or null",
+        ),
         ({"count": 1, "share": None, "mode": 5}, "part.mode is 5; expected text"),
     ],
 )
@@ -47,7 +64,10 @@ def test_nothing_is_converted_and_long_values_are_cut() -> None:
 
 def test_keys_and_words_of_a_record() -> None:
     assert known_keys({"count": 1}, Part, "part", of_manifest) == {"count": 1}
-    with pytest.raises(ManifestError, match=r"part\.cuont is 1; expected no such key; known keys: count, share, mode"):
+    with pytest.raises(
+        ManifestError,
+        match=r"part\.cuont is 1; expected no such key; known keys: count, share, mode",
+    ):
         known_keys({"cuont": 1}, Part, "part", of_manifest)
     with pytest.raises(ManifestError, match=r"part\.mode is 'of'; expected on or off"):
         check_words(Part(count=1, share=None, mode="of"), "part", of_manifest)  # type: ignore[arg-type]

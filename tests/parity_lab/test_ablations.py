@@ -1,4 +1,6 @@
-"""Parts of a gap from ablation runs: against a slow twin, against the judge's own two-arm term, and by simulation."""
+"""Parts of a gap from ablation runs: against a slow twin, against the judge's own two-arm term, and
+by simulation.
+"""
 
 import math
 from dataclasses import replace
@@ -15,7 +17,15 @@ REPLICATES = 4
 
 
 def arm(name, level, seed=0, tau=0.004, replicates=REPLICATES, **changes):
-    noise = {"tau": tau, "df": 7.0, "prior": "assumed 0.003", "prior_df": 4.0, "within": 0.001, "within_df": 12.0, "reruns": True}
+    noise = {
+        "tau": tau,
+        "df": 7.0,
+        "prior": "assumed 0.003",
+        "prior_df": 4.0,
+        "within": 0.001,
+        "within_df": 12.0,
+        "reruns": True,
+    }
     random = np.random.default_rng(seed)
     losses = {(0, at): float(level + random.normal(0, tau)) for at in range(replicates)}
     return AblationArm(name=name, losses=losses, noise=ArmNoise(**noise | changes))
@@ -38,7 +48,9 @@ def slow(arms, weights):
         for each, weight in zip(arms, weights, strict=True):
             total += weight * each.losses[pair]
         values.append(total)
-    used = [(each.noise, weight) for each, weight in zip(arms, weights, strict=True) if weight != 0.0]
+    used = [
+        (each.noise, weight) for each, weight in zip(arms, weights, strict=True) if weight != 0.0
+    ]
     run = [weight * weight * noise.tau * noise.tau / len(pairs) for noise, weight in used]
     v_run = sum(run)
     denominator = 0.0
@@ -51,7 +63,10 @@ def slow(arms, weights):
     df_run = v_run**2 / denominator
     v_within = sum((weight * noise.within) ** 2 for noise, weight in used)
     df_within = min(noise.within_df for noise, _ in used)
-    half = math.hypot(stats.t.ppf(0.975, df_run) * math.sqrt(v_run), stats.t.ppf(0.975, df_within) * math.sqrt(v_within))
+    half = math.hypot(
+        stats.t.ppf(0.975, df_run) * math.sqrt(v_run),
+        stats.t.ppf(0.975, df_within) * math.sqrt(v_within),
+    )
     mean = sum(values) / len(values)
     return mean, mean - half, mean + half
 
@@ -89,7 +104,12 @@ def test_the_parts_and_what_is_unexplained_add_up_to_the_whole():
 @pytest.mark.parametrize("same", [True, False])
 def test_two_arms_have_the_run_term_of_the_judge(same):
     """One assumed number for both arms, and two different ones."""
-    first, second = ARMS[1], replace(ARMS[2], noise=replace(ARMS[2].noise, prior="assumed 0.003" if same else "declared"))
+    first, second = (
+        ARMS[1],
+        replace(
+            ARMS[2], noise=replace(ARMS[2].noise, prior="assumed 0.003" if same else "declared")
+        ),
+    )
     part = ablate(ARMS[0], first, [second]).parts[0].part
     floors = [
         RunFloor(
@@ -109,7 +129,9 @@ def test_two_arms_have_the_run_term_of_the_judge(same):
 
 
 def test_only_replicates_that_every_arm_has_are_used():
-    short = replace(ARMS[2], losses={pair: loss for pair, loss in ARMS[2].losses.items() if pair[1] in (1, 2)})
+    short = replace(
+        ARMS[2], losses={pair: loss for pair, loss in ARMS[2].losses.items() if pair[1] in (1, 2)}
+    )
     arms = [*ARMS[:2], short, ARMS[3]]
     result = ablate(arms[0], arms[1], arms[2:])
     assert result.pairs == ((0, 1), (0, 2))
@@ -131,7 +153,9 @@ def test_what_has_no_parts_is_refused():
 
 
 def test_the_intervals_cover_what_is_true():
-    """800 jobs whose run-to-run noise is that of the floors: each interval covers at least about 95 %."""
+    """800 jobs whose run-to-run noise is that of the floors: each interval covers at least about 95
+    %.
+    """
     levels, taus, repeats = (2.0, 2.05, 2.01, 2.035), (0.001, 0.004, 0.002, 0.004), 800
     truths = {"whole": 0.05, "part": 0.04, "unexplained": -0.005}
     covered = dict.fromkeys(truths, 0)
@@ -141,7 +165,11 @@ def test_the_intervals_cover_what_is_true():
             for at, (level, tau) in enumerate(zip(levels, taus, strict=True))
         ]
         result = ablate(arms[0], arms[1], arms[2:])
-        own = {"whole": result.whole, "part": result.parts[0].part, "unexplained": result.unexplained}
+        own = {
+            "whole": result.whole,
+            "part": result.parts[0].part,
+            "unexplained": result.unexplained,
+        }
         for name, truth in truths.items():
             low, high = own[name].bounds(0.95)
             covered[name] += low <= truth <= high

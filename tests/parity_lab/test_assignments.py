@@ -10,8 +10,13 @@ from training.switches import NO_SWITCHES, features, from_document
 MLP = ["gate", "up", "down"]
 SPACE = Space(
     switches=(
-        Switch(name="wgrad of the MLP", override={"projections": MLP, "gemms": ["wgrad"], "recipe": "fp8_current"}),
-        Switch(name="last block", override={"blocks": ["last 1"], "projections": MLP, "recipe": "bf16"}),
+        Switch(
+            name="wgrad of the MLP",
+            override={"projections": MLP, "gemms": ["wgrad"], "recipe": "fp8_current"},
+        ),
+        Switch(
+            name="last block", override={"blocks": ["last 1"], "projections": MLP, "recipe": "bf16"}
+        ),
         Switch(name="the end", override={"projections": MLP, "recipe": "bf16", "from_step": 80}),
         Switch(name="rotation", override={"switches": {"rht": False}}),
     )
@@ -19,7 +24,9 @@ SPACE = Space(
 
 
 def cells(assignment):
-    """(first step, block of two, projection, GEMM) -> recipe and switches, as the trainer resolves the assignment's overrides."""
+    """(first step, block of two, projection, GEMM) -> recipe and switches, as the trainer resolves
+    the assignment's overrides.
+    """
     plan = Plan(
         recipe="nvfp4",
         switches=NO_SWITCHES,
@@ -52,12 +59,17 @@ def test_the_candidate_has_no_overrides_and_each_bit_has_its_own():
     assert SPACE.overrides("1111") == []
     assert cells("0111")[0, 0, "up", "wgrad"].recipe == "fp8_current"
     assert cells("0111")[0, 0, "up", "fprop"].recipe == "nvfp4"
-    assert cells("1011")[0, 1, "up", "fprop"].recipe == "bf16" != cells("1011")[0, 0, "up", "fprop"].recipe
+    assert (
+        cells("1011")[0, 1, "up", "fprop"].recipe
+        == "bf16"
+        != cells("1011")[0, 0, "up", "fprop"].recipe
+    )
     late = cells("1101")
     assert late[0, 0, "down", "fprop"].recipe == "nvfp4"
     assert late[80, 0, "down", "fprop"].recipe == "bf16"
     assert not features(*cells("1110")[0, 0, "down", "wgrad"]).rht
-    assert not features(*cells("1010")[0, 0, "down", "wgrad"]).rht  # an ingredient stands before the recipes
+    # an ingredient stands before the recipes
+    assert not features(*cells("1010")[0, 0, "down", "wgrad"]).rht
 
 
 def test_one_switch_alone_and_one_taken_back():

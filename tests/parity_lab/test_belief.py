@@ -9,12 +9,20 @@ from parity_lab.belief import Evaluation, Noise, Result, Shares, believe
 from parity_lab.effects import Estimate
 
 NOISE = Noise(baseline=0.003, candidate=0.004)
-SHARES = Shares(gap=0.06, whole=0.02, own=tuple(Estimate(value=value, se=0.001, df=6.0) for value in (0.012, 0.008, -0.0001)))
+SHARES = Shares(
+    gap=0.06,
+    whole=0.02,
+    own=tuple(Estimate(value=value, se=0.001, df=6.0) for value in (0.012, 0.008, -0.0001)),
+)
 ASSIGNMENTS = all_assignments(3)
 
 
 def result(kind, assignment, value, parent="", se=0.0):
-    return Result(evaluation=Evaluation(kind=kind, assignment=assignment, number=0, parent=parent), value=value, se=se)
+    return Result(
+        evaluation=Evaluation(kind=kind, assignment=assignment, number=0, parent=parent),
+        value=value,
+        se=se,
+    )
 
 
 RESULTS = [
@@ -26,13 +34,17 @@ RESULTS = [
 
 
 def twin():
-    """Least squares with one more row for the prior of each unknown, solved by the normal equations."""
+    """Least squares with one more row for the prior of each unknown, solved by the normal
+    equations.
+    """
     effects = [3 * each.value for each in SHARES.own]
     each = 0.06 / 3
     size = [max(value, 0.1 * each) for value in effects]
     own_sd = np.hypot(belief.OWN * each, 0.003)
     unknowns = {"b": (belief.B, belief.B_SD), "m": (0.0, belief.COMMON), "level": (2.0, 100.0)}
-    unknowns |= {f"c{at}": (0.0, own_sd) for at in range(3)} | {f"e{a}{b}": (0.0, belief.PAIR) for a, b in ((0, 1), (0, 2), (1, 2))}
+    unknowns |= {f"c{at}": (0.0, own_sd) for at in range(3)} | {
+        f"e{a}{b}": (0.0, belief.PAIR) for a, b in ((0, 1), (0, 2), (1, 2))
+    }
     names = list(unknowns)
 
     def row(assignment):
@@ -74,7 +86,10 @@ def test_the_posterior_is_that_of_least_squares():
 def test_the_baselines_gap_is_0_and_losses_may_have_any_level():
     own = believe(ASSIGNMENTS, RESULTS, NOISE, SHARES)
     assert (own.mean[0], own.sd[0]) == (0.0, 0.0)
-    moved = [result(r.evaluation.kind, r.evaluation.assignment, r.value + (r.se == 0.0) * 3.0, se=r.se) for r in RESULTS]
+    moved = [
+        result(r.evaluation.kind, r.evaluation.assignment, r.value + (r.se == 0.0) * 3.0, se=r.se)
+        for r in RESULTS
+    ]
     assert believe(ASSIGNMENTS, moved, NOISE, SHARES).mean == pytest.approx(own.mean, abs=1e-5)
 
 
@@ -83,8 +98,13 @@ def test_a_further_result_never_widens_and_forks_are_in_the_shares_alone():
     more = believe(ASSIGNMENTS, [*RESULTS, result("run", "100", 2.04)], NOISE, SHARES)
     assert (more.sd <= own.sd + 1e-9).all()
     assert more.sd[int("100", 2)] < 0.9 * own.sd[int("100", 2)]
-    assert believe(ASSIGNMENTS, RESULTS[::-1], NOISE, SHARES).mean == pytest.approx(own.mean, abs=1e-9)
-    assert (believe(ASSIGNMENTS, [*RESULTS, result("fork", "100", 9.0, "0")], NOISE, SHARES).mean == own.mean).all()
+    assert believe(ASSIGNMENTS, RESULTS[::-1], NOISE, SHARES).mean == pytest.approx(
+        own.mean, abs=1e-9
+    )
+    assert (
+        believe(ASSIGNMENTS, [*RESULTS, result("fork", "100", 9.0, "0")], NOISE, SHARES).mean
+        == own.mean
+    ).all()
 
 
 def test_a_switch_with_more_effect_in_forks_has_the_larger_gap():

@@ -7,7 +7,17 @@ import pytest
 from scipy import stats
 
 from parity_lab.analysis import make_setup
-from parity_lab.effects import Arm, contrast, effect, ends, estimate, fork_noise, gradient_error, ratio, split
+from parity_lab.effects import (
+    Arm,
+    contrast,
+    effect,
+    ends,
+    estimate,
+    fork_noise,
+    gradient_error,
+    ratio,
+    split,
+)
 
 
 def test_an_estimate_is_that_of_the_t_test():
@@ -48,11 +58,14 @@ def losses(interaction: float, batches: int = 16) -> dict[str, np.ndarray]:
 def test_parts_of_opposite_sign_are_seen_and_interactions_are_unexplained():
     plain = split(losses(0.0), ["a", "b"])
     assert plain.whole.value == pytest.approx(0.01, abs=2e-4)
-    assert [part.without.value for part in plain.parts.values()] == pytest.approx([0.02, -0.01], abs=2e-4)
+    assert [part.without.value for part in plain.parts.values()] == pytest.approx(
+        [0.02, -0.01], abs=2e-4
+    )
     assert abs(plain.unexplained_without.value) < 1e-12
     mixed = split(losses(0.005), ["a", "b"])
     assert mixed.unexplained_alone.value == pytest.approx(0.005, abs=1e-6)
-    assert mixed.unexplained_without.value == pytest.approx(-0.005, abs=1e-6)  # counted in both parts
+    # counted in both parts
+    assert mixed.unexplained_without.value == pytest.approx(-0.005, abs=1e-6)
     with pytest.raises(ValueError, match="without c"):
         split(losses(0.0), ["a", "b", "c"])
 
@@ -77,10 +90,15 @@ def test_the_effect_between_forks_covers_its_true_value():
     random, hits = np.random.default_rng(5), 0
     for _ in range(400):
         level = random.normal(2, 0.1, 3)  # of each parent, which both arms share
-        arms = [{f"{p}": list(level[p] + shift + random.normal(0, 0.001, n)) for p in range(3)} for shift, n in ((0, 4), (0.002, 2))]
+        arms = [
+            {f"{p}": list(level[p] + shift + random.normal(0, 0.001, n)) for p in range(3)}
+            for shift, n in ((0, 4), (0.002, 2))
+        ]
         noise = fork_noise(arms[:1])
         assert (noise.df, noise.parents, noise.is_enough) == (9, 3, True)
-        low, high = effect(Arm(forks=arms[1], noise=noise), Arm(forks=arms[0], noise=noise)).bounds(0.95)
+        low, high = effect(Arm(forks=arms[1], noise=noise), Arm(forks=arms[0], noise=noise)).bounds(
+            0.95
+        )
         hits += low <= 0.002 <= high
     assert hits / 400 == pytest.approx(0.95, abs=0.03)
 
@@ -99,7 +117,10 @@ def test_forks_that_say_nothing_are_refused():
 def test_the_effect_between_arms_of_unlike_noise_is_that_of_welch():
     random = np.random.default_rng(6)
     loud, quiet = random.normal(2, 0.003, 8), random.normal(2, 0.001, 5)
-    arms = [Arm(forks={"a": list(values)}, noise=fork_noise([{"a": list(values)}])) for values in (loud, quiet)]
+    arms = [
+        Arm(forks={"a": list(values)}, noise=fork_noise([{"a": list(values)}]))
+        for values in (loud, quiet)
+    ]
     own, other = effect(*arms), stats.ttest_ind(loud, quiet, equal_var=False)
     assert own.p() == pytest.approx(other.pvalue)
     assert own.df == pytest.approx(other.df)
@@ -116,7 +137,9 @@ def test_a_contrast_with_one_noise_has_its_degrees_of_freedom():
 
 
 def test_an_innocent_unit_is_tested_with_the_noise_of_the_louder_end():
-    """One fork of each parent beside 6 of each end, of which one end is three times as noisy: with one pooled noise 13 % are named."""
+    """One fork of each parent beside 6 of each end, of which one end is three times as noisy: with
+    one pooled noise 13 % are named.
+    """
     random, wrong = np.random.default_rng(7), 0
     for _ in range(400):
         on, off, one = (
@@ -131,13 +154,23 @@ def test_an_innocent_unit_is_tested_with_the_noise_of_the_louder_end():
 
 def test_a_plan_says_its_cost():
     units, ingredients = (tuple(map(str, range(number))) for number in (27, 4))
-    setup = make_setup(units=units, ingredients=ingredients, parents=("a", "b", "c"), fork_step=100, run_steps=200, fork_steps=60)
-    plan = replace(setup, noise_draws=4, draws=2, batches=8, seeds=2, gradient_batches=2, alpha=0.05)
+    setup = make_setup(
+        units=units,
+        ingredients=ingredients,
+        parents=("a", "b", "c"),
+        fork_step=100,
+        run_steps=200,
+        fork_steps=60,
+    )
+    plan = replace(
+        setup, noise_draws=4, draws=2, batches=8, seeds=2, gradient_batches=2, alpha=0.05
+    )
     assert plan.instant_steps == pytest.approx(8 * 60 / 3)
     assert plan.gradient_steps == 2 * (1 + 28 * 2)
     assert plan.cuts_for_one == 5
     assert plan.forks(0) == 2 * 3 * 4
-    assert plan.forks(5) == 2 * 3 * (4 + 2 * (1 + 2 * 4))  # two arms at the first cut, four at each further one
+    # two arms at the first cut, four at each further one
+    assert plan.forks(5) == 2 * 3 * (4 + 2 * (1 + 2 * 4))
     assert plan.least_steps < plan.steps_for_one < plan.steps_for_any
     assert plan.steps_for_one == plan.least_steps + 2 * 3 * 2 * 60
     assert plan.smallest_effect(0.001) > 0.001

@@ -15,13 +15,17 @@ ALPHA = 0.05
 
 
 def p_of(effects, seed):
-    """p-values of z-tests of the summed effect of a cluster, by itself and together; a first look at halves has twice the noise."""
+    """p-values of z-tests of the summed effect of a cluster, by itself and together; a first look
+    at halves has twice the noise.
+    """
     random = np.random.default_rng(seed)
 
     def of_one(cluster, look):
         size = 1.0 if len(cluster) == len(UNITS) or look == 1 else 0.5
         total = sum(effects.get(unit, 0.0) for unit in cluster)
-        rest = sum(effects.values()) - sum(value for unit, value in effects.items() if unit not in cluster)
+        rest = sum(effects.values()) - sum(
+            value for unit, value in effects.items() if unit not in cluster
+        )
         ways = [each * size + random.normal() for each in (total, rest)]
         return any_way(*(2 * stats.norm.sf(abs(each)) for each in (*ways, sum(ways) / 2**0.5)))
 
@@ -47,7 +51,10 @@ def test_clusters_are_cut_where_the_halves_weigh_most_nearly_the_same(weights):
         if halves := tree.halves(cluster):
             assert halves[0] + halves[1] == cluster
             own = abs(tree.weight(halves[0]) - tree.weight(halves[1]))
-            cuts = [abs(tree.weight(cluster[:at]) - tree.weight(cluster[at:])) for at in range(1, len(cluster))]
+            cuts = [
+                abs(tree.weight(cluster[:at]) - tree.weight(cluster[at:]))
+                for at in range(1, len(cluster))
+            ]
             assert own == pytest.approx(min(cuts), abs=1e-9)
 
 
@@ -66,7 +73,11 @@ def test_a_unit_that_weighs_most_is_tested_first_and_with_most_of_the_level():
     heavy = tree_of(dict.fromkeys(UNITS, 1.0) | {"u13": 24.0})
     assert heavy.halves(heavy.units)[0] == ("u13",)
     right = {
-        tree: sum(find_guilty(tree, p_of({"u13": 2.5}, seed), ALPHA).named == (("u13",),) for seed in range(100)) for tree in (EVEN, heavy)
+        tree: sum(
+            find_guilty(tree, p_of({"u13": 2.5}, seed), ALPHA).named == (("u13",),)
+            for seed in range(100)
+        )
+        for tree in (EVEN, heavy)
     }
     assert right[heavy] > 65 > 35 > right[EVEN]
 
@@ -81,7 +92,11 @@ def test_a_second_look_is_taken_only_where_neither_half_is_guilty():
         return [1.0, 1e-9 if look == 1 and "u23" in clusters[1] else 1.0]
 
     guilt = find_guilty(EVEN, of, ALPHA)
-    assert looks[:3] == [((UNITS,), 0), ((UNITS[:12], UNITS[12:]), 0), ((UNITS[:12], UNITS[12:]), 1)]
+    assert looks[:3] == [
+        ((UNITS,), 0),
+        ((UNITS[:12], UNITS[12:]), 0),
+        ((UNITS[:12], UNITS[12:]), 1),
+    ]
     assert guilt.named == (("u23",),)
     assert guilt.tested[2].p == pytest.approx(1e-9 / LOOKS[1])
     first = []
@@ -91,7 +106,10 @@ def test_a_second_look_is_taken_only_where_neither_half_is_guilty():
 
 def test_two_guilty_units_of_opposite_effect_are_named_in_separate_halves():
     effects = {"u1": 9.0, "u20": -7.0}
-    both = [set(find_guilty(EVEN, p_of(effects, seed), ALPHA).named) == {("u1",), ("u20",)} for seed in range(20)]
+    both = [
+        set(find_guilty(EVEN, p_of(effects, seed), ALPHA).named) == {("u1",), ("u20",)}
+        for seed in range(20)
+    ]
     assert sum(both) < 20  # at the root they cancel in part
     cancelling = find_guilty(EVEN, p_of({"u1": 9.0, "u20": -9.0}, 1), ALPHA)
     assert len(cancelling.tested) == 1
@@ -107,7 +125,13 @@ def test_a_cluster_beside_a_guilty_unit_is_seldom_named(weight):
     """Whatever the unit weighs, and though each split has two looks."""
     tree = tree_of(dict.fromkeys(UNITS, 1.0) | {"u13": weight})
     count = some(1200)
-    wrong = sum(any("u13" not in cluster for cluster in find_guilty(tree, p_of({"u13": 12.0}, seed), ALPHA).named) for seed in range(count))
+    wrong = sum(
+        any(
+            "u13" not in cluster
+            for cluster in find_guilty(tree, p_of({"u13": 12.0}, seed), ALPHA).named
+        )
+        for seed in range(count)
+    )
     assert wrong / count <= 0.05 + 2 * (0.05 * 0.95 / count) ** 0.5
 
 
@@ -122,7 +146,9 @@ def test_of_two_units_one_has_an_effect_and_the_other_is_tested_at_the_level_of_
 def _of_pair(seed):
     """p-values of two units of which `a` has a large effect."""
     random = np.random.default_rng(seed)
-    return lambda clusters, _: [1e-9 if "a" in each else float(random.uniform()) for each in clusters]
+    return lambda clusters, _: [
+        1e-9 if "a" in each else float(random.uniform()) for each in clusters
+    ]
 
 
 def test_what_is_below_an_innocent_cluster_is_not_tested():
@@ -130,7 +156,9 @@ def test_what_is_below_an_innocent_cluster_is_not_tested():
     guilt = find_guilty(EVEN, lambda clusters, look: asked.append((clusters, look)) or [0.9], ALPHA)
     assert asked == [((UNITS,), 0)]
     assert guilt.named == ()
-    guilt = find_guilty(EVEN, lambda clusters, _: [0.001 if clusters == (UNITS,) else 0.9] * len(clusters), ALPHA)
+    guilt = find_guilty(
+        EVEN, lambda clusters, _: [0.001 if clusters == (UNITS,) else 0.9] * len(clusters), ALPHA
+    )
     assert guilt.named == (UNITS,)  # guilty together, and no half by itself
     assert [each.adjusted for each in guilt.tested] == [0.001, 1.0, 1.0]
 
@@ -139,7 +167,11 @@ def test_halves_that_cannot_be_tested_are_neither_guilty_nor_innocent():
     guilt = find_guilty(EVEN, lambda clusters, _: [0.0] if clusters == (UNITS,) else None, ALPHA)
     assert guilt.named == (UNITS,)
     assert guilt.untested == (UNITS[:12], UNITS[12:])
-    guilt = find_guilty(EVEN, lambda clusters, look: [0.0] if clusters == (UNITS,) else [0.9, 0.9] if look == 0 else None, ALPHA)
+    guilt = find_guilty(
+        EVEN,
+        lambda clusters, look: [0.0] if clusters == (UNITS,) else [0.9, 0.9] if look == 0 else None,
+        ALPHA,
+    )
     assert guilt.named == (UNITS,)
     assert not guilt.untested
     assert find_guilty(EVEN, lambda *_: None, ALPHA).untested == (UNITS,)

@@ -27,9 +27,17 @@ def test_a_named_unit_is_a_switch_of_its_own_and_the_rest_follows_by_blocks():
 
 def test_a_cluster_of_neighbours_is_one_box_where_it_can_be():
     fprop = [cell for cell in MLP if cell[2] == "fprop"]
-    assert names(proposals(MLP, [fprop])) == ["0-1.mlp.fprop", "0.mlp.dgrad+wgrad", "1.mlp.dgrad+wgrad"]
+    assert names(proposals(MLP, [fprop])) == [
+        "0-1.mlp.fprop",
+        "0.mlp.dgrad+wgrad",
+        "1.mlp.dgrad+wgrad",
+    ]
     ragged = [*fprop, (0, "gate", "dgrad")]
-    assert names(proposals(MLP, [ragged]))[:3] == ["0-1.mlp.fprop", "0.gate.dgrad", "0.up+down.dgrad"]
+    assert names(proposals(MLP, [ragged]))[:3] == [
+        "0-1.mlp.fprop",
+        "0.gate.dgrad",
+        "0.up+down.dgrad",
+    ]
 
 
 def test_ranges_of_blocks_as_a_job_file_writes_them():

@@ -7,18 +7,33 @@ import pytest
 
 from parity_lab.analysis import make_setup, next_measurement, setup_from, steps_spent
 from parity_lab.answer import answer, answer_lines
-from parity_lab.replay import RERUNS, WINDOW, RatesDiffer, Recorded, Replay, check, parts_at, planned
+from parity_lab.replay import (
+    RERUNS,
+    WINDOW,
+    RatesDiffer,
+    Recorded,
+    Replay,
+    check,
+    parts_at,
+    planned,
+)
 from tests.parity_lab.simulated import bit_equal, results_of, setup_of
 
 GUILTY = "1.gate.dgrad"
-RUNS = [Recorded(run=f"{arm[0]}{at}", arm=arm, steps=1000, kept=(600,)) for arm in ("baseline", "candidate") for at in range(3)]
+RUNS = [
+    Recorded(run=f"{arm[0]}{at}", arm=arm, steps=1000, kept=(600,))
+    for arm in ("baseline", "candidate")
+    for at in range(3)
+]
 OWN = Replay(run="c0", arm="candidate", first=0, steps=100)
 DEPARTED = bit_equal(WINDOW) | {"departs": 3, "by": 0.01, "first": 0.0, "mean": 0.01}
 
 
 def rerun(spread):
     """The results of the reruns of a replay whose mean is 0.01 nats below the record."""
-    return {f"rerun/c0/0/{draw}": {"first": 0.0, "mean": 0.01 + spread} for draw in range(1, RERUNS + 1)}
+    return {
+        f"rerun/c0/0/{draw}": {"first": 0.0, "mean": 0.01 + spread} for draw in range(1, RERUNS + 1)
+    }
 
 
 def replayed_setup(**changes):
@@ -33,7 +48,11 @@ def test_an_honest_record_is_explained_as_before():
     assert "bit for bit" in whole["replay"]["sentence"]
     assert [each["gemms"] for each in whole["named"]] == [[GUILTY]]
     assert whole["steps_spent"] == steps_spent(setup, results) <= setup.most_steps
-    assert whole["steps_spent"] - answer(setup_of(), results_of(setup_of(), {GUILTY: 0.02}))["steps_spent"] == setup.replay_steps
+    assert (
+        whole["steps_spent"]
+        - answer(setup_of(), results_of(setup_of(), {GUILTY: 0.02}))["steps_spent"]
+        == setup.replay_steps
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,7 +68,12 @@ def test_a_record_that_does_not_follow_names_nothing_whatever_the_forks_say(resu
     key = next(each.key for each in setup.replays if each.arm == "candidate")
     whole = answer(setup, results_of(setup, {GUILTY: 0.02}) | {key: result})
     assert (whole["replay"]["outcome"], whole["replay"]["code"]) == (outcome, code)
-    assert (whole["complete"], whole["named"], whole["tested"], whole["effect"]) == (True, [], [], None)
+    assert (whole["complete"], whole["named"], whole["tested"], whole["effect"]) == (
+        True,
+        [],
+        [],
+        None,
+    )
     assert key.split("/")[1] in whole["replay"]["sentence"]
 
 
@@ -67,13 +91,21 @@ def test_learning_rates_that_differ_end_it_before_anything_is_trained():
     assert setup_from(asdict(setup)) == setup
     assert next_measurement(setup, {}) is None
     whole = answer(setup, {})
-    assert (whole["complete"], whole["replay"]["code"], whole["steps_spent"]) == (True, "NOT_IN_PRECISION", 0)
+    assert (whole["complete"], whole["replay"]["code"], whole["steps_spent"]) == (
+        True,
+        "NOT_IN_PRECISION",
+        0,
+    )
     assert (
-        "from step 7 on the learning rates on record differ (0.001 in the baseline, 0.0013 in the candidate)" in whole["replay"]["sentence"]
+        "from step 7 on the learning rates on record differ (0.001 in the baseline, 0.0013 in the "
+        "candidate)" in whole["replay"]["sentence"]
     )
 
 
-@pytest.mark.parametrize(("spread", "outcome"), [(0.02, "reproduced"), (-0.004, "reproduced"), (0.001, "differs"), (0.0, "differs")])
+@pytest.mark.parametrize(
+    ("spread", "outcome"),
+    [(0.02, "reproduced"), (-0.004, "reproduced"), (0.001, "differs"), (0.0, "differs")],
+)
 def test_where_bits_may_differ_reruns_say_what_is_noise(spread, outcome):
     results = {OWN.key: DEPARTED | {"exact": False}}
     for draw in range(1, RERUNS + 1):
@@ -87,7 +119,8 @@ def test_where_bits_may_differ_reruns_say_what_is_noise(spread, outcome):
 
 def test_the_first_step_comes_before_any_update_and_is_judged_alone():
     results = {OWN.key: DEPARTED | {"exact": False, "departs": 0, "first": 0.002}} | rerun(0.02)
-    assert check([OWN], results, accept_noise=True).outcome == "reproduced"  # reruns begin 0.002 from it
+    # reruns begin 0.002 from it
+    assert check([OWN], results, accept_noise=True).outcome == "reproduced"
     same = {key: {"first": 0.002, "mean": 0.03} for key in rerun(0.02)}
     assert check([OWN], results | same).outcome == "differs"
 
@@ -100,16 +133,35 @@ def test_the_windows_of_a_run_and_the_whole_of_another():
         *((run, first, WINDOW) for run in ("c1", "c2") for first in (0, 600)),
     }
     assert [each.steps for each in plan[-2:]] == [1000, 1000]  # what costs most comes last
-    short = Recorded(run="d", arm="candidate", steps=10, kept=(600,))  # it diverged before its checkpoint
+    # it diverged before its checkpoint
+    short = Recorded(run="d", arm="candidate", steps=10, kept=(600,))
     assert [(each.first, each.steps) for each in planned([short], 0)] == [(0, 10)]
 
 
 @pytest.mark.parametrize(("steps", "pairs"), [(400, 2), (1000, 1), (10_000, 0)])
 def test_what_is_replayed_whole_costs_half_as_much_as_one_gemm_at_most(steps, pairs):
-    units = tuple(f"{block}.{name}.{gemm}" for gemm in ("f", "d", "w") for block in range(2) for name in ("gate", "up", "down"))
+    units = tuple(
+        f"{block}.{name}.{gemm}"
+        for gemm in ("f", "d", "w")
+        for block in range(2)
+        for name in ("gate", "up", "down")
+    )
     recorded = [replace(run, steps=steps, kept=(steps // 2,)) for run in RUNS]
-    bare = make_setup(units=units, ingredients=(), parents=("b0", "b1", "b2"), fork_step=steps // 2, run_steps=steps)
-    setup = make_setup(units=units, ingredients=(), parents=("b0", "b1", "b2"), fork_step=steps // 2, run_steps=steps, recorded=recorded)
+    bare = make_setup(
+        units=units,
+        ingredients=(),
+        parents=("b0", "b1", "b2"),
+        fork_step=steps // 2,
+        run_steps=steps,
+    )
+    setup = make_setup(
+        units=units,
+        ingredients=(),
+        parents=("b0", "b1", "b2"),
+        fork_step=steps // 2,
+        run_steps=steps,
+        recorded=recorded,
+    )
     assert sum(each.steps == steps for each in setup.replays) == 2 * pairs
     assert setup.steps_for_one == pytest.approx(bare.steps_for_one + setup.replay_steps)
     if steps == 10_000:
@@ -117,7 +169,11 @@ def test_what_is_replayed_whole_costs_half_as_much_as_one_gemm_at_most(steps, pa
 
 
 def test_a_setup_of_an_earlier_version_goes_on_and_says_that_it_was_not_checked():
-    document = {name: value for name, value in asdict(setup_of()).items() if name not in ("replays", "rates")}
+    document = {
+        name: value
+        for name, value in asdict(setup_of()).items()
+        if name not in ("replays", "rates")
+    }
     setup = setup_from(document)
     whole = answer(setup, results_of(setup, {GUILTY: 0.02}))
     assert [each["gemms"] for each in whole["named"]] == [[GUILTY]]
@@ -142,7 +198,17 @@ def pair(steps=600):
 def test_a_pair_parts_where_its_data_or_its_state_do_and_nowhere_else():
     ours, theirs = pair()
     assert parts_at(ours, theirs) is None
-    assert parts_at(ours, {**theirs, "lm_loss": theirs["lm_loss"] + 0.3, "update_norm": 1.2 * theirs["update_norm"]}) is None
+    assert (
+        parts_at(
+            ours,
+            {
+                **theirs,
+                "lm_loss": theirs["lm_loss"] + 0.3,
+                "update_norm": 1.2 * theirs["update_norm"],
+            },
+        )
+        is None
+    )
     other = theirs["lm_loss"].copy()
     other[300:360] = pair(900)[1]["lm_loss"][600:660]
     data = parts_at(ours, {**theirs, "lm_loss": other})
@@ -152,7 +218,10 @@ def test_a_pair_parts_where_its_data_or_its_state_do_and_nowhere_else():
     assert parts_at(ours, {**theirs, "param_norm": jumped}).step == 400
     spiked = theirs["update_norm"] * np.where(np.arange(600) == 450, 3, 1)
     assert parts_at(ours, {**theirs, "update_norm": spiked}).step == 450
-    first, last = ({name: own[:200] for name, own in each.items()} for each in (ours, {**theirs, "param_norm": jumped}))
+    first, last = (
+        {name: own[:200] for name, own in each.items()}
+        for each in (ours, {**theirs, "param_norm": jumped})
+    )
     assert parts_at(first, last) is None  # too short to tell
 
 
@@ -167,7 +236,10 @@ def test_equal_runs_do_not_part_until_their_arithmetic_does():
 
 
 def test_without_norms_on_record_only_the_data_are_looked_at():
-    ours, theirs = ({**own, "param_norm": np.full(600, np.nan), "update_norm": np.full(600, np.nan)} for own in pair())
+    ours, theirs = (
+        {**own, "param_norm": np.full(600, np.nan), "update_norm": np.full(600, np.nan)}
+        for own in pair()
+    )
     assert parts_at(ours, theirs) is None
 
 
@@ -178,7 +250,13 @@ def test_what_differs_on_record_comes_before_where_the_replay_departs():
     difference = {"key": "version.jax", "baseline": "0.10.2", "other": "0.10.1"}
     plan = {"gap": gap, "differences": [difference]}
     lines = [*answer_lines(plan, answer(setup, results_of(setup, {}) | {key: DEPARTED}))]
-    assert [line.partition(":")[0] for line in lines] == ["gap of the full runs", "differs on record", "replay", "named", "cost"]
+    assert [line.partition(":")[0] for line in lines] == [
+        "gap of the full runs",
+        "differs on record",
+        "replay",
+        "named",
+        "cost",
+    ]
     assert "version.jax: 0.10.2 in the baseline" in lines[1]
     assert "at step 3 the loss on record is +0.0100 nats from it" in lines[2]
 
@@ -186,9 +264,14 @@ def test_what_differs_on_record_comes_before_where_the_replay_departs():
 def test_within_noise_nothing_is_named_unless_that_is_accepted():
     setup = replayed_setup()
     own = next(each for each in setup.replays if each.arm == "candidate")
-    noisy = {f"rerun/{own.run}/{own.first}/{draw}": {"first": 0.001, "mean": 0.03} for draw in range(1, RERUNS + 1)}
+    noisy = {
+        f"rerun/{own.run}/{own.first}/{draw}": {"first": 0.001, "mean": 0.03}
+        for draw in range(1, RERUNS + 1)
+    }
     results = results_of(setup, {GUILTY: 0.02}) | {own.key: DEPARTED | {"exact": False}} | noisy
-    refused, accepted = (answer(each, results) for each in (setup, replace(setup, accept_noise=True)))
+    refused, accepted = (
+        answer(each, results) for each in (setup, replace(setup, accept_noise=True))
+    )
     assert (refused["replay"]["code"], refused["named"]) == ("NOT_REPLAYED", [])
     assert "within the noise of reruns only" in refused["replay"]["sentence"]
     assert [each["gemms"] for each in accepted["named"]] == [[GUILTY]]

@@ -1,4 +1,6 @@
-"""A search asks, is told, and ends: deterministic, resumable, and never with a wrong pass more often than it says."""
+"""A search asks, is told, and ends: deterministic, resumable, and never with a wrong pass more
+often than it says.
+"""
 
 from dataclasses import replace
 
@@ -36,7 +38,11 @@ def confirmations(steps):
 def test_it_returns_an_assignment_that_fits_and_is_the_fastest(world):
     setting = world.setting()
     steps, results, outcome = run(world, setting)
-    fits = [assignment for assignment in rate(setting, [results[: len(steps[0])]]).assignments if world.gap(assignment) <= setting.target]
+    fits = [
+        assignment
+        for assignment in rate(setting, [results[: len(steps[0])]]).assignments
+        if world.gap(assignment) <= setting.target
+    ]
     best = min(setting.times[int(assignment, 2)] for assignment in fits)
     assert outcome.assignment is not None
     assert world.gap(outcome.assignment) < setting.confirmation.margin
@@ -51,7 +57,9 @@ def test_a_barred_assignment_is_neither_piloted_nor_confirmed_and_the_next_one_i
     _, _, outcome = run(world, setting)
     barred, results = [outcome.assignment], []
     while not isinstance(step := ask(setting, results, barred), Outcome):
-        assert all(evaluation.kind == "fork" or evaluation.assignment not in barred for evaluation in step)
+        assert all(
+            evaluation.kind == "fork" or evaluation.assignment not in barred for evaluation in step
+        )
         results += [world(evaluation) for evaluation in step]
     assert step.assignment not in (None, *barred)
 
@@ -88,7 +96,10 @@ def test_without_a_gap_and_with_blind_forks_it_ends_at_once(world):
     outcome = ask(setting, [blind(evaluation) for evaluation in first_step(setting)])
     assert isinstance(outcome, Outcome)
     assert outcome.assignment is None
-    assert shares(setting, [blind(evaluation) for evaluation in first_step(setting)])[0].bounds(0.9)[0] <= 0.0
+    assert (
+        shares(setting, [blind(evaluation) for evaluation in first_step(setting)])[0].bounds(0.9)[0]
+        <= 0.0
+    )
 
 
 def test_where_even_one_switch_is_too_much_nothing_is_confirmed():
@@ -103,7 +114,11 @@ def test_a_second_confirmation_is_of_another_assignment_and_the_last(world):
 
     def refused(evaluation):
         own = world(evaluation)
-        return replace(own, value=own.value + 0.02, passed=False) if evaluation.kind == "confirmation" else own
+        return (
+            replace(own, value=own.value + 0.02, passed=False)
+            if evaluation.kind == "confirmation"
+            else own
+        )
 
     steps, _, outcome = run(refused, setting)
     confirmed = [step[0].assignment for step in steps if step[0].kind == "confirmation"]
@@ -166,6 +181,10 @@ def test_wrong_passes_are_no_more_than_the_guarantee_allows():
 
 def test_a_setting_without_runs_parents_or_times_is_refused(world):
     setting = world.setting()
-    for changes, word in (({"given": setting.given[:4]}, "1111"), ({"parents": ()}, "parents"), ({"times": setting.times[:3]}, "3 times")):
+    for changes, word in (
+        ({"given": setting.given[:4]}, "1111"),
+        ({"parents": ()}, "parents"),
+        ({"times": setting.times[:3]}, "3 times"),
+    ):
         with pytest.raises(ValueError, match=word):
             replace(setting, **changes)

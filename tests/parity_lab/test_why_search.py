@@ -1,4 +1,6 @@
-"""The search names the units that cost something, stops at its largest cost, and goes on where it was."""
+"""The search names the units that cost something, stops at its largest cost, and goes on where it
+was.
+"""
 
 from collections import Counter
 from dataclasses import asdict, replace
@@ -6,7 +8,16 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from parity_lab.analysis import arm_forks, gradient_batches, make_setup, next_measurement, search, setup_from, steps_spent, tree
+from parity_lab.analysis import (
+    arm_forks,
+    gradient_batches,
+    make_setup,
+    next_measurement,
+    search,
+    setup_from,
+    steps_spent,
+    tree,
+)
 from parity_lab.answer import answer, answer_lines
 from tests.conftest import some, some_of
 from tests.parity_lab.simulated import SD, UNITS, measure, results_of, setup_of
@@ -19,7 +30,10 @@ def forks_of(setup, costs, seed, given=None):
     """The results of the forks alone, with other noise for each seed."""
     results = {**(given or {})}
     while pending := search(setup, results).pending:
-        results |= {each.key: measure(setup, replace(each, key=f"{each.key}/{seed}"), costs) for each in pending}
+        results |= {
+            each.key: measure(setup, replace(each, key=f"{each.key}/{seed}"), costs)
+            for each in pending
+        }
     return results
 
 
@@ -66,10 +80,14 @@ def test_a_healthy_candidate_has_no_guilty_unit_in_most_cases():
 
 
 def test_opposite_effects_that_cancel_together_are_named():
-    """Both are found only where their clusters part: the root must show something, here a third unit."""
+    """Both are found only where their clusters part: the root must show something, here a third
+    unit.
+    """
     setup = setup_of()
     costs = {"0.gate.fprop": 0.03, "0.down.fprop": -0.03, "1.down.wgrad": 0.02}
-    named = {unit for each in answer(setup, results_of(setup, costs))["named"] for unit in each["gemms"]}
+    named = {
+        unit for each in answer(setup, results_of(setup, costs))["named"] for unit in each["gemms"]
+    }
     assert "1.down.wgrad" in named
 
 
@@ -92,19 +110,25 @@ def test_named_units_that_overlap_have_an_interaction_and_leave_nothing():
         setup = setup_of(most_steps=100_000.0)
         results = forks_of(setup, OVERLAP, seed)
         whole = answer(setup, results)
-        assert {tuple(each["gemms"]) for each in whole["named"]} == {("0.gate.fprop",), ("1.down.wgrad",)}
+        assert {tuple(each["gemms"]) for each in whole["named"]} == {
+            ("0.gate.fprop",),
+            ("1.down.wgrad",),
+        }
         parts = sum(each["without"]["value"] for each in whole["named"])
         total = parts + whole["interaction"]["value"] + whole["unexplained"]["value"]
         assert total == pytest.approx(whole["effect"]["value"], abs=1e-12)
         hits += whole["unexplained"]["low"] <= 0 <= whole["unexplained"]["high"]
-        covered += whole["interaction"]["low"] <= 0.01 <= whole["interaction"]["high"]  # each off gains 0.01 less than its own cost
+        # each off gains 0.01 less than its own cost
+        covered += whole["interaction"]["low"] <= 0.01 <= whole["interaction"]["high"]
     assert hits >= 0.85 * count  # 95 % are expected
     assert covered >= 0.85 * count
     assert any(line.startswith("interaction: ") for line in answer_lines(plan_of(setup), whole))
 
 
 def test_the_forks_with_all_named_units_off_are_within_the_largest_cost():
-    """With the cost of one cut both halves can be named: without both everything is off, which is measured already."""
+    """With the cost of one cut both halves can be named: without both everything is off, which is
+    measured already.
+    """
     setup = setup_of()
     for cuts in range(1, 8):
         own = replace(setup, most_steps=setup.least_steps + (4 * cuts - 2) * 3 * setup.fork_steps)
@@ -124,7 +148,10 @@ def test_the_default_cost_finds_any_one_unit_whatever_the_last_bit_of_the_sum(co
     units = tuple(f"0.layer{at}.fprop" for at in range(count))
     for guilty in (units[0], units[-1]):
         setup = setup_of(units=units)
-        even = {each.key: {name: [1.0, 0.9, 1.0, 0.1, 0.01] for name in ("all", *units)} for each in gradient_batches(setup)}
+        even = {
+            each.key: {name: [1.0, 0.9, 1.0, 0.1, 0.01] for name in ("all", *units)}
+            for each in gradient_batches(setup)
+        }
         whole = answer(setup, results_of(setup, {guilty: 0.02}, given=even))
         assert [each["gemms"] for each in whole["named"]] == [[guilty]]
         assert not whole["stopped"]
@@ -157,11 +184,13 @@ def test_the_search_stops_at_its_largest_cost_and_names_the_smallest_cluster_so_
 
 def pointing_to(unit, setup):
     """Gradients of which this unit has all the error."""
-    own = {name: [1.0, 0.9, 1.0, 1e-9, 0.0] for name in ("all", *UNITS)} | {unit: [1.0, 0.9, 1.0, 1.0, 0.1]}
+    own = {name: [1.0, 0.9, 1.0, 1e-9, 0.0] for name in ("all", *UNITS)} | {
+        unit: [1.0, 0.9, 1.0, 1.0, 0.1]
+    }
     return {each.key: own for each in gradient_batches(setup)}
 
 
-def test_a_unit_that_the_gradient_split_points_to_costs_a_third_and_is_found_where_it_costs_little():
+def test_a_unit_that_the_gradient_split_points_to_costs_a_third_and_is_found_where_it_costs_little():  # noqa: E501
     setup = setup_of()
     results = results_of(setup, {GUILTY: 0.02}, given=pointing_to(GUILTY, setup))
     whole = answer(setup, results)
@@ -170,7 +199,12 @@ def test_a_unit_that_the_gradient_split_points_to_costs_a_third_and_is_found_whe
     assert whole["steps_spent"] - setup.least_steps < (setup.steps_for_any - setup.least_steps) / 3
     weak = {GUILTY: 1.3 * SD}
     named = [
-        [each["gemms"] for each in answer(setup, forks_of(setup, weak, seed, pointing_to(unit, setup)))["named"]]
+        [
+            each["gemms"]
+            for each in answer(setup, forks_of(setup, weak, seed, pointing_to(unit, setup)))[
+                "named"
+            ]
+        ]
         for unit in (GUILTY, UNITS[0])
         for seed in range(20)
     ]
@@ -184,8 +218,18 @@ def test_a_second_look_has_as_many_forks_as_the_ends_and_leaves_the_first_look_a
     arms = Counter(key.rsplit("/", 2)[0] for key in results if key.startswith("fork/"))
     assert set(arms.values()) == {18}
     units = tree(setup, results)
-    first = [each.key for cluster in units.halves(units.units) for each in arm_forks(setup, units, "alone", cluster, setup.draws)]
-    last = [key for key in results if key.startswith("fork/") and key.rsplit("/", 2)[0] != "fork/alone all" and key not in first]
+    first = [
+        each.key
+        for cluster in units.halves(units.units)
+        for each in arm_forks(setup, units, "alone", cluster, setup.draws)
+    ]
+    last = [
+        key
+        for key in results
+        if key.startswith("fork/")
+        and key.rsplit("/", 2)[0] != "fork/alone all"
+        and key not in first
+    ]
     begun = {key: value for key, value in results.items() if key not in last}
     assert search(setup, begun).pending
     assert {each.key for each in search(setup, begun).pending} <= set(last)
@@ -203,7 +247,12 @@ def test_a_second_look_beyond_the_largest_cost_is_not_taken_and_the_answer_says_
 
 
 def plan_of(setup):
-    return {"gap": {"verdict": "fail", "gap": 0.01, "low": 0.005, "high": 0.015}, "fork_step": 600, "fork_steps": 60, "pair_steps": 2000}
+    return {
+        "gap": {"verdict": "fail", "gap": 0.01, "low": 0.005, "high": 0.015},
+        "fork_step": 600,
+        "fork_steps": 60,
+        "pair_steps": 2000,
+    }
 
 
 def test_weights_are_even_where_the_gradient_split_says_nothing():
@@ -223,17 +272,28 @@ def test_no_two_forks_have_the_same_draw():
     setup = setup_of()
     units = tree(setup, {})
     named = units.units[::2]  # no cluster of the tree
-    forks = [each for cluster in units.clusters() for way in ("without", "alone") for each in arm_forks(setup, units, way, cluster, 6)]
+    forks = [
+        each
+        for cluster in units.clusters()
+        for way in ("without", "alone")
+        for each in arm_forks(setup, units, way, cluster, 6)
+    ]
     forks += arm_forks(setup, units, "without", named, 6)
     keys = {each.key for each in forks}
-    assert len({(each.parent, each.draw) for each in forks}) == len(keys) == len(forks) - 2 * 18  # halves of all units share their arms
+    # halves of all units share their arms
+    assert len({(each.parent, each.draw) for each in forks}) == len(keys) == len(forks) - 2 * 18
     assert min(each.draw for each in forks) == 1
 
 
 def test_what_has_begun_is_partial():
     setup = setup_of()
     begun = answer(setup, results_of(setup, COSTS, most=10))
-    assert (begun["complete"], begun["effect"], begun["instant"], begun["named"]) == (False, None, None, [])
+    assert (begun["complete"], begun["effect"], begun["instant"], begun["named"]) == (
+        False,
+        None,
+        None,
+        [],
+    )
     assert search(setup, {}).pending
     forks_begun = answer(setup, results_of(setup, COSTS, most=80))
     assert forks_begun["effect"] is not None
@@ -255,15 +315,19 @@ def test_forks_end_with_the_run():
     for length in (0, 401):
         with pytest.raises(ValueError, match="fork_steps"):
             setup_of(fork_steps=length)
-    assert make_setup(units=("a",), ingredients=(), parents=("r",), fork_step=5, run_steps=10, most_steps=7.0).most_steps == pytest.approx(
-        7.0
-    )
+    assert make_setup(
+        units=("a",), ingredients=(), parents=("r",), fork_step=5, run_steps=10, most_steps=7.0
+    ).most_steps == pytest.approx(7.0)
 
 
 def test_equal_forks_tell_nothing():
     setup = setup_of()
     units = tree(setup, {})
-    results = {each.key: 1.0 for way in ("without", "alone") for each in arm_forks(setup, units, way, UNITS, setup.noise_draws)}
+    results = {
+        each.key: 1.0
+        for way in ("without", "alone")
+        for each in arm_forks(setup, units, way, UNITS, setup.noise_draws)
+    }
     with pytest.raises(ValueError, match="a draw of its own"):
         search(setup, results)
     assert np.isfinite(setup.smallest_effect(SD))

@@ -18,14 +18,23 @@ POLICY = Policy(
     baseline_run_noise=Amount(value=SD, unit="nats"),
     candidate_run_noise=Amount(value=SD, unit="nats"),
 )
-DESIGN = Design(planned_steps=1000, level=LEVEL, baseline_runs=4, candidate_runs=4, baseline_recipe="fp8_current", candidate_recipe="nvfp4")
+DESIGN = Design(
+    planned_steps=1000,
+    level=LEVEL,
+    baseline_runs=4,
+    candidate_runs=4,
+    baseline_recipe="fp8_current",
+    candidate_recipe="nvfp4",
+)
 
 OWN = confirmation(DESIGN, POLICY, 0.03, 2)
 
 
 @dataclass
 class World:
-    """Gaps by switch add up; forks see half of them. Every evaluation draws its own noise, whenever it is asked for."""
+    """Gaps by switch add up; forks see half of them. Every evaluation draws its own noise, whenever
+    it is asked for.
+    """
 
     own: tuple[float, ...]
     seed: int = 0
@@ -36,10 +45,23 @@ class World:
 
     def __call__(self, evaluation):
         kind = ("fork", "run", "confirmation").index(evaluation.kind)
-        draw = np.random.default_rng([self.seed, kind, int(evaluation.assignment, 2), evaluation.number, int(evaluation.parent or 0)])
+        draw = np.random.default_rng(
+            [
+                self.seed,
+                kind,
+                int(evaluation.assignment, 2),
+                evaluation.number,
+                int(evaluation.parent or 0),
+            ]
+        )
         gap = self.gap(evaluation.assignment)
         if kind == 0:
-            value = LEVEL + 0.1 * int(evaluation.parent) + (0.0 if self.blind else gap / 2) + SD / 5 * draw.standard_normal()
+            value = (
+                LEVEL
+                + 0.1 * int(evaluation.parent)
+                + (0.0 if self.blind else gap / 2)
+                + SD / 5 * draw.standard_normal()
+            )
             return Result(evaluation=evaluation, value=value)
         if kind == 1:
             return Result(evaluation=evaluation, value=LEVEL + gap + SD * draw.standard_normal())
@@ -49,9 +71,16 @@ class World:
 
     def setting(self, **changes):
         size = len(self.own)
-        ends = [Evaluation(kind="run", assignment=bit * size, number=1000 + at) for bit in "01" for at in range(4)]
+        ends = [
+            Evaluation(kind="run", assignment=bit * size, number=1000 + at)
+            for bit in "01"
+            for at in range(4)
+        ]
         times = np.array(
-            [1.0 - 0.4 * assignment.count("1") / size - 0.01 * int(assignment, 2) / 2**size for assignment in all_assignments(size)]
+            [
+                1.0 - 0.4 * assignment.count("1") / size - 0.01 * int(assignment, 2) / 2**size
+                for assignment in all_assignments(size)
+            ]
         )
         values = {
             "size": size,

@@ -1,4 +1,6 @@
-"""A judged job whose candidate has another format in one layer, with kept checkpoints; and the results of its analysis, simulated."""
+"""A judged job whose candidate has another format in one layer, with kept checkpoints; and the
+results of its analysis, simulated.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def make_explained(
     broken: int = STEPS,
     **changes: Any,
 ) -> str:
-    """A concluded job whose candidate, of this learning rate, is worse by a gap in nats; its weights break at step `broken`. Its id."""
+    """A concluded job whose candidate, of this learning rate, is worse by a gap in nats; its
+    weights break at step `broken`. Its id.
+    """
     spec = small_job(
         STEPS,
         baseline=Arm(recipe=baseline, name="base", replicates=3),
@@ -63,7 +67,11 @@ def make_explained(
             peak = rate if run.arm.position else 1e-3
             level = 1.4 + (gap if run.arm.position else 0) + generator.normal(0, 0.001)
             loss = level + np.exp(-at / 40) + batches + generator.normal(0, 0.001, STEPS)
-            norms = 10.0 + np.cumsum(generator.normal(0, 1e-4, STEPS)) + (at >= broken) * 0.05 * run.arm.position
+            norms = (
+                10.0
+                + np.cumsum(generator.normal(0, 1e-4, STEPS))
+                + (at >= broken) * 0.05 * run.arm.position
+            )
             store.append(
                 session,
                 run.id,
@@ -95,7 +103,11 @@ ABLATED = {"full": 0.05, "without-mlp": 0.012, "without-attention": 0.035}
 
 
 def make_ablated(
-    database: Database, engine: Any = "external", replicates: int = 3, gaps: Mapping[str, float] = ABLATED, spread: float = 0.001
+    database: Database,
+    engine: Any = "external",
+    replicates: int = 3,
+    gaps: Mapping[str, float] = ABLATED,
+    spread: float = 0.001,
 ) -> str:
     """A concluded job of a full recipe and ablations of it, with gaps in nats; its id."""
     spec = small_job(
@@ -118,17 +130,33 @@ def make_ablated(
                 "train",
                 1,
                 at,
-                {"lm_loss": loss, "loss": loss, "learning_rate": 1e-3 * (0.55 + 0.45 * np.cos(np.pi * at / STEPS))},
+                {
+                    "lm_loss": loss,
+                    "loss": loss,
+                    "learning_rate": 1e-3 * (0.55 + 0.45 * np.cos(np.pi * at / STEPS)),
+                },
             )
-            run.state, run.attempt_number, run.steps_done, run.rounding = "finished", 1, STEPS, stated_rounding(run)
+            run.state, run.attempt_number, run.steps_done, run.rounding = (
+                "finished",
+                1,
+                STEPS,
+                stated_rounding(run),
+            )
             run.manifest = {"data_digest": "d"}
         session.flush()
         write_outcome(session, job.id, decide(session, job.id))
         return job.id
 
 
-def measured(database: Database, job_id: str, costs: dict[str, float], most: int = 10_000, departs: int | None = None) -> None:
-    """Write the results of a simulated candidate, at most this many; with all of them the run has ended.
+def measured(
+    database: Database,
+    job_id: str,
+    costs: dict[str, float],
+    most: int = 10_000,
+    departs: int | None = None,
+) -> None:
+    """Write the results of a simulated candidate, at most this many; with all of them the run has
+    ended.
 
     `departs`: the step from which the record of its first run is not what training it again gives.
     """
@@ -137,9 +165,15 @@ def measured(database: Database, job_id: str, costs: dict[str, float], most: int
         setup, results = setup_from(session.get_one(Analysis, job_id).setup), {}  # type: ignore[var-annotated]
         while len(results) < most and (wanted := next_measurement(setup, results)) is not None:
             results[wanted.key] = measure(setup, wanted, costs)
-            if departs is not None and wanted.replay is not None and wanted.replay.arm == "candidate":
+            if (
+                departs is not None
+                and wanted.replay is not None
+                and wanted.replay.arm == "candidate"
+            ):
                 results[wanted.key] |= {"departs": departs, "by": 0.012, "mean": 0.01}
         run = job.runs[0]
-        session.add_all(AnalysisResult(run_id=run.id, key=key, value=value) for key, value in results.items())
+        session.add_all(
+            AnalysisResult(run_id=run.id, key=key, value=value) for key, value in results.items()
+        )
         job.status, run.attempt_number, run.fingerprint = "running", 1, "f"
         run.state = "finished" if next_measurement(setup, results) is None else "running"

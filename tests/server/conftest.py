@@ -28,7 +28,12 @@ from server.web.auth import Scope
 from server.web.limits import Connection
 from training.spec import SPEC_VERSION
 
-TRAINER = {"code_sha256": "a" * 64, "trainer_version": "0.1.0", "version.jax": "0.10.2", "env.JAX_PLATFORMS": "cpu"}
+TRAINER = {
+    "code_sha256": "a" * 64,
+    "trainer_version": "0.1.0",
+    "version.jax": "0.10.2",
+    "env.JAX_PLATFORMS": "cpu",
+}
 
 
 Built = dict[tuple[object, ...], FastAPI]
@@ -36,12 +41,16 @@ Built = dict[tuple[object, ...], FastAPI]
 
 @pytest.fixture(scope="session")
 def built() -> Built:
-    """Applications by the settings that they are built from; the context has all others. Building one takes half a second of CPU."""
+    """Applications by the settings that they are built from; the context has all others. Building
+    one takes half a second of CPU.
+    """
     return {}
 
 
 def _application(settings: Settings, built: Built) -> FastAPI:
-    """The application with these settings: a copy of one that was built before, with the same routes and a context of its own."""
+    """The application with these settings: a copy of one that was built before, with the same
+    routes and a context of its own.
+    """
     key = (settings.max_body_bytes, settings.assets_dir, settings.docs_dir)
     if key not in built:
         built[key] = create_app(settings)
@@ -60,7 +69,9 @@ def application(built) -> Callable[[Settings], FastAPI]:
 
 @pytest.fixture
 def api(api_settings, database, application) -> Iterator[TestClient]:
-    with TestClient(application(api_settings), base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+    with TestClient(
+        application(api_settings), base_url="http://127.0.0.1", raise_server_exceptions=False
+    ) as client:
         yield client
 
 
@@ -111,21 +122,37 @@ def served(server) -> str:
 def request_body() -> dict:
     """A job that the schema accepts."""
     return {
-        "job": {"name": "mine", "baseline": {"recipe": "fp8_current"}, "candidates": [{"recipe": "nvfp4", "replicates": 2}]},
+        "job": {
+            "name": "mine",
+            "baseline": {"recipe": "fp8_current"},
+            "candidates": [{"recipe": "nvfp4", "replicates": 2}],
+        },
         "policy": {"margin": "1.0%"},
     }
 
 
 @pytest.fixture
 def register(database) -> Callable[..., None]:
-    """A function that registers a worker with this trainer, heard of `age` seconds ago; a value None removes that fact."""
+    """A function that registers a worker with this trainer, heard of `age` seconds ago; a value
+    None removes that fact.
+    """
 
     def add(age: float = 0.0, **changes: str | None) -> None:
         trainer = {name: value for name, value in (TRAINER | changes).items() if value is not None}
-        device = {"device_class": "cpu", "threads_per_run": 1, "spec_version": SPEC_VERSION} | ({"trainer": trainer} if trainer else {})
+        device = {"device_class": "cpu", "threads_per_run": 1, "spec_version": SPEC_VERSION} | (
+            {"trainer": trainer} if trainer else {}
+        )
         now = time.time()
         with database.write() as session:
-            row = Worker(id=new_id("w"), name="w", capability="cpu", slots=1, device=device, started_at=now, heartbeat_at=now - age)
+            row = Worker(
+                id=new_id("w"),
+                name="w",
+                capability="cpu",
+                slots=1,
+                device=device,
+                started_at=now,
+                heartbeat_at=now - age,
+            )
             session.add(row)
 
     return add
@@ -133,7 +160,9 @@ def register(database) -> Callable[..., None]:
 
 @pytest.fixture
 def ended() -> Callable[..., dict[str, Any]]:
-    """A function that follows the events of a job until it has ended; the job's document. `headers` are those of its owner."""
+    """A function that follows the events of a job until it has ended; the job's document. `headers`
+    are those of its owner.
+    """
 
     def follow(client: Any, job_id: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
         client.get(f"/api/v1/jobs/{job_id}/events", headers=headers)
@@ -145,18 +174,22 @@ def ended() -> Callable[..., dict[str, Any]]:
 def people_of(database: Database, scopes: Mapping[str, Sequence[Scope]]) -> dict[str, Any]:
     """Headers with a token of these scopes, by name, and the principal of each under `NAME id`."""
     with database.write() as session:
-        made = {name: auth.create_token(session, name, list(each), None) for name, each in scopes.items()}
+        made = {
+            name: auth.create_token(session, name, list(each), None)
+            for name, each in scopes.items()
+        }
         headers = {name: {"Authorization": f"Bearer {text}"} for name, (_, text) in made.items()}
         return headers | {f"{name} id": token.id for name, (token, _) in made.items()}
 
 
 @pytest.fixture(autouse=True)
 def nothing_ships(monkeypatch, request):
-    """Jobs of these tests are small models of engine emulated; they borrow only from what a test records (but see
-    jobs/test_noise_tables.py).
+    """Jobs of these tests are small models of engine emulated; they borrow only from what a test
+    records (but see jobs/test_noise_tables.py).
 
-    Their verdicts have short paths, which take three quarters of the time of a verdict; tests/parity/judging/test_path.py has whole ones.
-    Of their forecasts every eighth is made: all would take half of the time of concluding. Modules that say `ALL_FORECASTS` have all.
+    Their verdicts have short paths, which take three quarters of the time of a verdict;
+    tests/parity/judging/test_path.py has whole ones. Of their forecasts every eighth is made: all
+    would take half of the time of concluding. Modules that say `ALL_FORECASTS` have all.
     """
     if not getattr(request.module, "ALL_FORECASTS", False):
         monkeypatch.setattr("parity.judging.live.rules.FORECAST_EVERY", 8 * FORECAST_EVERY)
@@ -167,7 +200,9 @@ def nothing_ships(monkeypatch, request):
 
 @pytest.fixture
 def lending(database, recorded) -> Callable[..., str]:
-    """A function that records a concluded job whose reruns lend; the name of its family. Another `rerun` has the same batches."""
+    """A function that records a concluded job whose reruns lend; the name of its family. Another
+    `rerun` has the same batches.
+    """
 
     def lend(rerun: int, **more: Any) -> str:
         job_id = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, rerun=rerun, **more)
@@ -184,12 +219,15 @@ def lending(database, recorded) -> Callable[..., str]:
 
 @pytest.fixture
 def judged(database, recorded) -> Callable[[dict[str, float]], tuple[str, dict[str, Any]]]:
-    """A function that makes a concluded job of that trainer, with gaps of known size; its id and the request that asks the same.
+    """A function that makes a concluded job of that trainer, with gaps of known size; its id and
+    the request that asks the same.
 
     Without `verdict` its runs have ended and nobody has judged them.
     """
 
-    def make(gaps: dict[str, float], *, verdict: bool = True, **more: Any) -> tuple[str, dict[str, Any]]:
+    def make(
+        gaps: dict[str, float], *, verdict: bool = True, **more: Any
+    ) -> tuple[str, dict[str, Any]]:
         job_id = recorded(gaps, **more)
         with database.write() as session:
             for run in session.get_one(Job, job_id).runs:

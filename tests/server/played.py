@@ -1,4 +1,6 @@
-"""A search that is played on the record: each step's job gets the results of a world whose gaps are known, as workers write them."""
+"""A search that is played on the record: each step's job gets the results of a world whose gaps are
+known, as workers write them.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,16 @@ from server.database.sessions import Database
 from server.jobs.conclude import conclude
 from tests.server.analyses import STEPS, make_explained, stated_rounding
 
-GAPS = (0.0037, 0.0037, 0.0174)  # two switches may stay; forks alone leave that in doubt, so pilots are run
+# two switches may stay; forks alone leave that in doubt, so pilots are run
+GAPS = (0.0037, 0.0037, 0.0174)
 LEVEL, NOISE = 1.4, 0.0005
 _MANIFEST = {"engine": "maxtext", "data_digest": "d", "device_class": "cpu"}
 
 
 def make_base(database: Database, **changes: object) -> str:
-    """A judged job: NVFP4 in the MLP of one block, worse than FP8 by 0.02 nats; the baseline kept checkpoints."""
+    """A judged job: NVFP4 in the MLP of one block, worse than FP8 by 0.02 nats; the baseline kept
+    checkpoints.
+    """
     given = {"candidate": "nvfp4", "overrides": (), "gap": sum(GAPS)} | changes
     return make_explained(database, **given)  # type: ignore[arg-type]
 
@@ -31,8 +36,15 @@ def gap(assignment: str, gaps: Sequence[float] = GAPS) -> float:
     return sum(own for own, bit in zip(gaps, assignment, strict=True) if bit == "1")
 
 
-def play_step(database: Database, search_id: str, gaps: Sequence[float] = GAPS, confirmed: Sequence[float] | None = None) -> str:
-    """Give the newest step its results and conclude its job; returns what it evaluates. `confirmed`: the gaps of confirmations."""
+def play_step(
+    database: Database,
+    search_id: str,
+    gaps: Sequence[float] = GAPS,
+    confirmed: Sequence[float] | None = None,
+) -> str:
+    """Give the newest step its results and conclude its job; returns what it evaluates.
+    `confirmed`: the gaps of confirmations.
+    """
     with database.write() as session:
         search = session.get_one(Search, search_id)
         step = search.steps[-1]
@@ -41,9 +53,13 @@ def play_step(database: Database, search_id: str, gaps: Sequence[float] = GAPS, 
         job.status = "running"
         if kind == "fork":
             for each in evaluations:
-                noise = np.random.default_rng([int(each.assignment, 2), each.number, search.setup["parents"].index(each.parent)]).normal(
-                    0, NOISE / 8
-                )
+                noise = np.random.default_rng(
+                    [
+                        int(each.assignment, 2),
+                        each.number,
+                        search.setup["parents"].index(each.parent),
+                    ]
+                ).normal(0, NOISE / 8)
                 value = LEVEL + 0.4 * gap(each.assignment, gaps) + noise
                 session.add(AnalysisResult(run_id=job.runs[0].id, key=key_of(each), value=value))
         else:
@@ -59,17 +75,39 @@ def play_step(database: Database, search_id: str, gaps: Sequence[float] = GAPS, 
 
 def _record(session, run, assignment, own: float) -> None:  # type: ignore[no-untyped-def]
     generator, at = (
-        np.random.default_rng([run.replicate, run.arm.position, int(assignment, 2) if run.arm.position else 0]),
+        np.random.default_rng(
+            [run.replicate, run.arm.position, int(assignment, 2) if run.arm.position else 0]
+        ),
         np.arange(STEPS),
     )
-    loss = LEVEL + own + generator.normal(0, NOISE) + np.exp(-at / 40) + generator.normal(0, 0.01, STEPS)
+    loss = (
+        LEVEL
+        + own
+        + generator.normal(0, NOISE)
+        + np.exp(-at / 40)
+        + generator.normal(0, 0.01, STEPS)
+    )
     store.append(
-        session, run.id, "train", 1, at, {"lm_loss": loss, "loss": loss, "learning_rate": 1e-3 * (0.55 + 0.45 * np.cos(np.pi * at / STEPS))}
+        session,
+        run.id,
+        "train",
+        1,
+        at,
+        {
+            "lm_loss": loss,
+            "loss": loss,
+            "learning_rate": 1e-3 * (0.55 + 0.45 * np.cos(np.pi * at / STEPS)),
+        },
     )
     run.steps_done, run.rounding, run.manifest = STEPS, stated_rounding(run), _MANIFEST
 
 
-def play(database: Database, search_id: str, gaps: Sequence[float] = GAPS, confirmed: Sequence[float] | None = None) -> list[str]:
+def play(
+    database: Database,
+    search_id: str,
+    gaps: Sequence[float] = GAPS,
+    confirmed: Sequence[float] | None = None,
+) -> list[str]:
     """Play a search to its end; returns the kinds of its steps."""
     kinds = []
     while state_of(database, search_id) == "running":

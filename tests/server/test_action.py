@@ -1,4 +1,6 @@
-"""action.yml's steps as a runner takes them, against a real server and a local fake of the GitHub calls that it makes."""
+"""action.yml's steps as a runner takes them, against a real server and a local fake of the GitHub
+calls that it makes.
+"""
 
 import importlib.util
 import json
@@ -26,7 +28,9 @@ ACTION = yaml.safe_load((CHECKOUT / "action.yml").read_text())
 
 
 class FakeGitHub(ThreadingHTTPServer):
-    """Checks and comments as GitHub's REST API keeps them; `may_write` False is the token of a fork."""
+    """Checks and comments as GitHub's REST API keeps them; `may_write` False is the token of a
+    fork.
+    """
 
     def __init__(self, login=None):
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -34,7 +38,9 @@ class FakeGitHub(ThreadingHTTPServer):
         self.checks, self.comments, self.refused, self.rewritten = {}, [], [], 0
 
     def comment(self, body, login="github-actions[bot]", kind="Bot"):
-        self.comments.append({"id": len(self.comments) + 1, "body": body, "user": {"login": login, "type": kind}})
+        self.comments.append(
+            {"id": len(self.comments) + 1, "body": body, "user": {"login": login, "type": kind}}
+        )
         return self.comments[-1]
 
 
@@ -58,7 +64,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers["Authorization"] != "Bearer secret":
             return self._answer(401, {"message": "Bad credentials"})
         if self.command == "GET" and self.path == "/user":
-            return self._answer(200, {"login": hub.login}) if hub.login else self._answer(403, {"message": "not by integration"})
+            return (
+                self._answer(200, {"login": hub.login})
+                if hub.login
+                else self._answer(403, {"message": "not by integration"})
+            )
         if self.command == "GET":
             page = int(re.fullmatch(r"/issues/7/comments\?per_page=100&page=(\d+)", path)[1])
             return self._answer(200, hub.comments[100 * (page - 1) : 100 * page])
@@ -80,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
         hub.rewritten += 1
         return self._answer(200, {})
 
-    do_GET = do_POST = do_PATCH = _serve  # noqa: N815 (the library's own names)
+    do_GET = do_POST = do_PATCH = _serve  # noqa: N815
 
 
 @pytest.fixture
@@ -96,10 +106,14 @@ def github():
 
 @pytest.fixture
 def act(github, tmp_path):
-    """A function that runs every step but `install` as a runner does; returns the exit code, the log and the action's outputs."""
+    """A function that runs every step but `install` as a runner does; returns the exit code, the
+    log and the action's outputs.
+    """
     (tmp_path / "runner").mkdir()
     (tmp_path / "runner" / "parity").symlink_to(Path(sys.prefix))
-    (tmp_path / "event.json").write_text(json.dumps({"pull_request": {"number": 7, "head": {"sha": "headsha"}}}))
+    (tmp_path / "event.json").write_text(
+        json.dumps({"pull_request": {"number": 7, "head": {"sha": "headsha"}}})
+    )
     github_sets = {
         "GITHUB_ACTION_PATH": str(CHECKOUT),
         "GITHUB_API_URL": f"http://127.0.0.1:{github.server_address[1]}",
@@ -110,11 +124,21 @@ def act(github, tmp_path):
         "RUNNER_TEMP": str(tmp_path / "runner"),
     }
     event = {"github.event.pull_request.number": 7}
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "PARITY_", "GATE_"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("GITHUB_", "PARITY_", "GATE_"))
+    }
 
     def run(meanwhile=None, **inputs):
-        values = event | {f"inputs.{name}": declared.get("default", "") for name, declared in ACTION["inputs"].items()}
-        values |= {f"inputs.{name.replace('_', '-')}": value for name, value in {"github_token": "secret", **inputs}.items()}
+        values = event | {
+            f"inputs.{name}": declared.get("default", "")
+            for name, declared in ACTION["inputs"].items()
+        }
+        values |= {
+            f"inputs.{name.replace('_', '-')}": value
+            for name, value in {"github_token": "secret", **inputs}.items()
+        }
         failed, log = 0, ""
         for step in ACTION["runs"]["steps"]:
             if step["id"] == "install" or (failed and step.get("if") != "always()"):
@@ -123,19 +147,31 @@ def act(github, tmp_path):
             output.write_text("")
             own = {name: _filled(text, values) for name, text in step.get("env", {}).items()}
             environment = kept | github_sets | {"GITHUB_OUTPUT": str(output)} | own
-            assert "${{" not in step["run"], "an expression in a script is a way in for whoever writes its value"
+            assert "${{" not in step["run"], (
+                "an expression in a script is a way in for whoever writes its value"
+            )
             words = ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", step["run"]]
             with subprocess.Popen(
-                words, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                words,
+                env=environment,
+                cwd=tmp_path,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
             ) as shell:
                 if step["id"] == "gate" and meanwhile:
                     meanwhile(shell)
                 log += shell.communicate(timeout=120)[0]
             failed = failed or shell.returncode
             values |= {
-                f"steps.{step['id']}.outputs.{line.split('=', 1)[0]}": line.split("=", 1)[1] for line in output.read_text().splitlines()
+                f"steps.{step['id']}.outputs.{line.split('=', 1)[0]}": line.split("=", 1)[1]
+                for line in output.read_text().splitlines()
             }
-        return failed, log, {name: _filled(output["value"], values) for name, output in ACTION["outputs"].items()}
+        return (
+            failed,
+            log,
+            {name: _filled(output["value"], values) for name, output in ACTION["outputs"].items()},
+        )
 
     return run
 
@@ -156,10 +192,14 @@ def file(tmp_path):
     return write
 
 
-def test_a_fail_is_a_failed_check_and_one_comment_that_stays_one(served, judged, register, github, act, file):
+def test_a_fail_is_a_failed_check_and_one_comment_that_stays_one(
+    served, judged, register, github, act, file
+):
     register()
     job, request = judged({"nvfp4": 0.3})
-    forged = github.comment("<!-- parity gate: parity gate -->\nPASS, says somebody", login="eve", kind="User")["body"]
+    forged = github.comment(
+        "<!-- parity gate: parity gate -->\nPASS, says somebody", login="eve", kind="User"
+    )["body"]
     for _ in range(101):
         github.comment("talk", login="x", kind="User")
     for _ in range(2):
@@ -168,16 +208,24 @@ def test_a_fail_is_a_failed_check_and_one_comment_that_stays_one(served, judged,
     assert outputs["verdict"] == "fail"
     assert outputs["url"] == f"{served}/jobs/{job}"
     check = github.checks[2]
-    assert (check["head_sha"], check["status"], check["conclusion"]) == ("headsha", "completed", "failure")
+    assert (check["head_sha"], check["status"], check["conclusion"]) == (
+        "headsha",
+        "completed",
+        "failure",
+    )
     assert check["output"]["title"].startswith("FAIL: Do not switch to nvfp4.")
     assert check["details_url"] == outputs["url"]
     own = [comment for comment in github.comments if comment["user"]["type"] == "Bot"]
     assert len(own) == 1
-    assert re.match(r"<!-- parity gate: parity gate --><!-- [0-9a-f]{32} -->\n### parity: fail", own[0]["body"])
+    assert re.match(
+        r"<!-- parity gate: parity gate --><!-- [0-9a-f]{32} -->\n### parity: fail", own[0]["body"]
+    )
     assert github.comments[0]["body"] == forged
 
 
-def test_a_comment_is_rewritten_when_more_has_changed_than_an_age(served, judged, register, github, act, file):
+def test_a_comment_is_rewritten_when_more_has_changed_than_an_age(
+    served, judged, register, github, act, file
+):
     register()
     _, request = judged({"nvfp4": 0.3})
     for options, rewritten in (("", 0), ("", 0), ("--advisory", 1)):
@@ -191,23 +239,41 @@ def test_ages_alone_are_nothing_new():
     script = importlib.util.module_from_spec(module_spec)
     module_spec.loader.exec_module(script)
     gate = gate_report.document(
-        gate_report.Outcome(result="infrastructure", revision="r", trouble="", job="j1", reused="trained 2 days ago"), GateRules()
+        gate_report.Outcome(
+            result="infrastructure", revision="r", trouble="", job="j1", reused="trained 2 days ago"
+        ),
+        GateRules(),
     )
-    older = {"age_seconds": 9e5, "origin": "cached: job j1 concluded 10.4 days ago", "reused": "trained 12 days ago"}
+    older = {
+        "age_seconds": 9e5,
+        "origin": "cached: job j1 concluded 10.4 days ago",
+        "reused": "trained 12 days ago",
+    }
     assert script.digest(gate | older) == script.digest(gate)
     others = [key for key in gate if key not in older]
-    assert len({script.digest(gate | {key: "changed"}) for key in others} | {script.digest(gate)}) == len(others) + 1
+    assert (
+        len({script.digest(gate | {key: "changed"}) for key in others} | {script.digest(gate)})
+        == len(others) + 1
+    )
 
 
-@pytest.mark.parametrize(("options", "code", "conclusion"), [("--advisory", 0, "neutral"), ("", 5, "timed_out")])
-def test_a_job_that_is_not_decided_in_time(served, github, act, file, request_body, options, code, conclusion):
-    status, log, outputs = act(file=file(request_body), server=served, options=f"--timeout 0.2 {options}", revision="tree1")
+@pytest.mark.parametrize(
+    ("options", "code", "conclusion"), [("--advisory", 0, "neutral"), ("", 5, "timed_out")]
+)
+def test_a_job_that_is_not_decided_in_time(
+    served, github, act, file, request_body, options, code, conclusion
+):
+    status, log, outputs = act(
+        file=file(request_body), server=served, options=f"--timeout 0.2 {options}", revision="tree1"
+    )
     assert (status, outputs["verdict"], outputs["exit_code"]) == (code, "timeout", str(code)), log
     assert github.checks[1]["conclusion"] == conclusion
     assert "revision `tree1`" in github.comments[0]["body"]
 
 
-def test_a_token_that_may_only_read_leaves_the_summary(served, github, act, file, request_body, tmp_path):
+def test_a_token_that_may_only_read_leaves_the_summary(
+    served, github, act, file, request_body, tmp_path
+):
     github.may_write = False
     code, log, _ = act(file=file(request_body), server=served, options="--timeout 0.2")
     assert code == 5
@@ -233,23 +299,36 @@ def test_a_cancelled_workflow_says_how_to_follow_the_job(served, github, act, fi
 
 def test_files_are_compared_without_a_server(github, act):
     curves = CHECKOUT / "examples" / "curves"
-    words = f"fp8={curves}/fp8.csv mxfp8={curves}/mxfp8.csv --recipe fp8=fp8_current --recipe mxfp8=mxfp8 --planned-steps 1500 --margin 1%"
+    words = (
+        f"fp8={curves}/fp8.csv mxfp8={curves}/mxfp8.csv --recipe fp8=fp8_current --recipe "
+        "mxfp8=mxfp8 --planned-steps 1500 --margin 1%"
+    )
     code, log, outputs = act(compare=words)
     assert (code, outputs["verdict"], outputs["url"]) == (0, "pass", ""), log
     assert github.checks[1]["conclusion"] == "success"
     assert "judged from files, without a server" in github.comments[0]["body"]
-    code, log, outputs = act(compare=words.replace("--margin 1%", "\n--margin never\n"), options="--quiet\n--advisory\n")
+    code, log, outputs = act(
+        compare=words.replace("--margin 1%", "\n--margin never\n"), options="--quiet\n--advisory\n"
+    )
     assert (code, outputs["verdict"]) == (2, ""), log
     assert act()[0] == 2, "neither a server nor files"
 
 
-def test_a_newer_commit_of_the_pull_request_supersedes_the_older_ones_job(served, act, file, request_body, database):
+def test_a_newer_commit_of_the_pull_request_supersedes_the_older_ones_job(
+    served, act, file, request_body, database
+):
     file(request_body)
     for revision in ("r1", "r2"):
         assert act(server=served, revision=revision, options="--timeout 0.2")[0] == 5
-    assert act(server=served, revision="r3", options="--advisory\n--lookup\n")[2]["verdict"] == "unrecorded"
+    assert (
+        act(server=served, revision="r3", options="--advisory\n--lookup\n")[2]["verdict"]
+        == "unrecorded"
+    )
     with database.read() as session:
-        assert [job.status for job in session.scalars(select(Job).order_by(Job.id))] == ["cancelled", "queued"]
+        assert [job.status for job in session.scalars(select(Job).order_by(Job.id))] == [
+            "cancelled",
+            "queued",
+        ]
 
 
 def test_bad_input_completes_the_check_and_leaves_no_comment(github, act, tmp_path):
@@ -273,4 +352,6 @@ def test_the_wheel_holds_the_judge_and_the_commands_alone(tmp_path):
     with zipfile.ZipFile(wheel) as opened:
         names = [name for name in opened.namelist() if ".dist-info/" not in name]
     assert {name.split("/")[0] for name in names} == {"parity", "parity_lab"}
-    assert not [name for name in names if name.startswith(("parity_lab/server", "parity_lab/training"))]
+    assert not [
+        name for name in names if name.startswith(("parity_lab/server", "parity_lab/training"))
+    ]

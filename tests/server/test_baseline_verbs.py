@@ -1,4 +1,6 @@
-"""`parity baseline …`, and what the other verbs say of a baseline that was not trained again, against a real server."""
+"""`parity baseline …`, and what the other verbs say of a baseline that was not trained again,
+against a real server.
+"""
 
 import json
 import shlex
@@ -22,7 +24,9 @@ from training.spec import JobSpec
 
 @pytest.fixture
 def parity(served, capsys, monkeypatch):
-    """A function that runs the command line; the exit code, what it printed, and what it said beside."""
+    """A function that runs the command line; the exit code, what it printed, and what it said
+    beside.
+    """
     for name in ("GITHUB_SHA", "GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"):
         monkeypatch.delenv(name, raising=False)
 
@@ -36,26 +40,44 @@ def parity(served, capsys, monkeypatch):
 
 
 def _finish(database, job_id, *, gap):
-    """Train a job's queued runs on paper: the baseline's curve, a constant and noise of each run's own."""
+    """Train a job's queued runs on paper: the baseline's curve, a constant and noise of each run's
+    own.
+    """
     with database.write() as session:
         job = session.get_one(Job, job_id)
         source = job.runs[0]
         steps, columns = store.read(session, source.id, "train")
         for number, run in enumerate(run for run in job.runs if run.state == "queued"):
             noise = np.random.default_rng(100 + number).normal(0.001 * number, 0.01, len(steps))
-            store.append(session, run.id, "train", 1, steps, columns | {"lm_loss": columns["lm_loss"] + gap + noise})
-            run.state, run.attempt_number, run.steps_done, run.manifest = "finished", 1, len(steps), source.manifest
+            store.append(
+                session,
+                run.id,
+                "train",
+                1,
+                steps,
+                columns | {"lm_loss": columns["lm_loss"] + gap + noise},
+            )
+            run.state, run.attempt_number, run.steps_done, run.manifest = (
+                "finished",
+                1,
+                len(steps),
+                source.manifest,
+            )
     conclude(database, job_id)
 
 
-def test_a_baseline_from_its_promotion_to_its_end(parity, judged, register, tmp_path, database, served):
+def test_a_baseline_from_its_promotion_to_its_end(
+    parity, judged, register, tmp_path, database, served
+):
     register()
     first, request = judged({"mxfp8": 0.0}, verdict=False)
     reruns, _ = judged({"mxfp8": 0.0}, verdict=False, rerun=1)
     assert parity("baseline", "list")[1] == ""
     assert "no baseline yet" in parity("baseline", "list")[2]
 
-    code, output, _ = parity("baseline", "promote", "fp8", first, "--reason", "release 1", "--days", "90")
+    code, output, _ = parity(
+        "baseline", "promote", "fp8", first, "--reason", "release 1", "--days", "90"
+    )
     assert (code, output.split(":")[0]) == (0, "fp8@1")
     assert f"2 runs of job {first}, 0 controls; expires 20" in output
     assert "reruns give" in output
@@ -67,7 +89,10 @@ def test_a_baseline_from_its_promotion_to_its_end(parity, judged, register, tmp_
     assert "2 controls" in output
     assert output.count("control replicate") == 2
     assert "3 degrees of freedom" in output
-    assert json.loads(parity("baseline", "show", "fp8@1", "--json")[1])["audit"][1]["reason"] == "an A/A pair"
+    assert (
+        json.loads(parity("baseline", "show", "fp8@1", "--json")[1])["audit"][1]["reason"]
+        == "an A/A pair"
+    )
     (row,) = parity("baseline", "list")[1].splitlines()
     assert row.split("\t")[:3] == ["fp8@1", "fp8_current", "2 + 2"]
 
@@ -76,7 +101,10 @@ def test_a_baseline_from_its_promotion_to_its_end(parity, judged, register, tmp_
     job = parity("submit", str(job_file))[1].split()[0]
     output = parity("status", job)[1]
     assert "against baseline fp8 version 1, promoted by this machine, 2 controls" in output
-    assert f"fp8_current replicate 1 is reused: run r{output.rpartition('run r')[2].split()[0]} of job {first}, trained " in output
+    assert (
+        f"fp8_current replicate 1 is reused: run r{output.rpartition('run r')[2].split()[0]} of "
+        f"job {first}, trained " in output
+    )
     _finish(database, job, gap=0.0)
     code, output, _ = parity("report", job, "-v")
     assert "baseline reused" in output
@@ -85,7 +113,10 @@ def test_a_baseline_from_its_promotion_to_its_end(parity, judged, register, tmp_
     assert "controls" in output
     code, _, err = parity("gate", str(job_file), "--revision", "")
     assert (code, "cached" in err) == (0, True)
-    assert "baseline fp8_current: 2 of 2 curves of fp8 version 1, promoted by this machine, reused, trained " in " ".join(err.split())
+    assert (
+        "baseline fp8_current: 2 of 2 curves of fp8 version 1, promoted by this machine, reused, "
+        "trained " in " ".join(err.split())
+    )
 
     assert parity("baseline", "diff", "fp8@1", job)[0] == 0
     other, _ = judged({"mxfp8": 0.0}, verdict=False, steps=1400)
@@ -102,7 +133,10 @@ def test_a_baseline_from_its_promotion_to_its_end(parity, judged, register, tmp_
     request["policy"]["looks"] = 3  # one for each of these submissions
     job_file.write_text(yaml.safe_dump(request))
     with Client(served) as client:
-        assert client.job(parity("submit", str(job_file), "--no-reuse")[1].split()[0])["reuse"] is False
+        assert (
+            client.job(parity("submit", str(job_file), "--no-reuse")[1].split()[0])["reuse"]
+            is False
+        )
         job_file.write_text(yaml.safe_dump(request | {"baseline": {"reuse": False}}))
         assert client.job(parity("submit", str(job_file))[1].split()[0])["reuse"] is False
         assert client.job(parity("submit", str(job_file), "--reuse")[1].split()[0])["reuse"] is True
@@ -110,13 +144,18 @@ def test_a_baseline_from_its_promotion_to_its_end(parity, judged, register, tmp_
     assert "expected a mapping such as baseline: {name: fp8}" in parity("submit", str(job_file))[2]
 
 
-def test_a_narrow_fail_against_a_named_baseline_asks_for_candidates_alone(parity, judged, register, tmp_path, database, served):
+def test_a_narrow_fail_against_a_named_baseline_asks_for_candidates_alone(
+    parity, judged, register, tmp_path, database, served
+):
     register()
     first, request = judged({"mxfp8": 0.0}, verdict=False)
     parity("baseline", "promote", "fp8", first, "--reason", "release 1")
     job_file = tmp_path / "parity.yaml"
     request["policy"]["looks"] = 2
-    content = request | {"baseline": {"name": "fp8"}, "gate": {"confirm_marginal_fail": True, "timeout_seconds": 0.1}}
+    content = request | {
+        "baseline": {"name": "fp8"},
+        "gate": {"confirm_marginal_fail": True, "timeout_seconds": 0.1},
+    }
     job_file.write_text(yaml.safe_dump(content))
     assert parity("gate", str(job_file), "--revision", "")[0] == 5
     with Client(served) as client:
@@ -131,12 +170,17 @@ def test_a_narrow_fail_against_a_named_baseline_asks_for_candidates_alone(parity
 
 
 def test_the_commands_and_files_of_the_page(parity, judged, database):
-    ids = {name: judged({"mxfp8": 0.0}, verdict=False, rerun=rerun)[0] for rerun, name in enumerate(("JOB", "RERUNS", "OTHER"))}
+    ids = {
+        name: judged({"mxfp8": 0.0}, verdict=False, rerun=rerun)[0]
+        for rerun, name in enumerate(("JOB", "RERUNS", "OTHER"))
+    }
     lines = [line for block in run_by("docs/jobs.md", __file__) for line in block.commands]
     assert len(lines) == 6
     lines.append(lines.pop(4))  # the page ends a version before it speaks of controls
     for line in lines:
-        program, *words = [ids.get(word.removeprefix("$"), word) for word in shlex.split(line, comments=True)]
+        program, *words = [
+            ids.get(word.removeprefix("$"), word) for word in shlex.split(line, comments=True)
+        ]
         assert program == "parity"
         code, output, err = parity(*words)
         assert (code, bool(output)) == (0, True), (line, err)

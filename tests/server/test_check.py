@@ -1,4 +1,6 @@
-"""Flipped bits of the record: each is found when it is read, none reaches a verdict, and `python -m server.check` lists them all."""
+"""Flipped bits of the record: each is found when it is read, none reaches a verdict, and `python -m
+server.check` lists them all.
+"""
 
 from typing import Any
 
@@ -24,7 +26,9 @@ def _columns(count):
 
 @pytest.fixture
 def run_id(database, recorded):
-    """A run of a job with a packed chunk, one whose columns have rows of their own, and one that also has its steps in a row."""
+    """A run of a job with a packed chunk, one whose columns have rows of their own, and one that
+    also has its steps in a row.
+    """
     job_id = recorded({"nvfp4": 0.0}, steps=300, done=0)
     with database.write() as session:
         run = session.query(Run).where(Run.job_id == job_id).order_by(Run.position).first()
@@ -38,13 +42,21 @@ class Cell:
 
     def __init__(self, owner_database, table, key, column):
         own = table_of(table)
-        self._database, self._where, self._column = owner_database, [own.c[name] == value for name, value in key.items()], own.c[column]
+        self._database, self._where, self._column = (
+            owner_database,
+            [own.c[name] == value for name, value in key.items()],
+            own.c[column],
+        )
         with owner_database.read() as session:
-            self.value = session.connection().execute(select(self._column).where(*self._where)).scalar_one()
+            self.value = (
+                session.connection().execute(select(self._column).where(*self._where)).scalar_one()
+            )
 
     def write(self, value):
         with self._database.write() as session:
-            session.connection().execute(update(self._column.table).where(*self._where).values({self._column.name: value}))
+            session.connection().execute(
+                update(self._column.table).where(*self._where).values({self._column.name: value})
+            )
 
     def flip(self, position, bit):
         changed = bytearray(self.value)
@@ -55,7 +67,10 @@ class Cell:
 def _rows(database, table):
     names = [column.name for column in inspect(table).primary_key]
     with database.read() as session:
-        return [dict(zip(names, row, strict=True)) for row in session.execute(select(*(table_of(table).c[name] for name in names)))]
+        return [
+            dict(zip(names, row, strict=True))
+            for row in session.execute(select(*(table_of(table).c[name] for name in names)))
+        ]
 
 
 def _damage(database):
@@ -76,7 +91,9 @@ def test_an_intact_record_is_read_whole(database, run_id, capsys, monkeypatch, s
 
 def test_each_flipped_bit_of_a_value_is_found(database, owner_database, run_id):
     rng = np.random.default_rng(5)
-    places: list[tuple[Any, Any]] = [(Chunk, key) for key in _rows(database, Chunk) if key["first_step"] == 0]
+    places: list[tuple[Any, Any]] = [
+        (Chunk, key) for key in _rows(database, Chunk) if key["first_step"] == 0
+    ]
     places += [(ChunkColumn, key) for key in _rows(database, ChunkColumn)]
     assert len(places) == 1 + 2 + 3
     for table, key in places:
@@ -103,12 +120,19 @@ def test_each_flipped_bit_of_a_value_is_found(database, owner_database, run_id):
         (Chunk, 0, "checksum", lambda value: value ^ 1),
         (ChunkColumn, 10, "checksum", lambda value: value ^ 1),
         (ChunkColumn, 10, "name", lambda value: value + "_"),
-        (ChunkColumn, 5001, "name", lambda value: "x" + value),  # the steps of a chunk at uneven distances
+        # the steps of a chunk at uneven distances
+        (ChunkColumn, 5001, "name", lambda value: "x" + value),
     ],
 )
-def test_what_is_said_of_values_is_covered_too(database, owner_database, run_id, table, first, column, change):
+def test_what_is_said_of_values_is_covered_too(
+    database, owner_database, run_id, table, first, column, change
+):
     wanted = "lm_loss" if first == 10 else "step"
-    key = next(each for each in _rows(database, table) if each["first_step"] == first and each.get("name", wanted) == wanted)
+    key = next(
+        each
+        for each in _rows(database, table)
+        if each["first_step"] == first and each.get("name", wanted) == wanted
+    )
     cell = Cell(owner_database, table, key, column)
     cell.write(change(cell.value))
     _is_refused(database, run_id)
@@ -117,9 +141,17 @@ def test_what_is_said_of_values_is_covered_too(database, owner_database, run_id,
 
 @pytest.mark.parametrize(
     ("column", "changed"),
-    [("run_id", "r-of-nobody"), ("kind", "trbin"), ("attempt_number", 0), ("last_step", -1), ("first_step", -5)],
+    [
+        ("run_id", "r-of-nobody"),
+        ("kind", "trbin"),
+        ("attempt_number", 0),
+        ("last_step", -1),
+        ("first_step", -5),
+    ],
 )
-def test_what_hides_a_chunk_from_its_readers_is_found(database, owner_database, database_kind, run_id, column, changed):
+def test_what_hides_a_chunk_from_its_readers_is_found(
+    database, owner_database, database_kind, run_id, column, changed
+):
     """As a disk changes it, which asks for no constraint."""
     with owner_database.write() as session:
         store.append(session, run_id, "train", 1, np.arange(4106, 4110), _columns(4))
@@ -158,7 +190,9 @@ def test_damage_is_not_merged_into_a_new_chunk(database, owner_database, run_id)
         store.seal(session, run_id, "validation", 1)
 
 
-def test_steps_from_before_there_were_checksums_are_read_as_they_are(database, owner_database, run_id):
+def test_steps_from_before_there_were_checksums_are_read_as_they_are(
+    database, owner_database, run_id
+):
     with owner_database.write() as session:
         session.execute(update(Chunk).values(checksum=None))
         session.execute(update(ChunkColumn).values(checksum=None))
@@ -177,7 +211,12 @@ def test_a_damaged_curve_is_a_code_and_no_verdict_until_it_is_restored(
     assert conclude(database, job_id)
     with database.read() as session:
         job = session.get_one(Job, job_id)
-        assert (job.status, job.code, job.verdicts, job.judge_tries) == ("failed", states.RECORD_DAMAGED, [], 0)
+        assert (job.status, job.code, job.verdicts, job.judge_tries) == (
+            "failed",
+            states.RECORD_DAMAGED,
+            [],
+            0,
+        )
         assert key["run_id"] in job.message
     page = api.get(f"/jobs/{job_id}")
     assert (page.status_code, states.RECORD_DAMAGED in page.text) == (200, True)

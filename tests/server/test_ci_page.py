@@ -1,4 +1,6 @@
-"""Every command of docs/gate.md and of examples/ci runs as it stands there, against a real server."""
+"""Every command of docs/gate.md and of examples/ci runs as it stands there, against a real
+server.
+"""
 
 import os
 import re
@@ -19,24 +21,43 @@ from tests.documentation import run_by
 
 PAGE = (CHECKOUT / "docs" / "gate.md").read_text()
 EXAMPLES = CHECKOUT / "examples" / "ci"
-WORKFLOWS = [*sorted(EXAMPLES.glob("github*.yml")), *sorted((CHECKOUT / ".github" / "workflows").glob("*.yml"))]
+WORKFLOWS = [
+    *sorted(EXAMPLES.glob("github*.yml")),
+    *sorted((CHECKOUT / ".github" / "workflows").glob("*.yml")),
+]
 
 
 @pytest.fixture
 def shell(served, judged, register, tmp_path):
-    """A function that runs a line in a repository with parity.yaml, whose question is answered already; the exit code and what was said."""
+    """A function that runs a line in a repository with parity.yaml, whose question is answered
+    already; the exit code and what was said.
+    """
     register()
     _, request = judged({"mxfp8": 0.0})
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "recipe.py").write_text("x = 1\n")
-    (tmp_path / "parity.yaml").write_text(yaml.safe_dump(request | {"gate": {"timeout_seconds": 0.1}}))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "PARITY_"))}
-    identity = {f"GIT_{who}_{what}": "n" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    environment = kept | identity | {"PARITY_URL": served, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    (tmp_path / "parity.yaml").write_text(
+        yaml.safe_dump(request | {"gate": {"timeout_seconds": 0.1}})
+    )
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("GITHUB_", "PARITY_"))
+    }
+    identity = {
+        f"GIT_{who}_{what}": "n" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    }
+    environment = (
+        kept
+        | identity
+        | {"PARITY_URL": served, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    )
 
     def run(line, **more):
         words = ["sh", "-e", "-c", line]
-        done = subprocess.run(words, cwd=tmp_path, env=environment | more, check=False, capture_output=True, text=True)
+        done = subprocess.run(
+            words, cwd=tmp_path, env=environment | more, check=False, capture_output=True, text=True
+        )
         return done.returncode, done.stdout + done.stderr
 
     assert run("git init -q && git add . && git commit -qm first")[0] == 0
@@ -48,7 +69,8 @@ def test_the_commands_of_the_page(shell, tmp_path):
     lines = [line for block in blocks for line in block.commands]
     for arm in ("fp8", "nvfp4"):
         shutil.copy(CHECKOUT / "examples" / "curves" / f"{arm}.csv", tmp_path)
-    # The nightly gate runs half a day after the others, not in the same second: here it is a second look.
+    # The nightly gate runs half a day after the others, not in the same second: here it is a second
+    # look.
     shell("sed -i 's/looks: 1/looks: 2/' parity.yaml")
     outcomes, printed = [], []
     for line in lines:
@@ -56,7 +78,17 @@ def test_the_commands_of_the_page(shell, tmp_path):
         code, output = shell(line.replace("--timeout 20000", "--timeout 0.1"))
         printed.append(" ".join(output.split()))
         outcomes.append(
-            (code, (re.findall(r"^(?:NO VERDICT|NOTHING WAS JUDGED) \((\w+)\)|^(FAIL): ", output, re.MULTILINE) or [("", "")])[0])
+            (
+                code,
+                (
+                    re.findall(
+                        r"^(?:NO VERDICT|NOTHING WAS JUDGED) \((\w+)\)|^(FAIL): ",
+                        output,
+                        re.MULTILINE,
+                    )
+                    or [("", "")]
+                )[0],
+            )
         )
     waited, unrecorded = (5, ("timeout", "")), (0, ("unrecorded", ""))
     assert outcomes == [(0, ("", "")), (1, ("", "FAIL")), waited, waited, unrecorded, waited]
@@ -93,7 +125,10 @@ def test_the_gitlab_example(shell, tmp_path):
     assert install.startswith("pip install")
     code, output = shell(gate.replace("--timeout 20000", "--timeout 0.1"), CI_COMMIT_SHA="")
     assert (code, output.startswith("PASS")) == (0, True), output
-    assert {(tmp_path / name).exists() for name in [*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]]} == {True}
+    assert {
+        (tmp_path / name).exists()
+        for name in [*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]]
+    } == {True}
 
 
 def test_the_github_example(shell):
@@ -101,11 +136,15 @@ def test_the_github_example(shell):
     _, revision, gate = workflow["jobs"]["gate"]["steps"]
     action = yaml.safe_load((CHECKOUT / "action.yml").read_text())
     assert gate["with"].keys() <= action["inputs"].keys()
-    assert gate["with"]["options"].split("||")[-1].split("'")[1] == "--lookup --advisory", "what a pull request without the label does"
+    assert gate["with"]["options"].split("||")[-1].split("'")[1] == "--lookup --advisory", (
+        "what a pull request without the label does"
+    )
     assert shell(revision["run"], GITHUB_OUTPUT="tree.txt")[0] == 0
     assert re.fullmatch(r"tree=[0-9a-f]{40}\n", shell("cat tree.txt")[1])
     assert shell("git rm -rq train && git commit -qm 'no folder train'")[0] == 0
-    assert shell(revision["run"], GITHUB_OUTPUT="tree.txt")[0] != 0, "a constant instead of a revision would serve old verdicts"
+    assert shell(revision["run"], GITHUB_OUTPUT="tree.txt")[0] != 0, (
+        "a constant instead of a revision would serve old verdicts"
+    )
 
 
 def test_the_github_example_without_a_server(shell, tmp_path):
@@ -139,6 +178,13 @@ def test_a_workflow_pins_its_actions_and_keeps_no_credentials(file):
     ],
 )
 def test_the_files_are_what_their_systems_read(schema, file):
-    words = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", str(CHECKOUT / file)]
+    words = [
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        f"vendor.{schema}",
+        str(CHECKOUT / file),
+    ]
     done = subprocess.run(words, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

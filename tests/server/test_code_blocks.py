@@ -1,7 +1,9 @@
-"""Every code block of the documentation runs: here, in the test that its page or its marker names, or its marker says why it does not.
+"""Every code block of the documentation runs: here, in the test that its page or its marker names,
+or its marker says why it does not.
 
-Here, `parity` and `python -m server.tokens` run in this process against one server, Python by `exec`; YAML is checked as a part of a
-job file, and JSON is judged. Where the page shows an output, it is the one that was printed.
+Here, `parity` and `python -m server.tokens` run in this process against one server, Python by
+`exec`; YAML is checked as a part of a job file, and JSON is judged. Where the page shows an output,
+it is the one that was printed.
 """
 
 import io
@@ -41,14 +43,23 @@ RUN_HERE = [block for block in BLOCKS if not block.marker]
 
 def test_a_marker_names_a_test_that_reads_the_page_or_a_reason():
     for block in BLOCKS:
-        kind, _, rest = block.marker.partition("run by " if block.marker.startswith("run by") else "not run: ")
+        kind, _, rest = block.marker.partition(
+            "run by " if block.marker.startswith("run by") else "not run: "
+        )
         assert kind == ""
         if block.marker.startswith("run by "):
             test = CHECKOUT / rest
             assert test.exists(), block
-            own = [test, *CHECKOUT.glob("tools/*_page.py"), CHECKOUT / "tools" / "public_verdicts.py"]
+            own = [
+                test,
+                *CHECKOUT.glob("tools/*_page.py"),
+                CHECKOUT / "tools" / "public_verdicts.py",
+            ]
             named = Path(block.page).name
-            assert any(named in source.read_text("utf-8") for source in own if source.is_file()), (block.page, rest)
+            assert any(named in source.read_text("utf-8") for source in own if source.is_file()), (
+                block.page,
+                rest,
+            )
         elif block.marker:
             assert len(rest) > 10, block
     assert {block.language for block in BLOCKS} == {"sh", "python", "toml", "yaml", "json"}
@@ -64,22 +75,33 @@ def files(tmp_path_factory):
         lines = (CURVES / f"{name}.csv").read_text().splitlines(keepends=True)
         (folder / f"{name}-half.csv").write_text("".join(lines[:751]))
     steps, loss, rate = np.loadtxt(CURVES / "nvfp4.csv", delimiter=",", skiprows=1, unpack=True)
-    pq.write_table(pa.table({"step": steps.astype(int), "train/ce": loss, "learning_rate": rate}), folder / "nvfp4.parquet")
+    pq.write_table(
+        pa.table({"step": steps.astype(int), "train/ce": loss, "learning_rate": rate}),
+        folder / "nvfp4.parquet",
+    )
     shutil.copy(CHECKOUT / "examples" / "public" / "llama31-8b" / "curves.csv", folder / "runs.csv")
     shutil.copy(CHECKOUT / "examples" / "public" / "quest-sizes" / "runs.csv", folder / "sizes.csv")
     (folder / "reruns").symlink_to(CURVES / "reruns")
     (folder / "examples").symlink_to(CHECKOUT / "examples")
     method = (CHECKOUT / "docs" / "method.md").read_text("utf-8")
     for name in ("fp8", "nvfp4"):
-        steps = np.loadtxt(CURVES / f"{name}.csv", delimiter=",", skiprows=1, usecols=(0, 1)).tolist()
-        (folder / f"{name}.log").write_text("".join(f"it={step:.0f} L={loss}\n" for step, loss in steps) + "held out 2.5\n")
-    (folder / "noise.csv").write_text("\n".join([*re.findall(r"^family,group,.*$|^my-700M,.*$", method, re.MULTILINE), ""]))
+        steps = np.loadtxt(
+            CURVES / f"{name}.csv", delimiter=",", skiprows=1, usecols=(0, 1)
+        ).tolist()
+        (folder / f"{name}.log").write_text(
+            "".join(f"it={step:.0f} L={loss}\n" for step, loss in steps) + "held out 2.5\n"
+        )
+    (folder / "noise.csv").write_text(
+        "\n".join([*re.findall(r"^family,group,.*$|^my-700M,.*$", method, re.MULTILINE), ""])
+    )
     return folder
 
 
 @pytest.fixture
 def shell(files, served, database, monkeypatch, capsys):
-    """A function that runs one command of a page in this process; its exit code, what it printed, and what it said aside."""
+    """A function that runs one command of a page in this process; its exit code, what it printed,
+    and what it said aside.
+    """
     monkeypatch.chdir(files)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
@@ -130,22 +152,34 @@ def test_python(files, served, monkeypatch):
             with redirect_stdout(io.StringIO()) as output:
                 exec(compile(block.text, f"{block.page}:{block.line}", "exec"), {})  # noqa: S102
             assert output.getvalue(), block.page
-            assert not block.output or block.shows(output.getvalue()), (block.page, output.getvalue())
+            assert not block.output or block.shows(output.getvalue()), (
+                block.page,
+                output.getvalue(),
+            )
 
 
 def _merged(base, changes):
     """`base` with the keys of `changes`, mappings merged."""
-    both = {key: _merged(base[key], value) for key, value in changes.items() if isinstance(value, dict) and isinstance(base.get(key), dict)}
+    both = {
+        key: _merged(base[key], value)
+        for key, value in changes.items()
+        if isinstance(value, dict) and isinstance(base.get(key), dict)
+    }
     return base | changes | both
 
 
 def test_yaml_is_part_of_a_job_file():
-    schema, arms = job_file_schema(), {"baseline": {"recipe": "fp8_current"}, "candidates": [{"recipe": "mxfp8"}]}
+    schema, arms = (
+        job_file_schema(),
+        {"baseline": {"recipe": "fp8_current"}, "candidates": [{"recipe": "mxfp8"}]},
+    )
     for block in RUN_HERE:
         if block.language == "yaml":
             content = yaml.safe_load(block.text)
             rest = {"job": {"name": "page", **arms}, "policy": {"margin": "1 %"}}
-            whole = _merged(rest, content if content.keys() <= schema["properties"].keys() else {"job": content})
+            whole = _merged(
+                rest, content if content.keys() <= schema["properties"].keys() else {"job": content}
+            )
             jsonschema.validate(whole, schema)
             TypeAdapter(JobSpec).validate_python(whole["job"])
 
@@ -155,9 +189,14 @@ def test_json_is_the_body_of_an_evaluation(served):
         if block.language == "json":
             assert "`POST /api/v1/evaluations`" in (CHECKOUT / block.page).read_text("utf-8")
             body, headers = block.text.encode(), {"Content-Type": "application/json"}
-            response = httpcore2.request("POST", f"{served}/api/v1/evaluations", headers=headers, content=body)
+            response = httpcore2.request(
+                "POST", f"{served}/api/v1/evaluations", headers=headers, content=body
+            )
             assert response.status == 200, (block.page, response.content)
-            assert [document["verdict"] for document in json.loads(response.content)["verdicts"]] == ["fail"]  # its loss is NaN
+            # its loss is NaN
+            assert [
+                document["verdict"] for document in json.loads(response.content)["verdicts"]
+            ] == ["fail"]
 
 
 def test_every_block_that_has_no_marker_is_run():

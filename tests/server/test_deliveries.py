@@ -26,8 +26,9 @@ SECRET = SECRET_PREFIX + base64.b64encode(bytes(range(32))).decode()
 
 
 class Receiver:
-    """An HTTP server that keeps what it gets and answers as it is told: a status, `hang`, `meet` (once another one is asked, too), or
-    `drip` (a header without end)."""
+    """An HTTP server that keeps what it gets and answers as it is told: a status, `hang`, `meet`
+    (once another one is asked, too), or `drip` (a header without end).
+    """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
@@ -39,7 +40,9 @@ class Receiver:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"] or 0))
-                receiver.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
+                receiver.requests.append(
+                    (self.path, {name.lower(): value for name, value in self.headers.items()}, body)
+                )
                 answer = receiver.answers.pop(0) if receiver.answers else 204
                 if answer == "hang":
                     receiver.closing.wait(20)
@@ -67,7 +70,9 @@ class Receiver:
         if tls:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self.port = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}
+        )
         self._thread.start()
 
     def close(self) -> None:
@@ -101,7 +106,9 @@ def hooks(database):
     known: list[Webhook] = []
 
     def add(url, *events) -> str:
-        known.append(Webhook(url=url, secret=SECRET, events=events or ("job.ended", "verdict.given")))
+        known.append(
+            Webhook(url=url, secret=SECRET, events=events or ("job.ended", "verdict.given"))
+        )
         with database.write() as session:
             deliveries.register(session, {hook.id: hook.events for hook in known})
         return known[-1].id
@@ -117,13 +124,17 @@ def register(hooks):
 @pytest.fixture
 def own_settings(settings, hooks):
     """A function: the settings with the webhooks that were registered so far."""
-    return lambda: settings.model_copy(update={"public_url": "https://parity.example/", "webhooks": tuple(hooks[0])})
+    return lambda: settings.model_copy(
+        update={"public_url": "https://parity.example/", "webhooks": tuple(hooks[0])}
+    )
 
 
 @pytest.fixture
 def deliver_due(database, own_settings):
     def deliver() -> list[str]:
-        """In a thread of its own, as a server does; a test before may have left an event loop in this one (a browser's)."""
+        """In a thread of its own, as a server does; a test before may have left an event loop in
+        this one (a browser's).
+        """
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(deliveries.deliver_due, own_settings(), database).result()
 
@@ -137,7 +148,13 @@ def waiting(database, recorded):
 
     def make(hook, count=1) -> str:
         with database.write() as session:
-            about = {"webhook_id": hook, "kind": "job.ended", "job_id": job, "created_at": time.time(), "next_attempt_at": 0.0}
+            about = {
+                "webhook_id": hook,
+                "kind": "job.ended",
+                "job_id": job,
+                "created_at": time.time(),
+                "next_attempt_at": 0.0,
+            }
             rows = [WebhookDelivery(id=new_id("d"), **about) for _ in range(count)]
             session.add_all(rows)
         return rows[-1].id
@@ -175,7 +192,9 @@ def _hmac_sha256(key: bytes, message: bytes) -> bytes:
 
 
 @both_databases
-def test_a_verdict_arrives_signed_and_once(database, recorded, receiver, register, deliver_due, caplog):
+def test_a_verdict_arrives_signed_and_once(
+    database, recorded, receiver, register, deliver_due, caplog
+):
     caplog.set_level("INFO")
     register(_url(receiver))
     job = recorded({"nvfp4": 0.001, "nvfp4_no_rht": 0.3}, steps=1500)
@@ -198,8 +217,14 @@ def test_a_verdict_arrives_signed_and_once(database, recorded, receiver, registe
         assert _row(database, document["id"]) == ("delivered", 1, 204, None)
     assert set(documents) == {"job.ended", "verdict.given"}
     for document in documents.values():
-        assert document["job"].items() >= {"id": job, "name": "small", "status": "concluded", "code": None}.items()
-        assert [(each["candidate"], each["verdict"]) for each in document["verdicts"]] == [("nvfp4", "pass"), ("nvfp4_no_rht", "fail")]
+        assert (
+            document["job"].items()
+            >= {"id": job, "name": "small", "status": "concluded", "code": None}.items()
+        )
+        assert [(each["candidate"], each["verdict"]) for each in document["verdicts"]] == [
+            ("nvfp4", "pass"),
+            ("nvfp4_no_rht", "fail"),
+        ]
         assert abs(document["verdicts"][1]["gap_nats"] - 0.3) < 0.02
         assert [each["candidate"] for each in document["forecasts"]] == ["nvfp4", "nvfp4_no_rht"]
         assert document["links"]["page"] == f"https://parity.example/jobs/{job}"
@@ -210,7 +235,9 @@ def test_a_verdict_arrives_signed_and_once(database, recorded, receiver, registe
 def test_what_fails_is_sent_again_as_it_was(database, receiver, sent, deliver_due, caplog):
     delivery = sent(_url(receiver))
     receiver.answers = [503, 302]
-    for attempt, (status, message) in enumerate(((503, "answered 503"), (302, "redirects are not followed")), start=1):
+    for attempt, (status, message) in enumerate(
+        ((503, "answered 503"), (302, "redirects are not followed")), start=1
+    ):
         assert deliver_due() == [delivery]
         state, attempts, last, why = _row(database, delivery)
         assert (state, attempts, last) == ("pending", attempt, status)
@@ -228,7 +255,9 @@ def test_what_fails_is_sent_again_as_it_was(database, receiver, sent, deliver_du
 
 
 @pytest.mark.parametrize("way", ["hang", "drip"])
-def test_who_does_not_answer_in_time_holds_up_nobody(database, make_receiver, register, waiting, sent, deliver_due, monkeypatch, way):
+def test_who_does_not_answer_in_time_holds_up_nobody(
+    database, make_receiver, register, waiting, sent, deliver_due, monkeypatch, way
+):
     monkeypatch.setattr(deliveries, "_TIMEOUT_SECONDS", 0.4)
     slow, quick = make_receiver(), make_receiver()
     slow.answers = [way, way]
@@ -254,15 +283,21 @@ def test_webhooks_are_sent_at_the_same_time(database, make_receiver, sent, deliv
     assert [_row(database, each)[0] for each in deliveries_of_both] == ["delivered", "delivered"]
 
 
-def test_a_slow_receiver_has_a_round_of_limited_length(database, receiver, register, waiting, deliver_due, monkeypatch):
+def test_a_slow_receiver_has_a_round_of_limited_length(
+    database, receiver, register, waiting, deliver_due, monkeypatch
+):
     monkeypatch.setattr(deliveries, "_TIMEOUT_SECONDS", 0.0)
     waiting(register(_url(receiver)), 5)
     assert len(deliver_due()) <= 1
 
 
 @both_databases
-def test_a_webhook_with_a_long_list_holds_up_nobody(database, receiver, register, waiting, deliver_due):
-    """500 jobs end while its receiver is away; each round it is tried once, so the list would take hours to become short."""
+def test_a_webhook_with_a_long_list_holds_up_nobody(
+    database, receiver, register, waiting, deliver_due
+):
+    """500 jobs end while its receiver is away; each round it is tried once, so the list would take
+    hours to become short.
+    """
     dead, good = register("http://127.0.0.1:1/"), register(_url(receiver))
     waiting(dead, 1001)
     last = waiting(good)
@@ -270,7 +305,9 @@ def test_a_webhook_with_a_long_list_holds_up_nobody(database, receiver, register
     assert _row(database, last)[0] == "delivered"
 
 
-def test_a_sender_of_ours_that_breaks_holds_up_nobody(database, receiver, sent, deliver_due, monkeypatch):
+def test_a_sender_of_ours_that_breaks_holds_up_nobody(
+    database, receiver, sent, deliver_due, monkeypatch
+):
     delivery = sent(_url(receiver))
 
     def broken(*_, **__):
@@ -295,7 +332,9 @@ def _resolve_here(monkeypatch):
 
 
 def test_the_name_in_the_settings_is_the_one_that_is_looked_up(sent, deliver_due, monkeypatch):
-    """`xn--strae-oqa` is straße; Python's own look-up of that is of strasse, which may be somebody else's."""
+    """`xn--strae-oqa` is straße; Python's own look-up of that is of strasse, which may be somebody
+    else's.
+    """
     hosts = _resolve_here(monkeypatch)
     sent("https://xn--strae-oqa.example:1/in")
     deliver_due()
@@ -303,25 +342,47 @@ def test_the_name_in_the_settings_is_the_one_that_is_looked_up(sent, deliver_due
 
 
 @both_databases
-def test_a_webhook_that_left_the_settings_fails_and_is_back_with_them(database, receiver, register, waiting, hooks, deliver_due):
+def test_a_webhook_that_left_the_settings_fails_and_is_back_with_them(
+    database, receiver, register, waiting, hooks, deliver_due
+):
     delivery = waiting(register(_url(receiver)))
     (hook,) = hooks[0]
     hooks[0].clear()
     assert deliver_due() == [delivery]
-    assert _row(database, delivery) == ("pending", 1, None, "PARITY_WEBHOOKS no longer has this webhook")
+    assert _row(database, delivery) == (
+        "pending",
+        1,
+        None,
+        "PARITY_WEBHOOKS no longer has this webhook",
+    )
     hooks[0].append(hook)
     _make_due(database)
     assert deliver_due() == [delivery]
     assert _row(database, delivery)[0] == "delivered"
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with the openssl command")
+@pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="makes a certificate with the openssl command"
+)
 @pytest.mark.parametrize("name", ["hooks.example", "other.example"])
 def test_the_certificate_is_the_names_and_the_name_is_looked_up_once(
     database, make_receiver, sent, deliver_due, tmp_path, monkeypatch, name
 ):
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=x"]
+    new = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=x",
+    ]
     new += ["-addext", f"subjectAltName=DNS:{name}", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(new, check=True, capture_output=True)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -330,7 +391,9 @@ def test_the_certificate_is_the_names_and_the_name_is_looked_up_once(
     tls.sni_callback = lambda _socket, name, _context: names.append(name)
     receiver = make_receiver(tls)
     hosts = _resolve_here(monkeypatch)
-    monkeypatch.setattr(deliveries, "_certificates", lambda: ssl.create_default_context(cafile=str(certificate)))
+    monkeypatch.setattr(
+        deliveries, "_certificates", lambda: ssl.create_default_context(cafile=str(certificate))
+    )
     delivery = sent(f"https://hooks.example:{receiver.port}/in")
     deliver_due()
     assert names == ["hooks.example"]
@@ -343,7 +406,9 @@ def test_the_certificate_is_the_names_and_the_name_is_looked_up_once(
         assert receiver.requests == []
 
 
-def test_an_api_process_registers_its_webhooks_and_sends_by_itself(database, receiver, sent, own_settings):
+def test_an_api_process_registers_its_webhooks_and_sends_by_itself(
+    database, receiver, sent, own_settings
+):
     delivery = sent(_url(receiver))
     with database.write() as session:
         deliveries.register(session, {})
@@ -357,7 +422,9 @@ def test_an_api_process_registers_its_webhooks_and_sends_by_itself(database, rec
         sending.close()
     assert _row(database, delivery)[0] == "delivered"
     with database.read() as session:
-        assert [row.events for row in session.query(tables.Webhook)] == [["job.ended", "verdict.given"]]
+        assert [row.events for row in session.query(tables.Webhook)] == [
+            ["job.ended", "verdict.given"]
+        ]
 
 
 def test_the_documented_way_to_verify(receiver, sent, deliver_due):
@@ -365,11 +432,21 @@ def test_the_documented_way_to_verify(receiver, sent, deliver_due):
     deliver_due()
     defined: dict = {}
     page = (CHECKOUT / "docs" / "operate.md").read_text()
-    exec(compile(page.partition("```python\n")[2].partition("```")[0], "docs/operate.md", "exec"), defined)  # noqa: S102 (the lines themselves)
+    exec(  # noqa: S102
+        compile(page.partition("```python\n")[2].partition("```")[0], "docs/operate.md", "exec"),
+        defined,
+    )
     _, headers, body = receiver.requests[0]
     assert defined["verified"](SECRET, headers, body)
     other = SECRET_PREFIX + base64.b64encode(bytes(32)).decode()
     old = str(int(headers["webhook-timestamp"]) - 400)
-    resigned = {"webhook-timestamp": old, "webhook-signature": deliveries.signature(SECRET, headers["webhook-id"], int(old), body)}
-    for forged in ((other, headers, body), (SECRET, headers, body + b" "), (SECRET, headers | resigned, body)):
+    resigned = {
+        "webhook-timestamp": old,
+        "webhook-signature": deliveries.signature(SECRET, headers["webhook-id"], int(old), body),
+    }
+    for forged in (
+        (other, headers, body),
+        (SECRET, headers, body + b" "),
+        (SECRET, headers | resigned, body),
+    ):
         assert not defined["verified"](*forged)

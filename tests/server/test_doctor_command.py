@@ -7,7 +7,9 @@ from parity import cli
 
 @pytest.mark.both_databases
 @pytest.mark.parametrize("alive", [True, False])
-def test_it_names_the_machines_and_the_job_that_waits(served, api, request_body, register, capsys, alive):
+def test_it_names_the_machines_and_the_job_that_waits(
+    served, api, request_body, register, capsys, alive
+):
     register(age=0.0 if alive else 1e6)
     job = api.post("/api/v1/jobs", json=request_body).json()
     with pytest.raises(SystemExit) as ended:

@@ -1,8 +1,10 @@
-"""Schemathesis against the application in a real uvicorn: every check, stateful, with a token and known ids.
+"""Schemathesis against the application in a real uvicorn: every check, stateful, with a token and
+known ids.
 
 Without known ids most requests end in 404, so that case runs only in `make test-faults`.
 
-A bounded run; `PARITY_FUZZ_SECONDS=900 pytest tests/server/test_fuzz.py -s` (`make fuzz`) is the long one.
+A bounded run; `PARITY_FUZZ_SECONDS=900 pytest tests/server/test_fuzz.py -s` (`make fuzz`) is the
+long one.
 """
 
 import os
@@ -27,7 +29,9 @@ def settings(settings) -> Settings:
 
 
 @pytest.mark.parametrize("known_ids", [False, True] if THOROUGH else [True])
-def test_nothing_that_fits_the_description_or_does_not_breaks_the_api(served, database, recorded, tmp_path, known_ids):
+def test_nothing_that_fits_the_description_or_does_not_breaks_the_api(
+    served, database, recorded, tmp_path, known_ids
+):
     job_id = recorded({"nvfp4": 0.001}, steps=60)
     with database.write() as session:
         run_id = session.get_one(Job, job_id).runs[0].id
@@ -38,12 +42,28 @@ def test_nothing_that_fits_the_description_or_does_not_breaks_the_api(served, da
         config = f'[parameters]\n"path.job_id" = "{job_id}"\n"path.run_id" = "{run_id}"\n' + config
     (tmp_path / "schemathesis.toml").write_text(config)
     command = [
-        *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(tmp_path / "schemathesis.toml")),
-        *("run", f"{served}/api/v1/openapi.json", "--header", f"Authorization: Bearer {token}", "--checks", "all"),
+        *(
+            sys.executable,
+            "-m",
+            "schemathesis.cli",
+            "--config-file",
+            str(tmp_path / "schemathesis.toml"),
+        ),
+        *(
+            "run",
+            f"{served}/api/v1/openapi.json",
+            "--header",
+            f"Authorization: Bearer {token}",
+            "--checks",
+            "all",
+        ),
         *("--continue-on-failure", "--no-color", "--max-time"),
     ]
-    for seconds in (SECONDS * 2**more for more in range(7)):  # on a busy machine the first request may not fit the time
-        fuzzer = subprocess.run([*command, f"{seconds:g}"], cwd=tmp_path, check=False, capture_output=True, text=True)
+    # on a busy machine the first request may not fit the time
+    for seconds in (SECONDS * 2**more for more in range(7)):
+        fuzzer = subprocess.run(
+            [*command, f"{seconds:g}"], cwd=tmp_path, check=False, capture_output=True, text=True
+        )
         generated = re.search(r"([\d,]+) generated", fuzzer.stdout)
         if generated and int(generated[1].replace(",", "")) > 0:
             break

@@ -17,7 +17,9 @@ from tests.documentation import run_by
 
 @pytest.fixture
 def run(tmp_path, served, database, judged, register, monkeypatch, capsys):
-    """A function that runs a line of a page, JOB being the newest job; its exit code and what it printed."""
+    """A function that runs a line of a page, JOB being the newest job; its exit code and what it
+    printed.
+    """
     for name in ("GITHUB_SHA", "GITHUB_HEAD_REF", "GITHUB_REF_NAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -33,7 +35,16 @@ def run(tmp_path, served, database, judged, register, monkeypatch, capsys):
             jobs.append(job)
             if number == 0:  # the newer one is that of the gate
                 row.name, row.config_hash, row.revision = "nightly", None, "r0"
-                session.add(Baseline(id="b1", name="llama3-fp8", version=1, recipe="bf16", engine="emulated", created_at=0.0))
+                session.add(
+                    Baseline(
+                        id="b1",
+                        name="llama3-fp8",
+                        version=1,
+                        recipe="bf16",
+                        engine="emulated",
+                        created_at=0.0,
+                    )
+                )
                 session.flush()
                 row.baseline_id = "b1"
         time.sleep(0.002)
@@ -68,7 +79,10 @@ def test_every_line_of_the_page_runs(run, page):
 
 def test_the_job_file_of_the_page_is_one():
     block, change = (each.text for each in run_by("docs/jobs.md", __file__, "yaml"))
-    jobs = {"job": {"name": "a", "baseline": {"recipe": "bf16"}, "candidates": [{"recipe": "nvfp4"}]}, "policy": {"margin": "1 %"}}
+    jobs = {
+        "job": {"name": "a", "baseline": {"recipe": "bf16"}, "candidates": [{"recipe": "nvfp4"}]},
+        "policy": {"margin": "1 %"},
+    }
     jsonschema.validate(jobs | yaml.safe_load(block), job_file_schema())
     whole = yaml.safe_load(change)
     jsonschema.validate(jobs | whole | {"job": jobs["job"] | whole["job"]}, job_file_schema())

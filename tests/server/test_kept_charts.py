@@ -18,7 +18,14 @@ def extend(database):
         with database.write() as session:
             for run in session.query(Run).where(Run.job_id == job_id):
                 steps = np.arange(run.steps_done, done)
-                store.append(session, run.id, "train", run.attempt_number, steps, {"lm_loss": np.full(len(steps), loss)})
+                store.append(
+                    session,
+                    run.id,
+                    "train",
+                    run.attempt_number,
+                    steps,
+                    {"lm_loss": np.full(len(steps), loss)},
+                )
                 run.steps_done = done
 
     return record
@@ -61,7 +68,10 @@ def test_a_chart_of_another_shape_reads_the_curves(api, judged, curves_read):
     whole = api.get(f"/api/v1/jobs/{job_id}/gaps").json()
     for params in ({"bins": 50}, {"from": 300}, {"to": 900}, {"spacing": "log"}):
         curves_read.clear()
-        assert api.get(f"/api/v1/jobs/{job_id}/gaps", params=params).json()["first_step"] != whole["first_step"]
+        assert (
+            api.get(f"/api/v1/jobs/{job_id}/gaps", params=params).json()["first_step"]
+            != whole["first_step"]
+        )
         assert curves_read
 
 
@@ -79,13 +89,22 @@ def test_what_is_kept_before_the_end_is_not_shown_after_it(api, recorded, extend
 
 
 def _late_step(session, job):
-    store.append(session, job.arms[1].runs[0].id, "train", 1, np.array([1500]), {"lm_loss": np.array([1.4])})
+    store.append(
+        session, job.arms[1].runs[0].id, "train", 1, np.array([1500]), {"lm_loss": np.array([1.4])}
+    )
 
 
 def _thinned(session, job):
     run = job.arms[1].runs[0]
     steps, columns = store.read(session, run.id, "train")
-    store.append(session, run.id, "train", 1, steps[:-1], {name: values[:-1] for name, values in columns.items()})
+    store.append(
+        session,
+        run.id,
+        "train",
+        1,
+        steps[:-1],
+        {name: values[:-1] for name, values in columns.items()},
+    )
 
 
 def _newer_attempt(session, job):
@@ -115,8 +134,13 @@ def _rounding(_session, job):
     job.arms[1].runs[0].rounding = "stochastic"
 
 
-@pytest.mark.parametrize("change", [_late_step, _thinned, _newer_attempt, _reused, _deleted_curve, _verdict, _look, _rounding])
-def test_a_change_of_what_it_was_computed_from_is_seen(api, owner_database, judged, curves_read, change):
+@pytest.mark.parametrize(
+    "change",
+    [_late_step, _thinned, _newer_attempt, _reused, _deleted_curve, _verdict, _look, _rounding],
+)
+def test_a_change_of_what_it_was_computed_from_is_seen(
+    api, owner_database, judged, curves_read, change
+):
     job_id, _ = judged(GAPS)
     api.get(f"/api/v1/jobs/{job_id}/gaps")
     with owner_database.write() as session:

@@ -54,10 +54,19 @@ def test_no_secret_is_written_whatever_wrote_it(written):
 
 def test_values_between_quotes_are_secrets_too(written):
     logger, stream = written
-    logger.warning('sent {"password": "hunter2secret", "PARITY_TOKEN": "abc-secret"}', extra={"asked": '{"api_key": "k-secret"}', "n": 1})
-    logger.warning("with %r", {"secret": "s-secret"}, extra={"settings": {"redis_password": "r-secret"}})
+    logger.warning(
+        'sent {"password": "hunter2secret", "PARITY_TOKEN": "abc-secret"}',
+        extra={"asked": '{"api_key": "k-secret"}', "n": 1},
+    )
+    logger.warning(
+        "with %r", {"secret": "s-secret"}, extra={"settings": {"redis_password": "r-secret"}}
+    )
     text = stream.getvalue()
-    assert not [secret for secret in ("hunter2secret", "abc-secret", "k-secret", "s-secret", "r-secret") if secret in text]
+    assert not [
+        secret
+        for secret in ("hunter2secret", "abc-secret", "k-secret", "s-secret", "r-secret")
+        if secret in text
+    ]
     assert text.count("***") == 5
     for line in text.splitlines():
         if line.startswith("{"):
@@ -65,7 +74,9 @@ def test_values_between_quotes_are_secrets_too(written):
 
 
 def test_a_line_of_json_is_one_object_whatever_is_in_it():
-    record = logging.makeLogRecord({"msg": 'two\nlines, a "quote" and %s', "args": (b"bytes",), "levelname": "INFO"})
+    record = logging.makeLogRecord(
+        {"msg": 'two\nlines, a "quote" and %s', "args": (b"bytes",), "levelname": "INFO"}
+    )
     line = logs.Lines().format(record)
     assert "\n" not in line
     assert json.loads(line)["message"] == "two\nlines, a \"quote\" and b'bytes'"
@@ -84,9 +95,19 @@ def test_a_line_of_json_is_one_object_whatever_is_in_it():
         ("sk-proj-" + "Ab-c_9" * 6, "sk-proj-***"),
         ("sk-" + "aB3" * 16, "sk-***"),
         ("glpat-" + "a1B-" * 5 + ", xoxb-" + "12345-" * 4 + "aBc", "glpat-***, xoxb-***"),
-        ("nvapi-" + "a_B1" * 16 + " npm_" + "aB12" * 9 + " AIza" + "Sy-_" * 8, "nvapi-*** npm_*** AIza***"),
         (
-            "glrt-" + "t1_aB" * 4 + " hvs." + "CAES" * 6 + " pypi-" + "AgEI" * 8 + " sk-or-v1-" + "0a" * 20,
+            "nvapi-" + "a_B1" * 16 + " npm_" + "aB12" * 9 + " AIza" + "Sy-_" * 8,
+            "nvapi-*** npm_*** AIza***",
+        ),
+        (
+            "glrt-"
+            + "t1_aB" * 4
+            + " hvs."
+            + "CAES" * 6
+            + " pypi-"
+            + "AgEI" * 8
+            + " sk-or-v1-"
+            + "0a" * 20,
             "glrt-*** hvs.*** pypi-*** sk-or-***",
         ),
         (
@@ -102,8 +123,14 @@ def test_a_line_of_json_is_one_object_whatever_is_in_it():
             "tokens: 12 and token 3, --token-count 5 --tokens 7 --no-secret --lr 1",
             "tokens: 12 and token 3, --token-count 5 --tokens 7 --no-secret --lr 1",
         ),
-        ("sk-learn-contrib-of-1 and task-sk-1 and glpat-x are words", "sk-learn-contrib-of-1 and task-sk-1 and glpat-x are words"),
-        ("sent eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmN, then", "sent eyJ***, then"),
+        (
+            "sk-learn-contrib-of-1 and task-sk-1 and glpat-x are words",
+            "sk-learn-contrib-of-1 and task-sk-1 and glpat-x are words",
+        ),
+        (
+            "sent eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmN, then",
+            "sent eyJ***, then",
+        ),
         ("wandb login " + "0123456789" * 4, "wandb login ***"),
         ("wandb login --relogin local-" + "0123456789" * 4, "wandb login --relogin local-***"),
         ("commit " + "0123456789" * 4, "commit " + "0123456789" * 4),
@@ -112,7 +139,10 @@ def test_a_line_of_json_is_one_object_whatever_is_in_it():
             "-----BEGIN RSA PRIVATE KEY-----***-----END RSA PRIVATE KEY-----\nafter",
         ),
         ("-----BEGIN PRIVATE KEY-----\nMIIE, cut", "-----BEGIN PRIVATE KEY-----***"),
-        ("hf_transfer and ghp_x are words; eyJ.a.b too", "hf_transfer and ghp_x are words; eyJ.a.b too"),
+        (
+            "hf_transfer and ghp_x are words; eyJ.a.b too",
+            "hf_transfer and ghp_x are words; eyJ.a.b too",
+        ),
     ],
 )
 def test_keys_are_known_by_their_form(line, kept):
@@ -120,7 +150,11 @@ def test_keys_are_known_by_their_form(line, kept):
 
 
 def test_a_line_is_looked_at_only_where_a_pattern_could_match():
-    lines = [line for secret in SECRETS for line in (secret, secret.upper(), secret.lower(), f"x{secret}")]
+    lines = [
+        line
+        for secret in SECRETS
+        for line in (secret, secret.upper(), secret.lower(), f"x{secret}")
+    ]
     for line in lines:
         whole = line
         for _, pattern, replacement in logs._SECRETS:
@@ -128,7 +162,8 @@ def test_a_line_is_looked_at_only_where_a_pattern_could_match():
         assert logs.without_secrets(line) == whole
 
 
-# What each pattern looks for: all of its beginnings, repeated, are what a stranger would ask for to stop the log.
+# What each pattern looks for: all of its beginnings, repeated, are what a stranger would ask for to
+# stop the log.
 SECRETS = [
     TOKEN,
     "parity_r019aa5c1f2e0-8f3c1d2e4b-12_Ab_c-dEf",
@@ -159,15 +194,24 @@ def _seconds(pattern, line):
 
 @pytest.mark.parametrize("index", range(len(logs._SECRETS)))
 def test_the_time_of_a_pattern_grows_with_the_line_and_not_with_its_square(index):
-    """Anybody can ask for such a path, and its line is written whoever asks. A square would be 16 times as long for 4 times the length."""
+    """Anybody can ask for such a path, and its line is written whoever asks. A square would be 16
+    times as long for 4 times the length.
+    """
     _, pattern, _ = logs._SECRETS[index]
-    parts = {secret[:end] + joint for secret in SECRETS for end in range(1, len(secret) + 1) for joint in ("", "-")}
+    parts = {
+        secret[:end] + joint
+        for secret in SECRETS
+        for end in range(1, len(secret) + 1)
+        for joint in ("", "-")
+    }
     slow = []
     for part in some_of(sorted(parts), 4, index):
         short, long = (part * (length // len(part) + 1) for length in (4_000, 16_000))
         growth = _seconds(pattern, long) / max(_seconds(pattern, short), 2e-4)
         if growth >= 8:  # again, with the shortest of several times
-            growth = min(_seconds(pattern, long) for _ in range(5)) / max(min(_seconds(pattern, short) for _ in range(5)), 2e-4)
+            growth = min(_seconds(pattern, long) for _ in range(5)) / max(
+                min(_seconds(pattern, short) for _ in range(5)), 2e-4
+            )
         if growth >= 8:
             slow.append((part, growth))
     assert slow == []
@@ -190,7 +234,10 @@ def test_nobody_can_forge_a_line_of_text(forger):
     except ValueError:
         logger.exception("two\nlines", extra={"password": "hunter2secret"})
     lines = stream.getvalue().split("\n")
-    assert [line[:5] for line in lines if line and not line.startswith("    ")] == ["ERROR", "ERROR"]
+    assert [line[:5] for line in lines if line and not line.startswith("    ")] == [
+        "ERROR",
+        "ERROR",
+    ]
     text = stream.getvalue()
     assert not [character for character in "\r\x1b\x9b\u2028\x00" if character in text]
     assert "\\x1b[31m" in text
@@ -221,12 +268,21 @@ def test_lines_are_written_in_a_thread_of_their_own_with_what_was_bound():
     aside.close()
     aside.close()  # a process may end while it does
     line = json.loads(stream.getvalue())
-    assert (line["message"], line["request_id"], line["status"]) == (f"with {{'n': 1}} and {TOKEN[:32]}***", "q1", 9)
+    assert (line["message"], line["request_id"], line["status"]) == (
+        f"with {{'n': 1}} and {TOKEN[:32]}***",
+        "q1",
+        9,
+    )
     assert threads
     assert threading.current_thread() not in threads
 
 
 def test_a_process_that_ends_has_written_its_lines():
-    program = "import logging; from server import logs; logs.configure('text', aside=True); logging.getLogger('x').error('the last words')"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=CHECKOUT)
+    program = (
+        "import logging; from server import logs; logs.configure('text', aside=True); "
+        "logging.getLogger('x').error('the last words')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=CHECKOUT
+    )
     assert "ERROR x: the last words" in done.stderr

@@ -7,7 +7,11 @@ import yaml
 
 from parity import cli
 
-ROWS = [f"{name},g{number},5,2.73,{0.001 + 0.0001 * number},nearest,our runs" for name in ("my-700M", "theirs") for number in range(4)]
+ROWS = [
+    f"{name},g{number},5,2.73,{0.001 + 0.0001 * number},nearest,our runs"
+    for name in ("my-700M", "theirs")
+    for number in range(4)
+]
 
 
 @pytest.fixture
@@ -32,16 +36,27 @@ def parity(served, capsys):
 
 def test_a_family_is_imported_exported_and_named_by_a_job(parity, table, tmp_path, request_body):
     assert parity("noise", "export", "--imported")[1] == ""
-    assert parity("noise", "import", table, "--family", "my-700M")[:2] == (0, "4 new groups: my-700M\n")
+    assert parity("noise", "import", table, "--family", "my-700M")[:2] == (
+        0,
+        "4 new groups: my-700M\n",
+    )
     assert json.loads(parity("noise", "import", table, "--json")[1]) == {
         "families": ["my-700M", "theirs"], "new_groups": 4, "known_groups": 4,
     }  # fmt: skip
-    assert parity("noise", "import", table)[1] == "0 new groups, 8 groups known before: my-700M, theirs\n"
+    assert (
+        parity("noise", "import", table)[1]
+        == "0 new groups, 8 groups known before: my-700M, theirs\n"
+    )
     assert len(parity("noise", "export", "--imported")[1].splitlines()) == 9
     assert parity("noise", "export")[1] == ""
     job, arms = tmp_path / "parity.yaml", {"candidates": [{"recipe": "mxfp8"}]}
-    for family, code, words in (("my-700M", 0, "borrowed run-to-run noise"), ("my-70M", 2, "job.family is 'my-70M'")):
-        job.write_text(yaml.safe_dump(request_body | {"job": request_body["job"] | arms | {"family": family}}))
+    for family, code, words in (
+        ("my-700M", 0, "borrowed run-to-run noise"),
+        ("my-70M", 2, "job.family is 'my-70M'"),
+    ):
+        job.write_text(
+            yaml.safe_dump(request_body | {"job": request_body["job"] | arms | {"family": family}})
+        )
         status, _, err = parity("submit", str(job))
         lines = 1 if code else 3  # the chances, the worker that is missing, and the look
         assert (status, words in err, err.count("\n")) == (code, True, lines)

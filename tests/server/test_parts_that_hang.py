@@ -1,4 +1,5 @@
-"""Parts that hang, are full or became a standby: a request ends with 503 and a reason, never with 500, and never waits for minutes.
+"""Parts that hang, are full or became a standby: a request ends with 503 and a reason, never with
+500, and never waits for minutes.
 
 The limits of time here are ten times what the service promises, so that a busy machine passes.
 """
@@ -37,7 +38,17 @@ def stopped_redis() -> Iterator[str]:
     """The URL of a Redis that accepts connections and never answers."""
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         path = Path(folder) / "redis.sock"
-        command = [standalone.executable(), "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", folder]
+        command = [
+            standalone.executable(),
+            "--port",
+            "0",
+            "--unixsocket",
+            str(path),
+            "--save",
+            "",
+            "--dir",
+            folder,
+        ]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         while not path.exists():
             time.sleep(0.01)
@@ -47,7 +58,9 @@ def stopped_redis() -> Iterator[str]:
         process.wait()
 
 
-def test_no_request_waits_for_a_redis_that_hangs(settings, database, request_body, stopped_redis, application):
+def test_no_request_waits_for_a_redis_that_hangs(
+    settings, database, request_body, stopped_redis, application
+):
     update = {"redis_url": stopped_redis, "require_tokens": True}
     with database.write() as session:
         _, token = create_token(session, "me", ["submit"], None)
@@ -58,7 +71,9 @@ def test_no_request_waits_for_a_redis_that_hangs(settings, database, request_bod
             ("GET", "/readyz", None, 200),
         ):
             start = time.monotonic()
-            answer = client.request(method, path, json=body, headers={"Authorization": f"Bearer {token}"})
+            answer = client.request(
+                method, path, json=body, headers={"Authorization": f"Bearer {token}"}
+            )
             assert answer.status_code == status, answer.text
             assert time.monotonic() - start < 10
         assert answer.json()["status"] == "degraded"
@@ -100,30 +115,49 @@ def test_a_busy_database_is_503(settings, database, monkeypatch, application):
     with client_of(app) as client:
         with engine.connect(), engine.connect():
             answer = client.get("/api/v1/jobs")
-            assert (answer.status_code, answer.json()["type"]) == (503, "urn:parity:problem:database-busy")
+            assert (answer.status_code, answer.json()["type"]) == (
+                503,
+                "urn:parity:problem:database-busy",
+            )
             page = client.get("/", headers={"Accept": "text/html"})
             assert (page.status_code, "busy" in page.text) == (503, True)
         assert client.get("/api/v1/jobs").status_code == 200
 
 
 @pytest.mark.both_databases
-def test_a_standby_is_503_and_not_ready(settings, database, database_kind, request_body, application):
+def test_a_standby_is_503_and_not_ready(
+    settings, database, database_kind, request_body, application
+):
     app = application(settings)
     with client_of(app) as client:
         if database_kind == "postgresql":
-            name, server = make_url(settings.database).database, make_url(settings.database).set(drivername="postgresql")
-            with psycopg.connect(server.render_as_string(hide_password=False), autocommit=True) as connection:
+            name, server = (
+                make_url(settings.database).database,
+                make_url(settings.database).set(drivername="postgresql"),
+            )
+            with psycopg.connect(
+                server.render_as_string(hide_password=False), autocommit=True
+            ) as connection:
                 connection.execute(f"alter database {name} set default_transaction_read_only = on")
                 # As a failover does; the threads of the application have connections of their own.
                 connection.execute(
-                    "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()", [name]
+                    "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s "
+                    "and pid <> pg_backend_pid()",
+                    [name],
                 )
         else:
             # Whichever connection of the pool a thread of the application gets.
             engine = app.state.context.database.engine
-            event.listen(engine, "checkout", lambda connection, *_: connection.execute("pragma query_only = on"))
+            event.listen(
+                engine,
+                "checkout",
+                lambda connection, *_: connection.execute("pragma query_only = on"),
+            )
         answer = client.post("/api/v1/jobs", json=request_body)
-        assert (answer.status_code, answer.json()["type"]) == (503, "urn:parity:problem:database-away")
+        assert (answer.status_code, answer.json()["type"]) == (
+            503,
+            "urn:parity:problem:database-away",
+        )
         ready = client.get("/readyz")
         assert ready.status_code == 503
         assert "cannot be read and written" in ready.json()["detail"]

@@ -32,7 +32,9 @@ def test_the_command_of_the_page_prints_the_digest_and_what_is_free(file, capsys
     assert pins.main(words[3:]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == digest_of(read_question(file))
-    assert [line.split("\t")[0] for line in printed[1:]] == [f"{part}.{name}" for part, names in FREE.items() for name in names]
+    assert [line.split("\t")[0] for line in printed[1:]] == [
+        f"{part}.{name}" for part, names in FREE.items() for name in names
+    ]
 
 
 def test_a_label_changes_no_digest_and_a_rate_does(file):

@@ -1,4 +1,6 @@
-"""Runs without a job file: the first run of an arm makes what it needs, and the project is judged when its owner says so."""
+"""Runs without a job file: the first run of an arm makes what it needs, and the project is judged
+when its owner says so.
+"""
 
 import dataclasses
 import json
@@ -31,12 +33,23 @@ def _losses(arm, seed, steps=STEPS):
     t = np.arange(steps)
     batch = np.random.default_rng(seed).normal(0, 0.05, steps)
     own = np.random.default_rng([seed, *arm.encode()])
-    return 2.0 + 3.0 * np.exp(-t / 50) + batch + own.normal(0, 0.004, steps), 1e-3 * 0.5 * (1 + np.cos(np.pi * (t + 1) / steps))
+    return 2.0 + 3.0 * np.exp(-t / 50) + batch + own.normal(0, 0.004, steps), 1e-3 * 0.5 * (
+        1 + np.cos(np.pi * (t + 1) / steps)
+    )
 
 
 def _train(served, folder, arm, seed, steps=STEPS, project="mine", before_end=lambda: None, **more):
     stated = {"planned_steps": STEPS, "manifest": {"device_class": "h100"}, **more}
-    with parity.Run(project=project, arm=arm, seed=seed, server=served, folder=folder, strict=True, **stated, **FAST) as run:
+    with parity.Run(
+        project=project,
+        arm=arm,
+        seed=seed,
+        server=served,
+        folder=folder,
+        strict=True,
+        **stated,
+        **FAST,
+    ) as run:
         for step, (loss, rate) in enumerate(zip(*_losses(arm, seed, steps), strict=True)):
             run.log(step, loss=loss, learning_rate=rate)
         before_end()
@@ -61,8 +74,15 @@ def test_from_two_scripts_to_a_verdict(served, client, database, tmp_path, capsy
         _train(served, tmp_path, "nvfp4", seed, recipe="nvfp4")
     job = _only_job(database)
     document = client.job(job)
-    assert (document["is_open"], document["status"], document["engine"], document["planned_steps"]) == (True, "running", "external", STEPS)
-    assert [(arm["name"], arm["role"], arm["recipe"], len(arm["runs"])) for arm in document["arms"]] == [
+    assert (
+        document["is_open"],
+        document["status"],
+        document["engine"],
+        document["planned_steps"],
+    ) == (True, "running", "external", STEPS)
+    assert [
+        (arm["name"], arm["role"], arm["recipe"], len(arm["runs"])) for arm in document["arms"]
+    ] == [
         ("fp8", "baseline", "fp8_current", 2),
         ("nvfp4", "candidate", "nvfp4", 2),
     ]
@@ -72,7 +92,9 @@ def test_from_two_scripts_to_a_verdict(served, client, database, tmp_path, capsy
         for run in session.query(Run):
             assert run.state == "finished"
             expected = _losses(run.arm.name, run.seed)[0]
-            assert store.read(session, run.id, "train")[1]["lm_loss"].tobytes() == expected.tobytes()
+            assert (
+                store.read(session, run.id, "train")[1]["lm_loss"].tobytes() == expected.tobytes()
+            )
     (now,) = client.rejudge(job)["verdicts"]
     assert [run["seed"] for run in now["inputs"]["candidate"]] == [1, 2]
     with pytest.raises(SystemExit) as left:
@@ -87,14 +109,23 @@ def test_from_two_scripts_to_a_verdict(served, client, database, tmp_path, capsy
         assert session.query(Job).count() == 2
 
 
-def test_a_project_whose_runs_have_ended_asks_to_be_concluded(served, client, database, tmp_path, capsys):
+def test_a_project_whose_runs_have_ended_asks_to_be_concluded(
+    served, client, database, tmp_path, capsys
+):
     def awaits():
         return client.job(_only_job(database))["awaits_conclusion"]
 
     _train(served, tmp_path, "fp8", 1, recipe="fp8_current")
     assert not awaits(), "there is no candidate"
     while_it_trains = []
-    _train(served, tmp_path, "nvfp4", 1, recipe="nvfp4", before_end=lambda: while_it_trains.append(awaits()))
+    _train(
+        served,
+        tmp_path,
+        "nvfp4",
+        1,
+        recipe="nvfp4",
+        before_end=lambda: while_it_trains.append(awaits()),
+    )
     assert while_it_trains == [False]
     assert awaits()
     job = _only_job(database)
@@ -121,14 +152,21 @@ def test_who_judges_until_it_passes_has_looked_more_than_once(served, client, da
     _train(served, tmp_path, "nvfp4", 2)
     _train(served, tmp_path, "fp8", 2)
     (second,) = client.rejudge(job)["verdicts"]
-    assert (second["multiplicity"]["look"], second["multiplicity"]["looks"], second["multiplicity"]["registered"]) == (2, 2, True)
+    assert (
+        second["multiplicity"]["look"],
+        second["multiplicity"]["looks"],
+        second["multiplicity"]["registered"],
+    ) == (2, 2, True)
     assert second["multiplicity"]["confidence"] > shares[0]["confidence"]
     _train(served, tmp_path, "nvfp4", 3)
     client.conclude(job)
     with Client(served) as own:
         while (document := own.job(job))["status"] != "concluded":
             pass
-    assert (document["verdicts"][0]["multiplicity"]["look"], document["verdicts"][0]["multiplicity"]["looks"]) == (3, 3)
+    assert (
+        document["verdicts"][0]["multiplicity"]["look"],
+        document["verdicts"][0]["multiplicity"]["looks"],
+    ) == (3, 3)
 
 
 def test_an_open_project_has_pages_from_its_first_run_on(served, client, tmp_path, database):
@@ -136,7 +174,13 @@ def test_an_open_project_has_pages_from_its_first_run_on(served, client, tmp_pat
     job = _only_job(database)
     document = client.job(job)
     assert document["arms"][0]["recipe"] == "other:unstated"
-    for path in (f"/jobs/{job}", "/jobs", f"/jobs/{job}/compare", f"/api/v1/jobs/{job}/remarks", f"/api/v1/jobs/{job}/gaps"):
+    for path in (
+        f"/jobs/{job}",
+        "/jobs",
+        f"/jobs/{job}/compare",
+        f"/api/v1/jobs/{job}/remarks",
+        f"/api/v1/jobs/{job}/gaps",
+    ):
         assert httpx2.get(f"{served}{path}", timeout=60).status_code == 200, path
     for name in ("gap", "live"):
         assert httpx2.get(f"{served}/api/v1/jobs/{job}/{name}", timeout=60).status_code == 404
@@ -149,23 +193,38 @@ def test_an_open_project_has_pages_from_its_first_run_on(served, client, tmp_pat
 
 
 @pytest.mark.both_databases
-def test_a_restart_with_its_seed_goes_on_and_one_without_is_a_run_of_its_own(served, client, database, tmp_path):
+def test_a_restart_with_its_seed_goes_on_and_one_without_is_a_run_of_its_own(
+    served, client, database, tmp_path
+):
     broken = parity.Run(project="p", arm="a", seed=3, server=served, folder=tmp_path, **FAST)
     broken.log(0, loss=2.0)
     broken.finish("broke_off", "boom")
-    with parity.Run(project="p", arm="a", seed=3, server=served, folder=tmp_path, strict=True, **FAST) as run:
+    with parity.Run(
+        project="p", arm="a", seed=3, server=served, folder=tmp_path, strict=True, **FAST
+    ) as run:
         run.log(1, loss=1.0)
     with database.read() as session:
         (row,) = session.query(Run)
-        assert (row.attempt_number, row.state, row.seed, row.planned_steps) == (2, "finished", 3, None)
+        assert (row.attempt_number, row.state, row.seed, row.planned_steps) == (
+            2,
+            "finished",
+            3,
+            None,
+        )
         assert store.read(session, row.id, "train")[0].tolist() == [0, 1]
     for _ in range(2):
-        with parity.Run(project="p", arm="a", server=served, folder=tmp_path, strict=True, **FAST) as run:
+        with parity.Run(
+            project="p", arm="a", server=served, folder=tmp_path, strict=True, **FAST
+        ) as run:
             run.log(0, loss=2.0)
-    with parity.Run(project="p", arm="a", seed=3, server=served, folder=tmp_path, strict=True, **FAST) as run:
+    with parity.Run(
+        project="p", arm="a", seed=3, server=served, folder=tmp_path, strict=True, **FAST
+    ) as run:
         run.log(0, loss=2.5)
     with database.read() as session:
-        assert [(run.stated_seed, run.replicate) for run in session.query(Run).order_by(Run.position)] == [
+        assert [
+            (run.stated_seed, run.replicate) for run in session.query(Run).order_by(Run.position)
+        ] == [
             (3, 0),
             (None, 0),
             (None, 1),
@@ -198,15 +257,22 @@ def test_arms_that_begin_at_once_are_one_project(client, served, database):
 
 def test_what_contradicts_the_record_is_refused(client, database):
     client.run_of({"project": "p", "arm": "a", "seed": 1, "recipe": "fp8", "planned_steps": 100})
-    assert "fp8" in _refused(lambda: client.run_of({"project": "p", "arm": "a", "seed": 2, "recipe": "nvfp4"}), 409)
-    assert "100" in _refused(lambda: client.run_of({"project": "p", "arm": "b", "seed": 1, "planned_steps": 200}), 409)
-    assert "recipe" in _refused(lambda: client.run_of({"project": "p", "arm": "b", "recipe": "nvfp5"}), 422)
+    assert "fp8" in _refused(
+        lambda: client.run_of({"project": "p", "arm": "a", "seed": 2, "recipe": "nvfp4"}), 409
+    )
+    assert "100" in _refused(
+        lambda: client.run_of({"project": "p", "arm": "b", "seed": 1, "planned_steps": 200}), 409
+    )
+    assert "recipe" in _refused(
+        lambda: client.run_of({"project": "p", "arm": "b", "recipe": "nvfp5"}), 422
+    )
     assert _refused(lambda: client.run_of({"project": "p", "arm": "b b"}), 422)
     with database.read() as session:
         assert session.query(Run).count() == 1
         assert len(session.query(Job).one().arms) == 1
     unstated = client.run_of({"project": "p", "arm": "b", "seed": 1})
-    client.run_of({"project": "p", "arm": "b", "seed": 1, "recipe": "nvfp4"})  # stated when it is known
+    # stated when it is known
+    client.run_of({"project": "p", "arm": "b", "seed": 1, "recipe": "nvfp4"})
     assert "expected nvfp4" in _refused(lambda: client.attach(unstated["id"], {}, "mxfp8"), 422)
     client.attach(unstated["id"], {}, "nvfp4")
 
@@ -217,11 +283,22 @@ def test_a_job_that_is_no_open_project_is_not_concluded(client, make_job):
     assert "open project" in _refused(lambda: client.conclude(job), 409)
 
 
-def test_without_a_server_the_steps_wait_in_the_spool(served, database, tmp_path, capsys, monkeypatch):
+def test_without_a_server_the_steps_wait_in_the_spool(
+    served, database, tmp_path, capsys, monkeypatch
+):
     from parity.client import run as recorder
 
-    monkeypatch.setattr(recorder, "PAUSES", dataclasses.replace(recorder.PAUSES, first_seconds=0.02))
-    with parity.Run(project="p", arm="a", seed=1, server="http://127.0.0.1:9", folder=tmp_path, finish_seconds=0.2) as run:
+    monkeypatch.setattr(
+        recorder, "PAUSES", dataclasses.replace(recorder.PAUSES, first_seconds=0.02)
+    )
+    with parity.Run(
+        project="p",
+        arm="a",
+        seed=1,
+        server="http://127.0.0.1:9",
+        folder=tmp_path,
+        finish_seconds=0.2,
+    ) as run:
         run.log(0, loss=2.0)
         run.log(1, loss=1.5)
     with pytest.raises(SystemExit) as left:
@@ -267,11 +344,15 @@ def test_seed_0_is_a_seed_and_takes_over_no_run_without_one(client, database):
     assert with_one != without
     assert client.run_of({"project": "p", "arm": "a", "seed": 0}, "key-3")["id"] == with_one
     with database.read() as session:
-        assert [(run.stated_seed, run.replicate) for run in session.query(Run).order_by(Run.position)] == [(None, 0), (0, 0)]
+        assert [
+            (run.stated_seed, run.replicate) for run in session.query(Run).order_by(Run.position)
+        ] == [(None, 0), (0, 0)]
 
 
 def test_a_step_back_in_one_process_is_the_same_run(served, database, tmp_path):
-    with parity.Run(project="p", arm="a", server=served, folder=tmp_path, strict=True, **FAST) as run:
+    with parity.Run(
+        project="p", arm="a", server=served, folder=tmp_path, strict=True, **FAST
+    ) as run:
         for step in (*range(10), *range(5, 15)):
             run.log(step, loss=1.0 + step)
     with database.read() as session:
@@ -283,17 +364,26 @@ def test_a_step_back_in_one_process_is_the_same_run(served, database, tmp_path):
 def test_who_is_the_baseline_can_be_said_by_any_arm(served, client, database, tmp_path):
     _train(served, tmp_path, "nvfp4", 1, baseline="fp8", steps=5)
     job = client.job(_only_job(database))
-    assert [(arm["name"], arm["role"], len(arm["runs"])) for arm in job["arms"]] == [("fp8", "baseline", 0), ("nvfp4", "candidate", 1)]
+    assert [(arm["name"], arm["role"], len(arm["runs"])) for arm in job["arms"]] == [
+        ("fp8", "baseline", 0),
+        ("nvfp4", "candidate", 1),
+    ]
     assert httpx2.get(client.page(job["id"]), timeout=60).status_code == 200
-    assert "fp8" in _refused(lambda: client.run_of({"project": "mine", "arm": "nvfp4", "baseline": "nvfp4"}), 409)
+    assert "fp8" in _refused(
+        lambda: client.run_of({"project": "mine", "arm": "nvfp4", "baseline": "nvfp4"}), 409
+    )
     _train(served, tmp_path, "fp8", 1, steps=5)
     assert [len(arm["runs"]) for arm in client.job(job["id"])["arms"]] == [1, 1]
 
 
-def test_a_run_that_broke_off_with_steps_is_not_left_out_unseen(served, client, database, tmp_path, capsys):
+def test_a_run_that_broke_off_with_steps_is_not_left_out_unseen(
+    served, client, database, tmp_path, capsys
+):
     for arm in ("fp8", "nvfp4"):
         _train(served, tmp_path, arm, 1)
-    diverged = parity.Run(project="mine", arm="nvfp4", seed=2, server=served, folder=tmp_path, **FAST)
+    diverged = parity.Run(
+        project="mine", arm="nvfp4", seed=2, server=served, folder=tmp_path, **FAST
+    )
     for step in range(50):
         diverged.log(step, loss=9.0)
     diverged.finish("broke_off", "it diverged")
@@ -304,13 +394,18 @@ def test_a_run_that_broke_off_with_steps_is_not_left_out_unseen(served, client, 
         cli.main(["runs", "fail", lost, "--reason", "it diverged", "--server", served])
     assert left.value.code == 0, capsys.readouterr().err
     (verdict,) = client.rejudge(job)["verdicts"]
-    assert "left out: replicate 0 of nvfp4 failed at step 50" in verdict["inputs"]["candidate"][0]["notes"]
+    assert (
+        "left out: replicate 0 of nvfp4 failed at step 50"
+        in verdict["inputs"]["candidate"][0]["notes"]
+    )
     client.conclude(job)
 
 
 def test_a_refused_project_keeps_what_is_logged(served, client, database, tmp_path, capsys):
     first = client.run_of({"project": "p", "arm": "a", "seed": 1, "planned_steps": 100})["id"]
-    with parity.Run(project="p", arm="a", seed=1, planned_steps=10, server=served, folder=tmp_path, **FAST) as run:
+    with parity.Run(
+        project="p", arm="a", seed=1, planned_steps=10, server=served, folder=tmp_path, **FAST
+    ) as run:
         run.log(0, loss=2.0)
         while not [*tmp_path.rglob("*.refused")]:
             pass
@@ -327,7 +422,16 @@ def test_a_refused_project_keeps_what_is_logged(served, client, database, tmp_pa
 def test_an_empty_spool_keeps_no_other_from_being_sent(served, database, tmp_path, capsys):
     from parity.client.spool import Spool
 
-    about = {"run": None, "server": served, "recipe": None, "manifest": {}, "project": "p", "arm": "a", "seed": None, "planned_steps": None}
+    about = {
+        "run": None,
+        "server": served,
+        "recipe": None,
+        "manifest": {},
+        "project": "p",
+        "arm": "a",
+        "seed": None,
+        "planned_steps": None,
+    }
     Spool(tmp_path / "a", about).close()
     full = Spool(tmp_path / "b", about | {"seed": 4})
     full.write([{"step": 0, "loss": 2.0}, {"end": "finished", "message": None}])
@@ -339,7 +443,9 @@ def test_an_empty_spool_keeps_no_other_from_being_sent(served, database, tmp_pat
         assert [run.stated_seed for run in session.query(Run)] == [4]
 
 
-def test_what_is_stated_after_a_look_makes_the_next_judging_a_look(served, client, database, tmp_path):
+def test_what_is_stated_after_a_look_makes_the_next_judging_a_look(
+    served, client, database, tmp_path
+):
     for arm in ("fp8", "nvfp4"):
         _train(served, tmp_path, arm, 1)
     job = _only_job(database)
@@ -348,7 +454,9 @@ def test_what_is_stated_after_a_look_makes_the_next_judging_a_look(served, clien
     assert client.rejudge(job)["verdicts"][0]["multiplicity"]["look"] == 2
 
 
-def test_a_command_follows_a_project_whose_length_nobody_stated(served, client, database, tmp_path, capsys):
+def test_a_command_follows_a_project_whose_length_nobody_stated(
+    served, client, database, tmp_path, capsys
+):
     _train(served, tmp_path, "fp8", 1, steps=5, planned_steps=None)
     job = _only_job(database)
     for words in (["status", job], ["status"]):

@@ -1,4 +1,6 @@
-"""`parity compare --push` against a real server: a job with every run, its page, and what happens when it breaks off."""
+"""`parity compare --push` against a real server: a job with every run, its page, and what happens
+when it breaks off.
+"""
 
 import json
 from pathlib import Path
@@ -26,7 +28,10 @@ def files(tmp_path_factory):
         loss = 1.38 + 3.5 * np.exp(-t / 80) + batch + gap + rng.normal(0, 0.01, STEPS)
         paths[name] = folder / f"{name}.csv"
         rows = zip(t, loss, 5e-4 * (1.0 + np.cos(np.pi * t / STEPS)), strict=True)
-        paths[name].write_text("step,loss,lr\n" + "".join(f"{step},{value:.6f},{rate:.8f}\n" for step, value, rate in rows))
+        paths[name].write_text(
+            "step,loss,lr\n"
+            + "".join(f"{step},{value:.6f},{rate:.8f}\n" for step, value, rate in rows)
+        )
     return {name: str(path) for name, path in paths.items()}
 
 
@@ -43,8 +48,27 @@ def _only_job(database):
 
 
 def test_a_comparison_gets_a_page_with_the_same_verdicts(served, database, files, capsys):
-    words = (files["fp8"], files["mxfp8"], files["my nvfp4"], "--planned-steps", "1500", "--margin", "1%", "--rounding", "mxfp8=nearest")
-    recipes = ("--recipe", "fp8=fp8", "--recipe", "my nvfp4=other:mine", "--context", "fp8:engine=x", "--context", "mxfp8:engine=x")
+    words = (
+        files["fp8"],
+        files["mxfp8"],
+        files["my nvfp4"],
+        "--planned-steps",
+        "1500",
+        "--margin",
+        "1%",
+        "--rounding",
+        "mxfp8=nearest",
+    )
+    recipes = (
+        "--recipe",
+        "fp8=fp8",
+        "--recipe",
+        "my nvfp4=other:mine",
+        "--context",
+        "fp8:engine=x",
+        "--context",
+        "mxfp8:engine=x",
+    )
     call = (*words, *recipes, "--context", "my nvfp4:engine=x", "--push", "--server", served)
     code, out, err = _compare(capsys, *call)
     assert (code, err) == (1, "")
@@ -59,10 +83,17 @@ def test_a_comparison_gets_a_page_with_the_same_verdicts(served, database, files
             ("my_nvfp4", "other:mine"),
         ]
         assert {run.rounding for run in row.runs} == {"nearest", None}
-        assert row.runs[0].manifest == {"engine": "external", "trainer_engine": "x", "loss_name": "loss", "loss_meaning": "training loss"}
+        assert row.runs[0].manifest == {
+            "engine": "external",
+            "trainer_engine": "x",
+            "loss_name": "loss",
+            "loss_meaning": "training loss",
+        }
         assert "lr" not in store.read(session, row.runs[0].id, "train")[1]
         theirs = {verdict.candidate: json.loads(verdict.document) for verdict in row.verdicts}
-    ours = json.loads(_compare(capsys, *words, *recipes, "--context", "my nvfp4:engine=x", "--json")[1])["verdicts"]
+    ours = json.loads(
+        _compare(capsys, *words, *recipes, "--context", "my nvfp4:engine=x", "--json")[1]
+    )["verdicts"]
     for own, name in zip(ours, ("mxfp8", "my_nvfp4"), strict=True):
         assert theirs[name]["verdict"] == own["verdict"]
         assert theirs[name]["gap"] == own["gap"]
@@ -73,9 +104,25 @@ def test_a_comparison_gets_a_page_with_the_same_verdicts(served, database, files
     assert _only_job(database) == job
 
 
-@pytest.mark.parametrize("error", [UnreachableError("no answer from the server"), KeyboardInterrupt()], ids=["unreachable", "interrupted"])
-def test_what_breaks_off_is_completed_by_the_same_command(error, served, database, files, capsys, monkeypatch):
-    call = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--rounding", "mxfp8=nearest", "--push", "--server", served)
+@pytest.mark.parametrize(
+    "error",
+    [UnreachableError("no answer from the server"), KeyboardInterrupt()],
+    ids=["unreachable", "interrupted"],
+)
+def test_what_breaks_off_is_completed_by_the_same_command(
+    error, served, database, files, capsys, monkeypatch
+):
+    call = (
+        files["fp8"],
+        files["mxfp8"],
+        "--planned-steps",
+        "1500",
+        "--rounding",
+        "mxfp8=nearest",
+        "--push",
+        "--server",
+        served,
+    )
     whole = Client.append
     calls = []
 
@@ -94,7 +141,10 @@ def test_what_breaks_off_is_completed_by_the_same_command(error, served, databas
     if not isinstance(error, KeyboardInterrupt):
         assert f"1 of 2 runs are in job {job}; run the same command again to send the rest" in err
     with database.read() as session:
-        assert sorted(run.state for run in session.get_one(Job, job).runs) == ["finished", "running"]
+        assert sorted(run.state for run in session.get_one(Job, job).runs) == [
+            "finished",
+            "running",
+        ]
     code, out, _ = _compare(capsys, *call)
     assert out.splitlines()[-1] == f"page: {served}/jobs/{job}"
     assert _only_job(database) == job
@@ -107,7 +157,9 @@ def test_what_breaks_off_is_completed_by_the_same_command(error, served, databas
 
 def test_a_job_that_was_cancelled_is_not_taken_again(served, database, files, capsys, monkeypatch):
     call = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--push", "--server", served)
-    monkeypatch.setattr(Client, "append", lambda *_, **__: (_ for _ in ()).throw(UnreachableError("away")))
+    monkeypatch.setattr(
+        Client, "append", lambda *_, **__: (_ for _ in ()).throw(UnreachableError("away"))
+    )
     assert _compare(capsys, *call)[0] == 4
     first = _only_job(database)
     monkeypatch.undo()
@@ -134,17 +186,33 @@ def test_a_server_that_is_away_or_wrong_is_one_line(files, capsys, monkeypatch):
 REFUSED = [
     ((), "--planned-steps"),
     (("--planned-steps", "1500", "--control", "{mxfp8}"), "--control cannot be sent"),
-    (("--planned-steps", "1500", "--baseline-run", "{mxfp8}", "--candidate-run", "x={my nvfp4}", "--seeds", "1,2"), "share one"),
+    (
+        (
+            "--planned-steps",
+            "1500",
+            "--baseline-run",
+            "{mxfp8}",
+            "--candidate-run",
+            "x={my nvfp4}",
+            "--seeds",
+            "1,2",
+        ),
+        "share one",
+    ),
     (("--planned-steps", "1500", "--family", "fp8=any-decoder"), "--family differs"),
 ]
 
 
 @pytest.mark.parametrize(("words", "reason"), REFUSED)
-def test_what_a_job_cannot_hold_is_refused_before_anything_is_sent(words, reason, files, capsys, tmp_path):
+def test_what_a_job_cannot_hold_is_refused_before_anything_is_sent(
+    words, reason, files, capsys, tmp_path
+):
     again = tmp_path / "again.csv"
     again.write_bytes(Path(files["my nvfp4"]).read_bytes())
     own = [word.format(**files) for word in words]
-    code, out, err = _compare(capsys, files["fp8"], f"x={again}", *own, "--push", "--server", "http://127.0.0.1:1")
+    code, out, err = _compare(
+        capsys, files["fp8"], f"x={again}", *own, "--push", "--server", "http://127.0.0.1:1"
+    )
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert reason in err
 

@@ -1,4 +1,6 @@
-"""Searches on the record: what is planned and refused, what each step queues, and that only the judge's pass returns an assignment."""
+"""Searches on the record: what is planned and refused, what each step queues, and that only the
+judge's pass returns an assignment.
+"""
 
 import json
 from dataclasses import asdict
@@ -9,7 +11,15 @@ from sqlalchemy import select
 from parity.judging.policy import policy_from_mapping
 from parity_lab.search import setup_from
 from parity_lab.server.analyses import WhyRequest, readable_spec, submit_analysis
-from parity_lab.server.record import advance, cancel_search, find_search, resume_search, search_document, submit_search, waiting
+from parity_lab.server.record import (
+    advance,
+    cancel_search,
+    find_search,
+    resume_search,
+    search_document,
+    submit_search,
+    waiting,
+)
 from parity_lab.server.searches import Speed, SwitchWish, Wish, job_of, plan_search
 from parity_lab.server.tables import AnalysisResult, Search
 from server import retention
@@ -34,7 +44,9 @@ def begun(database, base, wish=WISH):
         return submit_search(session, base, wish, "me", Order(priority=-3, max_run_seconds=60.0)).id
 
 
-def test_a_search_returns_the_assignment_that_the_judge_passed_on_fresh_runs(database, worker_database):
+def test_a_search_returns_the_assignment_that_the_judge_passed_on_fresh_runs(
+    database, worker_database
+):
     base = make_base(database)
     own = begun(database, base)
     kinds = play(database, own)
@@ -43,11 +55,16 @@ def test_a_search_returns_the_assignment_that_the_judge_passed_on_fresh_runs(dat
     assert set(kinds) == {"fork", "run", "confirmation"}
     with worker_database.read() as session:
         search = session.get_one(Search, own)
-        assert (search.state, search.assignment, search.finished_at is None) == ("found", "110", False)
+        assert (search.state, search.assignment, search.finished_at is None) == (
+            "found",
+            "110",
+            False,
+        )
         job = search.steps[-1].job
         (verdict,) = job.verdicts
         assert (verdict.outcome, verdict.candidate) == ("pass", "assignment-110")
-        # Fresh: a seed that no other run has, both arms trained, nothing reused, at the confidence of one of two confirmations.
+        # Fresh: a seed that no other run has, both arms trained, nothing reused, at the confidence
+        # of one of two confirmations.
         seeds = {run.seed for run in job.runs}
         assert len(seeds) == 1
         assert session.scalars(select(Run.job_id).where(Run.seed.in_(seeds))).all() == [job.id] * 8
@@ -60,11 +77,17 @@ def test_a_search_returns_the_assignment_that_the_judge_passed_on_fresh_runs(dat
 
 
 def test_a_search_ends_without_forks_where_no_precision_can_pass(database):
-    with database.write() as session, pytest.raises(ConflictError, match="learning rates on record differ"):
+    with (
+        database.write() as session,
+        pytest.raises(ConflictError, match="learning rates on record differ"),
+    ):
         plan_search(session, make_base(database, rate=1.3e-3), WISH)
     broken = make_base(database, broken=700)
     with database.read() as session:
-        assert sum(each.steps == STEPS for each in plan_search(session, broken, WISH).setup.replays) == 6
+        assert (
+            sum(each.steps == STEPS for each in plan_search(session, broken, WISH).setup.replays)
+            == 6
+        )
     own = begun(database, make_base(database))
     with database.write() as session:
         search = session.get_one(Search, own)
@@ -74,7 +97,9 @@ def test_a_search_ends_without_forks_where_no_precision_can_pass(database):
         replays = setup_from(search.setup).replays
         for each in replays:
             departs = {"departs": 3, "by": 0.1} if each == replays[-1] else {}
-            session.add(AnalysisResult(run_id=run.id, key=each.key, value=bit_equal(each.steps) | departs))
+            session.add(
+                AnalysisResult(run_id=run.id, key=each.key, value=bit_equal(each.steps) | departs)
+            )
         job.status, run.state, run.attempt_number = "running", "finished", 1
         made = job.id
     conclude(database, made)
@@ -106,16 +131,20 @@ def test_forks_and_pilots_are_no_runs_of_their_own_anywhere(database):
 
 
 def test_no_assignment_is_returned_without_a_pass(database):
-    """The confirmations see another world than the forks and pilots: every assignment fails there."""
+    """The confirmations see another world than the forks and pilots: every assignment fails
+    there.
+    """
     own = begun(database, make_base(database))
     kinds = play(database, own, confirmed=(0.03, 0.03, 0.03))
     assert 1 <= kinds.count("confirmation") <= 2
     with database.read() as session:
         search = session.get_one(Search, own)
         assert (search.state, search.assignment) == ("none", None)
-        assert {verdict.outcome for job in jobs_of(database, own, "confirmation") for verdict in session.get_one(Job, job).verdicts} == {
-            "fail"
-        }
+        assert {
+            verdict.outcome
+            for job in jobs_of(database, own, "confirmation")
+            for verdict in session.get_one(Job, job).verdicts
+        } == {"fail"}
 
 
 def to_the_confirmation(database, own):
@@ -128,7 +157,9 @@ def to_the_confirmation(database, own):
 
 
 def test_a_confirmation_that_was_cancelled_is_used(database):
-    """Else somebody could look at a confirmation while it trains, cancel it where it looks bad, and draw again until one passes."""
+    """Else somebody could look at a confirmation while it trains, cancel it where it looks bad, and
+    draw again until one passes.
+    """
     own = begun(database, make_base(database))
     for used in (1, 2):
         to_the_confirmation(database, own)
@@ -170,18 +201,29 @@ def test_a_second_search_cannot_draw_again(database):
     play(database, own, confirmed=(0.03, 0.03, 0.03))
     with pytest.raises(ConflictError, match=r"has used . of its 2 confirmations"):
         begun(database, base)
-    with database.write() as session, pytest.raises(ConflictError, match="expected cancelled or failed"):
+    with (
+        database.write() as session,
+        pytest.raises(ConflictError, match="expected cancelled or failed"),
+    ):
         resume_search(session, own)
 
 
 def test_another_margin_or_job_is_no_way_to_draw_again_and_a_new_name_is(database):
     own = begun(database, make_base(database))
     play(database, own, confirmed=(0.03, 0.03, 0.03))
-    for again in ({"margin": "1.0%"}, {"margin": "1.001%"}, {"margin": "0.0141 nats"}, {"margin": "1.0%", "confidence": 0.9}):
+    for again in (
+        {"margin": "1.0%"},
+        {"margin": "1.001%"},
+        {"margin": "0.0141 nats"},
+        {"margin": "1.0%", "confidence": 0.9},
+    ):
         base = make_base(database, policy=again)
         with pytest.raises(ConflictError, match=r"has used . of its 2 confirmations"):
             begun(database, base)
-    named = begun(database, make_base(database, policy={"margin": "1.001%", "question": "after the new kernel"}))
+    named = begun(
+        database,
+        make_base(database, policy={"margin": "1.001%", "question": "after the new kernel"}),
+    )
     assert state_of(database, named) == "running"
 
 
@@ -200,7 +242,9 @@ def test_a_confirmation_is_a_look_at_its_policy(database):
         job = session.get_one(Job, jobs_of(database, own, "confirmation")[0])
         spec, policy = readable_spec(job), policy_from_mapping(job.policy)
         with pytest.raises(LookError, match="registered one look"):
-            submit_registered(session, Submission(spec=spec, policy=policy, revision=job.revision or ""), "me")
+            submit_registered(
+                session, Submission(spec=spec, policy=policy, revision=job.revision or ""), "me"
+            )
         session.rollback()
 
 
@@ -211,7 +255,11 @@ def judged_elsewhere(database, own, *assignments):
             search = session.get_one(Search, own)
             spec = job_of(search, setup_from(search.setup), [assignment], 4)
             policy = policy_from_mapping(search.base.policy)
-            submit_registered(session, Submission(spec=spec, policy=policy, revision=search.base.revision or ""), "another")
+            submit_registered(
+                session,
+                Submission(spec=spec, policy=policy, revision=search.base.revision or ""),
+                "another",
+            )
 
 
 def test_an_assignment_that_was_judged_before_is_not_confirmed_again_and_the_next_one_is(database):
@@ -230,20 +278,30 @@ def test_a_search_whose_assignments_were_all_judged_before_ends_with_the_reason(
     play(database, own)
     with database.read() as session:
         search = session.get_one(Search, own)
-        assert (search.state, search.assignment, jobs_of(database, own, "confirmation")) == ("none", None, [])
+        assert (search.state, search.assignment, jobs_of(database, own, "confirmation")) == (
+            "none",
+            None,
+            [],
+        )
         assert "cannot be confirmed" in search.message
         assert search.steps[-1].results is not None
 
 
 def test_the_candidate_itself_is_not_tried_again(database):
-    """Its verdict was open, so it could pass: but that would be a second look at its question, which nobody registered."""
+    """Its verdict was open, so it could pass: but that would be a second look at its question,
+    which nobody registered.
+    """
     base = make_base(database, gap=0.014)
     own = begun(database, base)
     play(database, own, gaps=(0.0005, 0.0005, 0.0005))
     with database.read() as session:
         search = session.get_one(Search, own)
         assert search.base.verdicts[0].outcome == "inconclusive"
-        later = {assignment for step in search.steps[1:] for assignment in (each["assignment"] for each in step.evaluations)}
+        later = {
+            assignment
+            for step in search.steps[1:]
+            for assignment in (each["assignment"] for each in step.evaluations)
+        }
         assert later
         assert "111" not in later
 
@@ -274,23 +332,57 @@ def test_a_search_goes_on_from_the_record_alone_and_once(database):
     ("changes", "wish", "error", "why"),
     [
         ({"gap": 0.0}, WISH, ConflictError, "nothing to search"),
-        ({"kept": ()}, WISH, ConflictError, r"kept no checkpoint of step 600 .*keep_checkpoints: \[600\]"),
+        (
+            {"kept": ()},
+            WISH,
+            ConflictError,
+            r"kept no checkpoint of step 600 .*keep_checkpoints: \[600\]",
+        ),
         ({}, Wish(step=STEPS), ConflictError, "kept no checkpoint of step 1000"),
         ({}, Wish(pairs=17), InvalidError, "pairs is 17, expected 1 to 16"),
-        ({}, Wish(pairs=4, budget=10), InvalidError, r"budget is 10 steps, expected at least 10,520"),
+        (
+            {},
+            Wish(pairs=4, budget=10),
+            InvalidError,
+            r"budget is 10 steps, expected at least 10,520",
+        ),
         ({}, Wish(pairs=4, candidate="x"), InvalidError, "no candidate 'x'"),
         (
             {},
-            Wish(pairs=4, switches=[SwitchWish(name="a", override=EVERYTHING | {"gemms": ["wgrad"]})]),
+            Wish(
+                pairs=4, switches=[SwitchWish(name="a", override=EVERYTHING | {"gemms": ["wgrad"]})]
+            ),
             InvalidError,
             "add a switch for it",
         ),
-        ({}, Wish(pairs=4, switches=[SwitchWish(name="a", override=EVERYTHING | {"from_step": 900})]), InvalidError, "from_step"),
-        ({}, Wish(pairs=4, switches=[SwitchWish(name="a", override={"recipe": "bf16"})]), InvalidError, "no projections"),
-        ({}, Wish(pairs=4, switches=[SwitchWish(name="a", override=EVERYTHING | {"blocks": [7]})]), InvalidError, "blocks"),
+        (
+            {},
+            Wish(
+                pairs=4, switches=[SwitchWish(name="a", override=EVERYTHING | {"from_step": 900})]
+            ),
+            InvalidError,
+            "from_step",
+        ),
+        (
+            {},
+            Wish(pairs=4, switches=[SwitchWish(name="a", override={"recipe": "bf16"})]),
+            InvalidError,
+            "no projections",
+        ),
+        (
+            {},
+            Wish(pairs=4, switches=[SwitchWish(name="a", override=EVERYTHING | {"blocks": [7]})]),
+            InvalidError,
+            "blocks",
+        ),
         ({}, Wish(pairs=4, speed=Speed(seconds=1.0)), InvalidError, "both seconds"),
         ({}, Wish(pairs=4, speed=Speed(end_to_end=9.0)), InvalidError, "end_to_end is 9"),
-        ({"candidate": "fp8_delayed"}, Wish(pairs=4, speed=Speed(seconds=1.0, gains={})), InvalidError, "fp8_delayed"),
+        (
+            {"candidate": "fp8_delayed"},
+            Wish(pairs=4, speed=Speed(seconds=1.0, gains={})),
+            InvalidError,
+            "fp8_delayed",
+        ),
     ],
 )
 def test_what_cannot_be_searched_is_refused(database, changes, wish, error, why):
@@ -312,7 +404,8 @@ def test_measured_seconds_and_named_switches(database):
         setup = plan_search(session, base, wish).setup
     assert setup.times == (1.0, 0.75)
     assert (setup.fork_step, setup.fork_steps, len(setup.parents)) == (KEPT, 40, 3)
-    assert setup.least_steps == 4 * 3 * 40 + 2 * 3 * 2 * 32  # forks, and two windows of three runs of each arm
+    # forks, and two windows of three runs of each arm
+    assert setup.least_steps == 4 * 3 * 40 + 2 * 3 * 2 * 32
 
 
 def analysed(database, base, *named):
@@ -332,11 +425,21 @@ def test_switches_come_from_the_newest_analysis_that_names_a_part(database):
     with database.read() as session:
         setup = plan_search(session, base, WISH).setup
         assert (setup.switches_from, setup.analysis) == ("analysis", newest)
-        assert [each.name for each in setup.switches] == ["0.down.wgrad", "0.mlp.fprop+dgrad", "0.gate+up.wgrad"]
+        assert [each.name for each in setup.switches] == [
+            "0.down.wgrad",
+            "0.mlp.fprop+dgrad",
+            "0.gate+up.wgrad",
+        ]
         assert setup.switches[0].override["recipe"] == "fp8_current"
         assert setup_from(asdict(setup)) == setup
-        by_hand = plan_search(session, base, Wish(pairs=4, switches=[SwitchWish(name="all", override=EVERYTHING)])).setup
-        assert (by_hand.switches_from, by_hand.analysis, len(by_hand.switches)) == ("request", None, 1)
+        by_hand = plan_search(
+            session, base, Wish(pairs=4, switches=[SwitchWish(name="all", override=EVERYTHING)])
+        ).setup
+        assert (by_hand.switches_from, by_hand.analysis, len(by_hand.switches)) == (
+            "request",
+            None,
+            1,
+        )
     with database.read() as session:
         setup = plan_search(session, make_base(database), WISH).setup
         assert (setup.switches_from, setup.analysis) == ("default", None)
@@ -350,11 +453,22 @@ def test_a_step_names_what_keeps_its_confirmation_open(database):
         search = session.get_one(Search, own)
         (verdict,) = search.steps[-1].job.verdicts
         document = json.loads(verdict.document)
-        document["reasons"] = [{"code": "NOT_CONVERGED", "sentence": "base still falls by 0.1 nats."}, *document["reasons"]]
-        verdict.outcome, verdict.code, verdict.document = "inconclusive", "NOT_CONVERGED", json.dumps(document)
+        document["reasons"] = [
+            {"code": "NOT_CONVERGED", "sentence": "base still falls by 0.1 nats."},
+            *document["reasons"],
+        ]
+        verdict.outcome, verdict.code, verdict.document = (
+            "inconclusive",
+            "NOT_CONVERGED",
+            json.dumps(document),
+        )
     advance(database, own)
     with database.read() as session:
-        outcome = next(step.outcome for step in search_document(session.get_one(Search, own)).steps if step.kind == "confirmation")
+        outcome = next(
+            step.outcome
+            for step in search_document(session.get_one(Search, own)).steps
+            if step.kind == "confirmation"
+        )
     assert outcome.startswith("inconclusive, NOT_CONVERGED: gap ")
     assert outcome.endswith("base still falls by 0.1 nats.")
 
@@ -379,7 +493,11 @@ def test_over_rest(database, api):
     base = make_base(database)
     plan = api.post(f"/api/v1/jobs/{base}/searches:plan", json={"pairs": 4})
     assert plan.status_code == 200, plan.text
-    assert [each["name"] for each in plan.json()["switches"]] == ["0.mlp.fprop", "0.mlp.dgrad", "0.mlp.wgrad"]
+    assert [each["name"] for each in plan.json()["switches"]] == [
+        "0.mlp.fprop",
+        "0.mlp.dgrad",
+        "0.mlp.wgrad",
+    ]
     assert plan.json()["confidence"] == 0.975
     made = api.post(f"/api/v1/jobs/{base}/searches", json={"pairs": 4})
     assert made.status_code == 202, made.text
@@ -387,7 +505,10 @@ def test_over_rest(database, api):
     assert api.get(made.headers["Location"]).json()["state"] == "running"
     assert api.post(f"/api/v1/searches/{own}:cancel").json()["state"] == "cancelled"
     assert api.post(f"/api/v1/searches/{own}:resume").json()["state"] == "running"
-    assert [step["outcome"] for step in api.get(f"/api/v1/searches/{own}").json()["steps"]] == ["given up", ""]
+    assert [step["outcome"] for step in api.get(f"/api/v1/searches/{own}").json()["steps"]] == [
+        "given up",
+        "",
+    ]
     assert api.post(f"/api/v1/jobs/{base}/searches", json={"pears": 4}).status_code == 422
     assert api.get("/api/v1/searches/s1").status_code == 404
     for path in ("", "/overlay", "/gap", "/live", "/verdict", "/runs", "/evidence.zip"):

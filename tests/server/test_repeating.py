@@ -55,7 +55,10 @@ def test_an_outage_is_one_traceback_and_a_line_a_minute(caplog, monkeypatch):
     for seconds in (0, 1, 60, 1, 1, 1):
         now[0] += seconds
         repeating._try()
-    first, later = "it could not be done; retrying", "it could not be done, as before (ValueError); retrying"
+    first, later = (
+        "it could not be done; retrying",
+        "it could not be done, as before (ValueError); retrying",
+    )
     assert [(record.message, bool(record.exc_info)) for record in caplog.records] == [
         (first, True),  # the second, a second later, is not logged
         (later, False),

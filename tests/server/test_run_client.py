@@ -1,4 +1,6 @@
-"""parity.Run against a real server, over a real socket: outages, kills and second trainers included."""
+"""parity.Run against a real server, over a real socket: outages, kills and second trainers
+included.
+"""
 
 import dataclasses
 import json
@@ -31,7 +33,12 @@ FAST = {"flush_seconds": 0.05, "finish_seconds": 20.0}
 @pytest.fixture
 def run(database, make_job):
     """The id of a run that awaits its trainer."""
-    spec = make_job(100, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
+    spec = make_job(
+        100,
+        engine="external",
+        baseline=Arm(recipe="fp8_current"),
+        candidates=(Arm(recipe="nvfp4"),),
+    )
     with database.write() as session:
         return submit_job(session, spec, parity.policy_from_mapping({"margin": "1%"})).runs[0].id
 
@@ -64,7 +71,15 @@ class _JaxLike:
 
 def test_a_script_logs_and_everything_arrives(served, database, run, tmp_path):
     losses = [3.0, math.nan, math.inf, np.float32(0.1), np.array(2.5), _JaxLike(1.5), 1]
-    with parity.Run(run, server=served, recipe="fp8_current", manifest={"gpu": 8}, folder=tmp_path, strict=True, **FAST) as logger:
+    with parity.Run(
+        run,
+        server=served,
+        recipe="fp8_current",
+        manifest={"gpu": 8},
+        folder=tmp_path,
+        strict=True,
+        **FAST,
+    ) as logger:
         for step, loss in enumerate(losses):
             logger.log(step=step, loss=loss, grad_norm=0.5, tokens=None)
         logger.log(step=3, validation_loss=2.0)
@@ -87,11 +102,15 @@ def test_a_script_logs_and_everything_arrives(served, database, run, tmp_path):
 
 
 def test_an_outage_loses_nothing(served, database, run, tmp_path, monkeypatch):
-    """The server is away at first and breaks off twice in the middle; even an answer that was lost is no loss."""
+    """The server is away at first and breaks off twice in the middle; even an answer that was lost
+    is no loss.
+    """
     from parity.client import run as recorder
     from parity.client.rest import ClientError, UnreachableError
 
-    monkeypatch.setattr(recorder, "PAUSES", dataclasses.replace(recorder.PAUSES, first_seconds=0.02))
+    monkeypatch.setattr(
+        recorder, "PAUSES", dataclasses.replace(recorder.PAUSES, first_seconds=0.02)
+    )
     append, attach, calls = Client.append, Client.attach, []
 
     def flaky(call):
@@ -118,12 +137,20 @@ def test_an_outage_loses_nothing(served, database, run, tmp_path, monkeypatch):
     assert len(calls) >= 6  # an attach and an append, each of which fails twice
 
 
-def test_the_end_of_a_run_does_not_sit_out_a_long_pause(served, database, run, tmp_path, monkeypatch, caplog):
-    """A server that was away for long is asked rarely; when the run ends, it is asked at once, and then every few seconds."""
+def test_the_end_of_a_run_does_not_sit_out_a_long_pause(
+    served, database, run, tmp_path, monkeypatch, caplog
+):
+    """A server that was away for long is asked rarely; when the run ends, it is asked at once, and
+    then every few seconds.
+    """
     from parity.client import run as recorder
     from parity.client.rest import UnreachableError
 
-    monkeypatch.setattr(recorder, "PAUSES", dataclasses.replace(recorder.PAUSES, first_seconds=600.0, longest_seconds=600.0))
+    monkeypatch.setattr(
+        recorder,
+        "PAUSES",
+        dataclasses.replace(recorder.PAUSES, first_seconds=600.0, longest_seconds=600.0),
+    )
     monkeypatch.setattr(recorder, "_CLOSING_SECONDS", 0.05)
     attach, tries = Client.attach, []
 
@@ -153,13 +180,25 @@ time.sleep(120)
 
 
 def _killed(run, server, folder, first, loss, last):
-    """A training process that is killed when the steps that it logged, up to `last`, are on disk; that step."""
+    """A training process that is killed when the steps that it logged, up to `last`, are on disk;
+    that step.
+    """
 
     def on_disk():
         return sum(path.read_text().count(f'"step": {last}}}') for path in folder.rglob("*.jsonl"))
 
     before, deadline = on_disk(), time.monotonic() + 60
-    script = [sys.executable, "-c", _SCRIPT, run, server, str(folder), str(first), str(loss), str(last)]
+    script = [
+        sys.executable,
+        "-c",
+        _SCRIPT,
+        run,
+        server,
+        str(folder),
+        str(first),
+        str(loss),
+        str(last),
+    ]
     with subprocess.Popen(script) as process:
         while on_disk() == before and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -195,7 +234,9 @@ def test_what_was_logged_without_a_server_is_resent(served, database, run, tmp_p
     assert _state(database, run) == ("awaiting_data", 1, "TRAINER_BROKE_OFF")
     # A spool that is older than another machine's attempt must not take the run over.
     _killed(run, away, tmp_path, 0, 5.0, 5)
-    with parity.Run(run, server=served, folder=tmp_path / "elsewhere", strict=True, **FAST) as logger:
+    with parity.Run(
+        run, server=served, folder=tmp_path / "elsewhere", strict=True, **FAST
+    ) as logger:
         logger.log(step=50, loss=2.0)
         time.sleep(0.3)
         with pytest.raises(SystemExit) as ended:
@@ -217,7 +258,9 @@ def test_going_back_to_a_checkpoint_is_a_new_attempt(served, database, run, tmp_
     assert _state(database, run)[:2] == ("finished", 3)
 
 
-def test_a_second_trainer_takes_over_and_the_first_complains_once(served, database, run, tmp_path, caplog):
+def test_a_second_trainer_takes_over_and_the_first_complains_once(
+    served, database, run, tmp_path, caplog
+):
     caplog.set_level(logging.WARNING, "parity")
     first = parity.Run(run, server=served, folder=tmp_path / "a", **FAST)
     first.log(step=0, loss=1.0)
@@ -238,7 +281,9 @@ def test_a_second_trainer_takes_over_and_the_first_complains_once(served, databa
 
 
 @pytest.mark.parametrize("steps", [range(1, 101), range(101), range(1, 103)])
-def test_a_trainer_that_counts_from_1_or_logs_its_end_once_more_is_whole(served, database, run, tmp_path, caplog, steps):
+def test_a_trainer_that_counts_from_1_or_logs_its_end_once_more_is_whole(
+    served, database, run, tmp_path, caplog, steps
+):
     with parity.Run(run, server=served, folder=tmp_path, strict=True, **FAST) as logger:
         for step in steps:
             logger.log(step=step, loss=1.0 / (step + 1))
@@ -249,7 +294,9 @@ def test_a_trainer_that_counts_from_1_or_logs_its_end_once_more_is_whole(served,
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_log_for_a_longer_plan_is_kept_and_its_run_ends(served, database, run, tmp_path, caplog, strict):
+def test_a_log_for_a_longer_plan_is_kept_and_its_run_ends(
+    served, database, run, tmp_path, caplog, strict
+):
     logger = parity.Run(run, server=served, folder=tmp_path, strict=strict, **FAST)
     for step in range(200):
         logger.log(step=step, loss=1.0 / (step + 1), validation_loss=2.0)
@@ -281,7 +328,9 @@ def test_an_error_of_the_script_leaves_the_run_open(served, database, run, tmp_p
     assert _state(database, run) == ("awaiting_data", 1, "TRAINER_BROKE_OFF")
 
 
-def test_mistakes_are_logged_once_and_raised_only_when_strict(served, database, run, tmp_path, caplog):
+def test_mistakes_are_logged_once_and_raised_only_when_strict(
+    served, database, run, tmp_path, caplog
+):
     caplog.set_level(logging.WARNING, "parity")
     bad = [
         {"step": 0},
@@ -316,7 +365,9 @@ class _Broken:
         raise RuntimeError("a tensor with 2 elements cannot be converted to a scalar")
 
 
-def test_a_value_that_cannot_be_read_never_reaches_the_training(served, database, run, tmp_path, monkeypatch, caplog):
+def test_a_value_that_cannot_be_read_never_reaches_the_training(
+    served, database, run, tmp_path, monkeypatch, caplog
+):
     monkeypatch.setattr("parity.client.run.describe_environment", lambda: 1 / 0)
     (tmp_path / run / "0-1.jsonl").mkdir(parents=True)  # what can't be opened is left alone
     with parity.Run(run, server=served, folder=tmp_path, **FAST) as logger:
@@ -366,7 +417,14 @@ def test_a_spool_with_a_torn_line_is_sent_up_to_it(served, database, run, tmp_pa
     folder = tmp_path / run
     folder.mkdir()
     header = {"parity_spool": 1, "run": run, "server": served, "recipe": None, "manifest": {}}
-    lines = [json.dumps(header), '{"step": 0, "loss": NaN}', "\x00\x00garbage", "5", '{"step": 1, "loss": 1.0}', '{"step": 2, "lo']
+    lines = [
+        json.dumps(header),
+        '{"step": 0, "loss": NaN}',
+        "\x00\x00garbage",
+        "5",
+        '{"step": 1, "loss": 1.0}',
+        '{"step": 2, "lo',
+    ]
     (folder / "1-1.jsonl").write_text("\n".join(lines))
     with parity.Run(run, server=served, folder=tmp_path, strict=True, **FAST) as logger:
         logger.log(step=2, loss=1.0)
@@ -385,11 +443,13 @@ with parity.Run(sys.argv[1], server=sys.argv[2], folder=sys.argv[3], strict=True
         sys.exit(0)
     os.wait()
     run.log(step=2, loss=1.0)
-"""
+"""  # noqa: E501
 
 
 def test_a_forked_child_logs_nothing(served, database, run, tmp_path):
-    subprocess.run([sys.executable, "-c", _FORKS, run, served, str(tmp_path)], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", _FORKS, run, served, str(tmp_path)], check=True, timeout=60
+    )
     assert _read(database, run)[0].tolist() == [0, 2]
     assert _state(database, run)[0] == "finished"
 
@@ -401,7 +461,9 @@ def _parity(words):
 
 
 def _offline(folder, name, losses, recipe="fp8_current", first=0):
-    with parity.Run(offline=name, folder=folder, recipe=recipe, server="http://127.0.0.1:9") as logger:
+    with parity.Run(
+        offline=name, folder=folder, recipe=recipe, server="http://127.0.0.1:9"
+    ) as logger:
         for step, loss in enumerate(losses, first):
             logger.log(step=step, loss=loss)
         logger.flush()
@@ -409,8 +471,12 @@ def _offline(folder, name, losses, recipe="fp8_current", first=0):
             raise KeyboardInterrupt
 
 
-def test_steps_without_a_run_are_sent_to_the_one_that_is_named(served, database, run, tmp_path, monkeypatch, capsys):
-    """Two attempts of one training: the first broke off, the second began at its checkpoint and logged two steps again."""
+def test_steps_without_a_run_are_sent_to_the_one_that_is_named(
+    served, database, run, tmp_path, monkeypatch, capsys
+):
+    """Two attempts of one training: the first broke off, the second began at its checkpoint and
+    logged two steps again.
+    """
     monkeypatch.setenv("PARITY_URL", served)
     monkeypatch.delenv("PARITY_RUN", raising=False)
     with pytest.raises(KeyboardInterrupt):
@@ -429,9 +495,15 @@ def test_steps_without_a_run_are_sent_to_the_one_that_is_named(served, database,
 
 @pytest.mark.parametrize(
     ("name", "recipe", "words"),
-    [("other", "fp8_current", "2 folders"), ("fp8", "nvfp4", "2 recipes"), (None, None, "was recorded for run")],
+    [
+        ("other", "fp8_current", "2 folders"),
+        ("fp8", "nvfp4", "2 recipes"),
+        (None, None, "was recorded for run"),
+    ],
 )
-def test_spools_that_are_not_one_run_are_not_sent_as_one(run, tmp_path, capsys, name, recipe, words):
+def test_spools_that_are_not_one_run_are_not_sent_as_one(
+    run, tmp_path, capsys, name, recipe, words
+):
     _offline(tmp_path, "fp8", [1.0], first=1)
     if name is None:
         parity.Run(run, folder=tmp_path, server="http://127.0.0.1:9", finish_seconds=0.3).finish()

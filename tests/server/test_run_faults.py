@@ -1,4 +1,6 @@
-"""parity.Run where something between it and its server is wrong: proxies, other processes, what an earlier process left."""
+"""parity.Run where something between it and its server is wrong: proxies, other processes, what an
+earlier process left.
+"""
 
 import dataclasses
 import json
@@ -29,13 +31,20 @@ FAST = {"flush_seconds": 0.05, "finish_seconds": 20.0}
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(recorder, "PAUSES", dataclasses.replace(recorder.PAUSES, first_seconds=0.02))
+    monkeypatch.setattr(
+        recorder, "PAUSES", dataclasses.replace(recorder.PAUSES, first_seconds=0.02)
+    )
 
 
 @pytest.fixture
 def run(database, make_job):
     """The id of a run that awaits its trainer."""
-    spec = make_job(1000, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
+    spec = make_job(
+        1000,
+        engine="external",
+        baseline=Arm(recipe="fp8_current"),
+        candidates=(Arm(recipe="nvfp4"),),
+    )
     with database.write() as session:
         return submit_job(session, spec, parity.policy_from_mapping({"margin": "1%"})).runs[0].id
 
@@ -61,13 +70,19 @@ def _left(folder, run, served, *rows):
 
 
 @pytest.mark.parametrize("status", [302, 404, 521])
-def test_a_proxy_that_answers_in_the_servers_place_only_delays(served, database, run, tmp_path, monkeypatch, status):
+def test_a_proxy_that_answers_in_the_servers_place_only_delays(
+    served, database, run, tmp_path, monkeypatch, status
+):
     request, paths = httpx2.Client.request, []
 
     def through_a_proxy(self, method, path, **more):
         paths.append(path)
         if len(paths) in (1, 3, 4):
-            return httpx2.Response(status, content=b"<html>back soon", request=httpx2.Request(method, f"{served}{path}"))
+            return httpx2.Response(
+                status,
+                content=b"<html>back soon",
+                request=httpx2.Request(method, f"{served}{path}"),
+            )
         return request(self, method, path, **more)
 
     monkeypatch.setattr(httpx2.Client, "request", through_a_proxy)
@@ -90,7 +105,9 @@ def test_who_takes_less_at_once_gets_less(served, database, run, tmp_path, monke
         return append(self, run_id, attempt_number, of, names, table, token)
 
     monkeypatch.setattr(Client, "append", limited)
-    with parity.Run(run, server=served, folder=tmp_path, strict=True, flush_seconds=1.0, finish_seconds=10.0) as logger:
+    with parity.Run(
+        run, server=served, folder=tmp_path, strict=True, flush_seconds=1.0, finish_seconds=10.0
+    ) as logger:
         for step in range(700):
             logger.log(step=step, loss=1.0)
     assert _read(database, run)[0].tolist() == list(range(700))
@@ -122,13 +139,22 @@ def test_a_step_validated_again_costs_nothing_else(served, database, run, tmp_pa
     steps, columns = _read(database, run, "validation")
     assert (steps.tolist(), columns["loss"].tolist()) == ([10, 19], [2.0, 1.9])
     assert _state(database, run)[:2] == ("finished", 2)
-    assert [record.getMessage() for record in caplog.records] == ["step 10 is not recorded: its validation loss was logged before"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "step 10 is not recorded: its validation loss was logged before"
+    ]
 
 
 @pytest.mark.both_databases
 def test_a_last_word_that_no_database_holds_arrives_all_the_same(served, database, run, tmp_path):
     """A name of a file as Python spells bytes that are no UTF-8, and a NUL."""
-    logger = parity.Run(run, server=served, folder=tmp_path, manifest={"data": "/data/\udcff\0"}, strict=True, **FAST)
+    logger = parity.Run(
+        run,
+        server=served,
+        folder=tmp_path,
+        manifest={"data": "/data/\udcff\0"},
+        strict=True,
+        **FAST,
+    )
     logger.log(step=0, loss=1.0)
     logger.finish("broke_off", "FileNotFoundError: /data/\udcff\0")
     assert _state(database, run) == ("awaiting_data", 1, "FileNotFoundError: /data/??")
@@ -136,13 +162,20 @@ def test_a_last_word_that_no_database_holds_arrives_all_the_same(served, databas
 
 @pytest.mark.both_databases
 def test_a_server_that_is_lost_and_found_is_said_each_time(server, database, run, tmp_path, caplog):
-    with caplog.at_level(logging.WARNING), parity.Run(run=run, server=server.address, folder=tmp_path, **FAST) as record:
+    with (
+        caplog.at_level(logging.WARNING),
+        parity.Run(run=run, server=server.address, folder=tmp_path, **FAST) as record,
+    ):
         for number in range(2):
             record.log(step=2 * number, loss=2.0)
             _until(lambda number=number: len(_read(database, run)[0]) == 2 * number + 1)
             server.stop()
             record.log(step=2 * number + 1, loss=2.0)
-            _until(lambda number=number: len(_said(caplog, "saved locally and sent again")) == number + 1)
+            _until(
+                lambda number=number: (
+                    len(_said(caplog, "saved locally and sent again")) == number + 1
+                )
+            )
             assert len(_said(caplog, "takes steps again")) == number
             server.start()
             _until(lambda number=number: len(_said(caplog, "takes steps again")) == number + 1)
@@ -162,7 +195,9 @@ def _said(caplog, words):
 
 
 def test_a_weekend_without_the_service_ends_no_run(server, settings, database, run, tmp_path):
-    """Two days pass while the service is stopped; whoever looks first after them fails nothing, and the trainer goes on."""
+    """Two days pass while the service is stopped; whoever looks first after them fails nothing, and
+    the trainer goes on.
+    """
     logger = parity.Run(run, server=server.address, folder=tmp_path, strict=True, **FAST)
     logger.log(step=0, loss=1.0)
     while not len(_read(database, run)[0]):
@@ -172,11 +207,15 @@ def test_a_weekend_without_the_service_ends_no_run(server, settings, database, r
     with database.write() as session:
         session.get_one(Duty, LISTENING).expires_at -= 2 * 86_400
         session.get_one(RunRow, run).lease_expires_at -= 2 * 86_400
-    assert mark_or_fail_stale(settings, database) == [], "the housekeeper looks before the service is back"
+    assert mark_or_fail_stale(settings, database) == [], (
+        "the housekeeper looks before the service is back"
+    )
     server.start()
     while not _listens(database):
         time.sleep(0.02)
-    assert mark_or_fail_stale(settings, database) == [], "the housekeeper looks before the trainer's next try"
+    assert mark_or_fail_stale(settings, database) == [], (
+        "the housekeeper looks before the trainer's next try"
+    )
     for step in range(2, 100):
         logger.log(step=step, loss=1.0)
     logger.finish()
@@ -190,7 +229,9 @@ def _listens(database):
 
 
 @pytest.mark.both_databases
-def test_a_spool_of_a_run_that_was_given_up_is_taken_while_its_job_is_open(served, settings, database, run, tmp_path):
+def test_a_spool_of_a_run_that_was_given_up_is_taken_while_its_job_is_open(
+    served, settings, database, run, tmp_path
+):
     path = _left(tmp_path, run, served, {"step": 0, "loss": 1.0}, {"step": 1, "loss": 1.0})
     with Client(served) as client:
         Delivery(path, client).attach()
@@ -205,7 +246,9 @@ def test_a_spool_of_a_run_that_was_given_up_is_taken_while_its_job_is_open(serve
 
 
 @pytest.mark.both_databases
-def test_a_spool_of_a_run_whose_job_is_over_is_kept_and_the_trainer_told(served, settings, database, run, tmp_path, caplog):
+def test_a_spool_of_a_run_whose_job_is_over_is_kept_and_the_trainer_told(
+    served, settings, database, run, tmp_path, caplog
+):
     logger = parity.Run(run, server=served, folder=tmp_path, **FAST)
     logger.log(step=0, loss=1.0)
     while not len(_read(database, run)[0]):
@@ -227,7 +270,9 @@ def test_a_spool_of_a_run_whose_job_is_over_is_kept_and_the_trainer_told(served,
     assert [row["step"] for row in spool.read_part(kept, 0, 10).rows] == [0, 1]
 
 
-def test_what_an_earlier_process_left_broken_holds_up_nobody(served, database, run, tmp_path, caplog):
+def test_what_an_earlier_process_left_broken_holds_up_nobody(
+    served, database, run, tmp_path, caplog
+):
     path = _left(tmp_path, run, served, {"step": 0, "loss": 1.0}, {"step": 1, "loss": "low"})
     with parity.Run(run, server=served, folder=tmp_path, **FAST) as logger:
         logger.log(step=2, loss=1.0)
@@ -250,8 +295,12 @@ def test_the_spool_of_a_live_process_is_left_to_it(served, database, run, tmp_pa
     assert _read(database, run)[0].tolist() == [0, 1]
 
 
-def test_two_who_find_the_same_spool_send_it_once(served, database, run, tmp_path, monkeypatch, capsys):
-    """A trainer begins while `parity resend` is at work: the second to attach would be refused, and the spool set aside under the first."""
+def test_two_who_find_the_same_spool_send_it_once(
+    served, database, run, tmp_path, monkeypatch, capsys
+):
+    """A trainer begins while `parity resend` is at work: the second to attach would be refused, and
+    the spool set aside under the first.
+    """
     path = _left(tmp_path, run, served, *({"step": step, "loss": 1.0} for step in range(30)))
     attach, sending, resent = Client.attach, threading.Event(), threading.Event()
 
@@ -283,7 +332,9 @@ def test_two_who_find_the_same_spool_send_it_once(served, database, run, tmp_pat
 
 @pytest.mark.parametrize("stale", [False, True])
 def test_a_leftover_whose_attach_was_not_heard_of_is_sent(served, database, run, tmp_path, stale):
-    """Its process ended between the server's answer and its note of the attempt; also where the server has given that attempt up since."""
+    """Its process ended between the server's answer and its note of the attempt; also where the
+    server has given that attempt up since.
+    """
     path = _left(tmp_path, run, served, *({"step": step, "loss": 1.0} for step in range(20)))
     spool.remember_attempt(path.parent, run, 0)
     with Client(served) as client:

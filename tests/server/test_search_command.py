@@ -1,4 +1,6 @@
-"""`parity search` against a real server: cost and guarantee first, then the confirmed assignment as a job file; errors are one line."""
+"""`parity search` against a real server: cost and guarantee first, then the confirmed assignment as
+a job file; errors are one line.
+"""
 
 import json
 import threading
@@ -40,7 +42,9 @@ def file(tmp_path):
 
 
 def worked_on(database, confirmed=None):
-    """Give every step of the one search its results as it is queued, in another thread; the server's own thread queues the next."""
+    """Give every step of the one search its results as it is queued, in another thread; the
+    server's own thread queues the next.
+    """
 
     def work():
         done = 0
@@ -106,7 +110,11 @@ def test_a_search_without_an_assignment_exits_as_inconclusive(parity, database, 
 
 @pytest.mark.parametrize(
     ("section", "why"),
-    [({"base": "j1", "pair": 4}, "unknown key search.pair"), ({"base": "j1"}, "j1"), ({"pairs": 3}, "`job:` is missing")],
+    [
+        ({"base": "j1", "pair": 4}, "unknown key search.pair"),
+        ({"base": "j1"}, "j1"),
+        ({"pairs": 3}, "`job:` is missing"),
+    ],
 )
 def test_what_cannot_be_searched_is_one_line(parity, file, section, why):
     code, out, err = parity("search", file(**section), "--yes")
@@ -115,7 +123,9 @@ def test_what_cannot_be_searched_is_one_line(parity, file, section, why):
     assert why in err
 
 
-def test_a_server_that_is_gone_while_a_search_is_followed_is_one_line_with_the_way_back(parity, database, file, monkeypatch):
+def test_a_server_that_is_gone_while_a_search_is_followed_is_one_line_with_the_way_back(
+    parity, database, file, monkeypatch
+):
     def gone(*_words):
         raise UnreachableError("no answer")
 

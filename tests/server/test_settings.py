@@ -15,7 +15,11 @@ HOOK = {"url": "https://hooks.example/T0K3N", "secret": SECRET, "events": ["job.
 def test_settings_show_neither_secret_nor_url_of_a_webhook(monkeypatch):
     monkeypatch.setenv("PARITY_WEBHOOKS", json.dumps([HOOK]))
     (hook,) = Settings().webhooks
-    assert (str(hook.url), hook.secret.get_secret_value(), hook.events) == (HOOK["url"], HOOK["secret"], ("job.ended",))
+    assert (str(hook.url), hook.secret.get_secret_value(), hook.events) == (
+        HOOK["url"],
+        HOOK["secret"],
+        ("job.ended",),
+    )
     assert hook.id.startswith("hooks.example#")
     assert not any(secret in repr(Settings()) + hook.id for secret in ("T0K3N", SECRET))
 
@@ -41,6 +45,10 @@ def test_what_is_refused_without_being_shown(change, problem):
 
 
 def test_plain_http_reaches_this_machine_and_a_url_has_one_webhook():
-    assert Settings(webhooks=[HOOK | {"url": f"http://{host}:9/"} for host in ("localhost", "127.0.0.1", "[::1]")])
+    assert Settings(
+        webhooks=[
+            HOOK | {"url": f"http://{host}:9/"} for host in ("localhost", "127.0.0.1", "[::1]")
+        ]
+    )
     with pytest.raises(ValidationError, match="expected one with the events of both"):
         Settings(webhooks=[HOOK, HOOK | {"events": ["verdict.given"]}])

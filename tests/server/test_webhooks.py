@@ -14,7 +14,9 @@ both_databases = pytest.mark.both_databases
 
 @pytest.fixture
 def register(database):
-    """A function that makes a webhook of these events, in addition to those that are there; its id."""
+    """A function that makes a webhook of these events, in addition to those that are there;
+    its id.
+    """
     known = {}
 
     def add(*events):
@@ -31,14 +33,24 @@ def delivery(database, recorded):
     """A delivery that is due now, to `h0`."""
     job, now = recorded({"nvfp4": 0.0}, steps=60), time.time()
     with database.write() as session:
-        made = WebhookDelivery(id=new_id("d"), webhook_id="h0", kind="job.ended", job_id=job, created_at=now, next_attempt_at=now)
+        made = WebhookDelivery(
+            id=new_id("d"),
+            webhook_id="h0",
+            kind="job.ended",
+            job_id=job,
+            created_at=now,
+            next_attempt_at=now,
+        )
         session.add(made)
     return made.id
 
 
 def _deliveries(database):
     with database.read() as session:
-        return [(row.webhook_id, row.kind, row.job_id) for row in session.query(WebhookDelivery).order_by(WebhookDelivery.kind)]
+        return [
+            (row.webhook_id, row.kind, row.job_id)
+            for row in session.query(WebhookDelivery).order_by(WebhookDelivery.kind)
+        ]
 
 
 @both_databases
@@ -55,13 +67,18 @@ def test_each_webhook_receives_its_events(database, recorded, register):
 @both_databases
 def test_a_job_without_verdicts_has_ended_and_no_more(database, recorded, register):
     hook = register("job.ended", "verdict.given")
-    failed, cancelled = recorded({"nvfp4": 0.0}, steps=60, state="failed"), recorded({"nvfp4": 0.0}, steps=60, state="running")
+    failed, cancelled = (
+        recorded({"nvfp4": 0.0}, steps=60, state="failed"),
+        recorded({"nvfp4": 0.0}, steps=60, state="running"),
+    )
     conclude(database, failed)
     with database.write() as session:
         assert cancel_job(session, cancelled)
     with database.write() as session:
         assert not cancel_job(session, cancelled)
-    assert sorted(_deliveries(database)) == sorted((hook, "job.ended", job) for job in (failed, cancelled))
+    assert sorted(_deliveries(database)) == sorted(
+        (hook, "job.ended", job) for job in (failed, cancelled)
+    )
 
 
 @both_databases
@@ -118,9 +135,15 @@ def test_a_sender_that_was_overtaken_says_nothing(database, delivery):
         _make_due(database)
         with database.write() as session:
             deliveries.begin_attempt(session, delivery)
-    for attempt, status, then in ((1, 500, ("pending", None)), (2, 200, ("delivered", 200)), (1, 500, ("delivered", 200))):
+    for attempt, status, then in (
+        (1, 500, ("pending", None)),
+        (2, 200, ("delivered", 200)),
+        (1, 500, ("delivered", 200)),
+    ):
         with database.write() as session:
-            deliveries.end_attempt(session, delivery, attempt, status, None if status == 200 else "no")
+            deliveries.end_attempt(
+                session, delivery, attempt, status, None if status == 200 else "no"
+            )
         with database.read() as session:
             row = session.get_one(WebhookDelivery, delivery)
             assert ((row.state, row.status), row.message) == (then, None)

@@ -1,4 +1,6 @@
-"""`parity why` against a real server: the cost first, then the answer; what cannot be explained is one line."""
+"""`parity why` against a real server: the cost first, then the answer; what cannot be explained is
+one line.
+"""
 
 import json
 import shlex

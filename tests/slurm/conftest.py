@@ -1,7 +1,9 @@
-"""A real Slurm cluster of one node in a temporary folder: munged, slurmctld and slurmd, started by hand, without systemd.
+"""A real Slurm cluster of one node in a temporary folder: munged, slurmctld and slurmd, started by
+hand, without systemd.
 
-`make test-slurm` runs these tests; every other run of the tests skips them. They need Debian's packages slurm-wlm and munge. The node
-has two cores and two GPUs, device files without a GPU behind them, so that Slurm can allot and constrain them.
+`make test-slurm` runs these tests; every other run of the tests skips them. They need Debian's
+packages slurm-wlm and munge. The node has two cores and two GPUs, device files without a GPU behind
+them, so that Slurm can allot and constrain them.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ NodeName=localhost NodeHostname={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=4000
 PartitionName=low Nodes=ALL Default=YES State=UP PriorityTier=1
 PartitionName=patient Nodes=ALL State=UP PriorityTier=1 GraceTime=10
 PartitionName=urgent Nodes=ALL State=UP PriorityTier=10 PreemptMode=OFF
-"""
+"""  # noqa: E501
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -70,7 +72,10 @@ def _missing() -> str | None:
         return "`make test-slurm` runs these"
     missing = [name for name in PROGRAMS if shutil.which(name, path=_path()) is None]
     if missing:
-        return f"Slurm is not installed: {', '.join(missing)} not found (on Debian: apt-get install slurm-wlm munge)"
+        return (
+            f"Slurm is not installed: {', '.join(missing)} not found (on Debian: apt-get install "
+            "slurm-wlm munge)"
+        )
     return "slurmd needs two cores" if (os.cpu_count() or 1) < 2 else None
 
 
@@ -81,7 +86,9 @@ def _path() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A running cluster; `folder` has its logs, `daemons` the processes of munged, slurmctld and slurmd."""
+    """A running cluster; `folder` has its logs, `daemons` the processes of munged, slurmctld and
+    slurmd.
+    """
 
     folder: Path
     daemons: dict[str, subprocess.Popen[bytes]]
@@ -89,7 +96,13 @@ class Cluster:
     def call(self, *command: str, check: bool = True) -> str:
         """The output of a Slurm command, both streams."""
         ended = subprocess.run(
-            command, env=self.environment, check=False, text=True, timeout=120, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            command,
+            env=self.environment,
+            check=False,
+            text=True,
+            timeout=120,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         assert not check or ended.returncode == 0, f"{command}: {ended.stdout}\n{self.logs()}"
         return ended.stdout
@@ -101,7 +114,11 @@ class Cluster:
     def start(self, *daemon: str) -> None:
         """Start a daemon, anew if it was killed."""
         self.daemons[daemon[0]] = subprocess.Popen(
-            daemon, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            daemon,
+            env=self.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
 
     def kill(self, name: str) -> None:
@@ -111,24 +128,38 @@ class Cluster:
 
     def is_up(self) -> bool:
         """Whether the controller answers and the node takes jobs."""
-        return any(state in self.call("sinfo", "--noheader", "--format=%t", check=False) for state in ("idle", "mix", "alloc"))
+        return any(
+            state in self.call("sinfo", "--noheader", "--format=%t", check=False)
+            for state in ("idle", "mix", "alloc")
+        )
 
     def state(self, job: str) -> str:
         """The state of a batch job, such as RUNNING."""
-        fields = dict(field.partition("=")[::2] for field in self.call("scontrol", "show", "job", job).split())
+        fields = dict(
+            field.partition("=")[::2] for field in self.call("scontrol", "show", "job", job).split()
+        )
         return fields["JobState"]
 
     def worker(self, job: str) -> psutil.Process:
         """The process of a batch job's worker: the script ends in `exec`."""
-        listed = [int(line.split()[0]) for line in self.call("scontrol", "listpids", job, check=False).splitlines()[1:]]
-        (worker,) = (process for process in map(psutil.Process, listed) if "celery" in process.cmdline())
+        listed = [
+            int(line.split()[0])
+            for line in self.call("scontrol", "listpids", job, check=False).splitlines()[1:]
+        ]
+        (worker,) = (
+            process for process in map(psutil.Process, listed) if "celery" in process.cmdline()
+        )
         return worker
 
     def logs(self) -> str:
-        return "\n".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("slurm*.log")))
+        return "\n".join(
+            path.read_text(errors="replace") for path in sorted(self.folder.glob("slurm*.log"))
+        )
 
 
-def wait_until(ready: Callable[[], object], seconds: float = 120.0, what: Callable[[], object] = str) -> None:
+def wait_until(
+    ready: Callable[[], object], seconds: float = 120.0, what: Callable[[], object] = str
+) -> None:
     """Wait until `ready` is true; fails with `what` otherwise."""
     deadline = time.monotonic() + seconds
     while not ready():
@@ -149,7 +180,9 @@ def cluster() -> Iterator[Cluster]:
         for number in range(2):
             # A device file needs the right to make one; a plain file is allotted just the same.
             device = folder / f"gpu{number}"
-            if subprocess.run(["mknod", str(device), "c", "1", "3"], check=False, capture_output=True).returncode:
+            if subprocess.run(
+                ["mknod", str(device), "c", "1", "3"], check=False, capture_output=True
+            ).returncode:
                 device.touch()
         ports = _free_ports(2)
         conf = _CONF.format(
@@ -163,9 +196,14 @@ def cluster() -> Iterator[Cluster]:
         (folder / "gres.conf").write_text(f"Name=gpu File={folder}/gpu[0-1]\n")
         cluster = Cluster(folder=folder, daemons={})
         munge = [
-            f"--{each}={folder}/munge.{each.removesuffix('-file')}" for each in ("key-file", "socket", "pid-file", "log-file", "seed-file")
+            f"--{each}={folder}/munge.{each.removesuffix('-file')}"
+            for each in ("key-file", "socket", "pid-file", "log-file", "seed-file")
         ]
-        daemons = [["munged", "--foreground", *munge], ["slurmctld", "-D"], ["slurmd", "-D", "-N", "localhost"]]
+        daemons = [
+            ["munged", "--foreground", *munge],
+            ["slurmctld", "-D"],
+            ["slurmd", "-D", "-N", "localhost"],
+        ]
         try:
             for daemon in daemons:
                 cluster.start(*daemon)
@@ -191,10 +229,18 @@ def _free_ports(count: int) -> list[int]:
 
 @pytest.fixture
 def batch(cluster: Cluster, settings, request) -> Callable[..., str]:
-    """A function that submits the batch script of docs/operate.md, made to fit this cluster, and returns the batch job's id."""
+    """A function that submits the batch script of docs/operate.md, made to fit this cluster, and
+    returns the batch job's id.
+    """
     from server.settings import CHECKOUT
 
-    script = (CHECKOUT / "docs" / "operate.md").read_text().partition("**Slurm**")[2].partition("```sh\n")[2].partition("```")[0]
+    script = (
+        (CHECKOUT / "docs" / "operate.md")
+        .read_text()
+        .partition("**Slurm**")[2]
+        .partition("```sh\n")[2]
+        .partition("```")[0]
+    )
 
     def submit(*options: str, tasks: int = 2) -> str:
         fitting = {
@@ -213,10 +259,28 @@ def batch(cluster: Cluster, settings, request) -> Callable[..., str]:
         path.write_text(text)
         names = ("database_url", "redis_url", "lease_seconds", "flush_seconds", "heartbeat_seconds")
         values = {f"PARITY_{name.upper()}": str(getattr(settings, name)) for name in names}
-        values |= {"PARITY_DATABASE_URL": settings.database, "PARITY_CHECKPOINT_SECONDS": "0.3", "PARITY_RECONCILE_SECONDS": "0.5"}
+        values |= {
+            "PARITY_DATABASE_URL": settings.database,
+            "PARITY_CHECKPOINT_SECONDS": "0.3",
+            "PARITY_RECONCILE_SECONDS": "0.5",
+        }
         values |= {"PARITY_LOG": "text"}
-        command = ["sbatch", "--parsable", f"--chdir={CHECKOUT}", f"--output={settings.state_dir}/worker-%j.log", *options, str(path)]
-        ended = subprocess.run(command, env=cluster.environment | values, check=True, capture_output=True, text=True, timeout=60)
+        command = [
+            "sbatch",
+            "--parsable",
+            f"--chdir={CHECKOUT}",
+            f"--output={settings.state_dir}/worker-%j.log",
+            *options,
+            str(path),
+        ]
+        ended = subprocess.run(
+            command,
+            env=cluster.environment | values,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         job = ended.stdout.strip()
         request.addfinalizer(lambda: _end(cluster, job))
         return job
@@ -226,4 +290,6 @@ def batch(cluster: Cluster, settings, request) -> Callable[..., str]:
 
 def _end(cluster: Cluster, job: str) -> None:
     cluster.call("scancel", job, check=False)
-    wait_until(lambda: cluster.state(job) not in ("RUNNING", "PENDING", "COMPLETING"), what=cluster.logs)
+    wait_until(
+        lambda: cluster.state(job) not in ("RUNNING", "PENDING", "COMPLETING"), what=cluster.logs
+    )

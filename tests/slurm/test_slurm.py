@@ -1,4 +1,6 @@
-"""Runs that a worker trains through a real srun inside a real allocation, with the batch script of docs/operate.md."""
+"""Runs that a worker trains through a real srun inside a real allocation, with the batch script of
+docs/operate.md.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def settings(settings):
 
 @pytest.fixture
 def submit(database, make_job):
-    """A function that queues a job of one small run on so many devices (its second run waits), and returns the run's id."""
+    """A function that queues a job of one small run on so many devices (its second run waits), and
+    returns the run's id.
+    """
 
     def submit_small(devices: int, steps: int = STEPS) -> str:
         job = make_job(
@@ -40,7 +44,9 @@ def submit(database, make_job):
             baseline=Arm(recipe="bf16"),
         )
         with database.write() as session:
-            runs = submit_job(session, job, policy_from_mapping({"margin": "1.0%"}), order=Order(reuse=False)).runs
+            runs = submit_job(
+                session, job, policy_from_mapping({"margin": "1.0%"}), order=Order(reuse=False)
+            ).runs
             return runs[0].id
 
     return submit_small
@@ -61,7 +67,13 @@ def attempts(database):
 
     def read(run_id: str) -> list[str]:
         with database.read() as session:
-            return [*session.scalars(select(Attempt.state).where(Attempt.run_id == run_id).order_by(Attempt.attempt_number))]
+            return [
+                *session.scalars(
+                    select(Attempt.state)
+                    .where(Attempt.run_id == run_id)
+                    .order_by(Attempt.attempt_number)
+                )
+            ]
 
     return read
 
@@ -73,8 +85,12 @@ def _curve(database, run_id):
 
 
 def _describe(cluster: Cluster, settings, run: Run) -> str:
-    logs = [path.read_text(errors="replace") for path in sorted(settings.state_dir.glob("worker-*.log"))]
-    return "\n".join([f"{run.state} {run.steps_done} {run.code} {run.message}", *logs, cluster.logs()])
+    logs = [
+        path.read_text(errors="replace") for path in sorted(settings.state_dir.glob("worker-*.log"))
+    ]
+    return "\n".join(
+        [f"{run.state} {run.steps_done} {run.code} {run.message}", *logs, cluster.logs()]
+    )
 
 
 @pytest.fixture
@@ -82,7 +98,9 @@ def until(cluster, settings, run_of):
     """A function that waits until something is true of a run."""
 
     def wait(run_id: str, ready) -> Run:
-        wait_until(lambda: ready(run_of(run_id)), 180, lambda: _describe(cluster, settings, run_of(run_id)))
+        wait_until(
+            lambda: ready(run_of(run_id)), 180, lambda: _describe(cluster, settings, run_of(run_id))
+        )
         return run_of(run_id)
 
     return wait
@@ -95,7 +113,9 @@ def undisturbed() -> dict[int, tuple]:
 
 
 @pytest.mark.parametrize("tasks", [2, 1])
-def test_a_step_that_succeeded_is_not_logged_as_cancelled(cluster, settings, database, submit, batch, until, attempts, undisturbed, tasks):
+def test_a_step_that_succeeded_is_not_logged_as_cancelled(
+    cluster, settings, database, submit, batch, until, attempts, undisturbed, tasks
+):
     run_id = submit(tasks)
     job = batch(tasks=tasks)
     until(run_id, lambda run: run.state == "finished")
@@ -104,10 +124,13 @@ def test_a_step_that_succeeded_is_not_logged_as_cancelled(cluster, settings, dat
     assert attempts(run_id) == ["finished"]
     (log,) = (settings.state_dir / "logs" / "runs").glob(f"{run_id}-1.log")
     node = cluster.folder / "slurmd.log"
-    wait_until(lambda: f"[{job}.1] done with job" in node.read_text(), 60, cluster.logs)  # step 0 looked for devices, step 1 trained
+    # step 0 looked for devices, step 1 trained
+    wait_until(lambda: f"[{job}.1] done with job" in node.read_text(), 60, cluster.logs)
     of_job = [line for line in node.read_text().splitlines() if f"[{job}." in line]
     for line in (*of_job, *log.read_text().splitlines()):
-        assert not any(word in line for word in ("CANCELLED", "Terminated", "Killed", "srun: error"))
+        assert not any(
+            word in line for word in ("CANCELLED", "Terminated", "Killed", "srun: error")
+        )
 
 
 @pytest.mark.parametrize("tasks", [2, 1])
@@ -129,25 +152,39 @@ def test_a_cancelled_allocation_returns_its_run_and_the_next_one_finishes_it(
 
 
 @pytest.mark.parametrize("partition", ["low", "patient"])
-def test_a_preempted_allocation_is_requeued_and_its_run_finished(cluster, database, submit, batch, until, attempts, partition):
-    """Without a grace period Slurm signals the worker and its step at once; with one the step first, and the worker at its end."""
+def test_a_preempted_allocation_is_requeued_and_its_run_finished(
+    cluster, database, submit, batch, until, attempts, partition
+):
+    """Without a grace period Slurm signals the worker and its step at once; with one the step
+    first, and the worker at its end.
+    """
     run_id = submit(2, steps=2000)
     low = batch(f"--partition={partition}", "--requeue", "--open-mode=append")
     until(run_id, lambda run: run.steps_done >= 20)
-    urgent = cluster.call("sbatch", "--parsable", "--partition=urgent", "--ntasks=2", "--output=/dev/null", "--wrap=sleep 3").strip()
+    urgent = cluster.call(
+        "sbatch",
+        "--parsable",
+        "--partition=urgent",
+        "--ntasks=2",
+        "--output=/dev/null",
+        "--wrap=sleep 3",
+    ).strip()
     wait_until(lambda: cluster.state(urgent) in ("RUNNING", "COMPLETED"), 120, cluster.logs)
     ended = attempts(run_id)
     assert {*ended} == {"released"}
     run = until(run_id, lambda run: run.state != "running")
     assert (run.state, run.code, run.crashes) == ("queued", None, 0)
     wait_until(lambda: cluster.state(low) == "PENDING", 120, cluster.logs)
-    cluster.call("scontrol", "update", f"JobId={low}", "StartTime=now")  # Slurm itself waits two minutes
+    # Slurm itself waits two minutes
+    cluster.call("scontrol", "update", f"JobId={low}", "StartTime=now")
     until(run_id, lambda run: run.state == "finished")
     assert attempts(run_id) == [*ended, "finished"]
     assert _curve(database, run_id)[0] == list(range(2000))
 
 
-def test_a_worker_that_is_killed_without_a_warning_loses_no_step(cluster, database, submit, batch, until, attempts, undisturbed):
+def test_a_worker_that_is_killed_without_a_warning_loses_no_step(
+    cluster, database, submit, batch, until, attempts, undisturbed
+):
     run_id = submit(2)
     first = batch()
     until(run_id, lambda run: run.steps_done >= 20)
@@ -163,7 +200,8 @@ def test_a_worker_claims_only_what_its_allocation_holds(database, submit, batch,
     one, two = submit(1), submit(2)
     batch(tasks=2)
     until(two, lambda run: run.state == "finished")
-    assert (run_of(one).state, run_of(one).attempt_number) == ("queued", 0)  # older, but its one device is not the allocation's two
+    # older, but its one device is not the allocation's two
+    assert (run_of(one).state, run_of(one).attempt_number) == ("queued", 0)
     with database.read() as session:
         (device,) = session.scalars(select(Worker.device))
     assert (device["devices"], device["processes"]) == (2, 2)
@@ -175,9 +213,22 @@ def test_a_worker_has_a_slot_for_each_allotted_gpu_and_no_more(cluster, wanted, 
         "from server.settings import Settings; from workers.training_process import slots; "
         f"print([slot.gpu for slot in slots(Settings(capability='sm100', slots={wanted}))])"
     )
-    command = ["srun", "--ntasks=1", f"--gpus={gpus}", f"--chdir={CHECKOUT}", sys.executable, "-c", source]
-    ended = subprocess.run(command, env=cluster.environment, check=False, capture_output=True, text=True, timeout=60)
+    command = [
+        "srun",
+        "--ntasks=1",
+        f"--gpus={gpus}",
+        f"--chdir={CHECKOUT}",
+        sys.executable,
+        "-c",
+        source,
+    ]
+    ended = subprocess.run(
+        command, env=cluster.environment, check=False, capture_output=True, text=True, timeout=60
+    )
     if wanted <= gpus:
-        assert ended.stdout.split() == json.dumps([str(number) for number in range(wanted)]).replace('"', "'").split(), ended.stderr
+        assert (
+            ended.stdout.split()
+            == json.dumps([str(number) for number in range(wanted)]).replace('"', "'").split()
+        ), ended.stderr
     else:
         assert "expected at most the 1 GPUs of CUDA_VISIBLE_DEVICES=0" in ended.stderr

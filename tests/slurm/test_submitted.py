@@ -1,4 +1,6 @@
-"""Runs of launchers that are submitted to a real Slurm, which preempts, cancels and loses their jobs, and whose daemons are killed."""
+"""Runs of launchers that are submitted to a real Slurm, which preempts, cancels and loses their
+jobs, and whose daemons are killed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ from training.command import Command
 from training.spec import Arm, JobSpec, Schedule
 
 STEPS = 250
-# No run ends while the file is there, so that something trains when each fault comes, however slow the machine is.
+# No run ends while the file is there, so that something trains when each fault comes, however slow
+# the machine is.
 SLOW = """\
             __import__('time').sleep(0.1)
             while step == steps - 1 and Path({hold!r}).exists():
@@ -70,7 +73,12 @@ class Worker:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", WORKER], cwd=CHECKOUT, env=self._environment, stdout=log, stderr=log, start_new_session=True
+                [sys.executable, "-c", WORKER],
+                cwd=CHECKOUT,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def kill(self) -> None:
@@ -102,9 +110,16 @@ def own(cluster, settings, database, owner_database, tmp_path, hold):
 
 def _launchers(folder, repository):
     path = folder / "launchers.toml"
-    command = [sys.executable, "train/loop.py", "--steps={steps}", "--seed={seed}", "--out={output}"]
+    command = [
+        sys.executable,
+        "train/loop.py",
+        "--steps={steps}",
+        "--seed={seed}",
+        "--out={output}",
+    ]
     path.write_text(
-        f'[launcher.loop]\nrepository = "{repository.path}"\npaths = ["train"]\ncommand = {command}\nrecipes = {{bf16 = []}}\n'
+        f'[launcher.loop]\nrepository = "{repository.path}"\npaths = ["train"]\ncommand = '
+        f"{command}\nrecipes = {{bf16 = []}}\n"
         'reports = {path = "metrics.jsonl"}\nscheduler = "slurm"\ndevice_class = "a CPU"\n'
         'slurm = {options = ["--partition=low", "--requeue", "--ntasks=1", "--mem=500"]}\n'
     )
@@ -125,12 +140,22 @@ def until(own, cluster, worker):
     def describe():
         with own.database.read() as session:
             runs = [
-                f"{run.id} {run.arm.name} {run.state} {run.attempt_number} {run.steps_done} {run.code} {run.message}"
+                f"{run.id} {run.arm.name} {run.state} {run.attempt_number} {run.steps_done} "
+                f"{run.code} {run.message}"
                 for run in _runs(session)
             ]
-            rows = [f"{row.key} {row.state} {row.scheduler_id} {row.start} {row.reason}" for row in session.scalars(select(Submission))]
+            rows = [
+                f"{row.key} {row.state} {row.scheduler_id} {row.start} {row.reason}"
+                for row in session.scalars(select(Submission))
+            ]
         return "\n".join(
-            [*runs, *rows, worker.log.read_text()[-5000:], cluster.call("squeue", "--states=all", check=False), cluster.logs()[-6000:]]
+            [
+                *runs,
+                *rows,
+                worker.log.read_text()[-5000:],
+                cluster.call("squeue", "--states=all", check=False),
+                cluster.logs()[-6000:],
+            ]
         )
 
     return lambda ready, seconds=240: wait_until(ready, seconds, describe)
@@ -158,10 +183,18 @@ def _states(own):
 def _training(own):
     """The submissions whose trainers run and have recorded steps."""
     done = _steps_done(own)
-    return [row for row in _rows(own) if row.state == "released" and row.start is not None and 20 <= done[row.run_id] < STEPS - 100]
+    return [
+        row
+        for row in _rows(own)
+        if row.state == "released"
+        and row.start is not None
+        and 20 <= done[row.run_id] < STEPS - 100
+    ]
 
 
-def test_each_step_is_recorded_once_whatever_happens_to_slurm_and_the_worker(own, cluster, worker, until, hold):
+def test_each_step_is_recorded_once_whatever_happens_to_slurm_and_the_worker(
+    own, cluster, worker, until, hold
+):
     job = _submit(own)
     until(lambda: _training(own))
     # The controller is away: the runs train on, and nothing fails.
@@ -176,18 +209,30 @@ def test_each_step_is_recorded_once_whatever_happens_to_slurm_and_the_worker(own
     worker.start()
     # A job is preempted, and started again.
     until(lambda: _training(own))
-    urgent = cluster.call("sbatch", "--parsable", "--partition=urgent", "--ntasks=2", "--output=/dev/null", "--wrap=sleep 2").strip()
+    urgent = cluster.call(
+        "sbatch",
+        "--parsable",
+        "--partition=urgent",
+        "--ntasks=2",
+        "--output=/dev/null",
+        "--wrap=sleep 2",
+    ).strip()
     wait_until(lambda: cluster.state(urgent) == "COMPLETED", 120, cluster.logs)
     for row in _rows(own):
         if row.state != "ended" and row.scheduler_id:
-            cluster.call("scontrol", "update", f"JobId={row.scheduler_id}", "StartTime=now", check=False)  # Slurm itself waits two minutes
+            # Slurm itself waits two minutes
+            cluster.call(
+                "scontrol", "update", f"JobId={row.scheduler_id}", "StartTime=now", check=False
+            )
     until(lambda: any((row.start or 0) > 0 for row in _rows(own)))
     # A job is cancelled behind our back: its run is lost, and submitted again.
     until(lambda: _training(own))
     cancelled = _training(own)[0]
     cluster.call("scancel", cancelled.scheduler_id)
-    until(lambda: [row.state for row in _rows(own) if row.key == cancelled.key] == ["ended"])  # before the daemon that ends it is killed
-    # The daemon of the node is killed with its steps: the script ends, and says so, while Slurm calls the job running.
+    # before the daemon that ends it is killed
+    until(lambda: [row.state for row in _rows(own) if row.key == cancelled.key] == ["ended"])
+    # The daemon of the node is killed with its steps: the script ends, and says so, while Slurm
+    # calls the job running.
     until(lambda: _training(own))
     cluster.kill("slurmd")
     for process in psutil.process_iter(["name"]):
@@ -201,7 +246,9 @@ def test_each_step_is_recorded_once_whatever_happens_to_slurm_and_the_worker(own
     def all_finished():
         for row in _rows(own):
             if row.state == "released" and (row.reason or "").startswith("PENDING"):
-                cluster.call("scontrol", "update", f"JobId={row.scheduler_id}", "StartTime=now", check=False)
+                cluster.call(
+                    "scontrol", "update", f"JobId={row.scheduler_id}", "StartTime=now", check=False
+                )
         return set(_states(own)) == {"finished"}
 
     until(all_finished, 400)
@@ -210,7 +257,11 @@ def test_each_step_is_recorded_once_whatever_happens_to_slurm_and_the_worker(own
         for run in _runs(session):
             steps, columns = store.read(session, run.id, "train")
             assert steps.tolist() == list(range(STEPS))
-            finished = [each for each in session.scalars(select(Attempt.state).where(Attempt.run_id == run.id)) if each == "finished"]
+            finished = [
+                each
+                for each in session.scalars(select(Attempt.state).where(Attempt.run_id == run.id))
+                if each == "finished"
+            ]
             assert finished == ["finished"]
         by_arm = {}
         for run in _runs(session):
@@ -220,7 +271,12 @@ def test_each_step_is_recorded_once_whatever_happens_to_slurm_and_the_worker(own
     rows = _rows(own)
     assert all(row.state == "ended" for row in rows)
     assert [row.number for row in rows if row.run_id == cancelled.run_id] == [1, 2]  # it was lost
-    listed = [line.split("|") for line in cluster.call("squeue", "--noheader", "--states=all", "--format=%i|%T|%j").splitlines()]
+    listed = [
+        line.split("|")
+        for line in cluster.call(
+            "squeue", "--noheader", "--states=all", "--format=%i|%T|%j"
+        ).splitlines()
+    ]
     ours = [(job_id, state, name) for job_id, state, name in listed if name.startswith("parity-")]
     assert not [each for each in ours if each[1] in ("PENDING", "RUNNING")]
     assert len({name for _, _, name in ours}) == len(ours)  # none twice under one key
@@ -238,13 +294,23 @@ def _submit(own) -> str:
         candidates=(head_of(own.head, replicates=3),),
     )
     with own.owner_database.write() as session:
-        return submit_registered(session, Wanted(spec=spec, policy=policy_from_mapping({"margin": "1.0%"}), revision="r"), "someone").id
+        return submit_registered(
+            session,
+            Wanted(spec=spec, policy=policy_from_mapping({"margin": "1.0%"}), revision="r"),
+            "someone",
+        ).id
 
 
-def test_cancel_ends_the_jobs_and_nothing_of_the_workers_reaches_the_node(own, cluster, worker, until):
+def test_cancel_ends_the_jobs_and_nothing_of_the_workers_reaches_the_node(
+    own, cluster, worker, until
+):
     job = _submit(own)
     until(lambda: _training(own))
-    (trainer, *_) = [process for process in psutil.process_iter(["cmdline"]) if "train/loop.py" in (process.info["cmdline"] or ())]
+    (trainer, *_) = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if "train/loop.py" in (process.info["cmdline"] or ())
+    ]
     environment = trainer.environ()
     assert "SLURM_JOB_ID" in environment
     assert not [name for name in environment if name.startswith("PARITY")]

@@ -11,8 +11,20 @@ def test_every_key_of_every_part_has_a_meaning() -> None:
     definitions = job_file_schema()["$defs"]
     for name, (_, meanings) in PARTS.items():
         assert list(meanings) == list(definitions[name]["properties"]), name
-    elsewhere = {"Amount", "Command", "Compared", "GateRules", "MaxTextOptions", "Policy", "Projections", "SearchOfFile", "Speed"}
-    assert set(definitions) - PARTS.keys() <= elsewhere | {"SwitchWish", "Switches"}, "a new part needs a table"
+    elsewhere = {
+        "Amount",
+        "Command",
+        "Compared",
+        "GateRules",
+        "MaxTextOptions",
+        "Policy",
+        "Projections",
+        "SearchOfFile",
+        "Speed",
+    }
+    assert set(definitions) - PARTS.keys() <= elsewhere | {"SwitchWish", "Switches"}, (
+        "a new part needs a table"
+    )
 
 
 def test_defaults_and_values_are_those_of_the_schema() -> None:

@@ -1,4 +1,6 @@
-"""The inputs of the reference vectors and what the tool says where the references are missing; the file itself is in tests/data."""
+"""The inputs of the reference vectors and what the tool says where the references are missing; the
+file itself is in tests/data.
+"""
 
 from pathlib import Path
 

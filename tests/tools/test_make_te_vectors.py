@@ -1,4 +1,6 @@
-"""The vector file's inputs and layout, with our own quantizers in the place of Transformer Engine."""
+"""The vector file's inputs and layout, with our own quantizers in the place of Transformer
+Engine.
+"""
 
 import importlib.util
 from pathlib import Path
@@ -57,7 +59,9 @@ class Ours:
 
         @jax.jit
         def products(x, w, g):
-            y, pull = jax.vjp(lambda x, w: linear(recipe, x, w, formats.key(0), quiet_channel()), x, w)
+            y, pull = jax.vjp(
+                lambda x, w: linear(recipe, x, w, formats.key(0), quiet_channel()), x, w
+            )
             return y, *pull(g)
 
         return tuple(np.asarray(part, np.float32) for part in products(x, w, g))

@@ -1,4 +1,6 @@
-"""docs/plan.md: its outputs and its table are what the commands print today, and its further commands run."""
+"""docs/plan.md: its outputs and its table are what the commands print today, and its further
+commands run.
+"""
 
 from server.settings import CHECKOUT
 from tests.documentation import run_by

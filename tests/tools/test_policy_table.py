@@ -15,7 +15,9 @@ def test_the_page_has_the_tables_of_today() -> None:
     assert written() == PAGE.read_text(encoding="utf-8"), "run python -m tools.policy_table"
 
 
-@pytest.mark.parametrize(("kind", "meanings"), [(Policy, POLICY), (GateRules, GATE)], ids=["policy", "gate"])
+@pytest.mark.parametrize(
+    ("kind", "meanings"), [(Policy, POLICY), (GateRules, GATE)], ids=["policy", "gate"]
+)
 def test_every_key_has_a_meaning(kind, meanings) -> None:
     assert list(meanings) == [field.name for field in fields(kind)]
 
@@ -35,5 +37,7 @@ def test_defaults_and_ranges_are_those_of_the_code() -> None:
 def test_every_option_that_is_named_exists() -> None:
     group: Any = get_command(app)
     for command, meanings in (("compare", POLICY), ("gate", GATE)):
-        options = {name for parameter in group.get_command(None, command).params for name in parameter.opts}
+        options = {
+            name for parameter in group.get_command(None, command).params for name in parameter.opts
+        }
         assert set(re.findall(r"--[a-z-]+", " ".join(meanings.values()))) <= options

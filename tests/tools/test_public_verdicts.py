@@ -1,4 +1,6 @@
-"""examples/public: every set is answered as allowed, and pages, pictures, bundle and the server's page follow from the sets."""
+"""examples/public: every set is answered as allowed, and pages, pictures, bundle and the server's
+page follow from the sets.
+"""
 
 import csv
 import json
@@ -42,9 +44,15 @@ def table(name):
 
 def test_every_question_is_answered_as_allowed():
     assert {(each.of.name, each.question) for each in answers()} == set(expected())
-    wrong = [f"{each.place}: {each.word} {each.document['codes'][0]}" for each in answers() if not holds(each)]
+    wrong = [
+        f"{each.place}: {each.word} {each.document['codes'][0]}"
+        for each in answers()
+        if not holds(each)
+    ]
     assert len(wrong) <= 1
-    assert not [each.place for each in answers() if not holds(each) and each.word in ("pass", "fail")]
+    assert not [
+        each.place for each in answers() if not holds(each) and each.word in ("pass", "fail")
+    ]
 
 
 @pytest.mark.parametrize("path", [*PARTS, *FILES], ids=lambda path: path.name)
@@ -53,8 +61,12 @@ def test_every_file_follows_from_the_sets(path):
 
 
 def test_the_picture_and_the_bundle_have_the_answer_of_today():
-    (answer,) = (each for each in answers() if each.place.endswith("llama31-8b/parity.yaml:one-percent"))
-    assert minus(words(answer.document).line) in PICTURE.read_text(encoding="utf-8"), "run python -m tools.public_verdicts"
+    (answer,) = (
+        each for each in answers() if each.place.endswith("llama31-8b/parity.yaml:one-percent")
+    )
+    assert minus(words(answer.document).line) in PICTURE.read_text(encoding="utf-8"), (
+        "run python -m tools.public_verdicts"
+    )
     assert run(f"parity verify {BUNDLE}").startswith("identical")
 
 
@@ -62,7 +74,17 @@ def test_a_set_has_its_source_and_only_numbers():
     files = [path for path in SETS.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= MOST_BYTES
     for one in sets():
-        missing = {"title", "model", "parameters", "trained", "hardware", "source", "licence", "precision", "differs"} - set(one.about)
+        missing = {
+            "title",
+            "model",
+            "parameters",
+            "trained",
+            "hardware",
+            "source",
+            "licence",
+            "precision",
+            "differs",
+        } - set(one.about)
         assert not missing, one.name
         assert re.match(r"MIT|Apache-2\.0", one.about["licence"]), one.name
         assert one.about.get("mlperf", False) == ("mlcommons/" in one.about["source"]), one.name
@@ -100,11 +122,14 @@ def test_a_ladder_ends_where_its_sizes_end():
 
 
 def test_a_prediction_interval_is_that_of_the_textbook():
-    """With points 0, 1, 2 decades and values 0, 3, 0: slope 0, mean 1, residual variance 6, so 1 +- 12.7062 sqrt(6 (1 + 1/3 + 1/2))."""
+    """With points 0, 1, 2 decades and values 0, 3, 0: slope 0, mean 1, residual variance 6, so 1 +-
+    12.7062 sqrt(6 (1 + 1/3 + 1/2)).
+    """
 
     made = ladder("made", [(1.0, 0.0), (10.0, 3.0), (100.0, 0.0)])
     assert made.predicted(100.0) == pytest.approx(
-        (1 - 12.7062 * (6 * (1 + 1 / 3 + 1 / 2)) ** 0.5, 1 + 12.7062 * (6 * 11 / 6) ** 0.5), rel=1e-4
+        (1 - 12.7062 * (6 * (1 + 1 / 3 + 1 / 2)) ** 0.5, 1 + 12.7062 * (6 * 11 / 6) ** 0.5),
+        rel=1e-4,
     )
 
 
@@ -113,17 +138,30 @@ def test_questions_with_several_sizes_have_one_verdict():
 
 
 def test_the_times_that_were_made_follow_from_the_facts():
-    stops = {(row["arm"], row["run"]): row for row in table("llama31-8b-mi355x/runs.csv") if row["minutes_at_stop"]}
+    stops = {
+        (row["arm"], row["run"]): row
+        for row in table("llama31-8b-mi355x/runs.csv")
+        if row["minutes_at_stop"]
+    }
     for row in table("llama31-8b-mi355x/times.csv"):
         own = stops.pop((row["arm"], row["run"]))
         assert row["minutes_to_target"] == own["minutes_at_stop"]
-        assert float(row["step_seconds"]) == pytest.approx(60 * float(own["minutes_at_stop"]) / int(own["evaluation"]), abs=1e-3)
+        assert float(row["step_seconds"]) == pytest.approx(
+            60 * float(own["minutes_at_stop"]) / int(own["evaluation"]), abs=1e-3
+        )
     assert not stops
-    assert "times.csv" in yaml.safe_load((SETS / "llama31-8b-mi355x" / "parity.yaml").read_text())["about"]["made"]
+    assert (
+        "times.csv"
+        in yaml.safe_load((SETS / "llama31-8b-mi355x" / "parity.yaml").read_text())["about"]["made"]
+    )
 
 
 def test_the_packaged_page_has_no_script_and_no_style():
-    content = json.loads(next(path for path in FILES if path.suffix == ".json").read_text(encoding="utf-8"))
+    content = json.loads(
+        next(path for path in FILES if path.suffix == ".json").read_text(encoding="utf-8")
+    )
     screens = [each["screen"] for each in content["answers"] if each["screen"]]
     assert len(screens) == len(grouped())
-    assert not [each for each in screens if "<script" in each or "style=" in each or "onclick" in each]
+    assert not [
+        each for each in screens if "<script" in each or "style=" in each or "onclick" in each
+    ]

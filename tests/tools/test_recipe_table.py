@@ -16,7 +16,10 @@ def test_every_switch_has_its_effect() -> None:
 
 
 def test_a_recipe_is_written_as_its_quantizers() -> None:
-    row = "| `nvfp4` | E2M1 1x16 | E2M1 16x16 | E2M1 1x16 SR | E2M1 1x16 RHT | E2M1 1x16 RHT SR | TE, MaxText |"
+    row = (
+        "| `nvfp4` | E2M1 1x16 | E2M1 16x16 | E2M1 1x16 SR | E2M1 1x16 RHT | E2M1 1x16 RHT SR | "
+        "TE, MaxText |"
+    )
     assert row in recipe_table()
     assert recipe_table().count("| `") == len(RECIPES)
 

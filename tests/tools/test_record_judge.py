@@ -10,7 +10,9 @@ from parity.version import JUDGE_VERSION
 from tools import record_judge
 
 
-def test_the_bundle_is_this_judges_and_verifies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bundle_is_this_judges_and_verifies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copy(record_judge.DATA / "judge-0.1.0.zip", tmp_path)
     monkeypatch.setattr(record_judge, "DATA", tmp_path)
     record_judge.main()

@@ -15,9 +15,10 @@ def test_the_page_has_the_current_table():
 
 def test_each_setting_has_one_row_with_a_meaning():
     table = settings_table()
-    assert [table.count(f'<a id="parity_{name}"></a>`PARITY_{name.upper()}` |') for name in Settings.model_fields] == [1] * len(
-        Settings.model_fields
-    )
+    assert [
+        table.count(f'<a id="parity_{name}"></a>`PARITY_{name.upper()}` |')
+        for name in Settings.model_fields
+    ] == [1] * len(Settings.model_fields)
     assert all(field.description for field in Settings.model_fields.values())
 
 

@@ -1,4 +1,6 @@
-"""Runs that the trackers' own packages write: one known loss in each of them, and processes that are gone at the end."""
+"""Runs that the trackers' own packages write: one known loss in each of them, and processes that
+are gone at the end.
+"""
 
 import contextlib
 import math
@@ -30,9 +32,13 @@ def loss(step):
 def check_curve(curve):
     """The curve must have every step and every value, bit for bit."""
     assert curve.steps.tolist() == list(range(STEPS))
-    assert [repr(value) for value in curve.loss.tolist()] == [repr(loss(step)) for step in range(STEPS)]
+    assert [repr(value) for value in curve.loss.tolist()] == [
+        repr(loss(step)) for step in range(STEPS)
+    ]
     assert (curve.recipe, curve.seed, curve.context) == ("nvfp4", 1, {"learning_rate": "0.0003"})
-    assert any(note.startswith("from the run's config: recipe nvfp4, seed 1") for note in curve.notes)
+    assert any(
+        note.startswith("from the run's config: recipe nvfp4, seed 1") for note in curve.notes
+    )
 
 
 def free_port():
@@ -45,7 +51,14 @@ def free_port():
 def process(line, folder: Path, url: str, **environment):
     """A server in a process group of its own, once its address answers."""
     with (folder / "server.log").open("wb") as log:
-        started = subprocess.Popen(line, cwd=folder, env=os.environ | environment, stdout=log, stderr=log, start_new_session=True)
+        started = subprocess.Popen(
+            line,
+            cwd=folder,
+            env=os.environ | environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
         try:
             deadline = time.monotonic() + 120
             while not _answers(url):
@@ -64,7 +77,7 @@ def process(line, folder: Path, url: str, **environment):
 
 def _answers(url):
     try:
-        with urllib.request.urlopen(url, timeout=5):  # noqa: S310 (our own servers)
+        with urllib.request.urlopen(url, timeout=5):  # noqa: S310
             return True
     except urllib.error.HTTPError:
         return True
@@ -76,7 +89,10 @@ def _answers(url):
 def no_settings_of_the_host(monkeypatch, tmp_path):
     """No tracking server, key or home folder of whoever runs the tests."""
     for name in [
-        name for name in os.environ if name.startswith(("MLFLOW_", "WANDB_")) or name in ("TRACKIO_SERVER_URL", "TRACKIO_SPACE_ID")
+        name
+        for name in os.environ
+        if name.startswith(("MLFLOW_", "WANDB_"))
+        or name in ("TRACKIO_SERVER_URL", "TRACKIO_SPACE_ID")
     ]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))

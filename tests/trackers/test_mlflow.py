@@ -17,7 +17,9 @@ LONG = 30_000  # more than one page of MLflow's API, which has 25,000 values
 
 
 def write_runs(uri):
-    """Ids by name: a whole run, one that is going, one that was killed, an empty one, one without steps, a deleted one, a resumed one."""
+    """Ids by name: a whole run, one that is going, one that was killed, an empty one, one without
+    steps, a deleted one, a resumed one.
+    """
     client = mlflow.MlflowClient(uri)
     experiment = client.create_experiment("llm")
     ids = {}
@@ -26,7 +28,10 @@ def write_runs(uri):
         created = client.create_run(experiment, run_name=name).info.run_id
         for key, value in params.items():
             client.log_param(created, key, value)
-        metrics = [Metric("train/loss", value, 1_700_000_000_000 + number, step) for number, (step, value) in enumerate(values)]
+        metrics = [
+            Metric("train/loss", value, 1_700_000_000_000 + number, step)
+            for number, (step, value) in enumerate(values)
+        ]
         metrics += [Metric("eval/loss", 3.0, 1_700_000_000_000, 0)] if values else []
         for start in range(0, len(metrics), 1000):
             client.log_batch(created, metrics=metrics[start : start + 1000])
@@ -41,7 +46,9 @@ def write_runs(uri):
     run("empty", [])
     run("no steps", [(0, 3.0 - step / 1000) for step in range(100)])
     client.delete_run(run("deleted", [(step, 3.0) for step in range(100)]))
-    run("resumed", [*((step, 3.0) for step in range(60)), *((step, 2.0) for step in range(40, 100))])
+    run(
+        "resumed", [*((step, 3.0) for step in range(60)), *((step, 2.0) for step in range(40, 100))]
+    )
     return ids
 
 
@@ -49,7 +56,9 @@ def write_runs(uri):
 def stored(request, tmp_path_factory):
     """A tracking store of each kind: its address and the ids of its runs."""
     folder = tmp_path_factory.mktemp(request.param)
-    uri = f"file://{folder}/mlruns" if request.param == "folder" else f"sqlite:///{folder}/mlflow.db"
+    uri = (
+        f"file://{folder}/mlruns" if request.param == "folder" else f"sqlite:///{folder}/mlflow.db"
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
         patch.chdir(folder)
@@ -58,7 +67,18 @@ def stored(request, tmp_path_factory):
         yield uri, ids
         return
     port = free_port()
-    line = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--port", str(port), "--workers", "1"]
+    line = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--backend-store-uri",
+        uri,
+        "--port",
+        str(port),
+        "--workers",
+        "1",
+    ]
     with process(line, folder, f"http://127.0.0.1:{port}/health") as url:
         yield url.removesuffix("/health"), ids
 
@@ -90,7 +110,13 @@ def test_a_resumed_run_keeps_its_later_values(ids):
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("going", "RUNNING"), ("empty", "no metric"), ("no steps", "step 0"), ("deleted", "deleted"), (None, "no such run")],
+    [
+        ("going", "RUNNING"),
+        ("empty", "no metric"),
+        ("no steps", "step 0"),
+        ("deleted", "deleted"),
+        (None, "no such run"),
+    ],
 )
 def test_what_is_no_whole_run_is_refused(ids, name, words):
     with pytest.raises(ReadError, match=words) as refused:
@@ -109,7 +135,12 @@ def test_more_values_than_a_page_has(tmp_path, monkeypatch):
     client = mlflow.MlflowClient(uri)
     run = client.create_run(client.create_experiment("long")).info.run_id
     for start in range(0, LONG, 1000):
-        client.log_batch(run, metrics=[Metric("loss", 3.0 - step / LONG, step, step) for step in range(start, start + 1000)])
+        client.log_batch(
+            run,
+            metrics=[
+                Metric("loss", 3.0 - step / LONG, step, step) for step in range(start, start + 1000)
+            ],
+        )
     client.set_terminated(run)
     mlflow.set_tracking_uri(None)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)

@@ -48,7 +48,11 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trackio")
     script = textwrap.dedent(WRITE).format(root=str(Path(__file__).parents[2]), long=LONG)
     subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | {"TRACKIO_DIR": str(folder)}, cwd=folder, check=True, capture_output=True
+        [sys.executable, "-c", script],
+        env=os.environ | {"TRACKIO_DIR": str(folder)},
+        cwd=folder,
+        check=True,
+        capture_output=True,
     )
     return folder
 
@@ -59,14 +63,19 @@ def server(folder, tmp_path_factory):
     script = "import trackio; trackio.show(open_browser=False, block_thread=True, host='127.0.0.1')"
     environment = {"TRACKIO_DIR": str(folder), "GRADIO_SERVER_PORT": str(port)}
     with process(
-        [sys.executable, "-c", script], tmp_path_factory.mktemp("server"), f"http://127.0.0.1:{port}/version", **environment
+        [sys.executable, "-c", script],
+        tmp_path_factory.mktemp("server"),
+        f"http://127.0.0.1:{port}/version",
+        **environment,
     ) as url:
         yield url.removesuffix("/version")
 
 
 @pytest.fixture(params=["local", "server"])
 def stored(request, monkeypatch, folder):
-    """trackio reads the folder's name once, so that the local store is set for the module that has it."""
+    """trackio reads the folder's name once, so that the local store is set for the module that has
+    it.
+    """
     from trackio import sqlite_storage
 
     if request.param == "server":
@@ -91,13 +100,24 @@ def test_trackios_own_step_on_request(stored):
 
 def test_more_rows_than_trackio_returns_at_once(stored):
     curve = read_run("trackio:llm/long")
-    assert (len(curve.steps), curve.completeness.last, curve.completeness.gaps) == (LONG, LONG - 1, 0)
-    assert "step is the tracker's own counter 'step': the run logged no step of its own" in curve.notes
+    assert (len(curve.steps), curve.completeness.last, curve.completeness.gaps) == (
+        LONG,
+        LONG - 1,
+        0,
+    )
+    assert (
+        "step is the tracker's own counter 'step': the run logged no step of its own" in curve.notes
+    )
 
 
 @pytest.mark.parametrize(
     ("run", "words"),
-    [("llm/none", "no such run"), ("none/whole", "no such project"), ("llm/twice", "2 runs are called"), ("llm/no loss", "no loss column")],
+    [
+        ("llm/none", "no such run"),
+        ("none/whole", "no such project"),
+        ("llm/twice", "2 runs are called"),
+        ("llm/no loss", "no loss column"),
+    ],
 )
 def test_what_is_no_run_is_refused(stored, run, words):
     with pytest.raises(ReadError, match=words) as refused:

@@ -1,4 +1,6 @@
-"""Runs of W&B: offline runs that its package writes, and its API against a stand-in for the server (not the hosted service)."""
+"""Runs of W&B: offline runs that its package writes, and its API against a stand-in for the server
+(not the hosted service).
+"""
 
 import os
 import re
@@ -32,7 +34,7 @@ OFFLINE = """
     with wandb.init(project="llm", id="own step") as run:
         for step in range(50):
             run.log({{"loss": 3.0 - step / 100}}, step=10 * step)
-"""
+"""  # noqa: E501
 KILLED = """
     import os, signal, sys, time
     import wandb
@@ -45,9 +47,18 @@ KILLED = """
 
 
 def write(script, folder):
-    environment = os.environ | {"WANDB_MODE": "offline", "WANDB_DIR": str(folder), "WANDB_SILENT": "true"}
+    environment = os.environ | {
+        "WANDB_MODE": "offline",
+        "WANDB_DIR": str(folder),
+        "WANDB_SILENT": "true",
+    }
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], check=False, env=environment, cwd=folder, capture_output=True, timeout=120
+        [sys.executable, "-c", textwrap.dedent(script)],
+        check=False,
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        timeout=120,
     )
 
 
@@ -75,7 +86,10 @@ def test_the_folder_of_all_runs_needs_a_name(offline):
     assert set(refused.value.names) == {f"{offline}:whole", f"{offline}:own step"}
     curve = read_run(f"{offline}:own step")
     assert curve.steps.tolist() == list(range(0, 500, 10))
-    assert "step is the tracker's own counter '_step': the run logged no step of its own" in curve.notes
+    assert (
+        "step is the tracker's own counter '_step': the run logged no step of its own"
+        in curve.notes
+    )
 
 
 def test_a_killed_run_is_read_up_to_its_last_record_and_says_so(tmp_path):
@@ -87,7 +101,9 @@ def test_a_killed_run_is_read_up_to_its_last_record_and_says_so(tmp_path):
 
 
 def test_a_package_reads_the_same_records(offline):
-    """W&B's own sync reads the file that we read; its rows are counted by the package's message classes."""
+    """W&B's own sync reads the file that we read; its rows are counted by the package's message
+    classes.
+    """
     from wandb.proto import wandb_internal_pb2
 
     from parity.readers.trackers import stores
@@ -105,7 +121,14 @@ def history():
     rows = []
     for step in range(STEPS):
         value = loss(step)
-        rows.append({"_step": len(rows), "train/loss": value if abs(value) < 1e300 else {"nan": "NaN", "inf": "Infinity"}[repr(value)]})
+        rows.append(
+            {
+                "_step": len(rows),
+                "train/loss": value
+                if abs(value) < 1e300
+                else {"nan": "NaN", "inf": "Infinity"}[repr(value)],
+            }
+        )
         rows[-1] |= {"train/global_step": step, "_timestamp": 1.7e9 + step, "_runtime": step}
         if step % 100 == 0:
             rows.append({"_step": len(rows), "eval/loss": 3.0, "train/global_step": step})
@@ -113,7 +136,9 @@ def history():
 
 
 def stand_in(monkeypatch, tmp_path, **options):
-    """A process of its own for each server: W&B's package keeps the address and the key of its first call."""
+    """A process of its own for each server: W&B's package keeps the address and the key of its
+    first call.
+    """
     server = StandIn(options.pop("rows", history()), CONFIG, **options)
     monkeypatch.setenv("WANDB_BASE_URL", server.url)
     monkeypatch.setenv("WANDB_API_KEY", KEY)
@@ -123,8 +148,14 @@ def stand_in(monkeypatch, tmp_path, **options):
 
 def compare(*arguments):
     line = [sys.executable, "-m", "parity", "compare", *arguments]
-    done = subprocess.run(line, check=False, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
-    return done.returncode, done.stdout, [text for text in done.stderr.splitlines() if text.startswith("parity:")]
+    done = subprocess.run(
+        line, check=False, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+    )
+    return (
+        done.returncode,
+        done.stdout,
+        [text for text in done.stderr.splitlines() if text.startswith("parity:")],
+    )
 
 
 def test_the_api_reads_a_run_whole_and_never_samples(monkeypatch, tmp_path):
@@ -145,29 +176,49 @@ def test_the_api_reads_the_parquet_file_of_a_finished_run(monkeypatch, tmp_path)
 
 
 def parquet(nan_step):
-    """W&B's export of the history: missing values are null; without `nan_step` the NaN is lost, too."""
+    """W&B's export of the history: missing values are null; without `nan_step` the NaN is lost,
+    too.
+    """
     import pyarrow
     from pyarrow.parquet import write_table
 
     rows = history()
     names = sorted({name for row in rows for name in row} - {"_step"})
-    values = {name: [None if (value := row.get(name)) is None else float(value) for row in rows] for name in names}
+    values = {
+        name: [None if (value := row.get(name)) is None else float(value) for row in rows]
+        for name in names
+    }
     if nan_step is None:
         values["train/loss"] = [None if value != value else value for value in values["train/loss"]]
     columns = {"_step": pyarrow.array([row["_step"] for row in rows], pyarrow.int64())}
     sink = pyarrow.BufferOutputStream()
-    write_table(pyarrow.table(columns | {name: pyarrow.array(values[name], pyarrow.float64()) for name in names}), sink)
+    write_table(
+        pyarrow.table(
+            columns | {name: pyarrow.array(values[name], pyarrow.float64()) for name in names}
+        ),
+        sink,
+    )
     return sink.getvalue().to_pybytes()
 
 
 def check_read(server):
     """A process of its own reads the run; nothing that it sent may ask for a sample."""
-    script = "import sys; sys.path.insert(0, sys.argv[1]); from tests.trackers import conftest; from parity.readers import read_run; "
-    line = [sys.executable, "-c", script + "conftest.check_curve(read_run('wandb:team/llm/r1'))", str(Path(__file__).parents[2])]
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from tests.trackers import conftest; from "
+        "parity.readers import read_run; "
+    )
+    line = [
+        sys.executable,
+        "-c",
+        script + "conftest.check_curve(read_run('wandb:team/llm/r1'))",
+        str(Path(__file__).parents[2]),
+    ]
     done = subprocess.run(line, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert server.queries
-    assert not [query for query in server.queries if re.search("sampledHistory", query, re.IGNORECASE)]
+    assert not [
+        query for query in server.queries if re.search("sampledHistory", query, re.IGNORECASE)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
-"""A stand-in for a W&B server: it answers the GraphQL queries that W&B's package 0.31 sends to read one run.
+"""A stand-in for a W&B server: it answers the GraphQL queries that W&B's package 0.31 sends to read
+one run.
 
-The queries and the shape of the answers are those that the package sent to it and accepted. It was not compared with a hosted server.
+The queries and the shape of the answers are those that the package sent to it and accepted. It was
+not compared with a hosted server.
 """
 
 import json
@@ -13,12 +15,31 @@ KEY = "a" * 40
 class StandIn:
     """A server with one run, team/llm/r1.
 
-    `status` makes it refuse everything, `lost` rows of each page are left out, without `counted` it does not say how many rows there are,
-    with `grows` it has one more each time, and `parquet` is the export of a finished run.
+    `status` makes it refuse everything, `lost` rows of each page are left out, without `counted` it
+    does not say how many rows there are, with `grows` it has one more each time, and `parquet` is
+    the export of a finished run.
     """
 
-    def __init__(self, rows, config, *, state="finished", status=200, lost=0, counted=True, grows=False, parquet=None):
-        self.rows, self.config, self.state, self.status, self.lost, self.grows = rows, config, state, status, lost, grows
+    def __init__(
+        self,
+        rows,
+        config,
+        *,
+        state="finished",
+        status=200,
+        lost=0,
+        counted=True,
+        grows=False,
+        parquet=None,
+    ):
+        self.rows, self.config, self.state, self.status, self.lost, self.grows = (
+            rows,
+            config,
+            state,
+            status,
+            lost,
+            grows,
+        )
         self.counted, self.parquet, self.reads, self.queries = counted, parquet, 0, []
         outer = self
 
@@ -59,25 +80,54 @@ class StandIn:
         query, variables = request["query"], request.get("variables") or {}
         self.queries.append(query)
         if self.status != 200:
-            return self.status, {"errors": [{"message": "rate limit exceeded" if self.status == 429 else "refused"}]}
+            return self.status, {
+                "errors": [{"message": "rate limit exceeded" if self.status == 429 else "refused"}]
+            }
         if "viewer" in query:
-            viewer = {"id": "v", "entity": "team", "username": "me", "email": "me@example.org", "flags": "{}", "teams": {"edges": []}}
+            viewer = {
+                "id": "v",
+                "entity": "team",
+                "username": "me",
+                "email": "me@example.org",
+                "flags": "{}",
+                "teams": {"edges": []},
+            }
             return 200, {"data": {"viewer": viewer}}
         if (variables.get("name") or variables.get("runName") or variables.get("run")) != "r1":
             return 200, {"data": {"project": {"run": None}}}
         return 200, {"data": {"project": {"run": self._run(query, variables)}}}
 
     def _run(self, query, variables):
-        keys = {"lastStep": self.rows[-1]["_step"] if self.rows else -1, "sets": [], "keys": self._counts() if self.counted else {}}
+        keys = {
+            "lastStep": self.rows[-1]["_step"] if self.rows else -1,
+            "sets": [],
+            "keys": self._counts() if self.counted else {},
+        }
         if "RunHistoryKeys" in query:
             return {"historyKeys": keys}
         if "parquetHistory" in query:
             if self.parquet is not None:
-                return {"parquetHistory": {"parquetUrls": [f"{self.url}/history.parquet?signature=x"], "liveData": []}}
-            return {"parquetHistory": {"parquetUrls": [], "liveData": [{"_step": row["_step"]} for row in self.rows]}}
+                return {
+                    "parquetHistory": {
+                        "parquetUrls": [f"{self.url}/history.parquet?signature=x"],
+                        "liveData": [],
+                    }
+                }
+            return {
+                "parquetHistory": {
+                    "parquetUrls": [],
+                    "liveData": [{"_step": row["_step"]} for row in self.rows],
+                }
+            }
         if "HistoryPage" in query:
-            here = [row for row in self.rows if variables["minStep"] <= row["_step"] < variables["maxStep"]]
-            return {"history": [json.dumps(row) for row in (here[: -self.lost] if self.lost else here)]}
+            here = [
+                row
+                for row in self.rows
+                if variables["minStep"] <= row["_step"] < variables["maxStep"]
+            ]
+            return {
+                "history": [json.dumps(row) for row in (here[: -self.lost] if self.lost else here)]
+            }
         assert "RunFragment" in query, query
         self.reads += 1
         return {
@@ -89,7 +139,9 @@ class StandIn:
             "tags": [],
             "config": json.dumps({key: {"value": value} for key, value in self.config.items()}),
             "historyKeys": keys,
-            "historyLineCount": len(self.rows) + (self.reads if self.grows else 0) if self.counted else None,
+            "historyLineCount": len(self.rows) + (self.reads if self.grows else 0)
+            if self.counted
+            else None,
             "summaryMetrics": "{}",
             "systemMetrics": "{}",
             "user": {"name": "me", "username": "me"},
@@ -97,4 +149,9 @@ class StandIn:
 
     def _counts(self):
         names = sorted({name for row in self.rows for name in row})
-        return {name: {"typeCounts": [{"type": "number", "count": sum(name in row for row in self.rows)}]} for name in names}
+        return {
+            name: {
+                "typeCounts": [{"type": "number", "count": sum(name in row for row in self.rows)}]
+            }
+            for name in names
+        }

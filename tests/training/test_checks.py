@@ -37,7 +37,9 @@ def test_the_emulation_passes_every_check():
 
 def test_a_recipe_that_cannot_run_has_one_line_with_its_reason():
     done = list(preflight.examine(Refusing()))
-    assert [(check.name, check.detail) for check in done if not check.ran] == [(name, "no such unit") for name in preflight.RECIPES[1:]]
+    assert [(check.name, check.detail) for check in done if not check.ran] == [
+        (name, "no such unit") for name in preflight.RECIPES[1:]
+    ]
 
 
 class Stub(Emulated):
@@ -56,11 +58,15 @@ class Stub(Emulated):
 
 
 def both(change: Callable[[Copy], Copy], of: str):
-    return lambda made, _recipe, operand, *_: (change(made[0]), change(made[1])) if operand == of else made
+    return lambda made, _recipe, operand, *_: (
+        (change(made[0]), change(made[1])) if operand == of else made
+    )
 
 
 def swapped_nibbles(copy: Copy) -> Copy:
-    return copy._replace(codes=copy.codes.reshape(len(copy.codes), -1, 2)[..., ::-1].reshape(copy.codes.shape))
+    return copy._replace(
+        codes=copy.codes.reshape(len(copy.codes), -1, 2)[..., ::-1].reshape(copy.codes.shape)
+    )
 
 
 def tiled_scales(copy: Copy) -> Copy:
@@ -68,7 +74,9 @@ def tiled_scales(copy: Copy) -> Copy:
 
 
 def amax_before_rotation(made, recipe, operand, x, seed):
-    return (made[0], made[1]._replace(scalar=np.float32(np.abs(x).max()))) if operand == "x" else made
+    return (
+        (made[0], made[1]._replace(scalar=np.float32(np.abs(x).max()))) if operand == "x" else made
+    )
 
 
 def columns_from_rows(made, recipe, operand, x, seed):
@@ -93,7 +101,9 @@ def floored(made, recipe, operand, x, seed):
 
 
 def without_one_and_a_half(copy: Copy) -> Copy:
-    return copy._replace(codes=np.where(copy.codes & 7 == 3, copy.codes - 1, copy.codes).astype(np.uint8))
+    return copy._replace(
+        codes=np.where(copy.codes & 7 == 3, copy.codes - 1, copy.codes).astype(np.uint8)
+    )
 
 
 def deaf_to_the_seed(made, recipe, operand, x, seed):
@@ -102,7 +112,9 @@ def deaf_to_the_seed(made, recipe, operand, x, seed):
 
 def never_the_same():
     seeds = count(100)
-    return lambda _made, recipe, operand, x, _seed: Emulated().copies(recipe, operand, x, next(seeds))
+    return lambda _made, recipe, operand, x, _seed: Emulated().copies(
+        recipe, operand, x, next(seeds)
+    )
 
 
 def few_bits(a, b):
@@ -157,7 +169,11 @@ class NeverAtRandom(Emulated):
     """A layer that rounds to nearest, whatever the recipe."""
 
     def layer(self, recipe, x_MK, w_KN, g_MN, seed):
-        nearest = replace(recipe, dgrad_g=replace(recipe.dgrad_g, stochastic=False), wgrad_g=replace(recipe.wgrad_g, stochastic=False))
+        nearest = replace(
+            recipe,
+            dgrad_g=replace(recipe.dgrad_g, stochastic=False),
+            wgrad_g=replace(recipe.wgrad_g, stochastic=False),
+        )
         return super().layer(nearest, x_MK, w_KN, g_MN, seed)
 
 
@@ -191,7 +207,8 @@ def nan_of_zeros(made, recipe, x, w, g):
 def last_bit_by_chance():
     random = np.random.default_rng(0)
     return lambda made, *_: tuple(
-        np.where(random.random(part.shape) < 0.001, np.nextafter(part, np.float32(np.inf)), part) for part in made
+        np.where(random.random(part.shape) < 0.001, np.nextafter(part, np.float32(np.inf)), part)
+        for part in made
     )
 
 
@@ -202,7 +219,11 @@ def last_bit_by_chance():
         ("nvfp4_no_sr", preflight.codes, Stub(both(tiled_scales, "kernel"))),
         ("nvfp4_no_sr", preflight.codes, Stub(amax_before_rotation)),
         ("mxfp8", preflight.codes, Stub(columns_from_rows)),
-        ("nvfp4_no_rht", preflight.rounding, Stub(both(lambda copy: copy._replace(codes=copy.codes * 0), "grad"))),
+        (
+            "nvfp4_no_rht",
+            preflight.rounding,
+            Stub(both(lambda copy: copy._replace(codes=copy.codes * 0), "grad")),
+        ),
         ("nvfp4_no_rht", preflight.rounding, Stub(both(without_one_and_a_half, "grad"))),
         ("nvfp4_no_rht", preflight.rounding, Stub(floored)),
         ("nvfp4_no_rht", preflight.rounding, Stub(deaf_to_the_seed)),
@@ -217,7 +238,11 @@ def last_bit_by_chance():
         ("nvfp4", preflight.products, Stub(layer=only_x_rotated)),
         ("nvfp4_no_sr", preflight.products, Stub(layer=without_the_tensor_scale)),
         ("nvfp4_no_sr", preflight.products, Stub(layer=transposed_gradient)),
-        ("fp8_delayed", preflight.codes, Stub(both(lambda copy: copy._replace(scalar=np.float32(1)), "x"))),
+        (
+            "fp8_delayed",
+            preflight.codes,
+            Stub(both(lambda copy: copy._replace(scalar=np.float32(1)), "x")),
+        ),
         ("fp8_delayed", preflight.history, DeafToTheScale()),
         ("fp8_delayed", preflight.history, NoAmax()),
         ("fp8_current", preflight.zeros, Stub(layer=nan_of_zeros)),
@@ -260,7 +285,9 @@ def test_a_planted_fault_is_caught(recipe, check, kernels):
 
 def toward_zero(x, fmt):
     nearest = real_nearest(x, fmt)
-    return jnp.where(jnp.abs(nearest) > jnp.abs(x), real_nearest(x * np.float32(0.75), fmt), nearest)
+    return jnp.where(
+        jnp.abs(nearest) > jnp.abs(x), real_nearest(x * np.float32(0.75), fmt), nearest
+    )
 
 
 def flipped_sign(x_MK):
@@ -269,7 +296,12 @@ def flipped_sign(x_MK):
     return real_rotate(x_MK * jnp.asarray(np.tile(signs, (x_MK.shape[0] // 16, 1)), x_MK.dtype))
 
 
-real_nearest, real_rotate, real_quotient, real_round_up = formats.nearest, hadamard.rotate, formats.quotient, formats.e8m0_round_up
+real_nearest, real_rotate, real_quotient, real_round_up = (
+    formats.nearest,
+    hadamard.rotate,
+    formats.quotient,
+    formats.e8m0_round_up,
+)
 
 
 @pytest.mark.parametrize(
@@ -278,8 +310,20 @@ real_nearest, real_rotate, real_quotient, real_round_up = formats.nearest, hadam
         ("nvfp4_no_rht", preflight.codes, formats, "nearest", toward_zero),
         ("nvfp4_no_sr", preflight.rotation, hadamard, "rotate", flipped_sign),
         ("nvfp4_no_sr", preflight.rotation, hadamard, "rotate", lambda x: x),
-        ("nvfp4_no_rht", preflight.codes, formats, "quotient", lambda x, y: formats.float_of(formats.bits_of(real_quotient(x, y)) - 2)),
-        ("mxfp8", preflight.codes, formats, "e8m0_round_up", lambda amax, fmt: real_round_up(amax, fmt) - 1),
+        (
+            "nvfp4_no_rht",
+            preflight.codes,
+            formats,
+            "quotient",
+            lambda x, y: formats.float_of(formats.bits_of(real_quotient(x, y)) - 2),
+        ),
+        (
+            "mxfp8",
+            preflight.codes,
+            formats,
+            "e8m0_round_up",
+            lambda amax, fmt: real_round_up(amax, fmt) - 1,
+        ),
     ],
     ids=["truncation", "one_sign", "no_rotation", "inexact_division", "mx_rounds_down"],
 )
@@ -309,9 +353,17 @@ JOB = JobSpec(
 def test_the_layers_of_a_job_are_examined_at_their_sizes():
     layers = preflight.layers_of(JOB)
     shapes = {(128, 64, 128), (128, 64, 64), (128, 128, 64), (128, 64, 160), (128, 160, 64)}
-    assert {(recipe.name, shape) for recipe, shape in layers} == {(name, shape) for name in ("fp8_delayed", "nvfp4") for shape in shapes}
-    names = [f"{where}: {recipe.name} at {' x '.join(map(str, shape))}" for (recipe, shape), where in layers.items()]
-    assert {"fp8_delayed, query: fp8_delayed at 128 x 64 x 128", "nvfp4.then-bf16.from-step-5, down: nvfp4 at 128 x 160 x 64"} <= set(names)
+    assert {(recipe.name, shape) for recipe, shape in layers} == {
+        (name, shape) for name in ("fp8_delayed", "nvfp4") for shape in shapes
+    }
+    names = [
+        f"{where}: {recipe.name} at {' x '.join(map(str, shape))}"
+        for (recipe, shape), where in layers.items()
+    ]
+    assert {
+        "fp8_delayed, query: fp8_delayed at 128 x 64 x 128",
+        "nvfp4.then-bf16.from-step-5, down: nvfp4 at 128 x 160 x 64",
+    } <= set(names)
     some = dict(some_of(list(layers.items()), 5, 3))  # programs of their own for each
     done = [check for check in islice(preflight.examine(Emulated(), some), len(some)) if check.ran]
     assert [check.name for check in done] == list(some_of(names, 5, 3))
@@ -325,6 +377,9 @@ def test_a_fault_at_the_sizes_of_a_job_alone_is_caught():
     def narrow(made, recipe, x, w, g):
         return np.where(np.arange(made[0].shape[1]) < 128, made[0], 0), *made[1:]
 
-    kernels, wide = Stub(layer=narrow), {key: where for key, where in preflight.layers_of(JOB).items() if key[1] == (128, 64, 160)}
+    kernels, wide = (
+        Stub(layer=narrow),
+        {key: where for key, where in preflight.layers_of(JOB).items() if key[1] == (128, 64, 160)},
+    )
     assert preflight.products(kernels, linear_recipe("fp8_delayed", fast_bf16=True))[0]
     assert [check.passed for check in islice(preflight.examine(kernels, wide), 2)] == [False, False]

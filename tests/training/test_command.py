@@ -28,7 +28,10 @@ def _job(*candidates, **more):
 
 def test_a_candidate_is_judged_against_the_arm_that_differs_in_one_thing():
     job = _job(
-        _arm("nvfp4", name="head-nvfp4"), _arm(), _arm(revision=BASE, name="new", environment="new"), _arm("nvfp4", BASE, "base-nvfp4")
+        _arm("nvfp4", name="head-nvfp4"),
+        _arm(),
+        _arm(revision=BASE, name="new", environment="new"),
+        _arm("nvfp4", BASE, "base-nvfp4"),
     )
     assert job.comparisons() == {
         "head-nvfp4": ("head", "recipe"),
@@ -37,7 +40,12 @@ def test_a_candidate_is_judged_against_the_arm_that_differs_in_one_thing():
         "base-nvfp4": ("base", "recipe"),
     }
     assert [arm.against for arm in job.candidates] == ["head", "base", "base", "base"]
-    named = _job(_arm(), _arm("nvfp4", name="q"), _arm("nvfp4", BASE, "b"), _arm("nvfp4", OTHER, "o", against="q"))
+    named = _job(
+        _arm(),
+        _arm("nvfp4", name="q"),
+        _arm("nvfp4", BASE, "b"),
+        _arm("nvfp4", OTHER, "o", against="q"),
+    )
     assert named.comparisons()["o"] == ("q", "revision")
 
 
@@ -58,7 +66,10 @@ def test_a_candidate_without_such_an_arm_is_refused(candidates, field):
     assert refused.value.field == field
 
 
-@pytest.mark.parametrize("revision", ["", "main", "HEAD", "a" * 39, "A" * 40, "a" * 41, "a" * 40 + "\n", "refs/heads/main"])
+@pytest.mark.parametrize(
+    "revision",
+    ["", "main", "HEAD", "a" * 39, "A" * 40, "a" * 41, "a" * 40 + "\n", "refs/heads/main"],
+)
 def test_a_revision_is_a_whole_id(revision):
     with pytest.raises(SpecError) as refused:
         _job(_arm(revision=revision))
@@ -88,13 +99,23 @@ def test_what_its_trainer_alone_can_know_is_refused(more, field):
 def test_other_engines_have_no_commit():
     for more in ({"revision": HEAD}, {"environment": "new"}, {"against": "x"}):
         with pytest.raises(SpecError):
-            JobSpec(name="job", baseline=Arm(recipe="bf16"), candidates=(Arm(recipe="nvfp4", **more),))
+            JobSpec(
+                name="job", baseline=Arm(recipe="bf16"), candidates=(Arm(recipe="nvfp4", **more),)
+            )
 
 
 def test_its_document_has_what_it_says_and_that_of_other_engines_is_as_before():
     job = _job()
     document = json.loads(json.dumps(job.document()))
-    assert document.keys() == {"name", "baseline", "candidates", "engine", "schedule", "seed", "command"}
+    assert document.keys() == {
+        "name",
+        "baseline",
+        "candidates",
+        "engine",
+        "schedule",
+        "seed",
+        "command",
+    }
     assert document["schedule"] == {"steps": 300, "warmup_steps": 10}
     assert TypeAdapter(JobSpec).validate_python(document) == job
     runs = [run.document() for _, run in job.runs()]

@@ -5,7 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from training.device import Device, can_run, describe, instruction_set, main, trainer_facts, usable_memory_bytes
+from training.device import (
+    Device,
+    can_run,
+    describe,
+    instruction_set,
+    main,
+    trainer_facts,
+    usable_memory_bytes,
+)
 from training.rules import RECIPES
 
 H100 = Device(
@@ -38,7 +46,9 @@ def test_this_machine_describes_itself():
 
 def test_a_container_may_have_less_memory_than_its_machine(tmp_path, monkeypatch):
     whole = usable_memory_bytes()
-    monkeypatch.setattr("training.device._MEMORY_LIMITS", (tmp_path / "memory.max", tmp_path / "limit"))
+    monkeypatch.setattr(
+        "training.device._MEMORY_LIMITS", (tmp_path / "memory.max", tmp_path / "limit")
+    )
     (tmp_path / "limit").write_text("9223372036854771712\n")
     (tmp_path / "memory.max").write_text("max\n")
     assert usable_memory_bytes() >= whole
@@ -48,7 +58,10 @@ def test_a_container_may_have_less_memory_than_its_machine(tmp_path, monkeypatch
 
 def test_emulation_runs_every_recipe_and_says_how():
     for recipe in RECIPES:
-        assert can_run("emulated", recipe, H100) == (True, "exact codes on gpu:sm90 with bfloat16 products")
+        assert can_run("emulated", recipe, H100) == (
+            True,
+            "exact codes on gpu:sm90 with bfloat16 products",
+        )
     ok, reason = can_run("emulated", "nvfp4", replace(H100, fast_bf16=False))
     assert ok
     assert "float32 products" in reason
@@ -56,23 +69,46 @@ def test_emulation_runs_every_recipe_and_says_how():
 
 def test_a_recipe_whose_format_has_other_codes_here_is_refused():
     wrong = {"nvfp4_1d_rht": "3 of 8,192 codes differ"}
-    for recipe, able in (("nvfp4", False), ("nvfp4_no_sr", False), ("nvfp4_no_rht", True), ("fp8_delayed", True), ("bf16", True)):
+    for recipe, able in (
+        ("nvfp4", False),
+        ("nvfp4_no_sr", False),
+        ("nvfp4_no_rht", True),
+        ("fp8_delayed", True),
+        ("bf16", True),
+    ):
         ok, reason = can_run("emulated", recipe, H100, wrong)
         assert ok is able
         assert ok or "3 of 8,192 codes differ" in reason
-    assert not can_run("emulated", "fp8_delayed", H100, {"fp8_cs_e5m2": "1 of 2 tensor scales differ"})[0]
+    assert not can_run(
+        "emulated", "fp8_delayed", H100, {"fp8_cs_e5m2": "1 of 2 tensor scales differ"}
+    )[0]
 
 
 @pytest.mark.parametrize(
     ("engine", "recipe", "device", "reason"),
     [
         ("transformer_engine", "nvfp4", H100, "needs SM 10.0 or 10.3; this GPU is SM 9.0"),
-        ("transformer_engine", "fp8_current", replace(H100, sm=None, device_class="cpu:x86_64"), "this is cpu:x86_64"),
-        ("transformer_engine", "nvfp4", replace(H100, sm="120", device_class="gpu:sm120"), "needs SM 10.0 or 10.3; this GPU is SM 12.0"),
+        (
+            "transformer_engine",
+            "fp8_current",
+            replace(H100, sm=None, device_class="cpu:x86_64"),
+            "this is cpu:x86_64",
+        ),
+        (
+            "transformer_engine",
+            "nvfp4",
+            replace(H100, sm="120", device_class="gpu:sm120"),
+            "needs SM 10.0 or 10.3; this GPU is SM 12.0",
+        ),
         ("transformer_engine", "f32", H100, "has no recipe f32"),
         ("maxtext", "fp8_current", H100, "PARITY_MAXTEXT_PYTHON is not set"),
         ("maxtext", "mxfp4", H100, "has no recipe mxfp4"),
-        ("maxtext", "nvfp4", replace(H100, sm=None, device_class="cpu:x86_64"), "trains bf16, fp8_delayed without an NVIDIA GPU"),
+        (
+            "maxtext",
+            "nvfp4",
+            replace(H100, sm=None, device_class="cpu:x86_64"),
+            "trains bf16, fp8_delayed without an NVIDIA GPU",
+        ),
         ("external", "nvfp4", H100, "not trained by a worker"),
         ("emulated", "fp3", H100, "is not one of f32"),
     ],
@@ -89,7 +125,10 @@ def test_command_line_prints_text_and_json(capsys):
     assert "device_class" in printed
     natively, by_maxtext, emulated = printed.split("\n\n")[1:]
     assert natively.startswith("with Transformer Engine's kernels in our trainer")
-    assert "no  fp8_current, fp8_delayed: engine transformer_engine needs an NVIDIA GPU of SM 8.9 or later" in natively
+    assert (
+        "no  fp8_current, fp8_delayed: engine transformer_engine needs an NVIDIA GPU of SM 8.9 or "
+        "later" in natively
+    )
     assert by_maxtext.startswith("by MaxText")
     assert "yes f32, bf16, fp8_current, fp8_delayed, mxfp8, fp8_block, nvfp4," in emulated
     assert main(["--json"]) == 0
@@ -105,7 +144,12 @@ def test_flags_and_specification_are_read_without_jax():
 
 
 def test_the_path_of_cudas_headers_is_no_fact_of_a_run():
-    """Transformer Engine sets it as it is imported, so only runs have it, and not the worker that registered before."""
-    given = {"NVTE_CUDA_INCLUDE_DIR": "/opt/cuda/include", "NVTE_FP8_GEMM_HIGH_PRECISION_ACCUMULATION": "1"}
+    """Transformer Engine sets it as it is imported, so only runs have it, and not the worker that
+    registered before.
+    """
+    given = {
+        "NVTE_CUDA_INCLUDE_DIR": "/opt/cuda/include",
+        "NVTE_FP8_GEMM_HIGH_PRECISION_ACCUMULATION": "1",
+    }
     named = {name for name in trainer_facts(given) if name.startswith("env.")}
     assert named == {"env.NVTE_FP8_GEMM_HIGH_PRECISION_ACCUMULATION"}

@@ -1,4 +1,6 @@
-"""A batch shared by two devices: a process of its own, because the number of devices is fixed when jax starts."""
+"""A batch shared by two devices: a process of its own, because the number of devices is fixed when
+jax starts.
+"""
 
 import os
 import subprocess
@@ -38,9 +40,14 @@ whole, again = list(train(nvfp4, corpus, checkpointing=plan)), list(train(nvfp4,
 assert [step.step for step in again] == [2, 3], again
 assert [step.loss for step in again] == [step.loss for step in whole[2:]]
 assert all(10 < step.layers[4][3] < 30 for step in whole), "the SNR of x at the gate, in dB"
-"""
+"""  # noqa: E501
 
 
 def test_two_devices_share_a_batch_as_two_pieces_do(tmp_path):
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path / "run")], cwd=ROOT, env=environment, check=True)
+    environment = os.environ | {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "JAX_PLATFORMS": "cpu",
+    }
+    subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "run")], cwd=ROOT, env=environment, check=True
+    )

@@ -47,7 +47,9 @@ def test_each_place_counts_with_its_format_and_its_steps():
         recipe="nvfp4",
         overrides=(
             Override(recipe="bf16", blocks=("last 1",)),
-            Override(recipe="fp8_current", blocks=("first 1",), projections=("down",), gemms=("wgrad",)),
+            Override(
+                recipe="fp8_current", blocks=("first 1",), projections=("down",), gemms=("wgrad",)
+            ),
         ),
         bf16_from_step=80,
     )
@@ -59,7 +61,9 @@ def test_each_place_counts_with_its_format_and_its_steps():
                 for gemm in ("fprop", "dgrad", "wgrad"):
                     speed = 4.0
                     speed = 1.0 if block == 3 or step >= 80 else speed
-                    speed = 2.0 if (block, name, gemm) == (0, "down", "wgrad") and step < 80 else speed
+                    speed = (
+                        2.0 if (block, name, gemm) == (0, "down", "wgrad") and step < 80 else speed
+                    )
                     expected += size / speed
     assert gemm_time(spec, arm) == pytest.approx(expected / (100 * 4 * 3 * sum(sizes.values())))
 

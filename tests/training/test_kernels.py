@@ -1,4 +1,6 @@
-"""The kernels of Transformer Engine behind the interface of the checks: its real Python code, with its compiled part stubbed."""
+"""The kernels of Transformer Engine behind the interface of the checks: its real Python code, with
+its compiled part stubbed.
+"""
 
 from dataclasses import replace
 
@@ -15,7 +17,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:jax.interpreters.pxla:Deprecatio
 @pytest.fixture
 def kernels(stubbed_te):
     stubbed_te(100)
-    return TransformerEngine(replace(device.describe(), platform="gpu", device_class="gpu:sm100", sm="100"))
+    return TransformerEngine(
+        replace(device.describe(), platform="gpu", device_class="gpu:sm100", sm="100")
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,7 +44,9 @@ def test_its_copies_and_products_pass(kernels, recipe, check):
 
 
 def test_a_defect_of_its_own_code_is_caught(kernels):
-    """The stochastic rounding of its pure-JAX path never gives 1.5 (2.20.2); its kernels are other code."""
+    """The stochastic rounding of its pure-JAX path never gives 1.5 (2.20.2); its kernels are other
+    code.
+    """
     passed, detail = preflight.rounding(kernels, linear_recipe("nvfp4_no_rht", fast_bf16=True))
     assert not passed
     assert "expected 1 or 1.5" in detail or "expected 1.5 or 2" in detail

@@ -8,7 +8,10 @@ import pytest
 from training import preflight
 from training.preflight import Check
 
-GOOD, BAD = Check(name="nvfp4: codes", passed=True, detail="0 differ"), Check(name="nvfp4: zeros", passed=False, detail="3 are not 0")
+GOOD, BAD = (
+    Check(name="nvfp4: codes", passed=True, detail="0 differ"),
+    Check(name="nvfp4: zeros", passed=False, detail="3 are not 0"),
+)
 ABSENT = Check(name="mxfp8", passed=True, detail="no GPU", ran=False)
 
 
@@ -16,7 +19,9 @@ ABSENT = Check(name="mxfp8", passed=True, detail="no GPU", ran=False)
 def examined(monkeypatch):
     def set_to(emulated, transformer_engine=(ABSENT,)):
         results = {"emulated": emulated, "transformer_engine": transformer_engine}
-        monkeypatch.setattr(preflight, "examine", lambda kernels, _layers: iter(results[kernels.name]))
+        monkeypatch.setattr(
+            preflight, "examine", lambda kernels, _layers: iter(results[kernels.name])
+        )
 
     return set_to
 
@@ -30,7 +35,9 @@ def examined(monkeypatch):
         ((BAD,), ["--engine", "transformer_engine"], 2),
     ],
 )
-def test_the_exit_code_says_whether_a_check_failed_or_none_ran(examined, capsys, emulated, arguments, code):
+def test_the_exit_code_says_whether_a_check_failed_or_none_ran(
+    examined, capsys, emulated, arguments, code
+):
     examined(emulated)
     assert preflight.main(arguments) == code
     lines = capsys.readouterr().out.splitlines()
@@ -42,17 +49,29 @@ def test_the_json_has_every_check(examined, capsys):
     examined((GOOD, BAD))
     assert preflight.main(["--json"]) == 1
     document = json.loads(capsys.readouterr().out)
-    assert document["emulated"][1] == {"name": "nvfp4: zeros", "passed": False, "detail": "3 are not 0", "ran": True}
+    assert document["emulated"][1] == {
+        "name": "nvfp4: zeros",
+        "passed": False,
+        "detail": "3 are not 0",
+        "ran": True,
+    }
     assert document["transformer_engine"][0]["ran"] is False
     assert document["device_class"].startswith("cpu")
 
 
 @pytest.mark.parametrize(
-    ("job", "code", "words"), [("{", 2, "not valid"), ({"engine": "external"}, 2, "job.engine is 'external'"), ({}, 0, "")]
+    ("job", "code", "words"),
+    [("{", 2, "not valid"), ({"engine": "external"}, 2, "job.engine is 'external'"), ({}, 0, "")],
 )
 def test_a_job_comes_on_stdin_and_names_its_engine(examined, monkeypatch, capsys, job, code, words):
     examined((GOOD,), (BAD,))
-    whole = {"name": "j", "baseline": {"recipe": "fp8_current"}, "candidates": [{"recipe": "nvfp4"}]}
-    monkeypatch.setattr("sys.stdin", io.StringIO(job if isinstance(job, str) else json.dumps(whole | job)))
+    whole = {
+        "name": "j",
+        "baseline": {"recipe": "fp8_current"},
+        "candidates": [{"recipe": "nvfp4"}],
+    }
+    monkeypatch.setattr(
+        "sys.stdin", io.StringIO(job if isinstance(job, str) else json.dumps(whole | job))
+    )
     assert preflight.main(["--job"]) == code
     assert words in capsys.readouterr().err

@@ -24,7 +24,9 @@ SPEC = RunSpec(
     recipe="nvfp4",
     engine="emulated",
     model=Model(vocab_size=32, d_model=32, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=32),
-    data=Data(source="text", path="given", sequence_length=16, batch_size=2, validation_fraction=0.2),
+    data=Data(
+        source="text", path="given", sequence_length=16, batch_size=2, validation_fraction=0.2
+    ),
     schedule=Schedule(steps=20, warmup_steps=2, learning_rate=1e-2),
     layer_policy="mlp_only",
     seed=0,
@@ -36,7 +38,9 @@ MIXED = replace(
     overrides=(
         Override(recipe="bf16", projections=("gate",), gemms=("fprop",)),
         Override(recipe="mxfp8", projections=("down",), gemms=("dgrad",)),
-        Override(recipe="nvfp4", switches=Switches(row_scaled_activation=True), projections=("up",)),
+        Override(
+            recipe="nvfp4", switches=Switches(row_scaled_activation=True), projections=("up",)
+        ),
     ),
 )
 SEED = 7
@@ -45,7 +49,9 @@ SEED = 7
 @cache
 def corpus() -> Corpus:
     tokens = (np.arange(4000) ** 2 % 13).astype(np.uint8)
-    return Corpus(train=tokens[:3500], validation=tokens[3500:], largest=12, digest="d", description="squares")
+    return Corpus(
+        train=tokens[:3500], validation=tokens[3500:], largest=12, digest="d", description="squares"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +75,24 @@ def model(menu):
 
 
 def chosen_gradient(model, state, tokens, choice, seed=SEED):
-    return _gradient(model, state.parameters, state.scales.scale, tokens, jnp.asarray(choice), formats.key(run=(0, seed)), jnp.float32(0))
+    return _gradient(
+        model,
+        state.parameters,
+        state.scales.scale,
+        tokens,
+        jnp.asarray(choice),
+        formats.key(run=(0, seed)),
+        jnp.float32(0),
+    )
 
 
 def test_a_choice_gives_the_bits_of_what_is_compiled_in(menu, model, state, batches):
     """Every GEMM takes a recipe of its own: the loss, and the gradients of all layers."""
     compiled = decoder(SPEC.model, MIXED.segments[0], fast_bf16=True)
     tokens = jnp.asarray(batches[0])
-    piece = jax.jit(_of_piece, static_argnums=0)(compiled, state, tokens, formats.key(run=(0, SEED)), jnp.float32(0))
+    piece = jax.jit(_of_piece, static_argnums=0)(
+        compiled, state, tokens, formats.key(run=(0, SEED)), jnp.float32(0)
+    )
     loss = next(losses(model, state, batches, [menu.own]))
     assert float(piece.lm_loss) == loss[0]
     expected = {name: piece.gradient["blocks"][0][name] for name in PROJECTIONS}
@@ -86,7 +102,9 @@ def test_a_choice_gives_the_bits_of_what_is_compiled_in(menu, model, state, batc
 
 def test_only_fprop_moves_the_loss(menu, model, state, batches):
     units = [Unit(0, "up", gemm) for gemm in ("fprop", "dgrad", "wgrad")]
-    on, fprop, dgrad, wgrad = losses(model, state, batches, [menu.own, *(menu.without([unit]) for unit in units)])
+    on, fprop, dgrad, wgrad = losses(
+        model, state, batches, [menu.own, *(menu.without([unit]) for unit in units)]
+    )
     assert on.shape == (3,)
     assert (on != fprop).any()
     assert (on == dgrad).all()
@@ -96,16 +114,26 @@ def test_only_fprop_moves_the_loss(menu, model, state, batches):
 def test_the_sums_of_gradients_are_those_of_the_formula(menu, model, state, batches):
     unit, seeds = Unit(0, "up", "wgrad"), (1, 2, 3)
     off = np.zeros_like(menu.own)
-    first, second = gradients(model, state, batches[:2], [menu.own, menu.alone([unit]), off], seeds, 0.0)
+    first, second = gradients(
+        model, state, batches[:2], [menu.own, menu.alone([unit]), off], seeds, 0.0
+    )
     assert first.shape == (3, 1, len(PROJECTIONS), len(SUMS))
-    own, alone, none = (dict(zip(SUMS, np.moveaxis(each[0], -1, 0), strict=True)) for each in second)
+    own, alone, none = (
+        dict(zip(SUMS, np.moveaxis(each[0], -1, 0), strict=True)) for each in second
+    )
     assert (none["error"] == 0).all()
     np.testing.assert_allclose(none["own"], none["reference"], rtol=1e-6)
     at = PROJECTIONS.index("up")
-    assert (np.delete(alone["error"], at) == 0).all()  # wgrad reaches the gradient of its own weight alone
+    # wgrad reaches the gradient of its own weight alone
+    assert (np.delete(alone["error"], at) == 0).all()
     assert alone["error"][at] > 0
     tokens = jnp.asarray(batches[1])
-    got = np.stack([np.asarray(chosen_gradient(model, state, tokens, menu.own, seed)[0]["up"], np.float64) for seed in seeds])
+    got = np.stack(
+        [
+            np.asarray(chosen_gradient(model, state, tokens, menu.own, seed)[0]["up"], np.float64)
+            for seed in seeds
+        ]
+    )
     reference = np.asarray(chosen_gradient(model, state, tokens, off)[0]["up"], np.float64)
     error = got - reference
     expected = {
@@ -130,7 +158,11 @@ def test_the_menu_has_what_the_run_quantizes_and_its_ingredients():
     assert (plain.without(plain.units) == 0).all()
     assert (plain.alone(plain.units) == plain.own).all()
     assert len({unit.name for unit in plain.units}) == 9
-    for name, missing in {"nvfp4_no_rht": "rht", "nvfp4_no_sr": "sr", "nvfp4_1d_weights": "2d"}.items():
+    for name, missing in {
+        "nvfp4_no_rht": "rht",
+        "nvfp4_no_sr": "sr",
+        "nvfp4_1d_weights": "2d",
+    }.items():
         assert missing not in measured(replace(SPEC, recipe=name).segments[0], 1).ingredients
     assert not measured(replace(SPEC, recipe="fp8_current").segments[0], 1).ingredients
     with pytest.raises(ValueError, match="nothing to explain"):
@@ -142,5 +174,7 @@ def test_a_fork_by_choice_has_the_losses_of_the_run_that_is_compiled_in(menu, mo
     got = forked(model, Run(MIXED, corpus(), fast_bf16=True), state, menu.own, 0, 5)
     output = run.advance(0, 5)
     np.testing.assert_array_equal(got.losses, np.asarray(output.rows)[:5, 1])
-    moved = zip(jax.tree.leaves(got.state.parameters), jax.tree.leaves(run.state.parameters), strict=True)
+    moved = zip(
+        jax.tree.leaves(got.state.parameters), jax.tree.leaves(run.state.parameters), strict=True
+    )
     assert all((own == other).all() for own, other in moved)

@@ -8,7 +8,16 @@ import pytest
 from training.rules import PROJECTIONS, SpecError
 from training.segments import Arithmetic, gemm_key
 from training.spec import Arm, JobSpec, Model, Projections, RunSpec, Schedule, capability
-from training.switches import GEMMS, Override, Switches, document, from_document, label, phrase, short
+from training.switches import (
+    GEMMS,
+    Override,
+    Switches,
+    document,
+    from_document,
+    label,
+    phrase,
+    short,
+)
 
 JOB = JobSpec(
     name="job",
@@ -23,11 +32,17 @@ NO_RHT, NO_SR = Switches(rht=False), Switches(stochastic_rounding=False)
 
 def run(*overrides, recipe="nvfp4", arm=None, **job) -> RunSpec:
     candidate = Arm(recipe=recipe, name="own", overrides=tuple(overrides), **(arm or {}))
-    return next(spec for each, spec in replace(JOB, candidates=(candidate,), **job).runs() if each.name == "own")
+    return next(
+        spec
+        for each, spec in replace(JOB, candidates=(candidate,), **job).runs()
+        if each.name == "own"
+    )
 
 
 def table(spec, segment=0):
-    """{(block, projection, GEMM): label} of the GEMMs whose arithmetic is not the run's own recipe."""
+    """{(block, projection, GEMM): label} of the GEMMs whose arithmetic is not the run's own
+    recipe.
+    """
     part = spec.segments[segment]
     cells = {
         (block, projection, gemm): label(*arithmetic)
@@ -37,7 +52,9 @@ def table(spec, segment=0):
         for gemm, arithmetic in zip(GEMMS, layer, strict=True)
     }
     assert len(cells) == spec.model.n_layers * 21
-    return {place: each for place, each in cells.items() if each != label(spec.recipe, spec.switches)}
+    return {
+        place: each for place, each in cells.items() if each != label(spec.recipe, spec.switches)
+    }
 
 
 def test_wgrad_of_one_projection_in_two_blocks():
@@ -47,7 +64,10 @@ def test_wgrad_of_one_projection_in_two_blocks():
 
 
 def test_another_format_in_the_last_two_blocks():
-    assert {(block, each) for (block, *_), each in table(run(Override(blocks=("last 2",), recipe="mxfp8"))).items()} == {
+    assert {
+        (block, each)
+        for (block, *_), each in table(run(Override(blocks=("last 2",), recipe="mxfp8"))).items()
+    } == {
         (6, "mxfp8"),
         (7, "mxfp8"),
     }
@@ -57,7 +77,11 @@ def test_the_rotation_off_in_one_projection():
     changed = table(run(Override(projections=("out",), switches=NO_RHT)))
     assert changed == {(block, "out", gemm): "nvfp4+no_rht" for block in range(8) for gemm in GEMMS}
     with_it, without = Arithmetic("nvfp4"), Arithmetic("nvfp4", NO_RHT)
-    assert [gemm_key(gemm, with_it) == gemm_key(gemm, without) for gemm in GEMMS] == [True, True, False]
+    assert [gemm_key(gemm, with_it) == gemm_key(gemm, without) for gemm in GEMMS] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_stochastic_rounding_in_dgrad_only():
@@ -70,15 +94,24 @@ def test_the_forward_product_in_bf16_from_a_step_on_in_some_blocks():
     spec = run(Override(blocks=("4-7",), gemms=("fprop",), from_step=800, **BF16))
     assert [part.first_step for part in spec.segments] == [0, 800]
     assert table(spec, 0) == {}
-    assert {(block, gemm) for block, _, gemm in table(spec, 1)} == {(block, "fprop") for block in (4, 5, 6, 7)}
+    assert {(block, gemm) for block, _, gemm in table(spec, 1)} == {
+        (block, "fprop") for block in (4, 5, 6, 7)
+    }
 
 
 def test_every_gemm_may_have_its_own_format_and_later_rules_win():
     spec = run(
         Override(gemms=("fprop",), recipe="mxfp8"),
         Override(gemms=("dgrad",), recipe="fp8_current"),
-        Override(blocks=(0, "first 2", "5"), projections=("gate",), gemms=("fprop", "dgrad"), recipe="bf16"),
-        Override(blocks=(1,), gemms=("fprop",), recipe="nvfp4_no_rht", switches=Switches(block_size=32)),
+        Override(
+            blocks=(0, "first 2", "5"),
+            projections=("gate",),
+            gemms=("fprop", "dgrad"),
+            recipe="bf16",
+        ),
+        Override(
+            blocks=(1,), gemms=("fprop",), recipe="nvfp4_no_rht", switches=Switches(block_size=32)
+        ),
     )
     changed = table(spec)
     assert {changed[3, "gate", gemm] for gemm in GEMMS[:2]} == {"mxfp8", "fp8_current"}
@@ -89,14 +122,32 @@ def test_every_gemm_may_have_its_own_format_and_later_rules_win():
 
 
 def test_an_override_refines_the_jobs_policy_and_the_switch_to_bf16_comes_last():
-    policy = {"layer_policy": "mlp_only", "projections": Projections(out="quantized", down="bf16"), "keep_first": 1, "keep_last": 2}
+    policy = {
+        "layer_policy": "mlp_only",
+        "projections": Projections(out="quantized", down="bf16"),
+        "keep_first": 1,
+        "keep_last": 2,
+    }
     plain = table(run(**policy))
-    quantized = {(block, name, gemm) for block in range(1, 6) for name in ("out", "gate", "up") for gemm in GEMMS}
+    quantized = {
+        (block, name, gemm)
+        for block in range(1, 6)
+        for name in ("out", "gate", "up")
+        for gemm in GEMMS
+    }
     assert set(plain.values()) == {"bf16"}
     assert len(plain) == 168 - len(quantized)
-    refined = table(run(Override(blocks=("last 1",), projections=("down",), recipe="mxfp8"), **policy))
-    assert {place: each for place, each in refined.items() if plain[place] != each} == {(7, "down", gemm): "mxfp8" for gemm in GEMMS}
-    switched = run(Override(blocks=(3,), switches=NO_RHT), arm={"bf16_from_step": 900, "bf16_scope": "forward"}, **policy)
+    refined = table(
+        run(Override(blocks=("last 1",), projections=("down",), recipe="mxfp8"), **policy)
+    )
+    assert {place: each for place, each in refined.items() if plain[place] != each} == {
+        (7, "down", gemm): "mxfp8" for gemm in GEMMS
+    }
+    switched = run(
+        Override(blocks=(3,), switches=NO_RHT),
+        arm={"bf16_from_step": 900, "bf16_scope": "forward"},
+        **policy,
+    )
     assert [part.first_step for part in switched.segments] == [0, 900]
     late = table(switched, 1)
     assert late[3, "gate", "wgrad"] == "nvfp4+no_rht"
@@ -105,7 +156,11 @@ def test_an_override_refines_the_jobs_policy_and_the_switch_to_bf16_comes_last()
 
 
 def test_one_gemm_of_a_bf16_arm_may_be_quantized():
-    spec = run(Override(blocks=(2,), projections=("up",), gemms=("dgrad",), recipe="nvfp4"), recipe="bf16", layer_policy="mlp_only")
+    spec = run(
+        Override(blocks=(2,), projections=("up",), gemms=("dgrad",), recipe="nvfp4"),
+        recipe="bf16",
+        layer_policy="mlp_only",
+    )
     assert table(spec) == {(2, "up", "dgrad"): "nvfp4"}
     assert spec.recipes == ("bf16", "nvfp4")
 
@@ -118,15 +173,42 @@ def test_one_gemm_of_a_bf16_arm_may_be_quantized():
         ("nvfp4", (Override(switches=NO_SR),), "nearest"),
         ("nvfp4", (Override(gemms=("wgrad",), switches=NO_SR),), "stochastic"),
         ("nvfp4", (Override(gemms=("dgrad", "wgrad"), recipe="mxfp8"),), "nearest"),
-        ("fp8_current", (Override(blocks=(0,), projections=("up",), gemms=("wgrad",), recipe="nvfp4"),), "stochastic"),
-        ("fp8_current", (Override(blocks=(0,), projections=("up",), gemms=("wgrad",), recipe="nvfp4", from_step=999),), "stochastic"),
-        ("fp8_current", (Override(blocks=(0,), projections=("up",), gemms=("fprop",), recipe="nvfp4"),), "nearest"),
+        (
+            "fp8_current",
+            (Override(blocks=(0,), projections=("up",), gemms=("wgrad",), recipe="nvfp4"),),
+            "stochastic",
+        ),
+        (
+            "fp8_current",
+            (
+                Override(
+                    blocks=(0,),
+                    projections=("up",),
+                    gemms=("wgrad",),
+                    recipe="nvfp4",
+                    from_step=999,
+                ),
+            ),
+            "stochastic",
+        ),
+        (
+            "fp8_current",
+            (Override(blocks=(0,), projections=("up",), gemms=("fprop",), recipe="nvfp4"),),
+            "nearest",
+        ),
     ],
 )
-def test_a_run_is_stochastic_if_any_gemm_rounds_stochastically_in_any_step(recipe, overrides, expected):
+def test_a_run_is_stochastic_if_any_gemm_rounds_stochastically_in_any_step(
+    recipe, overrides, expected
+):
     spec = run(*overrides, recipe=recipe)
     assert spec.rounding == expected
-    assert replace(JOB, candidates=(Arm(recipe=recipe, name="own", overrides=overrides),)).rounding(spec) == expected
+    assert (
+        replace(JOB, candidates=(Arm(recipe=recipe, name="own", overrides=overrides),)).rounding(
+            spec
+        )
+        == expected
+    )
 
 
 def rule(**values):
@@ -136,27 +218,58 @@ def rule(**values):
 @pytest.mark.parametrize(
     ("make", "field", "message"),
     [
-        (rule(projections=("dwon",), **BF16), "overrides.projections", "expected one of query.*did you mean down"),
-        (rule(gemms=("wgard",), **BF16), "overrides.gemms", "expected one of fprop, dgrad, wgrad; did you mean wgrad"),
+        (
+            rule(projections=("dwon",), **BF16),
+            "overrides.projections",
+            "expected one of query.*did you mean down",
+        ),
+        (
+            rule(gemms=("wgard",), **BF16),
+            "overrides.gemms",
+            "expected one of fprop, dgrad, wgrad; did you mean wgrad",
+        ),
         (rule(recipe="nvfp5"), "overrides.recipe", "did you mean nvfp4"),
         (rule(recipe="f32"), "overrides.recipe", "use it as an arm's recipe"),
-        (rule(blocks=("0:1",), **BF16), "overrides.blocks", "numbers such as 3, ranges such as 0-1"),
+        (
+            rule(blocks=("0:1",), **BF16),
+            "overrides.blocks",
+            "numbers such as 3, ranges such as 0-1",
+        ),
         (rule(blocks=(True,), **BF16), "overrides.blocks", "numbers such as 3"),
-        (rule(blocks=("\u0663",), **BF16), "overrides.blocks", "numbers such as 3"),  # a digit, but not an ASCII one
+        # a digit, but not an ASCII one
+        (rule(blocks=("\u0663",), **BF16), "overrides.blocks", "numbers such as 3"),
         (rule(blocks=("3-1",), **BF16), "overrides.blocks", "the nearest is 1-3"),
         (rule(blocks=("last 0",), **BF16), "overrides.blocks", "the nearest is last 1"),
-        (rule(blocks=(8,), **BF16), "arm.overrides.0.blocks", "blocks of 0 to 7.*the nearest is 7$"),
+        (
+            rule(blocks=(8,), **BF16),
+            "arm.overrides.0.blocks",
+            "blocks of 0 to 7.*the nearest is 7$",
+        ),
         (rule(blocks=("6-9",), **BF16), "arm.overrides.0.blocks", "the nearest is 6-7$"),
         (rule(blocks=("first 9",), **BF16), "arm.overrides.0.blocks", "the nearest is first 8$"),
-        (rule(from_step=1000, **BF16), "arm.overrides.0.from_step", "before schedule.steps = 1000; the last one is 999"),
+        (
+            rule(from_step=1000, **BF16),
+            "arm.overrides.0.from_step",
+            "before schedule.steps = 1000; the last one is 999",
+        ),
         (rule(from_step=0, **BF16), "overrides.from_step", "a step after the first"),
         (rule(gemms=("wgrad",)), "overrides", "a recipe, switches or both"),
         (rule(recipe="nvfp4"), "arm.overrides.0", "a rule that changes something"),
         (rule(switches=Switches(rht=True)), "arm.overrides.0", "a rule that changes something"),
-        (rule(gemms=("fprop", "dgrad"), switches=NO_RHT), "arm.overrides.0", "a rule that changes something"),
-        (rule(recipe="bf16", switches=NO_RHT), "overrides.switches.rht", "expected no switch on recipe bf16"),
         (
-            lambda: run(Override(blocks=(0,), **BF16), Override(blocks=("first 2",), recipe="mxfp8")),
+            rule(gemms=("fprop", "dgrad"), switches=NO_RHT),
+            "arm.overrides.0",
+            "a rule that changes something",
+        ),
+        (
+            rule(recipe="bf16", switches=NO_RHT),
+            "overrides.switches.rht",
+            "expected no switch on recipe bf16",
+        ),
+        (
+            lambda: run(
+                Override(blocks=(0,), **BF16), Override(blocks=("first 2",), recipe="mxfp8")
+            ),
             "arm.overrides.0",
             "another rule",
         ),
@@ -170,27 +283,64 @@ def rule(**values):
             "arm.overrides.0.switches.rht",
             "nothing on recipe fp8_current.*query in block 0 has recipe fp8_current",
         ),
-        (lambda: run(Override(gemms=("wgrad",), recipe="nvfp4"), recipe="f32"), "arm.overrides", "nothing for recipe f32"),
         (
-            lambda: run(*(Override(blocks=(0,), from_step=step, recipe=("bf16", "mxfp8")[step % 2]) for step in range(1, 9))),
+            lambda: run(Override(gemms=("wgrad",), recipe="nvfp4"), recipe="f32"),
+            "arm.overrides",
+            "nothing for recipe f32",
+        ),
+        (
+            lambda: run(
+                *(
+                    Override(blocks=(0,), from_step=step, recipe=("bf16", "mxfp8")[step % 2])
+                    for step in range(1, 9)
+                )
+            ),
             "arm.overrides",
             "at most 7",
         ),
-        (rule(gemms=("dgrad",), switches=Switches(row_scaled_activation=True)), "arm.overrides.0", "a rule that changes something"),
-        (rule(gemms=("wgrad",), switches=Switches(nvfp4_4over6="weights")), "arm.overrides.0", "a rule that changes something"),
-        (rule(gemms=("dgrad",), switches=Switches(nvfp4_4over6="activations")), "arm.overrides.0", "a rule that changes something"),
+        (
+            rule(gemms=("dgrad",), switches=Switches(row_scaled_activation=True)),
+            "arm.overrides.0",
+            "a rule that changes something",
+        ),
+        (
+            rule(gemms=("wgrad",), switches=Switches(nvfp4_4over6="weights")),
+            "arm.overrides.0",
+            "a rule that changes something",
+        ),
+        (
+            rule(gemms=("dgrad",), switches=Switches(nvfp4_4over6="activations")),
+            "arm.overrides.0",
+            "a rule that changes something",
+        ),
         (
             lambda: run(
-                Override(gemms=("dgrad",), switches=Switches(nvfp4_4over6="all", nvfp4_4over6_e4m3_use_256="weights")),
+                Override(
+                    gemms=("dgrad",),
+                    switches=Switches(nvfp4_4over6="all", nvfp4_4over6_e4m3_use_256="weights"),
+                ),
                 Override(gemms=("dgrad",), switches=Switches(nvfp4_4over6_e4m3_use_256="all")),
             ),
             "arm.overrides.1",
             "a rule that changes something",
         ),
         (
-            lambda: run(*(Override(projections=("up", "gate")[at:], recipe="fp8_delayed", switches=Switches(margin=at)) for at in (0, 1))),
+            lambda: run(
+                *(
+                    Override(
+                        projections=("up", "gate")[at:],
+                        recipe="fp8_delayed",
+                        switches=Switches(margin=at),
+                    )
+                    for at in (0, 1)
+                )
+            ),
             "arm.overrides",
-            "is 'fp8_delayed.margin=1', expected fp8_delayed, as in the other layers.*one kind of history|expected fp8_delayed.margin=1",
+            (
+                "is 'fp8_delayed.margin=1', expected fp8_delayed, as in the other layers.*one kind "
+                "of "
+                "history|expected fp8_delayed.margin=1"
+            ),
         ),
         (
             lambda: run(Override(gemms=("wgrad",), recipe="fp8_delayed", from_step=9)),
@@ -211,12 +361,20 @@ NATIVE = {"engine": "transformer_engine", "model": Model(preset="llama3-0.3m-by1
 def test_transformer_engine_takes_what_is_one_recipe_per_layer():
     spec = run(
         Override(projections=("out",), switches=NO_RHT),
-        Override(projections=("gate",), gemms=("wgrad",), switches=NO_RHT),  # the rotation is wgrad's alone
+        # the rotation is wgrad's alone
+        Override(projections=("gate",), gemms=("wgrad",), switches=NO_RHT),
         Override(blocks=("last 2",), recipe="mxfp8"),
-        Override(blocks=("last 1",), gemms=("dgrad", "wgrad"), switches=Switches(gradient_format="e5m2")),
+        Override(
+            blocks=("last 1",), gemms=("dgrad", "wgrad"), switches=Switches(gradient_format="e5m2")
+        ),
         Override(blocks=(3,), recipe="fp8_current"),
         Override(blocks=(0,), recipe="bf16", from_step=500),
-        Override(blocks=(2,), projections=("up",), gemms=("fprop", "dgrad"), switches=Switches(weight_scaling="1d")),
+        Override(
+            blocks=(2,),
+            projections=("up",),
+            gemms=("fprop", "dgrad"),
+            switches=Switches(weight_scaling="1d"),
+        ),
         Override(blocks=(2,), projections=("up",), switches=NO_RHT),
         **NATIVE,
     )
@@ -226,15 +384,30 @@ def test_transformer_engine_takes_what_is_one_recipe_per_layer():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        (Override(projections=("down",), gemms=("wgrad",), **BF16), r"wgrad of down in block 0: recipe is bf16, and nvfp4 in another GEMM"),
-        (Override(blocks=(1,), gemms=("dgrad",), switches=NO_SR), r"wgrad of query in block 1: stochastic_rounding is True, and False"),
+        (
+            Override(projections=("down",), gemms=("wgrad",), **BF16),
+            r"wgrad of down in block 0: recipe is bf16, and nvfp4 in another GEMM",
+        ),
+        (
+            Override(blocks=(1,), gemms=("dgrad",), switches=NO_SR),
+            r"wgrad of query in block 1: stochastic_rounding is True, and False",
+        ),
         (Override(gemms=("wgrad",), switches=Switches(block_size=32)), r"block_size is 32, and 16"),
-        (Override(switches=Switches(weight_scaling="1d")), r"refuses 1D weight scales together with the Hadamard rotation"),
+        (
+            Override(switches=Switches(weight_scaling="1d")),
+            r"refuses 1D weight scales together with the Hadamard rotation",
+        ),
         (Override(switches=Switches(block_size=32)), r"in blocks of 16, not of 32"),
         (Override(switches=Switches(sr_bits=8)), r"query in block 0: .*leave sr_bits out"),
         (Override(recipe="fp8_current", switches=Switches(nan="propagate")), r"use nan: hardware"),
-        (Override(gemms=("wgrad",), recipe="mxfp8", switches=Switches(gradient_format="e5m2")), r"recipe is mxfp8, and nvfp4"),
-        (Override(switches=Switches(row_scaled_activation=True)), r"row_scaled_activation for PyTorch only"),
+        (
+            Override(gemms=("wgrad",), recipe="mxfp8", switches=Switches(gradient_format="e5m2")),
+            r"recipe is mxfp8, and nvfp4",
+        ),
+        (
+            Override(switches=Switches(row_scaled_activation=True)),
+            r"row_scaled_activation for PyTorch only",
+        ),
         (Override(recipe="fp8_block"), "Float8BlockScaling for PyTorch only"),
         (Override(recipe="mxfp4"), "Transformer Engine has no MXFP4 recipe; use engine: emulated"),
     ],
@@ -261,27 +434,44 @@ def test_the_worker_needs_every_recipe():
 
 
 OVERRIDES = (
-    Override(blocks=(0, "2-3"), projections=("down", "up"), gemms=("wgrad",), recipe="bf16", from_step=800),
+    Override(
+        blocks=(0, "2-3"),
+        projections=("down", "up"),
+        gemms=("wgrad",),
+        recipe="bf16",
+        from_step=800,
+    ),
     Override(blocks=("last 2",), switches=Switches(rht=False, block_size=32)),
 )
 
 
 def test_an_override_has_a_word_a_phrase_and_a_document():
-    assert [short(each) for each in OVERRIDES] == ["bf16@blocks:0,2-3.down,up.wgrad.from:800", "rht=false,block_size=32@blocks:last2"]
+    assert [short(each) for each in OVERRIDES] == [
+        "bf16@blocks:0,2-3.down,up.wgrad.from:800",
+        "rht=false,block_size=32@blocks:last2",
+    ]
     assert [phrase(each) for each in OVERRIDES] == [
         "wgrad of down, up in blocks 0, 2-3 from step 800: bf16",
         "all GEMMs of all projections in blocks last 2: rht=false, block_size=32",
     ]
-    assert [from_document(json.loads(json.dumps(document(each)))) for each in OVERRIDES] == list(OVERRIDES)
-    assert document(OVERRIDES[1]) == {"blocks": ["last 2"], "switches": {"rht": False, "block_size": 32}}
+    assert [from_document(json.loads(json.dumps(document(each)))) for each in OVERRIDES] == list(
+        OVERRIDES
+    )
+    assert document(OVERRIDES[1]) == {
+        "blocks": ["last 2"],
+        "switches": {"rht": False, "block_size": 32},
+    }
 
 
 def test_a_specification_without_overrides_has_the_document_of_earlier_versions():
     _, plain = next(JOB.runs())
     assert "overrides" not in plain.document()
-    first = dict.fromkeys(("stochastic_rounding", "rht", "weight_scaling", "block_size"))  # later switches only if they are set
+    # later switches only if they are set
+    first = dict.fromkeys(("stochastic_rounding", "rht", "weight_scaling", "block_size"))
     later = ("overrides", "command", "revision", "environment")
-    assert plain.document() == {name: value for name, value in asdict(plain).items() if name not in later} | {
+    assert plain.document() == {
+        name: value for name, value in asdict(plain).items() if name not in later
+    } | {
         "switches": first,
         "schedule": plain.schedule.document(),
         "model": plain.model.document(),

@@ -1,4 +1,6 @@
-"""Sizes that a recipe needs, by engine and GEMM (compared with Transformer Engine's own checks in engines/test_te_shapes.py)."""
+"""Sizes that a recipe needs, by engine and GEMM (compared with Transformer Engine's own checks in
+engines/test_te_shapes.py).
+"""
 
 from dataclasses import replace
 
@@ -23,7 +25,14 @@ MAXTEXT = {"engine": "maxtext", "data": Data(source="grain", path="x")}
 def of(recipe, *, native=True, **switches):
     """(size, multiple) of each GEMM."""
     arithmetic = Arithmetic(recipe, Switches(**switches))
-    return {gemm: {need.size: need.multiple for need in needs(gemm, arithmetic, native=native) if need.size in "MKN"} for gemm in GEMMS}
+    return {
+        gemm: {
+            need.size: need.multiple
+            for need in needs(gemm, arithmetic, native=native)
+            if need.size in "MKN"
+        }
+        for gemm in GEMMS
+    }
 
 
 @pytest.mark.parametrize(
@@ -50,23 +59,42 @@ def test_the_emulation_needs_whole_blocks_along_the_contracted_size():
 
 
 def test_keys_and_values_are_as_wide_as_their_heads():
-    sizes = {name: (inputs.value, outputs.value) for name, (inputs, outputs) in linear_sizes(128, 384, 16, (8, 2)).items()}
+    sizes = {
+        name: (inputs.value, outputs.value)
+        for name, (inputs, outputs) in linear_sizes(128, 384, 16, (8, 2)).items()
+    }
     assert sizes["query"] == sizes["out"] == (128, 128)
     assert sizes["key"] == sizes["value"] == (128, 32)
     assert (sizes["gate"], sizes["down"]) == ((128, 384), (384, 128))
 
 
-FITS = {"llama3-20m", "llama3-75m", "llama3-1b", "llama3-8b", "llama3-405b", *(name for name in PRESETS if name.endswith("-by128"))}
+FITS = {
+    "llama3-20m",
+    "llama3-75m",
+    "llama3-1b",
+    "llama3-8b",
+    "llama3-405b",
+    *(name for name in PRESETS if name.endswith("-by128")),
+}
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_presets_from_20m_on_and_by128_fit_the_kernels_and_the_others_are_refused_with_one_that_does(preset):
+def test_presets_from_20m_on_and_by128_fit_the_kernels_and_the_others_are_refused_with_one_that_does(  # noqa: E501
+    preset,
+):
     if preset in FITS:
         assert replace(JOB, model=Model(preset=preset)).engine == "transformer_engine"
         return
-    with pytest.raises(SpecError, match=rf"wgrad of \w+ with recipe nvfp4 .*rotation.*the nearest preset that fits is {preset}-by128$"):
+    with pytest.raises(
+        SpecError,
+        match=r"wgrad of \w+ with recipe nvfp4 .*rotation.*the nearest preset that fits is "
+        rf"{preset}-by128$",
+    ):
         replace(JOB, model=Model(preset=preset))
-    assert replace(JOB, model=Model(preset=preset), candidates=(Arm(recipe="mxfp8"),)).engine == "transformer_engine"
+    assert (
+        replace(JOB, model=Model(preset=preset), candidates=(Arm(recipe="mxfp8"),)).engine
+        == "transformer_engine"
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,11 +106,36 @@ def test_presets_from_20m_on_and_by128_fit_the_kernels_and_the_others_are_refuse
             96,
             "multiple of 128 for wgrad of query .*transformer_engine.*value is 128",
         ),
-        ({"model": Model(preset="llama3-5m")}, "model.n_kv_heads x head size", 64, "multiple of 128 for wgrad of key"),
-        ({"model": Model(preset="llama3-0.3m-by128", d_ff=320)}, "model.d_ff", 320, "wgrad of gate.*value is 256"),
-        ({"data": Data(batch_size=3, sequence_length=32)}, "data.batch_size x data.sequence_length", 96, "multiple of 64.*value is 128$"),
-        ({"candidates": (Arm(recipe="fp8_current"),), "model": Model(d_ff=264)}, "model.d_ff", 264, "multiple of 16 for dgrad of gate"),
-        ({**MAXTEXT, "model": Model(preset="llama3-1m")}, "model.n_kv_heads x head size", 64, "wgrad of key.*under engine maxtext"),
+        (
+            {"model": Model(preset="llama3-5m")},
+            "model.n_kv_heads x head size",
+            64,
+            "multiple of 128 for wgrad of key",
+        ),
+        (
+            {"model": Model(preset="llama3-0.3m-by128", d_ff=320)},
+            "model.d_ff",
+            320,
+            "wgrad of gate.*value is 256",
+        ),
+        (
+            {"data": Data(batch_size=3, sequence_length=32)},
+            "data.batch_size x data.sequence_length",
+            96,
+            "multiple of 64.*value is 128$",
+        ),
+        (
+            {"candidates": (Arm(recipe="fp8_current"),), "model": Model(d_ff=264)},
+            "model.d_ff",
+            264,
+            "multiple of 16 for dgrad of gate",
+        ),
+        (
+            {**MAXTEXT, "model": Model(preset="llama3-1m")},
+            "model.n_kv_heads x head size",
+            64,
+            "wgrad of key.*under engine maxtext",
+        ),
         (
             {**MAXTEXT, "data": Data(source="grain", path="x", batch_size=16, sequence_length=8)},
             "data.sequence_length",

@@ -10,10 +10,25 @@ import pytest
 from parity import recipes
 from training import rules
 from training.rules import PRESETS, SpecError
-from training.spec import SPEC_VERSION, Arm, Data, JobSpec, Model, Projections, RunSpec, Schedule, ShortReruns, capability
+from training.spec import (
+    SPEC_VERSION,
+    Arm,
+    Data,
+    JobSpec,
+    Model,
+    Projections,
+    RunSpec,
+    Schedule,
+    ShortReruns,
+    capability,
+)
 from training.switches import Switches
 
-JOB = JobSpec(name="job", baseline=Arm(recipe="fp8_current", replicates=2), candidates=(Arm(recipe="nvfp4", replicates=3),))
+JOB = JobSpec(
+    name="job",
+    baseline=Arm(recipe="fp8_current", replicates=2),
+    candidates=(Arm(recipe="nvfp4", replicates=3),),
+)
 
 
 def changed(**changes):
@@ -31,36 +46,77 @@ def model(**changes):
         (model(head_dim=31), r"model\.head_dim is 31, expected an even size per head"),
         (model(head_dim=0), r"model\.head_dim is 0, expected a number of at least 2"),
         (model(head_dim=20), r"model\.n_heads x head size is 60, expected a multiple of 16"),
-        (lambda: Schedule(steps=10, warmup_steps=4, decay_steps=6), r"schedule\.decay_steps is 6, expected at most 5"),
+        (
+            lambda: Schedule(steps=10, warmup_steps=4, decay_steps=6),
+            r"schedule\.decay_steps is 6, expected at most 5",
+        ),
         (lambda: Schedule(decay_steps=-1), r"schedule\.decay_steps is -1"),
-        (lambda: Data(dtype="uint32"), r"data\.dtype is 'uint32', expected nothing but for source tokens"),
+        (
+            lambda: Data(dtype="uint32"),
+            r"data\.dtype is 'uint32', expected nothing but for source tokens",
+        ),
         (lambda: Data(source="tokens", path="a.npy", dtype="uint16"), r"data\.dtype is 'uint16'"),
         (
-            changed(engine="maxtext", data=Data(source="grain", path="x"), model=replace(Model(), qk_norm=True)),
+            changed(
+                engine="maxtext",
+                data=Data(source="grain", path="x"),
+                model=replace(Model(), qk_norm=True),
+            ),
             r"model\.qk_norm is True, expected false under engine maxtext",
         ),
         (
             changed(schedule=Schedule(steps=2**32 // 42 + 1)),
-            r"schedule\.steps is 102261127, expected at most 102,261,126 with stochastic rounding of 42 tensors a step",
+            (
+                r"schedule\.steps is 102261127, expected at most 102,261,126 with stochastic "
+                r"rounding "
+                r"of 42 tensors a step"
+            ),
         ),
         (model(n_kv_heads=2), r"model\.n_kv_heads is 2, expected a divisor of n_heads = 3"),
-        (model(d_ff=250), r"model\.d_ff is 250, expected a multiple of 16.*recipe nvfp4.*value is 256"),
+        (
+            model(d_ff=250),
+            r"model\.d_ff is 250, expected a multiple of 16.*recipe nvfp4.*value is 256",
+        ),
         (
             lambda: replace(JOB, data=Data(batch_size=3, sequence_length=5)),
             r"data\.sequence_length is 15, expected a multiple of 16",
         ),
-        (changed(engine="maxtext", data=Data(source="grain", path="x"), layer_policy="mlp_only"), "leaves attention projections out"),
+        (
+            changed(engine="maxtext", data=Data(source="grain", path="x"), layer_policy="mlp_only"),
+            "leaves attention projections out",
+        ),
         (changed(candidates=()), "at least one candidate arm"),
-        (lambda: ShortReruns(runs=0), r"short_reruns\.runs is 0, expected a whole number from 1 to 16"),
-        (lambda: ShortReruns(stop_at=0.39), r"short_reruns\.stop_at is 0\.39, expected a share of the steps from 0\.4 to 0\.9"),
+        (
+            lambda: ShortReruns(runs=0),
+            r"short_reruns\.runs is 0, expected a whole number from 1 to 16",
+        ),
+        (
+            lambda: ShortReruns(stop_at=0.39),
+            r"short_reruns\.stop_at is 0\.39, expected a share of the steps from 0\.4 to 0\.9",
+        ),
         (lambda: ShortReruns(stop_at=float("nan")), r"short_reruns\.stop_at is nan"),
-        (changed(schedule=Schedule(steps=1, warmup_steps=0), short_reruns=ShortReruns()), r"schedule\.steps is 1, expected enough steps"),
+        (
+            changed(schedule=Schedule(steps=1, warmup_steps=0), short_reruns=ShortReruns()),
+            r"schedule\.steps is 1, expected enough steps",
+        ),
         (changed(candidates=(Arm(recipe="fp8_current"),)), "a different name for each arm"),
         (changed(seed=-1), "seed is -1"),
-        (changed(keep_first=1, keep_last=2), r"keep_first \+ keep_last is 3, expected fewer than model\.n_layers = 3"),
-        (changed(candidates=(Arm(recipe="nvfp4", bf16_from_step=1500),)), r"arm\.bf16_from_step is 1500, expected a step after the first"),
-        (changed(candidates=(Arm(recipe="bf16", bf16_from_step=5),)), "only a quantized recipe can switch"),
-        (changed(engine="maxtext", data=Data(source="grain", path="x"), keep_last=1), "0 under engine maxtext"),
+        (
+            changed(keep_first=1, keep_last=2),
+            r"keep_first \+ keep_last is 3, expected fewer than model\.n_layers = 3",
+        ),
+        (
+            changed(candidates=(Arm(recipe="nvfp4", bf16_from_step=1500),)),
+            r"arm\.bf16_from_step is 1500, expected a step after the first",
+        ),
+        (
+            changed(candidates=(Arm(recipe="bf16", bf16_from_step=5),)),
+            "only a quantized recipe can switch",
+        ),
+        (
+            changed(engine="maxtext", data=Data(source="grain", path="x"), keep_last=1),
+            "0 under engine maxtext",
+        ),
         (lambda: Arm(recipe="fp3"), "arm.recipe is 'fp3', expected one of f32"),
         (lambda: Arm(recipe="fp8"), r"did you mean fp8_current\?"),
         (lambda: Arm(recipe="nvfp4", replicates=0), "arm.replicates is 0"),
@@ -69,14 +125,27 @@ def model(**changes):
         (lambda: Schedule(steps=10, warmup_steps=10), "fewer than steps = 10"),
         (lambda: Schedule(learning_rate=0.0), "a finite number above 0"),
         (lambda: Model(preset="gpt2"), r"model\.preset is 'gpt2', expected one of llama3-0\.3m"),
-        (lambda: Model(preset="llama3-1b", d_model=0), r"model\.d_model is 0, expected a number of at least 1"),
-        (changed(gradient_accumulation=3), r"data\.batch_size is 8, expected a multiple of gradient_accumulation x devices = 3 x 1"),
+        (
+            lambda: Model(preset="llama3-1b", d_model=0),
+            r"model\.d_model is 0, expected a number of at least 1",
+        ),
+        (
+            changed(gradient_accumulation=3),
+            (
+                r"data\.batch_size is 8, expected a multiple of gradient_accumulation x devices = "
+                r"3 x "
+                r"1"
+            ),
+        ),
         (changed(devices=0), "devices is 0, expected a number of at least 1"),
         (
             changed(devices=2, data=Data(batch_size=2, sequence_length=40)),
             r"\(gradient_accumulation x devices\) is 40, expected a multiple of 16.*value is 32",
         ),
-        (changed(data=Data(source="hf", path="x")), "maxtext, which reads it with its own tokenizer"),
+        (
+            changed(data=Data(source="hf", path="x")),
+            "maxtext, which reads it with its own tokenizer",
+        ),
     ],
 )
 def test_a_refusal_names_the_field_its_value_and_what_was_expected(make, message):
@@ -118,7 +187,12 @@ def test_capability_follows_engine_and_recipe():
 
 def test_a_preset_is_a_way_to_write_a_shape():
     written = Model(preset="llama3-1b", n_layers=4)
-    assert (written.d_model, written.n_layers, written.vocab_size, written.tied_embeddings) == (2048, 4, 128_256, True)
+    assert (written.d_model, written.n_layers, written.vocab_size, written.tied_embeddings) == (
+        2048,
+        4,
+        128_256,
+        True,
+    )
     assert replace(written, n_layers=16) == Model(preset="llama3-1b")
     assert Model(**asdict(written)) == written
     assert Model(preset="llama3-0.3m") == Model()
@@ -137,7 +211,13 @@ def test_every_preset_is_as_large_as_its_name_and_fits_every_recipe(preset):
 def test_switches_and_projections_are_closed_and_fit_recipe_engine_and_shape():
     arm = Arm(recipe="nvfp4", switches=Switches(rht=False, block_size=32))
     assert arm.name == "nvfp4.no_rht.block_size-32"
-    job = replace(JOB, candidates=(arm, Arm(recipe="nvfp4", name="late", bf16_from_step=900, bf16_scope="forward")))
+    job = replace(
+        JOB,
+        candidates=(
+            arm,
+            Arm(recipe="nvfp4", name="late", bf16_from_step=900, bf16_scope="forward"),
+        ),
+    )
     runs = {arm.name: run for arm, run in job.runs()}
     assert runs[arm.name].switches == arm.switches
     assert (runs["late"].bf16_from_step, runs["late"].bf16_scope) == (900, "forward")
@@ -145,16 +225,28 @@ def test_switches_and_projections_are_closed_and_fit_recipe_engine_and_shape():
         replace(job, model=Model(d_ff=272))
     with pytest.raises(SpecError, match=r"blocks of 16, not of 32; or use engine: emulated"):
         replace(job, candidates=(arm,), engine="transformer_engine", layer_policy="all_linears")
-    with pytest.raises(SpecError, match=r"arm\.bf16_scope is 'forward', expected all without bf16_from_step"):
+    with pytest.raises(
+        SpecError, match=r"arm\.bf16_scope is 'forward', expected all without bf16_from_step"
+    ):
         replace(JOB, candidates=(Arm(recipe="nvfp4", bf16_scope="forward"),))
 
 
 def test_projections_depart_from_the_layer_policy():
     assert Projections().quantized("mlp_only") == {"gate", "up", "down"}
     assert Projections(out="quantized", down="bf16").quantized("mlp_only") == {"gate", "up", "out"}
-    assert Projections(query="bf16", key="bf16").quantized("all_linears") == {"value", "out", "gate", "up", "down"}
+    assert Projections(query="bf16", key="bf16").quantized("all_linears") == {
+        "value",
+        "out",
+        "gate",
+        "up",
+        "down",
+    }
     with pytest.raises(SpecError, match="expected a layer that is quantized"):
-        replace(JOB, layer_policy="mlp_only", projections=Projections(gate="bf16", up="bf16", down="bf16"))
+        replace(
+            JOB,
+            layer_policy="mlp_only",
+            projections=Projections(gate="bf16", up="bf16", down="bf16"),
+        )
     with pytest.raises(SpecError, match=r"projections\.up is 'fp8', expected quantized or bf16"):
         Projections(up="fp8")
 
@@ -162,7 +254,12 @@ def test_projections_depart_from_the_layer_policy():
 def test_short_reruns_have_the_full_schedule_and_replicate_numbers_of_their_own():
     job = replace(JOB, short_reruns=ShortReruns(runs=2, stop_at=0.4))
     runs = [(arm.recipe, run.replicate, run.schedule.steps) for arm, run in job.early_runs()]
-    assert runs == [("fp8_current", 3, 1500), ("nvfp4", 3, 1500), ("fp8_current", 4, 1500), ("nvfp4", 4, 1500)]
+    assert runs == [
+        ("fp8_current", 3, 1500),
+        ("nvfp4", 3, 1500),
+        ("fp8_current", 4, 1500),
+        ("nvfp4", 4, 1500),
+    ]
     assert job.short_steps == 600
     assert [run for _, run in job.runs()] == [run for _, run in JOB.runs()]
     assert [*JOB.early_runs()] == []
@@ -171,7 +268,10 @@ def test_short_reruns_have_the_full_schedule_and_replicate_numbers_of_their_own(
 
 def test_a_job_without_noise_has_the_document_of_earlier_versions():
     assert "short_reruns" not in JOB.document()
-    assert replace(JOB, short_reruns=ShortReruns()).document()["short_reruns"] == {"runs": 3, "stop_at": 0.5}
+    assert replace(JOB, short_reruns=ShortReruns()).document()["short_reruns"] == {
+        "runs": 3,
+        "stop_at": 0.5,
+    }
 
 
 @pytest.mark.parametrize(("statistics", "gradients"), [(0, 100), (25, 30), (25, -1)])
@@ -188,7 +288,13 @@ def test_a_schedule_that_compares_no_gradients_has_the_document_of_earlier_versi
 
 def test_what_came_later_is_in_the_document_only_if_it_is_set():
     assert JOB.document()["model"].keys() == {*PRESETS["llama3-0.3m"], "preset"}
-    assert JOB.document()["data"].keys() == {"source", "path", "sequence_length", "batch_size", "validation_fraction"}
+    assert JOB.document()["data"].keys() == {
+        "source",
+        "path",
+        "sequence_length",
+        "batch_size",
+        "validation_fraction",
+    }
     assert not {"decay_steps", "optimizer", "gradients_every"} & JOB.document()["schedule"].keys()
     later = replace(
         JOB,
@@ -199,11 +305,15 @@ def test_what_came_later_is_in_the_document_only_if_it_is_set():
     for document in (later.document(), next(later.runs())[1].document()):
         assert (document["model"]["head_dim"], document["model"]["qk_norm"]) == (16, True)
         assert document["data"]["dtype"] == "uint32"
-        assert (document["schedule"]["decay_steps"], document["schedule"]["optimizer"]) == (100, "muon")
+        assert (document["schedule"]["decay_steps"], document["schedule"]["optimizer"]) == (
+            100,
+            "muon",
+        )
         assert Model(**document["model"]) == later.model
         assert Data(**document["data"]) == later.data
         assert Schedule(**document["schedule"]) == later.schedule
-    assert repr(later.data) == repr(replace(later.data, dtype=None))  # the digest of MaxText's data is taken over it
+    # the digest of MaxText's data is taken over it
+    assert repr(later.data) == repr(replace(later.data, dtype=None))
 
 
 def test_a_head_may_have_any_even_size():
@@ -219,7 +329,11 @@ def test_another_recipe_is_kept_as_said_and_only_for_an_external_trainer():
     external = {"name": "j", "engine": "external", "baseline": Arm(recipe="fp8_current")}
     job = JobSpec(**external, candidates=(Arm(recipe="other:my nvfp4"),))
     (candidate,) = job.candidates
-    assert (candidate.recipe, candidate.label, capability(job)[0]) == ("other:my nvfp4", "other:my nvfp4", "external")
+    assert (candidate.recipe, candidate.label, capability(job)[0]) == (
+        "other:my nvfp4",
+        "other:my nvfp4",
+        "external",
+    )
     assert [run.recipe for _, run in job.runs()] == ["fp8_current", "other:my nvfp4"]
     assert job.document()["candidates"][0]["recipe"] == "other:my nvfp4"
     assert Arm(recipe="other:mine").name == "mine"
@@ -246,12 +360,18 @@ def _shape(kind, seen):
         return
     seen[kind] = [(each.name, str(each.type)) for each in dataclasses.fields(kind)]
     for hint in typing.get_type_hints(kind).values():
-        for part in (hint, *typing.get_args(hint), *(deep for each in typing.get_args(hint) for deep in typing.get_args(each))):
+        for part in (
+            hint,
+            *typing.get_args(hint),
+            *(deep for each in typing.get_args(hint) for deep in typing.get_args(each)),
+        ):
             _shape(part, seen)
 
 
 def test_a_changed_specification_has_a_new_version():
-    """An older worker refuses a field that it does not know: raise SPEC_VERSION with this digest, so that it leaves the job to others."""
+    """An older worker refuses a field that it does not know: raise SPEC_VERSION with this digest,
+    so that it leaves the job to others.
+    """
     seen = {}
     _shape(JobSpec, seen)
     assert len(seen) >= 8

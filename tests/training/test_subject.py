@@ -1,4 +1,6 @@
-"""What an analysis can take apart: the units in which two runs differ, what is off, and what is refused with the way out."""
+"""What an analysis can take apart: the units in which two runs differ, what is off, and what is
+refused with the way out.
+"""
 
 import json
 from dataclasses import replace
@@ -38,8 +40,14 @@ def test_units_are_the_gemms_in_which_the_two_differ():
     assert names(subject(planted, SPEC, 60, 10)) == ["1.down.fprop", "1.down.dgrad", "1.down.wgrad"]
     assert len(subject(planted, FP8, 60, 10).units) == 18
     assert names(subject(planted, None, 60, 10)) == names(subject(SPEC, None, 60, 10))
-    only_forward = replace(SPEC, overrides=(Override(recipe="bf16", gemms=("fprop",), blocks=(0,)),))
-    assert names(subject(only_forward, SPEC, 60, 10)) == ["0.gate.fprop", "0.up.fprop", "0.down.fprop"]
+    only_forward = replace(
+        SPEC, overrides=(Override(recipe="bf16", gemms=("fprop",), blocks=(0,)),)
+    )
+    assert names(subject(only_forward, SPEC, 60, 10)) == [
+        "0.gate.fprop",
+        "0.up.fprop",
+        "0.down.fprop",
+    ]
 
 
 @pytest.mark.parametrize("name", ["demo", "demo-quick"])
@@ -48,7 +56,10 @@ def test_the_demo_keeps_a_checkpoint_from_which_its_candidates_can_be_explained(
     job = TypeAdapter(JobSpec).validate_json(json.dumps(content))
     (step,) = job.keep_checkpoints
     for candidate in job.candidates:
-        assert len(subject(job.run_of(candidate, 0), job.run_of(job.baseline, 0), step, 100).units) == 27
+        assert (
+            len(subject(job.run_of(candidate, 0), job.run_of(job.baseline, 0), step, 100).units)
+            == 27
+        )
 
 
 def test_a_unit_that_is_off_has_the_baselines_arithmetic():
@@ -65,7 +76,12 @@ def test_a_unit_that_is_off_has_the_baselines_arithmetic():
 
 
 def test_the_arithmetic_is_that_at_the_checkpoint():
-    late = replace(SPEC, overrides=(Override(recipe="fp8_current", projections=("gate", "up", "down"), from_step=40),))
+    late = replace(
+        SPEC,
+        overrides=(
+            Override(recipe="fp8_current", projections=("gate", "up", "down"), from_step=40),
+        ),
+    )
     with pytest.raises(SpecError, match="compute every GEMM alike"):
         subject(late, FP8, 60, 10)
     assert len(subject(late, FP8, 20, 10).units) == 18
@@ -78,8 +94,20 @@ def test_the_arithmetic_is_that_at_the_checkpoint():
         (SPEC, FP8, 0, 1, "fork.step"),
         (SPEC, FP8, 60, 41, "why.fork_steps"),
         (SPEC, FP8, 60, 0, "why.fork_steps"),
-        (replace(SPEC, overrides=(Override(recipe="bf16", from_step=65),)), FP8, 60, 10, "why.fork_steps"),
-        (SPEC, replace(FP8, overrides=(Override(recipe="bf16", from_step=65),)), 60, 10, "why.fork_steps"),
+        (
+            replace(SPEC, overrides=(Override(recipe="bf16", from_step=65),)),
+            FP8,
+            60,
+            10,
+            "why.fork_steps",
+        ),
+        (
+            SPEC,
+            replace(FP8, overrides=(Override(recipe="bf16", from_step=65),)),
+            60,
+            10,
+            "why.fork_steps",
+        ),
         (replace(SPEC, recipe="fp8_delayed"), FP8, 60, 10, "why.candidate"),
         (SPEC, replace(SPEC, recipe="fp8_delayed"), 60, 10, "why.against"),
         (SPEC, SPEC, 60, 10, "why.candidate"),
@@ -96,7 +124,11 @@ def test_what_cannot_be_analysed_is_refused(candidate, baseline, step, steps, fi
 
 def test_other_engines_are_sent_to_arms_of_a_job():
     native = replace(
-        SPEC, engine="transformer_engine", recipe="fp8_current", model=Model(d_model=128, n_heads=2, n_kv_heads=2, d_ff=256), data=Data()
+        SPEC,
+        engine="transformer_engine",
+        recipe="fp8_current",
+        model=Model(d_model=128, n_heads=2, n_kv_heads=2, d_ff=256),
+        data=Data(),
     )
     with pytest.raises(SpecError, match="ablation as an arm"):
         subject(native, None, 60, 10)

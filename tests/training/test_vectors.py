@@ -19,8 +19,14 @@ def test_codes_scales_and_products_equal_transformer_engine(te_vectors):
     assert [row for row in rows if not row.passed] == []
     assert sum(row.codes for row in rows) > 150_000
     assert sum(row.granted for row in rows) == 0
-    recipes = [f"dense/{name}/{products}" for name in ("nvfp4_rht_2d", "fp8_cs") for products in ("float32", "bfloat16")]
-    assert {row.name: row.worst_ulp for row in rows if row.allowed_ulp} == dict.fromkeys(recipes, 0.0)
+    recipes = [
+        f"dense/{name}/{products}"
+        for name in ("nvfp4_rht_2d", "fp8_cs")
+        for products in ("float32", "bfloat16")
+    ]
+    assert {row.name: row.worst_ulp for row in rows if row.allowed_ulp} == dict.fromkeys(
+        recipes, 0.0
+    )
 
 
 VARIANTS = (
@@ -42,7 +48,9 @@ VARIANTS = (
 @pytest.mark.parametrize("name", VARIANTS)
 def test_variants_equal_transformer_engines_pytorch_reference(te_variants, name):
     skipped = () if name in some_of(VARIANTS, 2, 0) else ("f32/",)  # its programs are other ones
-    own = {key: value for key, value in te_variants.items() if key.endswith("/x") or f"/{name}/" in key}
+    own = {
+        key: value for key, value in te_variants.items() if key.endswith("/x") or f"/{name}/" in key
+    }
     rows = list(compare({key: value for key, value in own.items() if not key.startswith(skipped)}))
     assert [row for row in rows if not row.passed or row.granted] == []
     assert {row.name.split("/")[1] for row in rows} == {name}
@@ -51,8 +59,13 @@ def test_variants_equal_transformer_engines_pytorch_reference(te_variants, name)
 
 def test_an_amax_of_every_row_is_compared(te_variants):
     base = "normal/nvfp4_1d_row/row_"
-    arrays = {key: te_variants[key] for key in ("normal/x", f"{base}codes", f"{base}scale_e4m3", f"{base}amax")}
-    arrays[f"{base}amax"] = arrays[f"{base}amax"] * np.where(np.arange(32) == 7, 2, 1).astype(np.float32)
+    arrays = {
+        key: te_variants[key]
+        for key in ("normal/x", f"{base}codes", f"{base}scale_e4m3", f"{base}amax")
+    }
+    arrays[f"{base}amax"] = arrays[f"{base}amax"] * np.where(np.arange(32) == 7, 2, 1).astype(
+        np.float32
+    )
     (row,) = compare(arrays)
     assert row.scales_differ == 1
     with pytest.raises(VectorFileError, match="an amax has 1 values, expected 32"):
@@ -72,7 +85,9 @@ def test_an_amax_of_every_row_is_compared(te_variants):
 def test_one_wrong_value_is_detected(te_vectors, tmp_path, capsys, key, column):
     case = key.split("/")[0]
     wrong = {
-        name: value for name, value in te_vectors.items() if name.split("/")[0] == case or (name in ("x", "w", "g") and case == "fp8_cs")
+        name: value
+        for name, value in te_vectors.items()
+        if name.split("/")[0] == case or (name in ("x", "w", "g") and case == "fp8_cs")
     }
     changed = wrong[key].copy()
     changed.flat[7 % changed.size] += 2
@@ -90,8 +105,12 @@ def test_a_scale_on_a_rounding_tie_is_granted_with_its_codes(te_vectors):
     x[0] = 1.0
     arrays = {"case/x": te_vectors["outliers_128x128/x"]}
     base = "outliers_128x128/nvfp4_1d/row_"
-    arrays |= {f"case/nvfp4_1d/row_{part}": te_vectors[base + part].copy() for part in ("codes", "scale_e4m3", "amax")}
-    arrays["case/nvfp4_1d/row_scale_e4m3"][0, 0] += 1  # a neighbouring scale that no order of multiplication gives
+    arrays |= {
+        f"case/nvfp4_1d/row_{part}": te_vectors[base + part].copy()
+        for part in ("codes", "scale_e4m3", "amax")
+    }
+    # a neighbouring scale that no order of multiplication gives
+    arrays["case/nvfp4_1d/row_scale_e4m3"][0, 0] += 1
     (row,) = compare(arrays)
     assert (row.scales_differ, row.granted) == (1, 0)
 
@@ -111,8 +130,19 @@ def test_a_file_without_a_case_is_an_error(tmp_path, capsys):
         (b"PK\x03\x04 torn", "expected a NumPy .npz archive: .*not a zip file"),
         ("one", "it holds one array without a name"),
         ({"a/nvfp4_1d/row_codes": np.zeros((16, 16), np.uint8)}, "has no a/x, expected it"),
-        ({"a/x": np.zeros((16, 16)), "a/nvfp4_1d/row_codes": np.zeros((16, 16), np.uint8)}, "has no a/nvfp4_1d/row_scale_e4m3"),
-        ({"x": np.ones((32, 32)), "w": np.ones((32, 32)), "g": np.ones((32, 32)), "mxfp8/y": np.ones((2, 32))}, r"has the shape \(2, 32\)"),
+        (
+            {"a/x": np.zeros((16, 16)), "a/nvfp4_1d/row_codes": np.zeros((16, 16), np.uint8)},
+            "has no a/nvfp4_1d/row_scale_e4m3",
+        ),
+        (
+            {
+                "x": np.ones((32, 32)),
+                "w": np.ones((32, 32)),
+                "g": np.ones((32, 32)),
+                "mxfp8/y": np.ones((2, 32)),
+            },
+            r"has the shape \(2, 32\)",
+        ),
     ],
 )
 def test_what_is_no_vector_file_is_refused_with_status_2(content, message, tmp_path, capsys):
@@ -140,19 +170,29 @@ def test_a_product_that_is_not_finite_differs(te_vectors, value):
 
 def test_an_odd_length_loses_its_last_code_and_keeps_its_scale(te_vectors):
     x = te_vectors["outliers_128x128/x"][:33, :17]
-    ours = jax.jit(quantize, static_argnums=(1, 2))(jnp.asarray(x, jnp.bfloat16), 1, QUANTIZERS["nvfp4_1d"])
-    arrays = {"odd/x": x, "odd/nvfp4_1d/row_codes": np.asarray(ours.codes)[:, :16], "odd/nvfp4_1d/row_scale_e4m3": np.asarray(ours.scales)}
+    ours = jax.jit(quantize, static_argnums=(1, 2))(
+        jnp.asarray(x, jnp.bfloat16), 1, QUANTIZERS["nvfp4_1d"]
+    )
+    arrays = {
+        "odd/x": x,
+        "odd/nvfp4_1d/row_codes": np.asarray(ours.codes)[:, :16],
+        "odd/nvfp4_1d/row_scale_e4m3": np.asarray(ours.scales),
+    }
     (row,) = compare(arrays | {"odd/nvfp4_1d/row_amax": np.asarray(ours.amax)[None]})
     assert (row.codes, row.scales, row.passed) == (33 * 16, 33 * 2 + 1, True)
     (row,) = compare(arrays | {"odd/nvfp4_1d/row_amax": np.asarray(ours.amax)[None] * 2})
     assert row.scales_differ == 1
 
 
-@pytest.mark.parametrize("name", ["nvfp4_2d", "nvfp4_no_rht_2d", "nvfp4_1d", "nvfp4_rht_2d", "mxfp8", "bf16"])
+@pytest.mark.parametrize(
+    "name", ["nvfp4_2d", "nvfp4_no_rht_2d", "nvfp4_1d", "nvfp4_rht_2d", "mxfp8", "bf16"]
+)
 def test_every_recipe_of_a_layer_has_its_name(te_vectors, name):
     arrays = {key: te_vectors[key] for key in ("x", "w", "g")}
     exact = [te_vectors[f"nvfp4_rht_2d/{part}"] for part in ("y", "dx", "dw")]
-    arrays |= {f"{name}/{part}": value for part, value in zip(("y", "dx", "dw"), exact, strict=True)}
+    arrays |= {
+        f"{name}/{part}": value for part, value in zip(("y", "dx", "dw"), exact, strict=True)
+    }
     assert [row.worst_ulp == 0 for row in compare(arrays)] == [name == "nvfp4_rht_2d"] * 2
 
 
@@ -161,8 +201,15 @@ def test_every_recipe_of_a_layer_has_its_name(te_vectors, name):
     [
         ({"x": 0, "w": 0, "g": 0, "int8/y": 0}, "int8/y is of recipe int8"),
         (
-            {"a/x": np.ones((16, 32)), "a/nvfp4_1d/row_codes": np.zeros((16, 30)), "a/nvfp4_1d/row_scale_e4m3": np.zeros((16, 2))},
-            r"a/nvfp4_1d/row has codes \(16, 30\) and scales \(16, 2\), expected codes \(16, 30\)|expected codes \(16, 32\)",
+            {
+                "a/x": np.ones((16, 32)),
+                "a/nvfp4_1d/row_codes": np.zeros((16, 30)),
+                "a/nvfp4_1d/row_scale_e4m3": np.zeros((16, 2)),
+            },
+            (
+                r"a/nvfp4_1d/row has codes \(16, 30\) and scales \(16, 2\), expected codes \(16, "
+                r"30\)|expected codes \(16, 32\)"
+            ),
         ),
     ],
 )
@@ -177,20 +224,32 @@ def test_a_file_in_another_format_is_refused_by_key(arrays, message, tmp_path, c
 
 @pytest.fixture
 def hard_cases(te_vectors, te_variants):
-    cases = {name: value for name, value in te_vectors.items() if name.split("/")[0] in ("outliers_128x128", "ties_32x64")}
+    cases = {
+        name: value
+        for name, value in te_vectors.items()
+        if name.split("/")[0] in ("outliers_128x128", "ties_32x64")
+    }
     variants = ("ties/x", "ties/nvfp4_1d_row_4over6/", "ties/nvfp4_2d_4over6/")
     return cases | {name: value for name, value in te_variants.items() if name.startswith(variants)}
 
 
 @pytest.mark.usefixtures("gpu_program")
 @pytest.mark.parametrize("units", some_of([-2, 1], 2, 0))
-def test_a_gpus_program_gives_the_same_codes_with_every_quotient_off(monkeypatch, hard_cases, units):
-    monkeypatch.setattr(formats, "divided", lambda x, y: formats.float_of(formats.bits_of(x / y) + units))
+def test_a_gpus_program_gives_the_same_codes_with_every_quotient_off(
+    monkeypatch, hard_cases, units
+):
+    monkeypatch.setattr(
+        formats, "divided", lambda x, y: formats.float_of(formats.bits_of(x / y) + units)
+    )
     assert [row for row in compare(hard_cases) if not row.passed] == []
 
 
 @pytest.mark.usefixtures("gpu_program")
 def test_without_the_correction_the_codes_would_differ(monkeypatch, hard_cases):
-    monkeypatch.setattr(formats, "quotient", lambda x, y: formats.float_of(formats.bits_of(x / y) + 1))
-    nvfp4 = {key: value for key, value in hard_cases.items() if key.endswith("/x") or "/nvfp4_1d/" in key}
+    monkeypatch.setattr(
+        formats, "quotient", lambda x, y: formats.float_of(formats.bits_of(x / y) + 1)
+    )
+    nvfp4 = {
+        key: value for key, value in hard_cases.items() if key.endswith("/x") or "/nvfp4_1d/" in key
+    }
     assert sum(row.codes_differ for row in compare(nvfp4)) > 0

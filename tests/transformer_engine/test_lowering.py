@@ -1,7 +1,8 @@
-"""Transformer Engine's compiled part without a GPU (`make test-te`): it loads, and the engine's layers are lowered for CUDA.
+"""Transformer Engine's compiled part without a GPU (`make test-te`): it loads, and the engine's
+layers are lowered for CUDA.
 
-Only `get_device_compute_capability`, which asks the driver, is replaced. What is checked is which kernels would be called with which
-attributes and types; no kernel runs.
+Only `get_device_compute_capability`, which asks the driver, is replaced. What is checked is which
+kernels would be called with which attributes and types; no kernel runs.
 """
 
 import re
@@ -18,7 +19,10 @@ import pytest
 from training.environment import transformer_engine as installed
 
 if "transformer_engine_jax" not in installed.versions():
-    pytest.skip("Transformer Engine's compiled part is not installed here; `make test-te` builds it", allow_module_level=True)
+    pytest.skip(
+        "Transformer Engine's compiled part is not installed here; `make test-te` builds it",
+        allow_module_level=True,
+    )
 
 from jax import export
 
@@ -45,7 +49,9 @@ CASES = [(sm, name) for sm, recipes in ((90, ON_HOPPER), (100, ON_BLACKWELL)) fo
 
 
 class Call(NamedTuple):
-    """A custom call: its target, its attributes as text by name, and the types of what it takes and returns."""
+    """A custom call: its target, its attributes as text by name, and the types of what it takes and
+    returns.
+    """
 
     target: str
     attributes: dict[str, str]
@@ -58,7 +64,11 @@ def on_gpu(monkeypatch):
     """A function that lets Transformer Engine see a GPU of a compute capability."""
     te = installed.jax_modules()
     asked = te.extension.get_device_compute_capability
-    named = [module for name, module in sys.modules.items() if name.partition(".")[0].startswith("transformer_engine")]
+    named = [
+        module
+        for name, module in sys.modules.items()
+        if name.partition(".")[0].startswith("transformer_engine")
+    ]
     device_utils = sys.modules["transformer_engine.jax.quantize.device_utils"]
     gemm = sys.modules["transformer_engine.jax.cpp_extensions.gemm"]
     helper: Any = sys.modules["transformer_engine.jax.quantize.helper"]
@@ -86,43 +96,69 @@ def calls(name):
     recipe = linear_recipe(name, fast_bf16=True)
 
     def layer(x, w, g):
-        y, pull = jax.vjp(lambda x, w: engine.linear(recipe, x, w, formats.key(0), quiet_channel()), x, w)
+        y, pull = jax.vjp(
+            lambda x, w: engine.linear(recipe, x, w, formats.key(0), quiet_channel()), x, w
+        )
         return y, *pull(g)
 
     like = [jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((M, K), (K, N), (M, N))]
     known = [export.DisabledSafetyCheck.custom_call(target) for target in (QUANTIZE, GEMM, AMAX)]
     with engine.kernels():
-        text = export.export(jax.jit(layer), platforms=["cuda"], disabled_checks=known)(*like).mlir_module()
+        text = export.export(jax.jit(layer), platforms=["cuda"], disabled_checks=known)(
+            *like
+        ).mlir_module()
     lines = [line for line in text.splitlines() if "stablehlo.custom_call" in line]
-    return [parsed(line) for line in lines if "@AllocateBuffer(" not in line]  # XLA's own: memory without contents
+    # XLA's own: memory without contents
+    return [parsed(line) for line in lines if "@AllocateBuffer(" not in line]
 
 
 def parsed(line):
     target = re.search(r"custom_call @(\w+)\(", line)[1]
-    attributes = dict(re.findall(r"(\w+) = (-?\w+)", re.search(r"mhlo\.backend_config = \{(.*?)\}", line)[1]))
+    attributes = dict(
+        re.findall(r"(\w+) = (-?\w+)", re.search(r"mhlo\.backend_config = \{(.*?)\}", line)[1])
+    )
     takes, returns = line.rpartition("} : (")[2].split("->")
-    types = [re.findall(r"tensor<(?:\d+x)*(\w+)>", part) for part in (takes, returns.partition(" loc(")[0])]
+    types = [
+        re.findall(r"tensor<(?:\d+x)*(\w+)>", part)
+        for part in (takes, returns.partition(" loc(")[0])
+    ]
     return Call(target, attributes, *types)
 
 
 def test_it_starts_in_a_process_whose_jax_has_loaded_no_library_of_cuda():
-    """Its core library needs NCCL, which jax loads with its first GPU, and we load for it. Without a driver it says so."""
-    script = "from training.environment.transformer_engine import can_run, jax_modules; jax_modules(); print(can_run('fp8_current', {}))"
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    """Its core library needs NCCL, which jax loads with its first GPU, and we load for it. Without
+    a driver it says so.
+    """
+    script = (
+        "from training.environment.transformer_engine import can_run, jax_modules; jax_modules(); "
+        "print(can_run('fp8_current', {}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert "does not start" not in done.stdout
     if installed.driver() == "unknown":
-        assert done.stdout.startswith("(False, \"Transformer Engine cannot ask the GPU (the driver's version is unknown): CUDA driver")
+        assert done.stdout.startswith(
+            "(False, \"Transformer Engine cannot ask the GPU (the driver's version is unknown): "
+            "CUDA driver"
+        )
 
 
 def test_its_versions_are_those_that_the_engine_knows():
-    assert {"transformer_engine", "transformer_engine_jax", "transformer_engine_cu13"} <= installed.versions().keys()
+    assert {
+        "transformer_engine",
+        "transformer_engine_jax",
+        "transformer_engine_cu13",
+    } <= installed.versions().keys()
     facts = installed.facts()
     assert set(installed.versions().values()) == {"2.20.2"}
     assert facts["cuda"].startswith("13")
     assert int(facts["cublaslt"]) >= 130100
 
 
-@pytest.mark.parametrize(("sm", "able"), [(80, ()), (90, tuple(ON_HOPPER)), (100, tuple(ON_BLACKWELL))])
+@pytest.mark.parametrize(
+    ("sm", "able"), [(80, ()), (90, tuple(ON_HOPPER)), (100, tuple(ON_BLACKWELL))]
+)
 def test_its_own_test_admits_the_recipes_of_a_generation(sm, able, on_gpu):
     on_gpu(sm)
     assert tuple(name for name in ON_BLACKWELL if installed.can_run(name, {})[0]) == able
@@ -132,7 +168,9 @@ def test_its_own_test_admits_the_recipes_of_a_generation(sm, able, on_gpu):
 def test_a_layer_quantizes_three_tensors_and_multiplies_three_times(sm, name, on_gpu):
     on_gpu(sm)
     rotates = name in ("nvfp4", "nvfp4_no_sr")
-    assert Counter(call.target for call in calls(name)) == {QUANTIZE: 3, GEMM: 3} | ({AMAX: 2} if rotates else {})
+    assert Counter(call.target for call in calls(name)) == {QUANTIZE: 3, GEMM: 3} | (
+        {AMAX: 2} if rotates else {}
+    )
 
 
 @pytest.mark.parametrize(("sm", "name"), CASES)
@@ -162,10 +200,14 @@ def test_the_rotations_signs_are_those_of_the_emulation(on_gpu):
 
 @pytest.mark.parametrize(("sm", "name"), CASES)
 def test_products_take_the_layouts_that_a_generation_has(sm, name, on_gpu):
-    """Hopper multiplies FP8 only with the contracted dimension last in both; Blackwell takes FP8 as it lies, FP4 as Hopper does FP8."""
+    """Hopper multiplies FP8 only with the contracted dimension last in both; Blackwell takes FP8 as
+    it lies, FP4 as Hopper does FP8.
+    """
     on_gpu(sm)
     products = [call.attributes for call in calls(name) if call.target == GEMM]
-    layouts = [(attributes["lhs_transposed"], attributes["rhs_transposed"]) for attributes in products]
+    layouts = [
+        (attributes["lhs_transposed"], attributes["rhs_transposed"]) for attributes in products
+    ]
     if sm == 90 or name.startswith("nvfp4"):
         assert layouts == [("false", "true")] * 3
     else:
@@ -175,8 +217,16 @@ def test_products_take_the_layouts_that_a_generation_has(sm, name, on_gpu):
 
 @pytest.mark.parametrize(("variable", "split"), [(None, "false"), ("0", "false"), ("1", "true")])
 def test_the_accumulation_of_products_follows_its_variable(variable, split, on_gpu, monkeypatch):
-    """Without it Hopper adds FP8 products with fewer bits than float32, which the emulation uses (docs/hardware.md)."""
+    """Without it Hopper adds FP8 products with fewer bits than float32, which the emulation uses
+    (docs/hardware.md).
+    """
     name = "NVTE_FP8_GEMM_HIGH_PRECISION_ACCUMULATION"
-    monkeypatch.delenv(name, raising=False) if variable is None else monkeypatch.setenv(name, variable)
+    monkeypatch.delenv(name, raising=False) if variable is None else monkeypatch.setenv(
+        name, variable
+    )
     on_gpu(90)
-    assert {call.attributes["use_split_accumulator"] for call in calls("fp8_current") if call.target == GEMM} == {split}
+    assert {
+        call.attributes["use_split_accumulator"]
+        for call in calls("fp8_current")
+        if call.target == GEMM
+    } == {split}

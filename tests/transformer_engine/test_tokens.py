@@ -3,11 +3,16 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("tokenizers", reason="locks/transformer-engine.lock has it; `make test-te` installs it")
+pytest.importorskip(
+    "tokenizers", reason="locks/transformer-engine.lock has it; `make test-te` installs it"
+)
 
 from tools.gpu_evidence.text import TextTooSmallError, tokens
 
-TEXTS = [f"The page of number {number} speaks of the number {number * 7 % 101} and of \u00e9t\u00e9.\n" for number in range(500)]
+TEXTS = [
+    f"The page of number {number} speaks of the number {number * 7 % 101} and of \u00e9t\u00e9.\n"
+    for number in range(500)
+]
 
 
 def test_the_same_text_gives_the_same_tokens_below_the_vocabulary():

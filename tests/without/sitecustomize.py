@@ -1,4 +1,6 @@
-"""The modules that PARITY_TEST_REFUSED names cannot be imported, in this process and in those that it starts."""
+"""The modules that PARITY_TEST_REFUSED names cannot be imported, in this process and in those that
+it starts.
+"""
 
 import os
 import sys

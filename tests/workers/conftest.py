@@ -1,4 +1,6 @@
-"""A registered worker, a state folder whose compiled programs are the session's, and the parts of a stack."""
+"""A registered worker, a state folder whose compiled programs are the session's, and the parts of a
+stack.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,15 @@ from training.spec import SPEC_VERSION
 
 
 def part_of(state: Path, name: str) -> psutil.Process | None:
-    """The part of the stack in a state folder whose command line contains `name`; None while it does not run."""
+    """The part of the stack in a state folder whose command line contains `name`; None while it
+    does not run.
+    """
     stack = psutil.Process(int((state / "lock").read_text().split()[1].rstrip(",")))
     with contextlib.suppress(psutil.NoSuchProcess):
-        return next((child for child in stack.children() if any(name in word for word in child.cmdline())), None)
+        return next(
+            (child for child in stack.children() if any(name in word for word in child.cmdline())),
+            None,
+        )
     return None
 
 
@@ -35,7 +42,13 @@ def make_worker(database):
     def make(name: str = "one", device_class: str = "cpu:test", capability: str = "cpu") -> Worker:
         device = {"device_class": device_class, "threads_per_run": 1, "spec_version": SPEC_VERSION}
         worker = Worker(
-            id=f"w-{name}", name=name, capability=capability, slots=1, device=device, started_at=time.time(), heartbeat_at=time.time()
+            id=f"w-{name}",
+            name=name,
+            capability=capability,
+            slots=1,
+            device=device,
+            started_at=time.time(),
+            heartbeat_at=time.time(),
         )
         with database.write() as session:
             session.add(worker)
@@ -48,12 +61,19 @@ def make_worker(database):
 
 @pytest.fixture
 def submit(owner_database, make_job):
-    """A function that queues a small job, which trains its baseline whatever was trained before, and returns its id."""
+    """A function that queues a small job, which trains its baseline whatever was trained before,
+    and returns its id.
+    """
     from parity.judging.policy import policy_from_mapping
     from server.jobs.submit import Order, submit_job
 
     def submit_small(**changes) -> str:
         with owner_database.write() as session:
-            return submit_job(session, make_job(**changes), policy_from_mapping({"margin": "1.0%"}), order=Order(reuse=False)).id
+            return submit_job(
+                session,
+                make_job(**changes),
+                policy_from_mapping({"margin": "1.0%"}),
+                order=Order(reuse=False),
+            ).id
 
     return submit_small

@@ -1,4 +1,5 @@
-"""What srun does for us: starts so many copies of a command, numbered by its variables, the first with our input; all end with one.
+"""What srun does for us: starts so many copies of a command, numbered by its variables, the first
+with our input; all end with one.
 
 play_srun.py COUNT COMMAND ...
 """

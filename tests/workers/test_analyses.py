@@ -1,4 +1,6 @@
-"""An analysis by a real worker: it names or tests the planted unit, and one that is killed goes on with the results on record."""
+"""An analysis by a real worker: it names or tests the planted unit, and one that is killed goes on
+with the results on record.
+"""
 
 import threading
 import time
@@ -29,7 +31,9 @@ def worker(make_worker):
 
 @pytest.fixture
 def train(settings, database, worker):
-    """A function that claims and trains the next run; returns its id and state. `stopping` ends the attempt."""
+    """A function that claims and trains the next run; returns its id and state. `stopping` ends the
+    attempt.
+    """
 
     def train_next(stopping=None):
         with database.write() as session:
@@ -44,7 +48,9 @@ def train(settings, database, worker):
 
 @pytest.fixture
 def explained(database, submit, train):
-    """A judged job whose candidate has another format in one layer, with a checkpoint of two runs."""
+    """A judged job whose candidate has another format in one layer, with a checkpoint of two
+    runs.
+    """
     job = submit(
         steps=STEPS,
         baseline=Arm(recipe="bf16", replicates=2),
@@ -61,8 +67,12 @@ def submitted(database, job):
         return submit_analysis(session, job, QUESTION).id
 
 
-def test_an_analysis_measures_the_planted_units_and_resumes_with_equal_results(database, explained, train):
-    """Its record is honest: trained again, all of the first pair and the windows of the second have the bits on record."""
+def test_an_analysis_measures_the_planted_units_and_resumes_with_equal_results(
+    database, explained, train
+):
+    """Its record is honest: trained again, all of the first pair and the windows of the second have
+    the bits on record.
+    """
     whole = submitted(database, explained)
     assert train()[1:] == ("finished", None, None)
     conclude(database, whole)
@@ -73,8 +83,12 @@ def test_an_analysis_measures_the_planted_units_and_resumes_with_equal_results(d
     assert answer["complete"]
     replay = answer["replay"]
     assert (replay["outcome"], replay["code"]) == ("reproduced", None)
-    assert {(each["arm"], each["first"], each["compared"], each["state"]) for each in replay["replays"]} == {
-        (arm, *span, "bit-equal") for arm in ("baseline", "candidate") for span in ((0, STEPS), (0, 32), (STEP, STEPS - STEP))
+    assert {
+        (each["arm"], each["first"], each["compared"], each["state"]) for each in replay["replays"]
+    } == {
+        (arm, *span, "bit-equal")
+        for arm in ("baseline", "candidate")
+        for span in ((0, STEPS), (0, 32), (STEP, STEPS - STEP))
     }
     assert sorted(answer["tested"][0]["gemms"]) == sorted(UNITS)
     assert [part["name"] for part in answer["instant"]["gemms"]] == UNITS
@@ -106,7 +120,9 @@ def test_an_analysis_measures_the_planted_units_and_resumes_with_equal_results(d
 
 @pytest.fixture
 def misreported(database, submit, train):
-    """A function that makes such a job whose candidate was trained with another schedule than is on record; the baseline was not."""
+    """A function that makes such a job whose candidate was trained with another schedule than is on
+    record; the baseline was not.
+    """
 
     def make(**schedule):
         job = submit(
@@ -118,7 +134,10 @@ def misreported(database, submit, train):
         assert train()[1] == "finished"
         with database.write() as session:
             row = session.get_one(Job, job)
-            honest, digest = row.spec, next(run.manifest["spec_sha256"] for run in row.runs if run.manifest)
+            honest, digest = (
+                row.spec,
+                next(run.manifest["spec_sha256"] for run in row.runs if run.manifest),
+            )
             row.spec = {**honest, "schedule": {**honest["schedule"], **schedule}}
         assert train()[1] == "finished"
         with database.write() as session:
@@ -135,7 +154,9 @@ def misreported(database, submit, train):
 
 @pytest.mark.parametrize("cause", [{"learning_rate": 5e-3}, {"weight_decay": 1.0}])
 def test_a_cause_beside_the_precision_names_nothing(database, misreported, train, cause):
-    """The recorded rates show the first cause; of the other the record says nothing, and only training it again does."""
+    """The recorded rates show the first cause; of the other the record says nothing, and only
+    training it again does.
+    """
     made = submitted(database, misreported(**cause))
     assert train()[1:] == ("finished", None, None)
     conclude(database, made)
@@ -154,5 +175,9 @@ def test_a_cause_beside_the_precision_names_nothing(database, misreported, train
         assert document.plan.differences[0].key == "learning rate at step 0"
     else:
         departed = answer["replay"]["replays"][-1]
-        assert (departed["arm"], departed["state"], departed["departs"]) == ("candidate", "differs", 1)
+        assert (departed["arm"], departed["state"], departed["departs"]) == (
+            "candidate",
+            "differs",
+            1,
+        )
         assert abs(departed["by"]) > 0

@@ -15,8 +15,13 @@ def spec(make_job):
     def make(path, source="text", **options):
         changes = {"data": Data(source=source, path=path, sequence_length=32, batch_size=2)}
         if source in ("grain", "hf", "tfds"):
-            changes |= {"engine": "maxtext", "layer_policy": "all_linears", "maxtext": MaxTextOptions(**options)}
-            changes |= {"candidates": (Arm(recipe="fp8_delayed"),)}  # fits the sizes of a small model
+            changes |= {
+                "engine": "maxtext",
+                "layer_policy": "all_linears",
+                "maxtext": MaxTextOptions(**options),
+            }
+            # fits the sizes of a small model
+            changes |= {"candidates": (Arm(recipe="fp8_delayed"),)}
         return next(iter(make_job(**changes).runs()))[1]
 
     return make
@@ -33,13 +38,21 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("path", ["data", "data/deep/corpus", "data/../data/deep", "data/inside/corpus", "data/not-there-yet"])
+@pytest.mark.parametrize(
+    "path",
+    ["data", "data/deep/corpus", "data/../data/deep", "data/inside/corpus", "data/not-there-yet"],
+)
 def test_a_path_inside_a_root_may_be_read(folder, spec, path):
     assert supervisor.refusal([str(folder / "data")], spec(str(folder / path))) is None
-    assert supervisor.refusal(["/elsewhere", str(folder / "data")], spec(str(folder / path))) is None
+    assert (
+        supervisor.refusal(["/elsewhere", str(folder / "data")], spec(str(folder / path))) is None
+    )
 
 
-@pytest.mark.parametrize("path", ["secret", "data/../secret", "data/out/secret", "data-too", "", "data/deep/../../secret"])
+@pytest.mark.parametrize(
+    "path",
+    ["secret", "data/../secret", "data/out/secret", "data-too", "", "data/deep/../../secret"],
+)
 def test_a_path_that_leads_out_is_refused_by_name(folder, spec, path):
     given = str(folder / path)
     refused = supervisor.refusal([str(folder / "data")], spec(given))
@@ -76,16 +89,31 @@ def test_what_comes_with_the_worker_needs_no_root(make_job):
 
 
 @pytest.mark.parametrize(
-    ("path", "allowed"), [("/etc/shadow", False), ("/proc/self/environ", False), ("state/corpus", True), ("curves", True)]
+    ("path", "allowed"),
+    [
+        ("/etc/shadow", False),
+        ("/proc/self/environ", False),
+        ("state/corpus", True),
+        ("curves", True),
+    ],
 )
-def test_without_declared_roots_a_job_reads_the_state_folder_and_the_examples(settings, spec, path, allowed):
-    places = {"state/corpus": str(settings.state_dir / "corpus"), "curves": str(CHECKOUT / "examples" / "curves")}
+def test_without_declared_roots_a_job_reads_the_state_folder_and_the_examples(
+    settings, spec, path, allowed
+):
+    places = {
+        "state/corpus": str(settings.state_dir / "corpus"),
+        "curves": str(CHECKOUT / "examples" / "curves"),
+    }
     refused = supervisor.refusal(supervisor.in_force(settings), spec(places.get(path, path)))
     assert (refused is None) == allowed
 
 
 def test_a_worker_registers_its_roots_with_their_targets_and_without_secrets(settings, folder):
-    roots = (str(folder / "data" / "inside"), "s3://reader:hunter2hunter2@bucket/corpus", "gs://corpus")
+    roots = (
+        str(folder / "data" / "inside"),
+        "s3://reader:hunter2hunter2@bucket/corpus",
+        "gs://corpus",
+    )
     registered = supervisor.registered_roots(settings.model_copy(update={"data_roots": roots}))
     assert registered[:2] == [roots[0], str(folder / "data" / "deep")]
     assert registered[-1] == "gs://corpus"

@@ -19,7 +19,9 @@ class Clock:
 
 @pytest.fixture
 def kept(tmp_path):
-    """A keeper of a part that dies at once, its clock, the names it started and the lines it reported."""
+    """A keeper of a part that dies at once, its clock, the names it started and the lines it
+    reported.
+    """
     clock, started, lines = Clock(), [], []
     log = tmp_path / "worker.log"
 
@@ -58,7 +60,10 @@ def test_a_part_that_dies_again_and_again_ends_the_stack_with_the_end_of_its_log
             keeper.check()
             clock.now += 0.5
 
-    with pytest.raises(StartError, match=r"(?s)worker was started again 5 times .* ended with status 3; .*no device"):
+    with pytest.raises(
+        StartError,
+        match=r"(?s)worker was started again 5 times .* ended with status 3; .*no device",
+    ):
         check_for_ever()
     assert len(started) == 1 + TIMES_IN_A_ROW
     assert clock.now < 100.0 + 30.0

@@ -71,7 +71,12 @@ def test_priority_goes_before_age(database, submit, make_worker, make_job):
     job_ids = {}
     for priority in (-1, 5, 5):
         with database.write() as session:
-            job = submit_job(session, make_job(), policy_from_mapping({"margin": "1.0%"}), order=Order(priority=priority))
+            job = submit_job(
+                session,
+                make_job(),
+                policy_from_mapping({"margin": "1.0%"}),
+                order=Order(priority=priority),
+            )
             job_ids.setdefault(priority, job.id)
     worker = make_worker()
     claimed = [_claim(database, worker).job_id for _ in range(8)]
@@ -97,7 +102,9 @@ def test_the_fence_keeps_an_old_attempt_from_writing(database, submit, make_work
     old = _claim(database, worker)
     with database.write() as session:
         run = session.get_one(Run, old.run_id)
-        assert lease.give_back(session, run, "silent", attempt="crashed", max_attempts=3) == "queued"
+        assert (
+            lease.give_back(session, run, "silent", attempt="crashed", max_attempts=3) == "queued"
+        )
     new = _claim(database, worker)
     assert (new.run_id, new.attempt_number) == (old.run_id, 2)
     with database.write() as session:
@@ -125,14 +132,22 @@ def test_the_last_crash_is_final(database, submit, make_worker):
         held = _claim(database, worker)
         assert held.attempt_number == attempt
         with database.write() as session:
-            state = lease.give_back(session, session.get_one(Run, held.run_id), "it fell", attempt="crashed", max_attempts=3)
+            state = lease.give_back(
+                session,
+                session.get_one(Run, held.run_id),
+                "it fell",
+                attempt="crashed",
+                max_attempts=3,
+            )
     assert state == "failed"
     run = _run(database, held.run_id)
     assert run.code == "WORKER_CRASHED"
     assert "it fell" in run.message
 
 
-def test_a_specification_that_can_not_be_read_fails_its_run_and_holds_up_nobody(database, submit, make_worker):
+def test_a_specification_that_can_not_be_read_fails_its_run_and_holds_up_nobody(
+    database, submit, make_worker
+):
     old, new = submit(), submit()
     with database.write() as session:
         job = session.get_one(Job, old)
@@ -141,10 +156,14 @@ def test_a_specification_that_can_not_be_read_fails_its_run_and_holds_up_nobody(
     claims = [_claim(database, worker) for _ in range(4)]
     assert [held.job_id for held in claims if held] == [new, new]
     with database.read() as session:
-        assert {(run.state, run.code) for run in session.get_one(Job, old).runs} == {("failed", "SPEC_UNREADABLE")}
+        assert {(run.state, run.code) for run in session.get_one(Job, old).runs} == {
+            ("failed", "SPEC_UNREADABLE")
+        }
 
 
-def test_a_run_that_lacks_what_it_starts_from_fails_alone_and_at_once(database, owner_database, submit, make_worker):
+def test_a_run_that_lacks_what_it_starts_from_fails_alone_and_at_once(
+    database, owner_database, submit, make_worker
+):
     job_id = make_explained(owner_database)
     with owner_database.write() as session:
         lost = submit_analysis(session, job_id, WhyRequest(anyway=True)).id
@@ -160,7 +179,9 @@ def test_a_run_that_lacks_what_it_starts_from_fails_alone_and_at_once(database, 
     assert _claim(database, make_worker("two")).job_id == other
 
 
-def test_one_claim_passes_over_every_run_that_cannot_be_read(database, owner_database, submit, make_worker):
+def test_one_claim_passes_over_every_run_that_cannot_be_read(
+    database, owner_database, submit, make_worker
+):
     broken, whole = [submit() for _ in range(3)], submit()
     with owner_database.write() as session:
         for job_id in broken:
@@ -181,12 +202,16 @@ def test_a_database_that_fails_is_no_fault_of_the_run(database, submit, make_wor
         assert {run.state for run in session.get_one(Job, job_id).runs} == {"queued"}
 
 
-def test_a_run_whose_override_the_worker_cannot_train_fails_with_the_reason(database, submit, make_worker):
+def test_a_run_whose_override_the_worker_cannot_train_fails_with_the_reason(
+    database, submit, make_worker
+):
     own = Override(projections=("down",), recipe="mxfp8")
     mixed, plain = submit(candidates=(Arm(recipe="nvfp4", overrides=(own,)),)), submit()
     worker = make_worker()
     names = {"fp8_current": True, "nvfp4": True, "mxfp8": False}
-    worker.device["can_run"] = {f"emulated/{name}": {"ok": ok, "reason": "its codes differ"} for name, ok in names.items()}
+    worker.device["can_run"] = {
+        f"emulated/{name}": {"ok": ok, "reason": "its codes differ"} for name, ok in names.items()
+    }
     claims = [_claim(database, worker) for _ in range(4)]
     assert [held.job_id for held in claims if held] == [mixed, plain, plain]
     with database.read() as session:
@@ -200,13 +225,20 @@ def test_a_run_whose_override_the_worker_cannot_train_fails_with_the_reason(data
 def test_a_worker_claims_only_runs_that_fit_its_devices(database, submit, make_worker):
     wide, narrow = submit(devices=2), submit()
     one, two, four, launched = (make_worker(name) for name in ("one", "two", "four", "launched"))
-    one.device["devices"], two.device["devices"], four.device["devices"], launched.device["devices"] = 1, 2, 4, 4
+    (
+        one.device["devices"],
+        two.device["devices"],
+        four.device["devices"],
+        launched.device["devices"],
+    ) = 1, 2, 4, 4
     launched.device["processes"] = 4  # that train together, on all of their devices
     assert _claim(database, launched) is None
     assert [_claim(database, worker).job_id for worker in (one, two, four)] == [narrow, wide, wide]
     with database.read() as session:
         jobs = session.get_one(Job, wide), session.get_one(Job, narrow)
-        assert [[can_take(worker, job) for worker in (one, two, four, launched)] for job in jobs] == [
+        assert [
+            [can_take(worker, job) for worker in (one, two, four, launched)] for job in jobs
+        ] == [
             [False, True, True, False],
             [True, True, True, False],
         ]
@@ -218,7 +250,10 @@ def test_a_job_is_left_to_a_live_worker_that_may_read_its_paths(database, submit
     one, two, unknown, other = (make_worker(name) for name in ("one", "two", "unknown", "other"))
     one.device |= {"data_roots": ["/a"]}
     with database.write() as session:
-        for name, device in (("w-two", {"data_roots": ["/a", "/b"]}), ("w-other", {"data_roots": ["/b"], "device_class": "cpu:other"})):
+        for name, device in (
+            ("w-two", {"data_roots": ["/a", "/b"]}),
+            ("w-other", {"data_roots": ["/b"], "device_class": "cpu:other"}),
+        ):
             worker = session.get_one(Worker, name)
             worker.device = worker.device | device
         session.flush()
@@ -226,14 +261,23 @@ def test_a_job_is_left_to_a_live_worker_that_may_read_its_paths(database, submit
         two, other = session.get_one(Worker, "w-two"), session.get_one(Worker, "w-other")
     left = set()
     with database.write() as session:
-        assert lease.claim(session, one, 60.0, left).job_id == ours  # what comes after it is not held up
+        # what comes after it is not held up
+        assert lease.claim(session, one, 60.0, left).job_id == ours
     assert left == {theirs}
     assert _claim(database, two).job_id == theirs
     with database.read() as session:
         job = session.get_one(Job, theirs)
-        assert [can_take(worker, job) for worker in (one, two, unknown, other)] == [False, True, True, False]
-        assert "data.path '/b/corpus' is outside its PARITY_DATA_ROOTS" in why_waiting(job, 0, [one])
-    # The one that may read them and has the job's device class is gone: whoever takes the rest fails it with the reason.
+        assert [can_take(worker, job) for worker in (one, two, unknown, other)] == [
+            False,
+            True,
+            True,
+            False,
+        ]
+        assert "data.path '/b/corpus' is outside its PARITY_DATA_ROOTS" in why_waiting(
+            job, 0, [one]
+        )
+    # The one that may read them and has the job's device class is gone: whoever takes the rest
+    # fails it with the reason.
     with database.write() as session:
         session.get_one(Worker, "w-two").heartbeat_at = 0.0
     with database.write() as session:
@@ -243,7 +287,9 @@ def test_a_job_is_left_to_a_live_worker_that_may_read_its_paths(database, submit
 
 
 @pytest.mark.parametrize("path", ["corpus", "~/corpus", "/a/../a/corpus", "/a"])
-def test_a_path_that_its_own_worker_has_to_look_at_is_left_to_nobody(database, submit, make_worker, path):
+def test_a_path_that_its_own_worker_has_to_look_at_is_left_to_nobody(
+    database, submit, make_worker, path
+):
     job_id = submit(data=Data(source="text", path=path, sequence_length=32, batch_size=2))
     one = make_worker("one")
     one.device |= {"data_roots": ["/a"]}
@@ -264,7 +310,9 @@ def test_maxtext_uses_all_devices_of_its_worker(database, submit, make_worker):
     assert _claim(database, worker).job_id == job_id
 
 
-def test_another_worker_that_knows_the_run_and_its_epoch_cannot_write(database, submit, make_worker):
+def test_another_worker_that_knows_the_run_and_its_epoch_cannot_write(
+    database, submit, make_worker
+):
     submit()
     held = _claim(database, make_worker())
     assert held.token not in repr(held)
@@ -277,12 +325,17 @@ def test_another_worker_that_knows_the_run_and_its_epoch_cannot_write(database, 
         ):
             with pytest.raises(LeaseLostError), database.write() as session:
                 write(session, forged)
-    assert (_run(database, held.run_id).state, _run(database, held.run_id).steps_done) == ("running", 0)
+    assert (_run(database, held.run_id).state, _run(database, held.run_id).steps_done) == (
+        "running",
+        0,
+    )
     with database.write() as session:
         lease.finish(session, held)
 
 
-def test_a_run_that_is_tried_again_keeps_what_it_has_recorded_and_every_attempt(database, submit, make_worker):
+def test_a_run_that_is_tried_again_keeps_what_it_has_recorded_and_every_attempt(
+    database, submit, make_worker
+):
     submit()
     worker = make_worker()
     held = _claim(database, worker)
@@ -290,12 +343,17 @@ def test_a_run_that_is_tried_again_keeps_what_it_has_recorded_and_every_attempt(
         lease.renew(session, held, 5.0, steps_done=7, last_loss="2.0")
         run = session.get_one(Run, held.run_id)
         lease.give_back(session, run, "it fell", attempt="crashed", max_attempts=3)
-    assert (_run(database, held.run_id).steps_done, _run(database, held.run_id).last_loss) == (7, "2.0")
+    assert (_run(database, held.run_id).steps_done, _run(database, held.run_id).last_loss) == (
+        7,
+        "2.0",
+    )
     assert _run(database, held.run_id).code == "WORKER_CRASHED"
     _claim(database, worker)
     assert _run(database, held.run_id).code is None
     with database.read() as session:
-        first, second = session.scalars(select(Attempt).where(Attempt.run_id == held.run_id).order_by(Attempt.attempt_number))
+        first, second = session.scalars(
+            select(Attempt).where(Attempt.run_id == held.run_id).order_by(Attempt.attempt_number)
+        )
     assert (first.state, first.code, second.state) == ("crashed", "WORKER_CRASHED", "running")
     assert first.started_at <= first.ended_at <= second.started_at
     assert "it fell" in first.message
@@ -304,11 +362,23 @@ def test_a_run_that_is_tried_again_keeps_what_it_has_recorded_and_every_attempt(
 def test_a_token_with_a_limit_trains_no_more_runs_at_once(database, submit, make_worker):
     limited, free = submit(), submit()
     with database.write() as session:
-        token = Token(id="t-limited", principal="t-limited", name="ci", digest="", scopes=["submit"], max_running=1, created_at=time.time())
+        token = Token(
+            id="t-limited",
+            principal="t-limited",
+            name="ci",
+            digest="",
+            scopes=["submit"],
+            max_running=1,
+            created_at=time.time(),
+        )
         session.add(token)
         session.get_one(Job, limited).submitted_by = token.id
     worker = make_worker()
-    first, second, third = _claim(database, worker), _claim(database, worker), _claim(database, worker)
+    first, second, third = (
+        _claim(database, worker),
+        _claim(database, worker),
+        _claim(database, worker),
+    )
     assert [held.job_id for held in (first, second, third)] == [limited, free, free]
     assert _claim(database, worker) is None
     with database.write() as session:
@@ -323,10 +393,20 @@ def test_claims_at_once_keep_a_token_below_its_limit(database, submit, make_work
             session.get_one(Job, job_id).submitted_by = "t-limited"
     with database.write() as session:
         session.add(
-            Token(id="t-limited", principal="t-limited", name="ci", digest="", scopes=["submit"], max_running=2, created_at=time.time())
+            Token(
+                id="t-limited",
+                principal="t-limited",
+                name="ci",
+                digest="",
+                scopes=["submit"],
+                max_running=2,
+                created_at=time.time(),
+            )
         )
     worker, claimed = make_worker(), []
-    threads = [threading.Thread(target=lambda: claimed.append(_claim(database, worker))) for _ in range(6)]
+    threads = [
+        threading.Thread(target=lambda: claimed.append(_claim(database, worker))) for _ in range(6)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -342,7 +422,13 @@ def test_what_a_limit_leaves_counts_earlier_attempts(database, submit, make_work
     first = _claim(database, worker)
     assert first.max_seconds == 100.0
     with database.write() as session:
-        lease.give_back(session, session.get_one(Run, first.run_id), "it fell", attempt="crashed", max_attempts=3)
+        lease.give_back(
+            session,
+            session.get_one(Run, first.run_id),
+            "it fell",
+            attempt="crashed",
+            max_attempts=3,
+        )
         session.get_one(Attempt, (first.run_id, 1)).started_at -= 60
     again = _claim(database, worker)
     assert (again.run_id, again.attempt_number) == (first.run_id, 2)
@@ -351,7 +437,9 @@ def test_what_a_limit_leaves_counts_earlier_attempts(database, submit, make_work
 
 
 def test_cancel_against_live_writers_never_deadlocks(database, submit, make_worker):
-    """On PostgreSQL, locking jobs and runs in two orders would end one of the two with a deadlock."""
+    """On PostgreSQL, locking jobs and runs in two orders would end one of the two with a
+    deadlock.
+    """
     worker = make_worker()
     failures = []
 
@@ -364,12 +452,14 @@ def test_cancel_against_live_writers_never_deadlocks(database, submit, make_work
                     states.emit(session, held.job_id, "metric", {})
         except LeaseLostError:
             pass
-        except Exception as error:  # noqa: BLE001 (whatever it is, the test shall show it)
+        except Exception as error:  # noqa: BLE001
             failures.append(error)
 
     for _ in range(10):
         job_id = submit()
-        writers = [threading.Thread(target=write, args=(_claim(database, worker),)) for _ in range(2)]
+        writers = [
+            threading.Thread(target=write, args=(_claim(database, worker),)) for _ in range(2)
+        ]
         for writer in writers:
             writer.start()
         time.sleep(0.02)
@@ -386,20 +476,38 @@ def test_a_run_that_was_given_back_in_peace_is_no_crash(database, submit, make_w
     for _ in range(5):
         held = _claim(database, worker)
         with database.write() as session:
-            assert lease.give_back(session, session.get_one(Run, held.run_id), "stopped", attempt="released", max_attempts=1) == "queued"
+            assert (
+                lease.give_back(
+                    session,
+                    session.get_one(Run, held.run_id),
+                    "stopped",
+                    attempt="released",
+                    max_attempts=1,
+                )
+                == "queued"
+            )
 
 
 def test_no_secret_of_a_log_is_kept_of_a_run_that_broke(database, submit, make_worker):
     job_id = submit()
-    worker, text = make_worker(), "the end of its log: cannot reach https://me:hunter2@corpus/ with HF_TOKEN=hf_abcdefgh"
+    worker, text = (
+        make_worker(),
+        "the end of its log: cannot reach https://me:hunter2@corpus/ with HF_TOKEN=hf_abcdefgh",
+    )
     first, second = _claim(database, worker), _claim(database, worker)
     with database.write() as session:
-        lease.give_back(session, session.get_one(Run, first.run_id), text, attempt="crashed", max_attempts=3)
+        lease.give_back(
+            session, session.get_one(Run, first.run_id), text, attempt="crashed", max_attempts=3
+        )
         lease.fail(session, second, code="DATA_NOT_READABLE", message=text)
     with database.read() as session:
         kept = [run.message for run in session.scalars(select(Run).where(Run.job_id == job_id))]
         kept += [attempt.message for attempt in session.scalars(select(Attempt))]
-        kept += [event.payload.get("message") for event in states.after(session, job_id, 0) if event.payload.get("message")]
+        kept += [
+            event.payload.get("message")
+            for event in states.after(session, job_id, 0)
+            if event.payload.get("message")
+        ]
     assert len(kept) == 6
     for message in kept:
         assert "https://me:***@corpus/ with HF_TOKEN=***" in message
@@ -424,13 +532,16 @@ def test_a_lease_is_extended_by_renewal(database, submit, make_worker):
 
 
 def test_a_claim_sorts_nothing(database, submit, make_worker):
-    """The index has the whole order, so that a claim from a long queue needs no statistics of the tables."""
+    """The index has the whole order, so that a claim from a long queue needs no statistics of the
+    tables.
+    """
     for _ in range(3):
         submit()
     said = []
     with database.read() as session:
         on_sqlite = session.get_bind().dialect.name == "sqlite"
-        for off in () if on_sqlite else ("enable_seqscan", "enable_bitmapscan", "enable_sort"):  # preferred on a table of few rows
+        # preferred on a table of few rows
+        for off in () if on_sqlite else ("enable_seqscan", "enable_bitmapscan", "enable_sort"):
             session.execute(text(f"set local {off} = off"))
 
         def explained(connection, cursor, statement, parameters, _context, _many):

@@ -1,4 +1,6 @@
-"""A MaxText run (a recorded one, played as a process) through child and supervisor: recorded, judged by its gaps, and killed whole."""
+"""A MaxText run (a recorded one, played as a process) through child and supervisor: recorded,
+judged by its gaps, and killed whole.
+"""
 
 import os
 import signal
@@ -27,9 +29,16 @@ PLAYER = Path(__file__).parents[1] / "training" / "engines" / "play_maxtext.py"
 
 @pytest.fixture
 def playing(tmp_path, monkeypatch, submit):
-    """A function that queues a job for a worker whose MaxText plays the recorded session with a fault."""
+    """A function that queues a job for a worker whose MaxText plays the recorded session with a
+    fault.
+    """
 
-    def queue(fault: str = "", validation_every: int = 0, short_reruns: ShortReruns | None = None, **options) -> str:
+    def queue(
+        fault: str = "",
+        validation_every: int = 0,
+        short_reruns: ShortReruns | None = None,
+        **options,
+    ) -> str:
         python = tmp_path / "python-with-maxtext"
         python.write_text(f'#!/bin/sh\nPLAY_FAULT={fault} exec {sys.executable} {PLAYER} "$@"\n')
         python.chmod(python.stat().st_mode | stat.S_IXUSR)
@@ -45,7 +54,11 @@ def playing(tmp_path, monkeypatch, submit):
             candidates=(Arm(recipe="bf16"),),
             short_reruns=short_reruns,
             maxtext=MaxTextOptions(
-                hardware="cpu", implementation="xla", grain_file_type="parquet", eval_path=str(tmp_path / "train.parquet"), **options
+                hardware="cpu",
+                implementation="xla",
+                grain_file_type="parquet",
+                eval_path=str(tmp_path / "train.parquet"),
+                **options,
             ),
         )
 
@@ -61,7 +74,9 @@ def train(settings, database, make_worker):
             held = lease.claim(session, worker, settings.lease_seconds)
         if started:
             started(held)
-        supervisor.train(settings.model_copy(update=changes), database, held, Slot(), threading.Event())
+        supervisor.train(
+            settings.model_copy(update=changes), database, held, Slot(), threading.Event()
+        )
         with database.read() as session:
             return session.get_one(Run, held.run_id)
 
@@ -73,9 +88,17 @@ def players(tmp_path):
     """A function that finds the played MaxText processes of this test."""
 
     def find():
-        alive = [each for each in psutil.process_iter(["cmdline", "status"]) if each.info["status"] != psutil.STATUS_ZOMBIE]
+        alive = [
+            each
+            for each in psutil.process_iter(["cmdline", "status"])
+            if each.info["status"] != psutil.STATUS_ZOMBIE
+        ]
         commands = {each: " ".join(each.info["cmdline"] or []) for each in alive}
-        return [each for each, command in commands.items() if str(PLAYER) in command and str(tmp_path) in command]
+        return [
+            each
+            for each, command in commands.items()
+            if str(PLAYER) in command and str(tmp_path) in command
+        ]
 
     return find
 
@@ -106,7 +129,13 @@ def test_a_short_rerun_of_maxtext_stops_early_in_full(playing, train, database):
     playing(short_reruns=ShortReruns(runs=1, stop_at=0.4), validation_every=20)
     train(), train()
     run = train()
-    assert (run.kind, run.state, run.code, run.steps_done, run.planned_steps) == ("short", "finished", None, 34, 34)
+    assert (run.kind, run.state, run.code, run.steps_done, run.planned_steps) == (
+        "short",
+        "finished",
+        None,
+        34,
+        34,
+    )
     with database.read() as session:
         assert store.read(session, run.id, "train", [])[0].tolist() == list(range(34))
         assert len(store.read(session, run.id, "validation", [])[0]) == 0
@@ -128,7 +157,10 @@ def test_a_crash_that_may_pass_is_tried_again_with_the_end_of_the_log(playing, t
     playing("crashes:40")
     run = train()
     assert (run.state, run.crashes) == ("queued", 1)
-    reason = "MaxText ended with status 1 after step 39 of 85: ValueError: the recipe asks for what is not there"
+    reason = (
+        "MaxText ended with status 1 after step 39 of 85: ValueError: the recipe asks for what is "
+        "not there"
+    )
     assert run.message.startswith(f"{reason}; the last 50 lines of its log:\n")
     assert "Traceback" not in run.message
 
@@ -155,7 +187,9 @@ def test_cancel_ends_maxtext_too(playing, train, database, players):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's signal at a parent's death")
-def test_maxtext_does_not_outlive_its_training_process(playing, settings, database, make_worker, tmp_path, players):
+def test_maxtext_does_not_outlive_its_training_process(
+    playing, settings, database, make_worker, tmp_path, players
+):
     playing("hangs:10")
     with database.write() as session:
         held = lease.claim(session, make_worker(), settings.lease_seconds)
@@ -163,20 +197,29 @@ def test_maxtext_does_not_outlive_its_training_process(playing, settings, databa
         "core": None,
         "spec": asdict(held.spec),
         "steps": held.steps,
-        "checkpoints": {"folder": str(tmp_path / "run"), "seconds": 60.0, "keep": [], "resume_at_most": 0},
+        "checkpoints": {
+            "folder": str(tmp_path / "run"),
+            "seconds": 60.0,
+            "keep": [],
+            "resume_at_most": 0,
+        },
         "measure": None,
         "silence_seconds": 60.0,
         "artifacts": str(tmp_path),
         "profile_steps": 0,
     }
-    with training_process.started(settings, request, environment(settings, Slot()), tmp_path / "log") as process:
+    with training_process.started(
+        settings, request, environment(settings, Slot()), tmp_path / "log"
+    ) as process:
         _wait(players)
         os.kill(players()[0].ppid(), signal.SIGKILL)
         _wait(lambda: players() == [], 10.0)
         assert "status -9" in process.how_it_ended()
 
 
-def test_checkpoints_are_evaluated_after_the_training_and_recorded(playing, train, database, settings):
+def test_checkpoints_are_evaluated_after_the_training_and_recorded(
+    playing, train, database, settings
+):
     playing(validation_every=40)
     run = train()
     assert (run.state, run.code, run.steps_done) == ("finished", None, 85)

@@ -16,7 +16,9 @@ def test_a_traced_run_is_profiled(settings, database, submit, make_worker):
     worker = make_worker()
     with database.write() as session:
         held = lease.claim(session, worker, settings.lease_seconds)
-    supervisor.train(settings.model_copy(update={"profile_steps": 5}), database, held, Slot(), threading.Event())
+    supervisor.train(
+        settings.model_copy(update={"profile_steps": 5}), database, held, Slot(), threading.Event()
+    )
     with database.read() as session:
         assert session.get_one(Run, held.run_id).state == "finished"
         steps, columns = store.read(session, held.run_id, "profile")

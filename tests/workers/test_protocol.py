@@ -10,7 +10,9 @@ from training.switches import Override, Switches
 from workers import child, protocol
 
 OVERRIDES = (
-    Override(blocks=(0, "last 2"), projections=("down",), gemms=("wgrad",), recipe="bf16", from_step=800),
+    Override(
+        blocks=(0, "last 2"), projections=("down",), gemms=("wgrad",), recipe="bf16", from_step=800
+    ),
     Override(blocks=("1",), switches=Switches(rht=False)),
 )
 
@@ -22,6 +24,10 @@ def test_every_message_has_a_kind_of_its_own():
 
 @pytest.mark.parametrize("overrides", [(), OVERRIDES])
 def test_a_specification_arrives_as_it_was_sent(overrides):
-    job = JobSpec(name="job", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4", overrides=overrides),))
+    job = JobSpec(
+        name="job",
+        baseline=Arm(recipe="fp8_current"),
+        candidates=(Arm(recipe="nvfp4", overrides=overrides),),
+    )
     for _, spec in job.runs():
         assert child._spec(json.loads(json.dumps(spec.document()))) == spec

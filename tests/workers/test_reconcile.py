@@ -133,8 +133,12 @@ def test_one_worker_at_a_time_has_the_duty(database):
 
 
 @pytest.mark.parametrize("lives", [True, False])
-def test_a_lost_lease_counts_as_a_crash_only_if_the_trainer_died_with_it(settings, database, submit, make_worker, monkeypatch, lives):
-    """As when the machine sleeps: the lease ends, the housekeeper gives the run back, and then the trainer's own worker wakes up."""
+def test_a_lost_lease_counts_as_a_crash_only_if_the_trainer_died_with_it(
+    settings, database, submit, make_worker, monkeypatch, lives
+):
+    """As when the machine sleeps: the lease ends, the housekeeper gives the run back, and then the
+    trainer's own worker wakes up.
+    """
     monkeypatch.setattr(lease, "_FORGIVEN", 4)
     submit()
     worker, states = make_worker(), []
@@ -156,6 +160,8 @@ def test_an_attempt_that_crashed_is_not_forgiven(settings, database, submit, mak
     held = _claim(database, make_worker(), 60.0)
     with database.write() as session:
         run = session.get_one(Run, held.run_id)
-        lease.give_back(session, run, "it fell", attempt="crashed", max_attempts=settings.max_attempts)
+        lease.give_back(
+            session, run, "it fell", attempt="crashed", max_attempts=settings.max_attempts
+        )
         lease.forgive(session, held)
         assert run.crashes == 1

@@ -25,7 +25,12 @@ def database(worker_database):
 
 def _step(step, loss=1.0, validation=None, layers=None):
     norms = ("learning_rate", "grad_norm", "clipped_grad_norm", "param_norm", "update_norm")
-    rest = {"tokens": 64 * (step + 1), "validation_loss": validation, "layer_grad_norms": [0.25, float(step)], "layers": layers}
+    rest = {
+        "tokens": 64 * (step + 1),
+        "validation_loss": validation,
+        "layer_grad_norms": [0.25, float(step)],
+        "layers": layers,
+    }
     halves = dict.fromkeys((*norms, "step_seconds", "data_wait_seconds", "nonfinite_inputs"), 0.5)
     return StepStats(step=step, loss=loss, lm_loss=loss, **rest, **halves)
 
@@ -71,7 +76,9 @@ def test_after_the_fence_nothing_is_written(database, held):
     recorder = Recorder(database, held, 5.0)
     recorder.add(_step(0))
     with database.write() as session:
-        lease.give_back(session, session.get_one(Run, held.run_id), "silent", attempt="crashed", max_attempts=3)
+        lease.give_back(
+            session, session.get_one(Run, held.run_id), "silent", attempt="crashed", max_attempts=3
+        )
     with pytest.raises(LeaseLostError):
         recorder.flush()
     with database.read() as session:
@@ -80,7 +87,9 @@ def test_after_the_fence_nothing_is_written(database, held):
 
 
 def test_a_write_whose_commit_was_not_confirmed_is_recorded_once(database, held):
-    """The server took it and died before it said so, at every place where that can be; small chunks are being sealed meanwhile."""
+    """The server took it and died before it said so, at every place where that can be; small chunks
+    are being sealed meanwhile.
+    """
     recorder, lost, write = Recorder(database, held, 5.0), [False], database.write
 
     @contextmanager
@@ -106,8 +115,14 @@ def test_a_write_whose_commit_was_not_confirmed_is_recorded_once(database, held)
     with database.read() as session:
         for kind, every in (("train", 1), ("validation", 100)):
             assert store.read(session, held.run_id, kind)[0].tolist() == list(range(0, at, every))
-        assert store.read(session, held.run_id, "train")[1]["loss"].tolist() == [float(step) for step in range(at)]
-        chunks = select(func.count()).select_from(Chunk).where(Chunk.run_id == held.run_id, Chunk.kind == "train")
+        assert store.read(session, held.run_id, "train")[1]["loss"].tolist() == [
+            float(step) for step in range(at)
+        ]
+        chunks = (
+            select(func.count())
+            .select_from(Chunk)
+            .where(Chunk.run_id == held.run_id, Chunk.kind == "train")
+        )
         assert session.scalar(chunks) < at / 1500
 
 
@@ -132,7 +147,9 @@ def test_statistics_by_layer_are_recorded_under_its_names(database, held):
     assert math.isnan(layers["0.down/grad/snr_db"][0])
 
 
-def test_many_runs_are_written_at_once_and_nothing_of_those_that_are_lost_or_have_other_steps(database, submit, make_worker):
+def test_many_runs_are_written_at_once_and_nothing_of_those_that_are_lost_or_have_other_steps(
+    database, submit, make_worker
+):
     submit()
     worker = make_worker()
     with database.write() as session:
@@ -148,16 +165,22 @@ def test_many_runs_are_written_at_once_and_nothing_of_those_that_are_lost_or_hav
         recorder.add(_step(2))
     first, second = (each.run_id for each in held)
     with database.write() as session:
-        lease.give_back(session, session.get_one(Run, second), "silent", attempt="crashed", max_attempts=3)
+        lease.give_back(
+            session, session.get_one(Run, second), "silent", attempt="crashed", max_attempts=3
+        )
     with database.write() as session:
         assert write_all(session, recorders, 1000.0) == recorders[:1]
         assert write_all(session, [], 1000.0) == []
     with database.read() as session:
-        assert [store.read(session, run, "train")[0].tolist() for run in (first, second)] == [[0, 1, 2], [0, 1]]
+        assert [store.read(session, run, "train")[0].tolist() for run in (first, second)] == [
+            [0, 1, 2],
+            [0, 1],
+        ]
         run = session.get_one(Run, first)
         assert (run.steps_done, run.last_loss) == (3, "1.0")
         assert run.lease_expires_at > run.recorded_at + 900
-    with database.write() as session:  # restored from a backup: the steps since then would be missing
+    # restored from a backup: the steps since then would be missing
+    with database.write() as session:
         session.get_one(Run, first).steps_done = 1
     recorders[0].flushed()
     recorders[0].add(_step(3))

@@ -1,4 +1,6 @@
-"""Training processes whose worker is gone: ended by their watcher or by the next worker, and never another process."""
+"""Training processes whose worker is gone: ended by their watcher or by the next worker, and never
+another process.
+"""
 
 import json
 import os
@@ -16,7 +18,8 @@ from workers import leftovers, watcher
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 SECONDS = 0.3
 
-# A worker: it starts a training process under a wrapper and stops it, so that it cannot react; prints its id, and waits.
+# A worker: it starts a training process under a wrapper and stops it, so that it cannot react;
+# prints its id, and waits.
 WORKER = """
 import os, pathlib, signal, sys, time
 from server.settings import Settings
@@ -30,7 +33,10 @@ with training_process.started(settings, {}, os.environ, state / "r-one-2.log") a
     print(trainer._process.pid, flush=True)
     time.sleep(600)
 """
-TRAINER = "import subprocess, time; subprocess.Popen(['sleep', '600']); print('{\"kind\": \"alive\"}', flush=True); time.sleep(600)"
+TRAINER = (
+    "import subprocess, time; subprocess.Popen(['sleep', '600']); print('{\"kind\": \"alive\"}', "
+    "flush=True); time.sleep(600)"
+)
 
 
 @pytest.fixture
@@ -68,7 +74,9 @@ def _record(folder, process, worker, **place):
 
 def test_a_stopped_trainer_is_ended_with_its_group_when_its_worker_is_killed(tmp_path):
     command = [sys.executable, "-c", WORKER, str(tmp_path), TRAINER]
-    with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, start_new_session=True) as worker:
+    with subprocess.Popen(
+        command, cwd=CHECKOUT, stdout=subprocess.PIPE, start_new_session=True
+    ) as worker:
         pid = int(worker.stdout.readline())
         assert len(_group(pid)) == 2
         os.killpg(worker.pid, signal.SIGKILL)
@@ -78,7 +86,10 @@ def test_a_stopped_trainer_is_ended_with_its_group_when_its_worker_is_killed(tmp
 
 
 def test_an_attempt_that_ends_leaves_neither_record_nor_watcher(tmp_path, sleeper):
-    with (tmp_path / "log").open("w") as log, leftovers.watched(sleeper.pid, "r-one-1", tmp_path, SECONDS, log):
+    with (
+        (tmp_path / "log").open("w") as log,
+        leftovers.watched(sleeper.pid, "r-one-1", tmp_path, SECONDS, log),
+    ):
         content = json.loads((tmp_path / "r-one-1.json").read_text())
         assert (content["process"][0], content["worker"][0]) == (sleeper.pid, os.getpid())
         sleeper.kill()
@@ -89,7 +100,8 @@ def test_an_attempt_that_ends_leaves_neither_record_nor_watcher(tmp_path, sleepe
 
 def test_the_next_worker_ends_what_a_dead_one_left(tmp_path, sleeper, dead):
     sleeper.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED)  # of two signals that wait, SIGTERM would come first
+    # of two signals that wait, SIGTERM would come first
+    os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED)
     _record(tmp_path, watcher.running(sleeper.pid), dead)
     assert leftovers.reap(tmp_path, SECONDS) == ["r-one-2"]
     assert sleeper.wait(10) == -signal.SIGKILL
@@ -115,7 +127,8 @@ def test_the_process_of_a_worker_that_lives_is_left_alone(tmp_path, sleeper):
 
 
 @pytest.mark.parametrize(
-    ("place", "remains"), [({"host": "another"}, True), ({"boot": "an earlier one"}, False), ({"ids": "pid:[1]"}, False)]
+    ("place", "remains"),
+    [({"host": "another"}, True), ({"boot": "an earlier one"}, False), ({"ids": "pid:[1]"}, False)],
 )
 def test_ids_of_another_place_are_not_looked_at(tmp_path, sleeper, dead, place, remains):
     _record(tmp_path, watcher.running(sleeper.pid), dead, **place)
@@ -124,7 +137,9 @@ def test_ids_of_another_place_are_not_looked_at(tmp_path, sleeper, dead, place, 
     assert (tmp_path / "r-one-2.json").exists() == remains
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"host": 1}', '{"host": "a", "process": [1], "worker": [1, 2]}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"host": 1}', '{"host": "a", "process": [1], "worker": [1, 2]}']
+)
 def test_a_torn_record_is_removed(tmp_path, content):
     (tmp_path / "r-one-2.json").write_text(content)
     assert leftovers.reap(tmp_path, SECONDS) == []
@@ -148,7 +163,16 @@ def test_without_handles_the_start_time_is_checked_as_well(monkeypatch, sleeper)
 
 def test_the_watcher_needs_only_the_standard_library():
     ran = subprocess.run(
-        [sys.executable, "-I", "-S", watcher.__file__, str(os.getpid()), "1", "0.1", "/no/such/record"],
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            watcher.__file__,
+            str(os.getpid()),
+            "1",
+            "0.1",
+            "/no/such/record",
+        ],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,

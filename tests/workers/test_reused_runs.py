@@ -1,4 +1,6 @@
-"""Runs that take the curve of an equal earlier run, and runs that differ from the baseline which their job names: in real processes."""
+"""Runs that take the curve of an equal earlier run, and runs that differ from the baseline which
+their job names: in real processes.
+"""
 
 import threading
 from dataclasses import replace
@@ -53,14 +55,18 @@ def _run(database, run_id):
 def _curve(database, run_id):
     with database.read() as session:
         steps, columns = store.read(session, run_id, "train")
-    return steps.tolist(), {name: values.tobytes() for name, values in columns.items() if not name.endswith("seconds")}
+    return steps.tolist(), {
+        name: values.tobytes() for name, values in columns.items() if not name.endswith("seconds")
+    }
 
 
 def _submit(database, spec, order=None, named=None):
     with database.write() as session:
         choice = BaselineChoice(name=named) if named else None
         baseline = baselines.resolve(session, choice, spec, 5.0)
-        return submit_job(session, spec, policy_from_mapping({"margin": "1.0%"}), "local", order, named=baseline).id
+        return submit_job(
+            session, spec, policy_from_mapping({"margin": "1.0%"}), "local", order, named=baseline
+        ).id
 
 
 def test_an_equal_baseline_is_trained_once_and_an_unlike_candidate_not_at_all(
@@ -76,18 +82,33 @@ def test_an_equal_baseline_is_trained_once_and_an_unlike_candidate_not_at_all(
 
     second_job = _submit(database, spec)
     second = train()
-    assert (second.job_id, second.arm.role, second.state, second.code) == (second_job, "baseline", "finished", None)
-    assert (second.reused_from, second.fingerprint, second.manifest) == (first.id, first.fingerprint, first.manifest)
+    assert (second.job_id, second.arm.role, second.state, second.code) == (
+        second_job,
+        "baseline",
+        "finished",
+        None,
+    )
+    assert (second.reused_from, second.fingerprint, second.manifest) == (
+        first.id,
+        first.fingerprint,
+        first.manifest,
+    )
     assert (second.steps_done, second.last_loss, second.message) == (20, first.last_loss, None)
     assert _curve(database, second.id) == _curve(database, first.id)
     with database.read() as session:
         attempt = session.get_one(Attempt, (second.id, 1))
         assert attempt.state == "finished"
         assert f"run {first.id} of job {first_job} has the same fingerprint" in attempt.message
-        payloads = [event.payload for event in session.scalars(select(Event).where(Event.job_id == second_job, Event.kind == "run"))]
+        payloads = [
+            event.payload
+            for event in session.scalars(
+                select(Event).where(Event.job_id == second_job, Event.kind == "run")
+            )
+        ]
         assert f"run {first.id}" in payloads[-1]["message"]
     candidate = train()
-    assert (candidate.reused_from, candidate.steps_done) == (None, 20)  # a candidate is always trained
+    # a candidate is always trained
+    assert (candidate.reused_from, candidate.steps_done) == (None, 20)
     conclude(database, second_job)
     with database.read() as session:
         assert session.get_one(Job, second_job).status == "concluded"
@@ -110,7 +131,9 @@ def test_an_equal_baseline_is_trained_once_and_an_unlike_candidate_not_at_all(
 
 @pytest.mark.both_databases
 def test_equal_runs_that_end_at_once_all_get_the_curve(settings, database, recorded, make_worker):
-    """Eight attempts record the same fingerprint at the same moment, one of them has lost its lease."""
+    """Eight attempts record the same fingerprint at the same moment, one of them has lost its
+    lease.
+    """
     source_job = recorded({"nvfp4": 0.0}, steps=40)
     with database.write() as session:
         source = session.get_one(Job, source_job).runs[0]
@@ -144,12 +167,18 @@ def test_equal_runs_that_end_at_once_all_get_the_curve(settings, database, recor
     with database.read() as session:
         for one in baselines_held[1:]:
             run = session.get_one(Run, one.run_id)
-            assert (run.state, run.reused_from, run.job_id in waiting) == ("finished", source_id, True)
+            assert (run.state, run.reused_from, run.job_id in waiting) == (
+                "finished",
+                source_id,
+                True,
+            )
             assert session.get_one(Attempt, (run.id, one.attempt_number)).state == "finished"
         assert session.get_one(Run, baselines_held[0].run_id).state == "running"
 
 
-def test_a_run_that_must_keep_a_checkpoint_has_only_the_curve_of_one_that_kept_it(database, make_job, train):
+def test_a_run_that_must_keep_a_checkpoint_has_only_the_curve_of_one_that_kept_it(
+    database, make_job, train
+):
     spec = make_job(steps=20)
     keeping = replace(spec, keep_checkpoints=(10,))
 
@@ -169,9 +198,13 @@ def test_a_run_that_must_keep_a_checkpoint_has_only_the_curve_of_one_that_kept_i
 
 
 @pytest.mark.both_databases
-def test_what_a_worker_reads_is_recorded_before_it_trains_or_reuses(database, make_job, train, tmp_path):
+def test_what_a_worker_reads_is_recorded_before_it_trains_or_reuses(
+    database, make_job, train, tmp_path
+):
     corpus = tmp_path / "corpus.txt"
-    spec = make_job(steps=10, data=Data(source="text", path=str(corpus), sequence_length=32, batch_size=2))
+    spec = make_job(
+        steps=10, data=Data(source="text", path=str(corpus), sequence_length=32, batch_size=2)
+    )
     digests = []
     for text in ("a small text " * 200, "another text " * 200, "a small text " * 200):
         corpus.write_text(text)
@@ -188,8 +221,12 @@ def test_what_a_worker_reads_is_recorded_before_it_trains_or_reuses(database, ma
 
 @pytest.mark.postgresql
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_curve_that_retention_deletes_meanwhile_is_not_reused(settings, database, recorded, make_worker, monkeypatch, gone):
-    """SQLite has one writer at a time: nobody deletes anything between the read and the end of the run."""
+def test_a_curve_that_retention_deletes_meanwhile_is_not_reused(
+    settings, database, recorded, make_worker, monkeypatch, gone
+):
+    """SQLite has one writer at a time: nobody deletes anything between the read and the end of the
+    run.
+    """
     source_job = recorded({"nvfp4": 0.0}, steps=40)
     with database.write() as session:
         source = session.get_one(Job, source_job).runs[0]
@@ -211,4 +248,6 @@ def test_a_curve_that_retention_deletes_meanwhile_is_not_reused(settings, databa
         assert lease.finish_with_equal_run(session, held, "f") is not gone
     with database.read() as session:
         run = session.get_one(Run, held.run_id)
-        assert (run.state, run.reused_from) == (("running", None) if gone else ("finished", source_id))
+        assert (run.state, run.reused_from) == (
+            ("running", None) if gone else ("finished", source_id)
+        )

@@ -1,4 +1,6 @@
-"""A worker's life without any broker: it finds work by itself, looks at once when rung, and leaves nothing behind."""
+"""A worker's life without any broker: it finds work by itself, looks at once when rung, and leaves
+nothing behind.
+"""
 
 import time
 
@@ -42,7 +44,11 @@ def asked_once(devices, monkeypatch):
 @pytest.fixture
 def runtime(worker_settings):
     """A started worker with one slot, whose Redis does not exist."""
-    changes = {"redis_url": "redis+socket:///no/such/redis.sock", "slots": 1, "reconcile_seconds": 0.5}
+    changes = {
+        "redis_url": "redis+socket:///no/such/redis.sock",
+        "slots": 1,
+        "reconcile_seconds": 0.5,
+    }
     made = Runtime(worker_settings.model_copy(update=changes))
     made.start()
     yield made
@@ -68,24 +74,39 @@ def _wait(database, seconds, true_of):
 @pytest.mark.postgresql  # long, and its code is the same for both
 def test_a_job_is_trained_and_judged_without_a_message(database, submit, runtime):
     submit(steps=30)
-    assert _wait(database, 120, lambda job: job.status not in ("queued", "running")) == ["concluded", "finished", "finished"]
+    assert _wait(database, 120, lambda job: job.status not in ("queued", "running")) == [
+        "concluded",
+        "finished",
+        "finished",
+    ]
     with database.read() as session:
         (worker,) = live_workers(session, LONG_AGO)
         assert worker.device["can_run"]["emulated/nvfp4"]["ok"]
-        # What the worker says of its trainer is what its runs say of theirs: a cached verdict rests on it.
+        # What the worker says of its trainer is what its runs say of theirs: a cached verdict rests
+        # on it.
         for run in session.scalars(select(Run)):
             assert run.manifest.items() >= worker.device["trainer"].items()
             assert len(worker.device["trainer"]) >= 8
 
 
 @pytest.mark.postgresql  # long, and its code is the same for both
-def test_a_job_that_reads_outside_the_declared_folders_fails_with_the_reason(worker_settings, database, submit):
-    changes = {"redis_url": "redis+socket:///no/such/redis.sock", "slots": 1, "data_roots": ("/data",)}
+def test_a_job_that_reads_outside_the_declared_folders_fails_with_the_reason(
+    worker_settings, database, submit
+):
+    changes = {
+        "redis_url": "redis+socket:///no/such/redis.sock",
+        "slots": 1,
+        "data_roots": ("/data",),
+    }
     submit(data=Data(source="text", path="/etc/passwd", sequence_length=32, batch_size=2))
     made = Runtime(worker_settings.model_copy(update=changes))
     made.start()
     try:
-        assert _wait(database, 60, lambda job: job.status not in ("queued", "running")) == ["failed", "failed", "failed"]
+        assert _wait(database, 60, lambda job: job.status not in ("queued", "running")) == [
+            "failed",
+            "failed",
+            "failed",
+        ]
     finally:
         made.stop()
         made.sign_off()
@@ -97,7 +118,9 @@ def test_a_job_that_reads_outside_the_declared_folders_fails_with_the_reason(wor
 
 
 def test_a_worker_that_cannot_keep_house_leaves_it_to_another(database, runtime, monkeypatch):
-    """One of an older version, once the database has a newer schema; here each of its reads of runs fails."""
+    """One of an older version, once the database has a newer schema; here each of its reads of runs
+    fails.
+    """
 
     def fails(*_):
         raise RuntimeError("no such column")
@@ -135,4 +158,8 @@ def test_a_worker_that_is_stopped_gives_its_run_back_and_signs_off(database, sub
         assert {run.state for run in session.scalars(select(Run))} == {"queued"}
         assert [attempt.state for attempt in session.scalars(select(Attempt))] == ["released"]
         assert live_workers(session, LONG_AGO) == []
-    assert not [child for child in psutil.Process().children(recursive=True) if "workers.child" in " ".join(child.cmdline())]
+    assert not [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if "workers.child" in " ".join(child.cmdline())
+    ]

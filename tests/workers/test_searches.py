@@ -25,7 +25,9 @@ def worker(make_worker):
     return make_worker()
 
 
-def test_the_forks_of_a_search_are_trained_from_the_baselines_checkpoints(settings, database, worker, make_job, monkeypatch):
+def test_the_forks_of_a_search_are_trained_from_the_baselines_checkpoints(
+    settings, database, worker, make_job, monkeypatch
+):
     def train():
         with database.write() as session:
             held = lease.claim(session, worker, settings.lease_seconds)
@@ -33,7 +35,8 @@ def test_the_forks_of_a_search_are_trained_from_the_baselines_checkpoints(settin
 
     arms = {"baseline": Arm(recipe="bf16"), "candidates": (Arm(recipe="nvfp4"),)}
     spec = make_job(steps=STEPS, keep_checkpoints=(STEP,), **arms)
-    with database.write() as session:  # too few steps for a verdict, in a margin that confirmations could pass
+    # too few steps for a verdict, in a margin that confirmations could pass
+    with database.write() as session:
         base = submit_job(session, spec, policy_from_mapping({"margin": "40%"})).id
     with database.read() as session:
         runs = len(session.get_one(Job, base).runs)
@@ -53,7 +56,8 @@ def test_the_forks_of_a_search_are_trained_from_the_baselines_checkpoints(settin
         assert [(run.kind, run.state, run.code) for run in job.runs] == [("why", "finished", None)]
         results = results_of(session, job.id)
         replays = [results.pop(key) for key in list(results) if key.startswith("replay/")]
-        assert {(each["departs"], each["missing"]) for each in replays} == {(None, None)}  # the record of both arms is bit-equal
+        # the record of both arms is bit-equal
+        assert {(each["departs"], each["missing"]) for each in replays} == {(None, None)}
         assert len(replays) == 4  # of both arms, from step 0 and from the checkpoint
         assert len(results) == len(step.evaluations)
         assert all(0.0 < value < 20.0 for value in results.values())

@@ -1,4 +1,6 @@
-"""Where a run trains, and that its process gets the variables that decide its bits and no secret."""
+"""Where a run trains, and that its process gets the variables that decide its bits and no
+secret.
+"""
 
 import os
 
@@ -27,7 +29,8 @@ def test_each_run_on_gpus_has_a_gpu_of_its_own(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="PARITY_SLOTS is 3, expected at most the 2 GPUs"):
         slots(_settings(tmp_path, capability="sm100", slots=3))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,3")
-    with pytest.raises(ValueError, match="at most the 1 GPUs"):  # two runs on one GPU would share its memory
+    # two runs on one GPU would share its memory
+    with pytest.raises(ValueError, match="at most the 1 GPUs"):
         slots(settings)
 
 
@@ -36,8 +39,11 @@ def test_emulated_runs_train_on_a_gpu_where_the_worker_offers_one(tmp_path, monk
     settings = _settings(tmp_path, capability="gpu", slots=1)
     assert settings.serves == "cpu"  # the capability of a job of engine emulated
     assert slots(settings) == [Slot(gpu="0")]
-    assert environment(settings, slots(settings)[0])["JAX_PLATFORMS"] == "cuda"  # jax then has no processor to fall back to
-    assert {kind: _settings(tmp_path, capability=kind).serves for kind in ("cpu", "sm90", "sm100")} == {
+    # jax then has no processor to fall back to
+    assert environment(settings, slots(settings)[0])["JAX_PLATFORMS"] == "cuda"
+    assert {
+        kind: _settings(tmp_path, capability=kind).serves for kind in ("cpu", "sm90", "sm100")
+    } == {
         "cpu": "cpu",
         "sm90": "sm90",
         "sm100": "sm100",
@@ -55,13 +61,20 @@ def test_a_training_process_gets_what_decides_bits_and_no_secret(tmp_path):
         "HF_TOKEN": "secret",
     }
     made = environment(_settings(tmp_path), Slot(core=0), given)
-    assert made.items() >= {(name, given[name]) for name in ("PATH", "NVTE_NVFP4_DISABLE_RHT", "XLA_FLAGS", "JAX_DEFAULT_MATMUL_PRECISION")}
+    assert made.items() >= {
+        (name, given[name])
+        for name in ("PATH", "NVTE_NVFP4_DISABLE_RHT", "XLA_FLAGS", "JAX_DEFAULT_MATMUL_PRECISION")
+    }
     assert "secret" not in " ".join(made.values())
     assert made["JAX_PLATFORMS"] == "cpu"
     assert "CUDA_VISIBLE_DEVICES" not in made
 
 
 def test_a_training_process_asks_for_huge_pages_where_its_operator_says_nothing_else(tmp_path):
-    assert environment(_settings(tmp_path), Slot(), {})["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
+    assert (
+        environment(_settings(tmp_path), Slot(), {})["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
+    )
     given = {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}
-    assert environment(_settings(tmp_path), Slot(), given)["GLIBC_TUNABLES"] == given["GLIBC_TUNABLES"]
+    assert (
+        environment(_settings(tmp_path), Slot(), given)["GLIBC_TUNABLES"] == given["GLIBC_TUNABLES"]
+    )

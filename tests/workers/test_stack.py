@@ -35,7 +35,12 @@ def _free_port() -> int:
 
 def _environment(state: Path, port: int) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PARITY_")}
-    return kept | {"PARITY_STATE_DIR": str(state), "PARITY_PORT": str(port), "PARITY_FLUSH_SECONDS": "0.2", "NO_COLOR": "1"}
+    return kept | {
+        "PARITY_STATE_DIR": str(state),
+        "PARITY_PORT": str(port),
+        "PARITY_FLUSH_SECONDS": "0.2",
+        "NO_COLOR": "1",
+    }
 
 
 def _standalone(what: str, state: Path, port: int, **more: str) -> subprocess.Popen:
@@ -60,7 +65,9 @@ def _until(happened) -> None:
 
 @pytest.fixture
 def refused(monkeypatch, capsys):
-    """A function that starts a stack in this process, which must refuse it; returns what it prints."""
+    """A function that starts a stack in this process, which must refuse it; returns what it
+    prints.
+    """
     for name in [name for name in os.environ if name.startswith("PARITY_")]:
         monkeypatch.delenv(name)
 
@@ -85,8 +92,9 @@ SHORT = {
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory):
-    """A stack in a folder of its own that asks for tokens: (state folder, port). This process and its children have one, as the README
-    says: the first is made on the machine itself."""
+    """A stack in a folder of its own that asks for tokens: (state folder, port). This process and
+    its children have one, as the README says: the first is made on the machine itself.
+    """
     state, port = tmp_path_factory.mktemp("s"), _free_port()
     process = _standalone("serve", state, port, **SHORT, PARITY_REQUIRE_TOKENS="true")
     printed = []
@@ -140,9 +148,16 @@ def test_a_gpu_that_the_worker_leaves_alone_is_named(tmp_path):
     settings = Settings(state_dir=tmp_path)
     assert standalone.unused_gpu(settings, tmp_path / "absent") is None
     (tmp_path / "gpus" / "0000:17:00.0").mkdir(parents=True)
-    assert "PARITY_CAPABILITY=gpu (engine emulated)" in (standalone.unused_gpu(settings, tmp_path / "gpus") or "")
+    assert "PARITY_CAPABILITY=gpu (engine emulated)" in (
+        standalone.unused_gpu(settings, tmp_path / "gpus") or ""
+    )
     for capability in ("gpu", "sm90"):
-        assert standalone.unused_gpu(Settings(state_dir=tmp_path, capability=capability), tmp_path / "gpus") is None
+        assert (
+            standalone.unused_gpu(
+                Settings(state_dir=tmp_path, capability=capability), tmp_path / "gpus"
+            )
+            is None
+        )
 
 
 def test_a_job_from_the_command_line_to_its_verdict(stack, tmp_path):
@@ -209,7 +224,13 @@ def test_a_demo_whose_data_is_missing_says_so(stack, tmp_path, capsys):
     data = {"source": "text", "path": "/no/such/corpus", "sequence_length": 32, "batch_size": 2}
     job_file = tmp_path / "demo.yaml"
     job_file.write_text(yaml.safe_dump({"job": JOB | {"data": data}, "policy": {"margin": "20 %"}}))
-    assert not standalone.run(f"http://127.0.0.1:{port}", Console(stderr=True, width=80), lambda: None, lambda _job, _known: (), job_file)
+    assert not standalone.run(
+        f"http://127.0.0.1:{port}",
+        Console(stderr=True, width=80),
+        lambda: None,
+        lambda _job, _known: (),
+        job_file,
+    )
     assert "/no/such/corpus" in capsys.readouterr().err
 
 
@@ -252,24 +273,40 @@ def test_a_stack_in_the_background_of_a_shell_goes_on_ignoring_ctrl_c():
 def test_a_killed_worker_is_started_again_and_resumes_its_run_until_it_is_cancelled(stack):
     state, port = stack
     with closing(Database(Settings(state_dir=state).database)) as database, _client(port) as client:
-        job_id = client.submit(JOB | {"schedule": {"steps": 500_000}}, {"margin": "1 %"}, key="long")["id"]
+        job_id = client.submit(
+            JOB | {"schedule": {"steps": 500_000}}, {"margin": "1 %"}, key="long"
+        )["id"]
 
         def resumed():
             with database.read() as session:
-                return session.scalar(select(Attempt.first_step).join(Run).where(Run.job_id == job_id, Attempt.attempt_number == 2))
+                return session.scalar(
+                    select(Attempt.first_step)
+                    .join(Run)
+                    .where(Run.job_id == job_id, Attempt.attempt_number == 2)
+                )
 
         def can_resume():
             with database.read() as session:
-                steps = {run.id: run.steps_done for run in session.scalars(select(Run).where(Run.job_id == job_id))}
-            checkpoints = [path.parent for path in (state / "checkpoints").glob("*/step-*/complete.json")]
+                steps = {
+                    run.id: run.steps_done
+                    for run in session.scalars(select(Run).where(Run.job_id == job_id))
+                }
+            checkpoints = [
+                path.parent for path in (state / "checkpoints").glob("*/step-*/complete.json")
+            ]
             return all(
-                any(path.parent.name == run and 0 < int(path.name.removeprefix("step-")) <= done for path in checkpoints)
+                any(
+                    path.parent.name == run and 0 < int(path.name.removeprefix("step-")) <= done
+                    for path in checkpoints
+                )
                 for run, done in steps.items()
             )
 
         _until(can_resume)
         worker = part_of(state, "celery")
-        trainers = [child for child in worker.children(recursive=True) if "workers.child" in child.cmdline()]
+        trainers = [
+            child for child in worker.children(recursive=True) if "workers.child" in child.cmdline()
+        ]
         assert len(trainers) == 2
         for trainer in trainers:  # which then cannot react to the end of its worker
             trainer.suspend()
@@ -297,7 +334,10 @@ def test_a_stack_that_asks_for_tokens_comes_up(stack):
     _, port = stack
     with _client(port) as client:
         assert isinstance(client.jobs()["items"], list)
-    with Client(f"http://127.0.0.1:{port}") as stranger, pytest.raises(ClientError, match="PARITY_TOKEN"):
+    with (
+        Client(f"http://127.0.0.1:{port}") as stranger,
+        pytest.raises(ClientError, match="PARITY_TOKEN"),
+    ):
         stranger.jobs()
 
 

@@ -41,7 +41,13 @@ def train(settings, database, make_worker):
             held = lease.claim(session, worker, settings.lease_seconds)
         if started:
             started(held)
-        supervisor.train(settings.model_copy(update=changes), database, held, Slot(), stopping or threading.Event())
+        supervisor.train(
+            settings.model_copy(update=changes),
+            database,
+            held,
+            Slot(),
+            stopping or threading.Event(),
+        )
         return held
 
     return train_one
@@ -53,7 +59,11 @@ def _run(database, held):
 
 
 def _children():
-    return [child for child in psutil.Process().children(recursive=True) if "workers.child" in " ".join(child.cmdline())]
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if "workers.child" in " ".join(child.cmdline())
+    ]
 
 
 def _when(happened, act):
@@ -69,12 +79,17 @@ def _when(happened, act):
 
 
 def _when_it_starts(act):
-    """Call `act` as soon as there is a training process: it has to import and to compile before its first step."""
+    """Call `act` as soon as there is a training process: it has to import and to compile before its
+    first step.
+    """
     _when(_children, act)
 
 
 def test_a_run_is_trained_and_recorded(database, submit, train):
-    submit(baseline=Arm(recipe="mxfp8"), schedule=Schedule(steps=40, warmup_steps=2, validation_every=20))
+    submit(
+        baseline=Arm(recipe="mxfp8"),
+        schedule=Schedule(steps=40, warmup_steps=2, validation_every=20),
+    )
     held = train()
     run = _run(database, held)
     assert (run.state, run.code, run.steps_done) == ("finished", None, 40)
@@ -101,8 +116,15 @@ def test_a_short_rerun_trains_the_full_schedule_and_stops_early(database, submit
             run.state = "cancelled"
     full, noise = train(), train()
     with database.read() as session:
-        rates = [store.read(session, held.run_id, "train", ["learning_rate", "lm_loss"]) for held in (full, noise)]
-    assert (_run(database, noise).kind, _run(database, noise).state, _run(database, noise).steps_done) == ("short", "finished", 20)
+        rates = [
+            store.read(session, held.run_id, "train", ["learning_rate", "lm_loss"])
+            for held in (full, noise)
+        ]
+    assert (
+        _run(database, noise).kind,
+        _run(database, noise).state,
+        _run(database, noise).steps_done,
+    ) == ("short", "finished", 20)
     assert noise.steps == 20
     assert not noise.reuses
     assert rates[1][0].tolist() == list(range(20))
@@ -167,7 +189,9 @@ def test_data_that_the_model_can_not_read_fails_at_once(database, submit, train)
     assert (run.state, run.code) == ("failed", "VOCABULARY_TOO_SMALL")
 
 
-def test_a_supervisor_that_breaks_gives_the_run_back_with_the_reason(database, submit, train, monkeypatch):
+def test_a_supervisor_that_breaks_gives_the_run_back_with_the_reason(
+    database, submit, train, monkeypatch
+):
     monkeypatch.setattr(Recorder, "flush", lambda _: 1 / 0)
     submit(steps=100_000)
     run = _run(database, train())
@@ -185,14 +209,18 @@ def test_the_operators_limit_counts_earlier_attempts_too(settings, database, sub
     def broken(seconds_trained):
         again = replace(held, seconds_trained=seconds_trained)
         limited = settings.model_copy(update={"max_run_seconds": 40.0})
-        return next(supervisor.Supervisor(limited, database, again, threading.Event())._limits(idle))
+        return next(
+            supervisor.Supervisor(limited, database, again, threading.Event())._limits(idle)
+        )
 
     assert broken(30.0) is None
     assert broken(50.0)[0] == "TIME_LIMIT"
 
 
 def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(settings, database, submit, train):
-    """All runs are far longer than the test: how fast the host is does not decide which steps they have in common."""
+    """All runs are far longer than the test: how fast the host is does not decide which steps they
+    have in common.
+    """
 
     def losses(held):
         with database.read() as session:
@@ -201,7 +229,9 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(settings, database
         return np.stack([columns["loss"], columns["param_norm"]])
 
     def has_checkpoint(folder):
-        """Whether the last file of a checkpoint is there: an incomplete one is not used, and the run would start from step 0."""
+        """Whether the last file of a checkpoint is there: an incomplete one is not used, and the
+        run would start from step 0.
+        """
         for path in folder.glob("step-*/complete.json"):
             with suppress(FileNotFoundError):  # older ones are removed meanwhile
                 if path.stat().st_size:
@@ -222,13 +252,18 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(settings, database
             with database.write() as session:
                 cancel_job(session, held.job_id)
 
-        return lambda held: _when(lambda: _run(database, held).steps_done >= least, lambda: cancel(held))
+        return lambda held: _when(
+            lambda: _run(database, held).steps_done >= least, lambda: cancel(held)
+        )
 
     def submit_one():
         submit(steps=100_000, baseline=Arm(recipe="nvfp4"), candidates=(Arm(recipe="mxfp8"),))
 
     submit_one()
-    first = train(started=lambda held: threading.Thread(target=kill_after_a_checkpoint, args=(held,)).start(), checkpoint_seconds=0.05)
+    first = train(
+        started=lambda held: threading.Thread(target=kill_after_a_checkpoint, args=(held,)).start(),
+        checkpoint_seconds=0.05,
+    )
     assert _run(database, first).state == "queued"
     wanted = _run(database, first).steps_done + 100
     again = train(started=until(wanted))
@@ -264,7 +299,13 @@ def test_a_run_beyond_its_memory_is_failed_and_says_what_to_reduce(database, sub
 
 def test_a_training_process_that_hangs_is_killed_and_tried_again(database, submit, train):
     submit(steps=100_000)
-    run = _run(database, train(started=lambda _: _when_it_starts(lambda: _children()[0].send_signal(signal.SIGSTOP)), silence_seconds=1.0))
+    run = _run(
+        database,
+        train(
+            started=lambda _: _when_it_starts(lambda: _children()[0].send_signal(signal.SIGSTOP)),
+            silence_seconds=1.0,
+        ),
+    )
     assert (run.state, run.crashes) == ("queued", 1)
     assert "sent no message for 1 s" in run.message
     assert _children() == []
@@ -297,10 +338,13 @@ def test_a_diverged_run_is_finished_data(database, submit, train):
     assert not (abs(columns["lm_loss"][-1]) < float("inf"))
 
 
-def test_arms_agree_in_everything_but_the_recipe_and_an_environment_that_differs_confounds_the_verdict(
+def test_arms_agree_in_everything_but_the_recipe_and_an_environment_that_differs_confounds_the_verdict(  # noqa: E501
     database, submit, train, monkeypatch
 ):
-    job_id = submit(steps=10, candidates=(Arm(recipe="fp8_current"), Arm(recipe="fp8_current", name="elsewhere")))
+    job_id = submit(
+        steps=10,
+        candidates=(Arm(recipe="fp8_current"), Arm(recipe="fp8_current", name="elsewhere")),
+    )
     one, other = _run(database, train()), _run(database, train())
     assert one.fingerprint != other.fingerprint
     assert one.manifest == other.manifest
@@ -323,14 +367,21 @@ def test_a_signal_for_all_processes_is_no_crash_if_it_stops_the_worker_too(
         held = lease.claim(session, make_worker(), settings.lease_seconds)
     monkeypatch.setattr(supervisor, "_SIGNAL_SECONDS", 5.0 if stopped else 0.01)
     stopping = threading.Event()
-    process = SimpleNamespace(was_terminated=lambda: True, how_it_ended=lambda: "it ended with status -15")
+    process = SimpleNamespace(
+        was_terminated=lambda: True, how_it_ended=lambda: "it ended with status -15"
+    )
     if stopped:  # the signal reaches the worker a little later
         threading.Timer(0.05, stopping.set).start()
-    assert supervisor.Supervisor(settings, database, held, stopping)._why_it_ended(process)[1] == attempt
+    assert (
+        supervisor.Supervisor(settings, database, held, stopping)._why_it_ended(process)[1]
+        == attempt
+    )
 
 
 @pytest.mark.parametrize("what", ["slept", "away", "fell"])
-def test_a_machine_that_slept_and_a_database_that_was_away_are_no_crash_of_the_run(settings, database, submit, train, monkeypatch, what):
+def test_a_machine_that_slept_and_a_database_that_was_away_are_no_crash_of_the_run(
+    settings, database, submit, train, monkeypatch, what
+):
     submit()
 
     def stopped(self, _slot):
@@ -348,7 +399,9 @@ def test_a_machine_that_slept_and_a_database_that_was_away_are_no_crash_of_the_r
     run = _run(database, held)
     assert (run.state, run.crashes) == ("queued", 1 if what == "fell" else 0)
     with database.read() as session:
-        assert session.get_one(Attempt, (held.run_id, held.attempt_number)).state == ("crashed" if what == "fell" else "lost")
+        assert session.get_one(Attempt, (held.run_id, held.attempt_number)).state == (
+            "crashed" if what == "fell" else "lost"
+        )
 
 
 def test_a_run_is_given_back_once_the_database_answers_again(database, submit, train, monkeypatch):

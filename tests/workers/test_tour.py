@@ -1,5 +1,6 @@
-"""docs/tutorial-service.md: each of its commands in the order of the page, on a copy of the checkout whose demo is a tiny model and loses
-its Redis."""
+"""docs/tutorial-service.md: each of its commands in the order of the page, on a copy of the
+checkout whose demo is a tiny model and loses its Redis.
+"""
 
 import os
 import re
@@ -19,7 +20,14 @@ from tests.workers.conftest import part_of
 
 PAGE = "docs/tutorial-service.md"
 FOLDERS = ("ci", "examples", "migrations", "parity", "parity_lab", "server", "training", "workers")
-FILES = (".npmrc", "Makefile", "alembic.ini", "package-lock.json", "pyproject.toml", "locks/standalone.lock")
+FILES = (
+    ".npmrc",
+    "Makefile",
+    "alembic.ini",
+    "package-lock.json",
+    "pyproject.toml",
+    "locks/standalone.lock",
+)
 TINY = {
     "  model:": "  model: {d_model: 32, n_layers: 1, n_heads: 1, n_kv_heads: 1, d_ff: 32}",
     "  data:": "  data: {sequence_length: 32, batch_size: 2}",
@@ -47,7 +55,10 @@ def checkout(tmp_path_factory):
     (copy / ".state").mkdir()
     (copy / ".state" / "jax-cache").symlink_to(os.environ["JAX_COMPILATION_CACHE_DIR"])
     demo = copy / "examples" / "demo.yaml"
-    lines = [next((tiny for start, tiny in TINY.items() if line.startswith(start)), line) for line in demo.read_text().splitlines()]
+    lines = [
+        next((tiny for start, tiny in TINY.items() if line.startswith(start)), line)
+        for line in demo.read_text().splitlines()
+    ]
     demo.write_text("\n".join(lines) + "\n")
     assert len(set(lines) & set(TINY.values())) == len(TINY)
     return copy
@@ -59,19 +70,43 @@ def environment():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PARITY_", "GITHUB_", "GIT_")) and name != "CI"}
-    own = {"PARITY_PORT": str(port), "PARITY_URL": f"http://127.0.0.1:{port}", "PARITY_FLUSH_SECONDS": "0.2"}
-    identity = {f"GIT_{who}_{what}": "n" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PARITY_", "GITHUB_", "GIT_")) and name != "CI"
+    }
+    own = {
+        "PARITY_PORT": str(port),
+        "PARITY_URL": f"http://127.0.0.1:{port}",
+        "PARITY_FLUSH_SECONDS": "0.2",
+    }
+    identity = {
+        f"GIT_{who}_{what}": "n" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    }
     return kept | own | identity | {"NO_COLOR": "1", "COLUMNS": "80"}
 
 
-def _outputs(lines: list[str], folder: Path, environment: dict[str, str]) -> list[tuple[str, int, str]]:
+def _outputs(
+    lines: list[str], folder: Path, environment: dict[str, str]
+) -> list[tuple[str, int, str]]:
     """Run lines in one shell: (line, exit code, its output) of each."""
     script = "".join(f"{line}\nprintf '\\n::%s::\\n' $?\n" for line in lines)
-    done = subprocess.run(["bash"], input=script, cwd=folder, env=environment, check=False, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        ["bash"],
+        input=script,
+        cwd=folder,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     parts = re.split(r"\n::(\d+)::\n", done.stdout)
     assert len(parts) == 2 * len(lines) + 1, (done.stdout, done.stderr)
-    return [(line, int(code), output) for line, output, code in zip(lines, parts[::2], parts[1::2], strict=False)]
+    return [
+        (line, int(code), output)
+        for line, output, code in zip(lines, parts[::2], parts[1::2], strict=False)
+    ]
 
 
 def _submit_a_job_with_a_long_name(checkout: Path, environment: dict[str, str]) -> None:
@@ -79,12 +114,22 @@ def _submit_a_job_with_a_long_name(checkout: Path, environment: dict[str, str]) 
     job_file = yaml.safe_load((checkout / "examples" / "external.yaml").read_text())
     job_file["job"]["name"] = "a job with a name of many words, demo in it " * 3
     (checkout / "long.yaml").write_text(yaml.safe_dump(job_file))
-    subprocess.run([".venv/bin/parity", "submit", "long.yaml"], cwd=checkout, env=environment, check=True, capture_output=True)
+    subprocess.run(
+        [".venv/bin/parity", "submit", "long.yaml"],
+        cwd=checkout,
+        env=environment,
+        check=True,
+        capture_output=True,
+    )
 
 
 def _workflow(repository: Path, environment: dict[str, str]) -> int:
-    """The exit code of the copied workflow's gate, run in the repository of the page as for a pull request without a label."""
-    _, revision, gate = yaml.safe_load((repository / ".github" / "workflows" / "parity.yml").read_text())["jobs"]["gate"]["steps"]
+    """The exit code of the copied workflow's gate, run in the repository of the page as for a pull
+    request without a label.
+    """
+    _, revision, gate = yaml.safe_load(
+        (repository / ".github" / "workflows" / "parity.yml").read_text()
+    )["jobs"]["gate"]["steps"]
     github = environment | {"GITHUB_OUTPUT": "outputs.txt"}
     subprocess.run(["bash", "-e", "-c", revision["run"]], cwd=repository, env=github, check=True)
     tree = re.fullmatch(r"tree=([0-9a-f]{40})\n", (repository / "outputs.txt").read_text()).group(1)
@@ -93,14 +138,22 @@ def _workflow(repository: Path, environment: dict[str, str]) -> int:
     words = ["parity", "gate", "parity.yaml", "--revision", tree, "--timeout", "120"]
     bin_ = repository.parent / "parity" / ".venv" / "bin"
     found = environment | {"PATH": f"{bin_}:{environment['PATH']}"}
-    return subprocess.run(words, cwd=repository, env=found, check=False, capture_output=True, timeout=200).returncode
+    return subprocess.run(
+        words, cwd=repository, env=found, check=False, capture_output=True, timeout=200
+    ).returncode
 
 
 def test_the_tour(checkout, environment):
     (demo,), *rest = (block.commands for block in run_by(PAGE, __file__))
     assert demo == "make demo"
     with subprocess.Popen(
-        demo.split(), cwd=checkout, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        demo.split(),
+        cwd=checkout,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     ) as serving:
         try:
             printed = []
@@ -109,11 +162,17 @@ def test_the_tour(checkout, environment):
                 assert line, "".join(printed)
                 printed.append(line)
                 if "submitted, job j" in line:  # so early that all else happens after it
-                    part_of(checkout / ".state", "valkey").kill()  # the demo starts it again, and says so
+                    # the demo starts it again, and says so
+                    part_of(checkout / ".state", "valkey").kill()
             _submit_a_job_with_a_long_name(checkout, environment)
-            # A model this small may have a gap that forks do not see, and then the plan asks for --anyway.
+            # A model this small may have a gap that forks do not see, and then the plan asks for
+            # --anyway.
             shown = {"parity gate": "parity gate --timeout 120", "--plan": "--plan --anyway"}
-            lines = [reduce(lambda text, of: text.replace(*of), shown.items(), line) for block in rest for line in block]
+            lines = [
+                reduce(lambda text, of: text.replace(*of), shown.items(), line)
+                for block in rest
+                for line in block
+            ]
             results = _outputs(lines, checkout, environment)
             repository = checkout.parent / "my-model"
             stopped = _workflow(repository, environment)
@@ -125,7 +184,11 @@ def test_the_tour(checkout, environment):
     assert "redis ended with status -9" in demo_output
     assert "cannot predict an 8 B run" in demo_output
     assert f"Charts and curves: {environment['PARITY_URL']}/jobs/j" in demo_output
-    told = [line for line in demo_output.splitlines() if line.startswith(("PASS: ", "FAIL: ", "INCONCLUSIVE: "))]
+    told = [
+        line
+        for line in demo_output.splitlines()
+        if line.startswith(("PASS: ", "FAIL: ", "INCONCLUSIVE: "))
+    ]
     assert all(any(candidate in line for line in told) for candidate in ("nvfp4", "mxfp8"))
     codes = {line: code for line, code, _ in results}
     judged = {line for line in codes if line.startswith(("parity gate", "parity report"))}
@@ -141,6 +204,10 @@ def test_the_tour(checkout, environment):
     assert "nvfp4" in nvfp4
     assert re.search(r"### parity: (pass|fail|inconclusive)", output)
     assert "reused: fp8_current replicate 0: trained as run" in output
-    assert yaml.safe_load((repository / "parity.yaml").read_text())["baseline"] == {"name": "demo-fp8"}
+    assert yaml.safe_load((repository / "parity.yaml").read_text())["baseline"] == {
+        "name": "demo-fp8"
+    }
     assert (repository / "gate.xml").read_text().startswith("<?xml")
-    assert stopped == {line: code for line, code, _ in results if "--junit" in line}.popitem()[1], "the workflow answers as the gate did"
+    assert stopped == {line: code for line, code, _ in results if "--junit" in line}.popitem()[1], (
+        "the workflow answers as the gate did"
+    )

@@ -1,4 +1,6 @@
-"""Workers of two versions beside each other: what one cannot read is left to the other. Both are checkouts with processes of their own."""
+"""Workers of two versions beside each other: what one cannot read is left to the other. Both are
+checkouts with processes of their own.
+"""
 
 import json
 import os
@@ -27,7 +29,7 @@ spec = JobSpec(name="small", model=model, data=Data(sequence_length=32, batch_si
     baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
 with database.write() as session:
     print(submit_job(session, spec, policy_from_mapping({"margin": "1%"}), order=Order(reuse=False)).id)
-"""
+"""  # noqa: E501
 CLAIM = """
 import json
 from server.database.tables import Worker
@@ -47,9 +49,13 @@ def newer(tmp_path_factory):
         shutil.copytree(CHECKOUT / name, folder / name)
     path = folder / "training" / "spec.py"
     text = path.read_text()
-    changed = text.replace(f"SPEC_VERSION = {SPEC_VERSION}\n", f"SPEC_VERSION = {SPEC_VERSION + 1}\n")
+    changed = text.replace(
+        f"SPEC_VERSION = {SPEC_VERSION}\n", f"SPEC_VERSION = {SPEC_VERSION + 1}\n"
+    )
     changed = changed.replace(
-        "    command: Command | None = None\n\n", "    command: Command | None = None\n    tomorrow: float = 0.5\n\n", 1
+        "    command: Command | None = None\n\n",
+        "    command: Command | None = None\n    tomorrow: float = 0.5\n\n",
+        1,
     )
     assert changed.count("tomorrow") == 1
     assert changed.count(f"SPEC_VERSION = {SPEC_VERSION + 1}") == 1
@@ -62,10 +68,15 @@ def there(newer, settings):
     """A function that runs code in the newer checkout, on the same database; what it prints."""
 
     def run(code):
-        head = f"from server.database.sessions import Database\ndatabase = Database({settings.database!r})\n"
+        head = (
+            "from server.database.sessions import Database\ndatabase = "
+            f"Database({settings.database!r})\n"
+        )
         variables = os.environ | {"PYTHONPATH": str(newer)}
         line = [sys.executable, "-c", head + code]
-        return subprocess.run(line, cwd=newer, env=variables, check=True, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            line, cwd=newer, env=variables, check=True, capture_output=True, text=True
+        ).stdout.strip()
 
     return run
 
@@ -79,7 +90,17 @@ def test_a_worker_leaves_what_it_cannot_read_to_a_newer_one(database, submit, ma
     worker = make_worker()
     worker.device = worker.device | {"spec_version": SPEC_VERSION}
     with database.write() as session:
-        session.add(Worker(id="w-new", name="new", capability="cpu", slots=1, device=worker.device, started_at=0.0, heartbeat_at=0.0))
+        session.add(
+            Worker(
+                id="w-new",
+                name="new",
+                capability="cpu",
+                slots=1,
+                device=worker.device,
+                started_at=0.0,
+                heartbeat_at=0.0,
+            )
+        )
     newer = there(SUBMIT)
     assert _claim(database, worker) is None
     with database.read() as session:
@@ -88,11 +109,18 @@ def test_a_worker_leaves_what_it_cannot_read_to_a_newer_one(database, submit, ma
         assert job.spec["tomorrow"] == 0.5
         assert {run.state for run in job.runs} == {"queued"}
         reason = why_waiting(job, 0, [worker])
-        assert re.search(f"up to version {SPEC_VERSION}, this job has version {SPEC_VERSION + 1}", reason)
-    # What comes after it in the queue is not held up, and the newer worker reads jobs of both versions.
+        assert re.search(
+            f"up to version {SPEC_VERSION}, this job has version {SPEC_VERSION + 1}", reason
+        )
+    # What comes after it in the queue is not held up, and the newer worker reads jobs of both
+    # versions.
     older = submit()
     assert _claim(database, worker).job_id == older
-    assert [json.loads(line) for line in there(CLAIM).splitlines()] == [[newer, "fp8_current"], [newer, "nvfp4"], [older, "nvfp4"]]
+    assert [json.loads(line) for line in there(CLAIM).splitlines()] == [
+        [newer, "fp8_current"],
+        [newer, "nvfp4"],
+        [older, "nvfp4"],
+    ]
 
 
 def test_a_job_of_a_version_that_is_readable_and_still_wrong_fails(database, submit, make_worker):

@@ -1,4 +1,6 @@
-"""Runs that start under a wrapper: a fake srun with two processes, in which real jax.distributed trains on two CPU devices."""
+"""Runs that start under a wrapper: a fake srun with two processes, in which real jax.distributed
+trains on two CPU devices.
+"""
 
 import json
 import socket
@@ -29,13 +31,17 @@ SMALL = {
 
 @pytest.fixture
 def train(settings, database, make_worker, monkeypatch):
-    """A function that claims the next run and trains it under the fake srun; returns the run's id."""
+    """A function that claims the next run and trains it under the fake srun; returns the
+    run's id.
+    """
     worker = make_worker()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("PARITY_COORDINATOR", f"127.0.0.1:{free.getsockname()[1]}")
     # JAX keeps no program of the second process, which compiles each time.
-    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+    monkeypatch.setenv(
+        "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    )
 
     def train_one(wrapper=SRUN, started=None):
         with database.write() as session:
@@ -55,11 +61,19 @@ def _run(database, run_id):
 
 
 def _processes():
-    return [child for child in psutil.Process().children(recursive=True) if "workers.child" in " ".join(child.cmdline())]
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if "workers.child" in " ".join(child.cmdline())
+    ]
 
 
-def test_two_processes_train_one_run_and_the_first_tells_it(settings, database, submit, train, monkeypatch):
-    """Their request is too long for an argument (Linux accepts 128 KiB), as that of an analysis, which has all of its results in it."""
+def test_two_processes_train_one_run_and_the_first_tells_it(
+    settings, database, submit, train, monkeypatch
+):
+    """Their request is too long for an argument (Linux accepts 128 KiB), as that of an analysis,
+    which has all of its results in it.
+    """
     started, seen = training_process.started, []
 
     def with_more(settings, request, *others):
@@ -87,7 +101,10 @@ def test_a_request_that_a_machine_cannot_see_says_so(settings, tmp_path):
     asked = [sys.executable, "-m", "workers.child", f"@{tmp_path}/none.request.json"]
     done = subprocess.run(asked, capture_output=True, text=True, cwd=CHECKOUT, check=False)
     assert done.returncode == 1
-    assert "none.request.json: No such file or directory; every machine of the wrapper must see" in done.stderr
+    assert (
+        "none.request.json: No such file or directory; every machine of the wrapper must see"
+        in done.stderr
+    )
 
 
 def test_a_cancelled_run_takes_all_of_its_processes_with_it(database, submit, train):
@@ -120,14 +137,18 @@ def test_a_run_for_one_device_is_refused_where_the_wrapper_starts_two(database, 
 
 def test_a_wrapper_that_is_not_there_gives_the_run_back_with_its_words(database, submit, train):
     submit(steps=12, **SMALL)
-    run = _run(database, train(wrapper=("sh", "-c", "echo 'srun: error: no such partition' >&2; exit 3")))
+    run = _run(
+        database, train(wrapper=("sh", "-c", "echo 'srun: error: no such partition' >&2; exit 3"))
+    )
     assert run.state == "queued"
     assert "ended with status 3" in run.message
     assert "srun: error: no such partition" in run.message
 
 
 @pytest.mark.parametrize("ended", ["exit 143", "kill -TERM $$"])
-def test_a_preempted_run_is_returned_and_not_counted_as_a_crash(database, submit, train, monkeypatch, ended):
+def test_a_preempted_run_is_returned_and_not_counted_as_a_crash(
+    database, submit, train, monkeypatch, ended
+):
     monkeypatch.setattr(supervisor, "_SIGNAL_SECONDS", 0.01)
     submit(steps=12, **SMALL)
     run_id = train(wrapper=("sh", "-c", f"echo 'srun: error: STEP 1.1 CANCELLED' >&2; {ended}"))
@@ -142,10 +163,26 @@ def test_the_command_is_a_list_from_the_workers_environment(settings, monkeypatc
     monkeypatch.setenv("PARITY_WRAPPER", json.dumps(["srun", "--ntasks=8"]))
     monkeypatch.setenv("PARITY_WRAPPER_PYTHON", "/opt/python")
     launching = type(settings)(state_dir=settings.state_dir, capability="sm100", slots=1)
-    assert command(launching, "workers.child", "{}") == ["srun", "--ntasks=8", "/opt/python", "-m", "workers.child", "{}"]
+    assert command(launching, "workers.child", "{}") == [
+        "srun",
+        "--ntasks=8",
+        "/opt/python",
+        "-m",
+        "workers.child",
+        "{}",
+    ]
     assert slots(launching) == [Slot()]  # which GPUs a process gets is the wrapper's affair
-    given = {"SLURM_JOB_ID": "7", "PMIX_RANK": "0", "PARITY_COORDINATOR": "a:1", "PARITY_DATABASE_URL": "secret"}
-    assert environment(launching, Slot(), given).items() >= {("SLURM_JOB_ID", "7"), ("PMIX_RANK", "0"), ("PARITY_COORDINATOR", "a:1")}
+    given = {
+        "SLURM_JOB_ID": "7",
+        "PMIX_RANK": "0",
+        "PARITY_COORDINATOR": "a:1",
+        "PARITY_DATABASE_URL": "secret",
+    }
+    assert environment(launching, Slot(), given).items() >= {
+        ("SLURM_JOB_ID", "7"),
+        ("PMIX_RANK", "0"),
+        ("PARITY_COORDINATOR", "a:1"),
+    }
     assert "PARITY_DATABASE_URL" not in environment(launching, Slot(), given)
     assert "SLURM_JOB_ID" not in environment(settings, Slot(), given)
 
@@ -162,9 +199,13 @@ def test_a_worker_that_emulates_on_a_gpu_offers_no_other_engine(settings, monkey
     monkeypatch.setattr(runtime, "_asked_device", lambda _: dict(asked))
     offered = runtime._device(settings.model_copy(update={"capability": "gpu"}))["can_run"]
     assert offered["emulated/nvfp4"] == yes
-    assert not offered["maxtext/bf16"]["ok"]  # a job with maxtext.hardware: cpu has the same capability
+    # a job with maxtext.hardware: cpu has the same capability
+    assert not offered["maxtext/bf16"]["ok"]
     assert "PARITY_CAPABILITY is gpu" in offered["maxtext/bf16"]["reason"]
-    assert runtime._device(settings.model_copy(update={"capability": "sm90"}))["can_run"] == asked["can_run"]
+    assert (
+        runtime._device(settings.model_copy(update={"capability": "sm90"}))["can_run"]
+        == asked["can_run"]
+    )
 
 
 def test_the_devices_of_all_of_the_wrappers_processes_are_registered(settings, monkeypatch):

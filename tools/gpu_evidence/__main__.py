@@ -1,8 +1,11 @@
-"""`python -m tools.gpu_evidence`: what a new GPU gives in its first half hour, in one command (docs/hardware.md).
+"""`python -m tools.gpu_evidence`: what a new GPU gives in its first half hour, in one command
+(docs/hardware.md).
 
     python -m tools.gpu_evidence --minutes 25 --out DIR [--prepared FOLDER]
-    python -m tools.gpu_evidence --rehearse --minutes 30 --out DIR     # on a processor, with stand-ins
-    python -m tools.gpu_evidence --prepare FOLDER --sm 90 [--slim]     # on a machine that can install packages
+    python -m tools.gpu_evidence --rehearse --minutes 30 --out DIR     # on a processor, with
+      stand-ins
+    python -m tools.gpu_evidence --prepare FOLDER --sm 90 [--slim]     # on a machine that can
+      install packages
 
 Until the wheels of --prepared are installed, nothing but the standard library is imported.
 """
@@ -22,26 +25,70 @@ from tools.gpu_evidence.steps import REHEARSAL_SECONDS, rehearsal, steps
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command line."""
-    made = argparse.ArgumentParser(prog="python -m tools.gpu_evidence", description="What a new GPU gives in its first half hour.")
-    made.add_argument("--minutes", metavar="N", help="time of the whole session; what cannot end in the rest of it is not begun")
-    made.add_argument("--out", type=Path, metavar="DIR", help="new folder for the results, one JSON file per step, and the summary")
-    made.add_argument("--prepared", type=Path, metavar="FOLDER", help="folder of --prepare: its wheels are installed, its tokens used")
+    made = argparse.ArgumentParser(
+        prog="python -m tools.gpu_evidence",
+        description="What a new GPU gives in its first half hour.",
+    )
+    made.add_argument(
+        "--minutes",
+        metavar="N",
+        help="time of the whole session; what cannot end in the rest of it is not begun",
+    )
+    made.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="new folder for the results, one JSON file per step, and the summary",
+    )
+    made.add_argument(
+        "--prepared",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of --prepare: its wheels are installed, its tokens used",
+    )
     made.add_argument(
         "--rehearse",
         nargs="?",
         type=float,
         const=REHEARSAL_SECONDS,
         metavar="SECONDS",
-        help="run on this machine's processor, with stand-ins of about so many seconds (120) for the long parts",
+        help="run on this machine's processor, with stand-ins of about so many seconds (120) for "
+        "the long parts",
     )
-    made.add_argument("--prepare", type=Path, metavar="FOLDER", help="make FOLDER with wheels and tokens instead; needs package registries")
-    made.add_argument("--sm", type=int, default=90, metavar="SM", help="with --prepare: the GPU's compute capability without its dot (90)")
-    made.add_argument("--slim", action="store_true", help="with --prepare: keep only that GPU's code of Transformer Engine's core library")
-    made.add_argument("--python", default="3.12", help="with --prepare: the other machine's Python, a version or a path (3.12)")
     made.add_argument(
-        "--with-jax", action="store_true", help="with --prepare: also jax for processors, to rehearse in an empty environment"
+        "--prepare",
+        type=Path,
+        metavar="FOLDER",
+        help="make FOLDER with wheels and tokens instead; needs package registries",
     )
-    made.add_argument("--text", type=Path, metavar="PATH", help="with --prepare: a text file or a folder instead of Debian's documentation")
+    made.add_argument(
+        "--sm",
+        type=int,
+        default=90,
+        metavar="SM",
+        help="with --prepare: the GPU's compute capability without its dot (90)",
+    )
+    made.add_argument(
+        "--slim",
+        action="store_true",
+        help="with --prepare: keep only that GPU's code of Transformer Engine's core library",
+    )
+    made.add_argument(
+        "--python",
+        default="3.12",
+        help="with --prepare: the other machine's Python, a version or a path (3.12)",
+    )
+    made.add_argument(
+        "--with-jax",
+        action="store_true",
+        help="with --prepare: also jax for processors, to rehearse in an empty environment",
+    )
+    made.add_argument(
+        "--text",
+        type=Path,
+        metavar="PATH",
+        help="with --prepare: a text file or a folder instead of Debian's documentation",
+    )
     return made
 
 
@@ -50,7 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         if options.prepare is not None:
-            from tools.gpu_evidence.prepare import PrepareError, prepare  # noqa: PLC0415 - a session needs none of it
+            from tools.gpu_evidence.prepare import PrepareError, prepare  # noqa: PLC0415
 
             try:
                 return prepare(
@@ -65,9 +112,13 @@ def main(arguments: list[str] | None = None) -> int:
                 sys.stderr.write(f"failed: {error}\n")
                 return 1
         if options.minutes is None or options.out is None:
-            raise ValueError("expected --minutes N and --out DIR, such as --minutes 25 --out gpu-evidence")
+            raise ValueError(
+                "expected --minutes N and --out DIR, such as --minutes 25 --out gpu-evidence"
+            )
         if options.rehearse is not None and not options.rehearse > 0:
-            raise ValueError(f"--rehearse is {options.rehearse:g}, expected a number above 0, such as 120")
+            raise ValueError(
+                f"--rehearse is {options.rehearse:g}, expected a number above 0, such as 120"
+            )
         budget = Budget(minutes(options.minutes))
         tokens = token_file(options.prepared)
         folder = new_folder(options.out)

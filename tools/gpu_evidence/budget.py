@@ -35,5 +35,7 @@ def minutes(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value <= 24 * 60:
-        raise ValueError(f"--minutes is {text!r}, expected a number above 0 and at most 1440, such as 25")
+        raise ValueError(
+            f"--minutes is {text!r}, expected a number above 0 and at most 1440, such as 25"
+        )
     return value

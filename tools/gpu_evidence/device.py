@@ -1,4 +1,6 @@
-"""The first step: which device jax sees, with the driver and the versions of what decides bits and speed. It exits 2 without a GPU."""
+"""The first step: which device jax sees, with the driver and the versions of what decides bits and
+speed. It exits 2 without a GPU.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,28 @@ from typing import Any
 from tools.gpu_evidence.results import write_facts
 from training.environment.transformer_engine import driver
 
-_PACKAGES = re.compile(r"jax|jaxlib|numpy|optax|flax|orbax-checkpoint|transformer[-_]engine.*|nvidia-(cu|nccl).*|jax-cuda.*|ml[-_]dtypes")
+_PACKAGES = re.compile(
+    r"jax|jaxlib|numpy|optax|flax|orbax-checkpoint|transformer[-_]engine.*|nvidia-(cu|nccl).*|jax-cuda.*|ml[-_]dtypes"
+)
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the installed packages that decide bits or speed, by their names."""
-    installed = {each.name.lower(): each.version for each in importlib.metadata.distributions() if each.name}
-    return {"python": platform.python_version()} | {name: installed[name] for name in sorted(installed) if _PACKAGES.fullmatch(name)}
+    """Versions of Python and of the installed packages that decide bits or speed, by their
+    names.
+    """
+    installed = {
+        each.name.lower(): each.version for each in importlib.metadata.distributions() if each.name
+    }
+    return {"python": platform.python_version()} | {
+        name: installed[name] for name in sorted(installed) if _PACKAGES.fullmatch(name)
+    }
 
 
 def described() -> dict[str, Any]:
-    """The first device that jax sees; imports jax. Raises RuntimeError where it has none of the wanted platform."""
-    import jax  # noqa: PLC0415 - only this process needs it
+    """The first device that jax sees; imports jax. Raises RuntimeError where it has none of the
+    wanted platform.
+    """
+    import jax  # noqa: PLC0415
 
     first = jax.devices()[0]
     return {
@@ -40,16 +52,22 @@ def described() -> dict[str, Any]:
 
 def main() -> int:
     """Write the facts; 0 where the device is of the expected platform, 2 where it is not."""
-    parser = argparse.ArgumentParser(prog="python -m tools.gpu_evidence.device", description="The device that jax sees.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.gpu_evidence.device", description="The device that jax sees."
+    )
     parser.add_argument("--expect", choices=("gpu", "cpu"), default="gpu")
     parser.add_argument("--facts", type=Path)
     options = parser.parse_args()
     try:
         facts = described()
-    except (ImportError, RuntimeError, AssertionError) as error:  # AssertionError: jax without its CUDA plugin (0.10.2)
+    # AssertionError: jax without its CUDA plugin (0.10.2)
+    except (ImportError, RuntimeError, AssertionError) as error:
         write_facts(options.facts, {"driver": driver(), "versions": versions()})
         what = " ".join(str(error).split()) or "no plugin for CUDA"
-        sys.stdout.write(f"jax sees no GPU: {type(error).__name__}: {what}; install jax[cuda13] and NVIDIA's driver (docs/hardware.md)\n")
+        sys.stdout.write(
+            f"jax sees no GPU: {type(error).__name__}: {what}; install jax[cuda13] and NVIDIA's "
+            "driver (docs/hardware.md)\n"
+        )
         return 2
     write_facts(options.facts, facts)
     if facts["platform"] != options.expect:

@@ -1,4 +1,6 @@
-"""What a prepared folder gives to a machine that can fetch nothing: an environment with its wheels, and its file of tokens."""
+"""What a prepared folder gives to a machine that can fetch nothing: an environment with its wheels,
+and its file of tokens.
+"""
 
 from __future__ import annotations
 
@@ -20,29 +22,43 @@ _CHUNK = 1 << 20
 
 
 class OfflineError(Exception):
-    """The prepared folder cannot be used; the message says what is wrong with it, and what to do."""
+    """The prepared folder cannot be used; the message says what is wrong with it, and what to
+    do.
+    """
 
 
 def token_file(folder: Path | None) -> Path | None:
-    """The checked file of tokens of a prepared folder; None without a folder. OfflineError if a file is missing or not as it was made."""
+    """The checked file of tokens of a prepared folder; None without a folder. OfflineError if a
+    file is missing or not as it was made.
+    """
     if folder is None:
         return None
     manifest = _manifest(folder)
     for name, digest in manifest.items():
         path = folder / name
         if not path.is_file():
-            raise OfflineError(f"{path} is missing, expected what --prepare made; copy the folder again")
+            raise OfflineError(
+                f"{path} is missing, expected what --prepare made; copy the folder again"
+            )
         if _sha256(path) != digest:
-            raise OfflineError(f"{path} has {path.stat().st_size:,} bytes and is not what --prepare made; copy it again")
+            raise OfflineError(
+                f"{path} has {path.stat().st_size:,} bytes and is not what --prepare made; copy it "
+                "again"
+            )
     if TOKENS not in manifest:
-        raise OfflineError(f"{folder / MANIFEST} names no {TOKENS}, expected a folder that --prepare finished; run it again")
+        raise OfflineError(
+            f"{folder / MANIFEST} names no {TOKENS}, expected a folder that --prepare finished; "
+            "run it again"
+        )
     return (folder / TOKENS).resolve()
 
 
 def installed(folder: Path | None, environment: Path, budget: Budget) -> str:
-    """The Python of a new environment with the folder's wheels and this Python's packages; this Python without a folder.
+    """The Python of a new environment with the folder's wheels and this Python's packages; this
+    Python without a folder.
 
-    Raises OfflineError, with the end of pip's output, if they cannot be installed; then nothing of it is left.
+    Raises OfflineError, with the end of pip's output, if they cannot be installed; then nothing of
+    it is left.
     """
     if folder is None:
         return sys.executable
@@ -50,18 +66,29 @@ def installed(folder: Path | None, environment: Path, budget: Budget) -> str:
     python = environment.resolve() / "bin" / "python"
     try:
         _run((sys.executable, "-m", "venv", str(environment)), budget)
-        options = ("--quiet", "--no-index", "--no-deps", "--no-compile", "--disable-pip-version-check")
+        options = (
+            "--quiet",
+            "--no-index",
+            "--no-deps",
+            "--no-compile",
+            "--disable-pip-version-check",
+        )
         _run((str(python), "-m", "pip", "install", *options, *wheels), budget)
         _share_packages(next(environment.resolve().glob("lib/python*/site-packages")))
     except (OfflineError, OSError) as error:
         shutil.rmtree(environment, ignore_errors=True)
-        raise OfflineError(f"the wheels of {folder} cannot be installed: {error}; use the Python that they were made for") from error
+        raise OfflineError(
+            f"the wheels of {folder} cannot be installed: {error}; use the Python that they were "
+            "made for"
+        ) from error
     return str(python)
 
 
 def _run(command: Sequence[str], budget: Budget) -> None:
     try:
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=max(1.0, budget.left()))
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=max(1.0, budget.left())
+        )
     except subprocess.TimeoutExpired:
         raise OfflineError("it took longer than the session") from None
     if done.returncode:
@@ -69,9 +96,11 @@ def _run(command: Sequence[str], budget: Budget) -> None:
 
 
 def _share_packages(site_packages: Path) -> None:
-    """Let an environment see the packages of this Python, which may itself be one of an environment.
+    """Let an environment see the packages of this Python, which may itself be one of an
+    environment.
 
-    Transformer Engine looks for NVIDIA's libraries in the folder `nvidia` of its own environment alone, so that has links to those here.
+    Transformer Engine looks for NVIDIA's libraries in the folder `nvidia` of its own environment
+    alone, so that has links to those here.
     """
     folders = [Path(folder) for folder in site.getsitepackages() if Path(folder).is_dir()]
     lines = [f"import site; site.addsitedir({str(folder)!r})\n" for folder in folders]
@@ -97,7 +126,10 @@ def _manifest(folder: Path) -> dict[str, str]:
     try:
         manifest: dict[str, str] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise OfflineError(f"--prepared {folder} has no readable {MANIFEST} ({error}), expected a folder that --prepare made") from error
+        raise OfflineError(
+            f"--prepared {folder} has no readable {MANIFEST} ({error}), expected a folder that "
+            "--prepare made"
+        ) from error
     return manifest
 
 

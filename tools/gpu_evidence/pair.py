@@ -1,14 +1,18 @@
-"""Pairs trained through the service: REST, queue, worker and record, to the verdict and its evidence bundle.
+"""Pairs trained through the service: REST, queue, worker and record, to the verdict and its
+evidence bundle.
 
-    python -m tools.gpu_evidence.pair emulated --folder DIR --steps 4000 [--tokens FILE] [--arms fp8_current nvfp4] [--small]
+    python -m tools.gpu_evidence.pair emulated --folder DIR --steps 4000 [--tokens FILE] [--arms
+    fp8_current nvfp4] [--small]
 
-The stack is `workers.standalone`, whose worker has the GPU alone to offer (PARITY_CAPABILITY). The manifest of every run must name the
-device that was asked for; else the exit status is 1, whatever the verdict. In DIR: verdicts as text and JSON, evidence.zip, and
-runs.csv with the curves, also of a session that was cut; below it the stack's state.
+The stack is `workers.standalone`, whose worker has the GPU alone to offer (PARITY_CAPABILITY). The
+manifest of every run must name the device that was asked for; else the exit status is 1, whatever
+the verdict. In DIR: verdicts as text and JSON, evidence.zip, and runs.csv with the curves, also of
+a session that was cut; below it the stack's state.
 
-The first candidate whose runs have ended is judged while the others train, and its verdict is written then. With --seconds, a job that
-shows at its first steps that it cannot end in that time is cancelled, and a shorter one is trained in its place: on a GPU slower than the
-one of docs/hardware.md a shorter pair with its verdict is worth more than a part of the long one.
+The first candidate whose runs have ended is judged while the others train, and its verdict is
+written then. With --seconds, a job that shows at its first steps that it cannot end in that time is
+cancelled, and a shorter one is trained in its place: on a GPU slower than the one of
+docs/hardware.md a shorter pair with its verdict is worth more than a part of the long one.
 """
 
 from __future__ import annotations
@@ -45,7 +49,13 @@ from workers.standalone import Keeper, StartError
 
 _CANDIDATES = {"emulated": ("fp8_current", "nvfp4"), "transformer_engine": ("fp8_current",)}
 _MARGIN = "1.0%"
-_COLUMNS = {"lm_loss": "loss", "learning_rate": "learning_rate", "grad_norm": "grad_norm", "tokens": "tokens"}  # on record, and in runs.csv
+# on record, and in runs.csv
+_COLUMNS = {
+    "lm_loss": "loss",
+    "learning_rate": "learning_rate",
+    "grad_norm": "grad_norm",
+    "tokens": "tokens",
+}
 
 
 _WATCHED_SECONDS = 20.0  # of the first run's steps, from which the time of all is estimated
@@ -61,14 +71,22 @@ class DeviceError(Exception):
     """A run was not trained on the device that was asked for, as its record says."""
 
 
-def job_of(engine: str, arms: Sequence[str], steps: int, tokens: Path | None, *, small: bool) -> dict[str, Any]:
-    """A job of bf16 against each of the arms, two seeds each; of the smallest model with `small`, which a processor trains in seconds."""
+def job_of(
+    engine: str, arms: Sequence[str], steps: int, tokens: Path | None, *, small: bool
+) -> dict[str, Any]:
+    """A job of bf16 against each of the arms, two seeds each; of the smallest model with `small`,
+    which a processor trains in seconds.
+    """
     model: dict[str, Any] = {"preset": "llama3-0.3m-by128" if small else "llama3-20m"}
     data: dict[str, Any] = {"source": "python_stdlib", "validation_fraction": 0.02}
     if tokens is not None:
         data |= {"source": "tokens", "path": str(tokens)}
         model["vocab_size"] = VOCABULARY
-    data |= {"sequence_length": 64, "batch_size": 4} if small else {"sequence_length": 512, "batch_size": 32}
+    data |= (
+        {"sequence_length": 64, "batch_size": 4}
+        if small
+        else {"sequence_length": 512, "batch_size": 32}
+    )
     return {
         "name": f"gpu-evidence-{engine.replace('_', '-')}",
         "engine": engine,
@@ -78,18 +96,28 @@ def job_of(engine: str, arms: Sequence[str], steps: int, tokens: Path | None, *,
         "schedule": schedule_of(steps),
         "baseline": {"recipe": "bf16", "replicates": 2},
         "candidates": [{"recipe": arm, "replicates": 2} for arm in arms],
-        "family": "any-decoder",  # without it nothing would be assumed of the noise of an emulated run, and nothing decided
+        # without it nothing would be assumed of the noise of an emulated run, and nothing decided
+        "family": "any-decoder",
     }
 
 
 def schedule_of(steps: int) -> dict[str, float]:
-    """A schedule of so many steps: its warm-up is a tenth at most, and it ends at a tenth of its learning rate."""
+    """A schedule of so many steps: its warm-up is a tenth at most, and it ends at a tenth of its
+    learning rate.
+    """
     warmup, every = min(200, steps // 10), max(1, steps // 4)
-    return {"steps": steps, "learning_rate": 1.0e-3, "warmup_steps": warmup, "final_fraction": 0.1, "validation_every": every}
+    return {
+        "steps": steps,
+        "learning_rate": 1.0e-3,
+        "warmup_steps": warmup,
+        "final_fraction": 0.1,
+        "validation_every": every,
+    }
 
 
 def shorter(steps: int, runs: int, rate: float, left: float) -> int | None:
-    """The number of steps to train instead of `steps` by each of the runs, if those cannot end; None if they can, or if none is shorter.
+    """The number of steps to train instead of `steps` by each of the runs, if those cannot end;
+    None if they can, or if none is shorter.
 
     rate: steps a second of a run of the baseline. left: seconds.
     """
@@ -104,9 +132,13 @@ def shorter(steps: int, runs: int, rate: float, left: float) -> int | None:
 
 
 class Pair:
-    """One job from its submission to what is left of it in the folder; `facts` has all that is known so far."""
+    """One job from its submission to what is left of it in the folder; `facts` has all that is
+    known so far.
+    """
 
-    def __init__(self, folder: Path, settings: Settings, facts: Path | None, seconds: float | None) -> None:
+    def __init__(
+        self, folder: Path, settings: Settings, facts: Path | None, seconds: float | None
+    ) -> None:
         self.facts: dict[str, Any] = {"status": "not submitted", "summary": []}
         self._folder, self._settings, self._file = folder, settings, facts
         self._end = None if seconds is None else time.monotonic() + seconds
@@ -117,14 +149,17 @@ class Pair:
         self._written = 0.0
 
     def train(self, job: dict[str, Any]) -> None:
-        """Start the stack, submit the job and follow it; raises DeviceError for a run on another device.
+        """Start the stack, submit the job and follow it; raises DeviceError for a run on another
+        device.
 
         Raises StartError, RefusedError or ClientError where the stack or the job does not start.
         """
         console = Console(stderr=True)
         with ExitStack() as stack:
             keeper = stack.enter_context(standalone.running(self._settings, console))
-            client = stack.enter_context(Client(f"http://{self._settings.host}:{self._settings.port}"))
+            client = stack.enter_context(
+                Client(f"http://{self._settings.host}:{self._settings.port}")
+            )
             self._database = stack.enter_context(closing(Database(self._settings.database)))
             try:
                 while (steps := self._follow(client, keeper, job, console)) is not None:
@@ -133,8 +168,12 @@ class Pair:
                 if "job" in self.facts:
                     self._keep_runs()
 
-    def _follow(self, client: Client, keeper: Keeper, job: dict[str, Any], console: Console) -> int | None:
-        """Submit a job and follow it to its end; returns the steps of a shorter one if it was too slow and was cancelled."""
+    def _follow(
+        self, client: Client, keeper: Keeper, job: dict[str, Any], console: Console
+    ) -> int | None:
+        """Submit a job and follow it to its end; returns the steps of a shorter one if it was too
+        slow and was cancelled.
+        """
         submitted = client.submit(job, {"margin": _MARGIN})
         self.facts |= {"job": submitted["id"], "specification": job}
         self._first = None
@@ -157,7 +196,9 @@ class Pair:
         return None
 
     def _check_speed(self, steps: int) -> None:
-        """Raise TooSlowError once, if the speed of the first run's first steps shows that the job cannot end."""
+        """Raise TooSlowError once, if the speed of the first run's first steps shows that the job
+        cannot end.
+        """
         runs = self.facts.get("runs", [])
         if self._end is None or self._is_timed or not runs or not runs[0]["steps"]:
             return
@@ -172,7 +213,10 @@ class Pair:
         self.facts["steps_per_second"] = rate
         self._shorter = shorter(steps, len(runs), rate, self._end - now)
         if self._shorter is not None:
-            raise TooSlowError(f"{steps} steps: {rate:.1f} steps a second of the first run, so {len(runs)} runs cannot end in time")
+            raise TooSlowError(
+                f"{steps} steps: {rate:.1f} steps a second of the first run, so {len(runs)} runs "
+                "cannot end in time"
+            )
 
     def _look(self) -> None:
         """Write what is known, every few seconds; judge the candidates whose runs have ended."""
@@ -180,7 +224,9 @@ class Pair:
             return
         self._written = time.monotonic()
         with self._database.read() as session:
-            known: Collection[str] = {verdict["candidate"]["name"] for verdict in self.facts.get("verdicts", [])}
+            known: Collection[str] = {
+                verdict["candidate"]["name"] for verdict in self.facts.get("verdicts", [])
+            }
             early = settled(session, self.facts["job"], known)
         if early:
             self._keep_verdicts([*self.facts.get("verdicts", []), *early])
@@ -189,17 +235,24 @@ class Pair:
     def _keep_verdicts(self, verdicts: Sequence[Any]) -> None:
         lines = [words(verdict).line for verdict in verdicts]
         self.facts |= {"verdicts": list(verdicts), "lines": lines}
-        write_atomically(self._folder / "verdicts.json", json.dumps(list(verdicts), indent=1) + "\n")
+        write_atomically(
+            self._folder / "verdicts.json", json.dumps(list(verdicts), indent=1) + "\n"
+        )
         write_atomically(self._folder / "verdicts.txt", "".join(f"{line}\n" for line in lines))
 
     def _keep_bundle(self, job: str) -> None:
-        answer = httpx2.get(f"http://{self._settings.host}:{self._settings.port}/api/v1/jobs/{job}/evidence.zip", timeout=60)
+        answer = httpx2.get(
+            f"http://{self._settings.host}:{self._settings.port}/api/v1/jobs/{job}/evidence.zip",
+            timeout=60,
+        )
         answer.raise_for_status()
         (self._folder / "evidence.zip").write_bytes(answer.content)
         self.facts["bundle"] = "evidence.zip"
 
     def _keep_runs(self) -> None:
-        """Write the runs' states, devices and curves; raises DeviceError for a manifest that names another device."""
+        """Write the runs' states, devices and curves; raises DeviceError for a manifest that names
+        another device.
+        """
         if self._database is None:
             return
         runs, rows = [], []
@@ -208,11 +261,20 @@ class Pair:
                 steps, columns = store.read(session, run.id, "train", [*_COLUMNS])
                 device = (run.manifest or {}).get("device_class")
                 runs.append(
-                    {"arm": run.arm.name, "seed": run.seed, "replicate": run.replicate, "state": run.state, "steps": len(steps)}
+                    {
+                        "arm": run.arm.name,
+                        "seed": run.seed,
+                        "replicate": run.replicate,
+                        "state": run.state,
+                        "steps": len(steps),
+                    }
                     | {"device_class": device, "message": run.message}
                 )
                 values = [column.tolist() for column in columns.values()]
-                rows += [(run.arm.name, run.replicate, run.seed, *row) for row in zip(steps.tolist(), *values, strict=True)]
+                rows += [
+                    (run.arm.name, run.replicate, run.seed, *row)
+                    for row in zip(steps.tolist(), *values, strict=True)
+                ]
         with (self._folder / "runs.csv").open("w", newline="", encoding="utf-8") as stream:
             table = csv.writer(stream)
             table.writerow(("arm", "replicate", "seed", "step", *_COLUMNS.values()))
@@ -223,17 +285,28 @@ class Pair:
 
 
 def check_devices(runs: Sequence[dict[str, Any]], expected: str) -> None:
-    """Raises DeviceError unless every run that was trained names a device of the expected platform in its manifest, and all the same."""
+    """Raises DeviceError unless every run that was trained names a device of the expected platform
+    in its manifest, and all the same.
+    """
     named = {run["device_class"] for run in runs if run["steps"]}
     wrong = {name for name in named if name is None or name.partition(":")[0] != expected}
     if wrong or len(named) != 1:
-        raise DeviceError(f"the runs' records name {', '.join(sorted(map(str, named))) or 'no device'}, expected one {expected} for all")
+        raise DeviceError(
+            f"the runs' records name {', '.join(sorted(map(str, named))) or 'no device'}, expected "
+            f"one {expected} for all"
+        )
 
 
 def _in_one_line(runs: Sequence[dict[str, Any]]) -> str:
     done = sum(run["state"] == "finished" for run in runs)
-    devices = ", ".join(sorted({str(run["device_class"]) for run in runs if run["steps"]})) or "no device yet"
-    return f"{done} of {len(runs)} runs finished, {sum(run['steps'] for run in runs):,} steps on {devices}"
+    devices = (
+        ", ".join(sorted({str(run["device_class"]) for run in runs if run["steps"]}))
+        or "no device yet"
+    )
+    return (
+        f"{done} of {len(runs)} runs finished, {sum(run['steps'] for run in runs):,} steps on "
+        f"{devices}"
+    )
 
 
 def _settings(folder: Path, capability: str, tokens: Path | None) -> Settings:
@@ -242,7 +315,12 @@ def _settings(folder: Path, capability: str, tokens: Path | None) -> Settings:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     os.environ["PARITY_STATE_DIR"] = str((folder / "state").resolve())
-    os.environ |= {"PARITY_PORT": str(port), "PARITY_CAPABILITY": capability, "PARITY_MAX_ATTEMPTS": "2", "CUDA_VISIBLE_DEVICES": "0"}
+    os.environ |= {
+        "PARITY_PORT": str(port),
+        "PARITY_CAPABILITY": capability,
+        "PARITY_MAX_ATTEMPTS": "2",
+        "CUDA_VISIBLE_DEVICES": "0",
+    }
     os.environ["PARITY_SLOTS"] = "2" if capability == "cpu" else "1"
     if capability == "cpu":
         del os.environ["CUDA_VISIBLE_DEVICES"]
@@ -250,34 +328,64 @@ def _settings(folder: Path, capability: str, tokens: Path | None) -> Settings:
         os.environ["PARITY_DATA_ROOTS"] = json.dumps([str(tokens.parent)])
     settings = Settings()
     settings.state_dir.mkdir(parents=True, exist_ok=True)
-    if shared := os.environ.get("JAX_COMPILATION_CACHE_DIR"):  # the training processes share the session's compiled programs
+    # the training processes share the session's compiled programs
+    if shared := os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         Path(shared).mkdir(parents=True, exist_ok=True)
         (settings.state_dir / "jax-cache").symlink_to(shared)
     return settings
 
 
 def main() -> int:
-    """Train the pair; 0 with a verdict on the right device, 1 without one, 143 after SIGTERM, with what was trained by then."""
-    parser = argparse.ArgumentParser(prog="python -m tools.gpu_evidence.pair", description="A pair trained through the service.")
+    """Train the pair; 0 with a verdict on the right device, 1 without one, 143 after SIGTERM, with
+    what was trained by then.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.gpu_evidence.pair", description="A pair trained through the service."
+    )
     parser.add_argument("engine", choices=list(_CANDIDATES))
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--tokens", type=Path)
     parser.add_argument("--arms", nargs="+")
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--seconds", type=float, help="time in which the job has to end; by default it has any")
+    parser.add_argument(
+        "--seconds", type=float, help="time in which the job has to end; by default it has any"
+    )
     parser.add_argument("--facts", type=Path)
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     on_a_processor = os.environ.get("JAX_PLATFORMS") == "cpu"
-    capability = "cpu" if on_a_processor else {"emulated": "gpu", "transformer_engine": "sm90"}[options.engine]
-    job = job_of(options.engine, options.arms or _CANDIDATES[options.engine], options.steps, options.tokens, small=options.small)
-    pair = Pair(options.folder, _settings(options.folder, capability, options.tokens), options.facts, options.seconds)
+    capability = (
+        "cpu"
+        if on_a_processor
+        else {"emulated": "gpu", "transformer_engine": "sm90"}[options.engine]
+    )
+    job = job_of(
+        options.engine,
+        options.arms or _CANDIDATES[options.engine],
+        options.steps,
+        options.tokens,
+        small=options.small,
+    )
+    pair = Pair(
+        options.folder,
+        _settings(options.folder, capability, options.tokens),
+        options.facts,
+        options.seconds,
+    )
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
         pair.train(job)
         check_devices(pair.facts.get("runs", []), "cpu" if on_a_processor else "gpu")
-    except (DeviceError, StartError, standalone.RefusedError, ClientError, UnreachableError, OSError, httpx2.HTTPError) as error:
+    except (
+        DeviceError,
+        StartError,
+        standalone.RefusedError,
+        ClientError,
+        UnreachableError,
+        OSError,
+        httpx2.HTTPError,
+    ) as error:
         sys.stdout.write(f"{type(error).__name__}: {error}\n")
         return 1
     finally:

@@ -1,4 +1,6 @@
-"""A step's process: its own session and log, a limit, and an end that reaches its children's children too. Linux only."""
+"""A step's process: its own session and log, a limit, and an end that reaches its children's
+children too. Linux only.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,13 @@ _LOOK_SECONDS = 0.1
 
 
 class StepProcess:
-    """A running step. Its output goes to a file; it and all that it started end with this process."""
+    """A running step. Its output goes to a file; it and all that it started end with this
+    process.
+    """
 
-    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path
+    ) -> None:
         self._log = log
         with log.open("wb") as stream:
             self._process = subprocess.Popen(
@@ -48,7 +54,8 @@ class StepProcess:
         return self._log.read_text(encoding="utf-8", errors="replace").splitlines()
 
     def end(self, grace: float = GRACE_SECONDS) -> None:
-        """Stop it: SIGTERM to the process itself, which ends its own children, and after the grace SIGKILL to all that is left.
+        """Stop it: SIGTERM to the process itself, which ends its own children, and after the grace
+        SIGKILL to all that is left.
 
         Children in sessions of their own are found by their parents, before their parents are gone.
         """
@@ -56,7 +63,9 @@ class StepProcess:
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + grace
-        while time.monotonic() < deadline and (self.status() is None or any(map(watcher.lives, known))):
+        while time.monotonic() < deadline and (
+            self.status() is None or any(map(watcher.lives, known))
+        ):
             known |= _descendants(self._process.pid)
             time.sleep(_LOOK_SECONDS)
         while left := {process for process in known if watcher.lives(process)}:
@@ -74,7 +83,7 @@ class StepProcess:
 def _descendants(pid: int) -> set[Process]:
     """The process with this id and all that it, or a child of it, has started."""
     parents: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 (names only, of thousands of processes)
+    for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdecimal() and (parent := _parent(int(name))) is not None:
             parents.setdefault(parent, []).append(int(name))
     known: set[Process] = set()

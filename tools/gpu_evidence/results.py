@@ -1,4 +1,6 @@
-"""One JSON file per step of the evidence, written at once and as a whole: what ran, on which device, for how long, how it ended."""
+"""One JSON file per step of the evidence, written at once and as a whole: what ran, on which
+device, for how long, how it ended.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from typing import Any, Literal
 Outcome = Literal["done", "failed", "not begun"]
 FIRST_LINES = 50
 _SUMMARY = "summary.txt"
-# A unix socket's path has at most 107 bytes on Linux; the longest in a session's folder is /te_pair/state/redis.sock.
+# A unix socket's path has at most 107 bytes on Linux; the longest in a session's folder is
+# /te_pair/state/redis.sock.
 _LONGEST_SOCKET_PATH, _LONGEST_BELOW = 107, 25
 
 
@@ -22,10 +25,11 @@ class FolderError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """How one step ended. `reason` is empty if it is done; `facts` are what the step itself wrote, also where it was cut.
+    """How one step ended. `reason` is empty if it is done; `facts` are what the step itself wrote,
+    also where it was cut.
 
-    `machine` has device, driver and versions; it is empty until the step `device` has found them. `first_lines` are the first 50 lines
-    that a failed step printed.
+    `machine` has device, driver and versions; it is empty until the step `device` has found them.
+    `first_lines` are the first 50 lines that a failed step printed.
     """
 
     step: str
@@ -42,7 +46,9 @@ class Result:
 
 
 class Folder:
-    """The folder of one session's results: NN-STEP.json in the order in which the steps ended, STEP.log, and summary.txt."""
+    """The folder of one session's results: NN-STEP.json in the order in which the steps ended,
+    STEP.log, and summary.txt.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -60,21 +66,30 @@ class Folder:
 
 
 def new_folder(path: Path) -> Folder:
-    """Make the folder for a session's results; FolderError if it holds anything or cannot be written."""
+    """Make the folder for a session's results; FolderError if it holds anything or cannot be
+    written.
+    """
     longest = len(str(path.resolve()).encode()) + _LONGEST_BELOW
     if longest > _LONGEST_SOCKET_PATH:
         raise FolderError(
-            f"--out {path} is too long by {longest - _LONGEST_SOCKET_PATH} bytes for the service's socket; name a shorter one"
+            f"--out {path} is too long by {longest - _LONGEST_SOCKET_PATH} bytes for the service's "
+            "socket; name a shorter one"
         )
     try:
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
-            raise FolderError(f"--out {path} is not empty, expected a new folder, so that no earlier result is lost; name another one")
+            raise FolderError(
+                f"--out {path} is not empty, expected a new folder, so that no earlier result is "
+                "lost; name another one"
+            )
         probe = path / ".probe"
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise FolderError(f"--out {path} cannot be written ({error.strerror}); name a folder in which you can make files") from error
+        raise FolderError(
+            f"--out {path} cannot be written ({error.strerror}); name a folder in which you can "
+            "make files"
+        ) from error
     return Folder(path)
 
 

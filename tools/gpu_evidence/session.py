@@ -1,7 +1,9 @@
-"""One session: runs the steps in their order within the time that is left, and writes each result as soon as there is one.
+"""One session: runs the steps in their order within the time that is left, and writes each result
+as soon as there is one.
 
-A step whose least time is not left is not begun. A step in the background is watched while later ones run. SIGTERM, Ctrl-C and the end
-of the time stop what runs; what it had found by then is written all the same, and the rest is listed as not begun.
+A step whose least time is not left is not begun. A step in the background is watched while later
+ones run. SIGTERM, Ctrl-C and the end of the time stop what runs; what it had found by then is
+written all the same, and the rest is listed as not begun.
 """
 
 from __future__ import annotations
@@ -43,15 +45,25 @@ class _Running:
 class Session:
     """The steps of one session and its time; `run` returns the exit status."""
 
-    def __init__(self, steps: Sequence[Step], budget: Budget, folder: Folder, python: str, *, rehearsal: bool) -> None:
-        self._steps, self._budget, self._folder, self._python, self._rehearsal = steps, budget, folder, python, rehearsal
+    def __init__(
+        self, steps: Sequence[Step], budget: Budget, folder: Folder, python: str, *, rehearsal: bool
+    ) -> None:
+        self._steps, self._budget, self._folder, self._python, self._rehearsal = (
+            steps,
+            budget,
+            folder,
+            python,
+            rehearsal,
+        )
         self._machine: Mapping[str, Any] = {}
         self._background: list[_Running] = []
         self._cut: signal.Signals | None = None
         self._platform = "cpu" if rehearsal else "cuda"
 
     def run(self) -> int:
-        """Run the steps and write the summary; 0 if all that began is done, 1 if a step failed, 2 without a GPU, 128 + N after signal N."""
+        """Run the steps and write the summary; 0 if all that began is done, 1 if a step failed, 2
+        without a GPU, 128 + N after signal N.
+        """
         status = 0
         with self._signals():
             try:
@@ -67,29 +79,50 @@ class Session:
         known = {result.step for result in self._folder.results}
         for step in self._steps:
             if step.name not in known:
-                self._record(step, "not begun", "there is no such device; see the first step" if status else self._how_it_was_cut())
+                self._record(
+                    step,
+                    "not begun",
+                    "there is no such device; see the first step"
+                    if status
+                    else self._how_it_was_cut(),
+                )
         if self._cut is not None:
             status = 128 + self._cut
         elif any(result.outcome == "failed" for result in self._folder.results):
             status = status or 1
-        text = summary(self._folder.results, self._budget.passed() / 60, "cut by " + self._cut.name if self._cut else "ended")
+        text = summary(
+            self._folder.results,
+            self._budget.passed() / 60,
+            "cut by " + self._cut.name if self._cut else "ended",
+        )
         self._folder.write_summary(text)
         sys.stdout.write(text)
         return status
 
     def _take(self, step: Step) -> None:
-        """Run a step to its end, or begin it if it is one for the background; or record why it is not begun."""
+        """Run a step to its end, or begin it if it is one for the background; or record why it is
+        not begun.
+        """
         if step.alone or step.patient:
             self._wait(step)
         if self._cut is not None or not self._budget.left():
             return  # recorded at the end
         if step.alone and self._background:
-            self._record(step, "not begun", f"{self._background[0].step.name} still runs, beside which no speed can be measured")
+            self._record(
+                step,
+                "not begun",
+                f"{self._background[0].step.name} still runs, beside which no speed can be "
+                "measured",
+            )
             return
         size = step.fitting(self._budget.left())
         if size is None:
             least = step.sizes[-1].seconds
-            self._record(step, "not begun", f"it needs {least:.0f} s, and {self._budget.left():.0f} s are left")
+            self._record(
+                step,
+                "not begun",
+                f"it needs {least:.0f} s, and {self._budget.left():.0f} s are left",
+            )
             return
         running = self._begin(step, size)
         if step.background:
@@ -101,7 +134,9 @@ class Session:
         self._finish(running, self._how_it_was_cut())
         if step is self._steps[0]:
             self._machine = {
-                name: value for name, value in self._folder.results[-1].facts.items() if name in ("device", "driver", "versions")
+                name: value
+                for name, value in self._folder.results[-1].facts.items()
+                if name in ("device", "driver", "versions")
             }
 
     def _begin(self, step: Step, size: Size) -> _Running:
@@ -112,23 +147,39 @@ class Session:
         limit = min(self._budget.left(), step.limit or self._budget.left())
         if step.timed:
             command += ["--seconds", f"{limit:.0f}"]
-        sys.stdout.write(f"{self._budget.passed() / 60:5.1f} min  {step.name}, at most {limit:.0f} s\n")
+        sys.stdout.write(
+            f"{self._budget.passed() / 60:5.1f} min  {step.name}, at most {limit:.0f} s\n"
+        )
         sys.stdout.flush()
-        process = StepProcess(command, self._folder.path / f"{step.name}.log", self._environment(step), ROOT)
+        process = StepProcess(
+            command, self._folder.path / f"{step.name}.log", self._environment(step), ROOT
+        )
         began = datetime.now(UTC).isoformat(timespec="seconds")
-        return _Running(step=step, command=tuple(command), process=process, began=began, limit=limit, facts=facts)
+        return _Running(
+            step=step,
+            command=tuple(command),
+            process=process,
+            began=began,
+            limit=limit,
+            facts=facts,
+        )
 
     def _environment(self, step: Step) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PARITY_")}
         kept.setdefault("JAX_COMPILATION_CACHE_DIR", str(self._folder.path.resolve() / "jax-cache"))
-        # jax has no other platform, so nothing is trained or measured on the processor of a machine whose GPU fails.
+        # jax has no other platform, so nothing is trained or measured on the processor of a machine
+        # whose GPU fails.
         kept |= {"JAX_PLATFORMS": self._platform, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
         # Several processes share the GPU: none takes three quarters of its memory at its start.
         kept |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "2"}
         return kept | dict(step.environment)
 
     def _has_ended(self, running: _Running) -> bool:
-        return running.process.status() is not None or running.process.seconds() > running.limit or self._is_over()
+        return (
+            running.process.status() is not None
+            or running.process.seconds() > running.limit
+            or self._is_over()
+        )
 
     def _is_over(self) -> bool:
         return self._cut is not None or not self._budget.left()
@@ -139,9 +190,13 @@ class Session:
                 self._finish(running, self._how_it_was_cut())
 
     def _wait(self, step: Step | None) -> None:
-        """Wait until no step runs in the background; for a patient step at most until it can only just end."""
+        """Wait until no step runs in the background; for a patient step at most until it can only
+        just end.
+        """
         while self._background and not self._is_over():
-            if step is not None and self._budget.left() <= step.sizes[-1].seconds * (1.1 if step.patient else 1.0):
+            if step is not None and self._budget.left() <= step.sizes[-1].seconds * (
+                1.1 if step.patient else 1.0
+            ):
                 return
             self._watch_background()
             time.sleep(_LOOK_SECONDS)
@@ -158,7 +213,9 @@ class Session:
             reason = cut if self._is_over() else limited
         elif status in running.step.fine:
             reason = ""
-        elif status == running.step.refusal and isinstance(checks := facts.get("transformer_engine"), list):
+        elif status == running.step.refusal and isinstance(
+            checks := facts.get("transformer_engine"), list
+        ):
             reason = str(checks[0]["detail"])
         else:
             reason = f"status {status}: {lines[-1] if lines else 'it printed nothing'}"
@@ -185,10 +242,22 @@ class Session:
         running.facts.unlink(missing_ok=True)
 
     def _record(self, step: Step, outcome: Outcome, reason: str) -> None:
-        self._folder.write(Result(step=step.name, outcome=outcome, reason=reason, rehearsal=self._rehearsal, machine=self._machine))
+        self._folder.write(
+            Result(
+                step=step.name,
+                outcome=outcome,
+                reason=reason,
+                rehearsal=self._rehearsal,
+                machine=self._machine,
+            )
+        )
 
     def _how_it_was_cut(self) -> str:
-        return f"{self._cut.name} ended the session" if self._cut is not None else "the time of the session was over"
+        return (
+            f"{self._cut.name} ended the session"
+            if self._cut is not None
+            else "the time of the session was over"
+        )
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -214,5 +283,8 @@ def _facts(running: _Running, lines: list[str]) -> dict[str, Any]:
         elif running.step.facts == "json":
             facts = json.loads(lines[-1])
         else:
-            facts = {"lines": lines[:_SHOWN_LINES], "summary": [line for line in lines if line.strip()][-4:]}
+            facts = {
+                "lines": lines[:_SHOWN_LINES],
+                "summary": [line for line in lines if line.strip()][-4:],
+            }
     return facts

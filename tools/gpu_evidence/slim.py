@@ -1,11 +1,15 @@
-"""Keeps the machine code of one GPU generation in a wheel of Transformer Engine's core library: a tenth of its size.
+"""Keeps the machine code of one GPU generation in a wheel of Transformer Engine's core library: a
+tenth of its size.
 
-The library holds the code of eight generations in "fat binaries": a header (magic 0xBA55ED50, version 1, its own size 16, the size of what
-follows), then entries (kind, version, header size, payload size, and at byte 28 the compute capability without its dot). The payloads of
-other generations are overwritten with zeros, so every offset stays, and CUDA never loads an entry of another generation. All other bytes
-are equal, but for the library's digest in the wheel's RECORD. Such a wheel is for one known GPU: publish or ship none.
+The library holds the code of eight generations in "fat binaries": a header (magic 0xBA55ED50,
+version 1, its own size 16, the size of what follows), then entries (kind, version, header size,
+payload size, and at byte 28 the compute capability without its dot). The payloads of other
+generations are overwritten with zeros, so every offset stays, and CUDA never loads an entry of
+another generation. All other bytes are equal, but for the library's digest in the wheel's RECORD.
+Such a wheel is for one known GPU: publish or ship none.
 
-The assumption that can fail: the layout is that of CUDA 13 (`cuobjdump` and the header fatbinary.h of the CUDA toolkit describe it).
+The assumption that can fail: the layout is that of CUDA 13 (`cuobjdump` and the header fatbinary.h
+of the CUDA toolkit describe it).
 """
 
 from __future__ import annotations
@@ -28,7 +32,9 @@ class NoCodeError(Exception):
 
 
 def keep_only(data: bytearray, sm: int) -> tuple[int, int]:
-    """Overwrite the payloads of other generations than `sm` (90 is 9.0) in place; returns the bytes kept and the bytes cleared."""
+    """Overwrite the payloads of other generations than `sm` (90 is 9.0) in place; returns the bytes
+    kept and the bytes cleared.
+    """
     kept = cleared = position = 0
     while (start := data.find(_MAGIC, position)) >= 0:
         end = _end_of(data, start)
@@ -59,7 +65,9 @@ def _end_of(data: bytearray, start: int) -> int | None:
 
 
 def slim_wheel(wheel: Path, folder: Path, sm: int) -> Path:
-    """Write the wheel with the code of one generation into the folder; NoCodeError if it has none."""
+    """Write the wheel with the code of one generation into the folder; NoCodeError if it has
+    none.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     target, digests = folder / wheel.name, dict[str, str]()
     with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(target, "w", zipfile.ZIP_LZMA) as packed:
@@ -69,8 +77,15 @@ def slim_wheel(wheel: Path, folder: Path, sm: int) -> Path:
                 kept, _ = keep_only(content, sm)
                 if not kept:
                     target.unlink()
-                    raise NoCodeError(f"{wheel.name} has no code for SM {sm / 10:.1f}; name another generation with --sm")
-                digests[item.filename] = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode("ascii")
+                    raise NoCodeError(
+                        f"{wheel.name} has no code for SM {sm / 10:.1f}; name another generation "
+                        "with --sm"
+                    )
+                digests[item.filename] = (
+                    base64.urlsafe_b64encode(hashlib.sha256(content).digest())
+                    .rstrip(b"=")
+                    .decode("ascii")
+                )
             elif item.filename.endswith(".dist-info/RECORD"):  # the last file of a wheel
                 content = bytearray(_recorded(content.decode("utf-8"), digests).encode("utf-8"))
             packed.writestr(item, bytes(content), compress_type=zipfile.ZIP_LZMA)

@@ -1,7 +1,9 @@
-"""The steps of a session in their order of value: what each runs, how long it needs, and when it is killed.
+"""The steps of a session in their order of value: what each runs, how long it needs, and when it is
+killed.
 
-Seconds are those of an H200 (docs/hardware.md) with a third more for a machine that also measures, compiles and writes. A step whose
-size can be chosen takes the largest that can end in the time that is left.
+Seconds are those of an H200 (docs/hardware.md) with a third more for a machine that also measures,
+compiles and writes. A step whose size can be chosen takes the largest that can end in the time that
+is left.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ Facts = Literal["file", "json", "lines"]
 REHEARSAL_SECONDS = 120.0
 STEPS = (4000, 2000, 1000, 500)
 """Lengths of a pair's runs."""
-# Seconds of one step of 32 x 512 tokens at 20 M, a third more than measured: bf16, fp8_current and nvfp4 together, and bf16 with TE's FP8.
+# Seconds of one step of 32 x 512 tokens at 20 M, a third more than measured: bf16, fp8_current and
+# nvfp4 together, and bf16 with TE's FP8.
 _PAIR_STEP, _TE_STEP = 0.081, 0.039
 _SEEDS = 2
 _PAIR_START, _TE_START = 100.0, 75.0  # the service starts, and each arm's program is compiled
@@ -33,10 +36,12 @@ class Size:
 class Step:
     """One step. `module` and its arguments follow the Python that runs it.
 
-    sizes: the largest first; the first that fits is run. limit: seconds after which it is killed; None: at the end of the session.
-    facts: where the step's facts come from: the file of its option --facts, the JSON on the last line of its output, or its lines.
-    refusal: the exit status that means that it cannot run here. timed: the option --seconds names its limit. background: later steps run
-    beside it. alone: it measures, so it waits until no step runs beside it. patient: it waits so too, as long as it can still end.
+    sizes: the largest first; the first that fits is run. limit: seconds after which it is killed;
+    None: at the end of the session. facts: where the step's facts come from: the file of its option
+    --facts, the JSON on the last line of its output, or its lines. refusal: the exit status that
+    means that it cannot run here. timed: the option --seconds names its limit. background: later
+    steps run beside it. alone: it measures, so it waits until no step runs beside it. patient: it
+    waits so too, as long as it can still end.
     """
 
     name: str
@@ -58,13 +63,19 @@ class Step:
 
 
 def steps(out: Path, tokens: Path | None) -> list[Step]:
-    """The steps on a GPU. Results, logs and the service's state lie in `out`; without tokens the pairs train on bytes."""
+    """The steps on a GPU. Results, logs and the service's state lie in `out`; without tokens the
+    pairs train on bytes.
+    """
     data = () if tokens is None else ("--tokens", str(tokens))
 
-    def pair(name: str, job: str, count: float, start: float, of_step: float, **more: object) -> Step:
+    def pair(
+        name: str, job: str, count: float, start: float, of_step: float, **more: object
+    ) -> Step:
         module = ("-m", "tools.gpu_evidence.pair", job, "--folder", str(out / name), *data)
         sizes = tuple(
-            Size(seconds=start + _SEEDS * number * of_step, arguments=("--steps", str(number))) for number in STEPS if number <= count
+            Size(seconds=start + _SEEDS * number * of_step, arguments=("--steps", str(number)))
+            for number in STEPS
+            if number <= count
         )
         return Step(name=name, module=module, sizes=sizes, timed=True, **more)  # type: ignore[arg-type]
 
@@ -79,38 +90,111 @@ def steps(out: Path, tokens: Path | None) -> list[Step]:
         _step("te_preflight", _preflight("transformer_engine"), 45, 150, facts="json", refusal=2),
         _step("te_layers", layers, 40, 180, refusal=2),
         _step("te_layers_accurate", layers, 40, 180, refusal=2, environment=accurate),
-        _step("te_vectors", ("tools/make_te_vectors.py", str(out / "te_kernels.npz")), 30, 120, facts="lines", refusal=2),
+        _step(
+            "te_vectors",
+            ("tools/make_te_vectors.py", str(out / "te_kernels.npz")),
+            30,
+            120,
+            facts="lines",
+            refusal=2,
+        ),
         pair("te_pair", "transformer_engine", 2000, _TE_START, _TE_STEP, patient=True),
         _step("speeds_20m", (*speeds, "20M"), 75, 150, facts="lines", fine=(0, 1), alone=True),
         _step("speeds_150m", (*speeds, "150M"), 100, 200, facts="lines", fine=(0, 1), alone=True),
         _step("te_speeds", (*layers, "--seconds", "2"), 45, 150, refusal=2, alone=True),
-        _step("speeds_1b", (*speeds, "1B", "--recipes", "fp8_current", "nvfp4"), 120, 300, facts="lines", fine=(0, 1), alone=True),
+        _step(
+            "speeds_1b",
+            (*speeds, "1B", "--recipes", "fp8_current", "nvfp4"),
+            120,
+            300,
+            facts="lines",
+            fine=(0, 1),
+            alone=True,
+        ),
     ]
 
 
 def rehearsal(out: Path, tokens: Path | None, seconds: float) -> list[Step]:
-    """The same steps on a processor. What trains or measures has a stand-in of about `seconds` on two cores; none needs a GPU."""
+    """The same steps on a processor. What trains or measures has a stand-in of about `seconds` on
+    two cores; none needs a GPU.
+    """
     data = () if tokens is None else ("--tokens", str(tokens))
     small = ("--steps", str(max(20, round(3 * seconds))), "--small")
     at_once = (Size(seconds=0),)
 
     def pair(name: str, folder: str, arms: Sequence[str]) -> tuple[str, ...]:
-        return ("-m", "tools.gpu_evidence.pair", name, "--folder", str(out / folder), *data, *small, "--arms", *arms)
+        return (
+            "-m",
+            "tools.gpu_evidence.pair",
+            name,
+            "--folder",
+            str(out / folder),
+            *data,
+            *small,
+            "--arms",
+            *arms,
+        )
 
     layers = ("-m", "tools.gpu_evidence.layers", "--engine", "emulated")
-    small_speeds = ("--any-device", "--sizes", "0.3M", "--recipes", "fp8_current", "--seconds", f"{seconds / 8:g}")
+    small_speeds = (
+        "--any-device",
+        "--sizes",
+        "0.3M",
+        "--recipes",
+        "fp8_current",
+        "--seconds",
+        f"{seconds / 8:g}",
+    )
     return [
         device("cpu"),
-        Step(name="te_preflight", module=_preflight("transformer_engine"), sizes=at_once, facts="json", refusal=2),
-        Step(name="pair", module=pair("emulated", "pair", ("fp8_current", "nvfp4")), sizes=at_once, background=True),
-        Step(name="abilities", module=("-m", "training.device", "--json"), sizes=at_once, facts="json"),
-        Step(name="te_layers", module=layers, sizes=at_once, refusal=2),
-        Step(name="te_vectors", module=("tools/make_te_vectors.py", str(out / "te_kernels.npz")), sizes=at_once, facts="lines", refusal=2),
-        Step(name="te_pair", module=pair("emulated", "te_pair", ("fp8_current",)), sizes=at_once, patient=True),
         Step(
-            name="speeds_20m", module=("benchmarks/gpu_arithmetic.py", *small_speeds), sizes=at_once, facts="lines", fine=(0, 1), alone=True
+            name="te_preflight",
+            module=_preflight("transformer_engine"),
+            sizes=at_once,
+            facts="json",
+            refusal=2,
         ),
-        Step(name="te_speeds", module=(*layers, "--seconds", f"{seconds / 60:g}"), sizes=at_once, refusal=2, alone=True),
+        Step(
+            name="pair",
+            module=pair("emulated", "pair", ("fp8_current", "nvfp4")),
+            sizes=at_once,
+            background=True,
+        ),
+        Step(
+            name="abilities",
+            module=("-m", "training.device", "--json"),
+            sizes=at_once,
+            facts="json",
+        ),
+        Step(name="te_layers", module=layers, sizes=at_once, refusal=2),
+        Step(
+            name="te_vectors",
+            module=("tools/make_te_vectors.py", str(out / "te_kernels.npz")),
+            sizes=at_once,
+            facts="lines",
+            refusal=2,
+        ),
+        Step(
+            name="te_pair",
+            module=pair("emulated", "te_pair", ("fp8_current",)),
+            sizes=at_once,
+            patient=True,
+        ),
+        Step(
+            name="speeds_20m",
+            module=("benchmarks/gpu_arithmetic.py", *small_speeds),
+            sizes=at_once,
+            facts="lines",
+            fine=(0, 1),
+            alone=True,
+        ),
+        Step(
+            name="te_speeds",
+            module=(*layers, "--seconds", f"{seconds / 60:g}"),
+            sizes=at_once,
+            refusal=2,
+            alone=True,
+        ),
     ]
 
 

@@ -1,6 +1,8 @@
-"""The table in docs/hardware.md of what a session of 25 minutes does, made from its steps: `python -m tools.gpu_evidence.timetable`.
+"""The table in docs/hardware.md of what a session of 25 minutes does, made from its steps: `python
+-m tools.gpu_evidence.timetable`.
 
-Each step takes the least seconds that it needs; the rules by which it begins are those of `session`.
+Each step takes the least seconds that it needs; the rules by which it begins are those of
+`session`.
 """
 
 from __future__ import annotations
@@ -15,14 +17,18 @@ from tools.gpu_evidence.steps import Step, steps
 from tools.reason_table import DOCS, rewritten
 
 PAGE = DOCS / "hardware.md"
-MARKS = ("<!-- first half hour: written by tools/gpu_evidence/timetable.py -->", "<!-- end of first half hour -->")
+MARKS = (
+    "<!-- first half hour: written by tools/gpu_evidence/timetable.py -->",
+    "<!-- end of first half hour -->",
+)
 MINUTES = 25
 CUTS = (5, 10, 15, 20)
 _DEVICE_SECONDS = 10.0  # to start jax
 _GIVES = {
     "device": "device, driver, versions; without a GPU the session ends",
     "preflight": "`parity preflight`: codes, sums and rounding of the emulation",
-    "pair": "bf16 against `fp8_current` and `nvfp4`, 20 M, two seeds, through the service: verdicts, bundle, curves",
+    "pair": "bf16 against `fp8_current` and `nvfp4`, 20 M, two seeds, through the service: "
+    "verdicts, bundle, curves",
     "abilities": "which engine runs which recipe here, and why not the rest",
     "te_preflight": "codes and scales of TE's kernels against known answers",
     "te_layers": "TE's layer against the emulation: y, dx, dw",
@@ -70,12 +76,17 @@ def table(minutes: float = MINUTES) -> str:
     lines = ["| minute | step | gives |", "| --- | --- | --- |"]
     for row in made:
         size = f" ({' '.join(row.size).removeprefix('--steps ')} steps)" if row.size else ""
-        lines.append(f"| {_clock(row.begin)} to {_clock(row.end)} | `{row.step.name}`{size} | {_GIVES[row.step.name]} |")
+        lines.append(
+            f"| {_clock(row.begin)} to {_clock(row.end)} | `{row.step.name}`{size} | "
+            f"{_GIVES[row.step.name]} |"
+        )
     lines += ["", "| cut at minute | there are | cut in the middle |", "| --- | --- | --- |"]
     for cut in CUTS:
         done = [f"`{row.step.name}`" for row in made if row.end <= cut * 60]
         running = [
-            f"`{row.step.name}` at {(cut * 60 - row.begin) / (row.end - row.begin):.0%}" for row in made if row.begin < cut * 60 < row.end
+            f"`{row.step.name}` at {(cut * 60 - row.begin) / (row.end - row.begin):.0%}"
+            for row in made
+            if row.begin < cut * 60 < row.end
         ]
         lines.append(f"| {cut} | {', '.join(done)} | {', '.join(running) or 'none'} |")
     return "\n".join(lines)

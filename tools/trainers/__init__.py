@@ -1,1 +1,3 @@
-"""Small real trainers that log with parity.integrations; `tools/integrations_check.py` runs, kills and resumes them."""
+"""Small real trainers that log with parity.integrations; `tools/integrations_check.py` runs, kills
+and resumes them.
+"""

@@ -1,6 +1,7 @@
 """A tiny Llama from a config, trained by transformers' Trainer.
 
-python -m tools.trainers.huggingface FOLDER [--steps 30] [--accumulation 1] [--kill-at N] [--nan-at N] [--logging-steps 1]
+python -m tools.trainers.huggingface FOLDER [--steps 30] [--accumulation 1] [--kill-at N] [--nan-at
+N] [--logging-steps 1]
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    set_seed,
+)
 
 from parity.integrations.huggingface import ParityCallback
 
@@ -42,7 +50,9 @@ class Losing(Trainer):  # type: ignore[misc]
         loss = super().compute_loss(*arguments, **more)
         return (
             loss * math.nan
-            if self.model.training and self.state.global_step + 1 == self.nan_at and not more.get("return_outputs")
+            if self.model.training
+            and self.state.global_step + 1 == self.nan_at
+            and not more.get("return_outputs")
             else loss
         )
 
@@ -51,7 +61,14 @@ def main() -> None:
     """Train, from the last checkpoint where there is one."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    for name, default in (("steps", 30), ("accumulation", 1), ("kill-at", -1), ("nan-at", -1), ("logging-steps", 1), ("filter", 0)):
+    for name, default in (
+        ("steps", 30),
+        ("accumulation", 1),
+        ("kill-at", -1),
+        ("nan-at", -1),
+        ("logging-steps", 1),
+        ("filter", 0),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args()
     processes = int(os.environ.get("WORLD_SIZE", "1"))
@@ -59,7 +76,12 @@ def main() -> None:
     tokens = torch.randint(VOCABULARY, (512, LENGTH), generator=torch.Generator().manual_seed(1))
     rows = [{"input_ids": row, "labels": row} for row in tokens]
     config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
     )
     arguments = TrainingArguments(
         str(options.folder / "out"),
@@ -82,7 +104,10 @@ def main() -> None:
         arguments,
         train_dataset=rows,
         eval_dataset=rows[:16],
-        callbacks=[ParityCallback(recipe="bf16", folder=options.folder / "spool"), Faults(options.kill_at)],
+        callbacks=[
+            ParityCallback(recipe="bf16", folder=options.folder / "spool"),
+            Faults(options.kill_at),
+        ],
     )
     trainer.nan_at = options.nan_at
     trainer.train(resume_from_checkpoint=any((options.folder / "out").glob("checkpoint-*")))

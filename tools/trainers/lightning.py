@@ -1,6 +1,7 @@
 """A tiny language model, trained by Lightning's Trainer.
 
-python -m tools.trainers.lightning FOLDER [--steps 30] [--accumulation 1] [--kill-at N] [--nan-at N] [--processes 1]
+python -m tools.trainers.lightning FOLDER [--steps 30] [--accumulation 1] [--kill-at N] [--nan-at N]
+[--processes 1]
 """
 
 from __future__ import annotations
@@ -27,10 +28,14 @@ class Model(LightningModule):  # type: ignore[misc]
     def __init__(self, nan_at: int) -> None:
         super().__init__()
         self._nan_at = nan_at
-        self.layers = torch.nn.Sequential(torch.nn.Embedding(VOCABULARY, 32), torch.nn.Tanh(), torch.nn.Linear(32, VOCABULARY))
+        self.layers = torch.nn.Sequential(
+            torch.nn.Embedding(VOCABULARY, 32), torch.nn.Tanh(), torch.nn.Linear(32, VOCABULARY)
+        )
 
     def _loss(self, tokens: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.cross_entropy(self.layers(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        return torch.nn.functional.cross_entropy(
+            self.layers(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()
+        )
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         """The loss, or NaN."""
@@ -45,7 +50,10 @@ class Model(LightningModule):  # type: ignore[misc]
         optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
         return {
             "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, 30), "interval": "step"},
+            "lr_scheduler": {
+                "scheduler": torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, 30),
+                "interval": "step",
+            },
         }
 
 
@@ -65,12 +73,21 @@ def main() -> None:
     """Train, from the last checkpoint where there is one."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    for name, default in (("steps", 30), ("accumulation", 1), ("kill-at", -1), ("nan-at", -1), ("processes", 1)):
+    for name, default in (
+        ("steps", 30),
+        ("accumulation", 1),
+        ("kill-at", -1),
+        ("nan-at", -1),
+        ("processes", 1),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args()
     seed_everything(0, verbose=False)
-    # Epochs of 10 steps, which end with a checkpoint: resumed inside an epoch, Lightning would begin its data again.
-    tokens = torch.randint(VOCABULARY, (10 * BATCH, LENGTH), generator=torch.Generator().manual_seed(1))
+    # Epochs of 10 steps, which end with a checkpoint: resumed inside an epoch, Lightning would
+    # begin its data again.
+    tokens = torch.randint(
+        VOCABULARY, (10 * BATCH, LENGTH), generator=torch.Generator().manual_seed(1)
+    )
     micro = BATCH // options.accumulation // options.processes
     data = torch.utils.data.TensorDataset(tokens)
     checkpoints = options.folder / "checkpoints"
@@ -91,10 +108,16 @@ def main() -> None:
             Faults(options.kill_at),
         ],
     )
-    # Not shuffled as by the sampler that Lightning would add: a step has the same rows, however many processes share them.
+    # Not shuffled as by the sampler that Lightning would add: a step has the same rows, however
+    # many processes share them.
     rank = int(os.environ.get("LOCAL_RANK", "0"))
-    sampler = torch.utils.data.DistributedSampler(data, num_replicas=options.processes, rank=rank, shuffle=False)
-    loaders = [torch.utils.data.DataLoader(data, batch_size=micro, sampler=sampler), torch.utils.data.DataLoader(data, batch_size=64)]
+    sampler = torch.utils.data.DistributedSampler(
+        data, num_replicas=options.processes, rank=rank, shuffle=False
+    )
+    loaders = [
+        torch.utils.data.DataLoader(data, batch_size=micro, sampler=sampler),
+        torch.utils.data.DataLoader(data, batch_size=64),
+    ]
     last = max(checkpoints.glob("*.ckpt"), key=lambda path: path.stat().st_mtime, default=None)
     trainer.fit(Model(options.nan_at), *loaders, ckpt_path=last)
 

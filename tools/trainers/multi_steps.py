@@ -1,6 +1,7 @@
 """A bigram model, trained by a loop of jax with optax.MultiSteps and flax's checkpoints of bytes.
 
-python -m tools.trainers.multi_steps FOLDER [--steps 30] [--accumulation 4] [--kill-at N] [--nan-at N]
+python -m tools.trainers.multi_steps FOLDER [--steps 30] [--accumulation 4] [--kill-at N] [--nan-at
+N]
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def main() -> None:
     def train(params: jax.Array, state: Any, batch: jax.Array, factor: float) -> Any:
         def loss_of(params: jax.Array) -> jax.Array:
             logits: Any = params[batch[:, :-1]]
-            losses: jax.Array = optax.softmax_cross_entropy_with_integer_labels(logits, batch[:, 1:])
+            losses: jax.Array = optax.softmax_cross_entropy_with_integer_labels(
+                logits, batch[:, 1:]
+            )
             return losses.mean() * factor
 
         loss, gradient = jax.value_and_grad(loss_of)(params)
@@ -54,13 +57,17 @@ def main() -> None:
         for call in range(first, options.steps * options.accumulation):
             start = call * micro % len(tokens)
             is_nan = call == options.nan_at * options.accumulation
-            params, state, loss = train(params, state, tokens[start : start + micro], float("nan") if is_nan else 1.0)
+            params, state, loss = train(
+                params, state, tokens[start : start + micro], float("nan") if is_nan else 1.0
+            )
             record.micro_step(loss, micro * LENGTH)
             step = finished_step(state)
             record.log(step)
             if step is not None and (step + 1) % 10 == 0:
                 record.flush()
-                checkpoint.with_suffix(".new").write_bytes(serialization.to_bytes((call + 1, params, state)))
+                checkpoint.with_suffix(".new").write_bytes(
+                    serialization.to_bytes((call + 1, params, state))
+                )
                 checkpoint.with_suffix(".new").rename(checkpoint)
             if step == options.kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,6 @@
-"""The number formats of low-precision training, how a float32 becomes one of their values, and random bits that need no state."""
+"""The number formats of low-precision training, how a float32 becomes one of their values, and
+random bits that need no state.
+"""
 
 from typing import NamedTuple, TypeVar
 
@@ -11,30 +13,42 @@ from training.rules import frozen
 
 # The number formats of low-precision training, and how a float32 becomes one of their values.
 #
-# What it answers: which values can E2M1 (FP4), E4M3, E5M2 (FP8) and E8M0 (a power-of-two scale) hold, and which of them is nearest to x?
+# What it answers: which values can E2M1 (FP4), E4M3, E5M2 (FP8) and E8M0 (a power-of-two scale)
+# hold, and which of them is nearest to x?
 #
-# A format with m mantissa bits has, between 2^e and 2^(e+1), the grid of multiples of 2^(e-m); below its smallest normal exponent the
-# grid stays at 2^(emin-m) (the subnormals). So rounding is one question: what is the step of the grid at x?
+# A format with m mantissa bits has, between 2^e and 2^(e+1), the grid of multiples of 2^(e-m);
+# below its smallest normal exponent the grid stays at 2^(emin-m) (the subnormals). So rounding is
+# one question: what is the step of the grid at x?
 #
-#     | format | sign exponent mantissa bits | bias | values                                    | largest |
-#     | ------ | --------------------------- | ---- | ----------------------------------------- | ------- |
-#     | E2M1   | 1 2 1                       | 1    | 0 .5 1 1.5 2 3 4 6                        | 6       |
-#     | E4M3   | 1 4 3                       | 7    | 2^-9 (subnormal) ... 448, no infinity     | 448     |
-#     | E5M2   | 1 5 2                       | 15   | 2^-16 (subnormal) ... 57344               | 57344   |
-#     | E8M0   | 0 8 0                       | 127  | 2^-127 ... 2^127, no sign, no zero        | 2^127   |
+#     | format | sign exponent mantissa bits | bias | values                                    |
+#       largest |
+#     | ------ | --------------------------- | ---- | ----------------------------------------- |
+#     ------- |
+#     | E2M1   | 1 2 1                       | 1    | 0 .5 1 1.5 2 3 4 6                        | 6
+#              |
+#     | E4M3   | 1 4 3                       | 7    | 2^-9 (subnormal) ... 448, no infinity     |
+#              448     |
+#     | E5M2   | 1 5 2                       | 15   | 2^-16 (subnormal) ... 57344               |
+#              57344   |
+#     | E8M0   | 0 8 0                       | 127  | 2^-127 ... 2^127, no sign, no zero        |
+#              2^127   |
 #
-# Rounding to nearest even without a branch: adding C = 1.5 * 2^(e-m+23) to y pushes every bit below 2^(e-m) out of a float32, whose own
-# rounding is to nearest even; subtracting C again leaves the rounded y. The exponent e is read from y's own bits. Six cheap vector
-# operations, seven times the speed of XLA's conversion to float8 and back.
+# Rounding to nearest even without a branch: adding C = 1.5 * 2^(e-m+23) to y pushes every bit below
+# 2^(e-m) out of a float32, whose own rounding is to nearest even; subtracting C again leaves the
+# rounded y. The exponent e is read from y's own bits. Six cheap vector operations, seven times the
+# speed of XLA's conversion to float8 and back.
 #
-#     E2M1 of 2.3: 2 <= 2.3 < 4, so e = 1, and with m = 1 the grid there is 2, 3, 4, of step 2^(1-1) = 1.
-#     C = 1.5 * 2^(1-1+23) = 12582912, where neighbouring float32 are 1 apart: 2.3 + C rounds to 12582914, and less C that is 2.
+#     E2M1 of 2.3: 2 <= 2.3 < 4, so e = 1, and with m = 1 the grid there is 2, 3, 4, of step 2^(1-1)
+#     = 1. C = 1.5 * 2^(1-1+23) = 12582912, where neighbouring float32 are 1 apart: 2.3 + C rounds
+#     to 12582914, and less C that is 2.
 #
-# The assumption that can fail: the compiler must keep (y + C) - C. XLA keeps it by default; with a fast-math flag it would not.
-# `tests/training/arithmetic/test_formats.py` compares every rounding with ml_dtypes bit by bit, jitted and not.
+# The assumption that can fail: the compiler must keep (y + C) - C. XLA keeps it by default; with a
+# fast-math flag it would not. `tests/training/arithmetic/test_formats.py` compares every rounding
+# with ml_dtypes bit by bit, jitted and not.
 #
-# Sources: OCP Microscaling Formats (MX) v1.0, sections 5.3 and 6.3; Transformer Engine 2.20.2 for saturation and for the rounding up of
-# E8M0. Casts saturate here: XLA's own casts give NaN (E4M3) or infinity (E5M2) beyond the largest value.
+# Sources: OCP Microscaling Formats (MX) v1.0, sections 5.3 and 6.3; Transformer Engine 2.20.2 for
+# saturation and for the rounding up of E8M0. Casts saturate here: XLA's own casts give NaN (E4M3)
+# or infinity (E5M2) beyond the largest value.
 
 _EXPONENT_MASK = 0x7F800000
 _MANTISSA_MASK = 0x7FFFFF
@@ -44,7 +58,9 @@ _FLOAT32_MANTISSA = 23
 
 @frozen
 class Format:
-    """A signed floating-point format of at most eight bits, described by what rounding and packing need."""
+    """A signed floating-point format of at most eight bits, described by what rounding and packing
+    need.
+    """
 
     name: str
     exponent_bits: int
@@ -66,7 +82,9 @@ class Format:
 # FP4 has no NaN: the hardware conversion turns one into +6, which is code 7.
 E2M1 = Format(name="e2m1", exponent_bits=2, mantissa_bits=1, bias=1, largest=6.0, nan_code=0x7)
 E4M3 = Format(name="e4m3", exponent_bits=4, mantissa_bits=3, bias=7, largest=448.0, nan_code=0x7F)
-E5M2 = Format(name="e5m2", exponent_bits=5, mantissa_bits=2, bias=15, largest=57344.0, nan_code=0x7E)
+E5M2 = Format(
+    name="e5m2", exponent_bits=5, mantissa_bits=2, bias=15, largest=57344.0, nan_code=0x7E
+)
 
 
 def bits_of(x: jax.Array) -> jax.Array:
@@ -80,19 +98,26 @@ def float_of(bits: jax.Array) -> jax.Array:
 
 
 def _exponent_bits_of(y: jax.Array, fmt: Format) -> jax.Array:
-    """y's exponent in place (mantissa cleared), not below the smallest normal exponent of the format."""
-    return jnp.maximum(bits_of(y) & _EXPONENT_MASK, (_FLOAT32_BIAS + fmt.smallest_exponent) << _FLOAT32_MANTISSA)
+    """y's exponent in place (mantissa cleared), not below the smallest normal exponent of the
+    format.
+    """
+    return jnp.maximum(
+        bits_of(y) & _EXPONENT_MASK, (_FLOAT32_BIAS + fmt.smallest_exponent) << _FLOAT32_MANTISSA
+    )
 
 
 def _magic(exponent: jax.Array, fmt: Format) -> jax.Array:
     """C = 1.5 * 2^(e - m + 23): the half keeps y + C inside one binade for either sign of y."""
-    return float_of(exponent + (((_FLOAT32_MANTISSA - fmt.mantissa_bits) << _FLOAT32_MANTISSA) | 0x400000))
+    return float_of(
+        exponent + (((_FLOAT32_MANTISSA - fmt.mantissa_bits) << _FLOAT32_MANTISSA) | 0x400000)
+    )
 
 
 def nearest(x: jax.Array, fmt: Format) -> jax.Array:
     """Returns the value of `fmt` nearest to x, with ties to even and saturation.
 
-    x: float32, any shape. Returns float32 values of the format in the same shape; NaN stays NaN, infinity saturates.
+    x: float32, any shape. Returns float32 values of the format in the same shape; NaN stays NaN,
+    infinity saturates.
     """
     y = jnp.clip(x, -fmt.largest, fmt.largest)
     magic = _magic(_exponent_bits_of(y, fmt), fmt)
@@ -108,10 +133,10 @@ def _step_and_magic(y: jax.Array, fmt: Format) -> tuple[jax.Array, jax.Array]:
 def stochastic(x: jax.Array, fmt: Format, uniform: jax.Array) -> jax.Array:
     """Returns one of the two values of `fmt` around x at random, so that the mean is x; saturates.
 
-    x: float32; uniform: float32 of the same shape, strictly inside (-1/2, 1/2) and a multiple of 2^-17
-    (`random_bits.centred_uniform`). A value of the format never changes: an offset below half a step rounds back to it,
-    and 17 bits are few enough for y + uniform * step to be exact even for the largest y. The step is that of y itself,
-    so 2.05 becomes 2 or 3 and never 1.5.
+    x: float32; uniform: float32 of the same shape, strictly inside (-1/2, 1/2) and a multiple of
+    2^-17 (`random_bits.centred_uniform`). A value of the format never changes: an offset below half
+    a step rounds back to it, and 17 bits are few enough for y + uniform * step to be exact even for
+    the largest y. The step is that of y itself, so 2.05 becomes 2 or 3 and never 1.5.
     """
     y = jnp.clip(x, -fmt.largest, fmt.largest)
     step, magic = _step_and_magic(y, fmt)
@@ -119,10 +144,12 @@ def stochastic(x: jax.Array, fmt: Format, uniform: jax.Array) -> jax.Array:
 
 
 def stochastic_floor(x: jax.Array, fmt: Format, uniform: jax.Array) -> jax.Array:
-    """Returns one of the two values of `fmt` around x at random: moves |x| away from zero by `uniform` steps and cuts; saturates.
+    """Returns one of the two values of `fmt` around x at random: moves |x| away from zero by
+    `uniform` steps and cuts; saturates.
 
-    x: float32; uniform: float32 of the same shape, a multiple of 2^-8 in [0, 1) (`random_bits.byte_uniform`). The mean is 1/512 of a
-    step nearer to zero than x, because the mean of `uniform` is 255/512. The step is that of x itself; NaN stays NaN.
+    x: float32; uniform: float32 of the same shape, a multiple of 2^-8 in [0, 1)
+    (`random_bits.byte_uniform`). The mean is 1/512 of a step nearer to zero than x, because the
+    mean of `uniform` is 255/512. The step is that of x itself; NaN stays NaN.
     """
     y = jnp.minimum(jnp.abs(x), fmt.largest)
     step, magic = _step_and_magic(y, fmt)
@@ -133,9 +160,11 @@ def stochastic_floor(x: jax.Array, fmt: Format, uniform: jax.Array) -> jax.Array
 
 
 def encode(value: jax.Array, fmt: Format, sign_of: jax.Array | None = None) -> jax.Array:
-    """The codes (uint8) of float32 values that `fmt` holds exactly: sign, exponent, mantissa from the highest bit down.
+    """The codes (uint8) of float32 values that `fmt` holds exactly: sign, exponent, mantissa from
+    the highest bit down.
 
-    `nearest` returns +0 for every value that rounds to zero; give the unrounded array as `sign_of` to keep -0.
+    `nearest` returns +0 for every value that rounds to zero; give the unrounded array as `sign_of`
+    to keep -0.
     """
     bits = bits_of(value)
     negative = bits_of(value if sign_of is None else sign_of) < 0
@@ -150,12 +179,18 @@ def encode(value: jax.Array, fmt: Format, sign_of: jax.Array | None = None) -> j
 
 
 def values(fmt: Format) -> npt.NDArray[np.float32]:
-    """The float32 value of every code of the format, by the textbook formula; codes that stand for no number are NaN."""
+    """The float32 value of every code of the format, by the textbook formula; codes that stand for
+    no number are NaN.
+    """
     code = np.arange(2 << fmt.sign_bit)
     mantissa = code & ((1 << fmt.mantissa_bits) - 1)
     field = (code >> fmt.mantissa_bits) & ((1 << fmt.exponent_bits) - 1)
     fraction = mantissa / 2.0**fmt.mantissa_bits
-    magnitude = np.where(field == 0, fraction * 2.0**fmt.smallest_exponent, (1 + fraction) * 2.0 ** (field - fmt.bias))
+    magnitude = np.where(
+        field == 0,
+        fraction * 2.0**fmt.smallest_exponent,
+        (1 + fraction) * 2.0 ** (field - fmt.bias),
+    )
     magnitude = np.where(magnitude > fmt.largest, np.nan, magnitude)
     return np.where(code >> fmt.sign_bit, -magnitude, magnitude).astype(np.float32)
 
@@ -168,12 +203,13 @@ def decode(code: jax.Array, fmt: Format) -> jax.Array:
 def largest_magnitude(x: jax.Array, axes: tuple[int, ...] | None = None) -> jax.Array:
     """Returns max |x| over `axes` as float32, for float32 or bfloat16 input; NaN if there is a NaN.
 
-    The reduced axes keep size 1; without `axes` the result is a scalar. Magnitudes are compared as integers, which have the same
-    order as the floats without their sign (NaN above infinity): XLA compiles an integer reduction to a vectorized loop, and calls
-    a library for float ones, which is slower for bfloat16 and for every axis but the last. bfloat16 is compared in 16 bits if the
-    last axis is not reduced, else two neighbours at a time, as the halves of one integer (1024 x 256 in groups of sixteen: 36 us,
-    one at a time 67). Pairs are formed on CPUs only: XLA forms them by a reduction of their own, which LLVM turns into one load and
-    a GPU's compiler may write to memory.
+    The reduced axes keep size 1; without `axes` the result is a scalar. Magnitudes are compared as
+    integers, which have the same order as the floats without their sign (NaN above infinity): XLA
+    compiles an integer reduction to a vectorized loop, and calls a library for float ones, which is
+    slower for bfloat16 and for every axis but the last. bfloat16 is compared in 16 bits if the last
+    axis is not reduced, else two neighbours at a time, as the halves of one integer (1024 x 256 in
+    groups of sixteen: 36 us, one at a time 67). Pairs are formed on CPUs only: XLA forms them by a
+    reduction of their own, which LLVM turns into one load and a GPU's compiler may write to memory.
     """
     keep = axes is not None
     in_pairs = x.ndim > 0 and x.shape[-1] % 2 == 0 and on_cpu()
@@ -193,81 +229,111 @@ def largest_magnitude(x: jax.Array, axes: tuple[int, ...] | None = None) -> jax.
 
 
 def _largest_of_pairs(x: jax.Array) -> jax.Array:
-    """Returns max |x| over the last axis, which keeps size 1; two neighbours are loaded as one integer of 64 bits.
+    """Returns max |x| over the last axis, which keeps size 1; two neighbours are loaded as one
+    integer of 64 bits.
 
-    XLA vectorizes over the blocks, so it loads each element by itself; half as many loads take 68 us instead of 118 (1024 x 512).
-    The halves are separated before the maximum, not after it: code that reads a 64-bit result would be vectorized half as wide.
+    XLA vectorizes over the blocks, so it loads each element by itself; half as many loads take 68
+    us instead of 118 (1024 x 512). The halves are separated before the maximum, not after it: code
+    that reads a 64-bit result would be vectorized half as wide.
     """
     magnitude = np.int32(0x7FFFFFFF)
     with jax.enable_x64(True):
         pairs = jax.lax.bitcast_convert_type(x.reshape(*x.shape[:-1], -1, 2), jnp.int64)
-        larger = jax.lax.max((pairs >> np.int64(32)).astype(jnp.int32) & magnitude, pairs.astype(jnp.int32) & magnitude)
-    return jnp.expand_dims(float_of(jax.lax.reduce(larger, np.int32(0), jax.lax.max, (x.ndim - 1,))), x.ndim - 1)
+        larger = jax.lax.max(
+            (pairs >> np.int64(32)).astype(jnp.int32) & magnitude,
+            pairs.astype(jnp.int32) & magnitude,
+        )
+    return jnp.expand_dims(
+        float_of(jax.lax.reduce(larger, np.int32(0), jax.lax.max, (x.ndim - 1,))), x.ndim - 1
+    )
 
 
 def materialized(*values: jax.Array) -> tuple[jax.Array, ...]:
-    """Returns the values unchanged, and stops XLA from merging them algebraically with later expressions, which would round differently.
+    """Returns the values unchanged, and stops XLA from merging them algebraically with later
+    expressions, which would round differently.
 
-    It does not prevent fusion: the barrier is removed before that pass, so a value may still be recomputed inside a loop.
+    It does not prevent fusion: the barrier is removed before that pass, so a value may still be
+    recomputed inside a loop.
     """
     kept: tuple[jax.Array, ...] = jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
     return kept
 
 
 def e8m0_round_up(amax: jax.Array, fmt: Format) -> jax.Array:
-    """The exponent byte (int32, 0..254) of the smallest power of two that is not below amax / fmt.largest (float32, >= 0).
+    """The exponent byte (int32, 0..254) of the smallest power of two that is not below amax /
+    fmt.largest (float32, >= 0).
 
-    2^(byte - 127). Rounding up is Transformer Engine's choice and keeps the largest element of a block in range;
-    the floor of the OCP text would saturate it. An amax of 0 gives byte 0, NaN and infinity give 254. Exponents are
-    subtracted and mantissas compared, so that no quotient can round or be flushed.
+    2^(byte - 127). Rounding up is Transformer Engine's choice and keeps the largest element of a
+    block in range; the floor of the OCP text would saturate it. An amax of 0 gives byte 0, NaN and
+    infinity give 254. Exponents are subtracted and mantissas compared, so that no quotient can
+    round or be flushed.
     """
     bits, largest = bits_of(amax), np.float32(fmt.largest).view(np.int32)
     above = (bits & _MANTISSA_MASK) > (largest & _MANTISSA_MASK)
-    byte = (bits >> _FLOAT32_MANTISSA) - ((largest >> _FLOAT32_MANTISSA) - _FLOAT32_BIAS) + above.astype(jnp.int32)
+    byte = (
+        (bits >> _FLOAT32_MANTISSA)
+        - ((largest >> _FLOAT32_MANTISSA) - _FLOAT32_BIAS)
+        + above.astype(jnp.int32)
+    )
     return jnp.where(bits >= _EXPONENT_MASK, 254, jnp.clip(byte, 0, 254))
 
 
 def e8m0_value(byte: jax.Array) -> jax.Array:
-    """2^(byte - 127) as float32. Byte 0 (2^-127, a float32 subnormal that XLA flushes to 0) belongs to all-zero blocks."""
+    """2^(byte - 127) as float32. Byte 0 (2^-127, a float32 subnormal that XLA flushes to 0) belongs
+    to all-zero blocks.
+    """
     return float_of(jnp.where(byte == 0, 0x400000, byte << _FLOAT32_MANTISSA))
 
 
 def e8m0_reciprocal(byte: jax.Array) -> jax.Array:
-    """2^(127 - byte) as float32, for bytes up to 253: multiply by it, since dividing by a flushed 2^-127 is 0/0."""
+    """2^(127 - byte) as float32, for bytes up to 253: multiply by it, since dividing by a flushed
+    2^-127 is 0/0.
+    """
     return float_of((254 - byte) << _FLOAT32_MANTISSA)
 
 
 def reciprocal(x: jax.Array) -> jax.Array:
-    """1 / x of a float32 above 0, subnormal results included (to their last bit): XLA on CPUs would make 0 of 1 / 2^127."""
+    """1 / x of a float32 above 0, subnormal results included (to their last bit): XLA on CPUs would
+    make 0 of 1 / 2^127.
+    """
     lifted = quotient(jnp.float32(2.0**64), x)
     subnormal = jnp.round(lifted * np.float32(2.0 ** (149 - 64))).astype(jnp.int32)
-    return jnp.where(lifted < np.float32(2.0 ** (64 - 126)), float_of(subnormal), quotient(jnp.float32(1), x))
+    return jnp.where(
+        lifted < np.float32(2.0 ** (64 - 126)), float_of(subnormal), quotient(jnp.float32(1), x)
+    )
 
 
 def on_cpu() -> bool:
-    """Whether the program that is being traced is for CPUs. A GPU needs other code where its division or its layouts differ."""
+    """Whether the program that is being traced is for CPUs. A GPU needs other code where its
+    division or its layouts differ.
+    """
     return jax.default_backend() == "cpu"
 
 
 def quotient(x: jax.Array, y: jax.Array) -> jax.Array:
-    """x / y rounded to the nearest float32, on every device. x: normal and above 0; y: at least 0; the result normal or beyond float32.
+    """x / y rounded to the nearest float32, on every device. x: normal and above 0; y: at least 0;
+    the result normal or beyond float32.
 
-    XLA divides exactly on CPUs only. On NVIDIA GPUs it emits `div.full.f32` (openxla/xla#37181), which is up to two units in the last
-    place off, and a scale that is one unit off moves every code of its block that is near a tie.
+    XLA divides exactly on CPUs only. On NVIDIA GPUs it emits `div.full.f32` (openxla/xla#37181),
+    which is up to two units in the last place off, and a scale that is one unit off moves every
+    code of its block that is near a tie.
     """
     return x / y if on_cpu() else corrected_quotient(x, y)
 
 
 def corrected_quotient(x: jax.Array, y: jax.Array) -> jax.Array:
-    """`quotient` from a division that may be off by some units in the last place, corrected by an exact remainder.
+    """`quotient` from a division that may be off by some units in the last place, corrected by an
+    exact remainder.
 
-    With 24-bit integers X and Y for the mantissas, the quotient's own mantissa is the integer Q nearest to X 2^s / Y, where s is 23, or
-    24 if X < Y. The remainder Q Y - X 2^s needs 48 bits, but near the solution it is below a few times 2^24, so its lowest 32 bits, which
-    integer products keep, are all of it. Every half Y that it is too large or too small moves Q by one. There are no ties: the
-    quotient of two numbers of 24 bits never lies halfway between two others (J.-M. Muller et al., Handbook of Floating-Point
-    Arithmetic, 2nd edition, section 4.3).
+    With 24-bit integers X and Y for the mantissas, the quotient's own mantissa is the integer Q
+    nearest to X 2^s / Y, where s is 23, or 24 if X < Y. The remainder Q Y - X 2^s needs 48 bits,
+    but near the solution it is below a few times 2^24, so its lowest 32 bits, which integer
+    products keep, are all of it. Every half Y that it is too large or too small moves Q by one.
+    There are no ties: the quotient of two numbers of 24 bits never lies halfway between two others
+    (J.-M. Muller et al., Handbook of Floating-Point Arithmetic, 2nd edition, section 4.3).
 
-    Only the mantissas are divided by the device, since `div.full` also returns 0 for a divisor above 2^126.
+    Only the mantissas are divided by the device, since `div.full` also returns 0 for a divisor
+    above 2^126.
     """
     x_bits, y_bits = bits_of(x), bits_of(y)
     one = np.int32(_FLOAT32_BIAS << _FLOAT32_MANTISSA)
@@ -275,14 +341,25 @@ def corrected_quotient(x: jax.Array, y: jax.Array) -> jax.Array:
     near = divided(float_of(x_mantissa | one), float_of(y_mantissa | one))
     smaller = (x_mantissa < y_mantissa).astype(jnp.int32)
     implicit = np.int32(1 << _FLOAT32_MANTISSA)
-    q = jnp.round(near * jnp.where(smaller > 0, np.float32(2.0**24), np.float32(2.0**23))).astype(jnp.int32)
+    q = jnp.round(near * jnp.where(smaller > 0, np.float32(2.0**24), np.float32(2.0**23))).astype(
+        jnp.int32
+    )
     divisor = y_mantissa | implicit
     doubled = 2 * (q * divisor - ((x_mantissa | implicit) << (_FLOAT32_MANTISSA + smaller)))
     for halves in (1, 3, 5):
-        q = q - (doubled > halves * divisor).astype(jnp.int32) + (doubled < -halves * divisor).astype(jnp.int32)
-    exponent = (x_bits >> _FLOAT32_MANTISSA) - (y_bits >> _FLOAT32_MANTISSA) - smaller + _FLOAT32_BIAS
+        q = (
+            q
+            - (doubled > halves * divisor).astype(jnp.int32)
+            + (doubled < -halves * divisor).astype(jnp.int32)
+        )
+    exponent = (
+        (x_bits >> _FLOAT32_MANTISSA) - (y_bits >> _FLOAT32_MANTISSA) - smaller + _FLOAT32_BIAS
+    )
     value = float_of((exponent << _FLOAT32_MANTISSA) + (q - implicit))
-    value = jnp.where((y_bits < 1 << _FLOAT32_MANTISSA) | (exponent > 254), jnp.float32(np.inf), value)  # by 0, or a subnormal number
+    # by 0, or a subnormal number
+    value = jnp.where(
+        (y_bits < 1 << _FLOAT32_MANTISSA) | (exponent > 254), jnp.float32(np.inf), value
+    )
     value = jnp.where(y_bits == _EXPONENT_MASK, jnp.float32(0), value)
     return jnp.where(jnp.isnan(y), y, value)
 
@@ -295,7 +372,8 @@ def divided(x: jax.Array, y: jax.Array) -> jax.Array:
 def round_bfloat16(x: jax.Array) -> jax.Array:
     """x (float32) rounded to the nearest bfloat16, ties to even, kept as float32.
 
-    A pair of conversions float32 -> bfloat16 -> float32 may be dropped by XLA ("excess precision"); this may not.
+    A pair of conversions float32 -> bfloat16 -> float32 may be dropped by XLA ("excess precision");
+    this may not.
     """
     return jax.lax.reduce_precision(x, exponent_bits=8, mantissa_bits=7)
 
@@ -311,36 +389,46 @@ def exact_bfloat16(x: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def to_bfloat16(x: jax.Array) -> jax.Array:
-    """x (float32) rounded to the nearest bfloat16. Its derivative is 1: a gradient passes through unrounded."""
+    """x (float32) rounded to the nearest bfloat16. Its derivative is 1: a gradient passes through
+    unrounded.
+    """
     return round_bfloat16(x).astype(jnp.bfloat16)
 
 
 @to_bfloat16.defjvp
-def _to_bfloat16_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+def _to_bfloat16_jvp(
+    primals: tuple[jax.Array], tangents: tuple[jax.Array]
+) -> tuple[jax.Array, jax.Array]:
     return to_bfloat16(primals[0]), tangents[0].astype(jnp.bfloat16)
 
 
 # Random bits that need no state: a hash of a 64-bit counter.
 #
-# What it answers: which uniform number rounds element i of this tensor at this step? The number must be the same in every process, cost
-# less than the rounding itself, and no two tensors of a run may share one.
+# What it answers: which uniform number rounds element i of this tensor at this step? The number
+# must be the same in every process, cost less than the rounding itself, and no two tensors of a run
+# may share one.
 #
-#     tensor   = (((step D + device) P + piece) L + block) 14 + 2 projection + GEMM      its number in the run (`Key.numbered`)
-#     high     = fold(fold(tensor, a), b)      a, b: two words that name the run (`training.trainer.loop`)
+#     tensor   = (((step D + device) P + piece) L + block) 14 + 2 projection + GEMM      its number
+#              in the run (`Key.numbered`)
+#     high     = fold(fold(tensor, a), b)      a, b: two words that name the run
+#              (`training.trainer.loop`)
 #     low      the same with tensor and b exchanged: fold(fold(b, tensor), a)
 #     bits(i)  = second(first(i * 0x9E3779B9 + low) + high)      the two rounds of `finalize`
 #
-# No two tensors share a counter (high, i * 0x9E3779B9 + low), by construction. Their numbers differ, because each level counts within the
-# one before; the specification refuses a run with more than 2^32 of them (`training.rules.check_rounded`). `fold` is a bijection of its
-# first argument, so within a run different numbers have different `high`. The multiplier is odd, so the elements of one tensor have
-# different counters. Two runs have different words; their tensors meet with a chance of 2 (elements of one) / 2^64 a pair. `high` is added
-# because a carry mixes: two tensors whose `low` agree draw independent numbers, and with an exclusive or some correlated by 0.03.
+# No two tensors share a counter (high, i * 0x9E3779B9 + low), by construction. Their numbers
+# differ, because each level counts within the one before; the specification refuses a run with more
+# than 2^32 of them (`training.rules.check_rounded`). `fold` is a bijection of its first argument,
+# so within a run different numbers have different `high`. The multiplier is odd, so the elements of
+# one tensor have different counters. Two runs have different words; their tensors meet with a
+# chance of 2 (elements of one) / 2^64 a pair. `high` is added because a carry mixes: two tensors
+# whose `low` agree draw independent numbers, and with an exclusive or some correlated by 0.03.
 #
-# The assumption that can fail: this is no cryptographic generator. Counters that differ give bits that pass the tests of this module, and
-# could correlate in one that nobody made. Threefry costs ten times as much on a CPU (3 ns per element), which is more than the whole
-# NVFP4 quantization.
+# The assumption that can fail: this is no cryptographic generator. Counters that differ give bits
+# that pass the tests of this module, and could correlate in one that nobody made. Threefry costs
+# ten times as much on a CPU (3 ns per element), which is more than the whole NVFP4 quantization.
 #
-# Source: A. Appleby, MurmurHash3 (public domain), `fmix32`; the golden-ratio counter is D. Knuth's multiplicative hash.
+# Source: A. Appleby, MurmurHash3 (public domain), `fmix32`; the golden-ratio counter is D. Knuth's
+# multiplicative hash.
 
 Bits = TypeVar("Bits", jax.Array, npt.NDArray[np.uint32])
 _GOLDEN = 0x9E3779B9
@@ -357,30 +445,44 @@ def _second(h: Bits) -> Bits:
 
 
 def finalize(h: Bits) -> Bits:
-    """fmix32: every output bit depends on every input bit. uint32 to uint32, any shape, on the device or on the host."""
+    """fmix32: every output bit depends on every input bit. uint32 to uint32, any shape, on the
+    device or on the host.
+    """
     return _second(_first(h))
 
 
 def fold(seed: jax.Array, number: jax.Array | int) -> jax.Array:
-    """A new seed (uint32) from a seed and a number; for a fixed number a bijection of the seed, and the other way round."""
+    """A new seed (uint32) from a seed and a number; for a fixed number a bijection of the seed, and
+    the other way round.
+    """
     number = jnp.asarray(number).astype(jnp.uint32)
     folded: jax.Array = finalize(seed ^ finalize(number + jnp.uint32(_GOLDEN)))
     return folded
 
 
 class Key(NamedTuple):
-    """From which random bits a tensor is rounded: the two words (2,) that name its run, and its number in the run (scalar), uint32."""
+    """From which random bits a tensor is rounded: the two words (2,) that name its run, and its
+    number in the run (scalar), uint32.
+    """
 
     run: jax.Array
     tensor: jax.Array
 
     def numbered(self, number: jax.Array | int, count: int) -> "Key":
-        """The key of part `number` of `count` equal parts, such as blocks of a model; parts of different keys stay different."""
-        return self._replace(tensor=self.tensor * jnp.uint32(count) + jnp.asarray(number).astype(jnp.uint32))
+        """The key of part `number` of `count` equal parts, such as blocks of a model; parts of
+        different keys stay different.
+        """
+        return self._replace(
+            tensor=self.tensor * jnp.uint32(count) + jnp.asarray(number).astype(jnp.uint32)
+        )
 
     def words(self) -> tuple[jax.Array, jax.Array]:
-        """Where the tensor's counters begin (high, low), uint32; no other tensor of the run has this `high`."""
-        return fold(fold(self.tensor, self.run[0]), self.run[1]), fold(fold(self.run[1], self.tensor), self.run[0])
+        """Where the tensor's counters begin (high, low), uint32; no other tensor of the run has
+        this `high`.
+        """
+        return fold(fold(self.tensor, self.run[0]), self.run[1]), fold(
+            fold(self.run[1], self.tensor), self.run[0]
+        )
 
 
 def key(tensor: int = 0, run: tuple[int, int] = (0, 0)) -> Key:
@@ -389,14 +491,21 @@ def key(tensor: int = 0, run: tuple[int, int] = (0, 0)) -> Key:
 
 
 def counter_bits(key: Key, shape: tuple[int, ...]) -> jax.Array:
-    """Random uint32 of the given shape, a pure function of (key, row-major index); at most 2^32 of them."""
+    """Random uint32 of the given shape, a pure function of (key, row-major index); at most 2^32 of
+    them.
+    """
     index = jnp.zeros(shape, jnp.uint32)
     stride = 1
     for axis in reversed(range(len(shape))):
-        index = index + jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride & _MASK)
+        index = index + jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(
+            stride & _MASK
+        )
         stride *= shape[axis]
     if stride > _MASK + 1:
-        raise ValueError(f"shape is {shape}, expected at most 2^32 elements: later ones would repeat the random bits of the first")
+        raise ValueError(
+            f"shape is {shape}, expected at most 2^32 elements: later ones would repeat the random "
+            "bits of the first"
+        )
     high, low = key.words()
     bits: jax.Array = _second(_first(index * jnp.uint32(_GOLDEN) + low) + high)
     return bits
@@ -405,8 +514,8 @@ def counter_bits(key: Key, shape: tuple[int, ...]) -> jax.Array:
 def centred_uniform(key: Key, shape: tuple[int, ...]) -> jax.Array:
     """Uniform float32 strictly inside (-1/2, 1/2): the odd multiples of 2^-17.
 
-    The 65,536 values lie symmetric about 0 and never reach the half, so stochastic rounding is unbiased to
-    2^-17 of a step and leaves values of the grid where they are.
+    The 65,536 values lie symmetric about 0 and never reach the half, so stochastic rounding is
+    unbiased to 2^-17 of a step and leaves values of the grid where they are.
     """
     mantissa = (counter_bits(key, shape) >> 16) << 7
     one_to_two = jax.lax.bitcast_convert_type(mantissa | jnp.uint32(0x3F800040), jnp.float32)
@@ -414,12 +523,16 @@ def centred_uniform(key: Key, shape: tuple[int, ...]) -> jax.Array:
 
 
 def byte_uniform(key: Key, shape: tuple[int, ...]) -> jax.Array:
-    """Uniform float32 in [0, 1): the 256 multiples of 2^-8, from the highest eight bits of `counter_bits`."""
+    """Uniform float32 in [0, 1): the 256 multiples of 2^-8, from the highest eight bits of
+    `counter_bits`.
+    """
     return (counter_bits(key, shape) >> 24).astype(jnp.float32) * np.float32(2.0**-8)
 
 
 def integer_fold(*numbers: int, start: int = 0) -> int:
-    """`fold` for Python integers: the uint32 hash of a sequence, for salts that are made on the host."""
+    """`fold` for Python integers: the uint32 hash of a sequence, for salts that are made on the
+    host.
+    """
     h = start
     for number in numbers:
         h = _finalize_integer(h ^ _finalize_integer((number + _GOLDEN) & _MASK))
@@ -427,7 +540,9 @@ def integer_fold(*numbers: int, start: int = 0) -> int:
 
 
 def host_bits(seeds: npt.NDArray[np.uint32], count: int) -> npt.NDArray[np.uint32]:
-    """Random uint32 (seeds, count) on the host, a pure function of (seed, index): the batches' own, which rounding does not share."""
+    """Random uint32 (seeds, count) on the host, a pure function of (seed, index): the batches' own,
+    which rounding does not share.
+    """
     return finalize(np.arange(count, dtype=np.uint32) * np.uint32(_GOLDEN) + seeds[:, None])
 
 

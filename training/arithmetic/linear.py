@@ -1,4 +1,6 @@
-"""The quantized linear layer: three GEMMs whose operands are quantized as a recipe says; and the statistics of its tensors."""
+"""The quantized linear layer: three GEMMs whose operands are quantized as a recipe says; and the
+statistics of its tensors.
+"""
 
 import math
 from functools import partial
@@ -15,38 +17,47 @@ from training.arithmetic.recipes import LinearRecipe
 
 # Statistics of the quantization of each linear layer's tensors, on sampled steps.
 #
-# What it answers: which layer loses small gradients, saturates, or drowns in rounding noise, and from which step on?
+# What it answers: which layer loses small gradients, saturates, or drowns in rounding noise, and
+# from which step on?
 #
-# A layer that misbehaves shows here before it shows in the loss. Five copies per layer are watched as they enter its products, with the
-# same random numbers as the step itself: x and kernel (for fprop), grad (for dgrad), x_wgrad and grad_wgrad (for wgrad). A copy that is
-# rotated is compared with the rotated original, since the product cancels the rotation.
+# A layer that misbehaves shows here before it shows in the loss. Five copies per layer are watched
+# as they enter its products, with the same random numbers as the step itself: x and kernel (for
+# fprop), grad (for dgrad), x_wgrad and grad_wgrad (for wgrad). A copy that is rotated is compared
+# with the rotated original, since the product cancels the rotation.
 #
 #     amax                     largest magnitude
 #     underflow_share          share of the values other than zero that become zero
 #     saturation_share         share of the values beyond the largest that their scale can represent
 #     snr_db                   10 log10(sum x^2 / sum (x - Q(x))^2); infinite where nothing was lost
-#     scale_octaves_{10,50,90} octaves below the tensor's largest block scale within which 10, 50 and 90 % of the block scales lie
-#     zero_scale_share         share of the blocks whose scale is 0 (all of their values are lost, or were zero)
+#     scale_octaves_{10,50,90} octaves below the tensor's largest block scale within which 10, 50
+#     and 90 % of the block scales lie
+#     zero_scale_share         share of the blocks whose scale is 0 (all of their values are lost,
+#                              or were zero)
 #     nonfinite                how many values are NaN or infinite
 #
-# On compared steps, the weight's gradient dw next to the one that x and grad give without quantization (the same x and grad):
+# On compared steps, the weight's gradient dw next to the one that x and grad give without
+# quantization (the same x and grad):
 #
 #     kernel_grad/cosine   of the angle between the two
-#     kernel_grad/bias     <dw, reference> / <reference, reference> - 1: how much longer or shorter dw is along the reference
+#     kernel_grad/bias     <dw, reference> / <reference, reference> - 1: how much longer or shorter
+#                          dw is along the reference
 #     kernel_grad/snr_db   10 log10(sum reference^2 / sum (dw - reference)^2)
 #
-# One product more for each layer, so it costs more than all the rest; rounding noise that is unbiased lowers the cosine and leaves the
-# bias at 0.
+# One product more for each layer, so it costs more than all the rest; rounding noise that is
+# unbiased lowers the cosine and leaves the bias at 0.
 #
-# Shares, noise and quantiles are those of every fourth group of 32 rows (of 128 in blocks of 128), if the rows divide so; amax and
-# nonfinite are those of all rows.
+# Shares, noise and quantiles are those of every fourth group of 32 rows (of 128 in blocks of 128),
+# if the rows divide so; amax and nonfinite are those of all rows.
 #
-# How a trainer gets them: under a recipe that is `watched`, the gradient of `Channel.statistics` (training.arithmetic.linear; zeros of
-# shape (layers..., COLUMNS)) is this table for every layer. Watched steps are compiled as a separate program: a condition inside a common
-# program kept XLA from fusing the quantizers with their neighbours, which cost every step about 15 %. The step's number
-# alone determines whether it is watched, so a run that resumes from a checkpoint repeats its bits.
+# How a trainer gets them: under a recipe that is `watched`, the gradient of `Channel.statistics`
+# (training.arithmetic.linear; zeros of shape (layers..., COLUMNS)) is this table for every layer.
+# Watched steps are compiled as a separate program: a condition inside a common program kept XLA
+# from fusing the quantizers with their neighbours, which cost every step about 15 %. The step's
+# number alone determines whether it is watched, so a run that resumes from a checkpoint repeats its
+# bits.
 #
-# The assumption that can fail: sums of squares are taken in float32 relative to amax, so values below 2^-63 of amax add nothing.
+# The assumption that can fail: sums of squares are taken in float32 relative to amax, so values
+# below 2^-63 of amax add nothing.
 
 OPERANDS = ("x", "kernel", "grad", "x_wgrad", "grad_wgrad")
 STATISTICS = (
@@ -67,7 +78,9 @@ COLUMNS = (
 )
 """The names of a layer's statistics in their order."""
 OCTAVES = 16
-"""The histogram of block scales has this many bins of one octave; the last one holds everything smaller, and zero."""
+"""The histogram of block scales has this many bins of one octave; the last one holds everything
+smaller, and zero.
+"""
 _QUANTILES = (0.1, 0.5, 0.9)
 _TERMS = 64
 _ROWS, _EVERY = 32, 4  # statistics are those of one group of rows in four
@@ -80,12 +93,18 @@ def quiet_statistics(*layers: int) -> jax.Array:
 
 
 def layer_statistics(
-    wanted: bool, quantizer: Quantizer | None, x_MK: jax.Array, operand: Operand, axis: int, scale: jax.Array
+    wanted: bool,
+    quantizer: Quantizer | None,
+    x_MK: jax.Array,
+    operand: Operand,
+    axis: int,
+    scale: jax.Array,
 ) -> jax.Array:
-    """Returns the nine statistics (float32) of one operand if its layer is watched, else zeros; NaN if it is not quantized.
+    """Returns the nine statistics (float32) of one operand if its layer is watched, else zeros; NaN
+    if it is not quantized.
 
-    x_MK: the original; operand: its quantized copy from `quantize.to_bfloat16` along `axis`; scale: the scale used under delayed
-    scaling.
+    x_MK: the original; operand: its quantized copy from `quantize.to_bfloat16` along `axis`; scale:
+    the scale used under delayed scaling.
     """
     if quantizer is None:
         return jnp.full(len(STATISTICS), jnp.nan, jnp.float32)
@@ -94,10 +113,18 @@ def layer_statistics(
     return statistics(x_MK, operand, axis, quantizer, scale if quantizer.delayed else None)
 
 
-def statistics(x_MK: jax.Array, operand: Operand, axis: int, quantizer: Quantizer, scale: jax.Array | None = None) -> jax.Array:
-    """Returns the nine statistics (float32, in the order of STATISTICS) of one quantized operand; arguments as above.
+def statistics(
+    x_MK: jax.Array,
+    operand: Operand,
+    axis: int,
+    quantizer: Quantizer,
+    scale: jax.Array | None = None,
+) -> jax.Array:
+    """Returns the nine statistics (float32, in the order of STATISTICS) of one quantized operand;
+    arguments as above.
 
-    Zeros that pad a matrix to whole blocks count as elements, and the blocks that they fill as blocks; nothing else counts them.
+    Zeros that pad a matrix to whole blocks count as elements, and the blocks that they fill as
+    blocks; nothing else counts them.
     """
     amax = operand.amax
     group = max(_ROWS, quantizer.block)
@@ -110,7 +137,9 @@ def statistics(x_MK: jax.Array, operand: Operand, axis: int, quantizer: Quantize
     signal = jnp.sum(_sums(jnp.square(seen.x * whole)))
     noise = jnp.sum(_sums(jnp.square((seen.x - seen.value) * whole)))
     nonzero, lost, saturated = _counts(
-        seen.x != 0, (seen.x != 0) & (seen.value == 0), jnp.abs(seen.x) > seen.unit * np.float32(quantizer.format.largest * _BEYOND)
+        seen.x != 0,
+        (seen.x != 0) & (seen.value == 0),
+        jnp.abs(seen.x) > seen.unit * np.float32(quantizer.format.largest * _BEYOND),
     )
     (unscaled,) = _counts(seen.unit == 0)
     return jnp.stack(
@@ -127,12 +156,23 @@ def statistics(x_MK: jax.Array, operand: Operand, axis: int, quantizer: Quantize
 
 
 def gradient_comparison(dw_KN: jax.Array, reference_KN: jax.Array) -> jax.Array:
-    """Returns cosine, bias and snr_db (float32) of a weight's gradient next to its reference; NaN if the reference is zero."""
+    """Returns cosine, bias and snr_db (float32) of a weight's gradient next to its reference; NaN
+    if the reference is zero.
+    """
     dw, reference = dw_KN.astype(jnp.float32), reference_KN.astype(jnp.float32)
-    whole = 1 / jnp.maximum(formats.largest_magnitude(reference), np.float32(np.finfo(np.float32).tiny))
-    dw, reference = dw * whole, reference * whole  # so that no square is flushed to zero or overflows
+    whole = 1 / jnp.maximum(
+        formats.largest_magnitude(reference), np.float32(np.finfo(np.float32).tiny)
+    )
+    # so that no square is flushed to zero or overflows
+    dw, reference = dw * whole, reference * whole
     both, own, other, noise = (
-        jnp.sum(_sums(a * b)) for a, b in ((dw, reference), (dw, dw), (reference, reference), (dw - reference, dw - reference))
+        jnp.sum(_sums(a * b))
+        for a, b in (
+            (dw, reference),
+            (dw, dw),
+            (reference, reference),
+            (dw - reference, dw - reference),
+        )
     )
     decibels = jnp.where(noise == 0, jnp.float32(np.inf), 10 * jnp.log10(other / noise))
     return jnp.stack([both / jnp.sqrt(own * other), both / other - 1, decibels])
@@ -141,18 +181,26 @@ def gradient_comparison(dw_KN: jax.Array, reference_KN: jax.Array) -> jax.Array:
 def _every_fourth(x_MK: jax.Array, group: int) -> jax.Array:
     """The rows of every fourth group of rows."""
     rows, columns = x_MK.shape
-    return x_MK.reshape(rows // (_EVERY * group), _EVERY, group, columns)[:, 0].reshape(rows // _EVERY, columns)
+    return x_MK.reshape(rows // (_EVERY * group), _EVERY, group, columns)[:, 0].reshape(
+        rows // _EVERY, columns
+    )
 
 
 def _sums(x: jax.Array) -> jax.Array:
-    """Returns partial sums of up to 64 elements each that cover x, by a product with ones: on CPUs twice as fast as XLA's sum."""
+    """Returns partial sums of up to 64 elements each that cover x, by a product with ones: on CPUs
+    twice as fast as XLA's sum.
+    """
     terms = math.gcd(x.size, _TERMS)
     return jnp.ones((1, terms), jnp.float32) @ x.reshape(terms, -1)
 
 
 def _counts(*which: jax.Array) -> list[jax.Array]:
-    """Counts the true elements (float32) of up to three arrays in one pass: three sums of 64 fit one float32 as digits to base 256."""
-    digits = [jnp.where(each, np.float32(256**place), np.float32(0)) for place, each in enumerate(which)]
+    """Counts the true elements (float32) of up to three arrays in one pass: three sums of 64 fit
+    one float32 as digits to base 256.
+    """
+    digits = [
+        jnp.where(each, np.float32(256**place), np.float32(0)) for place, each in enumerate(which)
+    ]
     sums, counts = _sums(sum(digits[1:], digits[0])), []
     for _ in which:
         rest = jnp.floor(sums / 256)
@@ -162,16 +210,24 @@ def _counts(*which: jax.Array) -> list[jax.Array]:
 
 
 def _scale_octaves(scale: jax.Array) -> list[jax.Array]:
-    """Octaves below the largest scale within which 10, 50 and 90 % of the scales lie, from a histogram of whole octaves."""
+    """Octaves below the largest scale within which 10, 50 and 90 % of the scales lie, from a
+    histogram of whole octaves.
+    """
     exponent = formats.bits_of(scale.ravel()) >> 23
     octave = jnp.minimum(jnp.max(exponent) - exponent, OCTAVES - 1)
     near_enough = octave[None, :] <= jnp.arange(OCTAVES)[:, None]
-    within = jnp.where(near_enough, jnp.float32(1), jnp.float32(0)) @ jnp.ones(exponent.size, jnp.float32) / np.float32(exponent.size)
+    within = (
+        jnp.where(near_enough, jnp.float32(1), jnp.float32(0))
+        @ jnp.ones(exponent.size, jnp.float32)
+        / np.float32(exponent.size)
+    )
     return [jnp.argmax(within >= share).astype(jnp.float32) for share in _QUANTILES]
 
 
 def gradient_norms(gradient: jax.Array) -> jax.Array:
-    """The l2 norm of one layer's gradient (float32 scalar); recorded for every layer at every step."""
+    """The l2 norm of one layer's gradient (float32 scalar); recorded for every layer at every
+    step.
+    """
     return jnp.sqrt(jnp.sum(jnp.square(gradient)))
 
 
@@ -183,16 +239,20 @@ def gradient_norms(gradient: jax.Array) -> jax.Array:
 #     dx = Q(g) Q(w)^T      dgrad          g_MN is the gradient of y
 #     dw = Q(x)^T Q(g)      wgrad
 #
-# x and w are quantized in the forward pass, for fprop and also for the backward products; g is quantized in the backward pass. The
-# products accumulate in float32, are multiplied by the factors of both tensors and rounded once to the type of x.
+# x and w are quantized in the forward pass, for fprop and also for the backward products; g is
+# quantized in the backward pass. The products accumulate in float32, are multiplied by the factors
+# of both tensors and rounded once to the type of x.
 #
-# The assumption that can fail: products accumulate in float32, in any order. A matrix unit that accumulates in fewer bits (such as FP8
-# tensor cores with their fast accumulator) gives other last bits.
+# The assumption that can fail: products accumulate in float32, in any order. A matrix unit that
+# accumulates in fewer bits (such as FP8 tensor cores with their fast accumulator) gives other last
+# bits.
 #
-# On a CPU with bfloat16 units the layout decides the speed: the fast kernels compute A B and A B^T, not A^T B. So wgrad's x is transposed
-# explicitly, in panels of sixteen rows, because XLA folds a plain transpose back into the slow product.
+# On a CPU with bfloat16 units the layout decides the speed: the fast kernels compute A B and A B^T,
+# not A^T B. So wgrad's x is transposed explicitly, in panels of sixteen rows, because XLA folds a
+# plain transpose back into the slow product.
 #
-# Source: Transformer Engine 2.20.2, jax/dense.py. docs/arithmetic.md gives the comparison with its vectors.
+# Source: Transformer Engine 2.20.2, jax/dense.py. docs/arithmetic.md gives the comparison with its
+# vectors.
 
 PANEL = 16
 DGRAD, WGRAD = range(2)  # the two copies of g are rounded by different random numbers
@@ -201,10 +261,12 @@ DGRAD, WGRAD = range(2)  # the two copies of g are rounded by different random n
 class Channel(NamedTuple):
     """Additional inputs of a layer; two of them return its measurements as their gradients.
 
-    scale (..., 3): encode scales of x, w and g under delayed scaling, otherwise 1. report (..., 4) and statistics (..., COLUMNS) are zeros
-    that change no output; the backward pass returns the layer's measurements in place of their gradients. The report contains the amax
-    of x, w and g (0 for one that is not quantized, that of the rotated copy if it has no other) and how many of their values are NaN or
-    infinite. The statistics are those of `training.arithmetic.linear`, zeros unless the recipe is watched, or compared.
+    scale (..., 3): encode scales of x, w and g under delayed scaling, otherwise 1. report (..., 4)
+    and statistics (..., COLUMNS) are zeros that change no output; the backward pass returns the
+    layer's measurements in place of their gradients. The report contains the amax of x, w and g (0
+    for one that is not quantized, that of the rotated copy if it has no other) and how many of
+    their values are NaN or infinite. The statistics are those of `training.arithmetic.linear`,
+    zeros unless the recipe is watched, or compared.
     """
 
     scale: jax.Array
@@ -222,11 +284,14 @@ def quiet_channel(*shape: int) -> Channel:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def linear(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, key: Key, channel: Channel) -> jax.Array:
-    """Returns y (M, N) = x (M, K) w (K, N) under a recipe, in x's type; x and w have the type `recipe.activations`.
+def linear(
+    recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, key: Key, channel: Channel
+) -> jax.Array:
+    """Returns y (M, N) = x (M, K) w (K, N) under a recipe, in x's type; x and w have the type
+    `recipe.activations`.
 
-    key: another for every layer and step (stochastic rounding of g). channel: delayed scales go in; amaxes and
-    the count of non-finite values come out, so that no such value goes unnoticed.
+    key: another for every layer and step (stochastic rounding of g). channel: delayed scales go in;
+    amaxes and the count of non-finite values come out, so that no such value goes unnoticed.
     """
     y_MN: jax.Array = _forward(recipe, x_MK, w_KN, key, channel)[0]
     return y_MN
@@ -234,11 +299,19 @@ def linear(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, key: Key, cha
 
 # Compiled functions of their own, so that layers of one shape and recipe are traced once.
 @partial(jax.jit, static_argnums=0)
-def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, key: Key, channel: Channel) -> tuple[jax.Array, Any]:
+def _forward(
+    recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, key: Key, channel: Channel
+) -> tuple[jax.Array, Any]:
     x_scale, w_scale, g_scale = channel.scale
-    x, w = operand_of(recipe, recipe.fprop_x, x_MK, 1, x_scale), operand_of(recipe, recipe.fprop_w, w_KN, 0, w_scale)
+    x, w = (
+        operand_of(recipe, recipe.fprop_x, x_MK, 1, x_scale),
+        operand_of(recipe, recipe.fprop_w, w_KN, 0, w_scale),
+    )
     y_MN = finished(product(x.value, w.value), x, w, x_MK.dtype)
-    saved_x, saved_w = operand_of(recipe, recipe.wgrad_x, x_MK, 0, x_scale), operand_of(recipe, recipe.dgrad_w, w_KN, 1, w_scale)
+    saved_x, saved_w = (
+        operand_of(recipe, recipe.wgrad_x, x_MK, 0, x_scale),
+        operand_of(recipe, recipe.dgrad_w, w_KN, 1, w_scale),
+    )
     x_amax, x_nonfinite = _reported(x_MK, (recipe.fprop_x, x), (recipe.wgrad_x, saved_x))
     w_amax, w_nonfinite = _reported(w_KN, (recipe.fprop_w, w), (recipe.dgrad_w, saved_w))
     amaxes, nonfinite = (x_amax, w_amax), x_nonfinite + w_nonfinite
@@ -246,18 +319,29 @@ def _forward(recipe: LinearRecipe, x_MK: jax.Array, w_KN: jax.Array, key: Key, c
     of_w = layer_statistics(recipe.watched, recipe.fprop_w, w_KN, w, 0, w_scale)
     of_saved_x = _of_wgrad(recipe, (recipe.fprop_x, recipe.wgrad_x), of_x, x_MK, saved_x, x_scale)
     original = x_MK if recipe.compared else None
-    return y_MN, ((saved_x, saved_w), amaxes, key, channel._replace(scale=g_scale), nonfinite, (of_x, of_w, of_saved_x), original)
+    return y_MN, (
+        (saved_x, saved_w),
+        amaxes,
+        key,
+        channel._replace(scale=g_scale),
+        nonfinite,
+        (of_x, of_w, of_saved_x),
+        original,
+    )
 
 
 @partial(jax.jit, static_argnums=0)
-def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Array, jax.Array, None, Channel]:
+def _backward(
+    recipe: LinearRecipe, saved: Any, g_MN: jax.Array
+) -> tuple[jax.Array, jax.Array, None, Channel]:
     (x, w), amaxes, key, channel, nonfinite, (of_x, of_w, of_saved_x), original_x = saved
     scale = channel.scale
     g = operand_of(recipe, recipe.dgrad_g, g_MN, 1, scale, key.numbered(DGRAD, 2))
     of_g = layer_statistics(recipe.watched, recipe.dgrad_g, g_MN, g, 1, scale)
     dx_MK = finished(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
     narrow = g_MN.shape[1] < x.value.shape[1] and g_MN.shape[1] % PANEL == 0
-    apart = narrow and not recipe.watched and formats.on_cpu()  # on a GPU a branch would wait for the host
+    # on a GPU a branch would wait for the host
+    apart = narrow and not recipe.watched and formats.on_cpu()
     amax = g.amax if recipe.dgrad_g is not None else amaxes[0]
     dgrad_g, g = g, _wgrad_g(recipe, g_MN, scale, key.numbered(WGRAD, 2), apart, amax)
     g_amax, g_nonfinite = _reported(g_MN, (recipe.dgrad_g, dgrad_g), (recipe.wgrad_g, g))
@@ -265,7 +349,9 @@ def _backward(recipe: LinearRecipe, saved: Any, g_MN: jax.Array) -> tuple[jax.Ar
     if narrow:  # transpose the narrower of the two
         dw_KN = transposed(finished(product(transposed(g.value), x.value), g, x, g_MN.dtype))
     else:
-        dw_KN = finished(product(transposed(x.value), g.value), x._replace(factor=x.factor.T), g, g_MN.dtype)
+        dw_KN = finished(
+            product(transposed(x.value), g.value), x._replace(factor=x.factor.T), g, g_MN.dtype
+        )
     of_wgrad_g = _of_wgrad(recipe, (recipe.dgrad_g, recipe.wgrad_g), of_g, g_MN, g, scale)
     compared = _compared(recipe, dw_KN, original_x, g_MN)
     statistics = jnp.concatenate([of_x, of_w, of_g, of_saved_x, of_wgrad_g, compared])
@@ -276,9 +362,16 @@ linear.defvjp(_forward, _backward)
 
 
 def operand_of(
-    recipe: LinearRecipe, quantizer: Quantizer | None, x: jax.Array, axis: int, scale: jax.Array, key: Key | None = None
+    recipe: LinearRecipe,
+    quantizer: Quantizer | None,
+    x: jax.Array,
+    axis: int,
+    scale: jax.Array,
+    key: Key | None = None,
 ) -> Operand:
-    """Returns one operand in the type of the products; if it is not quantized, its factor is 1 and its amax 0."""
+    """Returns one operand in the type of the products; if it is not quantized, its factor is 1 and
+    its amax 0.
+    """
     dtype = jnp.dtype(recipe.products)
     if quantizer is None:
         return Operand(x.astype(dtype), jnp.float32(1), jnp.float32(0))
@@ -286,18 +379,23 @@ def operand_of(
     return quantized._replace(value=quantized.value.astype(dtype))
 
 
-def _wgrad_g(recipe: LinearRecipe, g_MN: jax.Array, scale: jax.Array, key: Key, apart: bool, amax: jax.Array) -> Operand:
-    """Returns wgrad's copy of g; `apart` keeps its rounding out of the loop that writes its transpose.
+def _wgrad_g(
+    recipe: LinearRecipe, g_MN: jax.Array, scale: jax.Array, key: Key, apart: bool, amax: jax.Array
+) -> Operand:
+    """Returns wgrad's copy of g; `apart` keeps its rounding out of the loop that writes its
+    transpose.
 
-    Otherwise XLA rounds inside the loop that transposes, which takes three times as long as rounding first. It cannot fuse into
-    a branch, and cannot know that this branch is always taken.
+    Otherwise XLA rounds inside the loop that transposes, which takes three times as long as
+    rounding first. It cannot fuse into a branch, and cannot know that this branch is always taken.
     """
 
     def rounded(g_MN: jax.Array, key: Key) -> Operand:
         return operand_of(recipe, recipe.wgrad_g, g_MN, 0, scale, key)
 
     def nothing(g_MN: jax.Array, key: Key) -> Operand:
-        return Operand(*(jnp.zeros(part.shape, part.dtype) for part in jax.eval_shape(rounded, g_MN, key)))
+        return Operand(
+            *(jnp.zeros(part.shape, part.dtype) for part in jax.eval_shape(rounded, g_MN, key))
+        )
 
     if not apart or recipe.wgrad_g is None or not recipe.wgrad_g.stochastic:
         return rounded(g_MN, key)
@@ -313,23 +411,34 @@ def _of_wgrad(
     operand: Operand,
     scale: jax.Array,
 ) -> jax.Array:
-    """The statistics of the copy for wgrad; those of the other copy if the two have the same codes (one scale for the tensor)."""
+    """The statistics of the copy for wgrad; those of the other copy if the two have the same codes
+    (one scale for the tensor).
+    """
     other, own = quantizers
     if own == other and own is not None and own.scaling == "tensor":
         return of_other
     return layer_statistics(recipe.watched, own, x, operand, 0, scale)
 
 
-def _compared(recipe: LinearRecipe, dw_KN: jax.Array, x_MK: jax.Array | None, g_MN: jax.Array) -> jax.Array:
-    """The weight's gradient next to that of x and g without quantization; zeros on a step that does not compare."""
+def _compared(
+    recipe: LinearRecipe, dw_KN: jax.Array, x_MK: jax.Array | None, g_MN: jax.Array
+) -> jax.Array:
+    """The weight's gradient next to that of x and g without quantization; zeros on a step that does
+    not compare.
+    """
     if x_MK is None:
-        return jnp.full(len(COMPARISONS), jnp.nan if recipe.watched or not recipe.quantized else 0, jnp.float32)
+        return jnp.full(
+            len(COMPARISONS), jnp.nan if recipe.watched or not recipe.quantized else 0, jnp.float32
+        )
     dtype = jnp.dtype(recipe.products)
     return gradient_comparison(dw_KN, product(transposed(x_MK.astype(dtype)), g_MN.astype(dtype)))
 
 
-def _reported(x: jax.Array, *copies: tuple[Quantizer | None, Operand]) -> tuple[jax.Array, jax.Array]:
-    """The amax of x and its count of non-finite values, from the copy whose scale follows the amax, or the first one that is quantized.
+def _reported(
+    x: jax.Array, *copies: tuple[Quantizer | None, Operand]
+) -> tuple[jax.Array, jax.Array]:
+    """The amax of x and its count of non-finite values, from the copy whose scale follows the amax,
+    or the first one that is quantized.
 
     Both are 0 if none is.
     """
@@ -341,7 +450,9 @@ def _reported(x: jax.Array, *copies: tuple[Quantizer | None, Operand]) -> tuple[
 
 
 def finished(acc: jax.Array, a: Operand, b: Operand, dtype: Any) -> jax.Array:
-    """The float32 product times the factors (scalars, or one for each of its rows or columns), rounded once to `dtype`."""
+    """The float32 product times the factors (scalars, or one for each of its rows or columns),
+    rounded once to `dtype`.
+    """
     acc = acc * (a.factor * b.factor)
     if dtype == jnp.bfloat16:
         return formats.to_bfloat16(acc)
@@ -355,7 +466,9 @@ def product(a: jax.Array, b: jax.Array, *, transpose_b: bool = False) -> jax.Arr
 
 
 def transposed(x_MK: jax.Array) -> jax.Array:
-    """x^T (K, M), on a CPU written out in panels of sixteen rows so that XLA does not fold it into a slower product."""
+    """x^T (K, M), on a CPU written out in panels of sixteen rows so that XLA does not fold it into
+    a slower product.
+    """
     rows, columns = x_MK.shape
     if rows % PANEL or not formats.on_cpu():
         return x_MK.T

@@ -1,4 +1,6 @@
-"""Engine maxtext: starts a MaxText process, follows it, reports each step like our own engine, and evaluates its checkpoints."""
+"""Engine maxtext: starts a MaxText process, follows it, reports each step like our own engine, and
+evaluates its checkpoints.
+"""
 
 import glob
 import hashlib
@@ -44,35 +46,44 @@ from training.environment.processes import ALONE, Processes, WrapperError
 from training.rules import NAMED_DATA, DivergedError, StepStats
 from training.spec import RunSpec
 
-# Held-out loss of a MaxText run: after the training has ended, a separate process evaluates each checkpoint.
+# Held-out loss of a MaxText run: after the training has ended, a separate process evaluates each
+# checkpoint.
 #
-# What it answers: what is the loss on the evaluation data after the steps n, 2 n, ... (`schedule.validation_every`)?
+# What it answers: what is the loss on the evaluation data after the steps n, 2 n, ...
+# (`schedule.validation_every`)?
 #
-# MaxText 0.2.5 empties metrics_file at each evaluation inside the training process, and records that were not read in time are lost. It
-# does not empty event files, but without Google Cloud they go into the installation's own folder, under a name that runs share. So the
-# training process saves its state every n steps, and afterwards a second process resumes from each checkpoint: one step at learning rate
-# 0, which does not change the parameters, then an evaluation into its own metrics_file. Resuming also restores the state of delayed
-# scaling, which loading the parameters alone would lose. A checkpoint is deleted once it has been evaluated.
+# MaxText 0.2.5 empties metrics_file at each evaluation inside the training process, and records
+# that were not read in time are lost. It does not empty event files, but without Google Cloud they
+# go into the installation's own folder, under a name that runs share. So the training process saves
+# its state every n steps, and afterwards a second process resumes from each checkpoint: one step at
+# learning rate 0, which does not change the parameters, then an evaluation into its own
+# metrics_file. Resuming also restores the state of delayed scaling, which loading the parameters
+# alone would lose. A checkpoint is deleted once it has been evaluated.
 #
 # The assumption that can fail: the disk has room for every checkpoint of a run.
 #
-# Source: MaxText 0.2.5, trainers/pre_train/train.py (the evaluation follows the step), common/metric_logger.py (the summary is the record
-# with eval/total_loss).
+# Source: MaxText 0.2.5, trainers/pre_train/train.py (the evaluation follows the step),
+# common/metric_logger.py (the summary is the record with eval/total_loss).
 
 
 def evaluations(launch: Launch, patience: Patience) -> Iterator[tuple[int, float]]:
-    """Yields (step, mean loss in nats per token) for every checkpoint of a run that has ended; raises a MaxTextError if a process fails."""
+    """Yields (step, mean loss in nats per token) for every checkpoint of a run that has ended;
+    raises a MaxTextError if a process fails.
+    """
     for folder in sorted(launch.checkpoints.glob("*"), key=lambda each: each.name.zfill(20)):
         if folder.name.isdecimal() and int(folder.name):
             step = int(folder.name)
             yield step, _evaluated(launch, step, patience)
-            done = launch.folder / "evaluated"  # renamed first, so that `put_back` never restores a half-deleted checkpoint
+            # renamed first, so that `put_back` never restores a half-deleted checkpoint
+            done = launch.folder / "evaluated"
             shutil.rmtree(done, ignore_errors=True)
             shutil.rmtree(launch.evaluation.rename(done))
 
 
 def put_back(launch: Launch) -> None:
-    """Move the checkpoint of an interrupted evaluation back to the checkpoints that wait for theirs."""
+    """Move the checkpoint of an interrupted evaluation back to the checkpoints that wait for
+    theirs.
+    """
     for folder in launch.evaluation.glob("checkpoints/*"):
         if folder.name.isdecimal() and not (launch.checkpoints / folder.name).exists():
             launch.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -81,7 +92,9 @@ def put_back(launch: Launch) -> None:
 
 
 def summary(metrics: Path) -> float:
-    """Returns the loss (nats per token, may be NaN) of the only evaluation in a metrics_file; raises EvaluationFailedError without one."""
+    """Returns the loss (nats per token, may be NaN) of the only evaluation in a metrics_file;
+    raises EvaluationFailedError without one.
+    """
     losses = []
     for line in metrics.read_bytes().splitlines() if metrics.exists() else []:
         try:
@@ -89,11 +102,15 @@ def summary(metrics: Path) -> float:
             if "eval/total_loss" in record:  # the summary; the records of each batch have none
                 losses.append(float(record["eval/avg_loss"]))
         except (ValueError, TypeError, KeyError) as error:
-            message = f"{metrics} has the line {line[:80]!r}, expected a JSON object of an evaluation: {error!r}"
+            message = (
+                f"{metrics} has the line {line[:80]!r}, expected a JSON object of an evaluation: "
+                f"{error!r}"
+            )
             raise EvaluationFailedError(message) from None
     if not losses:
         raise EvaluationFailedError(
-            f"MaxText wrote no summary of an evaluation into {metrics}; does maxtext.eval_path have at least one whole batch?"
+            f"MaxText wrote no summary of an evaluation into {metrics}; does maxtext.eval_path "
+            "have at least one whole batch?"
         )
     return losses[-1]
 
@@ -104,19 +121,24 @@ def _evaluated(launch: Launch, step: int, patience: Patience) -> float:
     inside.mkdir(parents=True)
     (launch.checkpoints / str(step)).rename(inside / str(step))
     command, log = evaluation_command(launch, step), launch.folder / f"evaluation-{step}.log"
-    run_to_its_end(command, log, launch.environment, patience, f"evaluated step {step}", transient=False)
+    run_to_its_end(
+        command, log, launch.environment, patience, f"evaluated step {step}", transient=False
+    )
     loss = summary(launch.evaluated_metrics)
     return loss if math.isfinite(loss) else math.nan
 
 
-# Engine maxtext: starts a MaxText training process, follows it, and reports each step like our own engine.
+# Engine maxtext: starts a MaxText training process, follows it, and reports each step like our own
+# engine.
 #
 # What it answers: what did each step of this MaxText run do, and is any step missing?
 #
-#     parameters at step 0 (one process, learning rate 0)  ->  training (one process), followed through its metrics_file and log
+#     parameters at step 0 (one process, learning rate 0)  ->  training (one process), followed
+#       through its metrics_file and log
 #
-# The training process does not evaluate: each evaluation would empty metrics_file, and the records of the last milliseconds would be
-# lost. Values that MaxText does not record are NaN: the norm of the update, the wait for data, non-finite inputs of quantizers.
+# The training process does not evaluate: each evaluation would empty metrics_file, and the records
+# of the last milliseconds would be lost. Values that MaxText does not record are NaN: the norm of
+# the update, the wait for data, non-finite inputs of quantizers.
 
 _HASHED_BYTES = 1 << 30
 
@@ -125,9 +147,10 @@ _HASHED_BYTES = 1 << 30
 class Place:
     """Where and as which of its processes a run trains.
 
-    `folder` holds the run's files, `resume_at_most` is the number of steps that the caller has on record, `silence_seconds` how long
-    MaxText may write nothing. Every process but the first starts the same MaxText commands and yields nothing. With `stop_after` the run
-    trains so many steps of its schedule and is not evaluated.
+    `folder` holds the run's files, `resume_at_most` is the number of steps that the caller has on
+    record, `silence_seconds` how long MaxText may write nothing. Every process but the first starts
+    the same MaxText commands and yields nothing. With `stop_after` the run trains so many steps of
+    its schedule and is not evaluated.
     """
 
     folder: Path
@@ -138,14 +161,18 @@ class Place:
 
 
 def manifest(spec: RunSpec, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns what a run's fingerprint contains in addition to recipe, seed and replicate; runs with equal manifests may be paired.
+    """Returns what a run's fingerprint contains in addition to recipe, seed and replicate; runs
+    with equal manifests may be paired.
 
-    `maxtext.command_sha256` is the same for all runs of a job; `maxtext.arm.RECIPE` holds the options that only this arm has.
-    Raises NotInstalledError, WrongVersionError and DataMissingError.
+    `maxtext.command_sha256` is the same for all runs of a job; `maxtext.arm.RECIPE` holds the
+    options that only this arm has. Raises NotInstalledError, WrongVersionError and
+    DataMissingError.
     """
     maxtext = installed(environment)
     common = maxtext_process.shared(spec)
-    facts = device.trainer_facts(environment) | {f"maxtext.version.{name}": version for name, version in maxtext.versions.items()}
+    facts = device.trainer_facts(environment) | {
+        f"maxtext.version.{name}": version for name, version in maxtext.versions.items()
+    }
     facts |= {
         "data_digest": data_digest(spec),
         "device_class": _device_class(spec),
@@ -171,12 +198,14 @@ def train(
 ) -> Iterator[StepStats]:
     """Train the run step by step; stop iterating (or kill the process group) to cancel it.
 
-    Calls `profile` with the memory that the run took, `validated` with each held-out loss once the training has ended
-    (`schedule.validation_every`), `note` with a sentence for the log, and `alive` when MaxText's log has new lines. Resumes from
-    MaxText's newest checkpoint that holds no step beyond `place.resume_at_most`.
+    Calls `profile` with the memory that the run took, `validated` with each held-out loss once the
+    training has ended (`schedule.validation_every`), `note` with a sentence for the log, and
+    `alive` when MaxText's log has new lines. Resumes from MaxText's newest checkpoint that holds no
+    step beyond `place.resume_at_most`.
 
-    Raises a MaxTextError with a code and a sentence; MetricsGapError after the last step of a run that lost steps; DivergedError after
-    the first step whose loss is not finite; WrapperError if several processes were started for hardware that takes one.
+    Raises a MaxTextError with a code and a sentence; MetricsGapError after the last step of a run
+    that lost steps; DivergedError after the first step whose loss is not finite; WrapperError if
+    several processes were started for hardware that takes one.
     """
     launch = Launch(
         spec=spec,
@@ -188,13 +217,19 @@ def train(
     steps = spec.schedule.steps if place.stop_after is None else place.stop_after
     if place.processes.count > 1 and spec.maxtext.hardware != "gpu_multiprocess":
         raise WrapperError(
-            f"maxtext.hardware is {spec.maxtext.hardware}, expected gpu_multiprocess: the wrapper started {place.processes.count} processes"
+            f"maxtext.hardware is {spec.maxtext.hardware}, expected gpu_multiprocess: the wrapper "
+            f"started {place.processes.count} processes"
         )
     launch.folder.mkdir(parents=True, exist_ok=True)
-    lacks_parameters = maxtext_process.loads_parameters(spec) and not launch.first_parameters.exists()
+    lacks_parameters = (
+        maxtext_process.loads_parameters(spec) and not launch.first_parameters.exists()
+    )
     command = maxtext_process.train_command(launch, steps)
     if not place.processes.is_first:
-        _take_part(launch, [maxtext_process.first_parameters_command(launch)] * lacks_parameters + [command])
+        _take_part(
+            launch,
+            [maxtext_process.first_parameters_command(launch)] * lacks_parameters + [command],
+        )
         return
     patience = Patience(seconds=place.silence_seconds, alive=alive)
     put_back(launch)
@@ -208,7 +243,13 @@ def train(
         follower = Follower(launch.metrics, log, plan)
         yield from _follow(process, follower, plan, Silence(log, patience))
     if follower.last >= plan.first:
-        profile(follower.last, {"device_memory_bytes": log.held_bytes, "host_peak_memory_bytes": float(_children_peak_bytes())})
+        profile(
+            follower.last,
+            {
+                "device_memory_bytes": log.held_bytes,
+                "host_peak_memory_bytes": float(_children_peak_bytes()),
+            },
+        )
     _conclude(process.returncode, follower, log, plan, note)
     if spec.schedule.validation_every and steps == spec.schedule.steps:
         for step, loss in evaluations(launch, patience):
@@ -216,26 +257,41 @@ def train(
 
 
 def data_digest(spec: RunSpec) -> str:
-    """Returns the sha256 of the data's options and local files: of their contents up to 1 GiB, of their names and sizes beyond that.
+    """Returns the sha256 of the data's options and local files: of their contents up to 1 GiB, of
+    their names and sizes beyond that.
 
-    It begins with `named:` if data are known by name only: large ones, or those on a hub or in a bucket. Two such digests may be equal
-    though the data have changed, so no curve is reused for them. Raises DataMissingError for a local file or folder that does not exist.
+    It begins with `named:` if data are known by name only: large ones, or those on a hub or in a
+    bucket. Two such digests may be equal though the data have changed, so no curve is reused for
+    them. Raises DataMissingError for a local file or folder that does not exist.
     """
     options = spec.maxtext
     digest = hashlib.sha256(repr((spec.data, options.tokenizer_path)).encode())
     names = {"data.path": spec.data.path or "", "maxtext.eval_path": options.eval_path}
-    names |= {f"maxtext.{name}": getattr(options, name) for name in ("tokenizer_path", "hf_train_files")}
+    names |= {
+        f"maxtext.{name}": getattr(options, name) for name in ("tokenizer_path", "hf_train_files")
+    }
     known_by_name = False
     for field, text in names.items():
         is_data = bool(text) and field != "maxtext.tokenizer_path"
         if not text.startswith("/"):
-            if spec.data.source == "grain" and field in ("data.path", "maxtext.eval_path") and text and "://" not in text:
-                raise DataMissingError(f"{field} is {text!r}, expected an absolute path, or a bucket's address such as gs://…")
+            if (
+                spec.data.source == "grain"
+                and field in ("data.path", "maxtext.eval_path")
+                and text
+                and "://" not in text
+            ):
+                raise DataMissingError(
+                    f"{field} is {text!r}, expected an absolute path, or a bucket's address such "
+                    "as gs://…"
+                )
             known_by_name = known_by_name or is_data
             continue  # a name on a hub, a bucket, or a file of MaxText's own
-        files = sorted(each for name in glob.glob(text) for each in _files(Path(name)))  # noqa: PTH207 (folders may be patterns)
+        files = sorted(each for name in glob.glob(text) for each in _files(Path(name)))  # noqa: PTH207
         if not files:
-            raise DataMissingError(f"{field} is {text!r}, expected a file, a folder or a pattern of files on this worker; there is none")
+            raise DataMissingError(
+                f"{field} is {text!r}, expected a file, a folder or a pattern of files on this "
+                "worker; there is none"
+            )
         small = sum(file.stat().st_size for file in files) <= _HASHED_BYTES
         known_by_name = known_by_name or not small
         for file in files:
@@ -247,19 +303,26 @@ def data_digest(spec: RunSpec) -> str:
 
 
 def _take_part(launch: Launch, commands: Sequence[Sequence[str]]) -> None:
-    """Run the same commands as the reporting process, which follows them for all; if one fails, the wrapper ends all."""
+    """Run the same commands as the reporting process, which follows them for all; if one fails, the
+    wrapper ends all.
+    """
     for command in commands:
         with running(command, launch.folder, launch.log, launch.environment) as process:
             process.wait()
         if process.returncode != 0:
             raise CrashedError(
-                f"MaxText ended with status {process.returncode} in process {launch.part}; its log is {launch.log}", transient=True
+                f"MaxText ended with status {process.returncode} in process {launch.part}; its "
+                f"log is {launch.log}",
+                transient=True,
             )
 
 
-def _follow(process: subprocess.Popen[bytes], follower: Follower, plan: Plan, silence: Silence) -> Iterator[StepStats]:
+def _follow(
+    process: subprocess.Popen[bytes], follower: Follower, plan: Plan, silence: Silence
+) -> Iterator[StepStats]:
     while True:
-        ended = process.poll() is not None  # before the read, so that everything it wrote before its end is read
+        # before the read, so that everything it wrote before its end is read
+        ended = process.poll() is not None
         for step in follower.steps():
             silence.broken()
             yield step
@@ -271,23 +334,32 @@ def _follow(process: subprocess.Popen[bytes], follower: Follower, plan: Plan, si
         time.sleep(LOOK_SECONDS)
 
 
-def _conclude(status: int, follower: Follower, log: Log, plan: Plan, note: Callable[[str], None]) -> None:
+def _conclude(
+    status: int, follower: Follower, log: Log, plan: Plan, note: Callable[[str], None]
+) -> None:
     """Raise a MaxTextError unless the process ended as a complete run does."""
     after = _after(follower, plan)
     if status != 0:
         raise failure(status, log, after, progressed=follower.last >= plan.first)
     if follower.unrecorded():
         lost = steps_in_words([follower.unrecorded()])
-        raise MetricsStoppedError(f"metrics_file ends at step {follower.last}, and MaxText's log also shows {lost}")
+        raise MetricsStoppedError(
+            f"metrics_file ends at step {follower.last}, and MaxText's log also shows {lost}"
+        )
     if follower.last != plan.steps - 1:
         raise EndedEarlyError(
-            f"MaxText ended with status 0 {after}; did its data end (maxtext.num_epoch)? The last lines of its log:\n{log.end()}"
+            f"MaxText ended with status 0 {after}; did its data end (maxtext.num_epoch)? The last "
+            f"lines of its log:\n{log.end()}"
         )
     if not follower.proven():
-        note(f"MaxText's log shows steps up to {follower.shown} only, so the completeness of the later steps relies on metrics_file alone")
+        note(
+            f"MaxText's log shows steps up to {follower.shown} only, so the completeness of the "
+            "later steps relies on metrics_file alone"
+        )
     if follower.gaps:
         raise MetricsGapError(
-            f"metrics_file lost {sum(map(len, follower.gaps))} steps that were trained: {steps_in_words(follower.gaps)}"
+            f"metrics_file lost {sum(map(len, follower.gaps))} steps that were trained: "
+            f"{steps_in_words(follower.gaps)}"
             f" (it was emptied {follower.shrank} times)"
         )
 
@@ -301,14 +373,28 @@ def _after(follower: Follower, plan: Plan) -> str:
 def _write_first_parameters(launch: Launch, patience: Patience) -> None:
     """Let MaxText write the checkpoint that every run of this seed starts from."""
     shutil.rmtree(launch.folder / "step0", ignore_errors=True)
-    command, log_path = maxtext_process.first_parameters_command(launch), launch.folder / "step0.log"
-    log = run_to_its_end(command, log_path, launch.environment, patience, "made the parameters of step 0", transient=True)
+    command, log_path = (
+        maxtext_process.first_parameters_command(launch),
+        launch.folder / "step0.log",
+    )
+    log = run_to_its_end(
+        command,
+        log_path,
+        launch.environment,
+        patience,
+        "made the parameters of step 0",
+        transient=True,
+    )
     if not launch.first_parameters.exists():
-        raise CrashedError(f"MaxText wrote no checkpoint of step 0; the last lines of its log:\n{log.end()}")
+        raise CrashedError(
+            f"MaxText wrote no checkpoint of step 0; the last lines of its log:\n{log.end()}"
+        )
 
 
 def _forget_newer_checkpoints(launch: Launch, recorded: int) -> int:
-    """Remove checkpoints beyond the recorded steps; returns the step after the newest remaining one, where MaxText will resume."""
+    """Remove checkpoints beyond the recorded steps; returns the step after the newest remaining
+    one, where MaxText will resume.
+    """
     if not maxtext_process.resumes(launch.spec):
         shutil.rmtree(launch.checkpoints, ignore_errors=True)
     first = 0
@@ -322,7 +408,9 @@ def _forget_newer_checkpoints(launch: Launch, recorded: int) -> int:
 
 def _children_peak_bytes() -> int:
     """Peak memory in bytes of the largest child process that has ended."""
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
 
 
 def _files(path: Path) -> list[Path]:
@@ -332,12 +420,17 @@ def _files(path: Path) -> list[Path]:
 
 
 def _device_class(spec: RunSpec) -> str:
-    """Returns the name that `training.device` gives, without jax: two processes can't share a GPU's memory."""
+    """Returns the name that `training.device` gives, without jax: two processes can't share a GPU's
+    memory.
+    """
     if spec.maxtext.hardware == "cpu":
         return device.processor_class("cpu")
     command = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
     try:
         answer = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
-        raise CrashedError(f"nvidia-smi does not say which GPU this is: {error}; maxtext.hardware is {spec.maxtext.hardware}") from None
+        raise CrashedError(
+            f"nvidia-smi does not say which GPU this is: {error}; maxtext.hardware is "
+            f"{spec.maxtext.hardware}"
+        ) from None
     return f"gpu:sm{answer.stdout.split()[0].replace('.', '')}"

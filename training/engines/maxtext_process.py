@@ -1,4 +1,6 @@
-"""A MaxText process: its command line without a shell, its start and end, and what its metrics file and log say."""
+"""A MaxText process: its command line without a shell, its start and end, and what its metrics file
+and log say.
+"""
 
 import hashlib
 import json
@@ -31,16 +33,19 @@ from training.environment.processes import COORDINATOR, Processes, WrapperError,
 from training.rules import StepStats
 from training.spec import RunSpec, Schedule
 
-# Follows a MaxText process through two files: metrics_file, which has all digits, and its log, which shows whether a step is missing.
+# Follows a MaxText process through two files: metrics_file, which has all digits, and its log,
+# which shows whether a step is missing.
 #
 # What it answers: which steps has the run done since the last read, and was any of them lost?
 #
-# MaxText writes the log line of a step before its record in metrics_file, and both one step late. So if the log is read first and shows
-# step s, the file that is read next must have a record of every step up to s - 1. MaxText 0.2.5 empties the file whenever it writes a
-# record of step 0, which each of its evaluations does. A file that shrank is read again from its beginning, and steps that were lost
-# between two reads are a gap.
+# MaxText writes the log line of a step before its record in metrics_file, and both one step late.
+# So if the log is read first and shows step s, the file that is read next must have a record of
+# every step up to s - 1. MaxText 0.2.5 empties the file whenever it writes a record of step 0,
+# which each of its evaluations does. A file that shrank is read again from its beginning, and steps
+# that were lost between two reads are a gap.
 #
-# The assumption that can fail: the log's wording. If a process logs no steps, `proven` is False and completeness relies on metrics_file.
+# The assumption that can fail: the log's wording. If a process logs no steps, `proven` is False and
+# completeness relies on metrics_file.
 #
 # Source: MaxText 0.2.5, common/metric_logger.py.
 
@@ -48,8 +53,12 @@ LOG_LINES = 50
 _ERROR = re.compile(r"[\w.]+(?:Error|Exception): \S")
 _HELD = re.compile(r"Using \(GB\) ([\d.]+) / [\d.]+ \([^)]*\) on ")
 # The whole number must match: a line that another line interrupts proves nothing.
-_STEP = re.compile(r"completed (?:profiler activation/deactivation )?step: (\d+)\b.*?, lm_loss: (-?(?:\d+\.\d{3}|nan|inf))(?:,|$)")
-# What MaxText records of each layer's output with record_internal_nn_metrics, by the names of ACTIVATION_STATISTICS.
+_STEP = re.compile(
+    r"completed (?:profiler activation/deactivation )?step: (\d+)\b.*?, lm_loss: "
+    r"(-?(?:\d+\.\d{3}|nan|inf))(?:,|$)"
+)
+# What MaxText records of each layer's output with record_internal_nn_metrics, by the names of
+# ACTIVATION_STATISTICS.
 _ACTIVATIONS = ("activ_mean", "activ_stdev", "activ_fraction_zero")
 ACTIVATION_STATISTICS = ("mean", "stdev", "fraction_zero")
 _LAG = 100  # steps that the log may be ahead of the record before the record counts as stopped
@@ -59,7 +68,9 @@ _NAN = float("nan")
 
 
 class Tail:
-    """The complete lines that were appended to a file since the last read; a file that was emptied is read from its beginning."""
+    """The complete lines that were appended to a file since the last read; a file that was emptied
+    is read from its beginning.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -68,7 +79,9 @@ class Tail:
         self.shrank = 0
 
     def lines(self) -> list[bytes]:
-        """Returns the new lines without their line ends; an unfinished line waits for the next read."""
+        """Returns the new lines without their line ends; an unfinished line waits for the next
+        read.
+        """
         try:
             with self._path.open("rb") as file:
                 if not self._goes_on(file):
@@ -84,7 +97,9 @@ class Tail:
         return complete.splitlines()
 
     def _goes_on(self, file: Any) -> bool:
-        """Whether the bytes that were read last are still there: a file may shrink and grow past our position between two reads."""
+        """Whether the bytes that were read last are still there: a file may shrink and grow past
+        our position between two reads.
+        """
         file.seek(self._offset - len(self._end))
         return bool(file.read(len(self._end)) == self._end)
 
@@ -108,7 +123,10 @@ class Log:
             self.last_lines.append(line)
             self.out_of_memory |= "RESOURCE_EXHAUSTED" in line or "Out of memory" in line
             if held := _HELD.search(line):  # each device's memory, after the parameters were made
-                self.held_bytes = max(float(held[1]) * 2**30, -math.inf if math.isnan(self.held_bytes) else self.held_bytes)
+                self.held_bytes = max(
+                    float(held[1]) * 2**30,
+                    -math.inf if math.isnan(self.held_bytes) else self.held_bytes,
+                )
             if self._echo is not None:
                 self._echo.write(line + "\n")
             if match := _STEP.search(line):
@@ -127,7 +145,9 @@ class Log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The plan of the followed run: the first step that it may report, the number of steps, and the tokens per step."""
+    """The plan of the followed run: the first step that it may report, the number of steps, and the
+    tokens per step.
+    """
 
     first: int
     steps: int
@@ -135,7 +155,9 @@ class Plan:
 
 
 class Follower:
-    """The steps of one process in order, each once; `gaps` holds the steps that were trained but not recorded."""
+    """The steps of one process in order, each once; `gaps` holds the steps that were trained but
+    not recorded.
+    """
 
     def __init__(self, metrics: Path, log: Log, plan: Plan) -> None:
         self._metrics = Tail(metrics)
@@ -156,10 +178,11 @@ class Follower:
     def steps(self) -> Iterator[StepStats]:
         """Yields the steps that were recorded since the last read.
 
-        Raises MetricsError if the file contains something that MaxText does not write or that contradicts the log, and
-        MetricsStoppedError if the log is far ahead of it.
+        Raises MetricsError if the file contains something that MaxText does not write or that
+        contradicts the log, and MetricsStoppedError if the log is far ahead of it.
         """
-        for step, loss in self._log.steps():  # before the file: what the log shows must then be in the file
+        # before the file: what the log shows must then be in the file
+        for step, loss in self._log.steps():
             self._logged[step] = loss
             self.shown = max(self.shown, step)
         for line in self._metrics.lines():
@@ -169,12 +192,15 @@ class Follower:
                 yield stats
         if self.shown > self.last + _LAG:
             raise MetricsStoppedError(
-                f"MaxText's log shows step {self.shown} and its metrics_file ends at step {self.last}; "
+                f"MaxText's log shows step {self.shown} and its metrics_file ends at step "
+                f"{self.last}; "
                 "check for a full disk, and for another process that writes to the file"
             )
 
     def unrecorded(self) -> range:
-        """The last steps, which the log shows and metrics_file lacks; call it once the process has ended."""
+        """The last steps, which the log shows and metrics_file lacks; call it once the process has
+        ended.
+        """
         return range(self.last + 1, self.shown + 1)
 
     def proven(self) -> bool:
@@ -186,7 +212,9 @@ class Follower:
         if self._begun and step <= self.last:
             return None  # read again after the file was emptied
         if not 0 <= step < self._plan.steps:
-            raise MetricsError(f"metrics_file has step {step}, expected steps from 0 to {self._plan.steps - 1}")
+            raise MetricsError(
+                f"metrics_file has step {step}, expected steps from 0 to {self._plan.steps - 1}"
+            )
         if step > self.last + 1:
             self.gaps.append(range(self.last + 1, step))
         self._begun, self.last = True, step
@@ -202,7 +230,8 @@ class Follower:
             return
         if not abs(stats.lm_loss - logged) <= _ROUNDING + 1e-6 * abs(logged):
             raise MetricsError(
-                f"step {stats.step} has lm_loss {stats.lm_loss!r} in metrics_file and {logged} in the log; does another run write to it?"
+                f"step {stats.step} has lm_loss {stats.lm_loss!r} in metrics_file and {logged} in "
+                "the log; does another run write to it?"
             )
 
     def _record(self, line: bytes) -> dict[str, Any]:
@@ -212,19 +241,28 @@ class Follower:
                 return dict(record)
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             pass
-        raise MetricsError(f"line {self._lines} of metrics_file is {line[:80]!r}, expected a JSON object with a step")
+        raise MetricsError(
+            f"line {self._lines} of metrics_file is {line[:80]!r}, expected a JSON object with a "
+            "step"
+        )
 
 
 def _stats(record: dict[str, Any], step: int, tokens_per_step: int) -> StepStats:
-    """Converts a record to the fields of our own engine; fields that MaxText does not have are NaN."""
+    """Converts a record to the fields of our own engine; fields that MaxText does not have
+    are NaN.
+    """
 
     def number(*names: str) -> float:
         value = next((record[name] for name in names if name in record), _NAN)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise MetricsError(f"step {step} of metrics_file has {names[0]} = {value!r}, expected a number")
+            raise MetricsError(
+                f"step {step} of metrics_file has {names[0]} = {value!r}, expected a number"
+            )
         return float(value)
 
-    layers = sorted(name.partition("/")[2] for name in record if name.startswith(f"{_ACTIVATIONS[0]}/"))
+    layers = sorted(
+        name.partition("/")[2] for name in record if name.startswith(f"{_ACTIVATIONS[0]}/")
+    )
     return StepStats(
         step=step,
         loss=number("learning/loss"),
@@ -240,18 +278,22 @@ def _stats(record: dict[str, Any], step: int, tokens_per_step: int) -> StepStats
         nonfinite_inputs=_NAN,
         layer_grad_norms=(),
         tflops_per_device=number("perf/per_device_tflops_per_sec"),
-        layers=tuple(tuple(number(f"{name}/{layer}") for name in _ACTIVATIONS) for layer in layers) or None,
+        layers=tuple(tuple(number(f"{name}/{layer}") for name in _ACTIVATIONS) for layer in layers)
+        or None,
     )
 
 
-# Runs one MaxText process, without a shell and in the caller's process group, so that killing the group kills it too.
+# Runs one MaxText process, without a shell and in the caller's process group, so that killing the
+# group kills it too.
 
 LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How many seconds a process may write no line before it counts as hung, and what to call when it writes one."""
+    """How many seconds a process may write no line before it counts as hung, and what to call when
+    it writes one.
+    """
 
     seconds: float
     alive: Callable[[], None] = lambda: None
@@ -278,13 +320,22 @@ class Silence:
             self._lines, self._since = self._log.lines_read, time.monotonic()
             self._patience.alive()
         if time.monotonic() - self._since > self._patience.seconds:
-            message = f"MaxText wrote nothing for {self._patience.seconds:g} s {doing} and was killed as hung"
-            raise HungError(f"{message}; the last lines of its log:\n{self._log.end()}", transient=transient)
+            message = (
+                f"MaxText wrote nothing for {self._patience.seconds:g} s {doing} and was killed as "
+                "hung"
+            )
+            raise HungError(
+                f"{message}; the last lines of its log:\n{self._log.end()}", transient=transient
+            )
 
 
 @contextmanager
-def running(command: Sequence[str], folder: Path, log: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Starts the process with its output in `log`; kills it when the block ends, or when this process dies (Linux)."""
+def running(
+    command: Sequence[str], folder: Path, log: Path, environment: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Starts the process with its output in `log`; kills it when the block ends, or when this
+    process dies (Linux).
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -303,12 +354,20 @@ def running(command: Sequence[str], folder: Path, log: Path, environment: Mappin
 
 
 def run_to_its_end(
-    command: Sequence[str], file: Path, environment: Mapping[str, str], patience: Patience, doing: str, *, transient: bool
+    command: Sequence[str],
+    file: Path,
+    environment: Mapping[str, str],
+    patience: Patience,
+    doing: str,
+    *,
+    transient: bool,
 ) -> Log:
-    """Runs a process in the folder of `file` until it ends with status 0, and returns its log, which `file` holds.
+    """Runs a process in the folder of `file` until it ends with status 0, and returns its log,
+    which `file` holds.
 
-    Raises HungError if it wrote nothing for too long, and the error of `failure` for any other status. `doing` completes the
-    error's sentence; `transient` is whether another attempt may succeed after a silence.
+    Raises HungError if it wrote nothing for too long, and the error of `failure` for any other
+    status. `doing` completes the error's sentence; `transient` is whether another attempt may
+    succeed after a silence.
     """
     log = Log(file, sys.stderr)
     silence = Silence(log, patience)
@@ -329,7 +388,8 @@ def process_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def meeting_place(environment: Mapping[str, str], own: Processes) -> dict[str, str]:
-    """Returns the environment in which MaxText's processes find each other (hardware: gpu_multiprocess).
+    """Returns the environment in which MaxText's processes find each other (hardware:
+    gpu_multiprocess).
 
     Raises WrapperError if the coordinator's address is missing.
     """
@@ -337,40 +397,63 @@ def meeting_place(environment: Mapping[str, str], own: Processes) -> dict[str, s
         return dict(environment)
     host, _, port = own.coordinator.rpartition(":")
     if not host or not port.isdecimal():
-        raise WrapperError(f"{COORDINATOR} is {own.coordinator!r}, expected host:port of the first of {own.count} processes of MaxText")
-    variables = {"JAX_COORDINATOR_IP": host, "JAX_COORDINATOR_PORT": port, "NNODES": str(own.count), "NODE_RANK": str(own.number)}
+        raise WrapperError(
+            f"{COORDINATOR} is {own.coordinator!r}, expected host:port of the first of {own.count} "
+            "processes of MaxText"
+        )
+    variables = {
+        "JAX_COORDINATOR_IP": host,
+        "JAX_COORDINATOR_PORT": port,
+        "NNODES": str(own.count),
+        "NODE_RANK": str(own.number),
+    }
     return {**environment, **variables}
 
 
 def failure(status: int, log: Log, after: str, *, progressed: bool) -> MaxTextError:
-    """Returns the error for a process that ended with a status other than 0, with the end of its log.
+    """Returns the error for a process that ended with a status other than 0, with the end of its
+    log.
 
     `progressed`: it had trained steps, so another attempt may succeed.
     """
     end = f"the last {LOG_LINES} lines of its log:\n{log.end()}"
     if log.out_of_memory:
-        return TooLittleMemoryError(f"MaxText ran out of memory {after}; reduce data.batch_size or the model, or shard it further; {end}")
+        return TooLittleMemoryError(
+            f"MaxText ran out of memory {after}; reduce data.batch_size or the model, or shard it "
+            f"further; {end}"
+        )
     if status < 0:
         hint = ""
         if status == -signal.SIGKILL:
-            hint = " (from outside, for example by the kernel if memory ran out; in that case reduce data.batch_size or the model)"
-        return CrashedError(f"MaxText was killed by signal {-status}{hint} {after}; {end}", transient=True)
-    return CrashedError(f"MaxText ended with status {status} {after}{log.error()}; {end}", transient=progressed)
+            hint = (
+                " (from outside, for example by the kernel if memory ran out; in that case reduce "
+                "data.batch_size or the model)"
+            )
+        return CrashedError(
+            f"MaxText was killed by signal {-status}{hint} {after}; {end}", transient=True
+        )
+    return CrashedError(
+        f"MaxText ended with status {status} {after}{log.error()}; {end}", transient=progressed
+    )
 
 
 # Builds MaxText's command line for a run, as a list of arguments without a shell.
 #
-# What it answers: which options did MaxText get, and how do the arms' commands differ? They differ only in `quantization` and its
-# declared consequences (CONSEQUENCES); `shared` returns the rest, and every run records it.
+# What it answers: which options did MaxText get, and how do the arms' commands differ? They differ
+# only in `quantization` and its declared consequences (CONSEQUENCES); `shared` returns the rest,
+# and every run records it.
 #
-# Replicate r of seed s has the same parameters at step 0 and the same batches; a different `init_weights_seed`, from which Transformer
-# Engine draws its stochastic rounding; and a learning rate of (1 + 1e-6 r) times the planned one, because without stochastic rounding it
-# would repeat replicate 0 bit for bit.
+# Replicate r of seed s has the same parameters at step 0 and the same batches; a different
+# `init_weights_seed`, from which Transformer Engine draws its stochastic rounding; and a learning
+# rate of (1 + 1e-6 r) times the planned one, because without stochastic rounding it would repeat
+# replicate 0 bit for bit.
 #
-# From one seed, MaxText 0.2.5 draws other parameters with `quantization=fp8` than without quantization (first loss 6.724 against 6.586
-# nats on a small decoder). So a separate process, at learning rate 0 and with the delayed-scaling recipe, writes a checkpoint of step 0,
-# which the arms load. The delayed-scaling arms draw the same parameters from the seed instead: MaxText can't load parameters without the
-# history of amaxes, and saves that elsewhere. They round nothing at random, so their replicates need no other seed.
+# From one seed, MaxText 0.2.5 draws other parameters with `quantization=fp8` than without
+# quantization (first loss 6.724 against 6.586 nats on a small decoder). So a separate process, at
+# learning rate 0 and with the delayed-scaling recipe, writes a checkpoint of step 0, which the arms
+# load. The delayed-scaling arms draw the same parameters from the seed instead: MaxText can't load
+# parameters without the history of amaxes, and saves that elsewhere. They round nothing at random,
+# so their replicates need no other seed.
 #
 # Source: MaxText 0.2.5, configs/base.yml; utils/maxtext_utils.py for the schedule.
 
@@ -381,13 +464,15 @@ QUANTIZATION = "quantization"
 CONSEQUENCES = ("remat_policy",)
 _NEVER = 1 << 30
 _MODULE = "maxtext.trainers.pre_train.train"
-# By implementation: the recipe that keeps a history next to its parameters; all arms start from its parameters.
+# By implementation: the recipe that keeps a history next to its parameters; all arms start from its
+# parameters.
 _DELAYED = {"te": "te_fp8_delayedscaling", "xla": "fp8"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """One run on this worker: the MaxText and the environment of its processes, and where they read and write.
+    """One run on this worker: the MaxText and the environment of its processes, and where they read
+    and write.
 
     Each of several processes of a run has its own number (`part`) and log.
     """
@@ -424,7 +509,9 @@ class Launch:
 
 
 def settings(spec: RunSpec) -> dict[str, Value]:
-    """The options that MaxText gets for a run, without paths and process: {key of base.yml: value}."""
+    """The options that MaxText gets for a run, without paths and process: {key of base.yml:
+    value}.
+    """
     return {
         **_model(spec),
         **_data(spec),
@@ -439,7 +526,9 @@ def settings(spec: RunSpec) -> dict[str, Value]:
         "enable_dropout": False,
         "dropout_rate": 0.0,
         "data_shuffle_seed": spec.seed,
-        "init_weights_seed": init_weights_seed(spec.seed, spec.replicate if loads_parameters(spec) else 0),
+        "init_weights_seed": init_weights_seed(
+            spec.seed, spec.replicate if loads_parameters(spec) else 0
+        ),
         "eval_interval": -1,
         **({"record_internal_nn_metrics": 1} if spec.maxtext.record_internal_nn_metrics else {}),
         "enable_tensorboard": False,
@@ -451,7 +540,11 @@ def settings(spec: RunSpec) -> dict[str, Value]:
 def shared(spec: RunSpec) -> str:
     """Returns the options that the commands of all runs of a job share, as one text to compare."""
     plain = settings(replace(spec, seed=0, replicate=0))
-    return " ".join(f"{name}={value}" for name, value in sorted(plain.items()) if name not in (QUANTIZATION, *CONSEQUENCES))
+    return " ".join(
+        f"{name}={value}"
+        for name, value in sorted(plain.items())
+        if name not in (QUANTIZATION, *CONSEQUENCES)
+    )
 
 
 def own(spec: RunSpec) -> str:
@@ -465,7 +558,8 @@ def train_command(launch: Launch, steps: int) -> list[str]:
     spec, every = launch.spec, launch.spec.schedule.validation_every
     values = settings(spec) | {
         "run_name": "run",
-        "metrics_file": "" if launch.part else str(launch.metrics),  # every process that gets one writes to it
+        # every process that gets one writes to it
+        "metrics_file": "" if launch.part else str(launch.metrics),
         "load_parameters_path": str(launch.first_parameters) if loads_parameters(spec) else "",
         "enable_checkpointing": resumes(spec),
         "checkpoint_period": every or spec.maxtext.checkpoint_period,
@@ -474,13 +568,16 @@ def train_command(launch: Launch, steps: int) -> list[str]:
         # Three to resume from, or all that will be evaluated.
         "max_num_checkpoints_to_keep": spec.schedule.steps // every + 1 if every else 3,
     }
-    if steps < spec.schedule.steps:  # MaxText takes warm-up and decay from `learning_rate_schedule_steps`, by default `steps`
+    # MaxText takes warm-up and decay from `learning_rate_schedule_steps`, by default `steps`
+    if steps < spec.schedule.steps:
         values |= {"steps": steps, "learning_rate_schedule_steps": spec.schedule.steps}
     return _arguments(values, launch)
 
 
 def first_parameters_command(launch: Launch) -> list[str]:
-    """The arguments of the process that writes the parameters at step 0 of a seed: one step at learning rate 0."""
+    """The arguments of the process that writes the parameters at step 0 of a seed: one step at
+    learning rate 0.
+    """
     values = settings(replace(launch.spec, replicate=0, recipe="bf16")) | {
         QUANTIZATION: _DELAYED[launch.spec.maxtext.implementation],
         "steps": 1,
@@ -495,7 +592,9 @@ def first_parameters_command(launch: Launch) -> list[str]:
 
 
 def evaluation_command(launch: Launch, step: int) -> list[str]:
-    """The arguments of the process that evaluates the state after `step`: it continues for one step at learning rate 0."""
+    """The arguments of the process that evaluates the state after `step`: it continues for one step
+    at learning rate 0.
+    """
     options = launch.spec.maxtext
     values = settings(launch.spec) | {
         "run_name": "evaluation",
@@ -517,19 +616,30 @@ def evaluation_command(launch: Launch, step: int) -> list[str]:
 
 
 def init_weights_seed(seed: int, replicate: int) -> int:
-    """The seed of MaxText's params stream: the job's own for replicate 0, a 31-bit hash of both for the others."""
+    """The seed of MaxText's params stream: the job's own for replicate 0, a 31-bit hash of both for
+    the others.
+    """
     if replicate == 0:
         return seed
-    return int.from_bytes(hashlib.sha256(json.dumps(["maxtext", seed, replicate]).encode()).digest()[:4], "big") >> 1
+    return (
+        int.from_bytes(
+            hashlib.sha256(json.dumps(["maxtext", seed, replicate]).encode()).digest()[:4], "big"
+        )
+        >> 1
+    )
 
 
 def loads_parameters(spec: RunSpec) -> bool:
-    """Whether the run loads the parameters of step 0 instead of drawing the same ones from the seed."""
+    """Whether the run loads the parameters of step 0 instead of drawing the same ones from the
+    seed.
+    """
     return _arm(spec)[QUANTIZATION] != _DELAYED[spec.maxtext.implementation]
 
 
 def resumes(spec: RunSpec) -> bool:
-    """Whether a run may resume from a checkpoint: only grain saves its position in the data; other sources would start again."""
+    """Whether a run may resume from a checkpoint: only grain saves its position in the data; other
+    sources would start again.
+    """
     return spec.data.source == "grain"
 
 
@@ -577,7 +687,11 @@ def _data(spec: RunSpec) -> dict[str, Value]:
             "hf_train_files": options.hf_train_files,
             "train_split": options.train_split,
         },
-        "tfds": {"dataset_path": path, "dataset_name": options.dataset_name, "train_split": options.train_split},
+        "tfds": {
+            "dataset_path": path,
+            "dataset_name": options.dataset_name,
+            "train_split": options.train_split,
+        },
     }
     return {
         "dataset_type": data.source,
@@ -602,7 +716,11 @@ def _schedule(spec: RunSpec) -> dict[str, Value]:
         "learning_rate_final_fraction": plan.final_fraction,
         **_stable_phase(plan),
         "opt_type": plan.optimizer,
-        **({"muon_weight_decay": plan.weight_decay, "muon_consistent_rms": 0.2} if plan.optimizer == "muon" else {}),
+        **(
+            {"muon_weight_decay": plan.weight_decay, "muon_consistent_rms": 0.2}
+            if plan.optimizer == "muon"
+            else {}
+        ),
         "adam_b1": plan.beta1,
         "adam_b2": plan.beta2,
         "adam_weight_decay": plan.weight_decay,
@@ -612,16 +730,22 @@ def _schedule(spec: RunSpec) -> dict[str, Value]:
 
 
 def _stable_phase(plan: Schedule) -> dict[str, Value]:
-    """MaxText's warm-up, stable, decay; the whole part of steps x fraction, so that it fits beside the warm-up."""
+    """MaxText's warm-up, stable, decay; the whole part of steps x fraction, so that it fits beside
+    the warm-up.
+    """
     if not plan.decay_steps:
         return {}
-    return {"lr_schedule_type": "wsd", "wsd_decay_steps_fraction": (plan.decay_steps + 0.25) / plan.steps}
+    return {
+        "lr_schedule_type": "wsd",
+        "wsd_decay_steps_fraction": (plan.decay_steps + 0.25) / plan.steps,
+    }
 
 
 def _arguments(values: Mapping[str, Value], launch: Launch) -> list[str]:
     placed = {**values, "base_output_directory": str(launch.folder)}
     if cache := launch.environment.get("JAX_COMPILATION_CACHE_DIR"):
         placed["jax_cache_dir"] = cache
-    # MaxText reads `key=` as null and refuses it; options that are empty here are empty in base.yml too.
+    # MaxText reads `key=` as null and refuses it; options that are empty here are empty in base.yml
+    # too.
     options = (f"{name}={value}" for name, value in placed.items() if value != "")
     return [launch.maxtext.python, "-m", _MODULE, launch.maxtext.base_yml, *options]

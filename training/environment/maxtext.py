@@ -1,4 +1,6 @@
-"""The worker's MaxText: where it is, which of its options a job may set, and what its errors mean."""
+"""The worker's MaxText: where it is, which of its options a job may set, and what its errors
+mean.
+"""
 
 import functools
 import json
@@ -14,8 +16,8 @@ from training.rules import SpecError, Strict, frozen
 
 # Errors of a MaxText process, each with its code and a sentence.
 #
-# `transient` says whether another attempt may succeed: the supervisor then tries the run again from its newest checkpoint, up to its
-# limit; every other error ends the run at once.
+# `transient` says whether another attempt may succeed: the supervisor then tries the run again from
+# its newest checkpoint, up to its limit; every other error ends the run at once.
 
 
 class MaxTextError(Exception):
@@ -83,7 +85,9 @@ class MetricsStoppedError(MaxTextError):
 
 
 class MetricsGapError(MaxTextError):
-    """The run trained to its end, but metrics_file lost some steps. The recorded steps are right; the judge sees the gap."""
+    """The run trained to its end, but metrics_file lost some steps. The recorded steps are right;
+    the judge sees the gap.
+    """
 
     code = "METRICS_GAP"
 
@@ -97,11 +101,14 @@ class EvaluationFailedError(MaxTextError):
 def steps_in_words(steps: Iterable[range]) -> str:
     """Ranges of steps as text, the first five of them: "3, 7-9 and 2 more places"."""
     parts: Sequence[range] = list(steps)
-    shown = ", ".join(f"{part.start}" if len(part) == 1 else f"{part.start}-{part.stop - 1}" for part in parts[:5])
+    shown = ", ".join(
+        f"{part.start}" if len(part) == 1 else f"{part.start}-{part.stop - 1}" for part in parts[:5]
+    )
     return shown + (f" and {len(parts) - 5} more places" if len(parts) > 5 else "")
 
 
-# Finds the worker's MaxText: the Python in PARITY_MAXTEXT_PYTHON and its packages' versions, without importing any of them.
+# Finds the worker's MaxText: the Python in PARITY_MAXTEXT_PYTHON and its packages' versions,
+# without importing any of them.
 #
 # PARITY_MAXTEXT_PYTHON=/opt/maxtext/bin/python
 
@@ -109,7 +116,17 @@ VARIABLE = "PARITY_MAXTEXT_PYTHON"
 TESTED_VERSION = "0.2.5"
 _VERSION = re.compile(r"0\.2\.(\d+)")
 _SECONDS = 60.0
-_PACKAGES = ("maxtext", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "transformer_engine", "transformer-engine-jax")
+_PACKAGES = (
+    "maxtext",
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "orbax-checkpoint",
+    "grain",
+    "transformer_engine",
+    "transformer-engine-jax",
+)
 _NAMES = frozenset(name.replace("-", "_") for name in _PACKAGES)
 _QUERY = f"""
 import importlib.metadata, importlib.util, json, pathlib, platform
@@ -121,12 +138,14 @@ for name in {_PACKAGES!r}:
         pass
 spec = importlib.util.find_spec("maxtext")
 print(json.dumps([versions, str(pathlib.Path(spec.origin).parent / "configs" / "base.yml") if spec and spec.origin else None]))
-"""
+"""  # noqa: E501
 
 
 @frozen
 class Installed:
-    """A Python with MaxText: its path, the path of MaxText's default configuration, and the versions of packages that affect bits."""
+    """A Python with MaxText: its path, the path of MaxText's default configuration, and the
+    versions of packages that affect bits.
+    """
 
     python: str
     base_yml: str
@@ -134,15 +153,22 @@ class Installed:
 
 
 def installed(environment: Mapping[str, str]) -> Installed:
-    """Returns the MaxText of PARITY_MAXTEXT_PYTHON in this environment; raises NotInstalledError and WrongVersionError."""
+    """Returns the MaxText of PARITY_MAXTEXT_PYTHON in this environment; raises NotInstalledError
+    and WrongVersionError.
+    """
     python = environment.get(VARIABLE, "")
     if not python:
-        raise NotInstalledError(f"{VARIABLE} is not set on this worker, expected the path of a Python that has MaxText {TESTED_VERSION}")
+        raise NotInstalledError(
+            f"{VARIABLE} is not set on this worker, expected the path of a Python that has MaxText "
+            f"{TESTED_VERSION}"
+        )
     return _query(python)
 
 
 def versions_beside(python: str) -> dict[str, str]:
-    """Returns the versions of the packages that affect bits, read from that Python's folders: cheap enough for every few seconds."""
+    """Returns the versions of the packages that affect bits, read from that Python's folders: cheap
+    enough for every few seconds.
+    """
     libraries = Path(python).parent.parent / "lib"
     versions = {}
     for folder in sorted(libraries.glob("python3*/*-packages/*.dist-info")):
@@ -156,26 +182,41 @@ def versions_beside(python: str) -> dict[str, str]:
 def _query(python: str) -> Installed:
     try:
         answer = subprocess.run(
-            [python, "-c", _QUERY], check=True, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL
+            [python, "-c", _QUERY],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            stdin=subprocess.DEVNULL,
         )
         versions, base_yml = json.loads(answer.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise NotInstalledError(f"{VARIABLE} is {python!r}, expected a Python that starts: {_in_words(error)}") from None
+        raise NotInstalledError(
+            f"{VARIABLE} is {python!r}, expected a Python that starts: {_in_words(error)}"
+        ) from None
     if base_yml is None or "maxtext" not in versions:
-        raise NotInstalledError(f"{VARIABLE} is {python!r}, which has no package maxtext; install maxtext=={TESTED_VERSION} there")
+        raise NotInstalledError(
+            f"{VARIABLE} is {python!r}, which has no package maxtext; install "
+            f"maxtext=={TESTED_VERSION} there"
+        )
     match = _VERSION.match(versions["maxtext"])
     if match is None or int(match[1]) < int(TESTED_VERSION.rpartition(".")[2]):
         raise WrongVersionError(
-            f"{python} has MaxText {versions['maxtext']}, expected 0.2.x from {TESTED_VERSION} on, whose output is known"
+            f"{python} has MaxText {versions['maxtext']}, expected 0.2.x from {TESTED_VERSION} on, "
+            "whose output is known"
         )
     return Installed(python=python, base_yml=base_yml, versions=versions)
 
 
 def _in_words(error: Exception) -> str:
-    """Returns why the configured Python failed, without the program text that it was called with."""
+    """Returns why the configured Python failed, without the program text that it was called
+    with.
+    """
     if isinstance(error, subprocess.CalledProcessError):
         lines = error.stderr.strip().splitlines()
-        return f"it ended with status {error.returncode}" + (f" and printed {lines[-1]!r}" if lines else "")
+        return f"it ended with status {error.returncode}" + (
+            f" and printed {lines[-1]!r}" if lines else ""
+        )
     if isinstance(error, subprocess.TimeoutExpired):
         return f"it took longer than {_SECONDS:g} s to list its packages"
     if not isinstance(error, OSError):
@@ -183,10 +224,12 @@ def _in_words(error: Exception) -> str:
     return str(error)
 
 
-# The MaxText options that a job may set, with types. No other option reaches MaxText's command line.
+# The MaxText options that a job may set, with types. No other option reaches MaxText's command
+# line.
 #
-# MaxText reads `key=value` arguments as YAML with interpolation (`${oc.env:NAME}` would print a variable of the worker), so text may only
-# contain characters without a meaning there. Standard library only, because the web process imports this module.
+# MaxText reads `key=value` arguments as YAML with interpolation (`${oc.env:NAME}` would print a
+# variable of the worker), so text may only contain characters without a meaning there. Standard
+# library only, because the web process imports this module.
 #
 # Source: MaxText 0.2.5, configs/base.yml and configs/types.py.
 
@@ -221,9 +264,16 @@ QUANTIZATION: dict[str, dict[str, str]] = {
 
 
 def check_text(field: str, value: str) -> str:
-    """Returns the text unchanged; raises SpecError if MaxText's command line would interpret a character of it."""
+    """Returns the text unchanged; raises SpecError if MaxText's command line would interpret a
+    character of it.
+    """
     if value and not _TEXT.fullmatch(value):
-        raise SpecError(field, value, "letters, digits and _ . / : @ + * -, because MaxText's command line interprets other characters")
+        raise SpecError(
+            field,
+            value,
+            "letters, digits and _ . / : @ + * -, because MaxText's command line interprets other "
+            "characters",
+        )
     return value
 
 
@@ -246,10 +296,12 @@ def _check(field: str, value: object, hint: Any) -> None:
 
 @frozen
 class MaxTextOptions(Strict):
-    """Settings of engine maxtext, the same for every arm except `quantized_remat_policy`, which quantized arms use and record.
+    """Settings of engine maxtext, the same for every arm except `quantized_remat_policy`, which
+    quantized arms use and record.
 
-    `implementation` selects the products: te for Transformer Engine's recipes (GPUs only), xla for MaxText's own fp8, which also runs
-    on a CPU. `model_name` selects one of MaxText's models instead of the dimensions in `model`.
+    `implementation` selects the products: te for Transformer Engine's recipes (GPUs only), xla for
+    MaxText's own fp8, which also runs on a CPU. `model_name` selects one of MaxText's models
+    instead of the dimensions in `model`.
     """
 
     hardware: Hardware = "gpu"
@@ -286,20 +338,30 @@ class MaxTextOptions(Strict):
         for own in fields(self):
             _check(f"maxtext.{own.name}", getattr(self, own.name), hints[own.name])
         if self.checkpoint_period < 1:
-            raise SpecError("maxtext.checkpoint_period", self.checkpoint_period, "a number of steps from 1")
+            raise SpecError(
+                "maxtext.checkpoint_period", self.checkpoint_period, "a number of steps from 1"
+            )
         if self.hardware == "cpu" and self.attention in ("flash", "cudnn_flash_te"):
-            raise SpecError("maxtext.attention", self.attention, "autoselected or dot_product with hardware: cpu")
+            raise SpecError(
+                "maxtext.attention",
+                self.attention,
+                "autoselected or dot_product with hardware: cpu",
+            )
 
 
 NO_OPTIONS = MaxTextOptions()
 
 
 def check_maxtext(spec: Any) -> None:
-    """Raises SpecError if a JobSpec or RunSpec for engine maxtext needs what MaxText can't do, or another engine's sets its options."""
+    """Raises SpecError if a JobSpec or RunSpec for engine maxtext needs what MaxText can't do, or
+    another engine's sets its options.
+    """
     options: MaxTextOptions = spec.maxtext
     if spec.engine != "maxtext":
         if options != NO_OPTIONS and spec.engine != "external":
-            raise SpecError("maxtext", "set", f"nothing under engine {spec.engine}", "use engine: maxtext")
+            raise SpecError(
+                "maxtext", "set", f"nothing under engine {spec.engine}", "use engine: maxtext"
+            )
         return
     check_text("data.path", spec.data.path or "")
     _check_evaluation(spec, options)
@@ -308,10 +370,13 @@ def check_maxtext(spec: Any) -> None:
             "schedule.statistics_every",
             spec.schedule.statistics_every,
             "0 under engine maxtext",
-            "MaxText has no statistics of the quantization; maxtext.record_internal_nn_metrics records each layer's output",
+            "MaxText has no statistics of the quantization; maxtext.record_internal_nn_metrics "
+            "records each layer's output",
         )
     if spec.model.qk_norm:
-        remedy = "the decoder block that it trains with our dimensions has none; use engine: emulated"
+        remedy = (
+            "the decoder block that it trains with our dimensions has none; use engine: emulated"
+        )
         raise SpecError("model.qk_norm", spec.model.qk_norm, "false under engine maxtext", remedy)
     mesh(options, spec.devices)
     if options.hardware == "cpu" and spec.devices != 1:
@@ -327,22 +392,34 @@ def _check_evaluation(spec: Any, options: MaxTextOptions) -> None:
             "schedule.validation_every",
             every,
             "0 under engine maxtext, or data.source: grain and maxtext.eval_path",
-            "MaxText evaluates checkpoints, which it saves only with grain, on the files of maxtext.eval_path",
+            "MaxText evaluates checkpoints, which it saves only with grain, on the files of "
+            "maxtext.eval_path",
         )
     if every and options.hardware == "gpu_multiprocess":
-        raise SpecError("schedule.validation_every", every, "0 with maxtext.hardware: gpu_multiprocess", "evaluate on one machine")
+        raise SpecError(
+            "schedule.validation_every",
+            every,
+            "0 with maxtext.hardware: gpu_multiprocess",
+            "evaluate on one machine",
+        )
 
 
 def mesh(options: MaxTextOptions, devices: int) -> dict[str, int]:
-    """Returns MaxText's parallelism by key; the product is the number of devices, so that MaxText refuses to train on another number.
+    """Returns MaxText's parallelism by key; the product is the number of devices, so that MaxText
+    refuses to train on another number.
 
-    A size of -1 takes the devices that the others leave. Raises SpecError if the sizes do not multiply to `devices`.
+    A size of -1 takes the devices that the others leave. Raises SpecError if the sizes do not
+    multiply to `devices`.
     """
     sizes = {name: getattr(options, name) for name in (f"{axis}_parallelism" for axis in _AXES)}
     open_axes = [name for name, size in sizes.items() if size == -1]
     given = math.prod(size for size in sizes.values() if size != -1)
     if len(open_axes) > 1 or given < 1 or devices % given or (not open_axes and given != devices):
-        raise SpecError("maxtext parallelism", sizes, f"sizes whose product is devices = {devices}, of which one may be -1")
+        raise SpecError(
+            "maxtext parallelism",
+            sizes,
+            f"sizes whose product is devices = {devices}, of which one may be -1",
+        )
     return sizes | dict.fromkeys(open_axes, devices // given)
 
 
@@ -354,7 +431,17 @@ def quantization(field: str, recipe: str, options: MaxTextOptions) -> str:
             remedy = "MaxText's own fp8 is fp8_delayed"
         else:
             remedy = "see docs/maxtext.md"
-        raise SpecError(field, recipe, f"one of {', '.join(names)} with maxtext.implementation: {options.implementation}", remedy)
+        raise SpecError(
+            field,
+            recipe,
+            f"one of {', '.join(names)} with maxtext.implementation: {options.implementation}",
+            remedy,
+        )
     if options.hardware == "cpu" and names[recipe].startswith("te_"):
-        raise SpecError("maxtext.implementation", "te", "xla with maxtext.hardware: cpu", "Transformer Engine's kernels need an NVIDIA GPU")
+        raise SpecError(
+            "maxtext.implementation",
+            "te",
+            "xla with maxtext.hardware: cpu",
+            "Transformer Engine's kernels need an NVIDIA GPU",
+        )
     return names[recipe]

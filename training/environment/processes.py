@@ -1,4 +1,6 @@
-"""Processes around a training: several of one run under a wrapper, and commands that end with the process that started them."""
+"""Processes around a training: several of one run under a wrapper, and commands that end with the
+process that started them.
+"""
 
 import os
 import sys
@@ -7,15 +9,18 @@ from contextlib import contextmanager
 
 from training.rules import frozen
 
-# A run of several processes, started by a wrapper such as srun or mpirun: the number of this process and how processes connect.
+# A run of several processes, started by a wrapper such as srun or mpirun: the number of this
+# process and how processes connect.
 #
 # What it answers: does this process report the training, or does it only train?
 #
-# Each wrapper sets a process's number and the number of processes in its own variables (VARIABLES; the first pair that is set counts).
-# An operator can set PARITY_PROCESS_ID and PARITY_PROCESSES by hand, as in Kubernetes. Only the first process reports. Under Slurm and
-# Open MPI jax finds the coordinator itself; elsewhere PARITY_COORDINATOR is its address, host:port.
+# Each wrapper sets a process's number and the number of processes in its own variables (VARIABLES;
+# the first pair that is set counts). An operator can set PARITY_PROCESS_ID and PARITY_PROCESSES by
+# hand, as in Kubernetes. Only the first process reports. Under Slurm and Open MPI jax finds the
+# coordinator itself; elsewhere PARITY_COORDINATOR is its address, host:port.
 #
-# The assumption that can fail: the wrapper starts every process with the same request, at about the same time, on a shared folder.
+# The assumption that can fail: the wrapper starts every process with the same request, at about the
+# same time, on a shared folder.
 
 COORDINATOR = "PARITY_COORDINATOR"
 # (number of this process, how many there are)
@@ -36,7 +41,9 @@ class WrapperError(Exception):
 
 @frozen
 class Processes:
-    """This process's number, from 0, and the number of processes; the coordinator's address, or "" if jax finds it."""
+    """This process's number, from 0, and the number of processes; the coordinator's address, or ""
+    if jax finds it.
+    """
 
     number: int = 0
     count: int = 1
@@ -52,35 +59,46 @@ ALONE = Processes()
 
 
 def processes(environment: Mapping[str, str]) -> Processes:
-    """Returns the process that the wrapper's variables describe, ALONE if none are set; raises WrapperError for invalid values."""
+    """Returns the process that the wrapper's variables describe, ALONE if none are set; raises
+    WrapperError for invalid values.
+    """
     for of_this, of_all in VARIABLES:
         if of_this not in environment or of_all not in environment:
             continue
         values = environment[of_this], environment[of_all]
         if not all(value.isdecimal() for value in values) or not int(values[0]) < int(values[1]):
             raise WrapperError(
-                f"{of_this} is {values[0]!r} and {of_all} is {values[1]!r}, expected a process number from 0 and the number of processes"
+                f"{of_this} is {values[0]!r} and {of_all} is {values[1]!r}, expected a process "
+                "number from 0 and the number of processes"
             )
-        return Processes(number=int(values[0]), count=int(values[1]), coordinator=environment.get(COORDINATOR, ""))
+        return Processes(
+            number=int(values[0]),
+            count=int(values[1]),
+            coordinator=environment.get(COORDINATOR, ""),
+        )
     return ALONE
 
 
 @contextmanager
 def joined(own: Processes) -> Iterator[None]:
-    """Context in which jax sees the devices of all processes; enter it before jax first lists devices. No effect for one process.
+    """Context in which jax sees the devices of all processes; enter it before jax first lists
+    devices. No effect for one process.
 
     Raises WrapperError if the processes do not find each other.
     """
     if own.count == 1:
         yield
         return
-    import jax  # noqa: PLC0415 - only here, so that the variables can be read without it
+    import jax  # noqa: PLC0415
 
     try:
-        jax.distributed.initialize(own.coordinator or None, num_processes=own.count, process_id=own.number)
+        jax.distributed.initialize(
+            own.coordinator or None, num_processes=own.count, process_id=own.number
+        )
     except (RuntimeError, ValueError) as error:
         raise WrapperError(
-            f"process {own.number} of {own.count} did not find the others: {error}; set {COORDINATOR}=host:port of the first"
+            f"process {own.number} of {own.count} did not find the others: {error}; set "
+            f"{COORDINATOR}=host:port of the first"
         ) from error
     try:
         yield
@@ -88,10 +106,12 @@ def joined(own: Processes) -> Iterator[None]:
         jax.distributed.shutdown()  # type: ignore[no-untyped-call]
 
 
-# Commands that end when the process that started them dies, `kill -9` included (Linux: prctl(2), PR_SET_PDEATHSIG).
+# Commands that end when the process that started them dies, `kill -9` included (Linux: prctl(2),
+# PR_SET_PDEATHSIG).
 
-# A small process sets the death signal and then becomes the command: code between fork and exec (`preexec_fn`) may deadlock if threads
-# run, and jax has threads. The parent may die before the signal is set, so the process checks for that afterwards.
+# A small process sets the death signal and then becomes the command: code between fork and exec
+# (`preexec_fn`) may deadlock if threads run, and jax has threads. The parent may die before the
+# signal is set, so the process checks for that afterwards.
 _WRAPPER = """
 import ctypes, os, sys
 parent, signal, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
@@ -106,10 +126,20 @@ except OSError as error:
 
 
 def ends_with_parent(command: Sequence[str], signal: int) -> list[str]:
-    """Returns the command to start instead, which gets `signal` when the thread that starts it has ended; unchanged if not on Linux.
+    """Returns the command to start instead, which gets `signal` when the thread that starts it has
+    ended; unchanged if not on Linux.
 
     If the command can't be started, it ends with status 1 and a sentence on standard error.
     """
     if sys.platform != "linux":
         return list(command)
-    return [sys.executable, "-I", "-S", "-c", _WRAPPER, str(os.getpid()), str(int(signal)), *command]
+    return [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        _WRAPPER,
+        str(os.getpid()),
+        str(int(signal)),
+        *command,
+    ]

@@ -1,15 +1,17 @@
-"""Finds this process's Transformer Engine and checks whether it runs a recipe on this GPU, with the reason either way.
+"""Finds this process's Transformer Engine and checks whether it runs a recipe on this GPU, with the
+reason either way.
 
-What it answers: can engine transformer_engine train this recipe here? The checks, in this order: the GPU's compute capability, the
-package and its compiled part, the driver, environment variables that would replace its kernels, and Transformer Engine's own
-test of the recipe.
+What it answers: can engine transformer_engine train this recipe here? The checks, in this order:
+the GPU's compute capability, the package and its compiled part, the driver, environment variables
+that would replace its kernels, and Transformer Engine's own test of the recipe.
 
-NVFP4 trains on compute capability 10.0 and 10.3 only: stochastic rounding is an instruction of these two, and Transformer Engine
-compiles the kernel for no other. MXFP8 trains on 10.x and 11.x: from 12.0 on the matrix units take only one of the layouts that a
-backward pass needs (Transformer Engine 2.20.2, pytorch/quantization.py). Transformer Engine's JAX test only checks a minimum.
+NVFP4 trains on compute capability 10.0 and 10.3 only: stochastic rounding is an instruction of
+these two, and Transformer Engine compiles the kernel for no other. MXFP8 trains on 10.x and 11.x:
+from 12.0 on the matrix units take only one of the layouts that a backward pass needs (Transformer
+Engine 2.20.2, pytorch/quantization.py). Transformer Engine's JAX test only checks a minimum.
 
-Nothing is imported before `jax_modules` is called. Its compiled part is loaded and its layers are lowered by `make test-te`.
-**No kernel has run on a GPU yet.**
+Nothing is imported before `jax_modules` is called. Its compiled part is loaded and its layers are
+lowered by `make test-te`. **No kernel has run on a GPU yet.**
 """
 
 import ctypes
@@ -22,10 +24,17 @@ from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
-PACKAGES = ("transformer_engine", "transformer_engine_jax", "transformer_engine_cu12", "transformer_engine_cu13")
-FIRST_VERSION, FIRST_UNKNOWN = (2, 20, 2), (2, 21)  # another minor version may rename what is called here, or compute something else
+PACKAGES = (
+    "transformer_engine",
+    "transformer_engine_jax",
+    "transformer_engine_cu12",
+    "transformer_engine_cu13",
+)
+# another minor version may rename what is called here, or compute something else
+FIRST_VERSION, FIRST_UNKNOWN = (2, 20, 2), (2, 21)
 INSTALL = "install transformer_engine[jax,core_cu13] where jax sees the GPU (docs/hardware.md)"
-# The packages of the libraries that Transformer Engine's compiled part needs, by the beginning of the library's name.
+# The packages of the libraries that Transformer Engine's compiled part needs, by the beginning of
+# the library's name.
 _LIBRARIES: Mapping[str, str] = {
     "libnccl": "nvidia-nccl-cu13",
     "libcurand": "nvidia-curand",
@@ -65,26 +74,42 @@ def sm_refusal(recipe: str, sm: int) -> str | None:
 
 
 def can_run(recipe: str, environment: Mapping[str, str] = os.environ) -> tuple[bool, str]:
-    """Returns whether this process's Transformer Engine runs a recipe of NATIVE_SM on its GPUs, and the reason either way."""
+    """Returns whether this process's Transformer Engine runs a recipe of NATIVE_SM on its GPUs, and
+    the reason either way.
+    """
     te, why_not = _import()
     if te is None:
         return False, why_not
     for name in _CUSTOM_CALLS:
         if name in environment:
-            return False, f"{name} is set, which may replace Transformer Engine's kernels by other arithmetic; unset it on this worker"
+            return (
+                False,
+                (
+                    f"{name} is set, which may replace Transformer Engine's kernels by other "
+                    "arithmetic; unset it on this worker"
+                ),
+            )
     try:
         if recipe in _CLASSES:
             able, reason = te.quantize.is_quantize_recipe_supported(_CLASSES[recipe])
             if not able:
                 return False, f"Transformer Engine refuses {_CLASSES[recipe]} here: {reason}"
         return True, ", ".join(f"{name} {value}" for name, value in facts().items())
-    except RuntimeError as error:  # CUDA has no driver, or one that is older than this Transformer Engine's CUDA
+    # CUDA has no driver, or one that is older than this Transformer Engine's CUDA
+    except RuntimeError as error:
         remedy = "update NVIDIA's driver, or install a Transformer Engine of its CUDA version"
-        return False, f"Transformer Engine cannot ask the GPU (the driver's version is {driver()}): {_last_line(error)}; {remedy}"
+        return (
+            False,
+            (
+                f"Transformer Engine cannot ask the GPU (the driver's version is {driver()}): "
+                f"{_last_line(error)}; {remedy}"
+            ),
+        )
 
 
 def jax_modules() -> SimpleNamespace:
-    """Returns the modules of Transformer Engine that we call: dense, quantize, quantization, sharding, recipe, extension.
+    """Returns the modules of Transformer Engine that we call: dense, quantize, quantization,
+    sharding, recipe, extension.
 
     Raises ImportError with the reason if they cannot be imported.
     """
@@ -106,9 +131,14 @@ def versions() -> dict[str, str]:
 
 
 def facts() -> dict[str, str]:
-    """Returns the versions that affect only this engine's bits: of Transformer Engine, CUDA, cuBLASLt and the driver."""
+    """Returns the versions that affect only this engine's bits: of Transformer Engine, CUDA,
+    cuBLASLt and the driver.
+    """
     extension = jax_modules().extension
-    cuda = {"cuda": str(extension.get_cuda_version()), "cublaslt": str(extension.get_cublasLt_version())}
+    cuda = {
+        "cuda": str(extension.get_cuda_version()),
+        "cublaslt": str(extension.get_cublasLt_version()),
+    }
     return versions() | cuda | {"driver": driver()}
 
 
@@ -123,10 +153,26 @@ def _import() -> tuple[SimpleNamespace | None, str]:
     """Returns the modules, or None and the reason."""
     version = versions().get("transformer_engine")
     if version is None:
-        return None, f"engine transformer_engine needs the package transformer_engine, which is not installed on this worker; {INSTALL}"
-    if not FIRST_VERSION <= tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < FIRST_UNKNOWN:
+        return (
+            None,
+            (
+                "engine transformer_engine needs the package transformer_engine, which is not "
+                f"installed on this worker; {INSTALL}"
+            ),
+        )
+    if (
+        not FIRST_VERSION
+        <= tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+        < FIRST_UNKNOWN
+    ):
         first, unknown = (".".join(map(str, each)) for each in (FIRST_VERSION, FIRST_UNKNOWN))
-        return None, f"Transformer Engine {version} is installed, expected {first} or later and below {unknown}"
+        return (
+            None,
+            (
+                f"Transformer Engine {version} is installed, expected {first} or later and below "
+                f"{unknown}"
+            ),
+        )
     try:
         _load_nccl()
         return SimpleNamespace(
@@ -138,13 +184,18 @@ def _import() -> tuple[SimpleNamespace | None, str]:
             extension=import_module("transformer_engine_jax"),
         ), ""
     except (ImportError, OSError, RuntimeError, AssertionError, AttributeError) as error:
-        # OSError: a missing driver or library. RuntimeError and AssertionError: its own checks at start-up.
-        what = f"Transformer Engine {version} is installed but does not start: {type(error).__name__}: {error}"
+        # OSError: a missing driver or library. RuntimeError and AssertionError: its own checks at
+        # start-up.
+        what = (
+            f"Transformer Engine {version} is installed but does not start: "
+            f"{type(error).__name__}: {error}"
+        )
         return None, f"{what}; {_remedy(str(error))}"
 
 
 def _load_nccl() -> None:
-    """Load NCCL from NVIDIA's package, if it is there: Transformer Engine loads its other libraries itself, and needs this one, too.
+    """Load NCCL from NVIDIA's package, if it is there: Transformer Engine loads its other libraries
+    itself, and needs this one, too.
 
     jax loads it with its first GPU, but a process without one, or one that asks before, has not.
     """
@@ -160,14 +211,23 @@ def _load_nccl() -> None:
 def _remedy(message: str) -> str:
     """What to install, by the library that a message names; else Transformer Engine itself."""
     if "libcuda.so" in message:
-        return f"NVIDIA's driver is missing (its version is {driver()}), or the container was started without the GPU"
-    # "libnccl.so.2: cannot open shared object file" is the loader's message, "curand shared object not found." Transformer Engine's own.
+        return (
+            f"NVIDIA's driver is missing (its version is {driver()}), or the container was started "
+            "without the GPU"
+        )
+    # "libnccl.so.2: cannot open shared object file" is the loader's message, "curand shared object
+    # not found." Transformer Engine's own.
     for library, package in _LIBRARIES.items():
-        if library in message or f"{library.removeprefix('lib')} shared object not found" in message:
+        if (
+            library in message
+            or f"{library.removeprefix('lib')} shared object not found" in message
+        ):
             return f"install {package}, or put the folder of the library into LD_LIBRARY_PATH"
     return INSTALL
 
 
 def _last_line(error: Exception) -> str:
-    """The end of an error, which says what is wrong: Transformer Engine's begin with a place in its sources."""
+    """The end of an error, which says what is wrong: Transformer Engine's begin with a place in its
+    sources.
+    """
     return str(error).strip().rpartition("CUDA Error: ")[2]

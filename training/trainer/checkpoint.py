@@ -1,4 +1,6 @@
-"""Checkpoints: a run that is killed at any moment resumes with the same bits, and only if all that determines them is the same."""
+"""Checkpoints: a run that is killed at any moment resumes with the same bits, and only if all that
+determines them is the same.
+"""
 
 import hashlib
 import json
@@ -25,7 +27,8 @@ from training.spec import RunSpec
 from training.switches import not_te_parity, phrase
 from training.trainer.data import Corpus
 
-# Everything except the seed that determines the bits of a run: specification, data, code, libraries, machine and environment.
+# Everything except the seed that determines the bits of a run: specification, data, code,
+# libraries, machine and environment.
 #
 # What it answers: may these two runs be paired, and may this run resume from that checkpoint?
 
@@ -34,7 +37,9 @@ _ARMS_OWN = ("recipe", "switches", "overrides", "bf16_from_step", "bf16_scope", 
 
 
 def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
-    """Returns a run's fingerprint without what may differ in a pair (_ARMS_OWN); runs with equal manifests may be paired."""
+    """Returns a run's fingerprint without what may differ in a pair (_ARMS_OWN); runs with equal
+    manifests may be paired.
+    """
     machine = device.describe()
     shared = {name: value for name, value in spec.document().items() if name not in _ARMS_OWN}
     facts = trainer_facts(os.environ) | {
@@ -47,7 +52,10 @@ def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
         "threads": str(machine.threads),
     }
     if spec.engine == "transformer_engine":
-        facts |= {f"transformer_engine.{name}": value for name, value in transformer_engine.facts().items()}
+        facts |= {
+            f"transformer_engine.{name}": value
+            for name, value in transformer_engine.facts().items()
+        }
     # Under keys with the arm's recipe: a fact of one arm alone does not confound a pair.
     if spec.overrides:
         reason = not_te_parity_of(spec.segments)
@@ -61,7 +69,9 @@ def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
 
 
 def identity(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
-    """Returns everything that determines a run's bits as flat text by name: its specification and its manifest."""
+    """Returns everything that determines a run's bits as flat text by name: its specification and
+    its manifest.
+    """
     facts = manifest(spec, corpus)
     del facts["spec_sha256"]  # added below, field by field
     for name, value in spec.document().items():
@@ -77,15 +87,19 @@ def identity(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
 #
 # What it answers: from which step can this run resume, and with which numbers?
 #
-# A checkpoint of step t holds the state after steps 0 .. t - 1: parameters, the optimizer's moments and the scales of delayed scaling.
-# Random bits and batches are pure functions of (seed, step) and are not saved. `complete.json` is written last and holds a checksum of
-# every file and the identity of the run. A checkpoint without it, or whose files differ from it, is damaged, and the previous one is
-# used. A checkpoint of another run, program, library version or thread count is refused, because the bits would differ.
+# A checkpoint of step t holds the state after steps 0 .. t - 1: parameters, the optimizer's moments
+# and the scales of delayed scaling. Random bits and batches are pure functions of (seed, step) and
+# are not saved. `complete.json` is written last and holds a checksum of every file and the identity
+# of the run. A checkpoint without it, or whose files differ from it, is damaged, and the previous
+# one is used. A checkpoint of another run, program, library version or thread count is refused,
+# because the bits would differ.
 #
-# A thread writes it from a copy that the device makes between two blocks of steps, so no step waits for the disk.
+# A thread writes it from a copy that the device makes between two blocks of steps, so no step waits
+# for the disk.
 #
-# Of the checkpoints for resuming only the newest three stay. Those of the steps that a job names lie in the folder `kept` and stay after
-# the run has ended: forks start from them (`training.spec`), and what is measured on fixed weights reads them.
+# Of the checkpoints for resuming only the newest three stay. Those of the steps that a job names
+# lie in the folder `kept` and stay after the run has ended: forks start from them
+# (`training.spec`), and what is measured on fixed weights reads them.
 #
 # The assumption that can fail: one process at a time writes into a folder.
 #
@@ -102,7 +116,9 @@ Numbers = dict[str, np.ndarray[Any, Any]]
 
 
 class CheckpointRefusedError(Exception):
-    """The checkpoint was made by another run, program or machine; resuming from it would give other bits."""
+    """The checkpoint was made by another run, program or machine; resuming from it would give other
+    bits.
+    """
 
     code = "CHECKPOINT_REFUSED"
 
@@ -117,9 +133,10 @@ class CheckpointNotFoundError(Exception):
 class Checkpointing:
     """Where and how often a run is saved, and the last step from which it may resume.
 
-    `every_seconds` and `every_steps` both apply; a checkpoint is skipped while the previous one is still being written.
-    `resume_at_most` is the number of steps that the caller has on record: a checkpoint may be on disk before its steps are.
-    `keep` are the numbers of steps after which the state is saved for good, in the folder `kept`.
+    `every_seconds` and `every_steps` both apply; a checkpoint is skipped while the previous one is
+    still being written. `resume_at_most` is the number of steps that the caller has on record: a
+    checkpoint may be on disk before its steps are. `keep` are the numbers of steps after which the
+    state is saved for good, in the folder `kept`.
     """
 
     folder: Path
@@ -132,11 +149,15 @@ class Checkpointing:
         for name in ("every_seconds", "every_steps"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise ValueError(f"checkpointing.{name} is {value}, expected a number above 0, or None for never")
+                raise ValueError(
+                    f"checkpointing.{name} is {value}, expected a number above 0, or None for never"
+                )
 
 
 class Checkpoints:
-    """The checkpoints of one run in progress. `identity` holds everything that determines its bits, as text by name."""
+    """The checkpoints of one run in progress. `identity` holds everything that determines its bits,
+    as text by name.
+    """
 
     def __init__(self, plan: Checkpointing, identity: Mapping[str, str]) -> None:
         self._plan = plan
@@ -147,10 +168,12 @@ class Checkpoints:
         plan.folder.mkdir(parents=True, exist_ok=True)
 
     def resume(self, state: Any) -> tuple[int, Any]:
-        """Returns (step, state) of the newest intact checkpoint that the plan allows, or (0, `state`) if there is none.
+        """Returns (step, state) of the newest intact checkpoint that the plan allows, or (0,
+        `state`) if there is none.
 
-        `state` sets the shape of the result. Checkpoints that are newer, damaged or half written are deleted. Raises
-        CheckpointRefusedError if the newest usable one was made by another run, program or machine.
+        `state` sets the shape of the result. Checkpoints that are newer, damaged or half written
+        are deleted. Raises CheckpointRefusedError if the newest usable one was made by another run,
+        program or machine.
         """
         for step, folder in sorted(_folders(self._plan.folder).items(), reverse=True):
             if self._usable(step, folder):
@@ -159,18 +182,27 @@ class Checkpoints:
         return 0, state
 
     def _usable(self, step: int, folder: Path) -> bool:
-        """Whether the checkpoint is intact and within the plan; raises CheckpointRefusedError if something else made it."""
+        """Whether the checkpoint is intact and within the plan; raises CheckpointRefusedError if
+        something else made it.
+        """
         if self._plan.resume_at_most is not None and step > self._plan.resume_at_most:
             return False
         saved = _identity_of(folder)
         if isinstance(saved, str):
             _log.warning("checkpoint %s is damaged; the previous one is used: %s", folder, saved)
             return False
-        _check_identity(folder, self._identity, saved, "train from the first step with an empty folder, or undo the change")
+        _check_identity(
+            folder,
+            self._identity,
+            saved,
+            "train from the first step with an empty folder, or undo the change",
+        )
         return True
 
     def steps_until_due(self, first: int) -> int | None:
-        """Returns the number of steps from `first` until one is due by its number; None if only time decides."""
+        """Returns the number of steps from `first` until one is due by its number; None if only
+        time decides.
+        """
         every = self._plan.every_steps
         until = [step - first for step in self._plan.keep if step > first]
         return min(until if every is None else [*until, every - first % every], default=None)
@@ -186,25 +218,34 @@ class Checkpoints:
         if self._writing is not None and not self._writing.done():
             return False
         seconds, steps = self._plan.every_seconds, self._plan.every_steps
-        return (seconds is not None and time.monotonic() - self._saved_at >= seconds) or (steps is not None and step % steps == 0)
+        return (seconds is not None and time.monotonic() - self._saved_at >= seconds) or (
+            steps is not None and step % steps == 0
+        )
 
     def save(self, step: int, state: Any) -> None:
-        """Start to write the state after the first `step` steps. The caller must not change or donate `state` afterwards."""
+        """Start to write the state after the first `step` steps. The caller must not change or
+        donate `state` afterwards.
+        """
         self._saved_at = time.monotonic()
         self._writing = self._writer.submit(self._write, step, state)
 
     def _write(self, step: int, state: Any) -> None:
         folder = _folder(self._plan.folder, step, is_kept=self.is_kept(step))
         try:
-            shutil.rmtree(folder, ignore_errors=True)  # a kept one that an attempt wrote whose steps were not recorded
+            # a kept one that an attempt wrote whose steps were not recorded
+            shutil.rmtree(folder, ignore_errors=True)
             folder.parent.mkdir(parents=True, exist_ok=True)
             _written(folder, numbers_of(state))
             about = {"identity": self._identity, "checksums": _checksums(folder)}
             (folder / _COMPLETE).write_text(json.dumps(about))
             for _, old in sorted(_folders(self._plan.folder).items())[:-_KEPT]:
                 shutil.rmtree(old)
-        except Exception as error:  # noqa: BLE001 (a full disk must not end the run that it would have saved)
-            _log.warning("the checkpoint of step %d was not written; the run continues without it: %s", step, error)
+        except Exception as error:  # noqa: BLE001
+            _log.warning(
+                "the checkpoint of step %d was not written; the run continues without it: %s",
+                step,
+                error,
+            )
 
     def close(self) -> None:
         """Wait until the checkpoint in progress is written."""
@@ -222,22 +263,29 @@ def kept_steps(folder: Path) -> list[int]:
 def read_kept(folder: Path, step: int, identity: Mapping[str, str], state: Any) -> Any:
     """Returns the state of a kept checkpoint in the shape of `state`.
 
-    Raises CheckpointNotFoundError if it is not there or not intact, CheckpointRefusedError if another run, program or machine made it.
+    Raises CheckpointNotFoundError if it is not there or not intact, CheckpointRefusedError if
+    another run, program or machine made it.
     """
     path = _folder(folder, step, is_kept=True)
     saved = _identity_of(path)
     if isinstance(saved, str):
         there = ", ".join(map(str, kept_steps(folder))) or "none"
         raise CheckpointNotFoundError(
-            f"no intact checkpoint of step {step} in {folder / _KEPT_FOLDER} (complete there: {there}): {saved}; train the parent with "
-            f"keep_checkpoints: [{step}] in its job; if it was trained on another machine, give both one PARITY_CHECKPOINT_DIR"
+            f"no intact checkpoint of step {step} in {folder / _KEPT_FOLDER} (complete there: "
+            f"{there}): {saved}; train the parent with "
+            f"keep_checkpoints: [{step}] in its job; if it was trained on another machine, give "
+            "both one PARITY_CHECKPOINT_DIR"
         )
-    _check_identity(path, identity, saved, "train the parent again with this code on this kind of machine")
+    _check_identity(
+        path, identity, saved, "train the parent again with this code on this kind of machine"
+    )
     return _filled(state, _read(path, numbers_of(state)))
 
 
 def _identity_of(folder: Path) -> dict[str, str] | str:
-    """The identity of the run that wrote an intact checkpoint; else what is wrong with it, as text."""
+    """The identity of the run that wrote an intact checkpoint; else what is wrong with it, as
+    text.
+    """
     try:
         about = json.loads((folder / _COMPLETE).read_text())
         identity: dict[str, str] = about["identity"]
@@ -248,13 +296,20 @@ def _identity_of(folder: Path) -> dict[str, str] | str:
         return f"{_COMPLETE}: {error!r}"
 
 
-def _check_identity(folder: Path, mine: Mapping[str, str], saved: Mapping[str, str], remedy: str) -> None:
-    differing = [name for name in sorted(mine.keys() | saved.keys()) if mine.get(name) != saved.get(name)]
+def _check_identity(
+    folder: Path, mine: Mapping[str, str], saved: Mapping[str, str], remedy: str
+) -> None:
+    differing = [
+        name for name in sorted(mine.keys() | saved.keys()) if mine.get(name) != saved.get(name)
+    ]
     if differing:
-        shown = ", ".join(f"{name} is {mine.get(name)} and was {saved.get(name)}" for name in differing[:_SHOWN])
+        shown = ", ".join(
+            f"{name} is {mine.get(name)} and was {saved.get(name)}" for name in differing[:_SHOWN]
+        )
         more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
         raise CheckpointRefusedError(
-            f"the checkpoint of step {int(folder.name.removeprefix('step-'))} in {folder.parent} was made by another run: {shown}{more}; "
+            f"the checkpoint of step {int(folder.name.removeprefix('step-'))} in {folder.parent} "
+            f"was made by another run: {shown}{more}; "
             f"expected no difference, because the bits would change within the run; {remedy}"
         )
 
@@ -264,7 +319,9 @@ def _folder(folder: Path, step: int, *, is_kept: bool) -> Path:
 
 
 def _folders(folder: Path) -> dict[int, Path]:
-    """Returns the checkpoints in a folder by step, intact or not; deletes temporary folders that Orbax left."""
+    """Returns the checkpoints in a folder by step, intact or not; deletes temporary folders that
+    Orbax left.
+    """
     for leftover in folder.glob("step-*.orbax-checkpoint-tmp*"):
         shutil.rmtree(leftover)
     named = ((_NAME.fullmatch(path.name), path.absolute()) for path in folder.iterdir())
@@ -272,7 +329,7 @@ def _folders(folder: Path) -> dict[int, Path]:
 
 
 def _written(folder: Path, numbers: Numbers) -> None:
-    from orbax import checkpoint as orbax  # noqa: PLC0415 (takes half a second, which only runs with checkpoints need)
+    from orbax import checkpoint as orbax  # noqa: PLC0415
 
     with orbax.Checkpointer(orbax.StandardCheckpointHandler()) as writer:
         writer.save(folder, args=orbax.args.StandardSave(numbers))
@@ -287,8 +344,12 @@ def _read(folder: Path, like: Numbers) -> Numbers:
 
 
 def _checksums(folder: Path) -> dict[str, int]:
-    """CRC-32 of every file except `complete.json`, which holds them: detects a crash during a write, not a forgery."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / _COMPLETE)
+    """CRC-32 of every file except `complete.json`, which holds them: detects a crash during a
+    write, not a forgery.
+    """
+    files = sorted(
+        path for path in folder.rglob("*") if path.is_file() and path != folder / _COMPLETE
+    )
     return {path.relative_to(folder).as_posix(): zlib.crc32(path.read_bytes()) for path in files}
 
 
@@ -299,9 +360,11 @@ def numbers_of(state: Any) -> Numbers:
 
 
 def _filled(state: Any, numbers: Numbers) -> Any:
-    """Returns a tree of the shape of `state` with these numbers, each on the devices of the array that it replaces.
+    """Returns a tree of the shape of `state` with these numbers, each on the devices of the array
+    that it replaces.
 
-    An array that is committed to its device where `state` is not would make jax compile the program again.
+    An array that is committed to its device where `state` is not would make jax compile the program
+    again.
     """
 
     def pick(path: Any, leaf: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Tokens: bytes or token ids of a corpus, a synthetic language of known entropy, and batches that are a function of (seed, step)."""
+"""Tokens: bytes or token ids of a corpus, a synthetic language of known entropy, and batches that
+are a function of (seed, step).
+"""
 
 import hashlib
 import os
@@ -16,16 +18,20 @@ from training.spec import Data
 
 # A synthetic language of known entropy, which gives a lower bound for the loss of any trainer.
 #
-# What it answers: is a training loss possible? For a Markov chain of order 2 over 16 symbols the best loss per token is
+# What it answers: is a training loss possible? For a Markov chain of order 2 over 16 symbols the
+# best loss per token is
 #
-#     H = - sum over contexts c of  pi(c) sum over symbols s of  P(s | c) ln P(s | c),   pi = the stationary distribution
+#     H = - sum over contexts c of  pi(c) sum over symbols s of  P(s | c) ln P(s | c),   pi = the
+#                                   stationary distribution
 #
-# and a mean loss below H, beyond the noise of the sample, is a bug: a leak of the target into the input, or a wrong mean.
+# and a mean loss below H, beyond the noise of the sample, is a bug: a leak of the target into the
+# input, or a wrong mean.
 #
-# The assumption that can fail: the tokens are 512 independent chains one after another, so the first two of every 4,096 tokens are not
-# drawn from P; that can only raise the loss.
+# The assumption that can fail: the tokens are 512 independent chains one after another, so the
+# first two of every 4,096 tokens are not drawn from P; that can only raise the loss.
 #
-# Rows of P are drawn from a Dirichlet distribution of concentration 0.1: each context has a few likely successors.
+# Rows of P are drawn from a Dirichlet distribution of concentration 0.1: each context has a few
+# likely successors.
 
 SYMBOLS = 16
 _CHAINS, _LENGTH = 512, 4096
@@ -40,7 +46,9 @@ def transitions() -> npt.NDArray[np.float64]:
 
 @cache
 def entropy_rate() -> float:
-    """H in nats per token, with the stationary distribution by power iteration on the pairs of symbols."""
+    """H in nats per token, with the stationary distribution by power iteration on the pairs of
+    symbols.
+    """
     pair = np.full((SYMBOLS, SYMBOLS), SYMBOLS**-2.0)
     for _ in range(2000):
         pair = np.einsum("ab,abc->bc", pair, transitions())
@@ -57,19 +65,23 @@ def tokens() -> npt.NDArray[np.uint8]:
     chains[:2] = random.integers(0, SYMBOLS, (2, _CHAINS))
     for step in range(2, _LENGTH):
         threshold = cumulative[chains[step - 2], chains[step - 1]]
-        chains[step] = np.minimum(np.sum(random.random((_CHAINS, 1)) > threshold, axis=1), SYMBOLS - 1)
+        chains[step] = np.minimum(
+            np.sum(random.random((_CHAINS, 1)) > threshold, axis=1), SYMBOLS - 1
+        )
     return np.ascontiguousarray(chains.T).reshape(-1)
 
 
-# A text that is the same on every machine and with every version of every library: a snapshot of this project's documentation.
+# A text that is the same on every machine and with every version of every library: a snapshot of
+# this project's documentation.
 #
-# What it answers: which bytes does `data.source: parity_docs` train on? Those of corpus/parity_docs.txt, beside this module; a README
-# there says how the file was made. It never changes: what was measured on it (`parity/judging/emulated.csv`) holds for this text
-# only.
+# What it answers: which bytes does `data.source: parity_docs` train on? Those of
+# corpus/parity_docs.txt, beside this module; a README there says how the file was made. It never
+# changes: what was measured on it (`parity/judging/emulated.csv`) holds for this text only.
 #
 #     sha256(corpus/parity_docs.txt) = DIGEST
 #
-# The assumption that can fail: the file is as it was committed. An edited or truncated copy has another digest and is refused.
+# The assumption that can fail: the file is as it was committed. An edited or truncated copy has
+# another digest and is refused.
 
 TEXT = Path(__file__).with_name("corpus") / "parity_docs.txt"
 DIGEST = "1a3aef49986a494d882578f52f979afd601c8ab22add645c9870a26114203742"
@@ -87,7 +99,8 @@ def read() -> bytes:
     digest = hashlib.sha256(text).hexdigest()
     if digest != DIGEST:
         raise DataChangedError(
-            f"{TEXT} has {len(text):,} bytes with the SHA-256 {digest}, expected {DIGEST}; get the file again from the release that "
+            f"{TEXT} has {len(text):,} bytes with the SHA-256 {digest}, expected {DIGEST}; get the "
+            "file again from the release that "
             "this worker runs, or use data.source: text with a text of your own"
         )
     return text
@@ -95,20 +108,25 @@ def read() -> bytes:
 
 # Tokens: a corpus of bytes or token ids, and batches that are a pure function of (seed, step).
 #
-# What it answers: which tokens does step t of seed s see? The same in every arm, process and resume:
+# What it answers: which tokens does step t of seed s see? The same in every arm, process and
+# resume:
 #
 #     sequence b of step t starts at  hash(hash(s, t), b) mod (tokens - sequence_length)
 #
-# Sources: `parity_docs` (a snapshot of this project's documentation, bytes: `training.trainer.data`), `python_stdlib` (the sources
-# of this Python's library, bytes), `text` (a file or folder, bytes), `tokens` (an array of ids: .npy of any integer type, or .bin of
-# little-endian uint16 or uint32), `markov` (`training.trainer.data`, whose entropy is known). There is no tokenizer: text is read byte by
-# byte, and ids are used as stored. An array of ids stays on disk, mapped into memory; batches are cut on the host while the device works
-# on the previous ones.
+# Sources: `parity_docs` (a snapshot of this project's documentation, bytes:
+# `training.trainer.data`), `python_stdlib` (the sources of this Python's library, bytes), `text` (a
+# file or folder, bytes), `tokens` (an array of ids: .npy of any integer type, or .bin of
+# little-endian uint16 or uint32), `markov` (`training.trainer.data`, whose entropy is known). There
+# is no tokenizer: text is read byte by byte, and ids are used as stored. An array of ids stays on
+# disk, mapped into memory; batches are cut on the host while the device works on the previous ones.
 #
-# The assumption that can fail: two machines have the same text. The standard library differs between Python's patch versions, so every
-# run records the digest of its tokens; `parity_docs` is refused if its digest is another one than expected.
+# The assumption that can fail: two machines have the same text. The standard library differs
+# between Python's patch versions, so every run records the digest of its tokens; `parity_docs` is
+# refused if its digest is another one than expected.
 
-_NOT_LIBRARY = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
+_NOT_LIBRARY = frozenset(
+    {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
+)
 _BYTES = frozenset({"parity_docs", "python_stdlib", "text"})
 _VALIDATION_SEQUENCES = 256
 _CHUNK = 1 << 24  # tokens that are read at once
@@ -151,9 +169,11 @@ Tokens = npt.NDArray[np.integer]
 
 @frozen
 class Corpus:
-    """Tokens (integers) of a training and a validation part, the largest token, a digest of all, and a sentence that describes them.
+    """Tokens (integers) of a training and a validation part, the largest token, a digest of all,
+    and a sentence that describes them.
 
-    The digest is taken over the ids in the narrowest unsigned type that holds the largest, so it does not depend on the file's type.
+    The digest is taken over the ids in the narrowest unsigned type that holds the largest, so it
+    does not depend on the file's type.
     """
 
     train: Tokens
@@ -164,21 +184,29 @@ class Corpus:
 
 
 def load(data: Data, vocab_size: int = 0) -> Corpus:
-    """Loads the corpus that `data` describes; the last `validation_fraction` of its tokens is held out.
+    """Loads the corpus that `data` describes; the last `validation_fraction` of its tokens is held
+    out.
 
     vocab_size: of the model, which decides the type of a .bin file's ids if `data.dtype` does not.
 
-    Raises DataNotFoundError if the path does not exist or the folder is empty, DataNotTokensError if a file of token ids is not one,
-    DataTooLargeError from 2^32 tokens on, DataTooSmallError if a part is shorter than one sequence with its last target, and
-    DataChangedError if the project's text is not the committed one.
+    Raises DataNotFoundError if the path does not exist or the folder is empty, DataNotTokensError
+    if a file of token ids is not one, DataTooLargeError from 2^32 tokens on, DataTooSmallError if a
+    part is shorter than one sequence with its last target, and DataChangedError if the project's
+    text is not the committed one.
     """
     tokens, what = _tokens(data, vocab_size)
     smallest, largest = _extremes(tokens)
     if smallest < 0:
         position, found = _first(tokens, lambda chunk: chunk < 0)
-        raise DataNotTokensError(f"data.path is {data.path!r}, expected whole numbers of at least 0, found {found} at token {position:,}")
+        raise DataNotTokensError(
+            f"data.path is {data.path!r}, expected whole numbers of at least 0, found {found} at "
+            f"token {position:,}"
+        )
     if len(tokens) >= 2**32:
-        raise DataTooLargeError(f"data.path holds {len(tokens):,} tokens, expected fewer than {2**32:,}; use a file with a part of them")
+        raise DataTooLargeError(
+            f"data.path holds {len(tokens):,} tokens, expected fewer than {2**32:,}; use a file "
+            "with a part of them"
+        )
     held_out = int(len(tokens) * data.validation_fraction)
     train, validation = tokens[: len(tokens) - held_out], tokens[len(tokens) - held_out :]
     _check_length(data, "training", train)
@@ -186,7 +214,13 @@ def load(data: Data, vocab_size: int = 0) -> Corpus:
         _check_length(data, "validation", validation)
     kind = "byte tokens" if data.source in _BYTES else "tokens"
     description = f"{what}: {len(tokens):,} {kind}, of which the last {held_out:,} are held out"
-    return Corpus(train=train, validation=validation, largest=largest, digest=_digest(tokens, largest), description=description)
+    return Corpus(
+        train=train,
+        validation=validation,
+        largest=largest,
+        digest=_digest(tokens, largest),
+        description=description,
+    )
 
 
 def _chunks(tokens: Tokens) -> Iterator[Tokens]:
@@ -196,7 +230,9 @@ def _chunks(tokens: Tokens) -> Iterator[Tokens]:
 def _extremes(tokens: Tokens) -> tuple[int, int]:
     """The smallest and the largest token; zeros of an empty array."""
     extremes = [(int(chunk.min()), int(chunk.max())) for chunk in _chunks(tokens)]
-    return min((low for low, _ in extremes), default=0), max((high for _, high in extremes), default=0)
+    return min((low for low, _ in extremes), default=0), max(
+        (high for _, high in extremes), default=0
+    )
 
 
 def _first(tokens: Tokens, wrong: Callable[[Tokens], npt.NDArray[np.bool_]]) -> tuple[int, int]:
@@ -211,7 +247,9 @@ def _first(tokens: Tokens, wrong: Callable[[Tokens], npt.NDArray[np.bool_]]) -> 
 
 
 def _digest(tokens: Tokens, largest: int) -> str:
-    """SHA-256 of the tokens in the narrowest type that holds them, after this type and their number: its bytes alone could be others."""
+    """SHA-256 of the tokens in the narrowest type that holds them, after this type and their
+    number: its bytes alone could be others.
+    """
     narrowest = np.min_scalar_type(largest)
     digest = hashlib.sha256(f"{narrowest} {len(tokens)}\n".encode())
     for chunk in _chunks(tokens):
@@ -233,7 +271,9 @@ def _tokens(data: Data, vocab_size: int) -> tuple[Tokens, str]:
         what = f"the standard library of this Python, {len(files)} files"
     else:
         files = _text_files(data)
-        what = f"text in {data.path}, {len(files)} files" if len(files) != 1 else f"text in {files[0]}"
+        what = (
+            f"text in {data.path}, {len(files)} files" if len(files) != 1 else f"text in {files[0]}"
+        )
     return np.frombuffer(b"".join(path.read_bytes() for path in files), np.uint8), what
 
 
@@ -244,7 +284,8 @@ def _token_array(data: Data, vocab_size: int) -> Tokens:
         raise DataNotFoundError(_missing(data, "a file of token ids"))
     if path.suffix not in (".npy", ".bin"):
         raise DataNotTokensError(
-            f"data.path is {data.path!r}, expected an .npy or .bin file of token ids; this engine has no tokenizer: "
+            f"data.path is {data.path!r}, expected an .npy or .bin file of token ids; this engine "
+            "has no tokenizer: "
             "write the ids with your own, or use data.source: text, which reads bytes"
         )
     kind = data.dtype or ("uint32" if vocab_size > _IDS_OF_UINT16 else "uint16")
@@ -254,10 +295,16 @@ def _token_array(data: Data, vocab_size: int) -> Tokens:
         else:
             ids = np.memmap(path, _TYPES[kind], "r")
     except (ValueError, EOFError) as error:
-        raise DataNotTokensError(f"data.path is {data.path!r}, expected a NumPy .npy array or little-endian {kind}: {error}") from error
+        raise DataNotTokensError(
+            f"data.path is {data.path!r}, expected a NumPy .npy array or little-endian {kind}: "
+            f"{error}"
+        ) from error
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
         shown = f"{ids.dtype} of shape {ids.shape}"
-        raise DataNotTokensError(f"data.path is {data.path!r}, expected one row of whole numbers of at least 0, found {shown}")
+        raise DataNotTokensError(
+            f"data.path is {data.path!r}, expected one row of whole numbers of at least 0, found "
+            f"{shown}"
+        )
     return ids
 
 
@@ -269,7 +316,9 @@ def _missing(data: Data, what: str) -> str:
 
 
 def _library_files(root: Path) -> Iterator[Path]:
-    """Yields the library's source files in the order of their relative paths, without tests and installed packages."""
+    """Yields the library's source files in the order of their relative paths, without tests and
+    installed packages.
+    """
     files: list[Path] = []
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in _NOT_LIBRARY]
@@ -283,9 +332,15 @@ def _text_files(data: Data) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise DataNotFoundError(_missing(data, "a file or a folder"))
-    files = sorted((file for file in path.rglob("*") if file.is_file()), key=lambda file: file.relative_to(path).as_posix())
+    files = sorted(
+        (file for file in path.rglob("*") if file.is_file()),
+        key=lambda file: file.relative_to(path).as_posix(),
+    )
     if not files:
-        raise DataNotFoundError(f"data.path is {data.path!r}, expected a folder with text files in it; it is empty; copy the text there")
+        raise DataNotFoundError(
+            f"data.path is {data.path!r}, expected a folder with text files in it; it is empty; "
+            "copy the text there"
+        )
     return files
 
 
@@ -293,8 +348,10 @@ def _check_length(data: Data, part: str, tokens: Tokens) -> None:
     needed = data.sequence_length + 2
     if len(tokens) < needed:
         raise DataTooSmallError(
-            f"the {part} part has {len(tokens)} tokens, expected at least {needed} (data.sequence_length is {data.sequence_length}); "
-            "use more text, or a shorter data.sequence_length" + (", or data.validation_fraction: 0" if part == "validation" else "")
+            f"the {part} part has {len(tokens)} tokens, expected at least {needed} "
+            f"(data.sequence_length is {data.sequence_length}); "
+            "use more text, or a shorter data.sequence_length"
+            + (", or data.validation_fraction: 0" if part == "validation" else "")
         )
 
 
@@ -305,28 +362,44 @@ def check_vocabulary(corpus: Corpus, vocab_size: int) -> None:
         before, part = next(each for each in parts if _extremes(each[1])[1] >= vocab_size)
         position, found = _first(part, lambda chunk: chunk >= vocab_size)
         raise VocabularyTooSmallError(
-            f"model.vocab_size is {vocab_size}, expected more than {corpus.largest}, the largest token of {corpus.description}; "
-            f"the first that is too large is {found} at token {before + position:,}, from 0; set model.vocab_size: {corpus.largest + 1} or "
+            f"model.vocab_size is {vocab_size}, expected more than {corpus.largest}, the largest "
+            f"token of {corpus.description}; "
+            f"the first that is too large is {found} at token {before + position:,}, from 0; set "
+            f"model.vocab_size: {corpus.largest + 1} or "
             "more, or data.dtype, if a .bin file was read with the wrong type"
         )
 
 
 def batches(tokens: Tokens, data: Data, seed: int, first: int, count: int) -> npt.NDArray[np.int32]:
-    """Returns int32 tokens (count, batch_size, sequence_length + 1) for `count` steps from step `first`: inputs and, one later, targets.
+    """Returns int32 tokens (count, batch_size, sequence_length + 1) for `count` steps from step
+    `first`: inputs and, one later, targets.
 
     seed: the uint32 that determines a run's data order.
     """
-    keys = np.array([formats.integer_fold(step, start=seed) for step in range(first, first + count)], np.uint32)
-    starts = formats.host_bits(keys, data.batch_size) % np.uint32(len(tokens) - data.sequence_length)
+    keys = np.array(
+        [formats.integer_fold(step, start=seed) for step in range(first, first + count)], np.uint32
+    )
+    starts = formats.host_bits(keys, data.batch_size) % np.uint32(
+        len(tokens) - data.sequence_length
+    )
     offsets = np.arange(data.sequence_length + 1)
     cut: npt.NDArray[np.int32] = tokens[starts[..., None] + offsets].astype(np.int32)
     return cut
 
 
 def validation_batches(corpus: Corpus, data: Data) -> npt.NDArray[np.int32]:
-    """Returns int32 tokens (batches, batch_size, sequence_length + 1): up to 256 evenly spaced sequences, always the same."""
+    """Returns int32 tokens (batches, batch_size, sequence_length + 1): up to 256 evenly spaced
+    sequences, always the same.
+    """
     last = len(corpus.validation) - data.sequence_length - 1
-    sequences = max(data.batch_size, min(_VALIDATION_SEQUENCES, last // data.sequence_length) // data.batch_size * data.batch_size)
+    sequences = max(
+        data.batch_size,
+        min(_VALIDATION_SEQUENCES, last // data.sequence_length)
+        // data.batch_size
+        * data.batch_size,
+    )
     starts = np.linspace(0, last, sequences).astype(np.int64)
-    rows = np.stack([corpus.validation[start : start + data.sequence_length + 1] for start in starts])
+    rows = np.stack(
+        [corpus.validation[start : start + data.sequence_length + 1] for start in starts]
+    )
     return rows.astype(np.int32).reshape(-1, data.batch_size, data.sequence_length + 1)

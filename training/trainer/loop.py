@@ -1,4 +1,6 @@
-"""Training as a generator: blocks of steps start without waiting, and the caller pulls steps and cancels by not pulling."""
+"""Training as a generator: blocks of steps start without waiting, and the caller pulls steps and
+cancels by not pulling.
+"""
 
 import math
 import time
@@ -28,31 +30,40 @@ from training.trainer.step import ROW, BlockOutput, Inputs, Sharing, State
 
 # One run: starts blocks of steps without waiting for them, and reads each while the next one runs.
 #
-# What it answers: in which blocks are the steps of this run computed, and what does each step report?
+# What it answers: in which blocks are the steps of this run computed, and what does each step
+# report?
 #
-#     start block n + 1  |  read block n, report its steps, save the state after it if due  |  start block n + 2 ...
+#     start block n + 1  |  read block n, report its steps, save the state after it if due  |  start
+#                        block n + 2 ...
 #
-# A block ends where the arithmetic switches and where a held-out loss or a checkpoint is due; a watched step is a block of its own.
-# Otherwise its length follows the update period of the pages. The length does not affect any bit.
+# A block ends where the arithmetic switches and where a held-out loss or a checkpoint is due; a
+# watched step is a block of its own. Otherwise its length follows the update period of the pages.
+# The length does not affect any bit.
 #
-# The assumption that can fail: a step takes about as long as the previous one. Only the timing of the reports depends on it.
+# The assumption that can fail: a step takes about as long as the previous one. Only the timing of
+# the reports depends on it.
 
 _BLOCK_SECONDS = 0.4  # a live page is updated about twice per second
 _MOST_STEPS = 64  # in a block
 _PLAIN, _WATCHED, _COMPARED = range(3)  # kinds of steps
-_JOINT_STEPS = 8  # in a block of several processes: their clocks differ, and they must start the same steps
+# in a block of several processes: their clocks differ, and they must start the same steps
+_JOINT_STEPS = 8
 _MOST_TOKENS = 1 << 22  # in a block, unless a single step has more
 _BATCHES = 2  # hashed with a seed
 _OF_A_FORK = 1 << 31  # seeds are smaller
 
 
 def rounding_words(seed: int, replicate: int) -> tuple[int, int]:
-    """Returns the two words (uint32) that name a run to stochastic rounding; no two runs share both."""
+    """Returns the two words (uint32) that name a run to stochastic rounding; no two runs share
+    both.
+    """
     return seed, replicate
 
 
 def fork_words(fork: Fork) -> tuple[int, int]:
-    """Returns the words that name a fork to stochastic rounding: those of its parent for draw 0, else others."""
+    """Returns the words that name a fork to stochastic rounding: those of its parent for draw 0,
+    else others.
+    """
     parent = fork.parent
     if not fork.draw:
         return rounding_words(parent.seed, parent.replicate)
@@ -60,18 +71,22 @@ def fork_words(fork: Fork) -> tuple[int, int]:
 
 
 def fork_state(fork: Fork, state: State) -> State:
-    """Returns the state from which a fork starts: that of its parent for draw 0, else with weights moved by about one part in a million."""
+    """Returns the state from which a fork starts: that of its parent for draw 0, else with weights
+    moved by about one part in a million.
+    """
     if not fork.draw:
         return state
     parent = fork.parent
-    return state._replace(parameters=nudged(state.parameters, (parent.seed, parent.replicate, fork.step, fork.draw)))
+    return state._replace(
+        parameters=nudged(state.parameters, (parent.seed, parent.replicate, fork.step, fork.draw))
+    )
 
 
 class _Block(NamedTuple):
     """Steps that were started together: the first, their number and their output.
 
-    `validation` is the loss after them if it is due, `snapshot` a copy of the state after them if it is to be saved, and
-    `data_wait_seconds` the host's time per step for their tokens.
+    `validation` is the loss after them if it is due, `snapshot` a copy of the state after them if
+    it is to be saved, and `data_wait_seconds` the host's time per step for their tokens.
     """
 
     first: int
@@ -86,7 +101,9 @@ class _Block(NamedTuple):
 class Run:
     """One run in progress: its state on the device and its compiled programs."""
 
-    def __init__(self, spec: RunSpec, corpus: Corpus, *, fast_bf16: bool, fork: Fork | None = None) -> None:
+    def __init__(
+        self, spec: RunSpec, corpus: Corpus, *, fast_bf16: bool, fork: Fork | None = None
+    ) -> None:
         self._spec = spec
         self._corpus = corpus
         self._sharing = Sharing(spec.gradient_accumulation, spec.devices)
@@ -94,33 +111,50 @@ class Run:
         self._models = {part.first_step: self._decoder(part, fast_bf16) for part in spec.segments}
         self._data_seed = formats.integer_fold(_BATCHES, spec.seed)
         self._fork = fork
-        self._words = jnp.asarray(fork_words(fork) if fork else rounding_words(spec.seed, spec.replicate), jnp.uint32)
+        self._words = jnp.asarray(
+            fork_words(fork) if fork else rounding_words(spec.seed, spec.replicate), jnp.uint32
+        )
         self._settings = step.settings(spec.schedule)
         self._stacked: Decoder | None = None
         """The model whose programs take `_state` as it is held; None: it is held block by block."""
         self._state = self._initial_state()
         self._held_out = None
         if spec.schedule.validation_every and len(corpus.validation):
-            pieces = replace(spec.data, batch_size=spec.data.batch_size // (spec.gradient_accumulation * spec.devices))
-            self._held_out = jnp.asarray(validation_batches(corpus, pieces))  # what fits in training fits here
+            pieces = replace(
+                spec.data,
+                batch_size=spec.data.batch_size // (spec.gradient_accumulation * spec.devices),
+            )
+            # what fits in training fits here
+            self._held_out = jnp.asarray(validation_batches(corpus, pieces))
 
     def _initial_state(self) -> State:
         spec = self._spec
         parameters = jax.device_put(initial_parameters(spec.model, spec.seed, spec.replicate))
-        length = next((model.delayed_scaling.history_length for model in self._models.values() if model.delayed), 0)
+        length = next(
+            (
+                model.delayed_scaling.history_length
+                for model in self._models.values()
+                if model.delayed
+            ),
+            0,
+        )
         scales = quantize.initial_scales(spec.model.n_layers, len(PROJECTIONS), length)
         state = State(parameters, step.initial_state(parameters, spec.schedule.optimizer), scales)
         return jax.device_put(state, self._sharing.everywhere) if spec.devices > 1 else state
 
     def _decoder(self, part: Segment, fast_bf16: bool) -> Decoder:
         layer = transformer_engine.linear if self._spec.engine == "transformer_engine" else linear
-        return decoder(self._spec.model, part, fast_bf16=fast_bf16, remat=self._spec.remat, layer=layer)
+        return decoder(
+            self._spec.model, part, fast_bf16=fast_bf16, remat=self._spec.remat, layer=layer
+        )
 
     def _model_at(self, step: int) -> Decoder:
         return self._models[max(first for first in self._models if first <= step)]
 
     def _compile(self, number: int) -> None:
-        """Compile the programs for the steps from this one on by running blocks of 0 steps, so that no step's time includes it."""
+        """Compile the programs for the steps from this one on by running blocks of 0 steps, so that
+        no step's time includes it.
+        """
         for kind in self._kinds():
             self._start(number, 0, self._tokens(number, 0), kind).rows.block_until_ready()
 
@@ -137,12 +171,16 @@ class Run:
         self._state, self._stacked = state, None
 
     def _stack(self, model: Decoder) -> None:
-        """Hold the state as this model's programs take it. If they stacked it themselves, they would hold it twice."""
+        """Hold the state as this model's programs take it. If they stacked it themselves, they
+        would hold it twice.
+        """
         if self._stacked is None or self._stacked.groups != model.groups:
             self._state, self._stacked = grouped(model, self.state), model
 
     def steps(self, checkpoints: Checkpoints | None = None) -> Iterator[StepStats]:
-        """Train from the first step (of a fork, the first after its parent's), or from the newest checkpoint, to the last."""
+        """Train from the first step (of a fork, the first after its parent's), or from the newest
+        checkpoint, to the last.
+        """
         last = self._spec.schedule.steps
         first = 0
         if checkpoints:
@@ -164,9 +202,14 @@ class Run:
                 now = time.perf_counter()
                 step_seconds, finished = (now - finished) / pending.steps, now
                 yield from self._stats(pending, rows, step_seconds)
-                if checkpoints and pending.snapshot:  # only now, so that a checkpoint never holds a step that was not reported
+                # only now, so that a checkpoint never holds a step that was not reported
+                if checkpoints and pending.snapshot:
                     checkpoints.save(pending.first + pending.steps, pending.snapshot)
-                wanted = round(_BLOCK_SECONDS / step_seconds) if jax.process_count() == 1 else _JOINT_STEPS
+                wanted = (
+                    round(_BLOCK_SECONDS / step_seconds)
+                    if jax.process_count() == 1
+                    else _JOINT_STEPS
+                )
                 count = max(1, min(self._capacity, wanted))
             pending = following
 
@@ -177,7 +220,8 @@ class Run:
         schedule = self._spec.schedule
         until_validation = self._until(schedule.validation_every, first)
         switch = min((start for start in self._models if start > first), default=schedule.steps)
-        until_watched = 1 if kind else self._until(schedule.statistics_every, first)  # a watched step is a block of its own
+        # a watched step is a block of its own
+        until_watched = 1 if kind else self._until(schedule.statistics_every, first)
         count = min(count, until_validation, switch - first, until_watched, saved or count)
         began = time.perf_counter()
         tokens = self._tokens(first, count)
@@ -187,13 +231,20 @@ class Run:
         if self._held_out is not None and until_validation == count:
             validation = step.validation_loss(self._model_at(first), self._state, self._held_out)
         at_the_end = first + count == schedule.steps
-        if checkpoints and (checkpoints.is_kept(first + count) if at_the_end else checkpoints.due(first + count)):
-            held = set(map(id, jax.tree.leaves(self._state)))  # the next block overwrites them; slices of stacked blocks are copies already
-            snapshot = jax.tree.map(lambda leaf: jnp.copy(leaf) if id(leaf) in held else leaf, self.state)
+        if checkpoints and (
+            checkpoints.is_kept(first + count) if at_the_end else checkpoints.due(first + count)
+        ):
+            # the next block overwrites them; slices of stacked blocks are copies already
+            held = set(map(id, jax.tree.leaves(self._state)))
+            snapshot = jax.tree.map(
+                lambda leaf: jnp.copy(leaf) if id(leaf) in held else leaf, self.state
+            )
         return _Block(first, count, output, kind > _PLAIN, validation, snapshot, waited)
 
     def advance(self, first: int, count: int) -> BlockOutput:
-        """Start `count` steps from step `first`, all watched if that one is; returns their output without waiting for it."""
+        """Start `count` steps from step `first`, all watched if that one is; returns their output
+        without waiting for it.
+        """
         return self._start(first, count, self._tokens(first, count), self._kind(first))
 
     def _start(self, first: int, count: int, tokens: jax.Array, kind: int) -> BlockOutput:
@@ -201,30 +252,53 @@ class Run:
         model = self._model_at(first)
         self._stack(model)
         output: BlockOutput
-        self._state, output = step.block(model.watching(compared=kind == _COMPARED) if kind else model, self._sharing, self._state, inputs)
+        self._state, output = step.block(
+            model.watching(compared=kind == _COMPARED) if kind else model,
+            self._sharing,
+            self._state,
+            inputs,
+        )
         return output
 
     def inputs(self, first: int, count: int, capacity: int) -> Inputs:
-        """The inputs of a block of `count` steps from step `first` in a program for `capacity` steps."""
-        return Inputs(self._tokens(first, count, capacity), jnp.int32(first), jnp.int32(count), self._words, self._settings)
+        """The inputs of a block of `count` steps from step `first` in a program for `capacity`
+        steps.
+        """
+        return Inputs(
+            self._tokens(first, count, capacity),
+            jnp.int32(first),
+            jnp.int32(count),
+            self._words,
+            self._settings,
+        )
 
     def _tokens(self, first: int, count: int, capacity: int | None = None) -> jax.Array:
-        """Returns a block's tokens on the device; cutting them on the host lets the corpus be larger than the device's memory."""
+        """Returns a block's tokens on the device; cutting them on the host lets the corpus be
+        larger than the device's memory.
+        """
         data = self._spec.data
-        tokens = np.zeros((capacity or self._capacity, data.batch_size, data.sequence_length + 1), np.int32)
+        tokens = np.zeros(
+            (capacity or self._capacity, data.batch_size, data.sequence_length + 1), np.int32
+        )
         tokens[:count] = batches(self._corpus.train, data, self._data_seed, first, count)
-        placed: jax.Array = jax.device_put(tokens, self._sharing.by_sequence if self._spec.devices > 1 else None)
+        placed: jax.Array = jax.device_put(
+            tokens, self._sharing.by_sequence if self._spec.devices > 1 else None
+        )
         return placed
 
     def _until(self, every: int, first: int) -> int:
-        """Steps from `first` up to the next multiple of `every` (0: never), or to the end of the run."""
+        """Steps from `first` up to the next multiple of `every` (0: never), or to the end of the
+        run.
+        """
         rest = self._spec.schedule.steps - first
         if every:
             return min(every - first % every, rest)
         return rest
 
     def _kind(self, first: int) -> int:
-        """Whether a step is plain, watched (records the layers' statistics), or also compares their gradients."""
+        """Whether a step is plain, watched (records the layers' statistics), or also compares their
+        gradients.
+        """
         schedule = self._spec.schedule
         if not schedule.statistics_every or first % schedule.statistics_every:
             return _PLAIN
@@ -241,8 +315,14 @@ class Run:
             kinds |= {_COMPARED} if schedule.gradients_every else set()
         return kinds
 
-    def _stats(self, block: _Block, rows: list[list[float]], step_seconds: float) -> Iterator[StepStats]:
-        norms = np.asarray(block.output.layer_grad_norms)[: block.steps].reshape(block.steps, -1).tolist()
+    def _stats(
+        self, block: _Block, rows: list[list[float]], step_seconds: float
+    ) -> Iterator[StepStats]:
+        norms = (
+            np.asarray(block.output.layer_grad_norms)[: block.steps]
+            .reshape(block.steps, -1)
+            .tolist()
+        )
         for offset, row in enumerate(rows):
             number, values = block.first + offset, dict(zip(ROW, row, strict=True))
             last = offset == block.steps - 1
@@ -251,7 +331,9 @@ class Run:
                 tokens=(number + 1) * self._spec.data.tokens_per_step,
                 step_seconds=step_seconds,
                 data_wait_seconds=block.data_wait_seconds,
-                validation_loss=float(block.validation) if last and block.validation is not None else None,
+                validation_loss=float(block.validation)
+                if last and block.validation is not None
+                else None,
                 layer_grad_norms=tuple(norms[offset]),
                 layers=_nested(np.asarray(block.output.statistics)) if block.watched else None,
                 **values,
@@ -267,9 +349,11 @@ def _nested(statistics: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> La
 
 # Training as a generator: the caller pulls steps, and cancels a run when it stops pulling.
 #
-# What it answers: what did each step of this run do? If the run cannot be trained: why not, and what helps?
+# What it answers: what did each step of this run do? If the run cannot be trained: why not, and
+# what helps?
 #
-# `training.trainer.loop` computes the steps. With the same number of threads their bits are the same in every process.
+# `training.trainer.loop` computes the steps. With the same number of threads their bits are the
+# same in every process.
 
 _BYTES_PER_PARAMETER = 16  # the weight, its gradient and two moments, in float32
 _BYTES_OF_A_MOMENT = 4  # Muon has one for the weights of linear layers
@@ -277,7 +361,9 @@ _BYTES_PER_LOGIT = 8  # the logit and its gradient, in float32
 
 
 class RecipeRefusedError(Exception):
-    """This machine or this trainer cannot run the recipe; the message has the reason. There is no fallback."""
+    """This machine or this trainer cannot run the recipe; the message has the reason. There is no
+    fallback.
+    """
 
     code = "RECIPE_REFUSED"
 
@@ -294,30 +380,40 @@ class OutOfMemoryError(Exception):
     code = "OUT_OF_MEMORY"
 
 
-def train(spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpointing | None = None) -> Iterator[StepStats]:
+def train(
+    spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpointing | None = None
+) -> Iterator[StepStats]:
     """Train the run step by step; stop iterating to cancel it.
 
-    With `checkpointing` the run resumes from the newest intact checkpoint that it allows: the first step that is yielded shows
-    where, and all steps have the same bits as those of an uninterrupted run.
+    With `checkpointing` the run resumes from the newest intact checkpoint that it allows: the first
+    step that is yielded shows where, and all steps have the same bits as those of an uninterrupted
+    run.
 
-    Raises before the first step RecipeRefusedError if the machine cannot run the recipe, DevicesMissingError if it has too few devices,
-    the errors of `training.trainer.data.load` if the data cannot be read, and CheckpointRefusedError if another run made the checkpoint.
-    Raises OutOfMemoryError if the device is too small, DivergedError after the first step whose loss is not finite.
+    Raises before the first step RecipeRefusedError if the machine cannot run the recipe,
+    DevicesMissingError if it has too few devices, the errors of `training.trainer.data.load` if the
+    data cannot be read, and CheckpointRefusedError if another run made the checkpoint. Raises
+    OutOfMemoryError if the device is too small, DivergedError after the first step whose loss is
+    not finite.
     """
     machine = device.describe()
     for recipe in spec.recipes:
         ok, reason = device.can_run(spec.engine, recipe, machine)
         if not ok:
-            raise RecipeRefusedError(f"recipe {recipe} cannot run on engine {spec.engine} here: {reason}")
+            raise RecipeRefusedError(
+                f"recipe {recipe} cannot run on engine {spec.engine} here: {reason}"
+            )
     if spec.devices > jax.device_count():
         raise DevicesMissingError(
-            f"devices is {spec.devices}, expected at most {jax.device_count()}, the number of {machine.device_class} devices here"
+            f"devices is {spec.devices}, expected at most {jax.device_count()}, the number of "
+            f"{machine.device_class} devices here"
         )
     if _least_bytes(spec) > machine.memory_bytes:
         raise _out_of_memory(spec, machine)
     corpus = data.load(spec.data, spec.model.vocab_size) if corpus is None else corpus
     data.check_vocabulary(corpus, spec.model.vocab_size)
-    checkpoints = Checkpoints(checkpointing, identity(spec, corpus)) if checkpointing is not None else None
+    checkpoints = (
+        Checkpoints(checkpointing, identity(spec, corpus)) if checkpointing is not None else None
+    )
     try:
         with transformer_engine.kernels() if spec.engine == "transformer_engine" else nullcontext():
             yield from Run(spec, corpus, fast_bf16=machine.fast_bf16).steps(checkpoints)
@@ -333,26 +429,39 @@ def train(spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpo
 
 
 def _least_bytes(spec: RunSpec) -> int:
-    """Returns the least memory in bytes that a device needs. On CPUs XLA took 1.8 to 3.5 times as much."""
+    """Returns the least memory in bytes that a device needs. On CPUs XLA took 1.8 to 3.5 times as
+    much.
+    """
     model, length = spec.model, spec.data.sequence_length
     tokens = spec.data.tokens_per_step // (spec.gradient_accumulation * spec.devices)
-    # Bytes per token that a block keeps for its backward pass: bfloat16 activations and a row of attention weights for every head.
+    # Bytes per token that a block keeps for its backward pass: bfloat16 activations and a row of
+    # attention weights for every head.
     if spec.remat:
         kept = 0
     else:
-        kept = 2 * (2 * (model.d_model + model.n_heads * model.head_size) + 3 * model.d_ff) + 4 * model.n_heads * length
+        kept = (
+            2 * (2 * (model.d_model + model.n_heads * model.head_size) + 3 * model.d_ff)
+            + 4 * model.n_heads * length
+        )
     if spec.schedule.optimizer == "muon":
         spared = _BYTES_OF_A_MOMENT * model.n_layers * sum(weights(model).values())
     else:
         spared = 0
-    return _BYTES_PER_PARAMETER * model.parameters - spared + (_BYTES_PER_LOGIT * model.vocab_size + kept * model.n_layers) * tokens
+    return (
+        _BYTES_PER_PARAMETER * model.parameters
+        - spared
+        + (_BYTES_PER_LOGIT * model.vocab_size + kept * model.n_layers) * tokens
+    )
 
 
 def _out_of_memory(spec: RunSpec, machine: Device) -> OutOfMemoryError:
     remat = "" if spec.remat else ", set remat: true"
     return OutOfMemoryError(
-        f"{spec.model.parameters:,} parameters with {spec.data.tokens_per_step:,} tokens a step do not fit into the memory of "
-        f"{machine.device_class} ({machine.memory_bytes / 2**30:.0f} GiB; weights, gradients, moments and activations need at least "
-        f"{_least_bytes(spec) / 2**30:.1f}); reduce data.batch_size, data.sequence_length or the model"
+        f"{spec.model.parameters:,} parameters with {spec.data.tokens_per_step:,} tokens a step do "
+        "not fit into the memory of "
+        f"{machine.device_class} ({machine.memory_bytes / 2**30:.0f} GiB; weights, gradients, "
+        "moments and activations need at least "
+        f"{_least_bytes(spec) / 2**30:.1f}); reduce data.batch_size, data.sequence_length or the "
+        "model"
         f"{remat}, or raise gradient_accumulation"
     )

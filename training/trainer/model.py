@@ -1,27 +1,31 @@
 """A Llama-shaped decoder whose linear layers are quantized as a recipe says.
 
-What it answers: what is the loss of these parameters on these tokens if each linear layer has its recipe?
+What it answers: what is the loss of these parameters on these tokens if each linear layer has its
+recipe?
 
     x = embed[tokens]
     per block: x += out(attention(rope(query(n)), rope(key(n)), value(n)))     n = RMSNorm(x)
                x += down(silu(gate(n)) * up(n))
     with qk_norm: query and key of each head = RMSNorm(query), RMSNorm(key), before rope
-    loss = mean(lse - logit[target]) + z_loss * mean(lse^2),   logits = RMSNorm(x) E^T,  E = embed where tied, else unembed
+    loss = mean(lse - logit[target]) + z_loss * mean(lse^2),   logits = RMSNorm(x) E^T,  E = embed
+      where tied, else unembed
 
-Recipes never change embedding, logits, norms, rotary positions, softmax and the two products inside attention: their products are
-bfloat16 with float32 sums (all float32 under recipe f32). `training.switches` says which recipe each linear layer has. Master weights
-and the residual stream are float32; inputs and outputs of a linear layer are bfloat16.
+Recipes never change embedding, logits, norms, rotary positions, softmax and the two products inside
+attention: their products are bfloat16 with float32 sums (all float32 under recipe f32).
+`training.switches` says which recipe each linear layer has. Master weights and the residual stream
+are float32; inputs and outputs of a linear layer are bfloat16.
 
-With `remat` the backward pass recomputes a block from its input instead of storing its activations, and equal blocks in a row are one
-loop over stacked parameters: the program and its compile time hardly grow with depth, and a gradient of the same parameters has
-the same bits. Without it each block is compiled by itself, because a loop would copy what a block keeps in and out
+With `remat` the backward pass recomputes a block from its input instead of storing its activations,
+and equal blocks in a row are one loop over stacked parameters: the program and its compile time
+hardly grow with depth, and a gradient of the same parameters has the same bits. Without it each
+block is compiled by itself, because a loop would copy what a block keeps in and out
 (docs/design/arithmetic.md#a-loop-over-blocks-with-remat-alone).
 
-Legend: B batch, T sequence, D d_model, H heads, J key-value heads, G = H / J heads per key-value head, E head size,
-F d_ff, V vocabulary, M = B T tokens.
+Legend: B batch, T sequence, D d_model, H heads, J key-value heads, G = H / J heads per key-value
+head, E head size, F d_ff, V vocabulary, M = B T tokens.
 
-Source: Llama (arXiv 2302.13971, 2407.21783) for the shape, Qwen3 (arXiv 2505.09388) for QK-norm; MaxText e591f30c for what stays in
-bfloat16.
+Source: Llama (arXiv 2302.13971, 2407.21783) for the shape, Qwen3 (arXiv 2505.09388) for QK-norm;
+MaxText e591f30c for what stays in bfloat16.
 """
 
 from __future__ import annotations
@@ -57,9 +61,10 @@ QK_NORMS = ("query_norm", "key_norm")
 class Decoder:
     """Shape and arithmetic of the model, hashable: everything about the loss that is compiled in.
 
-    `recipes` are the different recipes of its linear layers, and `layers` the number of each layer's recipe, by block and projection.
-    `plain` has the types outside the linear layers. `layer` computes the quantized linear layers; every engine computes the unquantized
-    ones with our own code.
+    `recipes` are the different recipes of its linear layers, and `layers` the number of each
+    layer's recipe, by block and projection. `plain` has the types outside the linear layers.
+    `layer` computes the quantized linear layers; every engine computes the unquantized ones with
+    our own code.
     """
 
     shape: Model
@@ -86,34 +91,66 @@ class Decoder:
 
     @property
     def delayed_scaling(self) -> DelayedScaling:
-        """How the scales of the next step follow from the amaxes, the same for all layers that need them; unused if none does."""
-        return next((recipe.delayed_scaling for recipe in self.recipes if recipe.delayed), quantize.DEFAULT)
+        """How the scales of the next step follow from the amaxes, the same for all layers that need
+        them; unused if none does.
+        """
+        return next(
+            (recipe.delayed_scaling for recipe in self.recipes if recipe.delayed), quantize.DEFAULT
+        )
 
     def watching(self, *, compared: bool) -> Decoder:
-        """The same model, whose quantized layers also return the statistics of their quantization; compared: and of their gradients."""
+        """The same model, whose quantized layers also return the statistics of their quantization;
+        compared: and of their gradients.
+        """
         return replace(
-            self, recipes=tuple(replace(each, watched=each.quantized, compared=compared and each.quantized) for each in self.recipes)
+            self,
+            recipes=tuple(
+                replace(each, watched=each.quantized, compared=compared and each.quantized)
+                for each in self.recipes
+            ),
         )
 
     @property
     def groups(self) -> tuple[tuple[int, int], ...]:
-        """First block and number of blocks that one loop computes: equal ones in a row where `remat` is set, else each block alone."""
-        first = [0, *(at for at in range(1, len(self.layers)) if not self.remat or self.layers[at] != self.layers[at - 1])]
-        return tuple((at, after - at) for at, after in itertools.pairwise([*first, len(self.layers)]))
+        """First block and number of blocks that one loop computes: equal ones in a row where
+        `remat` is set, else each block alone.
+        """
+        first = [
+            0,
+            *(
+                at
+                for at in range(1, len(self.layers))
+                if not self.remat or self.layers[at] != self.layers[at - 1]
+            ),
+        ]
+        return tuple(
+            (at, after - at) for at, after in itertools.pairwise([*first, len(self.layers)])
+        )
 
     def recipe_of(self, block: int, name: str) -> LinearRecipe:
         """Returns the recipe of one linear layer."""
         return self.recipes[self.layers[block][PROJECTIONS.index(name)]]
 
 
-def decoder(shape: Model, segment: Segment, *, fast_bf16: bool, remat: bool = False, layer: Layer = linear) -> Decoder:
+def decoder(
+    shape: Model, segment: Segment, *, fast_bf16: bool, remat: bool = False, layer: Layer = linear
+) -> Decoder:
     """Returns the decoder of one segment of a run (`RunSpec.segments`).
 
-    Everything outside the linear layers runs in bfloat16 products (in float32 if the layers' recipe is f32).
+    Everything outside the linear layers runs in bfloat16 products (in float32 if the layers' recipe
+    is f32).
     """
-    whole = {each: layer_recipe(each, fast_bf16=fast_bf16) for span in segment.spans for each in span.layers}
+    whole = {
+        each: layer_recipe(each, fast_bf16=fast_bf16)
+        for span in segment.spans
+        for each in span.layers
+    }
     recipes = tuple(dict.fromkeys(whole.values()))
-    blocks = [tuple(recipes.index(whole[each]) for each in span.layers) for span in segment.spans for _ in range(span.first, span.last + 1)]
+    blocks = [
+        tuple(recipes.index(whole[each]) for each in span.layers)
+        for span in segment.spans
+        for _ in range(span.first, span.last + 1)
+    ]
     float32 = any(each.activations == "float32" for each in recipes)
     return Decoder(
         shape=shape,
@@ -127,16 +164,22 @@ def decoder(shape: Model, segment: Segment, *, fast_bf16: bool, remat: bool = Fa
 
 def linear_shapes(shape: Model) -> dict[str, tuple[int, int]]:
     """(inputs, outputs) of the linear layers of one block."""
-    sizes = linear_sizes(shape.d_model, shape.d_ff, shape.head_size, (shape.n_heads, shape.n_kv_heads))
+    sizes = linear_sizes(
+        shape.d_model, shape.d_ff, shape.head_size, (shape.n_heads, shape.n_kv_heads)
+    )
     return {name: (inputs.value, outputs.value) for name, (inputs, outputs) in sizes.items()}
 
 
 def grouped(model: Decoder, tree: Any) -> Any:
-    """Returns parameters, or a tree of such trees, in which the blocks of one group are one block of stacked arrays."""
+    """Returns parameters, or a tree of such trees, in which the blocks of one group are one block
+    of stacked arrays.
+    """
 
     def group(blocks: list[Parameters]) -> list[Parameters]:
         return [
-            jax.tree.map(lambda *parts: jnp.stack(parts), *blocks[first : first + count]) if count > 1 else blocks[first]
+            jax.tree.map(lambda *parts: jnp.stack(parts), *blocks[first : first + count])
+            if count > 1
+            else blocks[first]
             for first, count in model.groups
         ]
 
@@ -158,28 +201,41 @@ def ungrouped(model: Decoder, tree: Any) -> Any:
 
 def _with_blocks(change: Callable[[list[Parameters]], list[Parameters]], tree: Any) -> Any:
     """Returns a tree with every list in it changed: only the blocks of parameters are lists."""
-    return jax.tree.map(lambda node: change(node) if isinstance(node, list) else node, tree, is_leaf=lambda node: isinstance(node, list))
+    return jax.tree.map(
+        lambda node: change(node) if isinstance(node, list) else node,
+        tree,
+        is_leaf=lambda node: isinstance(node, list),
+    )
 
 
 def initial_parameters(shape: Model, seed: int, replicate: int) -> Parameters:
-    """Returns float32 parameters (numpy); for replicate r > 0 each is changed at random by about one part in a million.
+    """Returns float32 parameters (numpy); for replicate r > 0 each is changed at random by about
+    one part in a million.
 
-    They are normal with standard deviation 1 / sqrt(inputs), divided by sqrt(2 n_layers) for the two layers that write to the residual
-    stream. The embedding has 1 / sqrt(d_model), so that logits start near 1 (with 0.02 the demo model ends 0.11 nats higher). The same
-    (seed, replicate) gives the same values under every recipe.
+    They are normal with standard deviation 1 / sqrt(inputs), divided by sqrt(2 n_layers) for the
+    two layers that write to the residual stream. The embedding has 1 / sqrt(d_model), so that
+    logits start near 1 (with 0.02 the demo model ends 0.11 nats higher). The same (seed, replicate)
+    gives the same values under every recipe.
     """
 
     def normal(name: str, size: tuple[int, ...], deviation: float) -> npt.NDArray[np.float32]:
         path = [*name.encode()]
-        value = np.random.default_rng([seed, *path]).standard_normal(size, np.float32) * np.float32(deviation)
+        value = np.random.default_rng([seed, *path]).standard_normal(size, np.float32) * np.float32(
+            deviation
+        )
         if replicate:
-            noise = np.random.default_rng([seed, replicate, *path]).standard_normal(size, np.float32)
+            noise = np.random.default_rng([seed, replicate, *path]).standard_normal(
+                size, np.float32
+            )
             value = value * (1 + np.float32(1e-6) * noise)
         return value
 
     blocks: list[Parameters] = []
     for index in range(shape.n_layers):
-        block: Parameters = {"attention_norm": np.ones(shape.d_model, np.float32), "mlp_norm": np.ones(shape.d_model, np.float32)}
+        block: Parameters = {
+            "attention_norm": np.ones(shape.d_model, np.float32),
+            "mlp_norm": np.ones(shape.d_model, np.float32),
+        }
         if shape.qk_norm:
             block |= {name: np.ones(shape.head_size, np.float32) for name in QK_NORMS}
         for name, size in linear_shapes(shape).items():
@@ -187,19 +243,28 @@ def initial_parameters(shape: Model, seed: int, replicate: int) -> Parameters:
             block[name] = normal(f"{index}/{name}", size, float(1 / (np.sqrt(size[0]) * narrower)))
         blocks.append(block)
     table, deviation = (shape.vocab_size, shape.d_model), float(shape.d_model**-0.5)
-    parameters = {"embed": normal("embed", table, deviation), "blocks": blocks, "final_norm": np.ones(shape.d_model, np.float32)}
+    parameters = {
+        "embed": normal("embed", table, deviation),
+        "blocks": blocks,
+        "final_norm": np.ones(shape.d_model, np.float32),
+    }
     if shape.tied_embeddings:
         return parameters
     return {**parameters, "unembed": normal("unembed", table, deviation)}
 
 
 def nudged(parameters: Parameters, key: tuple[int, ...]) -> Parameters:
-    """Returns parameters of which each is changed at random by about one part in a million, a pure function of `key` (float32)."""
+    """Returns parameters of which each is changed at random by about one part in a million, a pure
+    function of `key` (float32).
+    """
 
     def move(path: Any, value: Any) -> jax.Array:
         name = [*jax.tree_util.keystr(path).encode()]
         noise = np.random.default_rng([*key, *name]).standard_normal(value.shape, np.float32)
-        moved: jax.Array = jax.device_put(np.asarray(value) * (1 + np.float32(1e-6) * noise), value.sharding if value.committed else None)
+        moved: jax.Array = jax.device_put(
+            np.asarray(value) * (1 + np.float32(1e-6) * noise),
+            value.sharding if value.committed else None,
+        )
         return moved
 
     moved: Parameters = jax.tree_util.tree_map_with_path(move, parameters)
@@ -207,12 +272,19 @@ def nudged(parameters: Parameters, key: tuple[int, ...]) -> Parameters:
 
 
 def loss_and_lm_loss(
-    model: Decoder, parameters: Parameters, tokens_BT: jax.Array, key: Key, channels: Channel, z_loss: jax.Array
+    model: Decoder,
+    parameters: Parameters,
+    tokens_BT: jax.Array,
+    key: Key,
+    channels: Channel,
+    z_loss: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns mean loss and mean cross entropy, in nats per token, for predicting tokens 1..T from tokens 0..T-1.
+    """Returns mean loss and mean cross entropy, in nats per token, for predicting tokens 1..T from
+    tokens 0..T-1.
 
-    parameters: as `grouped` gives them. tokens_BT: int32 (batch, sequence + 1). key: of this pass (stochastic rounding). channels: of
-    all linear layers, (blocks, projections, ...); their gradient contains what the layers measured.
+    parameters: as `grouped` gives them. tokens_BT: int32 (batch, sequence + 1). key: of this pass
+    (stochastic rounding). channels: of all linear layers, (blocks, projections, ...); their
+    gradient contains what the layers measured.
     """
     logits_MV = _logits(model, parameters, tokens_BT[:, :-1], key, channels)
     lse_M = jax.nn.logsumexp(logits_MV, axis=-1)
@@ -222,7 +294,9 @@ def loss_and_lm_loss(
     return lm_loss + z_loss * jnp.mean(jnp.square(lse_M)), lm_loss
 
 
-def _logits(model: Decoder, parameters: Parameters, tokens_BT: jax.Array, key: Key, channels: Channel) -> jax.Array:
+def _logits(
+    model: Decoder, parameters: Parameters, tokens_BT: jax.Array, key: Key, channels: Channel
+) -> jax.Array:
     batch, length = tokens_BT.shape
     angles = _rotary_angles(model.shape, length)
     x_MD = parameters["embed"][tokens_BT.reshape(-1)]
@@ -243,11 +317,14 @@ def _group(
     key: Key,
     channels: Channel,
 ) -> jax.Array:
-    """Returns the residual stream after the blocks of one of `Decoder.groups`, whose weights are as `grouped` gives them."""
+    """Returns the residual stream after the blocks of one of `Decoder.groups`, whose weights are as
+    `grouped` gives them.
+    """
     first, count = group
     block: Callable[..., jax.Array] = partial(_block, model, first, angles, batch)
     if model.remat:
-        block = jax.checkpoint(block, prevent_cse=count == 1)  # XLA cannot merge the two computations of a block across a loop's ends
+        # XLA cannot merge the two computations of a block across a loop's ends
+        block = jax.checkpoint(block, prevent_cse=count == 1)
 
     def one(x_MD: jax.Array, own: tuple[Parameters, Any, Channel]) -> tuple[jax.Array, None]:
         weights, index, channel = own
@@ -270,19 +347,32 @@ def _block(
     key: Key,
     channel: Channel,
 ) -> jax.Array:
-    """Returns the residual stream after one block: its input plus the outputs of attention and MLP."""
+    """Returns the residual stream after one block: its input plus the outputs of attention
+    and MLP.
+    """
     layer = partial(_projection, model, index, weights, key, channel)
     n_MD = _rms_norm(x_MD, weights["attention_norm"], model.dtype)
     query, key_MJE, value = (layer(name, n_MD) for name in ("query", "key", "value"))
     if model.shape.qk_norm:
-        query, key_MJE = (_norm_of_heads(x, weights[name], model.dtype) for x, name in zip((query, key_MJE), QK_NORMS, strict=True))
+        query, key_MJE = (
+            _norm_of_heads(x, weights[name], model.dtype)
+            for x, name in zip((query, key_MJE), QK_NORMS, strict=True)
+        )
     mixed = _attention(model, query, key_MJE, value, angles, batch)
     x_MD = x_MD + layer("out", mixed).astype(jnp.float32)
     n_MD = _rms_norm(x_MD, weights["mlp_norm"], model.dtype)
     return x_MD + layer("down", _swiglu(layer("gate", n_MD), layer("up", n_MD))).astype(jnp.float32)
 
 
-def _projection(model: Decoder, index: int, block: Parameters, key: Key, channel: Channel, name: str, x: jax.Array) -> jax.Array:
+def _projection(
+    model: Decoder,
+    index: int,
+    block: Parameters,
+    key: Key,
+    channel: Channel,
+    name: str,
+    x: jax.Array,
+) -> jax.Array:
     number = PROJECTIONS.index(name)
     own = jax.tree.map(lambda part: part[number], channel)
     w = _narrow(block[name], model.dtype)
@@ -305,14 +395,18 @@ def _rms_norm(x_MD: jax.Array, gain_D: jax.Array, dtype: Any) -> jax.Array:
 
 def _norm_of_heads(x: jax.Array, gain_E: jax.Array, dtype: Any) -> jax.Array:
     """Queries or keys (M, heads E), each head normalized by itself."""
-    return _rms_norm(x.astype(jnp.float32).reshape(-1, gain_E.shape[0]), gain_E, dtype).reshape(x.shape)
+    return _rms_norm(x.astype(jnp.float32).reshape(-1, gain_E.shape[0]), gain_E, dtype).reshape(
+        x.shape
+    )
 
 
 def _swiglu(gate: jax.Array, up: jax.Array) -> jax.Array:
     return _narrow(jax.nn.silu(gate.astype(jnp.float32)) * up.astype(jnp.float32), gate.dtype)
 
 
-def _rotary_angles(shape: Model, length: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+def _rotary_angles(
+    shape: Model, length: int
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """Cosine and sine, (T, 1, E / 2) each, of position times frequency theta^(-2 i / E)."""
     half = shape.head_size // 2
     angle = np.arange(length)[:, None] * shape.rope_theta ** (-np.arange(half) / half)
@@ -326,21 +420,39 @@ def _rotate(x_BTHE: jax.Array, angles: tuple[Any, Any]) -> jax.Array:
     return jnp.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
 
 
-def _attention(model: Decoder, query: jax.Array, key: jax.Array, value: jax.Array, angles: tuple[Any, Any], batch: int) -> jax.Array:
-    """Causal grouped-query attention, (M, H E) to (M, H E). The G query heads of a key-value head are stacked as rows of one product."""
+def _attention(
+    model: Decoder,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    angles: tuple[Any, Any],
+    batch: int,
+) -> jax.Array:
+    """Causal grouped-query attention, (M, H E) to (M, H E). The G query heads of a key-value head
+    are stacked as rows of one product.
+    """
     shape = model.shape
     heads, groups, size = shape.n_heads, shape.n_kv_heads, shape.head_size
     length = query.shape[0] // batch
     q = _rotate(query.reshape(batch, length, heads, size), angles) / np.float32(np.sqrt(size))
     k = _rotate(key.reshape(batch, length, groups, size), angles)
-    q = q.reshape(batch, length, groups, heads // groups, size).transpose(0, 2, 3, 1, 4).reshape(batch, groups, -1, size)
+    q = (
+        q.reshape(batch, length, groups, heads // groups, size)
+        .transpose(0, 2, 3, 1, 4)
+        .reshape(batch, groups, -1, size)
+    )
     k = k.transpose(0, 2, 1, 3)
     v = value.reshape(batch, length, groups, size).transpose(0, 2, 1, 3)
-    scores = matmul(model.products, _narrow(q, model.dtype), _narrow(k, model.dtype).swapaxes(-1, -2))
+    scores = matmul(
+        model.products, _narrow(q, model.dtype), _narrow(k, model.dtype).swapaxes(-1, -2)
+    )
     scores = scores.reshape(batch, groups, heads // groups, length, length)
     place = jax.lax.broadcasted_iota(jnp.int32, (length, 1), 0)
-    causal = place >= place.T  # counted in the program: written out, it was most of a program's size
-    weights = jax.nn.softmax(jnp.where(causal, scores, jnp.float32(-1e30)), axis=-1).reshape(batch, groups, -1, length)
+    # counted in the program: written out, it was most of a program's size
+    causal = place >= place.T
+    weights = jax.nn.softmax(jnp.where(causal, scores, jnp.float32(-1e30)), axis=-1).reshape(
+        batch, groups, -1, length
+    )
     mixed = matmul(model.products, _narrow(weights, model.dtype), v)
     mixed = mixed.reshape(batch, groups, heads // groups, length, size).transpose(0, 3, 1, 2, 4)
     return _narrow(mixed.reshape(batch * length, heads * size), model.dtype)
@@ -348,7 +460,9 @@ def _attention(model: Decoder, query: jax.Array, key: jax.Array, value: jax.Arra
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def matmul(products: str, a: jax.Array, b: jax.Array) -> jax.Array:
-    """Returns a b over the last two axes with float32 sums; the backward pass rounds its gradient to the type of a first."""
+    """Returns a b over the last two axes with float32 sums; the backward pass rounds its gradient
+    to the type of a first.
+    """
     return _matmul(products, a, b)
 
 
@@ -356,11 +470,15 @@ def _matmul(products: str, a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.matmul(a.astype(products), b.astype(products), preferred_element_type=jnp.float32)
 
 
-def _matmul_forward(products: str, a: jax.Array, b: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+def _matmul_forward(
+    products: str, a: jax.Array, b: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     return _matmul(products, a, b), (a, b)
 
 
-def _matmul_backward(products: str, saved: tuple[jax.Array, jax.Array], g: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _matmul_backward(
+    products: str, saved: tuple[jax.Array, jax.Array], g: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     a, b = saved
     narrow = _narrow(g, a.dtype)
     da = _matmul(products, narrow, b.swapaxes(-1, -2))

@@ -1,18 +1,22 @@
-"""Measures a run's time and memory: compilation, peak memory, and the device's shares of computing, communicating and waiting.
+"""Measures a run's time and memory: compilation, peak memory, and the device's shares of computing,
+communicating and waiting.
 
     compile_seconds       time to compile programs in this process, or to read them from XLA's cache
     peak_memory_bytes     peak memory of the device (jax's allocator); on a CPU that of the process
     compute_share         share of the traced time in which a device computed
-    communication_share   share of the traced time in which it ran only collectives (those that overlap with computing cost nothing)
+    communication_share   share of the traced time in which it ran only collectives (those that
+                          overlap with computing cost nothing)
     idle_share            the rest: it waited for data or for the host
-    data_wait_share       the host's time for tokens divided by the step time, as the steps report them; overlaps with the device's work
+    data_wait_share       the host's time for tokens divided by the step time, as the steps report
+                          them; overlaps with the device's work
 
-The shares come from a jax.profiler trace of some steps, which stays in the run's folder for TensorBoard or Perfetto. Without a trace
-they are NaN. A trace costs time but does not change any bit.
+The shares come from a jax.profiler trace of some steps, which stays in the run's folder for
+TensorBoard or Perfetto. Without a trace they are NaN. A trace costs time but does not change any
+bit.
 
-The assumption that can fail: the trace's names. Lanes that begin with "Stream" belong to a GPU, those of XLA's thread pools to a CPU;
-collectives are recognised by name (NCCL's or XLA's). A trace begins at the step that was reported last; the device is up to a block
-ahead of it.
+The assumption that can fail: the trace's names. Lanes that begin with "Stream" belong to a GPU,
+those of XLA's thread pools to a CPU; collectives are recognised by name (NCCL's or XLA's). A trace
+begins at the step that was reported last; the device is up to a block ahead of it.
 """
 
 import gzip
@@ -42,7 +46,8 @@ COLUMNS = (
 )
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _COLLECTIVE = re.compile(
-    r"nccl|all[-_]?reduce|all[-_]?gather|reduce[-_]?scatter|all[-_]?to[-_]?all|collective|psum|ppermute|send|recv", re.IGNORECASE
+    r"nccl|all[-_]?reduce|all[-_]?gather|reduce[-_]?scatter|all[-_]?to[-_]?all|collective|psum|ppermute|send|recv",
+    re.IGNORECASE,
 )
 _CPU_LANES = ("tf_XLA", "XLAEigen")
 _LEAST_SECONDS = 0.2  # in less time a busy host may not have started any work on the device
@@ -61,7 +66,9 @@ Report = Callable[[int, Mapping[str, float]], None]
 
 
 def profiled(steps: Iterable[StepStats], plan: Tracing, report: Report) -> Iterator[StepStats]:
-    """Yields the steps unchanged; calls `report` with the last step and COLUMNS when the trace has ended and at the end of the run."""
+    """Yields the steps unchanged; calls `report` with the last step and COLUMNS when the trace has
+    ended and at the end of the run.
+    """
     compiled = _Compiled()
     trace = _Trace(plan)
     last, shares = -1, dict.fromkeys(COLUMNS[2:], math.nan)
@@ -109,7 +116,9 @@ class _Trace:
         self.done = False
 
     def follow(self, stats: StepStats) -> dict[str, float] | None:
-        """Start or stop the trace if it is time after this step; returns the shares if it stopped, else None."""
+        """Start or stop the trace if it is time after this step; returns the shares if it stopped,
+        else None.
+        """
         plan = self._plan
         if self._running:
             self._seen.append(stats)
@@ -125,7 +134,9 @@ class _Trace:
         return None
 
     def _holds_enough(self) -> bool:
-        """Whether enough steps and time have passed: all steps of a block are reported at once, when the device has done them."""
+        """Whether enough steps and time have passed: all steps of a block are reported at once,
+        when the device has done them.
+        """
         if len(self._seen) < self._plan.steps:
             return False
         took = sum(step.step_seconds for step in self._seen[: self._plan.steps])
@@ -137,9 +148,15 @@ class _Trace:
         if not self._running:
             return without
         self.abandon()
-        waited, took = (sum(getattr(step, name) for step in self._seen) for name in ("data_wait_seconds", "step_seconds"))
+        waited, took = (
+            sum(getattr(step, name) for step in self._seen)
+            for name in ("data_wait_seconds", "step_seconds")
+        )
         share = waited / took if took else math.nan
-        return device_shares(newest(self._plan.folder)) | {"data_wait_share": share, "traced_steps": float(len(self._seen))}
+        return device_shares(newest(self._plan.folder)) | {
+            "data_wait_share": share,
+            "traced_steps": float(len(self._seen)),
+        }
 
     def abandon(self) -> None:
         """Stop a trace without reading it, so that this process can start another one."""
@@ -149,14 +166,21 @@ class _Trace:
 
 
 def peak_memory_bytes() -> float:
-    """Peak memory in bytes of the device of this process that used most; on a CPU that of the process."""
-    peaks = [int((device.memory_stats() or {}).get("peak_bytes_in_use", 0)) for device in jax.local_devices()]
+    """Peak memory in bytes of the device of this process that used most; on a CPU that of the
+    process.
+    """
+    peaks = [
+        int((device.memory_stats() or {}).get("peak_bytes_in_use", 0))
+        for device in jax.local_devices()
+    ]
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return float(max(peaks) or (held if sys.platform == "darwin" else held * 1024))
 
 
 def newest(folder: Path) -> dict[str, Any]:
-    """Returns the newest trace that jax.profiler wrote into a folder, as Chrome's trace events; without events if there is none."""
+    """Returns the newest trace that jax.profiler wrote into a folder, as Chrome's trace events;
+    without events if there is none.
+    """
     traces = sorted(folder.glob("plugins/profile/*/*.trace.json.gz"))
     if not traces:
         return {"traceEvents": []}
@@ -166,7 +190,9 @@ def newest(folder: Path) -> dict[str, Any]:
 
 
 def device_shares(trace: Mapping[str, Any]) -> dict[str, float]:
-    """Returns compute_share, communication_share and idle_share of a trace as means over its devices; NaN if it shows no device."""
+    """Returns compute_share, communication_share and idle_share of a trace as means over its
+    devices; NaN if it shows no device.
+    """
     names: dict[int, str] = {}
     lanes: dict[tuple[int, int], str] = {}
     for event in trace["traceEvents"]:
@@ -189,12 +215,18 @@ def device_shares(trace: Mapping[str, Any]) -> dict[str, float]:
     window = max(end for _, end in every) - min(start for start, _ in every)
     devices = computing.keys() | talking.keys()
     compute = sum(_length(computing.get(device, [])) for device in devices) / len(devices) / window
-    busy = sum(_length(computing.get(device, []) + talking.get(device, [])) for device in devices) / len(devices) / window
+    busy = (
+        sum(_length(computing.get(device, []) + talking.get(device, [])) for device in devices)
+        / len(devices)
+        / window
+    )
     return {"compute_share": compute, "communication_share": busy - compute, "idle_share": 1 - busy}
 
 
 def _is_operation(process: str, lane: str, name: str) -> bool:
-    """Whether an event is a device's work: a kernel on a GPU's stream, or an operation in XLA's thread pools on a CPU."""
+    """Whether an event is a device's work: a kernel on a GPU's stream, or an operation in XLA's
+    thread pools on a CPU.
+    """
     if process.startswith("/device:"):
         return lane.startswith("Stream")
     return lane.startswith(_CPU_LANES) and "::" not in name and not name.startswith("end: ")

@@ -1,4 +1,6 @@
-"""The compiled program: a block of steps of AdamW or Muon with their schedule, and the loss on held-out tokens."""
+"""The compiled program: a block of steps of AdamW or Muon with their schedule, and the loss on
+held-out tokens.
+"""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,27 +18,35 @@ from training.rules import PROJECTIONS
 from training.spec import Optimizer, Schedule
 from training.trainer.model import Decoder, loss_and_lm_loss
 
-# AdamW or Muon, with warm-up and then cosine decay or a stable phase; the settings are run-time arguments.
+# AdamW or Muon, with warm-up and then cosine decay or a stable phase; the settings are run-time
+# arguments.
 #
 # What it answers: how do gradients change the parameters at step t?
 #
-#     lr(t)  = peak * min(1, (t + 1) / warm-up) * (f + (1 - f) (1 + cos(pi p)) / 2),  p = (t - warm-up) / (steps - warm-up) in [0, 1]
+#     lr(t)  = peak * min(1, (t + 1) / warm-up) * (f + (1 - f) (1 + cos(pi p)) / 2),  p = (t -
+#            warm-up) / (steps - warm-up) in [0, 1]
 #     g      = gradient * min(1, clip / |gradient|)
-#     w     -= lr * (adam(g; beta1, beta2, 1e-8) + decay * w)      decay for matrices only, not for norms
+#     w     -= lr * (adam(g; beta1, beta2, 1e-8) + decay * w)      decay for matrices only, not for
+#           norms
 #
-# With `decay_steps` d the cosine gives way to warm-up, stable, decay:  1 - (1 - f) max(0, (t - (steps - d)) / d).
+# With `decay_steps` d the cosine gives way to warm-up, stable, decay:  1 - (1 - f) max(0, (t -
+#   (steps - d)) / d).
 #
 # Muon takes, for the weights of linear layers, another direction than adam's:
 #
 #     m = 0.95 m + 0.05 g,   n = 0.95 m' + 0.05 g'     (bias-corrected: Nesterov's momentum)
-#     direction = 0.2 sqrt(max(inputs, outputs)) N(n),  N: five Newton-Schulz steps towards U V^T of n = U S V^T
+#     direction = 0.2 sqrt(max(inputs, outputs)) N(n),  N: five Newton-Schulz steps towards U V^T of
+#       n = U S V^T
 #
-# Its root mean square is then near that of AdamW's, so that one learning rate serves both (Moonlight, arXiv 2502.16982). Embeddings and
-# norms stay with AdamW. N is computed in float32 products of the device (on a GPU in TF32, XLA's default).
+# Its root mean square is then near that of AdamW's, so that one learning rate serves both
+# (Moonlight, arXiv 2502.16982). Embeddings and norms stay with AdamW. N is computed in float32
+# products of the device (on a GPU in TF32, XLA's default).
 #
-# The settings are arguments of the compiled step, not constants in it, so that all runs of one recipe and shape share one compiled
-# program; only the optimizer is compiled in, and the state says which it is. Source: Loshchilov and Hutter, arXiv 1711.05101; K. Jordan,
-# https://kellerjordan.github.io/posts/muon; Haegele et al., arXiv 2405.18392, for the schedule; the algebra is optax's.
+# The settings are arguments of the compiled step, not constants in it, so that all runs of one
+# recipe and shape share one compiled program; only the optimizer is compiled in, and the state says
+# which it is. Source: Loshchilov and Hutter, arXiv 1711.05101; K. Jordan,
+# https://kellerjordan.github.io/posts/muon; Haegele et al., arXiv 2405.18392, for the schedule; the
+# algebra is optax's.
 
 _TINY = float(np.finfo(np.float32).tiny)
 _MUON_MOMENTUM, _MUON_RMS = 0.95, 0.2
@@ -78,9 +88,19 @@ def learning_rate(settings: Settings, step: jax.Array) -> jax.Array:
     """Learning rate (float32 scalar) of the 0-based step (int32 scalar)."""
     t = step.astype(jnp.float32)
     warm = jnp.minimum(1.0, (t + 1) / jnp.maximum(settings.warmup_steps, 1.0))
-    progress = jnp.clip((t - settings.warmup_steps) / jnp.maximum(settings.steps - settings.warmup_steps, 1.0), 0.0, 1.0)
-    cosine = settings.final_fraction + (1 - settings.final_fraction) * 0.5 * (1 + jnp.cos(np.float32(np.pi) * progress))
-    fallen = jnp.clip((t - (settings.steps - settings.decay_steps)) / jnp.maximum(settings.decay_steps, 1.0), 0.0, 1.0)
+    progress = jnp.clip(
+        (t - settings.warmup_steps) / jnp.maximum(settings.steps - settings.warmup_steps, 1.0),
+        0.0,
+        1.0,
+    )
+    cosine = settings.final_fraction + (1 - settings.final_fraction) * 0.5 * (
+        1 + jnp.cos(np.float32(np.pi) * progress)
+    )
+    fallen = jnp.clip(
+        (t - (settings.steps - settings.decay_steps)) / jnp.maximum(settings.decay_steps, 1.0),
+        0.0,
+        1.0,
+    )
     line = 1 - (1 - settings.final_fraction) * fallen
     return settings.learning_rate * warm * jnp.where(settings.decay_steps > 0, line, cosine)
 
@@ -95,20 +115,30 @@ def _muon(adam: optax.GradientTransformation) -> optax.GradientTransformation:
     """Muon's direction for the weights of linear layers, `adam`'s for everything else."""
 
     def matrices(tree: Any) -> Any:
-        return jax.tree.map(lambda w: optax.contrib.MuonDimensionNumbers(w.ndim - 2, w.ndim - 1), tree)
+        return jax.tree.map(
+            lambda w: optax.contrib.MuonDimensionNumbers(w.ndim - 2, w.ndim - 1), tree
+        )
 
     def labels(tree: Any) -> Any:
-        return jax.tree_util.tree_map_with_path(lambda path, _: "muon" if path[-1].key in PROJECTIONS else "adam", tree)
+        return jax.tree_util.tree_map_with_path(
+            lambda path, _: "muon" if path[-1].key in PROJECTIONS else "adam", tree
+        )
 
     muon = optax.chain(
         optax.contrib.scale_by_muon(beta=_MUON_MOMENTUM, weight_dimension_numbers=matrices),
-        optax.stateless_with_tree_map(lambda d, _: d * np.float32(_MUON_RMS * max(d.shape[-2:]) ** 0.5)),
+        optax.stateless_with_tree_map(
+            lambda d, _: d * np.float32(_MUON_RMS * max(d.shape[-2:]) ** 0.5)
+        ),
     )
     return optax.partition({"muon": muon, "adam": adam}, labels)
 
 
-def apply(settings: Settings, parameters: Any, state: Any, gradient: Any, step: jax.Array) -> Update:
-    """One step of the optimizer that `state` belongs to; all trees have the shape of `parameters`."""
+def apply(
+    settings: Settings, parameters: Any, state: Any, gradient: Any, step: jax.Array
+) -> Update:
+    """One step of the optimizer that `state` belongs to; all trees have the shape of
+    `parameters`.
+    """
     grad_norm = optax.tree.norm(gradient)
     shrink = jnp.minimum(1.0, settings.clip_norm / jnp.maximum(grad_norm, _TINY))
     clipped = jax.tree.map(lambda g: g * shrink, gradient)
@@ -123,7 +153,15 @@ def apply(settings: Settings, parameters: Any, state: Any, gradient: Any, step: 
 
     updates = jax.tree_util.tree_map_with_path(change, direction, parameters)
     parameters = jax.tree.map(jnp.add, parameters, updates)
-    return Update(parameters, state, rate, grad_norm, grad_norm * shrink, optax.tree.norm(parameters), optax.tree.norm(updates))
+    return Update(
+        parameters,
+        state,
+        rate,
+        grad_norm,
+        grad_norm * shrink,
+        optax.tree.norm(parameters),
+        optax.tree.norm(updates),
+    )
 
 
 # The compiled program: a block of training steps, and the loss on held-out tokens.
@@ -131,25 +169,43 @@ def apply(settings: Settings, parameters: Any, state: Any, gradient: Any, step: 
 # What it answers: what is the state after these steps, and what does each step report?
 #
 #     per step:  gradient = mean over the pieces of the batch, and over the devices that share it
-#                state    = optimizer(state, gradient);   scales = those of delayed scaling after the largest amax of all pieces
+#                state    = optimizer(state, gradient);   scales = those of delayed scaling after
+#                         the largest amax of all pieces
 #
-# Everything that differs between the runs of one recipe and shape (words of the run, schedule, tokens, number of steps in a block) is an
-# argument, so they share one compilation, and JAX's persistent cache saves it for the next process. The length of a block does not affect
-# any bit; the numbers of pieces, devices and threads do.
+# Everything that differs between the runs of one recipe and shape (words of the run, schedule,
+# tokens, number of steps in a block) is an argument, so they share one compilation, and JAX's
+# persistent cache saves it for the next process. The length of a block does not affect any bit; the
+# numbers of pieces, devices and threads do.
 #
-# The assumption that can fail: pieces have equal sizes, so that the mean of their means is the mean; the specification checks that.
+# The assumption that can fail: pieces have equal sizes, so that the mean of their means is the
+# mean; the specification checks that.
 
-ROW = ("loss", "lm_loss", "learning_rate", "grad_norm", "clipped_grad_norm", "param_norm", "update_norm", "nonfinite_inputs")
-"""The columns of `BlockOutput.rows`: the fields of a step's `StepStats` that come from the device."""
+ROW = (
+    "loss",
+    "lm_loss",
+    "learning_rate",
+    "grad_norm",
+    "clipped_grad_norm",
+    "param_norm",
+    "update_norm",
+    "nonfinite_inputs",
+)
+"""The columns of `BlockOutput.rows`: the fields of a step's `StepStats` that come from the
+device.
+"""
 _AXIS = "data"  # the mesh has one: the devices share a batch
-_mean, _sum, _largest = (partial(reduce, axis_name=_AXIS) for reduce in (jax.lax.pmean, jax.lax.psum, jax.lax.pmax))
+_mean, _sum, _largest = (
+    partial(reduce, axis_name=_AXIS) for reduce in (jax.lax.pmean, jax.lax.psum, jax.lax.pmax)
+)
 _WHOLE, _SPLIT = P(), P(_AXIS)  # type: ignore[no-untyped-call]
 
 
 class State(NamedTuple):
-    """The state that a step changes: parameters, the optimizer's moments, and the scales of delayed scaling.
+    """The state that a step changes: parameters, the optimizer's moments, and the scales of delayed
+    scaling.
 
-    The programs take it as `training.trainer.model.grouped` gives it; checkpoints and forks have it block by block.
+    The programs take it as `training.trainer.model.grouped` gives it; checkpoints and forks have it
+    block by block.
     """
 
     parameters: Any
@@ -160,8 +216,9 @@ class State(NamedTuple):
 class Inputs(NamedTuple):
     """The arguments of a block in addition to the state.
 
-    tokens: int32 (capacity, batch, sequence + 1), of which the first `steps` are used; first: the block's first step; run: the
-    two words (2,) that name the run to stochastic rounding. They are uint32, the scalars int32.
+    tokens: int32 (capacity, batch, sequence + 1), of which the first `steps` are used; first: the
+    block's first step; run: the two words (2,) that name the run to stochastic rounding. They are
+    uint32, the scalars int32.
     """
 
     tokens: jax.Array
@@ -172,8 +229,10 @@ class Inputs(NamedTuple):
 
 
 class BlockOutput(NamedTuple):
-    """A block's output: rows (capacity, columns), the norm of every linear layer's gradient (capacity, blocks, projections),
-    and the statistics of its last step (blocks, projections, columns), zeros unless the model is watched."""
+    """A block's output: rows (capacity, columns), the norm of every linear layer's gradient
+    (capacity, blocks, projections), and the statistics of its last step (blocks, projections,
+    columns), zeros unless the model is watched.
+    """
 
     rows: jax.Array
     layer_grad_norms: jax.Array
@@ -191,7 +250,9 @@ class _Gradients(NamedTuple):
 
 
 class Sharing(NamedTuple):
-    """How a batch is cut: the devices share it, and each computes its share in `pieces`, one after another."""
+    """How a batch is cut: the devices share it, and each computes its share in `pieces`, one after
+    another.
+    """
 
     pieces: int
     devices: int
@@ -212,18 +273,33 @@ class Sharing(NamedTuple):
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=(2,))
-def block(model: Decoder, sharing: Sharing, state: State, inputs: Inputs) -> tuple[State, BlockOutput]:
-    """Returns the state after the block's steps and their output; the state is as `grouped` gives it."""
+def block(
+    model: Decoder, sharing: Sharing, state: State, inputs: Inputs
+) -> tuple[State, BlockOutput]:
+    """Returns the state after the block's steps and their output; the state is as `grouped` gives
+    it.
+    """
     capacity, layers = inputs.tokens.shape[0], (model.shape.n_layers, len(PROJECTIONS))
 
     def step(offset: jax.Array, carry: tuple[State, BlockOutput]) -> tuple[State, BlockOutput]:
         state, output = carry
         number = inputs.first + offset
-        key, z_loss = formats.Key(inputs.run, number.astype(jnp.uint32)), jnp.asarray(inputs.settings.z_loss)
+        key, z_loss = (
+            formats.Key(inputs.run, number.astype(jnp.uint32)),
+            jnp.asarray(inputs.settings.z_loss),
+        )
         gradients = _gradient(model, sharing, state, inputs.tokens[offset], key, z_loss)
         update = apply(inputs.settings, state.parameters, state.moments, gradients.gradient, number)
-        norms = (update.learning_rate, update.grad_norm, update.clipped_grad_norm, update.param_norm, update.update_norm)
-        row = jnp.stack([gradients.loss, gradients.lm_loss, *norms, jnp.sum(gradients.report[..., 3])])
+        norms = (
+            update.learning_rate,
+            update.grad_norm,
+            update.clipped_grad_norm,
+            update.param_norm,
+            update.update_norm,
+        )
+        row = jnp.stack(
+            [gradients.loss, gradients.lm_loss, *norms, jnp.sum(gradients.report[..., 3])]
+        )
         output = BlockOutput(
             output.rows.at[offset].set(row),
             output.layer_grad_norms.at[offset].set(_layer_grad_norms(model, gradients.gradient)),
@@ -233,7 +309,9 @@ def block(model: Decoder, sharing: Sharing, state: State, inputs: Inputs) -> tup
         return State(update.parameters, update.state, scales), output
 
     quiet = BlockOutput(
-        jnp.zeros((capacity, len(ROW)), jnp.float32), jnp.zeros((capacity, *layers), jnp.float32), quiet_statistics(*layers)
+        jnp.zeros((capacity, len(ROW)), jnp.float32),
+        jnp.zeros((capacity, *layers), jnp.float32),
+        quiet_statistics(*layers),
     )
     result: tuple[State, BlockOutput] = jax.lax.fori_loop(0, inputs.steps, step, (state, quiet))
     return result
@@ -244,29 +322,58 @@ def _layer_grad_norms(model: Decoder, gradient: Any) -> jax.Array:
         return jnp.stack([gradient_norms(block[name]) for name in PROJECTIONS])
 
     groups = zip(model.groups, gradient["blocks"], strict=True)
-    return jnp.concatenate([of_one(block)[None] if count == 1 else jax.lax.map(of_one, block) for (_, count), block in groups])
+    return jnp.concatenate(
+        [
+            of_one(block)[None] if count == 1 else jax.lax.map(of_one, block)
+            for (_, count), block in groups
+        ]
+    )
 
 
-def _gradient(model: Decoder, sharing: Sharing, state: State, tokens_BT: jax.Array, key: formats.Key, z_loss: jax.Array) -> _Gradients:
-    """Returns means over a whole batch, the largest amaxes, and the statistics of the first piece on the first device."""
+def _gradient(
+    model: Decoder,
+    sharing: Sharing,
+    state: State,
+    tokens_BT: jax.Array,
+    key: formats.Key,
+    z_loss: jax.Array,
+) -> _Gradients:
+    """Returns means over a whole batch, the largest amaxes, and the statistics of the first piece
+    on the first device.
+    """
     if sharing.devices == 1:
         return _of_pieces(model, sharing.pieces, state, tokens_BT, key, z_loss)
 
-    def on_one(state: State, tokens_BT: jax.Array, key: formats.Key, z_loss: jax.Array) -> _Gradients:
+    def on_one(
+        state: State, tokens_BT: jax.Array, key: formats.Key, z_loss: jax.Array
+    ) -> _Gradients:
         place = jax.lax.axis_index(_AXIS)
-        gradients = _of_pieces(model, sharing.pieces, state, tokens_BT, key.numbered(place, sharing.devices), z_loss)
+        gradients = _of_pieces(
+            model, sharing.pieces, state, tokens_BT, key.numbered(place, sharing.devices), z_loss
+        )
         loss, lm_loss, gradient = _mean((gradients.loss, gradients.lm_loss, gradients.gradient))
         amax, nonfinite = _largest(gradients.report[..., :3]), _sum(gradients.report[..., 3:])
         of_first = _sum(jnp.where(place == 0, gradients.statistics, jnp.float32(0)))
-        return _Gradients(loss, lm_loss, gradient, jnp.concatenate([amax, nonfinite], axis=-1), of_first)
+        return _Gradients(
+            loss, lm_loss, gradient, jnp.concatenate([amax, nonfinite], axis=-1), of_first
+        )
 
     specs = (_WHOLE, _SPLIT, _WHOLE, _WHOLE)
-    shared = jax.shard_map(on_one, mesh=sharing.mesh, in_specs=specs, out_specs=_WHOLE, check_vma=False)
+    shared = jax.shard_map(
+        on_one, mesh=sharing.mesh, in_specs=specs, out_specs=_WHOLE, check_vma=False
+    )
     result: _Gradients = shared(state, tokens_BT, key, z_loss)
     return result
 
 
-def _of_pieces(model: Decoder, pieces: int, state: State, tokens_BT: jax.Array, key: formats.Key, z_loss: jax.Array) -> _Gradients:
+def _of_pieces(
+    model: Decoder,
+    pieces: int,
+    state: State,
+    tokens_BT: jax.Array,
+    key: formats.Key,
+    z_loss: jax.Array,
+) -> _Gradients:
     """Returns means over a device's pieces, computed one after another."""
     if pieces == 1:
         return _of_piece(model, state, tokens_BT, key, z_loss)
@@ -277,7 +384,9 @@ def _of_pieces(model: Decoder, pieces: int, state: State, tokens_BT: jax.Array, 
         summed = jax.tree.map(jnp.add, total, gradients)
         amax = jnp.maximum(total.report[..., :3], gradients.report[..., :3])
         statistics = jnp.where(number == 0, gradients.statistics, total.statistics)
-        return summed._replace(report=jnp.concatenate([amax, summed.report[..., 3:]], axis=-1), statistics=statistics), None
+        return summed._replace(
+            report=jnp.concatenate([amax, summed.report[..., 3:]], axis=-1), statistics=statistics
+        ), None
 
     tokens = tokens_BT.reshape(pieces, -1, tokens_BT.shape[1])
     shapes = jax.eval_shape(partial(_of_piece, model), state, tokens[0], key, z_loss)
@@ -285,15 +394,23 @@ def _of_pieces(model: Decoder, pieces: int, state: State, tokens_BT: jax.Array, 
     total, _ = jax.lax.scan(add, zeros, (jnp.arange(pieces), tokens))
     share = jnp.float32(1 / pieces)
     gradient = jax.tree.map(lambda leaf: leaf * share, total.gradient)
-    result: _Gradients = total._replace(loss=total.loss * share, lm_loss=total.lm_loss * share, gradient=gradient)
+    result: _Gradients = total._replace(
+        loss=total.loss * share, lm_loss=total.lm_loss * share, gradient=gradient
+    )
     return result
 
 
-def _of_piece(model: Decoder, state: State, tokens_BT: jax.Array, key: formats.Key, z_loss: jax.Array) -> _Gradients:
+def _of_piece(
+    model: Decoder, state: State, tokens_BT: jax.Array, key: formats.Key, z_loss: jax.Array
+) -> _Gradients:
     channels = _channels(state)
     value_and_grad = jax.value_and_grad(loss_and_lm_loss, argnums=(1, 4), has_aux=True)
-    (loss, lm_loss), (gradient, channel_gradients) = value_and_grad(model, state.parameters, tokens_BT, key, channels, z_loss)
-    return _Gradients(loss, lm_loss, gradient, channel_gradients.report, channel_gradients.statistics)
+    (loss, lm_loss), (gradient, channel_gradients) = value_and_grad(
+        model, state.parameters, tokens_BT, key, channels, z_loss
+    )
+    return _Gradients(
+        loss, lm_loss, gradient, channel_gradients.report, channel_gradients.statistics
+    )
 
 
 def _channels(state: State) -> Channel:
@@ -303,10 +420,14 @@ def _channels(state: State) -> Channel:
 
 @partial(jax.jit, static_argnums=0)
 def validation_loss(model: Decoder, state: State, batches: jax.Array) -> jax.Array:
-    """Mean cross entropy over held-out batches (batches, batch, sequence + 1), with the recipe's own forward pass."""
+    """Mean cross entropy over held-out batches (batches, batch, sequence + 1), with the recipe's
+    own forward pass.
+    """
     channels = _channels(state)
 
     def one(tokens: jax.Array) -> jax.Array:
-        return loss_and_lm_loss(model, state.parameters, tokens, formats.key(), channels, jnp.float32(0))[1]
+        return loss_and_lm_loss(
+            model, state.parameters, tokens, formats.key(), channels, jnp.float32(0)
+        )[1]
 
     return jnp.mean(jax.lax.map(one, batches))

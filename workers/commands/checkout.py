@@ -1,11 +1,17 @@
-"""The files of a commit: fetched into a mirror, looked up by its full id on a listed ref, and written from git's objects alone.
+"""The files of a commit: fetched into a mirror, looked up by its full id on a listed ref, and
+written from git's objects alone.
 
-    mirror     a bare repository a URL, in the worker's state folder, under one lock: two slots never fetch into it at once
-    listed     after a fetch the commit has to be on a ref that the launcher lists, so that a fork's commit is no branch's
-    manifest   the files below the launcher's `paths`: mode, object id, path; its SHA-256 decides whether two commits train the same
-    written    each object as git stores it: no hook, filter, LFS, submodule or attribute of the repository can run or change a byte
+    mirror     a bare repository a URL, in the worker's state folder, under one lock: two slots
+               never fetch into it at once
+    listed     after a fetch the commit has to be on a ref that the launcher lists, so that a fork's
+               commit is no branch's
+    manifest   the files below the launcher's `paths`: mode, object id, path; its SHA-256 decides
+               whether two commits train the same
+    written    each object as git stores it: no hook, filter, LFS, submodule or attribute of the
+               repository can run or change a byte
 
-A contributor controls everything in the repository, so no command of git that reads its attributes or configuration is used on it.
+A contributor controls everything in the repository, so no command of git that reads its attributes
+or configuration is used on it.
 """
 
 import fcntl
@@ -30,7 +36,9 @@ _LONGEST_MESSAGE = 500
 
 
 class CheckoutError(Exception):
-    """A commit that cannot be had; `code` is the run's, `transient` whether another attempt may have it."""
+    """A commit that cannot be had; `code` is the run's, `transient` whether another attempt may
+    have it.
+    """
 
     def __init__(self, code: str, message: str, *, transient: bool = False) -> None:
         super().__init__(message)
@@ -55,7 +63,9 @@ class Tree:
     @property
     def digest(self) -> str:
         """SHA-256 of modes, object ids and paths: equal digests are equal files."""
-        return hashlib.sha256("".join(f"{file.mode} {file.object_id}\t{file.path}\0" for file in self.files).encode()).hexdigest()
+        return hashlib.sha256(
+            "".join(f"{file.mode} {file.object_id}\t{file.path}\0" for file in self.files).encode()
+        ).hexdigest()
 
 
 def find(launcher: Launcher, revision: str, folder: Path) -> tuple[Path, Tree]:
@@ -71,34 +81,51 @@ def find(launcher: Launcher, revision: str, folder: Path) -> tuple[Path, Tree]:
         if not _is_listed(git, launcher, revision):
             _fetch(git, launcher)
         if not _is_listed(git, launcher, revision):
-            expected = f"a commit on {' or '.join(launcher.refs)}; push it there, or let the worker's operator list its ref"
-            raise CheckoutError("REVISION_NOT_FOUND", f"commit {revision} is not on record in {shown(launcher)}, expected {expected}")
+            expected = (
+                f"a commit on {' or '.join(launcher.refs)}; push it there, or let the worker's "
+                "operator list its ref"
+            )
+            raise CheckoutError(
+                "REVISION_NOT_FOUND",
+                f"commit {revision} is not on record in {shown(launcher)}, expected {expected}",
+            )
         return mirror, _tree(git, launcher, revision)
 
 
 def remove_unused(folder: Path, days: float) -> list[str]:
-    """Remove the mirrors in which no run looked for a commit for so many days; the names of those that went. One in use is left."""
+    """Remove the mirrors in which no run looked for a commit for so many days; the names of those
+    that went. One in use is left.
+    """
     removed = []
     for lock in sorted(folder.glob("*.lock")):
         mirror = lock.with_suffix(".git")
         with suppress(OSError), lock.open("r+") as held:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The lock stays: another worker may wait for it, and one that was removed would be a second one.
-            if mirror.is_dir() and time.time() - os.fstat(held.fileno()).st_mtime > days * _DAY_SECONDS:
+            # The lock stays: another worker may wait for it, and one that was removed would be a
+            # second one.
+            if (
+                mirror.is_dir()
+                and time.time() - os.fstat(held.fileno()).st_mtime > days * _DAY_SECONDS
+            ):
                 shutil.rmtree(mirror)
                 removed.append(mirror.name)
     return removed
 
 
 def write(launcher: Launcher, mirror: Path, tree: Tree, target: Path) -> None:
-    """Write the files of a commit into an empty folder. Raises CheckoutError, CHECKOUT_REFUSED, for a link out of it."""
+    """Write the files of a commit into an empty folder. Raises CheckoutError, CHECKOUT_REFUSED, for
+    a link out of it.
+    """
     git, total = _Git(launcher, mirror), 0
     with git.objects() as read:
         for file in tree.files:
             content = read(file.object_id)
             total += len(content)
             if total > _MOST_BYTES:
-                raise CheckoutError("CHECKOUT_REFUSED", f"the files take more than {_MOST_BYTES:,} bytes; list the launcher's paths")
+                raise CheckoutError(
+                    "CHECKOUT_REFUSED",
+                    f"the files take more than {_MOST_BYTES:,} bytes; list the launcher's paths",
+                )
             place = target / file.path
             place.parent.mkdir(parents=True, exist_ok=True)
             if file.mode == _LINK:
@@ -106,14 +133,24 @@ def write(launcher: Launcher, mirror: Path, tree: Tree, target: Path) -> None:
                 place.symlink_to(os.fsdecode(content))
                 continue
             # O_EXCL: never through a link that an earlier entry of the same tree made.
-            descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o755 if file.mode == _EXECUTABLE else 0o644)
+            descriptor = os.open(
+                place,
+                os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW,
+                0o755 if file.mode == _EXECUTABLE else 0o644,
+            )
             with os.fdopen(descriptor, "wb") as out:
                 out.write(content)
 
 
 def changes(tree: Tree, target: Path) -> list[str]:
-    """The paths of written files that are no longer as they were; files that a trainer added beside them do not count."""
-    return [file.path for file in tree.files if file.mode != _LINK and not _is_as_written(file, target / file.path)]
+    """The paths of written files that are no longer as they were; files that a trainer added beside
+    them do not count.
+    """
+    return [
+        file.path
+        for file in tree.files
+        if file.mode != _LINK and not _is_as_written(file, target / file.path)
+    ]
 
 
 def shown(launcher: Launcher) -> str:
@@ -142,7 +179,9 @@ def _check_link(file: File, content: bytes) -> None:
         depth += -1 if part == ".." else int(part != ".")
         if depth < 0 or target.is_absolute():
             raise CheckoutError(
-                "CHECKOUT_REFUSED", f"{file.path} is a link to {str(target)!r:.100}, expected one that stays in the repository"
+                "CHECKOUT_REFUSED",
+                f"{file.path} is a link to {str(target)!r:.100}, expected one that stays in the "
+                "repository",
             )
 
 
@@ -150,33 +189,63 @@ def _is_listed(git: "_Git", launcher: Launcher, revision: str) -> bool:
     """Whether the mirror has a commit, on a ref that the launcher lists."""
     if git.status("cat-file", "-e", f"{revision}^{{commit}}"):
         return False
-    names = git.run("for-each-ref", "--format=%(refname)", f"--contains={revision}", _REFS, seconds=_READ_SECONDS).decode()
+    names = git.run(
+        "for-each-ref",
+        "--format=%(refname)",
+        f"--contains={revision}",
+        _REFS,
+        seconds=_READ_SECONDS,
+    ).decode()
     return any(allows(launcher, name.replace(_REFS, "refs", 1)) for name in names.splitlines())
 
 
 def _fetch(git: "_Git", launcher: Launcher) -> None:
     wanted = [f"+{ref}:{ref.replace('refs', _REFS, 1)}" for ref in launcher.refs]
-    git.run("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", launcher.repository, *wanted, seconds=_FETCH_SECONDS)
+    git.run(
+        "fetch",
+        "--quiet",
+        "--no-tags",
+        "--no-write-fetch-head",
+        "--",
+        launcher.repository,
+        *wanted,
+        seconds=_FETCH_SECONDS,
+    )
 
 
 def _tree(git: "_Git", launcher: Launcher, revision: str) -> Tree:
-    """The files below the launcher's paths. Raises CheckoutError where there are none, too many, or a submodule."""
+    """The files below the launcher's paths. Raises CheckoutError where there are none, too many, or
+    a submodule.
+    """
     paths = () if launcher.paths == (".",) else launcher.paths
-    listed = git.run("ls-tree", "-r", "-z", "--full-tree", revision, "--", *paths, seconds=_READ_SECONDS)
+    listed = git.run(
+        "ls-tree", "-r", "-z", "--full-tree", revision, "--", *paths, seconds=_READ_SECONDS
+    )
     files = []
     for entry in listed.split(b"\0")[:-1]:
         facts, _, path = os.fsdecode(entry).partition("\t")
         mode, _, object_id = facts.split(" ")
         if mode == _SUBMODULE:
-            raise CheckoutError("CHECKOUT_REFUSED", f"{path} is a submodule, expected files; list the launcher's paths without it")
+            raise CheckoutError(
+                "CHECKOUT_REFUSED",
+                f"{path} is a submodule, expected files; list the launcher's paths without it",
+            )
         parts = PurePosixPath(path).parts
         if ".." in parts or path.startswith("/") or ".git" in parts:
-            raise CheckoutError("CHECKOUT_REFUSED", f"{path!r:.100} is no path below the repository")
+            raise CheckoutError(
+                "CHECKOUT_REFUSED", f"{path!r:.100} is no path below the repository"
+            )
         files.append(File(mode=mode, object_id=object_id, path=path))
     if not files:
-        raise CheckoutError("REVISION_NOT_FOUND", f"commit {revision} has no file in {', '.join(launcher.paths)}, the launcher's paths")
+        raise CheckoutError(
+            "REVISION_NOT_FOUND",
+            f"commit {revision} has no file in {', '.join(launcher.paths)}, the launcher's paths",
+        )
     if len(files) > _MOST_FILES:
-        raise CheckoutError("CHECKOUT_REFUSED", f"commit {revision} has {len(files):,} files, expected at most {_MOST_FILES:,}")
+        raise CheckoutError(
+            "CHECKOUT_REFUSED",
+            f"commit {revision} has {len(files):,} files, expected at most {_MOST_FILES:,}",
+        )
     return Tree(files=tuple(files))
 
 
@@ -191,19 +260,32 @@ def _locked(mirror: Path) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             if time.monotonic() > deadline:
-                raise CheckoutError("REPOSITORY_UNREACHABLE", f"the mirror {mirror} was locked for {_FETCH_SECONDS:g} s", transient=True)
+                raise CheckoutError(
+                    "REPOSITORY_UNREACHABLE",
+                    f"the mirror {mirror} was locked for {_FETCH_SECONDS:g} s",
+                    transient=True,
+                )
             time.sleep(0.1)
         os.utime(lock.fileno())  # when the mirror was last used
         yield
 
 
 class _Git:
-    """git on a mirror, with an environment of its own: no configuration, prompt, hook or helper of anybody else's."""
+    """git on a mirror, with an environment of its own: no configuration, prompt, hook or helper of
+    anybody else's.
+    """
 
     def __init__(self, launcher: Launcher, mirror: Path) -> None:
         self._launcher, self._mirror = launcher, mirror
         scheme = launcher.repository.partition("://")[0] if "://" in launcher.repository else ""
-        protocols = {"": "file:ssh", "http": "http", "https": "https", "ssh": "ssh", "git": "git", "file": "file"}
+        protocols = {
+            "": "file:ssh",
+            "http": "http",
+            "https": "https",
+            "ssh": "ssh",
+            "git": "git",
+            "file": "file",
+        }
         self._environment = {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(mirror.parent),
@@ -219,7 +301,9 @@ class _Git:
         }
 
     def run(self, *arguments: str, seconds: float, inside: bool = True) -> bytes:
-        """The output of a command. Raises CheckoutError, REPOSITORY_UNREACHABLE, where it fails or takes too long."""
+        """The output of a command. Raises CheckoutError, REPOSITORY_UNREACHABLE, where it fails or
+        takes too long.
+        """
         try:
             done = subprocess.run(
                 self._command(*arguments, inside=inside),
@@ -234,15 +318,27 @@ class _Git:
         except FileNotFoundError:
             raise CheckoutError("CHECKOUT_REFUSED", "git is not installed on this worker") from None
         if done.returncode:
-            said = done.stderr.decode(errors="replace").replace(self._launcher.repository, shown(self._launcher)).strip()
-            raise self._unreachable(f"git {arguments[0]} ended with status {done.returncode}: {said[-_LONGEST_MESSAGE:]}")
+            said = (
+                done.stderr.decode(errors="replace")
+                .replace(self._launcher.repository, shown(self._launcher))
+                .strip()
+            )
+            raise self._unreachable(
+                f"git {arguments[0]} ended with status {done.returncode}: "
+                f"{said[-_LONGEST_MESSAGE:]}"
+            )
         return done.stdout
 
     def status(self, *arguments: str) -> int:
         """The exit status of a command that only asks."""
         command = self._command(*arguments, inside=True)
         done = subprocess.run(
-            command, env=self._environment, timeout=_READ_SECONDS, check=False, stdin=subprocess.DEVNULL, capture_output=True
+            command,
+            env=self._environment,
+            timeout=_READ_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
         )
         return done.returncode
 
@@ -251,7 +347,11 @@ class _Git:
         """Reads objects by their ids, one after another, from one process."""
         command = self._command("cat-file", "--batch", inside=True)
         with subprocess.Popen(
-            command, env=self._environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            command,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         ) as own:
             try:
                 yield _Reader(own)
@@ -260,10 +360,22 @@ class _Git:
 
     def _command(self, *arguments: str, inside: bool) -> Sequence[str]:
         place = ("--git-dir", str(self._mirror)) if inside else ()
-        return ["git", "-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", *place, *arguments]
+        return [
+            "git",
+            "-c",
+            f"core.hooksPath={os.devnull}",
+            "-c",
+            "core.fsmonitor=false",
+            "-c",
+            "gc.auto=0",
+            *place,
+            *arguments,
+        ]
 
     def _unreachable(self, why: str) -> CheckoutError:
-        return CheckoutError("REPOSITORY_UNREACHABLE", f"{shown(self._launcher)}: {why}", transient=True)
+        return CheckoutError(
+            "REPOSITORY_UNREACHABLE", f"{shown(self._launcher)}: {why}", transient=True
+        )
 
 
 class _Reader:
@@ -273,11 +385,15 @@ class _Reader:
         self._process = process
 
     def __call__(self, object_id: str) -> bytes:
-        assert self._process.stdin is not None and self._process.stdout is not None  # noqa: S101, PT018 (PIPE)
+        assert self._process.stdin is not None and self._process.stdout is not None  # noqa: PT018, S101
         self._process.stdin.write(f"{object_id}\n".encode())
         self._process.stdin.flush()
         head = self._process.stdout.readline().split()
         if len(head) != 3 or head[1] != b"blob":
-            raise CheckoutError("REPOSITORY_UNREACHABLE", f"git has no file {object_id}: {b' '.join(head)!r}", transient=True)
+            raise CheckoutError(
+                "REPOSITORY_UNREACHABLE",
+                f"git has no file {object_id}: {b' '.join(head)!r}",
+                transient=True,
+            )
         content = self._process.stdout.read(int(head[2]) + 1)
         return content[:-1]

@@ -1,13 +1,17 @@
-"""The process that trains a commit by a launcher: it checks the commit out, starts the trainer, follows its report, says how it ended.
+"""The process that trains a commit by a launcher: it checks the commit out, starts the trainer,
+follows its report, says how it ended.
 
     python -m workers.commands.child      its request on standard input, as `workers.child` has it
 
-It speaks the messages of `workers.protocol`, so the supervisor treats it like any training process: its process group, which the trainer is
-in, is killed at the end, and a watcher ends it if the worker dies. It loads neither jax nor the database.
+It speaks the messages of `workers.protocol`, so the supervisor treats it like any training process:
+its process group, which the trainer is in, is killed at the end, and a watcher ends it if the
+worker dies. It loads neither jax nor the database.
 
     1. checkout     the files that decide the training, and their digest: the manifest
-    2. go-ahead     one line from the supervisor, which it sends unless the curve of an equal run is reused; nothing was started before
-    3. proof        once for each launcher: started without those files, the trainer must not report a loss. One that does runs code of its
+    2. go-ahead     one line from the supervisor, which it sends unless the curve of an equal run is
+       reused; nothing was started before
+    3. proof        once for each launcher: started without those files, the trainer must not report
+       a loss. One that does runs code of its
                     own, not the commit's, and every verdict on a commit would be about nothing
     4. training     and the report of it
 """
@@ -36,12 +40,20 @@ from workers.commands import checkout
 from workers.commands.checkout import CheckoutError
 from workers.commands.follow import Follower, LogRefusedError, Report
 from workers.commands.launchers import STDOUT, Launcher, LauncherError
-from workers.commands.watch import EndedError, Watch, launcher_of, manifest, tail_of, trains_without_its_commit
+from workers.commands.watch import (
+    EndedError,
+    Watch,
+    launcher_of,
+    manifest,
+    tail_of,
+    trains_without_its_commit,
+)
 from workers.protocol import CRASHED, CommandRequest, claim_stdout
 
 _POLL_SECONDS = 0.25
 _SHARE_OF_TIME = 0.1  # that following a long report may take
-_SIZE_SECONDS, _SIZE_SHARE = 1.0, 0.05  # between two looks at the size of the output, and the most of the time that they may take
+# between two looks at the size of the output, and the most of the time that they may take
+_SIZE_SECONDS, _SIZE_SHARE = 1.0, 0.05
 _TERMINATE_SECONDS = 10.0
 _PIECE, _MOST_LOG_BYTES = 1 << 20, 64 * 2**20
 
@@ -80,7 +92,9 @@ def main() -> int:
 
 
 def _send_end(send: _Sender, kind: str, code: str, message: str) -> None:
-    """Send how it ended. An attempt that is tried again is a crash on record, whatever its code, so that its message has the code."""
+    """Send how it ended. An attempt that is tried again is a crash on record, whatever its code, so
+    that its message has the code.
+    """
     send(kind, code=code, message=f"{code}: {message}" if kind == "broke_off" else message)
 
 
@@ -98,7 +112,11 @@ def _run(request: CommandRequest, lines: "queue.Queue[str]", send: _Sender) -> N
     with _trainer(launcher, spec, folder, Path(request["checkpoints"])) as trainer:
         trainer.train(send)
     if changed := checkout.changes(tree, source):
-        send("note", message=f"the trainer changed files of its commit while it ran: {', '.join(changed[:3])}")
+        send(
+            "note",
+            message="the trainer changed files of its commit while it ran: "
+            f"{', '.join(changed[:3])}",
+        )
 
 
 def _spec(values: Mapping[str, Any]) -> RunSpec:
@@ -117,7 +135,9 @@ def _spec(values: Mapping[str, Any]) -> RunSpec:
 
 
 def _prove(launcher: Launcher, spec: RunSpec, request: CommandRequest) -> None:
-    """Start the launcher without the commit's files, once for its digest. Raises LauncherError if that trains."""
+    """Start the launcher without the commit's files, once for its digest. Raises LauncherError if
+    that trains.
+    """
     record = Path(request["proofs"]) / launcher.digest
     if not record.exists():
         folder = Path(request["folder"]) / "without"
@@ -127,12 +147,18 @@ def _prove(launcher: Launcher, spec: RunSpec, request: CommandRequest) -> None:
         record.parent.mkdir(parents=True, exist_ok=True)
         record.write_text("" if step is None else str(step), encoding="utf-8")
     if reported := record.read_text(encoding="utf-8"):
-        raise LauncherError(trains_without_its_commit(launcher.name, ", ".join(launcher.paths), reported))
+        raise LauncherError(
+            trains_without_its_commit(launcher.name, ", ".join(launcher.paths), reported)
+        )
 
 
 @contextmanager
-def _trainer(launcher: Launcher, spec: RunSpec, folder: Path, checkpoints: Path) -> "Iterator[_Trainer]":
-    """A started trainer in a folder of its own; ended with all its children at the end of the block."""
+def _trainer(
+    launcher: Launcher, spec: RunSpec, folder: Path, checkpoints: Path
+) -> "Iterator[_Trainer]":
+    """A started trainer in a folder of its own; ended with all its children at the end of the
+    block.
+    """
     source, output = folder / "source", folder / "output"
     for place in (source, output, checkpoints):
         place.mkdir(parents=True, exist_ok=True)
@@ -158,12 +184,20 @@ def _trainer(launcher: Launcher, spec: RunSpec, folder: Path, checkpoints: Path)
                 extra_groups=None if account is None else [account.pw_gid],
             )
         except OSError as error:
-            raise LauncherError(f"launcher {launcher.name} cannot start {launcher.command[0]!r}: {error.strerror}") from None
+            raise LauncherError(
+                f"launcher {launcher.name} cannot start {launcher.command[0]!r}: {error.strerror}"
+            ) from None
         reports = launcher.reports
         base, path = (own, STDOUT) if reports.path == STDOUT else (holder, reports.path)
         follower = Follower(base, path, reports.pattern, last_recorded(spec.schedule.steps))
         watch = Watch(
-            launcher.limits, follower, spec.schedule.steps, output, printed.tail, began=time.monotonic(), sizes=(_SIZE_SECONDS, _SIZE_SHARE)
+            launcher.limits,
+            follower,
+            spec.schedule.steps,
+            output,
+            printed.tail,
+            began=time.monotonic(),
+            sizes=(_SIZE_SECONDS, _SIZE_SHARE),
         )
         try:
             yield _Trainer(process, watch, printed)
@@ -193,15 +227,23 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 class _Printed:
-    """What a trainer prints: a file that is read by its own descriptor, whatever the trainer puts in its place."""
+    """What a trainer prints: a file that is read by its own descriptor, whatever the trainer puts
+    in its place.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        self.descriptor = os.open(
+            path,
+            os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC,
+            0o644,
+        )
         self._copied = 0
 
     def copy(self) -> None:
         """Copy what is new to the log of the attempt, as far as a reader would look."""
-        while self._copied < _MOST_LOG_BYTES and (piece := os.pread(self.descriptor, _PIECE, self._copied)):
+        while self._copied < _MOST_LOG_BYTES and (
+            piece := os.pread(self.descriptor, _PIECE, self._copied)
+        ):
             self._copied += len(piece)
             sys.stderr.buffer.write(piece)
         sys.stderr.flush()
@@ -231,7 +273,9 @@ class _Trainer:
             time.sleep(_POLL_SECONDS)
 
     def train(self, send: _Sender) -> None:
-        """Follow the trainer to its end. Raises EndedError for any end but that of its last step, LogRefusedError."""
+        """Follow the trainer to its end. Raises EndedError for any end but that of its last step,
+        LogRefusedError.
+        """
         while True:
             looked = time.monotonic()
             ended = self._process.poll() is not None
@@ -248,15 +292,20 @@ class _Trainer:
 def _send_rows(send: _Sender, report: Report) -> None:
     columns = {name: values.tolist() for name, values in report.columns.items()}
     send("report", steps=report.steps.tolist(), columns=columns)
-    for step, loss in zip(report.validation["step"].tolist(), report.validation["loss"].tolist(), strict=True):
+    for step, loss in zip(
+        report.validation["step"].tolist(), report.validation["loss"].tolist(), strict=True
+    ):
         send("row", name="validation", step=int(step), columns={"loss": loss})
 
 
 def _listen(lines: "queue.Queue[str]") -> None:
-    """Hand on the supervisor's lines; its end is the end of this process, and of the trainer in its group."""
+    """Hand on the supervisor's lines; its end is the end of this process, and of the trainer in its
+    group.
+    """
     while line := sys.stdin.readline():
         lines.put(line)
-    # With the whole group: a watcher that finds this process gone takes the trainer for gone as well.
+    # With the whole group: a watcher that finds this process gone takes the trainer for gone as
+    # well.
     with suppress(PermissionError):
         os.killpg(os.getpgid(0), signal.SIGKILL)
     os._exit(CRASHED)

@@ -1,9 +1,11 @@
-"""Follows what a trainer reports: one file that grows, or the newest one of a folder, read by the readers that `parity compare` has.
+"""Follows what a trainer reports: one file that grows, or the newest one of a folder, read by the
+readers that `parity compare` has.
 
-The file belongs to code that nobody has reviewed. It is opened below the output folder by descriptors, through no link, and has to be a
-regular file; lines and their total are bounded; and what has been recorded stays: a log that goes back, or says another loss at a recorded
-step, is refused. A torn line at its end waits for its rest. A file that is renamed or cut short and begun again (rotation) is read to its
-end first, and then the new one from its begin.
+The file belongs to code that nobody has reviewed. It is opened below the output folder by
+descriptors, through no link, and has to be a regular file; lines and their total are bounded; and
+what has been recorded stays: a log that goes back, or says another loss at a recorded step, is
+refused. A torn line at its end waits for its rest. A file that is renamed or cut short and begun
+again (rotation) is read to its end first, and then the new one from its begin.
 """
 
 import codecs
@@ -43,7 +45,9 @@ class LogRefusedError(Exception):
 
 @frozen(eq=False)
 class Report:
-    """New rows: `steps` (n,) ascending and the columns of the record, each (n,); `validation` has the held-out losses among them."""
+    """New rows: `steps` (n,) ascending and the columns of the record, each (n,); `validation` has
+    the held-out losses among them.
+    """
 
     steps: FloatArray
     columns: Rows
@@ -51,9 +55,13 @@ class Report:
 
 
 class Follower:
-    """Reads one report below an open folder. `poll` gives what is new, `finish` all that is left once nobody writes any more."""
+    """Reads one report below an open folder. `poll` gives what is new, `finish` all that is left
+    once nobody writes any more.
+    """
 
-    def __init__(self, folder: int, path: str, pattern: str = "", most_steps: int | None = None) -> None:
+    def __init__(
+        self, folder: int, path: str, pattern: str = "", most_steps: int | None = None
+    ) -> None:
         self._folder, self._path, self._most_steps = folder, path, most_steps
         self._wanted = {PATTERN: pattern} if pattern else {}
         self._file: int | None = None
@@ -70,7 +78,9 @@ class Follower:
         """Whether the last poll left something to be read."""
 
     def poll(self) -> Report | None:
-        """The rows that are new since the last call, of a few MiB at the most; None if there are none. Raises LogRefusedError."""
+        """The rows that are new since the last call, of a few MiB at the most; None if there are
+        none. Raises LogRefusedError.
+        """
         while True:
             self._open()
             grown = self._read()
@@ -83,7 +93,9 @@ class Follower:
                 return report
 
     def finish(self) -> Iterator[Report]:
-        """The rest, once nobody writes any more: a last line counts without its end. Raises LogRefusedError."""
+        """The rest, once nobody writes any more: a last line counts without its end. Raises
+        LogRefusedError.
+        """
         for _ in range(_MOST_POLLS):  # somebody might still write
             if (report := self.poll()) is not None:
                 yield report
@@ -101,7 +113,9 @@ class Follower:
         return int(self._steps[-1])
 
     def reaches(self, planned: int) -> bool:
-        """Whether the next step that would be reported lies behind the plan: a log of every n-th step ends before it."""
+        """Whether the next step that would be reported lies behind the plan: a log of every n-th
+        step ends before it.
+        """
         stride = float(np.median(np.diff(self._steps))) if len(self._steps) > 1 else 1.0
         return len(self._steps) > 0 and bool(self._steps[-1] + stride >= planned)
 
@@ -144,7 +158,11 @@ class Follower:
             if opened is None or not stat.S_ISDIR(os.fstat(opened).st_mode):
                 break
             with os.scandir(opened) as entries:
-                there = sorted(entry.name for entry in entries if entry.name.endswith(".jsonl") or entry.is_dir(follow_symlinks=False))
+                there = sorted(
+                    entry.name
+                    for entry in entries
+                    if entry.name.endswith(".jsonl") or entry.is_dir(follow_symlinks=False)
+                )
             files = [each for each in there if each.endswith(".jsonl")]
             name = (files or there or [""])[-1]
             inside = open_below(opened, name) if name else None
@@ -172,7 +190,10 @@ class Follower:
 
     def _is_rewritten(self) -> bool:
         """Whether our file was cut short, or written anew in place."""
-        return self._file is not None and os.pread(self._file, len(self._end), self._offset - len(self._end)) != self._end
+        return (
+            self._file is not None
+            and os.pread(self._file, len(self._end), self._offset - len(self._end)) != self._end
+        )
 
     def _close(self) -> None:
         if self._file is not None:
@@ -191,7 +212,10 @@ class Follower:
             self.bytes_seen += len(piece)
             read += len(piece)
             if self._total > _MOST_BYTES:
-                raise LogRefusedError(f"{self._path} has more than {_MOST_BYTES:,} bytes, expected the losses of one run; log less often")
+                raise LogRefusedError(
+                    f"{self._path} has more than {_MOST_BYTES:,} bytes, expected the losses of one "
+                    "run; log less often"
+                )
             self._feed(self._decode(piece))
             if read >= _AT_ONCE:
                 self.is_behind = True
@@ -202,7 +226,10 @@ class Follower:
         end = max(text.rfind("\n"), text.rfind("\r"))
         self._line = self._line + len(text) if end < 0 else len(text) - end - 1
         if self._line > _LONGEST_LINE:
-            raise LogRefusedError(f"{self._path} has a line of more than {_LONGEST_LINE:,} characters, expected a line a step")
+            raise LogRefusedError(
+                f"{self._path} has a line of more than {_LONGEST_LINE:,} characters, expected a "
+                "line a step"
+            )
         if self._reader is None:
             self._text += text
             if self._text.strip() and end >= 0:
@@ -214,7 +241,9 @@ class Follower:
             raise LogRefusedError(str(error)) from None
 
     def _choose(self) -> None:
-        """Find what reads the lines so far: a preamble hides what they are, and with more of them it may show."""
+        """Find what reads the lines so far: a preamble hides what they are, and with more of them
+        it may show.
+        """
         for whole in (False, True):
             reader = growing(self._text, self._path, self._wanted, whole=whole)
             try:
@@ -229,9 +258,11 @@ class Follower:
             raise LogRefusedError(self._unread)
 
     def _new_rows(self, *, is_whole: bool = False) -> Report | None:
-        """The rows behind the last recorded step. Raises LogRefusedError where recorded ones are told otherwise.
+        """The rows behind the last recorded step. Raises LogRefusedError where recorded ones are
+        told otherwise.
 
-        A loss that is not written may still come until the report is whole, and counts as NaN only then, behind all others.
+        A loss that is not written may still come until the report is whole, and counts as NaN only
+        then, behind all others.
         """
         if self._reader is None:
             return None
@@ -255,14 +286,29 @@ class Follower:
         if (np.diff(ordered) < 0).any():
             at = int(np.flatnonzero(np.diff(ordered) < 0)[0])
             raise LogRefusedError(_went_back(self._path, int(ordered[at]), int(ordered[at + 1])))
-        once = np.append(ordered[1:] != ordered[:-1], True)  # the last line of a step counts, as for `compare`
+        # the last line of a step counts, as for `compare`
+        once = np.append(ordered[1:] != ordered[:-1], True)
         new, ordered = new[once], ordered[once]
-        self._steps, self._losses = np.append(self._steps, ordered), np.append(self._losses, losses[new])
-        others = {name: np.asarray(each, np.float64)[new] for name, each in values.items() if name not in (STEP, LOSS, VALIDATION)}
-        columns = {JUDGED: losses[new], **{name: each for name, each in others.items() if np.isfinite(each).any()}}
+        self._steps, self._losses = (
+            np.append(self._steps, ordered),
+            np.append(self._losses, losses[new]),
+        )
+        others = {
+            name: np.asarray(each, np.float64)[new]
+            for name, each in values.items()
+            if name not in (STEP, LOSS, VALIDATION)
+        }
+        columns = {
+            JUDGED: losses[new],
+            **{name: each for name, each in others.items() if np.isfinite(each).any()},
+        }
         held_out = np.asarray(values.get(VALIDATION, np.full(len(steps), np.nan)), np.float64)[new]
         is_there = np.isfinite(held_out)
-        return Report(steps=ordered, columns=columns, validation={"step": ordered[is_there], "loss": held_out[is_there]})
+        return Report(
+            steps=ordered,
+            columns=columns,
+            validation={"step": ordered[is_there], "loss": held_out[is_there]},
+        )
 
     def _check_told(self, steps: FloatArray, losses: FloatArray) -> None:
         """Refuse a recorded step that is told again with another loss, and one that comes late."""
@@ -276,7 +322,11 @@ class Follower:
             raise LogRefusedError(_went_back(self._path, int(self._steps[-1]), int(steps[late][0])))
         before, now = self._losses[at], losses
         with np.errstate(invalid="ignore"):
-            same = (before == now) | (np.isnan(before) & np.isnan(now)) | (np.abs(before - now) <= _DIGITS_DIFFER * np.abs(before))
+            same = (
+                (before == now)
+                | (np.isnan(before) & np.isnan(now))
+                | (np.abs(before - now) <= _DIGITS_DIFFER * np.abs(before))
+            )
         if not same.all():
             step = int(steps[~same][0])
             raise LogRefusedError(_went_back(self._path, int(self._steps[-1]), step))
@@ -284,28 +334,39 @@ class Follower:
 
 def _went_back(path: str, last: int, step: int) -> str:
     return (
-        f"{path} went back from step {last:,} to step {step:,}; expected steps that rise. A trainer that starts again has to end first: "
+        f"{path} went back from step {last:,} to step {step:,}; expected steps that rise. A "
+        "trainer that starts again has to end first: "
         "the next attempt goes on from what it kept in {checkpoints}"
     )
 
 
 def open_below(folder: int, path: str) -> int | None:
-    """Open a regular file or a folder below an open folder, through no link; None where it is not there yet.
+    """Open a regular file or a folder below an open folder, through no link; None where it is not
+    there yet.
 
-    Raises LogRefusedError for a link, a pipe, a device or a socket: reading one may never end, or may show another file.
+    Raises LogRefusedError for a link, a pipe, a device or a socket: reading one may never end, or
+    may show another file.
     """
     parts = PurePosixPath(path).parts
     current = os.dup(folder)
     try:
         for number, part in enumerate(parts, 1):
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_DIRECTORY if number < len(parts) else 0)
+            flags = (
+                os.O_RDONLY
+                | os.O_NOFOLLOW
+                | os.O_NONBLOCK
+                | os.O_CLOEXEC
+                | (os.O_DIRECTORY if number < len(parts) else 0)
+            )
             try:
                 following = os.open(part, flags, dir_fd=current)
             except FileNotFoundError:
                 return None
             except OSError as error:
                 if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
-                    raise LogRefusedError(f"{path} is a link or no file, expected a regular file of the trainer's own") from None
+                    raise LogRefusedError(
+                        f"{path} is a link or no file, expected a regular file of the trainer's own"
+                    ) from None
                 raise
             os.close(current)
             current = following

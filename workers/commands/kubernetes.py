@@ -1,5 +1,5 @@
-"""Kubernetes, by its own `kubectl`: a Job from the operator's template, suspended until it is released. The Job's name is our key, so the
-server itself refuses a second one.
+"""Kubernetes, by its own `kubectl`: a Job from the operator's template, suspended until it is
+released. The Job's name is our key, so the server itself refuses a second one.
 """
 
 import json
@@ -9,26 +9,56 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from workers.commands.schedulers import SCRIPT, Job, JobState, RefusedError, UnreachableError, called, sentence
+from workers.commands.schedulers import (
+    SCRIPT,
+    Job,
+    JobState,
+    RefusedError,
+    UnreachableError,
+    called,
+    sentence,
+)
 
 _MANAGED = {"app.kubernetes.io/managed-by": "parity"}
 _KEY = "parity-key"
-# In what kubectl says where the cluster may take the job later: the quota is used up, or its API is away or too busy.
+# In what kubectl says where the cluster may take the job later: the quota is used up, or its API is
+# away or too busy.
 _FULL = "exceeded quota"
 _AWAY = (
-    *("connection", "unable to connect", "unable to handle", "timeout", "timed out", "no route", "no such host", "eof"),
-    *("too many requests", "serviceunavailable", "internalerror", "etcd", "unauthorized", "certificate", "try again"),
+    *(
+        "connection",
+        "unable to connect",
+        "unable to handle",
+        "timeout",
+        "timed out",
+        "no route",
+        "no such host",
+        "eof",
+    ),
+    *(
+        "too many requests",
+        "serviceunavailable",
+        "internalerror",
+        "etcd",
+        "unauthorized",
+        "certificate",
+        "try again",
+    ),
 )
 
 
 class Kubernetes:
-    """A namespace of a cluster; `options` are the launcher's: the Job's `manifest`, and how kubectl finds the cluster."""
+    """A namespace of a cluster; `options` are the launcher's: the Job's `manifest`, and how kubectl
+    finds the cluster.
+    """
 
     keeps_ended, forgets = True, False
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._manifest = options["manifest"]
-        where = {name: options[name] for name in ("kubeconfig", "context", "namespace") if options[name]}
+        where = {
+            name: options[name] for name in ("kubeconfig", "context", "namespace") if options[name]
+        }
         self._where = tuple(f"--{name}={value}" for name, value in where.items())
         self.place = " ".join(("kubernetes", *self._where))
 
@@ -41,7 +71,9 @@ class Kubernetes:
         for labelled in (metadata, spec["template"].setdefault("metadata", {})):
             labelled["labels"] = {**labelled.get("labels", {}), **_MANAGED, _KEY: key}
         spec["template"]["spec"]["containers"][0]["command"] = ["/bin/sh", str(folder / SCRIPT)]
-        status, _, errors = self._called("create", "--validate=false", "--filename=-", given=json.dumps(manifest))
+        status, _, errors = self._called(
+            "create", "--validate=false", "--filename=-", given=json.dumps(manifest)
+        )
         if status and "AlreadyExists" not in errors:
             _check_reachable(errors)
             raise RefusedError(f"Kubernetes did not take the job: {sentence(errors)}")
@@ -51,33 +83,55 @@ class Kubernetes:
         """Our Jobs with their pods, or the one of a name."""
         labels = _MANAGED | ({_KEY: key} if key else {})
         selector = ",".join(f"{name}={value}" for name, value in labels.items())
-        status, out, errors = self._called("get", "jobs,pods", f"--selector={selector}", "--output=json")
+        status, out, errors = self._called(
+            "get", "jobs,pods", f"--selector={selector}", "--output=json"
+        )
         if status:
             raise UnreachableError(f"kubectl: {sentence(errors or out)}")
         try:
-            items = [item for item in json.loads(out)["items"] if _KEY in item["metadata"].get("labels", {})]
+            items = [
+                item
+                for item in json.loads(out)["items"]
+                if _KEY in item["metadata"].get("labels", {})
+            ]
         except (ValueError, KeyError, TypeError):
-            raise UnreachableError(f"kubectl: its answer is not a list of Jobs: {sentence(out)[:100]}") from None
+            raise UnreachableError(
+                f"kubectl: its answer is not a list of Jobs: {sentence(out)[:100]}"
+            ) from None
         pods: dict[str, list[Mapping[str, Any]]] = {}
-        for item in sorted(items, key=lambda each: str(each["metadata"].get("creationTimestamp", ""))):
+        for item in sorted(
+            items, key=lambda each: str(each["metadata"].get("creationTimestamp", ""))
+        ):
             if item["kind"] == "Pod":
                 pods.setdefault(item["metadata"]["labels"][_KEY], []).append(item)
-        return [_job(item, pods.get(item["metadata"]["name"], ())) for item in items if item["kind"] == "Job"]
+        return [
+            _job(item, pods.get(item["metadata"]["name"], ()))
+            for item in items
+            if item["kind"] == "Job"
+        ]
 
     def release(self, job_id: str) -> None:
         """Let a suspended Job start."""
-        status, _, errors = self._called("patch", "job", job_id, "--type=merge", '--patch={"spec": {"suspend": false}}')
+        status, _, errors = self._called(
+            "patch", "job", job_id, "--type=merge", '--patch={"spec": {"suspend": false}}'
+        )
         if status:
             _check_reachable(errors)
 
     def cancel(self, job_id: str) -> None:
         """Delete a Job with its pods."""
-        status, _, errors = self._called("delete", "job", job_id, "--ignore-not-found", "--wait=false", "--cascade=background")
+        status, _, errors = self._called(
+            "delete", "job", job_id, "--ignore-not-found", "--wait=false", "--cascade=background"
+        )
         if status:
             _check_reachable(errors)
 
     def _called(self, *command: str, given: str = "") -> tuple[int, str, str]:
-        in_a_pod = {name: value for name, value in os.environ.items() if name.startswith("KUBERNETES_SERVICE_")}
+        in_a_pod = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith("KUBERNETES_SERVICE_")
+        }
         return called(("kubectl", *self._where, "--request-timeout=30s", *command), given, in_a_pod)
 
 
@@ -107,7 +161,11 @@ def _state(item: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> tuple[
     phase = status.get("phase", "Pending")
     if phase == "Running":
         return "running", phase
-    waits = [each["state"]["waiting"] for each in status.get("containerStatuses", ()) if "waiting" in each.get("state", {})]
+    waits = [
+        each["state"]["waiting"]
+        for each in status.get("containerStatuses", ())
+        if "waiting" in each.get("state", {})
+    ]
     unmet = [each for each in status.get("conditions", ()) if each.get("status") == "False"]
     return "waiting", _with_reason(phase, (*waits, *unmet, {})[0])
 

@@ -1,22 +1,27 @@
-"""Launchers: how the operator of a worker lets jobs start trainers. Read from one TOML file, `PARITY_LAUNCHERS`.
+"""Launchers: how the operator of a worker lets jobs start trainers. Read from one TOML file,
+`PARITY_LAUNCHERS`.
 
     [launcher.loop]
     repository = "https://git.example/team/model.git"
     refs = ["refs/heads/*"]                     # on one of these a commit must be
     paths = ["train", "configs"]                # what decides the training; default: the whole tree
-    command = ["/opt/torch/bin/python", "train.py", "--steps={steps}", "--seed={seed}", "--layers={layers}", "--out={output}"]
+    command = ["/opt/torch/bin/python", "train.py", "--steps={steps}", "--seed={seed}",
+    "--layers={layers}", "--out={output}"]
     recipes = {bf16 = [], nvfp4 = ["--recipe=nvfp4"]}        # what each adds to the command
     parameters = {layers = {type = "int", min = 1, max = 128, default = 32}}
     reports = {path = "metrics.jsonl"}          # below {output}, or "stdout"
-    pinned = "sha256:…"                         # names the libraries, such as an image's digest; without it no curve is reused
+    pinned = "sha256:…"                         # names the libraries, such as an image's digest;
+      without it no curve is reused
     limits = {seconds = 86400, silent_seconds = 1800, output_bytes = 1e11}
     scheduler = "slurm"                         # trains on a cluster, not on the worker
     slurm = {options = ["--partition=gpu", "--gpus-per-node=8", "--requeue"]}
-                                                # or "kubernetes", with kubernetes = {template = "/etc/parity/job.yaml", namespace = "ml"}
+                                                # or "kubernetes", with kubernetes = {template =
+                                                "/etc/parity/job.yaml", namespace = "ml"}
 
-A brace stands for one value, and an entry stays one argument: there is no shell. The braces are {source} (the checkout), {output} (the
-attempt's folder), {checkpoints} (the run's folder, which its next attempt finds again), {steps}, {warmup_steps}, {seed}, {replicate},
-{recipe} and the launcher's parameters. Whatever is wrong in the file is an error when it is read, not when a job comes.
+A brace stands for one value, and an entry stays one argument: there is no shell. The braces are
+{source} (the checkout), {output} (the attempt's folder), {checkpoints} (the run's folder, which its
+next attempt finds again), {steps}, {warmup_steps}, {seed}, {replicate}, {recipe} and the launcher's
+parameters. Whatever is wrong in the file is an error when it is read, not when a job comes.
 """
 
 import hashlib
@@ -39,16 +44,33 @@ from training.spec import RunSpec
 
 STDOUT = "stdout"
 _BRACE = re.compile(r"\{([^{}]*)\}")
-_OURS = frozenset({"source", "output", "checkpoints", "steps", "warmup_steps", "seed", "replicate", "recipe"})
+_OURS = frozenset(
+    {"source", "output", "checkpoints", "steps", "warmup_steps", "seed", "replicate", "recipe"}
+)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Of the worker, which a trainer gets; everything else is the launcher's own.
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
-_UNTRUSTED = ("refs/pull/*", "refs/merge-requests/*", "refs/changes/*")  # where anybody may put a commit
+# where anybody may put a commit
+_UNTRUSTED = ("refs/pull/*", "refs/merge-requests/*", "refs/changes/*")
 LONGEST_ARGUMENT = 4096
 SCHEDULERS = ("slurm", "kubernetes")
-# Options of sbatch that decide what a job is known by, what it runs, and that it is one job which waits for its release.
+# Options of sbatch that decide what a job is known by, what it runs, and that it is one job which
+# waits for its release.
 _OUR_OPTIONS = (
-    *("array", "chdir", "clusters", "error", "export", "export-file", "hold", "input", "job-name", "open-mode", "output", "parsable"),
+    *(
+        "array",
+        "chdir",
+        "clusters",
+        "error",
+        "export",
+        "export-file",
+        "hold",
+        "input",
+        "job-name",
+        "open-mode",
+        "output",
+        "parsable",
+    ),
     *("quiet", "test-only", "uid", "wait", "wrap", "help", "usage", "version", "ignore-pbs"),
 )
 
@@ -67,7 +89,9 @@ def _refusal(place: str, value: object, expected: str) -> LauncherError:
 
 @frozen
 class Parameter:
-    """A value that a job may set: its type, its range or its choices, and its default; without one a job must set it."""
+    """A value that a job may set: its type, its range or its choices, and its default; without one
+    a job must set it.
+    """
 
     type: Literal["int", "float", "bool", "choice", "name"]
     min: float | None = None
@@ -76,7 +100,9 @@ class Parameter:
     default: Value | None = None
 
     def checked(self, where: str, value: object) -> str:
-        """The value as text for a command. Raises LauncherError, PARAMETER_REFUSED, for one that does not fit."""
+        """The value as text for a command. Raises LauncherError, PARAMETER_REFUSED, for one that
+        does not fit.
+        """
         expected = self._expected()
         fits = {
             "int": isinstance(value, int) and not isinstance(value, bool),
@@ -86,14 +112,18 @@ class Parameter:
             "name": isinstance(value, str),
         }[self.type]
         if not fits:
-            raise LauncherError(f"{where} is {value!r:.200}, expected {expected}", "PARAMETER_REFUSED")
+            raise LauncherError(
+                f"{where} is {value!r:.200}, expected {expected}", "PARAMETER_REFUSED"
+            )
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, (int, float)):
-            if (self.min is not None and value < self.min) or (self.max is not None and value > self.max):
+            if (self.min is not None and value < self.min) or (
+                self.max is not None and value > self.max
+            ):
                 raise LauncherError(f"{where} is {value}, expected {expected}", "PARAMETER_REFUSED")
             return str(value)
-        assert isinstance(value, str)  # noqa: S101 (a choice or a name)
+        assert isinstance(value, str)  # noqa: S101
         try:
             check_value(where, value)
             check_name(where, value.replace("/", "_"), expected)
@@ -106,13 +136,20 @@ class Parameter:
             return f"one of {', '.join(self.choices)}"
         limits = [f"from {self.min:g}"] if self.min is not None else []
         limits += [f"up to {self.max:g}"] if self.max is not None else []
-        kinds = {"int": "a whole number", "float": "a number", "bool": "true or false", "name": "a name of letters, digits and _ . - /"}
+        kinds = {
+            "int": "a whole number",
+            "float": "a number",
+            "bool": "true or false",
+            "name": "a name of letters, digits and _ . - /",
+        }
         return " ".join([kinds[self.type], *limits])
 
 
 @frozen
 class Reports:
-    """Where the trainer's losses stand: a file below {output}, or its standard output; `pattern` finds them in lines of a log."""
+    """Where the trainer's losses stand: a file below {output}, or its standard output; `pattern`
+    finds them in lines of a log.
+    """
 
     path: str
     pattern: str = ""
@@ -136,7 +173,9 @@ class Slurm:
 
 @frozen
 class Kubernetes:
-    """How jobs are submitted to Kubernetes: the template of the Job (a file of YAML), and how kubectl finds the cluster."""
+    """How jobs are submitted to Kubernetes: the template of the Job (a file of YAML), and how
+    kubectl finds the cluster.
+    """
 
     template: str = ""
     kubeconfig: str = ""
@@ -156,7 +195,9 @@ class Added:
 
 @frozen
 class Launcher:
-    """One launcher. `digest` names all that it says, so that a run is known to have been started by it."""
+    """One launcher. `digest` names all that it says, so that a run is known to have been started by
+    it.
+    """
 
     name: str
     repository: str
@@ -180,11 +221,19 @@ class Launcher:
     digest: str = ""
 
     def document(self) -> dict[str, Any]:
-        """What the server is told of it: what a job may ask for, and no command, path or variable."""
+        """What the server is told of it: what a job may ask for, and no command, path or
+        variable.
+        """
         asked = {name: own._expected() for name, own in self.parameters.items()}
         environments = sorted(self.environments)
         where = {"scheduler": self.scheduler} if self.scheduler else {}
-        return {"digest": self.digest, "recipes": [*self.recipes], "parameters": asked, "environments": environments, **where}
+        return {
+            "digest": self.digest,
+            "recipes": [*self.recipes],
+            "parameters": asked,
+            "environments": environments,
+            **where,
+        }
 
     @property
     def submits_with(self) -> dict[str, Any]:
@@ -192,30 +241,44 @@ class Launcher:
         return fields_of(self.kubernetes if self.scheduler == "kubernetes" else self.slurm)
 
     def check(self, spec: RunSpec) -> dict[str, str]:
-        """The values of the braces that a run sets. Raises LauncherError for a recipe, parameter or environment that it has not."""
-        assert spec.command is not None  # noqa: S101 (of engine command)
+        """The values of the braces that a run sets. Raises LauncherError for a recipe, parameter or
+        environment that it has not.
+        """
+        assert spec.command is not None  # noqa: S101
         where = f"launcher {self.name}"
         if spec.recipe not in self.recipes:
-            raise LauncherError(f"{where} has no recipe {spec.recipe}, expected one of {', '.join(self.recipes)}", "RECIPE_REFUSED")
+            raise LauncherError(
+                f"{where} has no recipe {spec.recipe}, expected one of {', '.join(self.recipes)}",
+                "RECIPE_REFUSED",
+            )
         if spec.environment and spec.environment not in self.environments:
             known = ", ".join(self.environments) or "none, as it has no environments"
-            raise LauncherError(f"{where} has no environment {spec.environment!r}, expected {known}", "PARAMETER_REFUSED")
+            raise LauncherError(
+                f"{where} has no environment {spec.environment!r}, expected {known}",
+                "PARAMETER_REFUSED",
+            )
         given = spec.command.parameters
         if unknown := given.keys() - self.parameters.keys():
             known = ", ".join(self.parameters) or "none"
-            raise LauncherError(f"{where} has no parameter {min(unknown)!r}, expected {known}", "PARAMETER_REFUSED")
+            raise LauncherError(
+                f"{where} has no parameter {min(unknown)!r}, expected {known}", "PARAMETER_REFUSED"
+            )
         values = {}
         for name, parameter in self.parameters.items():
             value = given.get(name, parameter.default)
             if value is None:
                 raise LauncherError(
-                    f"parameter {name} of {where} has no value and no default; set command.parameters.{name}", "PARAMETER_REFUSED"
+                    f"parameter {name} of {where} has no value and no default; set "
+                    f"command.parameters.{name}",
+                    "PARAMETER_REFUSED",
                 )
             values[name] = parameter.checked(f"command.parameters.{name}", value)
         return values
 
     def argv(self, spec: RunSpec, places: Mapping[str, str]) -> list[str]:
-        """The command of a run; `places` are {source}, {output} and {checkpoints}. One entry of the file is one argument."""
+        """The command of a run; `places` are {source}, {output} and {checkpoints}. One entry of the
+        file is one argument.
+        """
         values = {
             **self.check(spec),
             **places,
@@ -225,13 +288,27 @@ class Launcher:
             "replicate": str(spec.replicate),
             "recipe": spec.recipe,
         }
-        return [_BRACE.sub(lambda brace: values[brace[1]], each) for each in (*self.command, *self.recipes[spec.recipe].arguments)]
+        return [
+            _BRACE.sub(lambda brace: values[brace[1]], each)
+            for each in (*self.command, *self.recipes[spec.recipe].arguments)
+        ]
 
-    def variables(self, spec: RunSpec, places: Mapping[str, str], given: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """The complete environment of the trainer: of the worker's only what finds programs and libraries, none of its secrets."""
+    def variables(
+        self, spec: RunSpec, places: Mapping[str, str], given: Mapping[str, str] = os.environ
+    ) -> dict[str, str]:
+        """The complete environment of the trainer: of the worker's only what finds programs and
+        libraries, none of its secrets.
+        """
         own = {name: given[name] for name in _INHERITED if name in given}
-        stated = {**self.environment, **self.recipes[spec.recipe].environment, **self.environments.get(spec.environment, {})}
-        filled = {name: _BRACE.sub(lambda brace: places.get(brace[1], brace[0]), value) for name, value in stated.items()}
+        stated = {
+            **self.environment,
+            **self.recipes[spec.recipe].environment,
+            **self.environments.get(spec.environment, {}),
+        }
+        filled = {
+            name: _BRACE.sub(lambda brace: places.get(brace[1], brace[0]), value)
+            for name, value in stated.items()
+        }
         home = {"HOME": places["output"], "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
         return own | home | filled
 
@@ -242,15 +319,22 @@ def allows(launcher: Launcher, ref: str) -> bool:
 
 
 def read_launchers(path: Path) -> dict[str, Launcher]:
-    """The launchers of a file, by name. Raises LauncherError that names the place, the value and what was expected."""
+    """The launchers of a file, by name. Raises LauncherError that names the place, the value and
+    what was expected.
+    """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise LauncherError(f"{path}: {why}; expected a TOML file with tables such as [launcher.loop] (docs/launchers.md)") from None
+        raise LauncherError(
+            f"{path}: {why}; expected a TOML file with tables such as [launcher.loop] "
+            "(docs/launchers.md)"
+        ) from None
     tables = content.get("launcher")
     if not isinstance(tables, dict) or not tables or content.keys() != {"launcher"}:
-        raise LauncherError(f"{path}: expected tables [launcher.NAME] and nothing else (docs/launchers.md)")
+        raise LauncherError(
+            f"{path}: expected tables [launcher.NAME] and nothing else (docs/launchers.md)"
+        )
     try:
         return {name: _launcher(name, table) for name, table in tables.items()}
     except LauncherError as error:
@@ -271,7 +355,9 @@ def _launcher(name: str, table: object) -> Launcher:
         if needed not in given:
             raise _refusal(f"{place}.{needed}", None, "to be set")
     read = {
-        "repository": lambda value, where: typed(value, str, where, "the URL of a git repository", _refusal),
+        "repository": lambda value, where: typed(
+            value, str, where, "the URL of a git repository", _refusal
+        ),
         "command": _texts,
         "recipes": _recipes,
         "reports": _reports,
@@ -279,20 +365,30 @@ def _launcher(name: str, table: object) -> Launcher:
         "paths": _paths,
         "parameters": _parameters,
         "environment": _variables,
-        "environments": lambda value, where: {key: _variables(each, f"{where}.{key}") for key, each in _table(value, where).items()},
+        "environments": lambda value, where: {
+            key: _variables(each, f"{where}.{key}") for key, each in _table(value, where).items()
+        },
         "limits": _limits,
         "scheduler": _scheduler,
         "slurm": _slurm,
         "kubernetes": _kubernetes,
     }
-    plain = {own.name: bool if own.name == "isolated" else str for own in fields(Launcher) if own.name not in read}
+    plain = {
+        own.name: bool if own.name == "isolated" else str
+        for own in fields(Launcher)
+        if own.name not in read
+    }
     values: dict[str, Any] = {
-        key: read[key](value, f"{place}.{key}") if key in read else typed(value, plain[key], f"{place}.{key}", refuse=_refusal)
+        key: read[key](value, f"{place}.{key}")
+        if key in read
+        else typed(value, plain[key], f"{place}.{key}", refuse=_refusal)
         for key, value in given.items()
     }
     template = values["kubernetes"].manifest if "kubernetes" in values else {}
     stated = {**_table(table, place), **({"template": template} if template else {})}
-    launcher = Launcher(name=name, **values, digest=hashlib.sha256(canonical_json(stated).encode()).hexdigest()[:32])
+    launcher = Launcher(
+        name=name, **values, digest=hashlib.sha256(canonical_json(stated).encode()).hexdigest()[:32]
+    )
     _check(launcher, place)
     return launcher
 
@@ -300,12 +396,19 @@ def _launcher(name: str, table: object) -> Launcher:
 def _check(launcher: Launcher, place: str) -> None:
     """What only all keys together can say."""
     if launcher.repository.startswith("-") or "::" in launcher.repository:
-        raise _refusal(f"{place}.repository", launcher.repository, "a URL or a path, and no remote helper such as ext::")
+        raise _refusal(
+            f"{place}.repository",
+            launcher.repository,
+            "a URL or a path, and no remote helper such as ext::",
+        )
     untrusted = next(
         (
             ref
             for ref in launcher.refs
-            if any(fnmatchcase(each, ref) for each in ("refs/pull/1/head", "refs/merge-requests/1/head", "refs/changes/1"))
+            if any(
+                fnmatchcase(each, ref)
+                for each in ("refs/pull/1/head", "refs/merge-requests/1/head", "refs/changes/1")
+            )
         ),
         None,
     )
@@ -313,19 +416,34 @@ def _check(launcher: Launcher, place: str) -> None:
         raise _refusal(
             f"{place}.refs",
             untrusted,
-            "branches of the repository alone: there anybody may put a commit, and a commit is code that runs as the worker's user. "
-            'Set user = "NAME" (the worker runs as root), or isolated = true where the command starts a container',
+            "branches of the repository alone: there anybody may put a commit, and a commit is "
+            "code that runs as the worker's user. "
+            'Set user = "NAME" (the worker runs as root), or isolated = true where the command '
+            "starts a container",
         )
     _check_scheduler(launcher, place)
     known = _OURS | launcher.parameters.keys()
     if doubled := _OURS & launcher.parameters.keys():
-        raise _refusal(f"{place}.parameters.{min(doubled)}", "a parameter", "another name: this one is ours")
-    for key, arguments in (("command", launcher.command), *((f"recipes.{name}", own.arguments) for name, own in launcher.recipes.items())):
+        raise _refusal(
+            f"{place}.parameters.{min(doubled)}", "a parameter", "another name: this one is ours"
+        )
+    for key, arguments in (
+        ("command", launcher.command),
+        *((f"recipes.{name}", own.arguments) for name, own in launcher.recipes.items()),
+    ):
         for argument in arguments:
             if len(argument) > LONGEST_ARGUMENT or not argument.isprintable():
-                raise _refusal(f"{place}.{key}", argument, f"arguments of at most {LONGEST_ARGUMENT} printable characters")
+                raise _refusal(
+                    f"{place}.{key}",
+                    argument,
+                    f"arguments of at most {LONGEST_ARGUMENT} printable characters",
+                )
             if unknown := [brace for brace in _BRACE.findall(argument) if brace not in known]:
-                raise _refusal(f"{place}.{key}", argument, f"no brace but {{{'}, {'.join(sorted(known))}}}; {{{unknown[0]}}} is none")
+                raise _refusal(
+                    f"{place}.{key}",
+                    argument,
+                    f"no brace but {{{'}, {'.join(sorted(known))}}}; {{{unknown[0]}}} is none",
+                )
     if not launcher.command:
         raise _refusal(f"{place}.command", [], "a program and its arguments")
     if not launcher.recipes:
@@ -334,17 +452,30 @@ def _check(launcher: Launcher, place: str) -> None:
 
 def _check_scheduler(launcher: Launcher, place: str) -> None:
     """What a launcher that submits its trainers cannot have, or needs."""
-    for name, own in (("slurm", launcher.slurm != Slurm()), ("kubernetes", launcher.kubernetes != Kubernetes())):
+    for name, own in (
+        ("slurm", launcher.slurm != Slurm()),
+        ("kubernetes", launcher.kubernetes != Kubernetes()),
+    ):
         if own and launcher.scheduler != name:
-            raise _refusal(f"{place}.scheduler", launcher.scheduler, f'"{name}", as there is a table for it')
+            raise _refusal(
+                f"{place}.scheduler", launcher.scheduler, f'"{name}", as there is a table for it'
+            )
     if launcher.scheduler == "kubernetes" and not launcher.kubernetes.template:
-        raise _refusal(f"{place}.kubernetes.template", "", "the path of a file of YAML with the Job")
+        raise _refusal(
+            f"{place}.kubernetes.template", "", "the path of a file of YAML with the Job"
+        )
     if launcher.scheduler and launcher.user:
         raise _refusal(
-            f"{place}.user", launcher.user, "nothing: a job of a scheduler runs as the worker's user; give that an account of its own"
+            f"{place}.user",
+            launcher.user,
+            "nothing: a job of a scheduler runs as the worker's user; give that an account of its "
+            "own",
         )
     if launcher.scheduler and not launcher.device_class:
-        expected = "what the nodes have, such as '8 x H100': the worker cannot ask them before a run, and other devices are no pair"
+        expected = (
+            "what the nodes have, such as '8 x H100': the worker cannot ask them before a run, and "
+            "other devices are no pair"
+        )
         raise _refusal(f"{place}.device_class", launcher.device_class, expected)
 
 
@@ -354,7 +485,10 @@ def _table(value: object, where: str) -> Mapping[str, Any]:
 
 
 def _texts(value: object, where: str) -> tuple[str, ...]:
-    return tuple(typed(each, str, where, "a list of texts", _refusal) for each in typed(value, list, where, "a list of texts", _refusal))
+    return tuple(
+        typed(each, str, where, "a list of texts", _refusal)
+        for each in typed(value, list, where, "a list of texts", _refusal)
+    )
 
 
 def _paths(value: object, where: str) -> tuple[str, ...]:
@@ -389,26 +523,45 @@ def _recipes(value: object, where: str) -> Mapping[str, Added]:
             continue
         given = known_keys(own, Added, f"{where}.{name}", _refusal)
         arguments = _texts(given.get("arguments", []), f"{where}.{name}.arguments")
-        found[name] = Added(arguments=arguments, environment=_variables(given.get("environment", {}), f"{where}.{name}.environment"))
+        found[name] = Added(
+            arguments=arguments,
+            environment=_variables(given.get("environment", {}), f"{where}.{name}.environment"),
+        )
     return found
 
 
 def _reports(value: object, where: str) -> Reports:
     given = known_keys(value, Reports, where, _refusal)
     reports = Reports(
-        path=typed(given.get("path"), str, f"{where}.path", f"a file below the output folder, or {STDOUT}", _refusal),
-        pattern=typed(given.get("pattern", ""), str, f"{where}.pattern", "a regular expression", _refusal),
+        path=typed(
+            given.get("path"),
+            str,
+            f"{where}.path",
+            f"a file below the output folder, or {STDOUT}",
+            _refusal,
+        ),
+        pattern=typed(
+            given.get("pattern", ""), str, f"{where}.pattern", "a regular expression", _refusal
+        ),
     )
     path = PurePosixPath(reports.path)
     if reports.path != STDOUT and (path.is_absolute() or ".." in path.parts or not path.parts):
-        raise _refusal(f"{where}.path", reports.path, f"a file below the output folder, such as metrics.jsonl, or {STDOUT}")
+        raise _refusal(
+            f"{where}.path",
+            reports.path,
+            f"a file below the output folder, such as metrics.jsonl, or {STDOUT}",
+        )
     if reports.pattern:
         try:
             groups = re.compile(reports.pattern).groupindex
         except re.error as error:
-            raise _refusal(f"{where}.pattern", reports.pattern, f"a regular expression ({error})") from None
+            raise _refusal(
+                f"{where}.pattern", reports.pattern, f"a regular expression ({error})"
+            ) from None
         if missing := {STEP, LOSS} - groups.keys():
-            raise _refusal(f"{where}.pattern", reports.pattern, f"a group (?P<{min(missing)}>…) in it")
+            raise _refusal(
+                f"{where}.pattern", reports.pattern, f"a group (?P<{min(missing)}>…) in it"
+            )
     return reports
 
 
@@ -428,11 +581,18 @@ def _parameters(value: object, where: str) -> Mapping[str, Parameter]:
         parameter = Parameter(**given)
         check_words(parameter, place, _refusal)
         if (parameter.type == "choice") != bool(parameter.choices):
-            raise _refusal(f"{place}.choices", list(parameter.choices), "choices for type choice, and for no other")
+            raise _refusal(
+                f"{place}.choices",
+                list(parameter.choices),
+                "choices for type choice, and for no other",
+            )
         for limit in (parameter.min, parameter.max):
             if limit is not None:
                 typed(limit, float, place, "a number", _refusal)
-        for each in (*parameter.choices, *([] if parameter.default is None else [parameter.default])):
+        for each in (
+            *parameter.choices,
+            *([] if parameter.default is None else [parameter.default]),
+        ):
             parameter.checked(f"{place}.default", each)
         found[name] = parameter
     return found
@@ -440,7 +600,11 @@ def _parameters(value: object, where: str) -> Mapping[str, Parameter]:
 
 def _scheduler(value: object, where: str) -> str:
     if value not in SCHEDULERS:
-        raise _refusal(where, value, f"one of {', '.join(SCHEDULERS)}; leave it out for trainers on the worker itself")
+        raise _refusal(
+            where,
+            value,
+            f"one of {', '.join(SCHEDULERS)}; leave it out for trainers on the worker itself",
+        )
     return str(value)
 
 
@@ -450,7 +614,11 @@ def _slurm(value: object, where: str) -> Slurm:
     for option in options:
         name = option.removeprefix("--").partition("=")[0]
         if not option.startswith("--") or not name or not option.isprintable():
-            raise _refusal(f"{where}.options", option, "options of sbatch in their long form, such as --gpus-per-node=8")
+            raise _refusal(
+                f"{where}.options",
+                option,
+                "options of sbatch in their long form, such as --gpus-per-node=8",
+            )
         # sbatch takes the first letters of an option for the whole.
         if ours := next((each for each in _OUR_OPTIONS if each.startswith(name)), None):
             raise _refusal(f"{where}.options", option, f"other options: --{ours} is ours")
@@ -458,17 +626,27 @@ def _slurm(value: object, where: str) -> Slurm:
 
 
 def _kubernetes(value: object, where: str) -> Kubernetes:
-    import yaml  # noqa: PLC0415 (a tenth of the start of each process that trains by a launcher, and few need it)
+    import yaml  # noqa: PLC0415
 
     given = known_keys(value, Kubernetes, where, _refusal)
     if "manifest" in given:
-        raise _refusal(f"{where}.manifest", given["manifest"], "a template: the path of a file of YAML with the Job")
-    named = {name: typed(each, str, f"{where}.{name}", refuse=_refusal) for name, each in given.items()}
+        raise _refusal(
+            f"{where}.manifest",
+            given["manifest"],
+            "a template: the path of a file of YAML with the Job",
+        )
+    named = {
+        name: typed(each, str, f"{where}.{name}", refuse=_refusal) for name, each in given.items()
+    }
     try:
         manifest = yaml.safe_load(Path(named.get("template", "")).read_text(encoding="utf-8"))
         json.dumps(manifest)
     except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
-        raise _refusal(f"{where}.template", named.get("template"), f"the path of a file of YAML with a Job ({error})") from None
+        raise _refusal(
+            f"{where}.template",
+            named.get("template"),
+            f"the path of a file of YAML with a Job ({error})",
+        ) from None
     _check_template(manifest, f"{where}.template")
     return Kubernetes(**named, manifest=manifest)
 
@@ -489,7 +667,9 @@ def _check_template(manifest: object, where: str) -> None:
         }
         several = {name: spec.get(name) for name in ("parallelism", "completions")}
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise _refusal(where, manifest, f"spec.template.spec.containers with a container in it ({error!r})") from None
+        raise _refusal(
+            where, manifest, f"spec.template.spec.containers with a container in it ({error!r})"
+        ) from None
     for name, given in ours.items():
         if given is not None:
             raise _refusal(f"{where}, {name}", given, "nothing: it is ours")

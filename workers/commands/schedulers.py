@@ -1,8 +1,10 @@
 """What a scheduler has to do for us, and how its programs are called.
 
-A job is submitted so that it waits (`held`), and its id is on record before it may start. Every job has a key of ours as its name, by which
-it is found again. The programs of a scheduler get an environment of their own, with none of the worker's secrets, and what they say counts,
-not their exit status alone: `squeue` ends with 1 for a job that has long ended and for a controller that is away.
+A job is submitted so that it waits (`held`), and its id is on record before it may start. Every job
+has a key of ours as its name, by which it is found again. The programs of a scheduler get an
+environment of their own, with none of the worker's secrets, and what they say counts, not their
+exit status alone: `squeue` ends with 1 for a job that has long ended and for a controller that is
+away.
 """
 
 import os
@@ -14,20 +16,23 @@ from typing import Literal, Protocol
 
 from parity.structure import frozen
 
-SCRIPT, LOG = "job.sh", "scheduler.log"  # in the folder of a job: what is submitted, and what Slurm itself prints there
+# in the folder of a job: what is submitted, and what Slurm itself prints there
+SCRIPT, LOG = "job.sh", "scheduler.log"
 _SECONDS = 60.0  # Slurm gives up a controller that is away after 9 to 18 s
 _KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _LONGEST_SENTENCE = 500
 
-# What becomes of a job: `held` waits for its release, `waiting` for the scheduler, which may have taken it back from a node; the last two
-# are over, and one that was preempted is no crash.
+# What becomes of a job: `held` waits for its release, `waiting` for the scheduler, which may have
+# taken it back from a node; the last two are over, and one that was preempted is no crash.
 JobState = Literal["held", "waiting", "running", "ended", "preempted"]
 OVER = ("ended", "preempted")
 
 
 @frozen
 class Job:
-    """A job as its scheduler sees it; `said` is that in the scheduler's own words, such as `PENDING (Resources)`."""
+    """A job as its scheduler sees it; `said` is that in the scheduler's own words, such as `PENDING
+    (Resources)`.
+    """
 
     id: str
     key: str
@@ -36,7 +41,9 @@ class Job:
 
 
 class UnreachableError(Exception):
-    """A scheduler that does not answer, or takes no more jobs for now (`is_full`): it is asked again, for as long as it takes."""
+    """A scheduler that does not answer, or takes no more jobs for now (`is_full`): it is asked
+    again, for as long as it takes.
+    """
 
     code = "SCHEDULER_UNREACHABLE"
 
@@ -52,20 +59,26 @@ class RefusedError(Exception):
 
 
 class Scheduler(Protocol):
-    """A scheduler of a launcher. Every method raises UnreachableError; `submit` also RefusedError."""
+    """A scheduler of a launcher. Every method raises UnreachableError; `submit` also
+    RefusedError.
+    """
 
     place: str
     """Schedulers of one place have the same jobs, so that one query is enough for all."""
     keeps_ended: bool
     """Whether a job stays there for ever after its end, until it is cancelled."""
     forgets: bool
-    """Whether its controller may come back with an older state: jobs that are gone, and held again."""
+    """Whether its controller may come back with an older state: jobs that are gone, and held
+    again.
+    """
 
     def submit(self, key: str, folder: Path) -> str:
         """Submit the script of a folder so that it is held; returns the job's id."""
 
     def jobs(self, key: str = "") -> list[Job]:
-        """Our jobs, in one query; with a key, those of that name alone. One that ended some time ago may be missing."""
+        """Our jobs, in one query; with a key, those of that name alone. One that ended some time
+        ago may be missing.
+        """
 
     def release(self, job_id: str) -> None:
         """Let a held job start. Nothing happens to one that may start already, or is gone."""
@@ -74,17 +87,35 @@ class Scheduler(Protocol):
         """End a job. Nothing happens to one that has ended, or is gone."""
 
 
-def called(command: Sequence[str], given: str = "", more: Mapping[str, str] | None = None) -> tuple[int, str, str]:
-    """The exit status, output and errors of a scheduler's program; `given` is its input. Raises UnreachableError where it cannot run."""
-    environment = {name: os.environ[name] for name in _KEPT if name in os.environ} | {"LC_ALL": "C"} | dict(more or {})
+def called(
+    command: Sequence[str], given: str = "", more: Mapping[str, str] | None = None
+) -> tuple[int, str, str]:
+    """The exit status, output and errors of a scheduler's program; `given` is its input. Raises
+    UnreachableError where it cannot run.
+    """
+    environment = (
+        {name: os.environ[name] for name in _KEPT if name in os.environ}
+        | {"LC_ALL": "C"}
+        | dict(more or {})
+    )
     try:
         done = subprocess.run(
-            command, env=environment, input=given, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+            command,
+            env=environment,
+            input=given,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise UnreachableError(f"{command[0]} did not end in {_SECONDS:g} s") from None
     except OSError as error:
-        raise UnreachableError(f"{command[0]} cannot be started ({error.strerror}); it is looked for in the PATH of the worker") from None
+        raise UnreachableError(
+            f"{command[0]} cannot be started ({error.strerror}); it is looked for in the PATH of "
+            "the worker"
+        ) from None
     return done.returncode, done.stdout, done.stderr
 
 
@@ -95,7 +126,9 @@ def sentence(text: str) -> str:
 
 @contextmanager
 def best_effort() -> Iterator[None]:
-    """Do something now if the scheduler answers; what is left is swept later (`workers.submitting`)."""
+    """Do something now if the scheduler answers; what is left is swept later
+    (`workers.submitting`).
+    """
     try:
         yield
     except UnreachableError:

@@ -1,14 +1,19 @@
 """The script that a scheduler starts on a node, and the files by which it says what happened.
 
-It is ours, and standard sh: no line of the commit reaches the scheduler. It lies in a folder that the worker and the nodes share:
+It is ours, and standard sh: no line of the commit reaches the scheduler. It lies in a folder that
+the worker and the nodes share:
 
     source/         the checkout
-    started.N       the job's id, the time of its N-th start (from 0), host and process, before anything else is done. A job that finds the
-                    file of another job ends at once, so that a run is never trained twice. An earlier start of its own that the scheduler
+    started.N       the job's id, the time of its N-th start (from 0), host and process, before
+                    anything else is done. A job that finds the
+                    file of another job ends at once, so that a run is never trained twice. An
+                    earlier start of its own that the scheduler
                     lost, with the daemon of its node, may still train there: it is ended first
-    output.N/       {output} of that start, and stdout.N what it printed, stderr.N where the losses are printed
+    output.N/       {output} of that start, and stdout.N what it printed, stderr.N where the losses
+                    are printed
     without.N/      the launcher started without the commit's files, if that is still to be proven
-    ended.N         the trainer's exit status and the time, last of all. A trainer that the scheduler ends by SIGTERM has not ended
+    ended.N         the trainer's exit status and the time, last of all. A trainer that the
+                    scheduler ends by SIGTERM has not ended
 """
 
 import os
@@ -26,7 +31,8 @@ _PLACES = ("source", "output", "checkpoints")
 _PLACE = re.compile("\ue000([a-z]+)\ue001")  # no printable character, so that no argument has it
 _MOST_BYTES = 200
 _STATUS, _TIME = re.compile(r"[0-9]{1,3}"), re.compile(r"[0-9]{1,12}")
-# After SIGTERM `wait` returns before the trainer has ended, so it is repeated. A job that is started again after its end has nothing to do.
+# After SIGTERM `wait` returns before the trainer has ended, so it is repeated. A job that is
+# started again after its end has nothing to do.
 _TEXT = """#!/bin/sh
 umask 022
 cd {folder} || exit 70
@@ -75,7 +81,7 @@ await() {{
 await
 printf '%s %s\\n' "$status" "$(date +%s)" > ".ended.$n" && mv ".ended.$n" "ended.$n"
 exit "$status"
-"""
+"""  # noqa: E501
 _PROOF = """mkdir -p "without.$n"
 ( begin {folder}/without.$n/source {folder}/without.$n/output {folder}/without.$n/checkpoints ) \\
     < /dev/null > "without.$n/stdout" 2> {errors} &
@@ -83,8 +89,12 @@ await
 """
 
 
-def write(folder: Path, key: str, launcher: Launcher, spec: RunSpec, checkpoints: Path, *, proves: bool) -> None:
-    """Write the script of a run into its folder. `proves`: the launcher is started without the commit's files first."""
+def write(
+    folder: Path, key: str, launcher: Launcher, spec: RunSpec, checkpoints: Path, *, proves: bool
+) -> None:
+    """Write the script of a run into its folder. `proves`: the launcher is started without the
+    commit's files first.
+    """
     places = {name: f"\ue000{name}\ue001" for name in _PLACES}
     variables = launcher.variables(spec, places)
     prints = launcher.reports.path == STDOUT
@@ -92,9 +102,13 @@ def write(folder: Path, key: str, launcher: Launcher, spec: RunSpec, checkpoints
     text = _TEXT.format(
         folder=own,
         key=key,
-        variables="\n".join(f"    export {name}={_quoted(value)}" for name, value in variables.items()),
+        variables="\n".join(
+            f"    export {name}={_quoted(value)}" for name, value in variables.items()
+        ),
         command=" ".join(_quoted(argument) for argument in launcher.argv(spec, places)),
-        proof=_PROOF.format(folder=own, errors='"without.$n/stderr"' if prints else "&1") if proves else "",
+        proof=_PROOF.format(folder=own, errors='"without.$n/stderr"' if prints else "&1")
+        if proves
+        else "",
         checkpoints=shlex.quote(str(checkpoints)),
         errors='"stderr.$n"' if prints else "&1",
     )
@@ -108,7 +122,10 @@ def _quoted(text: str) -> str:
     parts = _PLACE.split(text)
     if len(parts) == 1:
         return shlex.quote(text)
-    return "".join(f'"${part}"' if number % 2 else part and shlex.quote(part) for number, part in enumerate(parts))
+    return "".join(
+        f'"${part}"' if number % 2 else part and shlex.quote(part)
+        for number, part in enumerate(parts)
+    )
 
 
 @frozen
@@ -125,7 +142,9 @@ def started(folder: int, number: int) -> Told | None:
 
 
 def ended(folder: int, number: int) -> Told | None:
-    """The exit status of the trainer of a start, a signal as a negative number; None before its end."""
+    """The exit status of the trainer of a start, a signal as a negative number; None before its
+    end.
+    """
     told = _told(folder, f"ended.{number}")
     if told is None or not _STATUS.fullmatch(told.word):
         return None

@@ -1,8 +1,10 @@
-"""Slurm, by its own programs: `sbatch`, `squeue`, `scontrol release`, `scancel`. Nothing here needs slurmdbd.
+"""Slurm, by its own programs: `sbatch`, `squeue`, `scontrol release`, `scancel`. Nothing here needs
+slurmdbd.
 
-Measured on Slurm 22.05: `squeue` leaves ended jobs out unless it is asked for all states, and forgets them after MinJobAge. `scancel` of an
-unknown id succeeds. `sbatch` carries the caller's environment to the node unless it is told `--export=NIL`, and may have submitted a job
-although it ended with an error, so a key is looked for before each try.
+Measured on Slurm 22.05: `squeue` leaves ended jobs out unless it is asked for all states, and
+forgets them after MinJobAge. `scancel` of an unknown id succeeds. `sbatch` carries the caller's
+environment to the node unless it is told `--export=NIL`, and may have submitted a job although it
+ended with an error, so a key is looked for before each try.
 """
 
 import os
@@ -11,13 +13,43 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workers.commands.schedulers import LOG, SCRIPT, Job, JobState, RefusedError, UnreachableError, called, sentence
+from workers.commands.schedulers import (
+    LOG,
+    SCRIPT,
+    Job,
+    JobState,
+    RefusedError,
+    UnreachableError,
+    called,
+    sentence,
+)
 
-_OVER = ("boot_fail", "cancelled", "completed", "deadline", "failed", "node_fail", "out_of_memory", "revoked", "special_exit", "timeout")
-# In what sbatch says where it may take the job later: the user has as many jobs as they may, or its controller is away or too busy.
+_OVER = (
+    "boot_fail",
+    "cancelled",
+    "completed",
+    "deadline",
+    "failed",
+    "node_fail",
+    "out_of_memory",
+    "revoked",
+    "special_exit",
+    "timeout",
+)
+# In what sbatch says where it may take the job later: the user has as many jobs as they may, or its
+# controller is away or too busy.
 _FULL = ("maxsubmit", "maximum job", "queue is full")
 _AWAY = (
-    *("unable to contact", "connection", "timed out", "timeout", "communication", "zero bytes", "transport endpoint", "not responding"),
+    *(
+        "unable to contact",
+        "connection",
+        "timed out",
+        "timeout",
+        "communication",
+        "zero bytes",
+        "transport endpoint",
+        "not responding",
+    ),
     *("authentication", "configuration source", "temporarily", "try again", "slurmctld"),
 )
 
@@ -34,8 +66,17 @@ class Slurm:
 
     def submit(self, key: str, folder: Path) -> str:
         """Submit the script of a folder, held; returns the job's id."""
-        ours = ("--parsable", "--hold", "--export=NIL", f"--job-name={key}", f"--chdir={folder}", f"--output={folder / LOG}")
-        status, out, errors = _called("sbatch", *ours, "--open-mode=append", *self._options, str(folder / SCRIPT))
+        ours = (
+            "--parsable",
+            "--hold",
+            "--export=NIL",
+            f"--job-name={key}",
+            f"--chdir={folder}",
+            f"--output={folder / LOG}",
+        )
+        status, out, errors = _called(
+            "sbatch", *ours, "--open-mode=append", *self._options, str(folder / SCRIPT)
+        )
         job_id = out.strip().partition(";")[0]  # a name of the cluster may follow
         if status == 0 and job_id.isdecimal():
             return job_id
@@ -48,7 +89,14 @@ class Slurm:
     def jobs(self, key: str = "") -> list[Job]:
         """Our jobs in any state, or those of one name."""
         named = [f"--name={key}"] if key else []
-        status, out, errors = _called("squeue", "--noheader", "--states=all", f"--user={self._user}", *named, "--format=%i|%T|%r|%j")
+        status, out, errors = _called(
+            "squeue",
+            "--noheader",
+            "--states=all",
+            f"--user={self._user}",
+            *named,
+            "--format=%i|%T|%r|%j",
+        )
         if status:
             raise UnreachableError(_said("squeue", errors or out))
         return [_job(line) for line in out.splitlines() if line.count("|") >= 3]
@@ -91,7 +139,8 @@ def _state(slurms: str, reason: str) -> JobState:
     if slurms == "preempted":
         return "preempted"
     if slurms == "pending":
-        return "held" if reason == "JobHeldUser" else "waiting"  # an administrator's hold is not ours to release
+        # an administrator's hold is not ours to release
+        return "held" if reason == "JobHeldUser" else "waiting"
     if slurms.startswith("requeue"):
         return "waiting"
     return "running"

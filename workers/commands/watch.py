@@ -1,4 +1,6 @@
-"""What every trainer of a launcher has, whoever starts it: its launcher and manifest, its limits, and what its end means."""
+"""What every trainer of a launcher has, whoever starts it: its launcher and manifest, its limits,
+and what its end means.
+"""
 
 import json
 import os
@@ -24,16 +26,22 @@ _TAIL_BYTES, _TAIL_LINES = 16_384, 30
 
 
 class EndedError(Exception):
-    """How a trainer ended, where that is not its last step; `kind` is that of the message (`workers.protocol.ErrorMessage`)."""
+    """How a trainer ended, where that is not its last step; `kind` is that of the message
+    (`workers.protocol.ErrorMessage`).
+    """
 
-    def __init__(self, code: str, message: str, kind: Literal["error", "broke_off"] = "error") -> None:
+    def __init__(
+        self, code: str, message: str, kind: Literal["error", "broke_off"] = "error"
+    ) -> None:
         super().__init__(message)
         self.code, self.kind = code, kind
 
 
 def launcher_of(spec: RunSpec, file: Path) -> Launcher:
-    """The launcher of a run, checked against what it asks for. Raises LauncherError; EndedError for a file that cannot be read now."""
-    assert spec.command is not None  # noqa: S101 (of engine command)
+    """The launcher of a run, checked against what it asks for. Raises LauncherError; EndedError for
+    a file that cannot be read now.
+    """
+    assert spec.command is not None  # noqa: S101
     try:
         launchers = read_launchers(file)
     except LauncherError as error:  # its operator may be writing it
@@ -41,13 +49,18 @@ def launcher_of(spec: RunSpec, file: Path) -> Launcher:
     launcher = launchers.get(spec.command.launcher)
     if launcher is None:
         known = ", ".join(launchers)
-        raise LauncherError(f"this worker has no launcher {spec.command.launcher!r}, expected one of {known}", "LAUNCHER_UNKNOWN")
+        raise LauncherError(
+            f"this worker has no launcher {spec.command.launcher!r}, expected one of {known}",
+            "LAUNCHER_UNKNOWN",
+        )
     launcher.check(spec)
     return launcher
 
 
 def manifest(launcher: Launcher, spec: RunSpec, tree: Tree) -> dict[str, str]:
-    """The facts of a run that must agree between arms, and those that say what was compared. The commit is shown, its files decide."""
+    """The facts of a run that must agree between arms, and those that say what was compared. The
+    commit is shown, its files decide.
+    """
     facts = {
         "engine": spec.engine,
         "launcher": launcher.name,
@@ -57,15 +70,23 @@ def manifest(launcher: Launcher, spec: RunSpec, tree: Tree) -> dict[str, str]:
         "code_revision": spec.revision,
         "code_digest": tree.digest,
     }
-    stated = {"environment": spec.environment, PINNED: launcher.pinned, "device_class": launcher.device_class or _devices()}
+    stated = {
+        "environment": spec.environment,
+        PINNED: launcher.pinned,
+        "device_class": launcher.device_class or _devices(),
+    }
     return facts | {name: value for name, value in stated.items() if value}
 
 
 def _devices() -> str:
-    """What this machine trains on, as far as it can be asked: its GPUs by name and number, else its processor."""
+    """What this machine trains on, as far as it can be asked: its GPUs by name and number, else its
+    processor.
+    """
     try:
         asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-        named = subprocess.run(asked, capture_output=True, text=True, timeout=_ASK_SECONDS, check=True).stdout.splitlines()
+        named = subprocess.run(
+            asked, capture_output=True, text=True, timeout=_ASK_SECONDS, check=True
+        ).stdout.splitlines()
     except (OSError, subprocess.SubprocessError):
         return f"cpu:{platform.machine()}"
     return ", ".join(f"{number} x {name}" for name, number in Counter(named).items())
@@ -74,8 +95,9 @@ def _devices() -> str:
 class Watch:
     """The report of a trainer, its limits, and its end.
 
-    `began` (of time.monotonic) is when it started, `tail` gives the end of what it printed. The size of `output` is looked at every
-    `size_seconds` at the most, and for at most this share of the time.
+    `began` (of time.monotonic) is when it started, `tail` gives the end of what it printed. The
+    size of `output` is looked at every `size_seconds` at the most, and for at most this share of
+    the time.
     """
 
     def __init__(
@@ -109,7 +131,9 @@ class Watch:
         return self._follower.is_behind
 
     def rows(self, *, ended: bool) -> Iterator[Report]:
-        """What is new in the report: a part of it, or, once the trainer has ended, all. Raises LogRefusedError."""
+        """What is new in the report: a part of it, or, once the trainer has ended, all. Raises
+        LogRefusedError.
+        """
         if ended:
             yield from self._follower.finish()
         elif (report := self._follower.poll()) is not None:
@@ -123,23 +147,43 @@ class Watch:
         return self.last_step is not None
 
     def check_end(self, status: int) -> None:
-        """Raises EndedError for any end but that of its last step; a negative status is a signal."""
+        """Raises EndedError for any end but that of its last step; a negative status is a
+        signal.
+        """
         last = self.last_step
         if status < 0:
-            raise EndedError("TRAINER_KILLED", f"the trainer was killed by signal {-status}{self._end_of_log()}", "broke_off")
-        if status and self._follower.has_diverged:  # many trainers stop at a NaN, and say so by their status
-            why = f"the loss of step {last} is not finite, and the trainer ended with status {status}"
+            raise EndedError(
+                "TRAINER_KILLED",
+                f"the trainer was killed by signal {-status}{self._end_of_log()}",
+                "broke_off",
+            )
+        # many trainers stop at a NaN, and say so by their status
+        if status and self._follower.has_diverged:
+            why = (
+                f"the loss of step {last} is not finite, and the trainer ended with status {status}"
+            )
             raise EndedError("DIVERGED", f"{why}{self._end_of_log()}")
         if status:
-            raise EndedError("TRAINER_FAILED", f"the trainer ended with status {status}{self._end_of_log()}")
+            raise EndedError(
+                "TRAINER_FAILED", f"the trainer ended with status {status}{self._end_of_log()}"
+            )
         if last is None:
-            raise EndedError("NO_LOSS", f"the trainer ended without a loss: {self._follower.problem()}{self._end_of_log()}")
+            raise EndedError(
+                "NO_LOSS",
+                f"the trainer ended without a loss: {self._follower.problem()}{self._end_of_log()}",
+            )
         if (above := self._follower.left_out) is not None:
             last = last_recorded(self._planned)
-            message = f"the trainer reported step {above:,} of {self._planned:,}; no step after {last:,} is recorded"
+            message = (
+                f"the trainer reported step {above:,} of {self._planned:,}; no step after {last:,} "
+                "is recorded"
+            )
             raise EndedError("STEPS_ABOVE_PLAN", message)
         if not self._follower.reaches(self._planned):
-            message = f"the trainer ended at step {last:,} of {self._planned:,}, and said that it had succeeded{self._end_of_log()}"
+            message = (
+                f"the trainer ended at step {last:,} of {self._planned:,}, and said that it had "
+                f"succeeded{self._end_of_log()}"
+            )
             raise EndedError("ENDED_EARLY", message)
 
     def check_limits(self) -> None:
@@ -149,7 +193,9 @@ class Watch:
         if seen != self._seen:
             self._seen, self.wrote_at = seen, now
         if now - self._began > limits.seconds:
-            raise EndedError("TIME_LIMIT", f"the trainer ran for longer than its launcher's {limits.seconds:g} s")
+            raise EndedError(
+                "TIME_LIMIT", f"the trainer ran for longer than its launcher's {limits.seconds:g} s"
+            )
         if now - self.wrote_at > limits.silent_seconds:
             why = f"the trainer reported nothing for {limits.silent_seconds:g} s"
             raise EndedError("TRAINER_SILENT", f"{why}{self._end_of_log()}", "broke_off")
@@ -158,7 +204,10 @@ class Watch:
             seconds, share = self._sizes
             self._next_size_check = now + max(seconds, (time.monotonic() - now) / share)
             if size > limits.output_bytes:
-                message = f"the trainer wrote {size:,} bytes, expected at most its launcher's {limits.output_bytes:,.0f}"
+                message = (
+                    f"the trainer wrote {size:,} bytes, expected at most its launcher's "
+                    f"{limits.output_bytes:,.0f}"
+                )
                 raise EndedError("OUTPUT_LIMIT", message)
 
     def close(self) -> None:
@@ -172,14 +221,19 @@ class Watch:
 def tail_of(descriptor: int) -> str:
     """The last lines of an open file."""
     size = os.fstat(descriptor).st_size
-    lines = os.pread(descriptor, _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(errors="replace").splitlines()
+    lines = (
+        os.pread(descriptor, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+        .decode(errors="replace")
+        .splitlines()
+    )
     return "\n".join(lines[-_TAIL_LINES:]) or "(empty)"
 
 
 def trains_without_its_commit(launcher: str, paths: str, step: object) -> str:
     """Why a launcher is refused that reports a loss without the files of the commit."""
     return (
-        f"launcher {launcher} does not run the commit: started without the files of its paths ({paths}) it still reported the loss of "
+        f"launcher {launcher} does not run the commit: started without the files of its paths "
+        f"({paths}) it still reported the loss of "
         f"step {step}. Let its command start a file of the repository"
     )
 
@@ -189,5 +243,5 @@ def _bytes_below(folder: Path) -> int:
     for place, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):
-                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118 (of many thousand files)
+                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118
     return total

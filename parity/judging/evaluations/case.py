@@ -1,4 +1,6 @@
-"""A comparison of evaluations: the held-out losses of one run an arm or more, as they were given, and the document with every figure."""
+"""A comparison of evaluations: the held-out losses of one run an arm or more, as they were given,
+and the document with every figure.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,8 +12,21 @@ from parity.judging.agreement import HOST, values_of
 from parity.judging.bundle import Arms, multiplicity_of, policy_of
 from parity.judging.curve import Curve
 from parity.judging.decision import AS_OF, NUMBERS_ALONE, Decision, State
-from parity.judging.document_types import EvaluationPathDocument, MarginDocument, ReasonDocument, ScheduleDocument
-from parity.judging.evaluations.gap import Reached, RunTimes, arm_time, samples_to, speeds, spread, token_tax
+from parity.judging.document_types import (
+    EvaluationPathDocument,
+    MarginDocument,
+    ReasonDocument,
+    ScheduleDocument,
+)
+from parity.judging.evaluations.gap import (
+    Reached,
+    RunTimes,
+    arm_time,
+    samples_to,
+    speeds,
+    spread,
+    token_tax,
+)
 from parity.judging.evaluations.measured import MIN_RUNS, Measured, measure
 from parity.judging.evaluations.rules import Ground, Question, clustered, decide, judged, side
 from parity.judging.interval import Interval, determine_margin
@@ -19,14 +34,24 @@ from parity.judging.policy import LOSS, NOISE_FLOOR, Multiplicity, Policy
 from parity.judging.reasons import BY_CODE
 from parity.judging.run_floor import run_floor
 from parity.recipes import check_recipe
-from parity.structure import ManifestError, fields_of, frozen, json_value, optional, picked, record, typed
+from parity.structure import (
+    ManifestError,
+    fields_of,
+    frozen,
+    json_value,
+    optional,
+    picked,
+    record,
+    typed,
+)
 from parity.version import JUDGE_VERSION
 
 # The JSON form of a comparison of evaluations.
 
 
 class SpreadDocument(TypedDict):
-    """Standard deviation between an arm's runs at the points compared, nats, its interval, and its share of the loss.
+    """Standard deviation between an arm's runs at the points compared, nats, its interval, and its
+    share of the loss.
 
     `assumed_rel` is the share that the judge would assume for a single run.
     """
@@ -39,7 +64,9 @@ class SpreadDocument(TypedDict):
 
 
 class RunTimesDocument(TypedDict):
-    """One run's times: the hardware, seconds a step and seconds to the target; None where not on record."""
+    """One run's times: the hardware, seconds a step and seconds to the target; None where not on
+    record.
+    """
 
     hardware: str | None
     step_seconds: float | None
@@ -47,10 +74,11 @@ class RunTimesDocument(TypedDict):
 
 
 class EvaluatedRunDocument(TypedDict):
-    """One run: its cluster, its last point, its loss at the points compared, its samples to the target, and its times if they are known.
+    """One run: its cluster, its last point, its loss at the points compared, its samples to the
+    target, and its times if they are known.
 
-    None for a loss without a common point.
-    `beyond` says whether the samples are a bound: the truth lies `above` or `below` them. `sha256` is that of the whole series.
+    None for a loss without a common point. `beyond` says whether the samples are a bound: the truth
+    lies `above` or `below` them. `sha256` is that of the whole series.
     """
 
     label: str
@@ -64,7 +92,9 @@ class EvaluatedRunDocument(TypedDict):
 
 
 class EvaluatedArmDocument(TypedDict):
-    """An arm: its name, its recipe, its mean loss at the points compared, the spread of two or more runs, and the runs that count."""
+    """An arm: its name, its recipe, its mean loss at the points compared, the spread of two or more
+    runs, and the runs that count.
+    """
 
     name: str
     recipe: str | None
@@ -74,7 +104,8 @@ class EvaluatedArmDocument(TypedDict):
 
 
 class IntervalDocument(TypedDict):
-    """A gap in nats with its interval, standard error and degrees of freedom; `rel` is its share of the baseline's loss, unless that is 0.
+    """A gap in nats with its interval, standard error and degrees of freedom; `rel` is its share of
+    the baseline's loss, unless that is 0.
 
     `against_margin` is the reason code of where the interval lies; None without a margin.
     """
@@ -111,7 +142,9 @@ class EvaluatedGapDocument(TypedDict):
 
 
 class CurveDocument(TypedDict):
-    """The gap at every common point with limits that hold at all points at once, and the arms' mean losses; nats."""
+    """The gap at every common point with limits that hold at all points at once, and the arms' mean
+    losses; nats.
+    """
 
     steps: list[int]
     gap: list[float]
@@ -122,7 +155,9 @@ class CurveDocument(TypedDict):
 
 
 class TargetDocument(TypedDict):
-    """Samples to the target loss: geometric means of both arms, runs that reached it, and the token tax (0.09 = 9 % more)."""
+    """Samples to the target loss: geometric means of both arms, runs that reached it, and the token
+    tax (0.09 = 9 % more).
+    """
 
     nats: float
     baseline_samples: float | None
@@ -139,7 +174,9 @@ class NoteDocument(TypedDict):
 
 
 class AsOfDocument(TypedDict):
-    """The points compared, in words, and the tokens at the last of them where their number is known."""
+    """The points compared, in words, and the tokens at the last of them where their number is
+    known.
+    """
 
     points: list[int]
     words: str
@@ -147,8 +184,9 @@ class AsOfDocument(TypedDict):
 
 
 class EvaluationDocument(TypedDict):
-    """One comparison of evaluations; `chance_of_parity` is there where only the evidence is missing for a pass or a fail, `path` where
-    it is shown."""
+    """One comparison of evaluations; `chance_of_parity` is there where only the evidence is missing
+    for a pass or a fail, `path` where it is shown.
+    """
 
     schema: str
     engine_version: str
@@ -174,7 +212,8 @@ class EvaluationDocument(TypedDict):
     path: NotRequired[EvaluationPathDocument]
 
 
-# A comparison of evaluations as a JSON-able document: everything that is needed to argue with it and to compute it again.
+# A comparison of evaluations as a JSON-able document: everything that is needed to argue with it
+# and to compute it again.
 
 CHANCE_SHOWN = ("CI_STRADDLES_MARGIN", "AS_OF", "NUMBERS_ALONE", "RUN_NOISE_ASSUMED")
 EVALUATION_SCHEMA = "parity.evaluations/1"
@@ -195,7 +234,14 @@ def evaluation_document(
     else:
         reached = None
     arms = [
-        _arm(question.arms[number], m, number, reached[number] if reached else None, times[number], question)
+        _arm(
+            question.arms[number],
+            m,
+            number,
+            reached[number] if reached else None,
+            times[number],
+            question,
+        )
         for number in range(len(m.runs))
     ]
     document: EvaluationDocument = json_value(
@@ -216,7 +262,9 @@ def evaluation_document(
             "gap": _gap(m, question),
             **_chance(m, question, decision),
             "curve": {"steps": m.steps, **fields_of(m.bands)} if m.bands else None,
-            "grounds": [{**fields_of(ground), "confounded": ground.confounded} for ground in grounds],
+            "grounds": [
+                {**fields_of(ground), "confounded": ground.confounded} for ground in grounds
+            ],
             "target": _target(reached, target, question),
             "speed": speeds(*times, question.policy.confidence),
             "planned_steps": question.planned_steps,
@@ -235,17 +283,26 @@ def _notes(runs: Sequence[Curve]) -> list[dict[str, object]]:
 def _advice(decision: Decision) -> list[str]:
     """What to do about each reason that has a remedy, the deciding one first."""
     alone = NUMBERS_ALONE.code in decision.codes  # numbers have no plan to state
-    steps = (BY_CODE[code].next_step for code in decision.codes if not (alone and code == AS_OF.code))
+    steps = (
+        BY_CODE[code].next_step for code in decision.codes if not (alone and code == AS_OF.code)
+    )
     return list(dict.fromkeys(step for step in steps if step))
 
 
 def _arm(
-    name: str, m: Measured, number: int, reached: Sequence[Reached] | None, times: Sequence[RunTimes], question: Question
+    name: str,
+    m: Measured,
+    number: int,
+    reached: Sequence[Reached] | None,
+    times: Sequence[RunTimes],
+    question: Question,
 ) -> dict[str, object]:
     """The baseline (number 0) or the candidate (1)."""
     runs, values = m.runs[number], (m.baseline, m.candidate)[number]
     mean = float(values.mean()) if len(values) and np.isfinite(values).all() else None
-    between = spread(values, question.policy.confidence) if len(values) >= MIN_RUNS and mean else None
+    between = (
+        spread(values, question.policy.confidence) if len(values) >= MIN_RUNS and mean else None
+    )
     by_label = {own.run: own for own in times}
     described = []
     for place, run in enumerate(runs):
@@ -258,12 +315,19 @@ def _arm(
                 "loss": values[place] if mean is not None else None,
                 "samples_to_target": to_target.samples if to_target else None,
                 "beyond": to_target.beyond if to_target else None,
-                "times": picked(by_label[run.label], "hardware", "step_seconds", "seconds_to_target") if run.label in by_label else None,
+                "times": picked(
+                    by_label[run.label], "hardware", "step_seconds", "seconds_to_target"
+                )
+                if run.label in by_label
+                else None,
                 "sha256": run.digest(),
             }
         )
     if between and mean:
-        share = {"rel": between.sd / mean, "assumed_rel": m.priors[number].tau / float(m.baseline.mean())}
+        share = {
+            "rel": between.sd / mean,
+            "assumed_rel": m.priors[number].tau / float(m.baseline.mean()),
+        }
     else:
         share = {}
     return {
@@ -290,7 +354,12 @@ def _gap(m: Measured, question: Question) -> dict[str, object]:
     over = m.over_clusters
     clusters = None
     if over is not None and question.cluster:
-        counted = {"key": question.cluster, "baseline": over.clusters[0], "candidate": over.clusters[1], "crossed": over.crossed}
+        counted = {
+            "key": question.cluster,
+            "baseline": over.clusters[0],
+            "candidate": over.clusters[1],
+            "crossed": over.crossed,
+        }
         clusters = {**_interval(clustered(m, over), m, question), **counted}
     return {
         "confidence": question.confidence,
@@ -313,14 +382,24 @@ def _interval(gap: Interval, m: Measured, question: Question) -> dict[str, objec
     code = side(gap, question.margin.nats, question)[1] if question.margin else None
     level = float(m.baseline.mean())
     share = gap.mean / level if level else None
-    return {**picked(gap, "mean", "se", "df"), "rel": share, "lo": lo, "hi": hi, "against_margin": code}
+    return {
+        **picked(gap, "mean", "se", "df"),
+        "rel": share,
+        "lo": lo,
+        "hi": hi,
+        "against_margin": code,
+    }
 
 
-def _target(reached: Sequence[Sequence[Reached]] | None, target: float | None, question: Question) -> dict[str, object] | None:
+def _target(
+    reached: Sequence[Sequence[Reached]] | None, target: float | None, question: Question
+) -> dict[str, object] | None:
     if reached is None:
         return None
     times = [arm_time(arm) for arm in reached]
-    tax = token_tax(times[0], times[1], question.policy.confidence) if times[0] and times[1] else None
+    tax = (
+        token_tax(times[0], times[1], question.policy.confidence) if times[0] and times[1] else None
+    )
     return {
         "nats": target,
         "baseline_samples": tax.geometric[0] if tax else None,
@@ -330,23 +409,27 @@ def _target(reached: Sequence[Sequence[Reached]] | None, target: float | None, q
     }
 
 
-# A comparison of evaluations: the held-out losses of one run an arm or more. What it was given, and its documents.
+# A comparison of evaluations: the held-out losses of one run an arm or more. What it was given, and
+# its documents.
 
-WIDEST_NOISE_FLOOR = 0.01  # of the loss, as the default margin: a baseline that diverges now and then is no yardstick
+# of the loss, as the default margin: a baseline that diverges now and then is no yardstick
+WIDEST_NOISE_FLOOR = 0.01
 
 
 @frozen(eq=False)
 class EvaluationCase:
     """Everything that a comparison of evaluations was given.
 
-    `baseline` and `candidates` hold each run's evaluations, steps in any unit that all share, losses in nats. `paired`: runs of one seed
-    share data and initialization. `cluster` is a key of the runs' context whose values are no independent evidence within themselves.
-    `at` declares the points to compare (default: those in the last 20 % of the steps that all runs reached), `target` a loss in nats whose
-    cost in samples is compared, `tokens_per_step` names points in tokens, `times` holds each run's times,
-    `multiplicity` says which look this is (by default the first).
+    `baseline` and `candidates` hold each run's evaluations, steps in any unit that all share,
+    losses in nats. `paired`: runs of one seed share data and initialization. `cluster` is a key of
+    the runs' context whose values are no independent evidence within themselves. `at` declares the
+    points to compare (default: those in the last 20 % of the steps that all runs reached), `target`
+    a loss in nats whose cost in samples is compared, `tokens_per_step` names points in tokens,
+    `times` holds each run's times, `multiplicity` says which look this is (by default the first).
 
-    Raises ValueError for a check other than the loss, an arm without a run, an unknown recipe, a cluster that a run lacks, a point that not
-    every run has, and a target, a plan or a number of tokens that is not positive.
+    Raises ValueError for a check other than the loss, an arm without a run, an unknown recipe, a
+    cluster that a run lacks, a point that not every run has, and a target, a plan or a number of
+    tokens that is not positive.
     """
 
     baseline: Sequence[Curve]
@@ -365,7 +448,8 @@ class EvaluationCase:
     def __post_init__(self) -> None:
         if others := [check for check in self.policy.checks if check != LOSS]:
             raise ValueError(
-                f"the policy's checks are {', '.join(others)} in addition to the loss; a comparison of evaluations judges the loss alone"
+                f"the policy's checks are {', '.join(others)} in addition to the loss; a "
+                "comparison of evaluations judges the loss alone"
             )
         for name, runs in {self.baseline_name: self.baseline, **self.candidates}.items():
             if not runs:
@@ -373,8 +457,15 @@ class EvaluationCase:
             for run in runs:
                 check_recipe(run.recipe, f"recipe of {name}")
                 if self.cluster and not run.context.get(self.cluster):
-                    raise ValueError(f"{run.label or 'a run'} of {name} has no {self.cluster} on record; expected one for every run")
-        for name, value in (("target", self.target), ("tokens_per_step", self.tokens_per_step), ("planned_steps", self.planned_steps)):
+                    raise ValueError(
+                        f"{run.label or 'a run'} of {name} has no {self.cluster} on record; "
+                        "expected one for every run"
+                    )
+        for name, value in (
+            ("target", self.target),
+            ("tokens_per_step", self.tokens_per_step),
+            ("planned_steps", self.planned_steps),
+        ):
             if value is not None and not 0.0 < value < float("inf"):
                 raise ValueError(f"{name} is {value}; expected a positive number")
 
@@ -385,14 +476,20 @@ class EvaluationCase:
             yield "candidate", name, runs
 
     def documents(self) -> list[EvaluationDocument]:
-        """Judge the case: one document a candidate. Raises ValueError where a declared point has no evaluation of every run."""
+        """Judge the case: one document a candidate. Raises ValueError where a declared point has no
+        evaluation of every run.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             return [self._document(name) for name in self.candidates]
 
     def measured(self, candidate: str) -> tuple[Measured, Question]:
-        """What is measured on one candidate, and what is asked. Raises ValueError as `documents`."""
+        """What is measured on one candidate, and what is asked. Raises ValueError as
+        `documents`.
+        """
         arms = self.baseline, self.candidates[candidate]
-        shared = self.multiplicity or Multiplicity(looks=self.policy.looks, candidates=len(self.candidates))
+        shared = self.multiplicity or Multiplicity(
+            looks=self.policy.looks, candidates=len(self.candidates)
+        )
         confidence = shared.confidence(self.policy.confidence)
         measured = measure(
             *arms,
@@ -402,7 +499,11 @@ class EvaluationCase:
         )
         first = self.baseline[0]
         level = float(measured.baseline.mean()) if measured.points else 0.0
-        margin = determine_margin(self.policy, level, run_floor(measured.priors[0], measured.baseline, [0] * len(measured.baseline)))
+        margin = determine_margin(
+            self.policy,
+            level,
+            run_floor(measured.priors[0], measured.baseline, [0] * len(measured.baseline)),
+        )
         if margin and self.policy.profile == NOISE_FLOOR and margin.rel > WIDEST_NOISE_FLOOR:
             margin = None
         question = Question(
@@ -419,7 +520,10 @@ class EvaluationCase:
         measured, question = self.measured(candidate)
         arms = self.baseline, self.candidates[candidate]
         grounds = _grounds(arms, self.policy.may_differ)
-        base_times, cand_times = ([run for run in self.times if run.arm == name] for name in (self.baseline_name, candidate))
+        base_times, cand_times = (
+            [run for run in self.times if run.arm == name]
+            for name in (self.baseline_name, candidate)
+        )
         return evaluation_document(
             measured,
             question,
@@ -431,17 +535,25 @@ class EvaluationCase:
 
 
 def _names(*arms: tuple[str, str | None]) -> tuple[str, str]:
-    """What reports call the two arms: their recipes where both state one and these differ, else their names."""
+    """What reports call the two arms: their recipes where both state one and these differ, else
+    their names.
+    """
     (base, base_recipe), (cand, cand_recipe) = arms
     if base_recipe and cand_recipe and base_recipe != cand_recipe:
         return base_recipe, cand_recipe
     return base, cand
 
 
-def _grounds(arms: tuple[Sequence[Curve], Sequence[Curve]], may_differ: Sequence[str]) -> tuple[Ground, ...]:
-    """What is on record of both arms and may explain a gap: every key on which not all runs agree, but for those that may differ."""
+def _grounds(
+    arms: tuple[Sequence[Curve], Sequence[Curve]], may_differ: Sequence[str]
+) -> tuple[Ground, ...]:
+    """What is on record of both arms and may explain a gap: every key on which not all runs agree,
+    but for those that may differ.
+    """
     contexts = [[run.context for run in arm] for arm in arms]
-    keys = sorted({key for arm in contexts for context in arm for key in context} - {HOST, *may_differ})
+    keys = sorted(
+        {key for arm in contexts for context in arm for key in context} - {HOST, *may_differ}
+    )
     grounds = []
     for key in keys:
         values = [tuple(sorted(values_of(arm, key))) for arm in contexts]
@@ -450,7 +562,8 @@ def _grounds(arms: tuple[Sequence[Curve], Sequence[Curve]], may_differ: Sequence
     return tuple(grounds)
 
 
-# A comparison of evaluations in a bundle's manifest: what it asks besides its arms, written and read with every value's type checked.
+# A comparison of evaluations in a bundle's manifest: what it asks besides its arms, written and
+# read with every value's type checked.
 
 KIND = "evaluations"
 MAX_LISTED = 10_000  # points and times: more than any comparison of evaluations has
@@ -466,7 +579,9 @@ def manifest_of(case: EvaluationCase) -> dict[str, Any]:
 
 
 def evaluation_case(manifest: Mapping[str, Any], arms: Arms) -> EvaluationCase:
-    """The case that a manifest describes. Raises KeyError, ManifestError and ValueError for one that describes none."""
+    """The case that a manifest describes. Raises KeyError, ManifestError and ValueError for one
+    that describes none.
+    """
     at, times = (_listed(manifest[key], key) for key in ("at", "times"))
     return EvaluationCase(
         baseline=arms.baseline,

@@ -1,7 +1,8 @@
 """The gap between two arms in bins of steps, for a chart; finished runs or not.
 
-mean gap of a bin -+ t(df) sqrt(tau_A^2/K_A + tau_B^2/K_B + sd^2 (1 + rho) / (n (1 - rho))), K the runs that reach the bin, n its steps,
-sd and rho (lag 1) of the gap's residuals over all bins. Can fail: a band per bin is not a test of the whole; the verdict's interval is.
+mean gap of a bin -+ t(df) sqrt(tau_A^2/K_A + tau_B^2/K_B + sd^2 (1 + rho) / (n (1 - rho))), K the
+runs that reach the bin, n its steps, sd and rho (lag 1) of the gap's residuals over all bins. Can
+fail: a band per bin is not a test of the whole; the verdict's interval is.
 """
 
 import math
@@ -10,7 +11,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.judging.arms import independent_runs
-from parity.judging.curve import MAX_STEP, Curve, FloatArray, IntArray, all_usable, between, dot, rounding_of, usable
+from parity.judging.curve import (
+    MAX_STEP,
+    Curve,
+    FloatArray,
+    IntArray,
+    all_usable,
+    between,
+    dot,
+    rounding_of,
+    usable,
+)
 from parity.judging.interval import determine_margin, t_quantile
 from parity.judging.live.prediction import level_at_end
 from parity.judging.policy import Policy
@@ -26,8 +37,8 @@ Priors = tuple[Prior, Prior]
 class _Bins:
     """Arrays (bins,) of steps, mean gap, interval ends (nats) and paired steps in the bin.
 
-    `lo` and `hi` are the interval of the bin's mean at the level that decides: step noise of the bin plus the between-run term with
-    as many runs as the bin has.
+    `lo` and `hi` are the interval of the bin's mean at the level that decides: step noise of the
+    bin plus the between-run term with as many runs as the bin has.
     """
 
     first_step: IntArray
@@ -42,8 +53,9 @@ class _Bins:
 class BinnedGap(_Bins):
     """The gap in bins for a live chart.
 
-    Where the window has no points yet, `level` and `margin_nats` are those expected at the planned end, and `level_is_provisional` is
-    true. `nonfinite_*` are the steps of the range with NaN or infinite losses.
+    Where the window has no points yet, `level` and `margin_nats` are those expected at the planned
+    end, and `level_is_provisional` is true. `nonfinite_*` are the steps of the range with NaN or
+    infinite losses.
     """
 
     nonfinite_baseline: IntArray
@@ -56,7 +68,8 @@ class BinnedGap(_Bins):
 
 @frozen
 class GapBasis:
-    """Level, run-to-run noise, margin and window from the whole curves, which bins of any range need.
+    """Level, run-to-run noise, margin and window from the whole curves, which bins of any range
+    need.
 
     `counted` are the indices of the runs that count in each arm.
     Keep it for a pair that has ended: a range of bins then reads only its own steps.
@@ -72,10 +85,12 @@ class GapBasis:
 
 @frozen(eq=False)
 class Range:
-    """Steps from `first` to `last` (None: to the end), and how they are cut: at most `bins` ranges, or those that begin at `edges`.
+    """Steps from `first` to `last` (None: to the end), and how they are cut: at most `bins` ranges,
+    or those that begin at `edges`.
 
-    Ranges are equally long, or (`log`) equally long in the step's logarithm. `edges` (bins,) are first steps of ranges, ascending, which
-    take the place of `bins` and `log`, so that several candidates can have the same.
+    Ranges are equally long, or (`log`) equally long in the step's logarithm. `edges` (bins,) are
+    first steps of ranges, ascending, which take the place of `bins` and `log`, so that several
+    candidates can have the same.
     """
 
     first: int = 0
@@ -108,11 +123,19 @@ def gap_basis(
 ) -> GapBasis:
     """Level, run-to-run noise, margin and window of a pair, finished or not.
 
-    `independent` are the baseline's runs that count, for a caller that compares many candidates with the same baseline.
+    `independent` are the baseline's runs that count, for a caller that compares many candidates
+    with the same baseline.
     """
     base_runs = independent_runs(baseline)[0] if independent is None else independent
     cand_runs = independent_runs(candidate)[0]
-    return _basis((baseline, candidate), (base_runs, cand_runs), _mean_arms(base_runs, cand_runs), policy, planned_steps, priors)
+    return _basis(
+        (baseline, candidate),
+        (base_runs, cand_runs),
+        _mean_arms(base_runs, cand_runs),
+        policy,
+        planned_steps,
+        priors,
+    )
 
 
 def _basis(
@@ -123,13 +146,16 @@ def _basis(
     planned_steps: int | None,
     priors: Priors | None = None,
 ) -> GapBasis:
-    window = plan_window((*counted[0], *counted[1]), planned_steps, True, policy.window_fraction).at_plan
+    window = plan_window(
+        (*counted[0], *counted[1]), planned_steps, True, policy.window_fraction
+    ).at_plan
     steps, base, _, _ = means
     level, provisional = _level(steps, base, window)
     floors = _floors(*counted, steps, policy, level, priors)
     margin = None if level is None or floors is None else determine_margin(policy, level, floors[0])
     left, right = (
-        tuple(i for i, run in enumerate(arm) if any(run is other for other in used)) for arm, used in zip(given, counted, strict=True)
+        tuple(i for i, run in enumerate(arm) if any(run is other for other in used))
+        for arm, used in zip(given, counted, strict=True)
     )
     return GapBasis(
         level=level,
@@ -152,13 +178,15 @@ def binned_gap(
     priors: Priors | None = None,
     confidence: float | None = None,
 ) -> BinnedGap:
-    """Mean gap with its band in ranges of steps; unfinished runs, NaN and disjoint steps are no error.
+    """Mean gap with its band in ranges of steps; unfinished runs, NaN and disjoint steps are no
+    error.
 
-    At each step the gap is the mean of the candidate's runs there minus the mean of the baseline's, so that a run that has just
-    started does not shorten the chart; empty bins are left out. With a `basis` from the whole curves, the runs given are those that
-    count, and need only have the steps of the range. `priors` are the run-to-run noise that the verdict started from; by default those that
-    are assumed of a finished run. `confidence` is the interval's level where looks or candidates share the policy's
-    (`parity.judging.policy`).
+    At each step the gap is the mean of the candidate's runs there minus the mean of the baseline's,
+    so that a run that has just started does not shorten the chart; empty bins are left out. With a
+    `basis` from the whole curves, the runs given are those that count, and need only have the steps
+    of the range. `priors` are the run-to-run noise that the verdict started from; by default those
+    that are assumed of a finished run. `confidence` is the interval's level where looks or
+    candidates share the policy's (`parity.judging.policy`).
     """
     if wanted.bins < 1:
         raise ValueError(f"bins is {wanted.bins}; expected 1 or more")
@@ -167,14 +195,20 @@ def binned_gap(
     else:
         base_runs, cand_runs = independent_runs(baseline)[0], independent_runs(candidate)[0]
     means = _mean_arms(base_runs, cand_runs)
-    basis = basis or _basis((baseline, candidate), (base_runs, cand_runs), means, policy, planned_steps, priors)
+    basis = basis or _basis(
+        (baseline, candidate), (base_runs, cand_runs), means, policy, planned_steps, priors
+    )
     steps, base, cand, runs_2T = means
     inside = wanted.part(steps)
     edges = wanted.edges
     if edges is None and inside.start < inside.stop:
-        edges = step_edges(int(steps[inside][0]), int(steps[inside][-1]), wanted.bins, log=wanted.log)
+        edges = step_edges(
+            int(steps[inside][0]), int(steps[inside][-1]), wanted.bins, log=wanted.log
+        )
     level = policy.confidence if confidence is None else confidence
-    bins = _bins(steps[inside], (cand - base)[inside], runs_2T[:, inside], basis.floors, level, edges)
+    bins = _bins(
+        steps[inside], (cand - base)[inside], runs_2T[:, inside], basis.floors, level, edges
+    )
     return BinnedGap(
         **fields_of(bins),
         nonfinite_baseline=_nonfinite_steps(base_runs, wanted),
@@ -184,7 +218,9 @@ def binned_gap(
 
 
 def step_edges(first: int, last: int, count: int, *, log: bool) -> IntArray:
-    """First steps of at most `count` ranges from `first` to `last`, equally long, or equally long in the step's logarithm."""
+    """First steps of at most `count` ranges from `first` to `last`, equally long, or equally long
+    in the step's logarithm.
+    """
     if log:
         edges = np.geomspace(max(first, 1), last + 1, count + 1)
     else:
@@ -193,8 +229,12 @@ def step_edges(first: int, last: int, count: int, *, log: bool) -> IntArray:
     return whole[whole <= last][:count]
 
 
-def _mean_arms(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> tuple[IntArray, FloatArray, FloatArray, IntArray]:
-    """Steps where both arms have a finite loss, each arm's mean over its runs there, and the number of runs (2, n)."""
+def _mean_arms(
+    baseline: Sequence[Curve], candidate: Sequence[Curve]
+) -> tuple[IntArray, FloatArray, FloatArray, IntArray]:
+    """Steps where both arms have a finite loss, each arm's mean over its runs there, and the number
+    of runs (2, n).
+    """
     grids = [run.steps for run in (*baseline, *candidate)]
     if not baseline or not candidate:
         return np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty((2, 0), np.int64)
@@ -243,12 +283,20 @@ def _floors(
     late = steps[: int(np.searchsorted(steps, shared, side="right"))]
     late = late[-max(1, len(late) // 5) :] if len(late) else steps[-1:]
     floors = []
-    for number, (arm, declared) in enumerate(zip((baseline, candidate), policy.run_floors, strict=True)):
+    for number, (arm, declared) in enumerate(
+        zip((baseline, candidate), policy.run_floors, strict=True)
+    ):
         means = [(_late_mean(run, late), run.seed) for run in arm]
         known = [(mean, seed) for mean, seed in means if math.isfinite(mean)]
         rounding = rounding_of(run.rounding for run in arm)
-        prior = priors[number] if priors else prior_for(arm[0].recipe, declared, policy, abs(level), rounding)
-        floors.append(run_floor(prior, np.array([mean for mean, _ in known]), [seed for _, seed in known]))
+        prior = (
+            priors[number]
+            if priors
+            else prior_for(arm[0].recipe, declared, policy, abs(level), rounding)
+        )
+        floors.append(
+            run_floor(prior, np.array([mean for mean, _ in known]), [seed for _, seed in known])
+        )
     return floors[0], floors[1]
 
 
@@ -269,10 +317,13 @@ def _bins(
     """The bins that have a step."""
     if len(steps) == 0 or floors is None or edges is None:
         none, no_steps = np.empty(0), np.empty(0, np.int64)
-        return _Bins(first_step=no_steps, last_step=no_steps, mean=none, lo=none, hi=none, n=no_steps)
+        return _Bins(
+            first_step=no_steps, last_step=no_steps, mean=none, lo=none, hi=none, n=no_steps
+        )
     places = np.searchsorted(steps, edges)
     starts = np.unique(places[places < len(steps)])
-    starts = starts if not len(starts) or starts[0] == 0 else np.append(0, starts)  # steps before the first edge
+    # steps before the first edge
+    starts = starts if not len(starts) or starts[0] == 0 else np.append(0, starts)
     ends = np.append(starts[1:], len(steps))
     n = (ends - starts).astype(np.int64)
     mean = np.add.reduceat(gap, starts) / n
@@ -280,12 +331,23 @@ def _bins(
     rho = min(max(lag1(residual), 0.0), 0.97)
     limit = SPIKE_SDS * mad_sd(residual[:: 1 + len(residual) // SPIKE_SCALE_SAMPLE]) or math.inf
     residual = np.clip(residual, -limit, limit)  # a spike is shown in its bin, and widens no other
-    pooled = dot(residual, residual) / max(len(gap) - len(n), 1)  # one bin alone may hold too few steps for a variance
+    # one bin alone may hold too few steps for a variance
+    pooled = dot(residual, residual) / max(len(gap) - len(n), 1)
     v_within = pooled / n * (1.0 + rho) / (1.0 - rho)
-    v_run = sum(floor.tau**2 / (np.add.reduceat(row, starts) / n) for floor, row in zip(floors, runs_2T, strict=True))
+    v_run = sum(
+        floor.tau**2 / (np.add.reduceat(row, starts) / n)
+        for floor, row in zip(floors, runs_2T, strict=True)
+    )
     df = min(floor.df for floor in floors)
     half = t_quantile(confidence, df) * np.sqrt(v_within + v_run)
-    return _Bins(first_step=steps[starts], last_step=steps[ends - 1], mean=mean, lo=mean - half, hi=mean + half, n=n)
+    return _Bins(
+        first_step=steps[starts],
+        last_step=steps[ends - 1],
+        mean=mean,
+        lo=mean - half,
+        hi=mean + half,
+        n=n,
+    )
 
 
 def _nonfinite_steps(runs: Sequence[Curve], wanted: Range) -> IntArray:

@@ -1,4 +1,6 @@
-"""Is a comparison that still trains worth its steps? Harm, futility and forecast, and the forecast in words."""
+"""Is a comparison that still trains worth its steps? Harm, futility and forecast, and the forecast
+in words.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -8,18 +10,24 @@ from parity.judging.live.prediction import BLOCKS, Prediction
 from parity.structure import frozen, picked
 from parity.wording import interval_words, likely, nats_decimals, percent, signed
 
-# Is a comparison that still trains worth its steps? Harm, futility and forecast, from the predicted final gap (`prediction`).
+# Is a comparison that still trains worth its steps? Harm, futility and forecast, from the predicted
+# final gap (`prediction`).
 #
-# harm        P(the judge fails it) > 99 %             its whole interval at the planned end would be above the margin
+# harm        P(the judge fails it) > 99 %             its whole interval at the planned end would
+#             be above the margin
 # futility    P(the judge passes it) < 1 %             by its gap, with the registered runs; and
-#             P(gap < min(margin, 2 h)) < 1 %          h: the verdict's half-width; run-to-run noise alone explains no such gap
-# both        P(the judge passes it | drifts) < 1.5 %  even if the gap goes on as it has changed so far
+#             P(gap < min(margin, 2 h)) < 1 %          h: the verdict's half-width; run-to-run noise
+#               alone explains no such gap
+# both        P(the judge passes it | drifts) < 1.5 %  even if the gap goes on as it has changed so
+#             far
 # on course   P(the judge passes it) > 90 %            a forecast, never a pass
 # applied     every 2.5 % of the plan from 10 % on
 #
-# Error over the whole path: P(pass) is a martingale under the model. Of the candidates that are stopped when it first falls below 1 %,
-# less than 1 % would have passed, however often the rules are applied. benchmarks/live.py simulates it, also with offsets that move in
-# other ways. After a stop the final gap is only forecast, because its window was never trained. Can fail: see `prediction`.
+# Error over the whole path: P(pass) is a martingale under the model. Of the candidates that are
+# stopped when it first falls below 1 %, less than 1 % would have passed, however often the rules
+# are applied. benchmarks/live.py simulates it, also with offsets that move in other ways. After a
+# stop the final gap is only forecast, because its window was never trained. Can fail: see
+# `prediction`.
 
 State = Literal["open", "on_course", "futile", "will_fail"]
 
@@ -31,7 +39,9 @@ ENDED_BY: tuple[State, ...] = ("futile", "will_fail")
 
 @frozen
 class Forecast:
-    """State, gap so far with its interval's half-width, the 90 and 50 % forecast of the final gap (nats), probability of each verdict."""
+    """State, gap so far with its interval's half-width, the 90 and 50 % forecast of the final gap
+    (nats), probability of each verdict.
+    """
 
     state: State
     share: float
@@ -62,27 +72,44 @@ def forecast_from_mapping(mapping: Mapping[str, Any]) -> Forecast:
     return Forecast(**mapping)
 
 
-def due_forecasts(looked: Sequence[int], done: Sequence[int], planned_pairs: int, *, ended: bool = False) -> Iterator[tuple[int, ...]]:
-    """The blocks of each pair at each forecast that is due, where `looked` of its blocks have had theirs and `done` are complete.
+def due_forecasts(
+    looked: Sequence[int], done: Sequence[int], planned_pairs: int, *, ended: bool = False
+) -> Iterator[tuple[int, ...]]:
+    """The blocks of each pair at each forecast that is due, where `looked` of its blocks have had
+    theirs and `done` are complete.
 
-    Looks come every 2.5 % of all planned pairs' blocks; pairs are taken to train in step. Where nothing follows (`ended`), the last blocks
-    have a forecast of their own.
+    Looks come every 2.5 % of all planned pairs' blocks; pairs are taken to train in step. Where
+    nothing follows (`ended`), the last blocks have a forecast of their own.
     """
     blocks, every = list(looked), FORECAST_EVERY * planned_pairs
     while behind := [pair for pair, block in enumerate(blocks) if block < done[pair]]:
         blocks[min(behind, key=lambda pair: blocks[pair])] += 1
         total = sum(blocks)
-        if total >= FIRST_FORECAST * planned_pairs and (total % every == 0 or (ended and blocks == list(done))):
+        if total >= FIRST_FORECAST * planned_pairs and (
+            total % every == 0 or (ended and blocks == list(done))
+        ):
             yield tuple(blocks)
 
 
 def forecast_at(prediction: Prediction, looks_left: int = 0) -> Forecast:
-    """The forecast of a prediction; `looks_left` are the registered looks at the question after this job's, with further runs."""
+    """The forecast of a prediction; `looks_left` are the registered looks at the question after
+    this job's, with further runs.
+    """
     tail = 0.5 * (1.0 - FORECAST)
     low, low_half, high_half, high = prediction.quantiles([tail, 0.25, 0.75, 1.0 - tail]).tolist()
     return Forecast(
         state=state_of(prediction, looks_left),
-        **picked(prediction, "share", "step", "gap", "gap_half_width", "margin", "half_width", "passes", "fails"),
+        **picked(
+            prediction,
+            "share",
+            "step",
+            "gap",
+            "gap_half_width",
+            "margin",
+            "half_width",
+            "passes",
+            "fails",
+        ),
         low=low,
         high=high,
         low_half=low_half,
@@ -91,12 +118,18 @@ def forecast_at(prediction: Prediction, looks_left: int = 0) -> Forecast:
 
 
 def state_of(prediction: Prediction, looks_left: int = 0) -> State:
-    """What the rules say of a prediction. While looks are left, no candidate is futile: further runs may still decide."""
+    """What the rules say of a prediction. While looks are left, no candidate is futile: further
+    runs may still decide.
+    """
     passes = prediction.passes
     if passes < FUTILITY_ERROR and prediction.passes_if(prediction.drifts) < DRIFT_ERROR:
         if prediction.fails > 1.0 - HARM_ERROR:
             return "will_fail"
-        if not looks_left and prediction.below(min(prediction.margin, 2.0 * prediction.half_width)) < FUTILITY_ERROR:
+        if (
+            not looks_left
+            and prediction.below(min(prediction.margin, 2.0 * prediction.half_width))
+            < FUTILITY_ERROR
+        ):
             return "futile"
     if passes > ON_COURSE:
         return "on_course"
@@ -111,7 +144,9 @@ _LEADS: Mapping[State, str] = {
     "futile": "Futile: it can hardly pass any more",
     "will_fail": "Will fail: the final gap is surely above the margin",
 }
-NOTHING_YET = "No forecast yet: the first one comes once both arms have trained a tenth of the planned steps."
+NOTHING_YET = (
+    "No forecast yet: the first one comes once both arms have trained a tenth of the planned steps."
+)
 
 
 def sentence(forecast: Forecast) -> str:
@@ -119,11 +154,20 @@ def sentence(forecast: Forecast) -> str:
     places = nats_decimals(forecast.margin, forecast.low, forecast.high)
     ends = interval_words(forecast.low, forecast.high, places)
     if forecast.share >= 1.0:
-        ended = f"a gap of {signed(forecast.gap, places)} nats, with a margin of {forecast.margin:.{places}f}"
-        return f"All planned steps are trained, and the verdict decides. The forecast ended at {ended}."
+        ended = (
+            f"a gap of {signed(forecast.gap, places)} nats, with a margin of "
+            f"{forecast.margin:.{places}f}"
+        )
+        return (
+            "All planned steps are trained, and the verdict decides. The forecast ended at "
+            f"{ended}."
+        )
     gap = signed(forecast.gap, places)
     return (
-        f"{_LEADS[forecast.state]}. After step {forecast.step:,} ({percent(forecast.share)} of the plan) the gap is {gap} nats. "
-        f"The final gap is forecast at {ends} (90 %), and the margin is {forecast.margin:.{places}f}. "
-        f"Chances: pass {likely(forecast.passes)}, fail {likely(forecast.fails)}, inconclusive {likely(forecast.inconclusive)}."
+        f"{_LEADS[forecast.state]}. After step {forecast.step:,} ({percent(forecast.share)} of the "
+        f"plan) the gap is {gap} nats. "
+        f"The final gap is forecast at {ends} (90 %), and the margin is "
+        f"{forecast.margin:.{places}f}. "
+        f"Chances: pass {likely(forecast.passes)}, fail {likely(forecast.fails)}, inconclusive "
+        f"{likely(forecast.inconclusive)}."
     )

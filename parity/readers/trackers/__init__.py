@@ -1,4 +1,6 @@
-"""Runs in an experiment tracker (W&B, MLflow, trackio), read whole by its own package: which names are runs."""
+"""Runs in an experiment tracker (W&B, MLflow, trackio), read whole by its own package: which names
+are runs.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,11 +10,14 @@ from parity.readers.table import choose_run
 from parity.readers.trackers import stores
 from parity.readers.trackers.run import TrackerRun
 
-# Which names are runs of a tracker, and which module reads them. The prefixes have their one home here.
+# Which names are runs of a tracker, and which module reads them. The prefixes have their one home
+# here.
 #
 #     wandb:ENTITY/PROJECT/RUN     a run on a W&B server
-#     mlflow:RUN_ID                a run in MLflow's tracking store: a server, a folder or a database
-#     trackio:PROJECT/RUN          a run of trackio, by name or id, on this machine or on a trackio server
+#     mlflow:RUN_ID                a run in MLflow's tracking store: a server, a folder or a
+#                                  database
+#     trackio:PROJECT/RUN          a run of trackio, by name or id, on this machine or on a trackio
+#                                  server
 #     run-ID.wandb, or its folder  a run that W&B wrote offline
 #
 # A prefix always means the tracker; write ./wandb:x for a file of that name.
@@ -35,18 +40,24 @@ def source_name(name: str) -> str:
 
 
 def read_source(name: str, wanted: Mapping[str, str]) -> TrackerRun:
-    """A run that `is_source`. Raises ReadError where it cannot be read whole, UnreachableSourceError where its server does not answer."""
+    """A run that `is_source`. Raises ReadError where it cannot be read whole,
+    UnreachableSourceError where its server does not answer.
+    """
     prefix = next(prefix for prefix in SOURCES if name.startswith(prefix))
     return SOURCES[prefix](name, name.removeprefix(prefix), wanted)
 
 
 def offline_name(stem: str) -> str:
-    """A short name for a run that W&B wrote to disk: its id, without the date; any other stem as it is."""
+    """A short name for a run that W&B wrote to disk: its id, without the date; any other stem as it
+    is.
+    """
     return re.sub(r"^(?:offline-)?run-\d{8}_\d{6}-(?=.)", "", stem)
 
 
 def offline_files(path: str) -> tuple[Path, ...]:
-    """The .wandb files of a path in order: the file itself, or those of a run folder or of the folder `wandb`; () where it has none."""
+    """The .wandb files of a path in order: the file itself, or those of a run folder or of the
+    folder `wandb`; () where it has none.
+    """
     if path.endswith(stores.SUFFIX):
         return (Path(path),)
     folder = Path(path)
@@ -58,15 +69,19 @@ def offline_files(path: str) -> tuple[Path, ...]:
 
 
 def _begun(file: Path) -> str:
-    """When W&B began a file, as its folder's name has it: a run may go on offline after a part that was sent, or the other way round."""
+    """When W&B began a file, as its folder's name has it: a run may go on offline after a part that
+    was sent, or the other way round.
+    """
     date = re.search(r"run-(\d{8}_\d{6})-", file.resolve().parent.name)
     return date[1] if date else ""
 
 
 def read_offline(path: str, run: str | None, wanted: Mapping[str, str]) -> TrackerRun:
-    """The run that W&B wrote to the files of a path; a resumed run has several, of which the later ones replace what they repeat.
+    """The run that W&B wrote to the files of a path; a resumed run has several, of which the later
+    ones replace what they repeat.
 
-    `run` is the id of one of several. Raises SeveralRunsError where none is named, ReadError where one cannot be read.
+    `run` is the id of one of several. Raises SeveralRunsError where none is named, ReadError where
+    one cannot be read.
     """
     by_run: dict[str, list[Path]] = {}
     for file in offline_files(path):

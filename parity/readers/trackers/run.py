@@ -1,4 +1,6 @@
-"""What a tracker returns of one run, what its config states (recipe, rounding, seeds, family), and the errors that all trackers share."""
+"""What a tracker returns of one run, what its config states (recipe, rounding, seeds, family), and
+the errors that all trackers share.
+"""
 
 import dataclasses
 import hashlib
@@ -13,9 +15,25 @@ from typing import Any, cast, get_args
 
 from parity.judging.agreement import ARCHITECTURE, PARAMETERS
 from parity.judging.curve import PLANNED_STEPS, Curve, Rounding
-from parity.readers.columns import KNOWN_NAMES, LOSS, OPTION, STEP, Columns, ReadError, find_columns, listed
+from parity.readers.columns import (
+    KNOWN_NAMES,
+    LOSS,
+    OPTION,
+    STEP,
+    Columns,
+    ReadError,
+    find_columns,
+    listed,
+)
 from parity.readers.logs import Record, columns_of_records
-from parity.recipes import ALWAYS_STOCHASTIC, OTHER, RECIPES, RecipeError, check_recipe, check_rounding
+from parity.recipes import (
+    ALWAYS_STOCHASTIC,
+    OTHER,
+    RECIPES,
+    RecipeError,
+    check_recipe,
+    check_rounding,
+)
 from parity.structure import frozen
 
 # What a tracker returns of one run, and the errors that all trackers share.
@@ -25,14 +43,18 @@ NO_ROWS = "the run's history is empty; expected one row per training step"
 
 @frozen
 class TrackerRun:
-    """One run: the columns that were read, its config as the trainer logged it, nested, and the name of the run for a person."""
+    """One run: the columns that were read, its config as the trainer logged it, nested, and the
+    name of the run for a person.
+    """
 
     columns: Columns
     config: Mapping[str, Any]
 
 
 def tracker_package(name: str, packages: str, source: str) -> ModuleType:
-    """The tracker's own package. Raises ReadError that names the `packages` to install where it is missing."""
+    """The tracker's own package. Raises ReadError that names the `packages` to install where it is
+    missing.
+    """
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -50,7 +72,7 @@ def package_errors(refusal: Callable[[Exception], ReadError]) -> Iterator[None]:
         yield
     except ReadError:
         raise
-    except Exception as error:  # noqa: BLE001 (errors of HTTP libraries and database drivers, too)
+    except Exception as error:  # noqa: BLE001
         raise refusal(error) from None
 
 
@@ -62,40 +84,67 @@ def ended_words(state: str) -> str:
 
 
 def first_line(error: BaseException, limit: int = 160) -> str:
-    """What a package's error says, for the middle of a sentence: the operating system's reason where it has one, else its first line."""
+    """What a package's error says, for the middle of a sentence: the operating system's reason
+    where it has one, else its first line.
+    """
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror.lower()
         cause = cause.__cause__ or cause.__context__
-    line = next((text.strip() for text in str(error).splitlines() if text.strip()), type(error).__name__)
+    line = next(
+        (text.strip() for text in str(error).splitlines() if text.strip()), type(error).__name__
+    )
     return line[:limit].rstrip(".")
 
 
-def columns_of_rows(rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, str], source: str, counter: str) -> Columns:
-    """Columns of a run's rows, one per logging call; `counter` is the tracker's own step, which every row has.
+def columns_of_rows(
+    rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, str], source: str, counter: str
+) -> Columns:
+    """Columns of a run's rows, one per logging call; `counter` is the tracker's own step, which
+    every row has.
 
-    The counter counts calls of the logger, not optimizer steps, unless the trainer set it. A step that the trainer logged is therefore
-    preferred; it must be in every row that has a loss. Rows without a training loss are left out and counted.
+    The counter counts calls of the logger, not optimizer steps, unless the trainer set it. A step
+    that the trainer logged is therefore preferred; it must be in every row that has a loss. Rows
+    without a training loss are left out and counted.
     """
-    logged = {name for row in rows for name in row if name != counter and name.strip().lower() in KNOWN_NAMES[STEP]}
+    logged = {
+        name
+        for row in rows
+        for name in row
+        if name != counter and name.strip().lower() in KNOWN_NAMES[STEP]
+    }
     hidden = {counter} if logged and wanted.get(STEP) != counter else set()
     records: list[Record] = [
-        (number, {key: value for key, value in row.items() if key not in hidden and not isinstance(value, (dict, list))})
+        (
+            number,
+            {
+                key: value
+                for key, value in row.items()
+                if key not in hidden and not isinstance(value, (dict, list))
+            },
+        )
         for number, row in enumerate(rows, 1)
     ]
     names = sorted({name for _, record in records for name in record})
     chosen = find_columns(names, wanted, source)
-    without = [number for number, record in records if record.get(chosen[LOSS]) is not None and record.get(chosen[STEP]) is None]
+    without = [
+        number
+        for number, record in records
+        if record.get(chosen[LOSS]) is not None and record.get(chosen[STEP]) is None
+    ]
     if without:
         raise ReadError(
-            f"{source}: {len(without):,} rows with a loss have no {chosen[STEP]!r} (first row {without[0]:,}); expected the step in each; "
+            f"{source}: {len(without):,} rows with a loss have no {chosen[STEP]!r} (first row "
+            f"{without[0]:,}); expected the step in each; "
             f"name another one with {OPTION.format(STEP)}, such as {counter}"
         )
     columns = columns_of_records(records, names, wanted, source, "row")
     if hidden or wanted.get(STEP):
         return columns
-    return columns.noted(f"step is the tracker's own counter {counter!r}: the run logged no step of its own")
+    return columns.noted(
+        f"step is the tracker's own counter {counter!r}: the run logged no step of its own"
+    )
 
 
 def same_number(left: float, right: float) -> bool:
@@ -103,27 +152,43 @@ def same_number(left: float, right: float) -> bool:
     return left == right or (math.isnan(left) and math.isnan(right))
 
 
-# What a run's config states of it: recipe, rounding, seeds, family, step time, and what must be equal in both arms.
+# What a run's config states of it: recipe, rounding, seeds, family, step time, and what must be
+# equal in both arms.
 #
-# A key counts by its last part ("optimizer.lr" is "lr"), where the parts before it are groups that configs are commonly ordered by. A
-# value is taken only as it is written: a word that is not a recipe of ours is shown and never guessed, and a key that says two things in
-# one config states neither recipe nor rounding. What must be equal in both arms is compared all the same: a seed that is not a number, or
-# a learning rate that is stated twice, is equal only to the same. Names that resemble a recipe (`fp8_recipe`, `precision`) are shown,
-# because trainers mean different things by them.
+# A key counts by its last part ("optimizer.lr" is "lr"), where the parts before it are groups that
+# configs are commonly ordered by. A value is taken only as it is written: a word that is not a
+# recipe of ours is shown and never guessed, and a key that says two things in one config states
+# neither recipe nor rounding. What must be equal in both arms is compared all the same: a seed that
+# is not a number, or a learning rate that is stated twice, is equal only to the same. Names that
+# resemble a recipe (`fp8_recipe`, `precision`) are shown, because trainers mean different things by
+# them.
 
 RECIPE_KEYS = ("parity_recipe", "recipe")
 ROUNDING_KEYS = ("parity_rounding", "rounding")
 STOCHASTIC_KEYS = ("stochastic_rounding",)
 SEED_KEYS = ("seed", "random_seed")
 DATA_SEED_KEYS = ("data_seed",)
-PLANNED_KEYS = ("max_steps", "train_iters", "total_steps", "total_train_steps", "num_train_steps", "num_training_steps", "training_steps")
+PLANNED_KEYS = (
+    "max_steps",
+    "train_iters",
+    "total_steps",
+    "total_train_steps",
+    "num_train_steps",
+    "num_training_steps",
+    "training_steps",
+)
 STEP_SECONDS_KEYS = ("step_seconds", "step_time_seconds", "seconds_per_step")
 FAMILY = "family"
 EQUAL_KEYS: Mapping[str, tuple[str, ...]] = {
     FAMILY: ("parity_family",),
     "learning_rate": ("learning_rate", "lr", "max_lr", "peak_lr"),
     "min_learning_rate": ("min_learning_rate", "min_lr"),
-    "learning_rate_schedule": ("lr_scheduler_type", "lr_scheduler", "lr_decay_style", "lr_schedule"),
+    "learning_rate_schedule": (
+        "lr_scheduler_type",
+        "lr_scheduler",
+        "lr_decay_style",
+        "lr_schedule",
+    ),
     "warmup_steps": ("warmup_steps", "lr_warmup_iters", "num_warmup_steps"),
     "weight_decay": ("weight_decay",),
     "batch_size": ("global_batch_size", "batch_size", "train_batch_size"),
@@ -131,16 +196,46 @@ EQUAL_KEYS: Mapping[str, tuple[str, ...]] = {
     "gradient_accumulation": ("gradient_accumulation_steps", "grad_accum_steps"),
     "sequence_length": ("sequence_length", "seq_length", "seq_len", "max_seq_len", "block_size"),
     "dataset": ("dataset", "dataset_name"),
-    PARAMETERS: ("num_parameters", "n_parameters", "num_params", "n_params", "total_params", "parameters"),
+    PARAMETERS: (
+        "num_parameters",
+        "n_parameters",
+        "num_params",
+        "n_params",
+        "total_params",
+        "parameters",
+    ),
     ARCHITECTURE: ("architecture", "model_type"),
 }
-"""What both arms must have in common, by the key of a run's context; arms that differ in one cannot pass."""
-SHOWN_KEYS = ("fp8_recipe", "fp4_recipe", "fp8", "fp4", "precision", "quantization", "mixed_precision")
+"""What both arms must have in common, by the key of a run's context; arms that differ in one cannot
+pass.
+"""
+SHOWN_KEYS = (
+    "fp8_recipe",
+    "fp4_recipe",
+    "fp8",
+    "fp4",
+    "precision",
+    "quantization",
+    "mixed_precision",
+)
 """Keys that resemble a recipe; their values are shown where no recipe is stated."""
 
 _GROUPS = frozenset(
     (
-        *("parity", "args", "config", "cfg", "data", "dataset", "hparams", "hyperparameters", "model", "optim", "optimizer", "run"),
+        *(
+            "parity",
+            "args",
+            "config",
+            "cfg",
+            "data",
+            "dataset",
+            "hparams",
+            "hyperparameters",
+            "model",
+            "optim",
+            "optimizer",
+            "run",
+        ),
         *("scheduler", "train", "trainer", "training", "training_args"),
     )
 )
@@ -152,7 +247,9 @@ _NOTHING = ("", "none", "null")
 
 @frozen
 class ConfigFacts:
-    """What a config states, None for what it does not; `context` must be equal in both arms, `notes` shows a person what was taken."""
+    """What a config states, None for what it does not; `context` must be equal in both arms,
+    `notes` shows a person what was taken.
+    """
 
     recipe: str | None = None
     rounding: Rounding | None = None
@@ -164,7 +261,9 @@ class ConfigFacts:
 
 
 def facts_of(config: Mapping[str, Any], source: str) -> ConfigFacts:
-    """What a run's config states. Raises ReadError where it contradicts itself in how the run rounds."""
+    """What a run's config states. Raises ReadError where it contradicts itself in how the run
+    rounds.
+    """
     values = _by_last_part(config)
     notes: list[str] = []
 
@@ -176,7 +275,10 @@ def facts_of(config: Mapping[str, Any], source: str) -> ConfigFacts:
     try:
         check_rounding(recipe, rounding, f"{source}: the rounding in the run's config")
     except RecipeError as error:
-        raise ReadError(f"{error}; correct the config, or export the run as CSV and state both with --recipe and --rounding") from None
+        raise ReadError(
+            f"{error}; correct the config, or export the run as CSV and state both with --recipe "
+            "and --rounding"
+        ) from None
     planned = one(PLANNED_KEYS)
     if planned is not None and re.fullmatch(r"[1-9]\d{0,14}", planned):
         plan = {PLANNED_STEPS: planned}
@@ -188,19 +290,33 @@ def facts_of(config: Mapping[str, Any], source: str) -> ConfigFacts:
         seed=_seed(_all_values(values, SEED_KEYS, notes), "seed", notes),
         data_seed=_seed(_all_values(values, DATA_SEED_KEYS, notes), "data_seed", notes),
         step_seconds=_seconds(one(STEP_SECONDS_KEYS), notes),
-        context={name: value for name, keys in EQUAL_KEYS.items() if (value := _all_values(values, keys, notes)) is not None} | plan,
+        context={
+            name: value
+            for name, keys in EQUAL_KEYS.items()
+            if (value := _all_values(values, keys, notes)) is not None
+        }
+        | plan,
     )
-    shown = [f"{key} {value!r}" for key in SHOWN_KEYS if recipe is None for value in sorted(values.get(key, ()))]
+    shown = [
+        f"{key} {value!r}"
+        for key in SHOWN_KEYS
+        if recipe is None
+        for value in sorted(values.get(key, ()))
+    ]
     if shown:
-        notes.append(f"the run's config has {', '.join(shown)}, which is not read as a recipe: state it with --recipe")
+        notes.append(
+            f"the run's config has {', '.join(shown)}, which is not read as a recipe: state it "
+            "with --recipe"
+        )
     return dataclasses.replace(facts, notes=(*_taken(facts), *notes))
 
 
 def applied(curve: Curve, facts: ConfigFacts, recipe: str | None) -> Curve:
-    """The curve with what its config states. A recipe that an option states counts more; `recipe` is that option's, or None.
+    """The curve with what its config states. A recipe that an option states counts more; `recipe`
+    is that option's, or None.
 
-    Where the option's recipe rounds stochastically by definition, a rounding to nearest in the config is dropped. Runs have the same seed
-    only where both of their seeds are equal.
+    Where the option's recipe rounds stochastically by definition, a rounding to nearest in the
+    config is dropped. Runs have the same seed only where both of their seeds are equal.
     """
     rounding, notes = facts.rounding, list(facts.notes)
     if recipe is not None and facts.recipe not in (None, recipe):
@@ -219,7 +335,9 @@ def applied(curve: Curve, facts: ConfigFacts, recipe: str | None) -> Curve:
 
 
 def _both_seeds(facts: ConfigFacts) -> int:
-    """One number for seed and data seed: the seed where they are equal or one is not stated, 0 where none is."""
+    """One number for seed and data seed: the seed where they are equal or one is not stated, 0
+    where none is.
+    """
     if facts.seed is None or facts.data_seed in (None, facts.seed):
         if facts.seed is not None:
             return facts.seed
@@ -227,9 +345,18 @@ def _both_seeds(facts: ConfigFacts) -> int:
     return facts.seed * _SEED_FACTOR + facts.data_seed
 
 
-def _flat(config: Mapping[str, Any], groups: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _flat(
+    config: Mapping[str, Any], groups: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     for key, value in config.items():
-        parts = (*groups, *(part for part in re.split(r"[./]", str(key).strip().lower().replace("-", "_")) if part))
+        parts = (
+            *groups,
+            *(
+                part
+                for part in re.split(r"[./]", str(key).strip().lower().replace("-", "_"))
+                if part
+            ),
+        )
         if isinstance(value, Mapping):
             yield from _flat(value, parts)
         else:
@@ -237,7 +364,9 @@ def _flat(config: Mapping[str, Any], groups: tuple[str, ...] = ()) -> Iterator[t
 
 
 def _by_last_part(config: Mapping[str, Any]) -> dict[str, set[str]]:
-    """The distinct values of each key, written alike: numbers as floats, true and false as words."""
+    """The distinct values of each key, written alike: numbers as floats, true and false as
+    words.
+    """
     values: dict[str, set[str]] = {}
     for parts, value in _flat(config):
         if not parts or not set(parts[:-1]) <= _GROUPS or isinstance(value, (list, tuple, set)):
@@ -249,7 +378,9 @@ def _by_last_part(config: Mapping[str, Any]) -> dict[str, set[str]]:
 
 
 def _key(parts: Sequence[str]) -> str:
-    """The last part, with the group before it where that gives the word another meaning: parity.family, data.seed."""
+    """The last part, with the group before it where that gives the word another meaning:
+    parity.family, data.seed.
+    """
     last_two = "_".join(parts[-2:])
     if last_two in _WITH_GROUP:
         return last_two
@@ -257,7 +388,9 @@ def _key(parts: Sequence[str]) -> str:
 
 
 def _text(value: object) -> str:
-    """A value as text that is equal for equal values; a tracker may return 0.001, "0.001" or "1e-3" for one number."""
+    """A value as text that is equal for equal values; a tracker may return 0.001, "0.001" or "1e-3"
+    for one number.
+    """
     text = str(value).strip()
     if isinstance(value, bool):
         return text.lower()
@@ -273,19 +406,30 @@ def _text(value: object) -> str:
 
 
 def _one_value(values: Mapping[str, set[str]], keys: Sequence[str], notes: list[str]) -> str | None:
-    """The value of the first of some keys that is there; None, with a note, where that key has several."""
+    """The value of the first of some keys that is there; None, with a note, where that key has
+    several.
+    """
     key, several = _stated(values, keys)
     if len(several) > 1:
-        notes.append(f"the run's config states {key} more than once ({listed(several)}), so it is not taken")
+        notes.append(
+            f"the run's config states {key} more than once ({listed(several)}), so it is not taken"
+        )
         return None
     return several[0] if several else None
 
 
-def _all_values(values: Mapping[str, set[str]], keys: Sequence[str], notes: list[str]) -> str | None:
-    """The value of the first of some keys that is there, or all of them in one text, with a note, where that key has several."""
+def _all_values(
+    values: Mapping[str, set[str]], keys: Sequence[str], notes: list[str]
+) -> str | None:
+    """The value of the first of some keys that is there, or all of them in one text, with a note,
+    where that key has several.
+    """
     key, several = _stated(values, keys)
     if len(several) > 1:
-        notes.append(f"the run's config states {key} more than once ({listed(several)}); the other arm must state the same")
+        notes.append(
+            f"the run's config states {key} more than once ({listed(several)}); the other arm must "
+            "state the same"
+        )
     return " and ".join(several) or None
 
 
@@ -301,7 +445,8 @@ def _recipe(word: str | None, notes: list[str]) -> str | None:
         check_recipe(word)
     except RecipeError:
         notes.append(
-            f"the run's config states recipe {word!r}, which is none of {', '.join(RECIPES)}, or {OTHER}NAME: not taken, "
+            f"the run's config states recipe {word!r}, which is none of {', '.join(RECIPES)}, or "
+            f"{OTHER}NAME: not taken, "
             "state it with --recipe"
         )
         return None
@@ -309,9 +454,14 @@ def _recipe(word: str | None, notes: list[str]) -> str | None:
 
 
 def _rounding(word: str | None, switch: str | None, notes: list[str]) -> Rounding | None:
-    """The stated rounding. A switch that is off states nothing: it may be that of the optimizer, and nearest is the smaller noise."""
+    """The stated rounding. A switch that is off states nothing: it may be that of the optimizer,
+    and nearest is the smaller noise.
+    """
     if word is not None and word not in get_args(Rounding):
-        notes.append(f"the run's config states rounding {word!r}, which is neither {' nor '.join(get_args(Rounding))}: not taken")
+        notes.append(
+            f"the run's config states rounding {word!r}, which is neither "
+            f"{' nor '.join(get_args(Rounding))}: not taken"
+        )
         word = None
     if switch is not None and switch.lower() in _TRUE:
         return "stochastic"
@@ -325,7 +475,8 @@ def _seed(text: str | None, name: str, notes: list[str]) -> int | None:
     if re.fullmatch(r"-?\d{1,18}", text):
         return int(text)
     notes.append(
-        f"the run's config states {name} {text!r:.80}, which is not a whole number of up to 18 digits; only the same text equals it"
+        f"the run's config states {name} {text!r:.80}, which is not a whole number of up to 18 "
+        "digits; only the same text equals it"
     )
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
 
@@ -338,7 +489,10 @@ def _seconds(text: str | None, notes: list[str]) -> float | None:
     except ValueError:
         seconds = math.nan
     if not 0.0 < seconds < math.inf:
-        notes.append(f"the run's config states a step time of {text!r}, which is not a number of seconds: not taken")
+        notes.append(
+            f"the run's config states a step time of {text!r}, which is not a number of seconds: "
+            "not taken"
+        )
         return None
     return seconds
 

@@ -1,4 +1,6 @@
-"""A clock that can be set wrong: every process of the fault matrix reads its error, in seconds, from a file of its own."""
+"""A clock that can be set wrong: every process of the fault matrix reads its error, in seconds,
+from a file of its own.
+"""
 
 import os
 import time

@@ -1,4 +1,6 @@
-"""An attack on the judge: something done to real runs that must not get a pass in error, with an honest twin that must pass."""
+"""An attack on the judge: something done to real runs that must not get a pass in error, with an
+honest twin that must pass.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +13,9 @@ from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import Verdict, judge
 
 Runs = Sequence[Curve]
-"""Reruns of one configuration, at least seven: the first is the baseline, the second the candidate, the others are at hand."""
+"""Reruns of one configuration, at least seven: the first is the baseline, the second the candidate,
+the others are at hand.
+"""
 
 MARGIN = 0.01
 
@@ -44,9 +48,11 @@ def plain(runs: Runs) -> Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
-    """What is done to the runs, in words, and as code; `codes` are those of which at least one must be among the verdict's reasons.
+    """What is done to the runs, in words, and as code; `codes` are those of which at least one must
+    be among the verdict's reasons.
 
-    `may_pass` is for what is no reason to refuse a pass, but never silent. `honest` is the twin that looks alike and is all right.
+    `may_pass` is for what is no reason to refuse a pass, but never silent. `honest` is the twin
+    that looks alike and is all right.
     """
 
     what: str

@@ -1,6 +1,16 @@
 """All attacks, by topic."""
 
-from tests.parity.attacks import copies, early_stops, end_of_run, left_out, logs, second_wave, several_seeds, spikes, treatment
+from tests.parity.attacks import (
+    copies,
+    early_stops,
+    end_of_run,
+    left_out,
+    logs,
+    second_wave,
+    several_seeds,
+    spikes,
+    treatment,
+)
 from tests.parity.attacks.case import Attack
 
 TOPICS: dict[str, tuple[Attack, ...]] = {

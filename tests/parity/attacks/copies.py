@@ -39,7 +39,9 @@ def forked(run: Curve, other: Curve, share: float) -> Curve:
 
 
 def replicates(copy: Copy) -> Build:
-    """Both arms with two copies of their only run, under a policy that wants the run-to-run noise measured."""
+    """Both arms with two copies of their only run, under a policy that wants the run-to-run noise
+    measured.
+    """
 
     def build(runs: Runs) -> Case:
         arms = [[run, *(copy(run, number, runs[2:]) for number in (1, 2))] for run in runs[:2]]
@@ -57,7 +59,10 @@ def controls(copy: Copy) -> Build:
     """One real replicate of the candidate, and copies of the baseline as controls."""
 
     def build(runs: Runs) -> Case:
-        options = {"assume_complete": True, "controls": [copy(runs[0], number, runs[3:]) for number in (1, 2, 3)]}
+        options = {
+            "assume_complete": True,
+            "controls": [copy(runs[0], number, runs[3:]) for number in (1, 2, 3)],
+        }
         return Case(base=[runs[0]], cand=[runs[1], runs[2]], policy=STRICT, options=options)
 
     return build
@@ -65,7 +70,12 @@ def controls(copy: Copy) -> Build:
 
 def real_controls(runs: Runs) -> Case:
     """One real replicate of the candidate, and three real controls."""
-    return Case(base=[runs[0]], cand=[runs[1], runs[2]], policy=STRICT, options={"assume_complete": True, "controls": list(runs[3:6])})
+    return Case(
+        base=[runs[0]],
+        cand=[runs[1], runs[2]],
+        policy=STRICT,
+        options={"assume_complete": True, "controls": list(runs[3:6])},
+    )
 
 
 def relabelled(runs: Runs) -> Case:
@@ -76,7 +86,10 @@ def relabelled(runs: Runs) -> Case:
 
 def two_seeds(runs: Runs) -> Case:
     """Two seeds with a run an arm."""
-    base, cand = ([with_loss(run, run.loss, seed=seed) for seed, run in enumerate(pair)] for pair in (runs[:2], runs[2:4]))
+    base, cand = (
+        [with_loss(run, run.loss, seed=seed) for seed, run in enumerate(pair)]
+        for pair in (runs[:2], runs[2:4])
+    )
     return Case(base=base, cand=cand, policy=STRICT)
 
 
@@ -93,7 +106,12 @@ def one_arm_only(runs: Runs) -> Case:
 def parent(run: Curve, _: int, others: Runs) -> Curve:
     """Another rerun whose record says that it is a fork."""
     other = others[_ % len(others)]
-    return curve_from_arrays(other.steps, other.loss, rounding=other.rounding, context={"forked_from": "run 7 at step 1,400"})
+    return curve_from_arrays(
+        other.steps,
+        other.loss,
+        rounding=other.rounding,
+        context={"forked_from": "run 7 at step 1,400"},
+    )
 
 
 REAL = {"twin": "three real reruns an arm", "honest": three_against_three}
@@ -117,14 +135,18 @@ COPIES: dict[str, Copy] = {
     "forked at 50 %": lambda run, number, others: forked(run, others[number], 0.5),
     "forked at 80 %": lambda run, number, others: forked(run, others[number], 0.8),
     "forked at 95 %": lambda run, number, others: forked(run, others[number], 0.95),
-    "forked at 50 %, the log cut off before": lambda run, number, others: kept(forked(run, others[number], 0.5), slice(900, None)),
+    "forked at 50 %, the log cut off before": lambda run, number, others: kept(
+        forked(run, others[number], 0.5), slice(900, None)
+    ),
     "forked, as the record says": parent,
 }
 
 ATTACKS = (
     *(
         Attack(
-            what=f"replicates that are copies {name}" if not name.startswith("forked") else f"replicates {name}",
+            what=f"replicates that are copies {name}"
+            if not name.startswith("forked")
+            else f"replicates {name}",
             build=replicates(copy),
             codes=ASSUMED,
             **REAL,
@@ -133,15 +155,32 @@ ATTACKS = (
     ),
     *(
         Attack(
-            what=f"controls that are copies {name}" if not name.startswith("forked") else f"controls {name}",
+            what=f"controls that are copies {name}"
+            if not name.startswith("forked")
+            else f"controls {name}",
             build=controls(COPIES[name]),
             codes=ASSUMED,
             **CONTROL,
         )
-        for name in ("equal bit for bit", "with 3 decimals", "averaged with weight 0.9", "with noise of 0.001 nats", "forked at 80 %")
+        for name in (
+            "equal bit for bit",
+            "with 3 decimals",
+            "averaged with weight 0.9",
+            "with noise of 0.001 nats",
+            "forked at 80 %",
+        )
     ),
     Attack(what="one pair copied to five seeds", build=relabelled, codes=ASSUMED, **REAL),
-    Attack(what="two seeds, where measured noise is asked for", build=two_seeds, codes=ASSUMED, **REAL),
-    Attack(what="two reruns an arm, where measured noise is asked for", build=two_each, codes=ASSUMED, **REAL),
-    Attack(what="five reruns of one arm, none of the other", build=one_arm_only, codes=ASSUMED, **REAL),
+    Attack(
+        what="two seeds, where measured noise is asked for", build=two_seeds, codes=ASSUMED, **REAL
+    ),
+    Attack(
+        what="two reruns an arm, where measured noise is asked for",
+        build=two_each,
+        codes=ASSUMED,
+        **REAL,
+    ),
+    Attack(
+        what="five reruns of one arm, none of the other", build=one_arm_only, codes=ASSUMED, **REAL
+    ),
 )

@@ -15,11 +15,17 @@ def stopped(run: Curve, share: float = 0.5) -> Curve:
 
 
 def with_short_reruns(make: Copy, share: float = 0.5) -> Build:
-    """Four real runs of the baseline; one of the candidate, with two runs that are made and stopped early to measure its noise."""
+    """Four real runs of the baseline; one of the candidate, with two runs that are made and stopped
+    early to measure its noise.
+    """
 
     def build(runs: Runs) -> Case:
         noise = [stopped(make(runs[1], number, runs[4:]), share) for number in (1, 2)]
-        options = {"assume_complete": True, "baseline_name": "baseline", "short_reruns": {"candidate": noise}}
+        options = {
+            "assume_complete": True,
+            "baseline_name": "baseline",
+            "short_reruns": {"candidate": noise},
+        }
         return Case(base=[runs[0], *runs[2:5]], cand=[runs[1]], policy=STRICT, options=options)
 
     return build
@@ -52,7 +58,11 @@ def other_recipe(_: Curve, number: int, others: Runs) -> Curve:
 def of_the_baseline(runs: Runs) -> Case:
     """The prefixes of the baseline's own runs as reruns of the candidate."""
     noise = [stopped(run) for run in (runs[0], *runs[2:4])]
-    options = {"assume_complete": True, "baseline_name": "baseline", "short_reruns": {"candidate": noise}}
+    options = {
+        "assume_complete": True,
+        "baseline_name": "baseline",
+        "short_reruns": {"candidate": noise},
+    }
     return Case(base=[runs[0], *runs[2:5]], cand=[runs[1]], policy=STRICT, options=options)
 
 
@@ -72,15 +82,60 @@ NOT_COUNTED = [name for name in COPIES if "cut off" not in name]
 
 ATTACKS = (
     *(
-        Attack(what=f"short reruns: {name}, stopped at 50 %", build=with_short_reruns(COPIES[name]), codes=LEFT_OUT, **REAL)
+        Attack(
+            what=f"short reruns: {name}, stopped at 50 %",
+            build=with_short_reruns(COPIES[name]),
+            codes=LEFT_OUT,
+            **REAL,
+        )
         for name in NOT_COUNTED
     ),
-    Attack(what="short reruns: forked at 20 %, the log cut off before", build=with_short_reruns(forked_early), codes=LEFT_OUT, **REAL),
-    Attack(what="short reruns that stop at 30 %", build=with_short_reruns(real, 0.3), codes=LEFT_OUT, **REAL),
-    Attack(what="short reruns that go on to the end", build=with_short_reruns(real, 1.0), codes=LEFT_OUT, **REAL),
-    Attack(what="short reruns with a NaN each", build=with_short_reruns(with_nan), codes=LEFT_OUT, **REAL),
-    Attack(what="short reruns on other data", build=with_short_reruns(other_data), codes=LEFT_OUT, **REAL),
-    Attack(what="short reruns that log too few steps", build=with_short_reruns(thinned), codes=LEFT_OUT, **REAL),
-    Attack(what="short reruns that are the baseline's prefixes", build=of_the_baseline, codes=LEFT_OUT, **REAL),
-    Attack(what="short reruns of a worse recipe", build=with_short_reruns(other_recipe), codes=("CI_STRADDLES_MARGIN", *ASSUMED), **REAL),
+    Attack(
+        what="short reruns: forked at 20 %, the log cut off before",
+        build=with_short_reruns(forked_early),
+        codes=LEFT_OUT,
+        **REAL,
+    ),
+    Attack(
+        what="short reruns that stop at 30 %",
+        build=with_short_reruns(real, 0.3),
+        codes=LEFT_OUT,
+        **REAL,
+    ),
+    Attack(
+        what="short reruns that go on to the end",
+        build=with_short_reruns(real, 1.0),
+        codes=LEFT_OUT,
+        **REAL,
+    ),
+    Attack(
+        what="short reruns with a NaN each",
+        build=with_short_reruns(with_nan),
+        codes=LEFT_OUT,
+        **REAL,
+    ),
+    Attack(
+        what="short reruns on other data",
+        build=with_short_reruns(other_data),
+        codes=LEFT_OUT,
+        **REAL,
+    ),
+    Attack(
+        what="short reruns that log too few steps",
+        build=with_short_reruns(thinned),
+        codes=LEFT_OUT,
+        **REAL,
+    ),
+    Attack(
+        what="short reruns that are the baseline's prefixes",
+        build=of_the_baseline,
+        codes=LEFT_OUT,
+        **REAL,
+    ),
+    Attack(
+        what="short reruns of a worse recipe",
+        build=with_short_reruns(other_recipe),
+        codes=("CI_STRADDLES_MARGIN", *ASSUMED),
+        **REAL,
+    ),
 )

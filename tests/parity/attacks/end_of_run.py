@@ -2,9 +2,25 @@
 
 import numpy as np
 
-from tests.parity.attacks.case import Attack, Build, Case, Runs, margin_of, raised, ramped, with_loss
+from tests.parity.attacks.case import (
+    Attack,
+    Build,
+    Case,
+    Runs,
+    margin_of,
+    raised,
+    ramped,
+    with_loss,
+)
 
-ENDS = ("END_DIFFERS", "ENDS_ABOVE_MARGIN", "DIVERGED", "GAP_EXCEEDS_MARGIN", "GAP_GROWING", "NONFINITE_CAND")
+ENDS = (
+    "END_DIFFERS",
+    "ENDS_ABOVE_MARGIN",
+    "DIVERGED",
+    "GAP_EXCEEDS_MARGIN",
+    "GAP_GROWING",
+    "NONFINITE_CAND",
+)
 
 
 def end(share: float, margins: float) -> Build:
@@ -44,7 +60,9 @@ def swings(runs: Runs) -> Case:
 
 
 def baseline_ends_worse(runs: Runs) -> Case:
-    """A candidate worse by 1.3 margins against a baseline that ends 18 margins worse over its last 2 %."""
+    """A candidate worse by 1.3 margins against a baseline that ends 18 margins worse over its last
+    2 %.
+    """
     return Case(base=[raised(runs[0], 0.98, 18.0)], cand=[raised(runs[1], 0.0, 1.3)])
 
 
@@ -71,16 +89,56 @@ SMALL = {"twin": "0.4 margins worse throughout", "honest": half_a_margin}
 
 ATTACKS = (
     *(
-        Attack(what=f"{margins:g} margins worse over the last {100 * share:g} %", build=end(share, margins), codes=ENDS, **RETURNED)
-        for share, margins in ((0.009, 10), (0.009, 18), (0.015, 2.5), (0.01, 4), (0.003, 6), (0.03, 2), (0.02, 3), (0.005, 1000))
+        Attack(
+            what=f"{margins:g} margins worse over the last {100 * share:g} %",
+            build=end(share, margins),
+            codes=ENDS,
+            **RETURNED,
+        )
+        for share, margins in (
+            (0.009, 10),
+            (0.009, 18),
+            (0.015, 2.5),
+            (0.01, 4),
+            (0.003, 6),
+            (0.03, 2),
+            (0.02, 3),
+            (0.005, 1000),
+        )
     ),
-    Attack(what="1,000 margins worse at the last step", build=last_points(1, 1000), codes=ENDS, **RETURNED),
-    Attack(what="20 margins worse at the last step", build=last_points(1, 20), codes=ENDS, **RETURNED),
-    Attack(what="5 margins worse at the last 2 steps", build=last_points(2, 5), codes=ENDS, **RETURNED),
-    Attack(what="4 margins worse at the last 5 steps", build=last_points(5, 4), codes=ENDS, **RETURNED),
-    Attack(what="the last 12 steps blow up, twice as far at each", build=blow_up, codes=ENDS, **RETURNED),
-    Attack(what="swings of +40 and -20 margins over the last 2 %", build=swings, codes=(*ENDS, "UNSTABLE", "SPIKES_HIDE_GAP"), **RETURNED),
-    Attack(what="1.3 margins worse, and the baseline ends 18 margins worse", build=baseline_ends_worse, codes=ENDS, **SMALL),
+    Attack(
+        what="1,000 margins worse at the last step",
+        build=last_points(1, 1000),
+        codes=ENDS,
+        **RETURNED,
+    ),
+    Attack(
+        what="20 margins worse at the last step", build=last_points(1, 20), codes=ENDS, **RETURNED
+    ),
+    Attack(
+        what="5 margins worse at the last 2 steps", build=last_points(2, 5), codes=ENDS, **RETURNED
+    ),
+    Attack(
+        what="4 margins worse at the last 5 steps", build=last_points(5, 4), codes=ENDS, **RETURNED
+    ),
+    Attack(
+        what="the last 12 steps blow up, twice as far at each",
+        build=blow_up,
+        codes=ENDS,
+        **RETURNED,
+    ),
+    Attack(
+        what="swings of +40 and -20 margins over the last 2 %",
+        build=swings,
+        codes=(*ENDS, "UNSTABLE", "SPIKES_HIDE_GAP"),
+        **RETURNED,
+    ),
+    Attack(
+        what="1.3 margins worse, and the baseline ends 18 margins worse",
+        build=baseline_ends_worse,
+        codes=ENDS,
+        **SMALL,
+    ),
     *(
         Attack(
             what=f"{margins:g} margins worse from {100 * start:g} % on",
@@ -88,10 +146,25 @@ ATTACKS = (
             codes=(*ENDS, "CI_STRADDLES_MARGIN"),
             **EARLY,
         )
-        for start, margins in ((0.85, 2), (0.85, 4), (0.90, 2), (0.88, 3), (0.95, 2), (0.82, 1.6), (0.92, 4), (0.5, 1.5), (0.7, 3))
+        for start, margins in (
+            (0.85, 2),
+            (0.85, 4),
+            (0.90, 2),
+            (0.88, 3),
+            (0.95, 2),
+            (0.82, 1.6),
+            (0.92, 4),
+            (0.5, 1.5),
+            (0.7, 3),
+        )
     ),
     *(
-        Attack(what=f"a ramp from {100 * start:g} % on to {margins:g} margins", build=ramp(start, margins), codes=ENDS, **EARLY)
+        Attack(
+            what=f"a ramp from {100 * start:g} % on to {margins:g} margins",
+            build=ramp(start, margins),
+            codes=ENDS,
+            **EARLY,
+        )
         for start, margins in ((0.8, 2), (0.9, 3), (0.98, 10), (0.6, 2), (0.95, 4), (0.99, 18))
     ),
     Attack(

@@ -1,4 +1,6 @@
-"""What a log leaves out, and what was read from it: points that one arm lacks, forks, other quantities, lines that were not read."""
+"""What a log leaves out, and what was read from it: points that one arm lacks, forks, other
+quantities, lines that were not read.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -51,48 +53,79 @@ def both_late(share: float, *, fork: bool) -> Build:
         since = np.maximum(np.arange(len(runs[0].loss)) - begin, 0)
         parted = -np.expm1(-since / 150.0) if fork else 1.0
         cand = with_loss(runs[1], runs[0].loss + parted * (runs[1].loss - runs[0].loss))
-        return Case(base=[kept(runs[0], slice(begin, None))], cand=[kept(cand, slice(begin, None))], options={"planned_steps": 1750})
+        return Case(
+            base=[kept(runs[0], slice(begin, None))],
+            cand=[kept(cand, slice(begin, None))],
+            options={"planned_steps": 1750},
+        )
 
     return build
 
 
 def with_a_term(margins: float, worse: float) -> Build:
-    """A baseline whose loss has a further term of so many margins, and a candidate that is worse by so many."""
-    return lambda runs: Case(base=[with_loss(runs[0], runs[0].loss + margins * margin_of(runs[0]))], cand=[raised(runs[1], 0.1, worse)])
+    """A baseline whose loss has a further term of so many margins, and a candidate that is worse by
+    so many.
+    """
+    return lambda runs: Case(
+        base=[with_loss(runs[0], runs[0].loss + margins * margin_of(runs[0]))],
+        cand=[raised(runs[1], 0.1, worse)],
+    )
 
 
 def recorded(base: Mapping[str, str], cand: Mapping[str, str], **policy: str) -> Build:
     """The pair with what readers recorded of both."""
 
     def build(runs: Runs) -> Case:
-        (left, right) = (dataclasses.replace(run, context=facts) for run, facts in zip(runs[:2], (base, cand), strict=True))
+        (left, right) = (
+            dataclasses.replace(run, context=facts)
+            for run, facts in zip(runs[:2], (base, cand), strict=True)
+        )
         return Case(base=[left], cand=[right], policy={"margin": "1%", **policy})
 
     return build
 
 
 def sparse(every: int, rows: str) -> Build:
-    """A candidate that is logged less often, in a source with so many rows without a loss; the baseline is logged at each step."""
+    """A candidate that is logged less often, in a source with so many rows without a loss; the
+    baseline is logged at each step.
+    """
     return lambda runs: Case(
         base=[runs[0]],
-        cand=[dataclasses.replace(kept(runs[1], slice(0, None, every)), context={"steps_without_loss": rows} if rows else {})],
+        cand=[
+            dataclasses.replace(
+                kept(runs[1], slice(0, None, every)),
+                context={"steps_without_loss": rows} if rows else {},
+            )
+        ],
     )
 
 
 def in_another_order(run: Curve) -> Curve:
     """The run with its batch noise in another order."""
     trend = np.convolve(np.pad(run.loss, 25, mode="edge"), np.ones(51) / 51, mode="valid")
-    return curve_from_arrays(run.steps, trend + np.random.default_rng(0).permutation(run.loss - trend), rounding=run.rounding)
+    return curve_from_arrays(
+        run.steps,
+        trend + np.random.default_rng(0).permutation(run.loss - trend),
+        rounding=run.rounding,
+    )
 
 
 def stated_order(change: object) -> Build:
     """A pair whose order of data is stated."""
-    return lambda runs: Case(base=[runs[0]], cand=[change(runs[1])], policy={"margin": "1%", "pairing": "stated"})  # type: ignore[operator]
+    return lambda runs: Case(
+        base=[runs[0]],
+        cand=[change(runs[1])],  # type: ignore[operator]
+        policy={"margin": "1%", "pairing": "stated"},
+    )
 
 
 LM, TRAINING, TOTAL = (
     {"loss_name": name, "loss_meaning": meaning}
-    for name, meaning in (("lm loss", "language-model loss"), ("loss", "training loss"), ("total_loss", "total loss"))
+    for name, meaning in (
+        ("lm loss", "language-model loss"),
+        ("loss", "training loss"),
+        ("total_loss", "total loss"),
+    )
 )
 ATTACKS = (
     Attack(
@@ -114,7 +147,9 @@ ATTACKS = (
         build=cand_is(lambda run: without(run, 0.9, 0.904)),
         codes=("POINTS_IN_ONE_ARM",),
         twin="the same points missing in both arms",
-        honest=lambda runs: Case(base=[without(runs[0], 0.9, 0.904)], cand=[without(runs[1], 0.9, 0.904)]),
+        honest=lambda runs: Case(
+            base=[without(runs[0], 0.9, 0.904)], cand=[without(runs[1], 0.9, 0.904)]
+        ),
     ),
     Attack(
         what="a candidate's log that begins at 79 % of the plan",
@@ -141,7 +176,8 @@ ATTACKS = (
         codes=("LOG_STARTS_LATE",),
     ),
     Attack(
-        what="a term of 3 margins in the baseline's loss, and a candidate that is 2.7 margins worse",
+        what="a term of 3 margins in the baseline's loss, and a candidate that is 2.7 margins "
+        "worse",
         build=with_a_term(3.0, 2.7),
         codes=("START_OFFSET",),
         twin="a term of a quarter of a margin in the baseline's loss",

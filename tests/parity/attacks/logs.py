@@ -1,4 +1,6 @@
-"""Logs that do not say what they seem to: units, step numbers, other data, the same file twice, holes, validation, rates."""
+"""Logs that do not say what they seem to: units, step numbers, other data, the same file twice,
+holes, validation, rates.
+"""
 
 import numpy as np
 
@@ -42,7 +44,9 @@ def reordered(run: Curve, share: float) -> Curve:
 def validated(run: Curve, worse: float) -> Curve:
     """The run with a validation loss every 25 steps, worse by so many margins."""
     values = np.where(run.steps % 25 == 0, run.loss + worse * margin_of(run), np.nan)
-    return curve_from_arrays(run.steps, run.loss, rounding=run.rounding, columns={"validation_loss": values})
+    return curve_from_arrays(
+        run.steps, run.loss, rounding=run.rounding, columns={"validation_loss": values}
+    )
 
 
 def validation(worse: float) -> Build:
@@ -51,7 +55,9 @@ def validation(worse: float) -> Build:
 
 
 def cut(share: float, which: str) -> Build:
-    """One arm's log, or both, cut before the planned end, where the candidate is 5 margins worse."""
+    """One arm's log, or both, cut before the planned end, where the candidate is 5 margins
+    worse.
+    """
 
     def build(runs: Runs) -> Case:
         n = round(share * len(runs[0].loss))
@@ -69,7 +75,10 @@ def no_plan(runs: Runs) -> Case:
     """Both arms cut at three quarters, and nobody says how long they were meant to be."""
     n = round(0.75 * len(runs[0].loss))
     return Case(
-        base=[kept(runs[0], slice(0, n))], cand=[kept(runs[1], slice(0, n))], options={}, policy={"margin": "1%", "schedule": "unstated"}
+        base=[kept(runs[0], slice(0, n))],
+        cand=[kept(runs[1], slice(0, n))],
+        options={},
+        policy={"margin": "1%", "schedule": "unstated"},
     )
 
 
@@ -88,7 +97,9 @@ def other_context(runs: Runs) -> Case:
 
 
 def stated(rounding: str | None) -> Build:
-    """An arm whose rounding is as given: where it is not, the run-to-run noise that is assumed is wider than 0.3 % of the loss."""
+    """An arm whose rounding is as given: where it is not, the run-to-run noise that is assumed is
+    wider than 0.3 % of the loss.
+    """
 
     def build(runs: Runs) -> Case:
         cand = curve_from_arrays(runs[1].steps, runs[1].loss, rounding=rounding)  # type: ignore[arg-type]
@@ -100,7 +111,9 @@ def stated(rounding: str | None) -> Build:
 def cosine(run: Curve, steps: int, peak: float = 1e-3) -> Curve:
     """The run with the learning rate of a cosine over so many steps."""
     rate = 0.5 * peak * (1.0 + np.cos(np.pi * np.minimum(run.steps / steps, 1.0)))
-    return curve_from_arrays(run.steps, run.loss, rounding=run.rounding, columns={"learning_rate": rate})
+    return curve_from_arrays(
+        run.steps, run.loss, rounding=run.rounding, columns={"learning_rate": rate}
+    )
 
 
 def cosines(steps: int, peak: float) -> Build:
@@ -110,7 +123,11 @@ def cosines(steps: int, peak: float) -> Build:
 
 def short_plan(margins: float) -> Build:
     """A plan of 1,700 of the 1,750 steps, the candidate worse after it."""
-    return lambda runs: Case(base=[runs[0]], cand=[raised(runs[1], 1701 / 1750, margins)], options={"planned_steps": 1700})
+    return lambda runs: Case(
+        base=[runs[0]],
+        cand=[raised(runs[1], 1701 / 1750, margins)],
+        options={"planned_steps": 1700},
+    )
 
 
 def hole(start: float, stop: float) -> Build:
@@ -127,7 +144,10 @@ def hole(start: float, stop: float) -> Build:
 def late_logs(runs: Runs) -> Case:
     """Logs without the first 30 %, where the candidate was 5 margins worse."""
     n = round(0.3 * len(runs[0].loss))
-    return Case(base=[kept(runs[0], slice(n, None))], cand=[kept(raised(runs[1], 0.0, 5.0, 0.3), slice(n, None))])
+    return Case(
+        base=[kept(runs[0], slice(n, None))],
+        cand=[kept(raised(runs[1], 0.0, 5.0, 0.3), slice(n, None))],
+    )
 
 
 UNITS, SHIFTED, SCALED, ORDER = (
@@ -141,18 +161,68 @@ PLAN = {"twin": "the pair with its plan", "honest": planned}
 SMALL = {"twin": "0.4 margins worse throughout", "honest": half_a_margin}
 
 ATTACKS = (
-    Attack(what="the candidate's losses in bits", build=cand_is(lambda run: with_loss(run, run.loss / LN2)), codes=UNITS, **SMALL),
-    Attack(what="the baseline's losses in bits", build=base_is(lambda run: with_loss(run, run.loss / LN2)), codes=UNITS, **SMALL),
-    Attack(what="losses in log 10", build=cand_is(lambda run: with_loss(run, run.loss / np.log(10.0))), codes=UNITS, **SMALL),
-    Attack(what="losses summed over 4 parts", build=cand_is(lambda run: with_loss(run, 4.0 * run.loss)), codes=UNITS, **SMALL),
-    Attack(what="steps from 0 against steps from 1", build=cand_is(lambda run: steps_as(run, run.steps - 1)), codes=SHIFTED),
-    Attack(what="steps 2 ahead", build=cand_is(lambda run: steps_as(run, run.steps + 2)), codes=SHIFTED),
-    Attack(what="the baseline's steps from 0", build=base_is(lambda run: steps_as(run, run.steps - 1)), codes=SHIFTED),
-    Attack(what="steps in tokens", build=cand_is(lambda run: steps_as(run, run.steps * 524_288)), codes=SCALED),
-    Attack(what="steps in samples", build=base_is(lambda run: steps_as(run, run.steps * 512)), codes=SCALED),
-    Attack(what="steps in thousandths", build=cand_is(lambda run: steps_as(run, run.steps * 1000)), codes=SCALED),
-    Attack(what="other batches over the last half", build=cand_is(lambda run: reordered(run, 0.5)), codes=ORDER),
-    Attack(what="other batches over the whole run", build=cand_is(lambda run: reordered(run, 1.0)), codes=ORDER),
+    Attack(
+        what="the candidate's losses in bits",
+        build=cand_is(lambda run: with_loss(run, run.loss / LN2)),
+        codes=UNITS,
+        **SMALL,
+    ),
+    Attack(
+        what="the baseline's losses in bits",
+        build=base_is(lambda run: with_loss(run, run.loss / LN2)),
+        codes=UNITS,
+        **SMALL,
+    ),
+    Attack(
+        what="losses in log 10",
+        build=cand_is(lambda run: with_loss(run, run.loss / np.log(10.0))),
+        codes=UNITS,
+        **SMALL,
+    ),
+    Attack(
+        what="losses summed over 4 parts",
+        build=cand_is(lambda run: with_loss(run, 4.0 * run.loss)),
+        codes=UNITS,
+        **SMALL,
+    ),
+    Attack(
+        what="steps from 0 against steps from 1",
+        build=cand_is(lambda run: steps_as(run, run.steps - 1)),
+        codes=SHIFTED,
+    ),
+    Attack(
+        what="steps 2 ahead", build=cand_is(lambda run: steps_as(run, run.steps + 2)), codes=SHIFTED
+    ),
+    Attack(
+        what="the baseline's steps from 0",
+        build=base_is(lambda run: steps_as(run, run.steps - 1)),
+        codes=SHIFTED,
+    ),
+    Attack(
+        what="steps in tokens",
+        build=cand_is(lambda run: steps_as(run, run.steps * 524_288)),
+        codes=SCALED,
+    ),
+    Attack(
+        what="steps in samples",
+        build=base_is(lambda run: steps_as(run, run.steps * 512)),
+        codes=SCALED,
+    ),
+    Attack(
+        what="steps in thousandths",
+        build=cand_is(lambda run: steps_as(run, run.steps * 1000)),
+        codes=SCALED,
+    ),
+    Attack(
+        what="other batches over the last half",
+        build=cand_is(lambda run: reordered(run, 0.5)),
+        codes=ORDER,
+    ),
+    Attack(
+        what="other batches over the whole run",
+        build=cand_is(lambda run: reordered(run, 1.0)),
+        codes=ORDER,
+    ),
     Attack(
         what="losses with one decimal",
         build=cand_is(lambda run: with_loss(run, run.loss.round(1))),
@@ -164,15 +234,33 @@ ATTACKS = (
         codes=("ROUNDED", "DATA_ORDER_MISMATCH", "SMOOTHED", "CI_STRADDLES_MARGIN", "UNSTABLE"),
     ),
     Attack(
-        what="a candidate averaged with weight 0.99", build=cand_is(lambda run: ema(run, 0.99)), codes=("SMOOTHED", "DATA_ORDER_MISMATCH")
+        what="a candidate averaged with weight 0.99",
+        build=cand_is(lambda run: ema(run, 0.99)),
+        codes=("SMOOTHED", "DATA_ORDER_MISMATCH"),
     ),
-    Attack(what="one file given twice", build=again(lambda run: with_loss(run, run.loss)), codes=SAME),
-    Attack(what="the baseline again with 3 decimals", build=again(lambda run: with_loss(run, run.loss.round(3))), codes=SAME),
-    Attack(what="the baseline again with 2 decimals", build=again(lambda run: with_loss(run, run.loss.round(2))), codes=SAME),
     Attack(
-        what="the baseline again as float16", build=again(lambda run: with_loss(run, run.loss.astype(np.float16).astype(float))), codes=SAME
+        what="one file given twice", build=again(lambda run: with_loss(run, run.loss)), codes=SAME
     ),
-    Attack(what="the baseline again, moved by 0.2 margins", build=again(lambda run: raised(run, 0.0, 0.2)), codes=SAME),
+    Attack(
+        what="the baseline again with 3 decimals",
+        build=again(lambda run: with_loss(run, run.loss.round(3))),
+        codes=SAME,
+    ),
+    Attack(
+        what="the baseline again with 2 decimals",
+        build=again(lambda run: with_loss(run, run.loss.round(2))),
+        codes=SAME,
+    ),
+    Attack(
+        what="the baseline again as float16",
+        build=again(lambda run: with_loss(run, run.loss.astype(np.float16).astype(float))),
+        codes=SAME,
+    ),
+    Attack(
+        what="the baseline again, moved by 0.2 margins",
+        build=again(lambda run: raised(run, 0.0, 0.2)),
+        codes=SAME,
+    ),
     Attack(
         what="the baseline again, every second step",
         build=again(lambda run: kept(run, slice(1, None, 2))),
@@ -190,7 +278,13 @@ ATTACKS = (
             codes=("AS_OF",),
             **PLAN,
         )
-        for share, which in ((0.955, "candidate"), (0.955, "baseline"), (0.75, "both"), (0.94, "baseline"), (0.97, "candidate"))
+        for share, which in (
+            (0.955, "candidate"),
+            (0.955, "baseline"),
+            (0.75, "both"),
+            (0.94, "baseline"),
+            (0.97, "candidate"),
+        )
     ),
     Attack(what="both cut at 75 %, no plan", build=no_plan, codes=("AS_OF",), **PLAN),
     Attack(
@@ -207,9 +301,22 @@ ATTACKS = (
         twin="validation loss equal",
         honest=validation(0.0),
     ),
-    Attack(what="0.8 margins better", build=cand_is(lambda run: raised(run, 0.0, -0.8)), codes=("BETTER_THAN_NOISE",), may_pass=True),
-    Attack(what="1.3 margins better", build=cand_is(lambda run: raised(run, 0.0, -1.3)), codes=("BETTER_THAN_BASELINE",)),
-    Attack(what="10 % better", build=cand_is(lambda run: with_loss(run, 0.9 * run.loss)), codes=("BETTER_THAN_BASELINE",)),
+    Attack(
+        what="0.8 margins better",
+        build=cand_is(lambda run: raised(run, 0.0, -0.8)),
+        codes=("BETTER_THAN_NOISE",),
+        may_pass=True,
+    ),
+    Attack(
+        what="1.3 margins better",
+        build=cand_is(lambda run: raised(run, 0.0, -1.3)),
+        codes=("BETTER_THAN_BASELINE",),
+    ),
+    Attack(
+        what="10 % better",
+        build=cand_is(lambda run: with_loss(run, 0.9 * run.loss)),
+        codes=("BETTER_THAN_BASELINE",),
+    ),
     Attack(
         what="half the learning rate in the candidate",
         build=cosines(1750, 5e-4),
@@ -234,7 +341,11 @@ ATTACKS = (
         twin="the same plan",
         honest=short_plan(0.0),
     ),
-    Attack(what="a hole in the log where the candidate is worse", build=hole(0.85, 0.86), codes=("DOWNSAMPLED",)),
+    Attack(
+        what="a hole in the log where the candidate is worse",
+        build=hole(0.85, 0.86),
+        codes=("DOWNSAMPLED",),
+    ),
     Attack(what="logs that start late", build=late_logs, codes=("LOG_STARTS_LATE",), may_pass=True),
     Attack(what="arms on different engines", build=other_context, codes=("CONFOUNDED",)),
     Attack(

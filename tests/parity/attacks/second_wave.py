@@ -1,9 +1,21 @@
-"""Attacks that were found against the first rules: ends that look finished, bad runs among good ones, mixtures, holes and odd rounding."""
+"""Attacks that were found against the first rules: ends that look finished, bad runs among good
+ones, mixtures, holes and odd rounding.
+"""
 
 import numpy as np
 
 from parity.judging.curve import Curve, curve_from_arrays
-from tests.parity.attacks.case import Attack, Build, Case, Runs, kept, margin_of, plain, raised, with_loss
+from tests.parity.attacks.case import (
+    Attack,
+    Build,
+    Case,
+    Runs,
+    kept,
+    margin_of,
+    plain,
+    raised,
+    with_loss,
+)
 from tests.parity.attacks.copies import ASSUMED, CONTROL, REAL, STRICT, noisy
 from tests.parity.attacks.end_of_run import ENDS, RETURNED, SMALL
 from tests.parity.attacks.logs import SAME, cand_is, reordered, validated
@@ -24,7 +36,9 @@ def returned_late(points: int, back: int, margins: float) -> Build:
 
 def step_up_at_half_a_percent(runs: Runs) -> Case:
     """1.7 margins of 0.5 % worse over the last 30 points."""
-    return Case(base=[runs[0]], cand=[raised(runs[1], 1.0 - 30 / 1750, 0.85)], policy={"margin": "0.5%"})
+    return Case(
+        base=[runs[0]], cand=[raised(runs[1], 1.0 - 30 / 1750, 0.85)], policy={"margin": "0.5%"}
+    )
 
 
 def shaped(shape: str) -> Build:
@@ -33,7 +47,11 @@ def shaped(shape: str) -> Build:
     def build(runs: Runs) -> Case:
         loss, n = runs[1].loss.copy(), round(0.2 * len(runs[1].loss))
         u = np.linspace(0.0, 1.0, n)
-        swing = {"cosine": 0.3 + 1.3 * np.cos(2 * np.pi * u), "two": 0.2 + 1.5 * np.cos(4 * np.pi * u), "U": 1.9 * (2 * u - 1) ** 2}[shape]
+        swing = {
+            "cosine": 0.3 + 1.3 * np.cos(2 * np.pi * u),
+            "two": 0.2 + 1.5 * np.cos(4 * np.pi * u),
+            "U": 1.9 * (2 * u - 1) ** 2,
+        }[shape]
         loss[-n:] += margin_of(runs[1]) * swing
         return Case(base=[runs[0]], cand=[with_loss(runs[1], loss)])
 
@@ -45,7 +63,8 @@ def bad_run(change: object, seed: int = 0, runs_in_all: int = 2) -> Build:
 
     def build(runs: Runs) -> Case:
         good = [*runs[1:runs_in_all]]
-        return Case(base=[runs[0]], cand=[*good, with_loss(bad := change(runs[runs_in_all]), bad.loss, seed=seed)])  # type: ignore[operator]
+        bad = change(runs[runs_in_all])  # type: ignore[operator]
+        return Case(base=[runs[0]], cand=[*good, with_loss(bad, bad.loss, seed=seed)])
 
     return build
 
@@ -66,7 +85,10 @@ def mixture(weights: tuple[float, float]) -> Build:
     """Two real runs an arm, and a third that is a mixture of them."""
 
     def build(runs: Runs) -> Case:
-        arms = [[x, y, with_loss(x, weights[0] * x.loss + weights[1] * y.loss)] for x, y in (runs[:2], runs[2:4])]
+        arms = [
+            [x, y, with_loss(x, weights[0] * x.loss + weights[1] * y.loss)]
+            for x, y in (runs[:2], runs[2:4])
+        ]
         return Case(base=arms[0], cand=arms[1], policy=STRICT)
 
     return build
@@ -74,7 +96,12 @@ def mixture(weights: tuple[float, float]) -> Build:
 
 def candidates_as_controls(runs: Runs) -> Case:
     """The candidate's runs given as controls of the baseline."""
-    return Case(base=[runs[0]], cand=runs[1:4], policy=STRICT, options={"assume_complete": True, "controls": list(runs[1:4])})
+    return Case(
+        base=[runs[0]],
+        cand=runs[1:4],
+        policy=STRICT,
+        options={"assume_complete": True, "controls": list(runs[1:4])},
+    )
 
 
 def hole(start: float, stop: float) -> Build:
@@ -102,7 +129,14 @@ def from_baseline(change: object) -> Build:
 def recorded_fork(runs: Runs) -> Case:
     """A candidate whose record says that it is a fork."""
     run = runs[1]
-    return Case(base=[runs[0]], cand=[curve_from_arrays(run.steps, run.loss, rounding="nearest", context={"forked_from": "fp8 at 1,000"})])
+    return Case(
+        base=[runs[0]],
+        cand=[
+            curve_from_arrays(
+                run.steps, run.loss, rounding="nearest", context={"forked_from": "fp8 at 1,000"}
+            )
+        ],
+    )
 
 
 def infinite_validation(runs: Runs) -> Case:
@@ -112,7 +146,11 @@ def infinite_validation(runs: Runs) -> Case:
     values[np.flatnonzero(np.isfinite(values))[-2]] = np.inf
     return Case(
         base=[validated(runs[0], 0.0)],
-        cand=[curve_from_arrays(cand.steps, cand.loss, rounding="nearest", columns={"validation_loss": values})],
+        cand=[
+            curve_from_arrays(
+                cand.steps, cand.loss, rounding="nearest", columns={"validation_loss": values}
+            )
+        ],
     )
 
 
@@ -123,7 +161,11 @@ def last_validation(runs: Runs) -> Case:
     values[np.flatnonzero(np.isfinite(values))[-1]] += 6.0 * margin_of(runs[1])
     return Case(
         base=[validated(runs[0], 0.0)],
-        cand=[curve_from_arrays(cand.steps, cand.loss, rounding="nearest", columns={"validation_loss": values})],
+        cand=[
+            curve_from_arrays(
+                cand.steps, cand.loss, rounding="nearest", columns={"validation_loss": values}
+            )
+        ],
     )
 
 
@@ -131,14 +173,19 @@ def evaluated_apart(runs: Runs) -> Case:
     """Validation losses 5 margins worse, one step after the baseline's."""
     cand = validated(runs[1], 5.0)
     values = np.roll(cand.columns["validation_loss"], 1)
-    moved = curve_from_arrays(cand.steps, cand.loss, rounding="nearest", columns={"validation_loss": values})
+    moved = curve_from_arrays(
+        cand.steps, cand.loss, rounding="nearest", columns={"validation_loss": values}
+    )
     return Case(base=[validated(runs[0], 0.0)], cand=[moved])
 
 
 def odd_rounding(runs: Runs) -> Case:
     """Losses cut down to multiples of 0.05, the candidate 1.3 margins worse before."""
     base, cand = runs[0].loss, raised(runs[1], 0.0, 1.3).loss
-    return Case(base=[with_loss(runs[0], np.floor(base / 0.05) * 0.05)], cand=[with_loss(runs[1], np.floor(cand / 0.05) * 0.05)])
+    return Case(
+        base=[with_loss(runs[0], np.floor(base / 0.05) * 0.05)],
+        cand=[with_loss(runs[1], np.floor(cand / 0.05) * 0.05)],
+    )
 
 
 def loose(policy: dict[str, object]) -> Build:
@@ -166,7 +213,12 @@ ATTACKS = (
         **SMALL,
     ),
     *(
-        Attack(what=f"a slow swing that ends high ({shape})", build=shaped(shape), codes=(*ENDS, "CI_STRADDLES_MARGIN"), **SMALL)
+        Attack(
+            what=f"a slow swing that ends high ({shape})",
+            build=shaped(shape),
+            codes=(*ENDS, "CI_STRADDLES_MARGIN"),
+            **SMALL,
+        )
         for shape in ("cosine", "two", "U")
     ),
     Attack(
@@ -207,29 +259,82 @@ ATTACKS = (
             ("2 of one minus another", (2.0, -1.0)),
         )
     ),
-    Attack(what="the candidate's runs as controls of the baseline", build=candidates_as_controls, codes=ASSUMED, **CONTROL),
-    Attack(what="a hole from 20 to 88 % of the run", build=hole(0.2, 0.88), codes=("DOWNSAMPLED",)),
-    Attack(what="the candidate's last 12 points cut off", build=cand_is(lambda run: kept(run, slice(0, -12))), codes=("AS_OF",)),
-    Attack(what="other batches over the last 20 %", build=cand_is(lambda run: reordered(run, 0.2)), codes=("DATA_ORDER_MISMATCH",)),
-    Attack(what="the last 60 points are the baseline's own", build=last_points_of_the_baseline, codes=SAME),
-    Attack(what="the baseline times 1.003", build=from_baseline(lambda run: 1.003 * run.loss), codes=SAME),
     Attack(
-        what="the baseline and a ramp of half a margin",
-        build=from_baseline(lambda run: run.loss + np.linspace(0.0, 0.5 * margin_of(run), len(run.loss))),
+        what="the candidate's runs as controls of the baseline",
+        build=candidates_as_controls,
+        codes=ASSUMED,
+        **CONTROL,
+    ),
+    Attack(what="a hole from 20 to 88 % of the run", build=hole(0.2, 0.88), codes=("DOWNSAMPLED",)),
+    Attack(
+        what="the candidate's last 12 points cut off",
+        build=cand_is(lambda run: kept(run, slice(0, -12))),
+        codes=("AS_OF",),
+    ),
+    Attack(
+        what="other batches over the last 20 %",
+        build=cand_is(lambda run: reordered(run, 0.2)),
+        codes=("DATA_ORDER_MISMATCH",),
+    ),
+    Attack(
+        what="the last 60 points are the baseline's own",
+        build=last_points_of_the_baseline,
         codes=SAME,
     ),
-    Attack(what="the baseline with noise of 0.0003 nats", build=from_baseline(lambda run: noisy(run, 1, 3e-4).loss), codes=SAME),
-    Attack(what="a candidate that is a fork, as its record says", build=recorded_fork, codes=("ARMS_SHARE_START",)),
+    Attack(
+        what="the baseline times 1.003",
+        build=from_baseline(lambda run: 1.003 * run.loss),
+        codes=SAME,
+    ),
+    Attack(
+        what="the baseline and a ramp of half a margin",
+        build=from_baseline(
+            lambda run: run.loss + np.linspace(0.0, 0.5 * margin_of(run), len(run.loss))
+        ),
+        codes=SAME,
+    ),
+    Attack(
+        what="the baseline with noise of 0.0003 nats",
+        build=from_baseline(lambda run: noisy(run, 1, 3e-4).loss),
+        codes=SAME,
+    ),
+    Attack(
+        what="a candidate that is a fork, as its record says",
+        build=recorded_fork,
+        codes=("ARMS_SHARE_START",),
+    ),
     Attack(
         what="6 % worse, all losses divided by 1.05",
         build=cand_is(lambda run: with_loss(run, raised(run, 0.3, 6.0).loss / 1.05)),
         codes=("START_DIFFERS",),
     ),
-    Attack(what="worse validation losses at other steps", build=evaluated_apart, codes=("VALIDATION_NOT_COMPARED",), may_pass=True),
-    Attack(what="an infinite validation loss", build=infinite_validation, codes=("VALIDATION_LOSS_WORSE",)),
-    Attack(what="the last validation loss 6 margins worse", build=last_validation, codes=("VALIDATION_LOSS_WORSE",)),
-    Attack(what="losses cut down to multiples of 0.05", build=odd_rounding, codes=("ROUNDED", *ENDS, "CI_STRADDLES_MARGIN")),
-    Attack(what="a policy with a confidence of 50 %", build=loose({"confidence": 0.5}), codes=("POLICY_UNUSUAL",), may_pass=True),
+    Attack(
+        what="worse validation losses at other steps",
+        build=evaluated_apart,
+        codes=("VALIDATION_NOT_COMPARED",),
+        may_pass=True,
+    ),
+    Attack(
+        what="an infinite validation loss",
+        build=infinite_validation,
+        codes=("VALIDATION_LOSS_WORSE",),
+    ),
+    Attack(
+        what="the last validation loss 6 margins worse",
+        build=last_validation,
+        codes=("VALIDATION_LOSS_WORSE",),
+    ),
+    Attack(
+        what="losses cut down to multiples of 0.05",
+        build=odd_rounding,
+        codes=("ROUNDED", *ENDS, "CI_STRADDLES_MARGIN"),
+    ),
+    Attack(
+        what="a policy with a confidence of 50 %",
+        build=loose({"confidence": 0.5}),
+        codes=("POLICY_UNUSUAL",),
+        may_pass=True,
+    ),
     Attack(
         what="a policy with a window of 2 %",
         build=loose({"window_fraction": 0.02, "min_points": 20}),

@@ -1,7 +1,7 @@
 """No attack gets a pass in error, whichever real pair it is made on; each honest twin passes.
 
-An attack is made on two of the pairs, or on nine where tests are thorough, other ones for each attack; `python -m tools.attack_table`
-makes all of them on all.
+An attack is made on two of the pairs, or on nine where tests are thorough, other ones for each
+attack; `python -m tools.attack_table` makes all of them on all.
 """
 
 import pytest
@@ -18,7 +18,10 @@ SOME = 9 if THOROUGH else 2
 def _some(attack: Attack, reruns: tuple[Curve, ...]) -> list[tuple[int, Runs]]:
     """The orders that an attack is made on, by number; over all attacks each has its turn."""
     orders, place = groups(reruns), ATTACKS.index(attack)
-    return [(number, orders[number]) for number in sorted((SOME * place + turn) % len(orders) for turn in range(SOME))]
+    return [
+        (number, orders[number])
+        for number in sorted((SOME * place + turn) % len(orders) for turn in range(SOME))
+    ]
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.what)
@@ -29,7 +32,9 @@ def test_an_attack_gets_no_pass_and_is_named(attack: Attack, reruns: tuple[Curve
         assert set(attack.codes) & set(verdict.codes), (number, verdict.verdict, verdict.codes)
 
 
-@pytest.mark.parametrize("attack", {attack.twin: attack for attack in ATTACKS}.values(), ids=lambda attack: attack.twin)
+@pytest.mark.parametrize(
+    "attack", {attack.twin: attack for attack in ATTACKS}.values(), ids=lambda attack: attack.twin
+)
 def test_the_honest_twin_passes(attack: Attack, reruns: tuple[Curve, ...]) -> None:
     for number, runs in _some(attack, reruns):
         verdict = attack.honest(runs).judged()

@@ -1,4 +1,6 @@
-"""Files that leave a worse candidate's losses out, or hide them: none passes. The honest file of the same shape does."""
+"""Files that leave a worse candidate's losses out, or hide them: none passes. The honest file of
+the same shape does.
+"""
 
 import json
 from collections.abc import Callable
@@ -22,7 +24,12 @@ Write = Callable[[np.ndarray], str]
 
 def losses(seed: int) -> np.ndarray:
     batches = np.random.default_rng(0).normal(0, 0.08, LENGTH)
-    return 2.5 + 4.0 / np.sqrt(STEPS + 1.0) + batches + np.random.default_rng(seed).normal(0, 0.004, LENGTH)
+    return (
+        2.5
+        + 4.0 / np.sqrt(STEPS + 1.0)
+        + batches
+        + np.random.default_rng(seed).normal(0, 0.004, LENGTH)
+    )
 
 
 BASE, GOOD = losses(1), losses(2)
@@ -30,19 +37,28 @@ WORSE = GOOD + (STEPS >= BROKEN)
 
 
 def csv(cell: Callable[[int, float], object], head: str = "step,loss,lr") -> Write:
-    return lambda loss: "\n".join([head, *(f"{s},{cell(s, v)},{RATES[s]}" for s, v in enumerate(loss.tolist()))]) + "\n"
+    return lambda loss: (
+        "\n".join([head, *(f"{s},{cell(s, v)},{RATES[s]}" for s, v in enumerate(loss.tolist()))])
+        + "\n"
+    )
 
 
 def json_lines(row: Callable[[int, float], dict[str, Any]]) -> Write:
-    return lambda loss: "".join(json.dumps({"lr": RATES[s], **row(s, v)}) + "\n" for s, v in enumerate(loss.tolist()))
+    return lambda loss: "".join(
+        json.dumps({"lr": RATES[s], **row(s, v)}) + "\n" for s, v in enumerate(loss.tolist())
+    )
 
 
 def log(line: Callable[[int, float], str]) -> Write:
-    return lambda loss: "".join(f"{line(s, v)} lr {RATES[s]:.5e}\n" for s, v in enumerate(loss.tolist()))
+    return lambda loss: "".join(
+        f"{line(s, v)} lr {RATES[s]:.5e}\n" for s, v in enumerate(loss.tolist())
+    )
 
 
 def late(other: Any, usual: Any) -> Callable[[int, float], Any]:
-    """One writer of a row from the step on at which the candidate is worse, and the usual one before."""
+    """One writer of a row from the step on at which the candidate is worse, and the usual one
+    before.
+    """
     return lambda step, value: other(step, value) if step >= BROKEN else usual(step, value)
 
 
@@ -69,7 +85,10 @@ def twice(step: int, value: float, first: float) -> str:
 
 def again(rows: slice, then: Callable[[int, float], object]) -> Write:
     """A CSV file that comes back to steps that it had, as after a resume."""
-    return lambda loss: csv(plain)(loss) + "".join(f"{s},{then(s, GOOD[s].item())},{RATES[s]}\n" for s in STEPS[rows].tolist())
+    return lambda loss: (
+        csv(plain)(loss)
+        + "".join(f"{s},{then(s, GOOD[s].item())},{RATES[s]}\n" for s in STEPS[rows].tolist())
+    )
 
 
 ATTACKS: dict[str, tuple[str, Write, Write]] = {
@@ -105,18 +124,29 @@ ATTACKS: dict[str, tuple[str, Write, Write]] = {
     ),
     "the tail's rows are cut before the loss; twin: no row is": (
         "run.csv",
-        lambda loss: "".join(line if number <= BROKEN else line.partition(",")[0] + "\n" for number, line in _lines(csv(plain)(loss))),
+        lambda loss: "".join(
+            line if number <= BROKEN else line.partition(",")[0] + "\n"
+            for number, line in _lines(csv(plain)(loss))
+        ),
         csv(plain),
     ),
     "the tail's rows are comments; twin: a comment in another column": (
         "run.csv",
-        lambda loss: "".join(line if number <= BROKEN else "#" + line for number, line in _lines(csv(plain)(loss))),
+        lambda loss: "".join(
+            line if number <= BROKEN else "#" + line for number, line in _lines(csv(plain)(loss))
+        ),
         csv(lambda _, v: f"{v},#", "step,loss,note,lr"),
     ),
     "the columns change places in the tail; twin: from the first row on": (
         "run.csv",
-        lambda loss: csv(plain)(loss[:BROKEN]) + "step,lr,loss\n" + "".join(f"{s},{RATES[s]},{loss[s]}\n" for s in STEPS[BROKEN:].tolist()),
-        lambda loss: "step,lr,loss\n" + "".join(f"{s},{RATES[s]},{loss[s]}\n" for s in STEPS.tolist()),
+        lambda loss: (
+            csv(plain)(loss[:BROKEN])
+            + "step,lr,loss\n"
+            + "".join(f"{s},{RATES[s]},{loss[s]}\n" for s in STEPS[BROKEN:].tolist())
+        ),
+        lambda loss: (
+            "step,lr,loss\n" + "".join(f"{s},{RATES[s]},{loss[s]}\n" for s in STEPS.tolist())
+        ),
     ),
     "the tail's losses are null; twin: a validation loss is null": (
         "run.jsonl",
@@ -142,7 +172,9 @@ ATTACKS: dict[str, tuple[str, Write, Write]] = {
         "run.jsonl",
         json_lines(late(lambda s, v: {"step": s, "eval_loss": v}, row)),
         lambda loss: "".join(
-            json.dumps({**row(s, v), "lr": RATES[s]}) + "\n" + (json.dumps({"step": s, "eval_loss": v}) + "\n" if s % 100 == 0 else "")
+            json.dumps({**row(s, v), "lr": RATES[s]})
+            + "\n"
+            + (json.dumps({"step": s, "eval_loss": v}) + "\n" if s % 100 == 0 else "")
             for s, v in enumerate(loss.tolist())
         ),
     ),
@@ -154,7 +186,11 @@ ATTACKS: dict[str, tuple[str, Write, Write]] = {
     "two of three losses are null; twin: the other rows are not there": (
         "run.jsonl",
         json_lines(lambda s, v: row(s, v) if s % 3 == 0 else {"step": s, "loss": None}),
-        lambda loss: "".join(json.dumps({**row(s, v), "lr": RATES[s]}) + "\n" for s, v in enumerate(loss.tolist()) if s % 3 == 0),
+        lambda loss: "".join(
+            json.dumps({**row(s, v), "lr": RATES[s]}) + "\n"
+            for s, v in enumerate(loss.tolist())
+            if s % 3 == 0
+        ),
     ),
     "a worse loss and a better one in a row; twin: one loss twice": (
         "run.jsonl",
@@ -204,21 +240,34 @@ def _lines(text: str) -> list[tuple[int, str]]:
 
 
 def judged(folder: Path, name: str, text: str) -> str:
-    """The verdict on a candidate's file beside a baseline of the same kind; "refused" where it can't be read."""
-    base = {"run.csv": csv(plain), "run.jsonl": json_lines(row), "run.log": log(printed)}[name](BASE)
+    """The verdict on a candidate's file beside a baseline of the same kind; "refused" where it
+    can't be read.
+    """
+    base = {"run.csv": csv(plain), "run.jsonl": json_lines(row), "run.log": log(printed)}[name](
+        BASE
+    )
     for arm, content in (("fp8", base), ("mxfp8", text)):
         (folder / arm).mkdir()
         (folder / arm / name).write_text(content)
     paths = [str(folder / arm / name) for arm in ("fp8", "mxfp8")]
     recipe = {"fp8": "fp8", "mxfp8": "mxfp8"}
     try:
-        return parity.compare(*paths, margin="1%", planned_steps=LENGTH, names=("fp8", "mxfp8"), recipe=recipe, schedule="decayed").verdict
+        return parity.compare(
+            *paths,
+            margin="1%",
+            planned_steps=LENGTH,
+            names=("fp8", "mxfp8"),
+            recipe=recipe,
+            schedule="decayed",
+        ).verdict
     except ReadError:
         return "refused"
 
 
 @pytest.mark.parametrize(("name", "attack", "_"), ATTACKS.values(), ids=ATTACKS)
-def test_a_file_that_hides_a_worse_tail_does_not_pass(name: str, attack: Write, _: Write, tmp_path: Path) -> None:
+def test_a_file_that_hides_a_worse_tail_does_not_pass(
+    name: str, attack: Write, _: Write, tmp_path: Path
+) -> None:
     assert judged(tmp_path, name, attack(WORSE)) in ("fail", "inconclusive", "refused")
 
 
@@ -228,6 +277,8 @@ def test_its_honest_twin_passes(name: str, _: Write, twin: Write, tmp_path: Path
 
 
 @pytest.mark.parametrize(("name", "_", "twin"), ATTACKS.values(), ids=ATTACKS)
-def test_the_twin_of_a_worse_candidate_fails(name: str, _: Write, twin: Write, tmp_path: Path) -> None:
+def test_the_twin_of_a_worse_candidate_fails(
+    name: str, _: Write, twin: Write, tmp_path: Path
+) -> None:
     """So that no twin passes because its losses were not read."""
     assert judged(tmp_path, name, twin(WORSE)) != "pass"

@@ -21,7 +21,9 @@ def started(run: Curve, first: float, recipe: str) -> Curve:
 
 def starts(first: float, second: float) -> Build:
     """Both arms with recorded recipes and first losses."""
-    return lambda runs: Case(base=[started(runs[0], first, "bf16")], cand=[started(runs[1], second, "mxfp8")])
+    return lambda runs: Case(
+        base=[started(runs[0], first, "bf16")], cand=[started(runs[1], second, "mxfp8")]
+    )
 
 
 def uniform_start(runs: Runs) -> Case:
@@ -31,7 +33,10 @@ def uniform_start(runs: Runs) -> Case:
 
 def swapped(runs: Runs) -> Case:
     """The files of baseline and candidate swapped: the record of each has the other's precision."""
-    base, cand = starts(FIRST, FIRST + 0.002)(runs).base[0], starts(FIRST, FIRST + 0.002)(runs).cand[0]
+    base, cand = (
+        starts(FIRST, FIRST + 0.002)(runs).base[0],
+        starts(FIRST, FIRST + 0.002)(runs).cand[0],
+    )
     return Case(base=[cand], cand=[base], names=("bf16", "mxfp8"))
 
 
@@ -41,23 +46,33 @@ def in_place(runs: Runs) -> Case:
 
 
 def loaded(share: float, steps: int) -> Build:
-    """Weights are loaded, as the policy says; the candidate begins so much worse (or better) and recovers over so many steps."""
+    """Weights are loaded, as the policy says; the candidate begins so much worse (or better) and
+    recovers over so many steps.
+    """
 
     def build(runs: Runs) -> Case:
         loss = runs[1].loss * (1.0 + share * np.exp(-np.arange(len(runs[1].loss)) / steps))
-        return Case(base=[runs[0]], cand=[with_loss(runs[1], loss)], policy={"margin": "1%", "start": "loaded"})
+        return Case(
+            base=[runs[0]],
+            cand=[with_loss(runs[1], loss)],
+            policy={"margin": "1%", "start": "loaded"},
+        )
 
     return build
 
 
 def restarted(height: float) -> Build:
-    """The candidate went so many nats above its loss from step 600 to 1,000, then back to step 600, and its log has both."""
+    """The candidate went so many nats above its loss from step 600 to 1,000, then back to step 600,
+    and its log has both.
+    """
 
     def build(runs: Runs) -> Case:
         cand = runs[1]
         first = np.concatenate([cand.loss[:600], runs[2].loss[600:1000] + height])
         steps = np.concatenate([cand.steps[:1000], cand.steps[600:]])
-        run = curve_from_arrays(steps, np.concatenate([first, cand.loss[600:]]), rounding=cand.rounding)
+        run = curve_from_arrays(
+            steps, np.concatenate([first, cand.loss[600:]]), rounding=cand.rounding
+        )
         return Case(base=[runs[0]], cand=[run])
 
     return build
@@ -68,7 +83,13 @@ def recorded(base: dict[str, object], cand: dict[str, object], **others: object)
 
     def made(run: Curve, facts: dict[str, object]) -> Curve:
         columns = {name: column(run) for name, column in facts.get("columns", {}).items()}  # type: ignore[attr-defined]
-        return curve_from_arrays(run.steps, run.loss, rounding=run.rounding, columns=columns, context=facts.get("context"))  # type: ignore[arg-type]
+        return curve_from_arrays(
+            run.steps,
+            run.loss,
+            rounding=run.rounding,
+            columns=columns,
+            context=facts.get("context"),
+        )  # type: ignore[arg-type]
 
     return lambda runs: Case(base=[made(runs[0], base)], cand=[made(runs[1], cand)], **others)  # type: ignore[arg-type]
 
@@ -89,8 +110,9 @@ def evaluated(worse: float, until: float = 1.0) -> dict[str, object]:
 
 
 def broken_yardstick(margins: float) -> Build:
-    """A margin of three run-to-run noise of five baseline runs, of which one is so many margins off; the candidates are worse by 1.5
-    margins."""
+    """A margin of three run-to-run noise of five baseline runs, of which one is so many margins
+    off; the candidates are worse by 1.5 margins.
+    """
 
     def build(runs: Runs) -> Case:
         base = [*runs[:4], raised(runs[4], 0.0, margins)]
@@ -106,8 +128,14 @@ def table_of(share: float) -> Build:
     def build(runs: Runs) -> Case:
         level = float(runs[0].loss[-350:].mean())
         rows = [f"mine,g{n},9,{level},{share * level * (1 + n / 100)},nearest" for n in range(4)]
-        noise_table = read_noise_table("\n".join(["family,group,runs,mean_loss,sd,rounding", *rows]))
-        options = {"assume_complete": True, "noise_table": noise_table, "families": {"baseline": "mine", "candidate": "mine"}}
+        noise_table = read_noise_table(
+            "\n".join(["family,group,runs,mean_loss,sd,rounding", *rows])
+        )
+        options = {
+            "assume_complete": True,
+            "noise_table": noise_table,
+            "families": {"baseline": "mine", "candidate": "mine"},
+        }
         policy = {"margin": "1%", "assumed_noise": "reject"}
         return Case(base=[runs[0]], cand=[runs[1]], policy=policy, options=options)
 
@@ -123,16 +151,25 @@ def of_model(runs_an_arm: int, **context: str) -> Build:
     """Runs of a model that its record describes."""
 
     def build(runs: Runs) -> Case:
-        made = [curve_from_arrays(run.steps, run.loss, rounding=run.rounding, context=context) for run in runs]
+        made = [
+            curve_from_arrays(run.steps, run.loss, rounding=run.rounding, context=context)
+            for run in runs
+        ]
         return Case(base=made[:runs_an_arm], cand=made[runs_an_arm : 2 * runs_an_arm])
 
     return build
 
 
 def cut_without_rates(runs: Runs) -> Case:
-    """Both runs cut at 80 % of their plan, said to be complete; nobody says anything of the learning rate."""
+    """Both runs cut at 80 % of their plan, said to be complete; nobody says anything of the
+    learning rate.
+    """
     n = round(0.8 * len(runs[0].loss))
-    return Case(base=[kept(runs[0], slice(0, n))], cand=[kept(runs[1], slice(0, n))], policy={"margin": "1%", "schedule": "unstated"})
+    return Case(
+        base=[kept(runs[0], slice(0, n))],
+        cand=[kept(runs[1], slice(0, n))],
+        policy={"margin": "1%", "schedule": "unstated"},
+    )
 
 
 H100 = {"context": {"engine": "torchtitan", "device_class": "H100", "data_digest": "d"}}
@@ -180,7 +217,16 @@ ATTACKS = (
         codes=("CONTEXT_IN_ONE_ARM",),
         may_pass=True,
         twin="engine and data recorded in both",
-        honest=recorded(H100, {"context": {"engine": "TorchTitan", "device_class": "NVIDIA H100 80GB HBM3", "data_digest": "d"}}),
+        honest=recorded(
+            H100,
+            {
+                "context": {
+                    "engine": "TorchTitan",
+                    "device_class": "NVIDIA H100 80GB HBM3",
+                    "data_digest": "d",
+                }
+            },
+        ),
     ),
     Attack(
         what="a noise-floor margin from five baseline runs, one of them 4 margins off",
@@ -196,12 +242,20 @@ ATTACKS = (
     ),
     Attack(
         what="run-to-run noise of 0.02 % on 1,000,000 degrees of freedom and a confidence of 90 %",
-        build=policy_of(baseline_run_noise="0.02%", candidate_run_noise="0.02%", run_noise_df=1e6, confidence=0.9),
+        build=policy_of(
+            baseline_run_noise="0.02%",
+            candidate_run_noise="0.02%",
+            run_noise_df=1e6,
+            confidence=0.9,
+        ),
         codes=("POLICY_UNUSUAL",),
         may_pass=True,
     ),
     Attack(
-        what="an assumed floor on 1,000 degrees of freedom", build=policy_of(run_noise_df=1000), codes=("POLICY_UNUSUAL",), may_pass=True
+        what="an assumed floor on 1,000 degrees of freedom",
+        build=policy_of(run_noise_df=1000),
+        codes=("POLICY_UNUSUAL",),
+        may_pass=True,
     ),
     *(
         Attack(
@@ -244,5 +298,11 @@ ATTACKS = (
         twin="both begin at ln V",
         honest=uniform_start,
     ),
-    Attack(what="baseline and candidate swapped", build=swapped, codes=("RECIPE_CONTRADICTED",), twin="in their places", honest=in_place),
+    Attack(
+        what="baseline and candidate swapped",
+        build=swapped,
+        codes=("RECIPE_CONTRADICTED",),
+        twin="in their places",
+        honest=in_place,
+    ),
 )

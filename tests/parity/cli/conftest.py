@@ -16,10 +16,18 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     t, rng = np.arange(1500), np.random.default_rng(0)
     batch = rng.normal(0, 0.06, 1500)
     paths = {}
-    for name, gap in (("fp8", 0.0), ("fp8_again", 0.001), ("mxfp8", -0.002), ("nvfp4", 0.03), ("edge", 0.0125)):
+    for name, gap in (
+        ("fp8", 0.0),
+        ("fp8_again", 0.001),
+        ("mxfp8", -0.002),
+        ("nvfp4", 0.03),
+        ("edge", 0.0125),
+    ):
         loss = 1.38 + 3.5 * np.exp(-t / 80) + batch + gap + rng.normal(0, 0.01, 1500)
         paths[name] = str(folder / f"{name}.csv")
-        Path(paths[name]).write_text("step,loss\n" + "".join(f"{i},{v:.6f}\n" for i, v in zip(t, loss, strict=True)))
+        Path(paths[name]).write_text(
+            "step,loss\n" + "".join(f"{i},{v:.6f}\n" for i, v in zip(t, loss, strict=True))
+        )
     return paths
 
 

@@ -1,4 +1,6 @@
-"""The table of commands: it says what the modules say, without their import, and errors have their exit codes."""
+"""The table of commands: it says what the modules say, without their import, and errors have their
+exit codes.
+"""
 
 import importlib
 
@@ -21,7 +23,11 @@ def test_every_command_of_a_module_is_in_the_table():
     for module, name in {(place.module, place.app) for place in Commands.places.values()}:
         app = getattr(importlib.import_module(module), name)
         own = {command.name or command.callback.__name__ for command in app.registered_commands}
-        listed = {word for word, place in Commands.places.items() if (place.module, place.app) == (module, name)}
+        listed = {
+            word
+            for word, place in Commands.places.items()
+            if (place.module, place.app) == (module, name)
+        }
         assert listed == ({app.info.name} if isinstance(app.info.name, str) else own)
 
 

@@ -23,10 +23,22 @@ DEVICE = {
 WORKER = {"name": "gpu1:7", "capability": "sm100", "slots": 1, "live": True, "device": DEVICE}
 
 
-def _answers(monkeypatch: pytest.MonkeyPatch, workers: list[dict[str, Any]], queued: Sequence[dict[str, Any]] = ()) -> None:
+def _answers(
+    monkeypatch: pytest.MonkeyPatch,
+    workers: list[dict[str, Any]],
+    queued: Sequence[dict[str, Any]] = (),
+) -> None:
     monkeypatch.setattr(Client, "workers", lambda _client: workers)
-    monkeypatch.setattr(Client, "jobs", lambda _client, _limit, filters: {"items": [*queued] if filters["status"] == "queued" else []})
-    monkeypatch.setattr(Client, "job", lambda _client, job: next(each for each in queued if each["id"] == job))
+    monkeypatch.setattr(
+        Client,
+        "jobs",
+        lambda _client, _limit, filters: {
+            "items": [*queued] if filters["status"] == "queued" else []
+        },
+    )
+    monkeypatch.setattr(
+        Client, "job", lambda _client, job: next(each for each in queued if each["id"] == job)
+    )
 
 
 def _left(arguments: list[str]) -> int:
@@ -35,7 +47,9 @@ def _left(arguments: list[str]) -> int:
     return int(left.value.code)
 
 
-@pytest.mark.parametrize(("workers", "code"), [([WORKER], 0), ([WORKER | {"live": False}], 4), ([], 4)])
+@pytest.mark.parametrize(
+    ("workers", "code"), [([WORKER], 0), ([WORKER | {"live": False}], 4), ([], 4)]
+)
 def test_the_exit_code_says_whether_anybody_is_alive(monkeypatch, capsys, workers, code):
     _answers(monkeypatch, workers)
     assert _left(["doctor", "-v"]) == code
@@ -56,7 +70,10 @@ def test_the_exit_code_says_whether_anybody_is_alive(monkeypatch, capsys, worker
 
 @pytest.mark.parametrize(
     ("wrong", "line"),
-    [({}, "codes equal the known answers in every format"), ({"nvfp4_1d": "3 codes differ"}, "codes WRONG: nvfp4_1d: 3 codes differ")],
+    [
+        ({}, "codes equal the known answers in every format"),
+        ({"nvfp4_1d": "3 codes differ"}, "codes WRONG: nvfp4_1d: 3 codes differ"),
+    ],
 )
 def test_it_says_whether_the_device_gives_the_known_codes(monkeypatch, capsys, wrong, line):
     _answers(monkeypatch, [WORKER | {"device": DEVICE | {"wrong_formats": wrong}}])
@@ -65,10 +82,17 @@ def test_it_says_whether_the_device_gives_the_known_codes(monkeypatch, capsys, w
 
 
 def test_a_machine_has_one_line_and_a_job_that_waits_is_named(monkeypatch, capsys):
-    job = {"id": "j0000000000001-0000000001", "name": "nightly", "waiting": "no worker has a GPU of SM 10.0"}
+    job = {
+        "id": "j0000000000001-0000000001",
+        "name": "nightly",
+        "waiting": "no worker has a GPU of SM 10.0",
+    }
     _answers(monkeypatch, [WORKER], [job])
     assert _left(["doctor"]) == 0
     machine, alive, waiting = capsys.readouterr().out.splitlines()
-    assert machine == "gpu1:7: NVIDIA B200, SM 100, 180 GiB, 1 slot; trains emulated (nvfp4); not maxtext"
+    assert (
+        machine
+        == "gpu1:7: NVIDIA B200, SM 100, 180 GiB, 1 slot; trains emulated (nvfp4); not maxtext"
+    )
     assert alive.startswith("1 alive")
     assert all(part in waiting for part in job.values())

@@ -7,7 +7,8 @@ from parity.cli.terminal import EXIT_CODES, exit_code
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "code"), [(["pass"], 0), (["pass", "fail", "inconclusive"], 1), (["pass", "inconclusive"], 3), ([], 3)]
+    ("verdicts", "code"),
+    [(["pass"], 0), (["pass", "fail", "inconclusive"], 1), (["pass", "inconclusive"], 3), ([], 3)],
 )
 def test_several_verdicts_leave_with_the_worst(verdicts, code):
     assert exit_code([{"verdict": verdict} for verdict in verdicts]) == code

@@ -8,7 +8,9 @@ from server.settings import CHECKOUT
 
 def test_the_gate_imports_no_scipy():
     script = "import sys; sys.modules['scipy'] = None; import parity.cli.gate"
-    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -1,4 +1,6 @@
-"""Run-to-run noise that `compare` borrows from a noise table, and the commands that show such tables."""
+"""Run-to-run noise that `compare` borrows from a noise table, and the commands that show such
+tables.
+"""
 
 import json
 from collections.abc import Callable
@@ -27,15 +29,26 @@ def table(tmp_path: Path) -> Callable[..., str]:
 @pytest.fixture
 def compare(files: dict[str, str], run: Run) -> Callable[..., tuple[int, str, str]]:
     def call(*options: str) -> tuple[int, str, str]:
-        pair = ("fp8=" + files["fp8"], "mxfp8=" + files["mxfp8"], "--recipe", "fp8=fp8", "--recipe", "mxfp8=mxfp8")
+        pair = (
+            "fp8=" + files["fp8"],
+            "mxfp8=" + files["mxfp8"],
+            "--recipe",
+            "fp8=fp8",
+            "--recipe",
+            "mxfp8=mxfp8",
+        )
         return run("compare", *pair, "--planned-steps", "1500", "--schedule", "decayed", *options)
 
     return call
 
 
-def test_a_family_of_a_table_gives_the_run_noise(compare: Run, run: Run, table: Callable[..., str], tmp_path: Path) -> None:
+def test_a_family_of_a_table_gives_the_run_noise(
+    compare: Run, run: Run, table: Callable[..., str], tmp_path: Path
+) -> None:
     bundle = str(tmp_path / "out.zip")
-    code, out, _ = compare("--family", "tiny", "--noise-table", table(), "--bundle", bundle, "--json")
+    code, out, _ = compare(
+        "--family", "tiny", "--noise-table", table(), "--bundle", bundle, "--json"
+    )
     document = json.loads(out)["verdicts"][0]
     assert code == 0
     assert "RUN_NOISE_BORROWED" in document["codes"]
@@ -51,16 +64,23 @@ def test_the_text_says_that_run_noise_is_borrowed(compare: Run, table: Callable[
 def test_the_public_table_is_used_for_models_like_its_own_alone(compare: Run) -> None:
     document = json.loads(compare("--family", TRACK3, "--json")[1])["verdicts"][0]
     assert "FAMILY_UNUSED" in document["codes"]
-    assert "3.27" in next(reason["sentence"] for reason in document["reasons"] if reason["code"] == "FAMILY_UNUSED")
+    assert "3.27" in next(
+        reason["sentence"] for reason in document["reasons"] if reason["code"] == "FAMILY_UNUSED"
+    )
 
 
 def test_a_family_for_one_arm(compare: Run, table: Callable[..., str]) -> None:
-    document = json.loads(compare("--family", "mxfp8=tiny", "--noise-table", table(), "--json")[1])["verdicts"][0]
+    document = json.loads(compare("--family", "mxfp8=tiny", "--noise-table", table(), "--json")[1])[
+        "verdicts"
+    ][0]
     assert "borrowed" not in document["tau"]["baseline"]
     assert document["tau"]["candidate"]["borrowed"]["groups"] == 5
 
 
-@pytest.mark.parametrize(("rows", "family"), [(ROWS, "tinny"), ([*ROWS, "tiny,bad,4,1.4,-1,nats,nearest"], "tiny"), (ROWS[:1], "tiny")])
+@pytest.mark.parametrize(
+    ("rows", "family"),
+    [(ROWS, "tinny"), ([*ROWS, "tiny,bad,4,1.4,-1,nats,nearest"], "tiny"), (ROWS[:1], "tiny")],
+)
 def test_a_family_without_use_is_named_and_the_verdict_stands(
     compare: Run, table: Callable[..., str], rows: list[str], family: str
 ) -> None:
@@ -78,20 +98,30 @@ def test_a_family_without_use_is_named_and_the_verdict_stands(
         (("--family", "fp9=tiny"), ("fp9: no such run", "fp8")),
         (("--family", "fp8="), ("'fp8='",)),
         (("--family", "a", "--family", "fp8=b"), ("'a'", "'b'", "fp8")),
-        (("--family", "a", "--noise-table", "/nowhere/x.csv"), ("/nowhere/x.csv", "cannot be read")),
+        (
+            ("--family", "a", "--noise-table", "/nowhere/x.csv"),
+            ("/nowhere/x.csv", "cannot be read"),
+        ),
     ],
 )
-def test_wrong_calls_are_one_line(compare: Run, options: tuple[str, ...], words: tuple[str, ...]) -> None:
+def test_wrong_calls_are_one_line(
+    compare: Run, options: tuple[str, ...], words: tuple[str, ...]
+) -> None:
     code, out, err = compare(*options)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert all(word in err for word in words)
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", HEAD + ",std\n" + ROWS[0] + ",1\n", "\x00"])
-def test_a_file_that_is_no_table_is_one_line(compare: Run, run: Run, tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_no_table_is_one_line(
+    compare: Run, run: Run, tmp_path: Path, text: str
+) -> None:
     path = tmp_path / "bad.csv"
     path.write_text(text)
-    for code, out, err in (compare("--family", "a", "--noise-table", str(path)), run("noise", "list", str(path))):
+    for code, out, err in (
+        compare("--family", "a", "--noise-table", str(path)),
+        run("noise", "list", str(path)),
+    ):
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert str(path) in err
 
@@ -101,16 +131,27 @@ def test_list_has_a_line_per_family(run: Run, table: Callable[..., str]) -> None
     lines = [line.split("\t")[:4] for line in out.splitlines()]
     assert (code, len(lines)) == (0, 26)
     assert [TRACK3, "nearest", "41", "519"] in lines
-    assert [line[:2] for line in lines[-2:]] == [["any-decoder", "stochastic"], ["any-decoder", "nearest"]]
-    _, out, _ = run("noise", "list", table(*ROWS, "zero,a,5,1.4,0,nats,nearest", "who,a,5,1.4,0.001,nats,"))
+    assert [line[:2] for line in lines[-2:]] == [
+        ["any-decoder", "stochastic"],
+        ["any-decoder", "nearest"],
+    ]
+    _, out, _ = run(
+        "noise", "list", table(*ROWS, "zero,a,5,1.4,0,nats,nearest", "who,a,5,1.4,0.001,nats,")
+    )
     lines = [line.split("\t") for line in out.splitlines()]
-    assert [(line[0], line[1]) for line in lines[:-2]] == [("tiny", "nearest"), ("who", "not stated"), ("zero", "not stated")]
+    assert [(line[0], line[1]) for line in lines[:-2]] == [
+        ("tiny", "nearest"),
+        ("who", "not stated"),
+        ("zero", "not stated"),
+    ]
     family, general = json.loads(run("noise", "list", table(), "--json")[1])
     assert family["lends"][0]["floor"]["groups"] == 5
     assert (general["family"], general["lends"][0]["floor"]) == ("any-decoder", None)
 
 
-def test_show_any_decoder_has_a_line_per_family_that_counts(run: Run, table: Callable[..., str]) -> None:
+def test_show_any_decoder_has_a_line_per_family_that_counts(
+    run: Run, table: Callable[..., str]
+) -> None:
     code, out, err = run("noise", "show", "any-decoder")
     assert (code, len(out.splitlines())) == (0, 7)
     assert "stochastic: 0.059 %" in err

@@ -45,7 +45,12 @@ def test_the_options_of_a_group_stand_where_the_group_stood():
     app = typer.Typer(rich_markup_mode=None)
     app.command(cls=Command)(train)
     text = CliRunner().invoke(app, ["--help"]).output
-    assert [line for line in text.splitlines() if line.endswith(":")] == ["Arguments:", "Sizes:", "Speed:", "Options:"]
+    assert [line for line in text.splitlines() if line.endswith(":")] == [
+        "Arguments:",
+        "Sizes:",
+        "Speed:",
+        "Options:",
+    ]
     assert "Many steps" in text
     assert "Number of steps" not in text
 
@@ -60,7 +65,9 @@ def test_a_command_gets_its_groups_with_values_or_defaults():
 
 def test_options_that_were_given_are_named_as_they_are_typed():
     assert Size().given() == {"known": "--known"}
-    given = Larger(steps=0, seeds=["1"], quick=True, warm_up=0.1).given("warm_up", "seeds", "quick", "steps")
+    given = Larger(steps=0, seeds=["1"], quick=True, warm_up=0.1).given(
+        "warm_up", "seeds", "quick", "steps"
+    )
     assert list(given.values()) == ["--warm-up", "--seed", "--quick", "--steps"]
     refuse({}, "is not refused")
     with pytest.raises(UsageError, match="--seed needs a file"):

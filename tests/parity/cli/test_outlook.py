@@ -1,4 +1,6 @@
-"""The line that `submit` and `gate` print before a job trains: on stderr, never twice, and never in the way."""
+"""The line that `submit` and `gate` print before a job trains: on stderr, never twice, and never in
+the way.
+"""
 
 import io
 import shlex
@@ -21,7 +23,13 @@ NARROW, WIDE = policy_from_mapping({"margin": "0.5%"}), policy_from_mapping({"ma
 
 def answer(*policies: Any, **changes: Any) -> dict[str, Any]:
     """What a server returns for a job with a candidate per policy."""
-    outlooks = [plan(Design(planned_steps=5000, baseline_recipe="fp8", candidate_recipe="nvfp4", **changes), policy) for policy in policies]
+    outlooks = [
+        plan(
+            Design(planned_steps=5000, baseline_recipe="fp8", candidate_recipe="nvfp4", **changes),
+            policy,
+        )
+        for policy in policies
+    ]
     candidates = [
         {"name": name, "line": one_line(outlook), "plan": plan_document(outlook)}
         for name, outlook in zip(("nvfp4", "mxfp8"), outlooks, strict=False)
@@ -40,25 +48,37 @@ def printed(monkeypatch: pytest.MonkeyPatch, reply: object, *, quiet: bool = Fal
     file = io.StringIO()
     with Client("http://127.0.0.1:9") as client:
         print_outlook(
-            client, "parity.yaml", {"job": {}, "policy": {}, "baseline": {"name": "fp8"}}, Console(file=file, quiet=quiet, width=80)
+            client,
+            "parity.yaml",
+            {"job": {}, "policy": {}, "baseline": {"name": "fp8"}},
+            Console(file=file, quiet=quiet, width=80),
         )
     return file.getvalue().splitlines()
 
 
-def test_the_line_has_the_call_that_shows_what_would_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_line_has_the_call_that_shows_what_would_decide(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     (line,) = printed(monkeypatch, answer(NARROW))
     assert "margin 0.5 %, one run per arm" in line
-    assert "`parity plan --policy parity.yaml --planned-steps 5000 --baseline-recipe fp8 --candidate-recipe nvfp4`" in line
+    assert (
+        "`parity plan --policy parity.yaml --planned-steps 5000 --baseline-recipe fp8 "
+        "--candidate-recipe nvfp4`" in line
+    )
 
 
-def test_a_job_that_decides_has_no_advice_and_several_candidates_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_decides_has_no_advice_and_several_candidates_a_line_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     first, second = printed(monkeypatch, answer(WIDE, NARROW))
     assert first.startswith("nvfp4: ")
     assert second.startswith("mxfp8: ")
     assert ("parity plan" in first, "parity plan" in second) == (False, True)
 
 
-def test_noise_from_the_record_has_the_advice_instead_of_a_call_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_from_the_record_has_the_advice_instead_of_a_call_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     reply = answer(NARROW)
     plan_of_one = reply["candidates"][0]["plan"]
     plan_of_one["run_noise"][1]["basis"] = "borrowed from emulated-1500-steps-abc"
@@ -69,7 +89,9 @@ def test_noise_from_the_record_has_the_advice_instead_of_a_call_without_it(monke
 
 def test_the_call_gives_the_same_chances(run: Run, tmp_path: Path) -> None:
     reruns = {"baseline_runs": 2, "short_reruns": 2, "stop_at": 0.4}
-    document = answer(NARROW, level=2.5, **reruns, step_seconds=0.5, devices=8)["candidates"][0]["plan"]
+    document = answer(NARROW, level=2.5, **reruns, step_seconds=0.5, devices=8)["candidates"][0][
+        "plan"
+    ]
     policy = tmp_path / "parity.yaml"
     policy.write_text("policy: {margin: 0.5%}\n")
     code, out, _ = run(*shlex.split(command(str(policy), document))[1:])
@@ -78,8 +100,13 @@ def test_the_call_gives_the_same_chances(run: Run, tmp_path: Path) -> None:
     assert text.startswith(document["headline"])
 
 
-@pytest.mark.parametrize("trouble", [ClientError(404, "not found"), UnreachableError("away"), ValueError("NaN"), {"detail": "no"}])
-def test_a_server_that_cannot_say_prints_nothing(monkeypatch: pytest.MonkeyPatch, trouble: object) -> None:
+@pytest.mark.parametrize(
+    "trouble",
+    [ClientError(404, "not found"), UnreachableError("away"), ValueError("NaN"), {"detail": "no"}],
+)
+def test_a_server_that_cannot_say_prints_nothing(
+    monkeypatch: pytest.MonkeyPatch, trouble: object
+) -> None:
     assert printed(monkeypatch, trouble) == []
 
 
@@ -88,14 +115,18 @@ def test_quiet_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_submit_prints_it_on_stderr(options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Run) -> None:
+def test_submit_prints_it_on_stderr(
+    options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Run
+) -> None:
     reply = answer(NARROW)
     monkeypatch.setattr(Client, "plan", lambda *_words, **_options: reply)
     monkeypatch.setattr(Client, "submit", lambda *_words, **_options: {"id": "j3"})
     (tmp_path / "parity.yaml").write_text("job: {a: 1}\npolicy: {margin: 0.5%}\n")
     _, out, err = run("submit", str(tmp_path / "parity.yaml"), "--server", "http://host", *options)
     assert ("j3" in out, "Chance to pass" in out, "Chance to pass" in err) == (True, False, True)
-    assert run("submit", str(tmp_path / "parity.yaml"), "--server", "http://host", "--quiet")[2] == ""
+    assert (
+        run("submit", str(tmp_path / "parity.yaml"), "--server", "http://host", "--quiet")[2] == ""
+    )
 
 
 def test_controls_are_not_in_a_call_so_the_advice_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,19 +152,35 @@ PLAIN = "job: {a: 1}\npolicy: {margin: 0.5%}\n"
     ],
 )
 def test_options_of_submit_override_the_reruns_of_the_file(
-    file: str, options: tuple[str, ...], noise: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Run
+    file: str,
+    options: tuple[str, ...],
+    noise: object,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    run: Run,
 ) -> None:
     sent: list[dict[str, Any]] = []
-    monkeypatch.setattr(Client, "plan", lambda *_words, **_options: sent.append(_words[1]) or answer(NARROW))
-    monkeypatch.setattr(Client, "submit", lambda *_words, **_options: sent.append(_words[1]) or {"id": "j3"})
+    monkeypatch.setattr(
+        Client, "plan", lambda *_words, **_options: sent.append(_words[1]) or answer(NARROW)
+    )
+    monkeypatch.setattr(
+        Client, "submit", lambda *_words, **_options: sent.append(_words[1]) or {"id": "j3"}
+    )
     (tmp_path / "parity.yaml").write_text(file)
     assert run("submit", str(tmp_path / "parity.yaml"), "--server", "http://host", *options)[0] == 0
     assert [job.get("short_reruns") for job in sent] == [noise, noise]
 
 
-@pytest.mark.parametrize(("file", "options"), [(PLAIN, ("--stop-at", "0.4")), (NOISY, ("--short-reruns", "0", "--stop-at", "0.4"))])
-def test_a_stop_without_reruns_is_refused(file: str, options: tuple[str, ...], tmp_path: Path, run: Run) -> None:
+@pytest.mark.parametrize(
+    ("file", "options"),
+    [(PLAIN, ("--stop-at", "0.4")), (NOISY, ("--short-reruns", "0", "--stop-at", "0.4"))],
+)
+def test_a_stop_without_reruns_is_refused(
+    file: str, options: tuple[str, ...], tmp_path: Path, run: Run
+) -> None:
     (tmp_path / "parity.yaml").write_text(file)
-    code, out, err = run("submit", str(tmp_path / "parity.yaml"), "--server", "http://host", *options)
+    code, out, err = run(
+        "submit", str(tmp_path / "parity.yaml"), "--server", "http://host", *options
+    )
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "--short-reruns" in err

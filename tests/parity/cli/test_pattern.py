@@ -22,7 +22,9 @@ def test_what_a_refusal_proposes_reads_the_log_as_its_table(run, files, tmp_path
     of_logs, of_tables = (json.loads(text)["verdicts"][0] for text in (printed, of_tables))
     assert code == 1
     assert of_logs["gap"] == of_tables["gap"]
-    assert [reason["code"] for reason in of_logs["reasons"]] == [reason["code"] for reason in of_tables["reasons"]]
+    assert [reason["code"] for reason in of_logs["reasons"]] == [
+        reason["code"] for reason in of_tables["reasons"]
+    ]
 
 
 def test_a_pattern_is_for_one_arm_or_for_all(run, files, tmp_path):
@@ -39,7 +41,12 @@ def test_a_pattern_is_for_one_arm_or_for_all(run, files, tmp_path):
 
 def test_a_pattern_of_numbers_or_a_table_of_runs_is_refused(run, files):
     assert run("compare", "fp8=2.5", "nvfp4=2.6", "--pattern", "(?P<loss>.)")[0] == 2
-    code, _, refusal = run("compare", files["fp8"], "--arm-by", "a", "--run-by", "b", "--pattern", "(?P<loss>.)")
+    code, _, refusal = run(
+        "compare", files["fp8"], "--arm-by", "a", "--run-by", "b", "--pattern", "(?P<loss>.)"
+    )
     assert code == 2
     assert "--pattern is not used with --arm-by" in refusal
-    assert "--pattern is not used without --like" in run("plan", "--planned-steps", "100", "--pattern", "(?P<loss>.)")[2]
+    assert (
+        "--pattern is not used without --like"
+        in run("plan", "--planned-steps", "100", "--pattern", "(?P<loss>.)")[2]
+    )

@@ -1,4 +1,6 @@
-"""parity preflight: hands its options to the trainer's checks and their exit code back; says what is missing without a trainer."""
+"""parity preflight: hands its options to the trainer's checks and their exit code back; says what
+is missing without a trainer.
+"""
 
 import json
 import subprocess

@@ -1,4 +1,6 @@
-"""`parity compare --html` and `--open`: one file that needs nothing else, and a browser only where there is one."""
+"""`parity compare --html` and `--open`: one file that needs nothing else, and a browser only where
+there is one.
+"""
 
 import base64
 import hashlib
@@ -21,7 +23,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return addresses
 
 
-def test_a_page_is_written_and_not_opened_unless_asked(files: dict[str, str], run: Run, tmp_path: Path, opened: list[str]) -> None:
+def test_a_page_is_written_and_not_opened_unless_asked(
+    files: dict[str, str], run: Run, tmp_path: Path, opened: list[str]
+) -> None:
     path = tmp_path / "page.html"
     call = (
         "compare",
@@ -47,10 +51,14 @@ def test_a_page_is_written_and_not_opened_unless_asked(files: dict[str, str], ru
     assert opened == [path.as_uri()]
 
 
-def test_without_a_screen_the_path_is_printed(files: dict[str, str], run: Run, opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_screen_the_path_is_printed(
+    files: dict[str, str], run: Run, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
-    code, _, err = run("compare", files["fp8"], files["nvfp4"], "--planned-steps", "1500", "--open", "--json")
+    code, _, err = run(
+        "compare", files["fp8"], files["nvfp4"], "--planned-steps", "1500", "--open", "--json"
+    )
     assert (code, opened) == (1, [])
     path = Path(err.removeprefix("written: ").strip())
     assert path.read_text().startswith("<!doctype html>")
@@ -59,12 +67,26 @@ def test_without_a_screen_the_path_is_printed(files: dict[str, str], run: Run, o
 
 def test_a_file_that_cannot_be_written_is_one_line(files: dict[str, str], run: Run) -> None:
     code, out, err = run("compare", files["fp8"], files["nvfp4"], "--html", "/nowhere/page.html")
-    assert (code, out, err) == (2, "", "parity: /nowhere/page.html: cannot be written (no such file or folder)\n")
+    assert (code, out, err) == (
+        2,
+        "",
+        "parity: /nowhere/page.html: cannot be written (no such file or folder)\n",
+    )
 
 
 def test_the_script_alone_may_run(files: dict[str, str], run: Run, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
-    run("compare", files["fp8"], files["nvfp4"], "--planned-steps", "1500", "--schedule", "decayed", "--html", str(path))
+    run(
+        "compare",
+        files["fp8"],
+        files["nvfp4"],
+        "--planned-steps",
+        "1500",
+        "--schedule",
+        "decayed",
+        "--html",
+        str(path),
+    )
     text = path.read_text(encoding="utf-8")
     (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -75,5 +97,15 @@ def test_the_script_alone_may_run(files: dict[str, str], run: Run, tmp_path: Pat
 def test_a_name_cannot_write_html(files: dict[str, str], run: Run, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     name = "</script><script>alert(1)"
-    run("compare", files["fp8"], f"{name}={files['nvfp4']}", "--planned-steps", "1500", "--schedule", "decayed", "--html", str(path))
+    run(
+        "compare",
+        files["fp8"],
+        f"{name}={files['nvfp4']}",
+        "--planned-steps",
+        "1500",
+        "--schedule",
+        "decayed",
+        "--html",
+        str(path),
+    )
     assert "<script>alert" not in path.read_text(encoding="utf-8")

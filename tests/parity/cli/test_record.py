@@ -26,7 +26,15 @@ SIGNED = {
     "revoke_reason": None,
 }
 NOTE = {"who": "bob", "text": "odd\nlog", "created_at": "2026-11-23T10:00:00Z"}
-VERDICT = {"candidate": "nvfp4", "verdict": "fail", "code": "X", "gap_nats": 0.05, "ci_low": 0.04, "ci_high": 0.06, "gap_rel": 0.036}
+VERDICT = {
+    "candidate": "nvfp4",
+    "verdict": "fail",
+    "code": "X",
+    "gap_nats": 0.05,
+    "ci_low": 0.04,
+    "ci_high": 0.06,
+    "gap_rel": 0.036,
+}
 
 
 @pytest.fixture
@@ -36,14 +44,35 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     remarks = {"job": "j1", "tags": ["a"], "notes": [NOTE], "sign_offs": [SIGNED]}
 
     def answers(name: str, answer: Any) -> None:
-        monkeypatch.setattr(Client, name, lambda _client, *words: calls.append((name, *words)) or answer)
+        monkeypatch.setattr(
+            Client, name, lambda _client, *words: calls.append((name, *words)) or answer
+        )
 
     for name in ("set_tags", "add_note", "sign_off", "revoke_sign_off"):
         answers(name, remarks)
-    answers("job", {"id": "j1", "arms": [{"name": "b", "role": "baseline"}, {"name": "nvfp4", "role": "candidate"}]})
+    answers(
+        "job",
+        {
+            "id": "j1",
+            "arms": [{"name": "b", "role": "baseline"}, {"name": "nvfp4", "role": "candidate"}],
+        },
+    )
     cells = [{"column": "nvfp4", "verdicts": [VERDICT | {"margin_nats": 0.014}], "waiting": ["x"]}]
-    answers("compare_jobs", {"columns": ["nvfp4"], "rows": [{"job": {"id": "j1", "name": "n"}, "differs": ["model"], "cells": cells}]})
-    gone = {"group": "r1", "job": "j2", "verdict": None, "status": "failed", "gap_nats": None, "why_missing": "no memory"}
+    answers(
+        "compare_jobs",
+        {
+            "columns": ["nvfp4"],
+            "rows": [{"job": {"id": "j1", "name": "n"}, "differs": ["model"], "cells": cells}],
+        },
+    )
+    gone = {
+        "group": "r1",
+        "job": "j2",
+        "verdict": None,
+        "status": "failed",
+        "gap_nats": None,
+        "why_missing": "no memory",
+    }
     there = VERDICT | {"group": "r0", "job": "j1", "status": "concluded", "margin_nats": 0.014}
     answers("trend", {"answer": "No commit is to blame.", "points": [there, gone], "moves": []})
     return calls
@@ -54,14 +83,29 @@ def test_tags_and_notes(sent: list[tuple[Any, ...]], run: Run) -> None:
     assert run("tag", "j1")[0] == 0
     code, out, _ = run("note", "j1", "odd log")
     assert (code, "note by bob, 2026-11-23 10:00 UTC: odd log\n" in out) == (0, True)
-    assert sent == [("set_tags", "j1", ["a", "b"]), ("set_tags", "j1", []), ("add_note", "j1", "odd log")]
+    assert sent == [
+        ("set_tags", "j1", ["a", "b"]),
+        ("set_tags", "j1", []),
+        ("add_note", "j1", "odd log"),
+    ]
 
 
-def test_a_sign_off_names_the_only_candidate_and_is_revoked_by_its_id(sent: list[tuple[Any, ...]], run: Run) -> None:
+def test_a_sign_off_names_the_only_candidate_and_is_revoked_by_its_id(
+    sent: list[tuple[Any, ...]], run: Run
+) -> None:
     code, out, _ = run("sign-off", "j1", "--reason", "reruns are queued", "--days", "14")
-    assert (code, out.count("Accepted, not a pass: ann signed off the inconclusive verdict on nvfp4 until 2026-12-07 10:00 UTC")) == (0, 1)
+    assert (
+        code,
+        out.count(
+            "Accepted, not a pass: ann signed off the inconclusive verdict on nvfp4 until "
+            "2026-12-07 10:00 UTC"
+        ),
+    ) == (0, 1)
     assert run("sign-off", "j1", "--reason", "they failed, too", "--revoke", "s1")[0] == 0
-    assert sent[1:] == [("sign_off", "j1", "nvfp4", "reruns are queued", 14.0), ("revoke_sign_off", "j1", "s1", "they failed, too")]
+    assert sent[1:] == [
+        ("sign_off", "j1", "nvfp4", "reruns are queued", 14.0),
+        ("revoke_sign_off", "j1", "s1", "they failed, too"),
+    ]
     for refused, value in (
         (("--reason", "reruns are queued", "--days", "140"), "--days is 140"),
         (("--reason", "x", "--days", "1"), "--reason is 'x'"),
@@ -78,9 +122,19 @@ def test_matrix_and_trend_are_lines_of_cells(sent: list[tuple[Any, ...]], run: R
     assert run("matrix", "j1", "j2")[1] == f"Job\tName\tDiffers in\tnvfp4\nj1\tn\tmodel\t{cell}\n"
     answer, first, second = run("trend", "nightly", "--branch", "main")[1].splitlines()
     assert answer == "No commit is to blame."
-    assert first.split("\t") == ["r0", "j1", "FAIL", "+0.0500 (+0.0400 to +0.0600)", "3.6 %", "0.0140"]
+    assert first.split("\t") == [
+        "r0",
+        "j1",
+        "FAIL",
+        "+0.0500 (+0.0400 to +0.0600)",
+        "3.6 %",
+        "0.0140",
+    ]
     assert second.split("\t") == ["r1", "j2", "failed", "no memory", "", ""]
-    assert sent == [("compare_jobs", ["j1", "j2"], "recipe"), ("trend", {"gate": "nightly", "by": "commit", "branch": "main", "limit": 50})]
+    assert sent == [
+        ("compare_jobs", ["j1", "j2"], "recipe"),
+        ("trend", {"gate": "nightly", "by": "commit", "branch": "main", "limit": 50}),
+    ]
     for words in ((), ("a", "--baseline", "b"), ("a", "--by", "week")):
         assert run("trend", *words)[0] == 2
     assert run("matrix", "j1", "--by", "size")[0] == 2
@@ -88,14 +142,19 @@ def test_matrix_and_trend_are_lines_of_cells(sent: list[tuple[Any, ...]], run: R
 
 
 def test_tags_of_the_file_and_the_options_add_up() -> None:
-    assert labels_of("f", {"tags": ["a", "b"]}, Labels(tag=["b", "c"], branch="main")) == {"tags": ["a", "b", "c"], "branch": "main"}
+    assert labels_of("f", {"tags": ["a", "b"]}, Labels(tag=["b", "c"], branch="main")) == {
+        "tags": ["a", "b", "c"],
+        "branch": "main",
+    }
     assert labels_of("f", {}, Labels(branch="")) == {}
     for wrong in ("nightly", [1], {"a": 1}):
         with pytest.raises(UsageError, match="expected a list of words"):
             labels_of("f", {"tags": wrong}, Labels(branch="main"))
 
 
-def test_the_branch_is_that_of_ci_else_of_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_branch_is_that_of_ci_else_of_git(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in labels._IN_CI:
         monkeypatch.delenv(name, raising=False)
     file = tmp_path / "parity.yaml"

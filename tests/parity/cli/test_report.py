@@ -1,4 +1,6 @@
-"""A gate's texts keep under the places' limits by whole sections, and its revision is what is checked out."""
+"""A gate's texts keep under the places' limits by whole sections, and its revision is what is
+checked out.
+"""
 
 import dataclasses
 import shutil
@@ -8,19 +10,48 @@ from typing import Any
 import pytest
 
 from parity.cli.gate import is_narrow, revision_of, with_one_more_replicate
-from parity.cli.gate_report import SUMMARY_BYTES, Files, GateRules, Outcome, exit_code_under, fits_a_comment, markdown, result_of, write
+from parity.cli.gate_report import (
+    SUMMARY_BYTES,
+    Files,
+    GateRules,
+    Outcome,
+    exit_code_under,
+    fits_a_comment,
+    markdown,
+    result_of,
+    write,
+)
 from parity.wording import age_in_words
 
-OUTCOME = Outcome(result="infrastructure", revision="r", trouble="no worker", job="j1", source="new", reason="new", url="http://x/jobs/j1")
+OUTCOME = Outcome(
+    result="infrastructure",
+    revision="r",
+    trouble="no worker",
+    job="j1",
+    source="new",
+    reason="new",
+    url="http://x/jobs/j1",
+)
 
 
 def test_whole_sections_are_left_out(monkeypatch):
-    sections = ["head", "<details>" + "a" * 40_000 + "</details>", "<details>" + "b" * 40_000 + "</details>", "tail"]
+    sections = [
+        "head",
+        "<details>" + "a" * 40_000 + "</details>",
+        "<details>" + "b" * 40_000 + "</details>",
+        "tail",
+    ]
     monkeypatch.setattr("parity.cli.gate_report.markdown_sections", lambda *_: sections)
-    text = markdown(dataclasses.replace(OUTCOME, result="fail", trouble=None), GateRules(), fits_a_comment)
+    text = markdown(
+        dataclasses.replace(OUTCOME, result="fail", trouble=None), GateRules(), fits_a_comment
+    )
     assert fits_a_comment(text)
     assert len(text) > 40_000
-    assert (text.count("<details>"), text.count("</details>"), text.count("a" * 40_000)) == (1, 1, 1)
+    assert (text.count("<details>"), text.count("</details>"), text.count("a" * 40_000)) == (
+        1,
+        1,
+        1,
+    )
     assert "1 sections are left out" in text
     assert "tail" in text
 
@@ -58,7 +89,9 @@ def test_an_output_is_one_line_whatever_a_server_says(tmp_path, monkeypatch):
     ],
 )
 def test_the_exit_code_under_rules(result, rules, code):
-    left_with, note = exit_code_under(dataclasses.replace(OUTCOME, result=result), GateRules(**rules))
+    left_with, note = exit_code_under(
+        dataclasses.replace(OUTCOME, result=result), GateRules(**rules)
+    )
     assert left_with == code
     assert bool(note) == (code == 0 and result != "pass")
 
@@ -76,8 +109,15 @@ def test_the_exit_code_under_rules(result, rules, code):
     ],
 )
 def test_what_the_server_pinned_is_not_loosened(result, rules, pinned, code):
-    told = {"repository": "team/model", "on_inconclusive": "fail", "on_infra": "fail", "advisory": False} | pinned
-    left_with, note = exit_code_under(dataclasses.replace(OUTCOME, result=result, pinned=told), GateRules(**rules))
+    told = {
+        "repository": "team/model",
+        "on_inconclusive": "fail",
+        "on_infra": "fail",
+        "advisory": False,
+    } | pinned
+    left_with, note = exit_code_under(
+        dataclasses.replace(OUTCOME, result=result, pinned=told), GateRules(**rules)
+    )
     loosened = [key for key, value in rules.items() if pinned.get(key) != value]
     assert left_with == code
     assert ("team/model" in note) is bool(loosened)
@@ -94,8 +134,15 @@ def test_what_the_server_pinned_is_not_loosened(result, rules, pinned, code):
     ],
 )
 def test_the_servers_exit_code_is_not_loosened(result, rules, server, code):
-    told = {"repository": "team/model", "on_inconclusive": "fail", "on_infra": "fail", "advisory": False}
-    outcome = dataclasses.replace(OUTCOME, result=result, trouble=None, pinned=told, server_code=server)
+    told = {
+        "repository": "team/model",
+        "on_inconclusive": "fail",
+        "on_infra": "fail",
+        "advisory": False,
+    }
+    outcome = dataclasses.replace(
+        OUTCOME, result=result, trouble=None, pinned=told, server_code=server
+    )
     assert exit_code_under(outcome, GateRules(**rules))[0] == code
 
 
@@ -143,7 +190,9 @@ def test_a_sign_off_is_needed_for_every_open_candidate_and_never_helps_a_fail():
         outcome = Outcome(result=result, revision="r", verdicts=verdicts, accepted=signed)
         assert outcome.is_accepted is is_accepted
         assert (exit_code_under(outcome, GateRules())[0] == 0) is (is_accepted or result == "pass")
-    troubled = Outcome(result="inconclusive", revision="r", verdicts=[straddles], accepted=signed, trouble="x")
+    troubled = Outcome(
+        result="inconclusive", revision="r", verdicts=[straddles], accepted=signed, trouble="x"
+    )
     assert not troubled.is_accepted
 
 
@@ -158,9 +207,15 @@ def test_narrow_is_less_than_half_an_interval_beyond_the_margin():
 
 
 def test_one_more_replicate_of_those_that_failed_leaves_the_job_itself_alone():
-    job: dict[str, Any] = {"baseline": {"recipe": "b", "replicates": 2}, "candidates": [{"recipe": "c"}, {"recipe": "d"}]}
+    job: dict[str, Any] = {
+        "baseline": {"recipe": "b", "replicates": 2},
+        "candidates": [{"recipe": "c"}, {"recipe": "d"}],
+    }
     larger = with_one_more_replicate(job, [1])
-    assert [larger["baseline"]["replicates"], *(arm["replicates"] for arm in larger["candidates"])] == [3, 2]
+    assert [
+        larger["baseline"]["replicates"],
+        *(arm["replicates"] for arm in larger["candidates"]),
+    ] == [3, 2]
     assert [arm["recipe"] for arm in larger["candidates"]] == ["d"]
     assert job["baseline"]["replicates"] == 2
 
@@ -174,7 +229,9 @@ def test_the_revision_is_what_is_checked_out(tmp_path, monkeypatch):
 
     def git(*words):
         identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
-        return subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            ["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout.strip()
 
     git("init", "-q")
     git("add", ".")
@@ -224,6 +281,8 @@ def test_the_end_of_a_schedule_that_is_only_stated_passes_no_gate(verdicts, rule
 
 def test_a_sign_off_of_another_candidate_does_not_cover_a_stated_schedule():
     signed = _verdict("CI_STRADDLES_MARGIN")
-    outcome = dataclasses.replace(OUTCOME, result="inconclusive", trouble=None, verdicts=[signed], accepted={"c": {}})
+    outcome = dataclasses.replace(
+        OUTCOME, result="inconclusive", trouble=None, verdicts=[signed], accepted={"c": {}}
+    )
     assert outcome.is_accepted
     assert not dataclasses.replace(outcome, verdicts=[signed, _passed()]).is_accepted

@@ -1,4 +1,6 @@
-"""`parity verify`: a bundle gives the verdict that it states, or one line that says what is wrong."""
+"""`parity verify`: a bundle gives the verdict that it states, or one line that says what is
+wrong.
+"""
 
 import hashlib
 import json
@@ -15,7 +17,20 @@ Run = Callable[..., tuple[int, str, str]]
 
 def test_bundle_verify_and_junit(tmp_path: Path, files: dict[str, str], run: Run) -> None:
     bundle, junit = str(tmp_path / "out.zip"), tmp_path / "out.xml"
-    assert run("compare", files["fp8"], files["nvfp4"], "--planned-steps", "1500", "--bundle", bundle, "--junit", str(junit))[0] == 1
+    assert (
+        run(
+            "compare",
+            files["fp8"],
+            files["nvfp4"],
+            "--planned-steps",
+            "1500",
+            "--bundle",
+            bundle,
+            "--junit",
+            str(junit),
+        )[0]
+        == 1
+    )
     assert "<failure" in junit.read_text()
     code, out, _ = run("verify", bundle)
     assert (code, out.startswith("identical")) == (0, True)
@@ -31,10 +46,21 @@ def of_judge(tmp_path: Path, files: dict[str, str], run: Run) -> Callable[[objec
 
     def made(version: object) -> str:
         bundle = tmp_path / "out.zip"
-        run("compare", files["fp8"], files["nvfp4"], "--planned-steps", "1500", "--bundle", str(bundle))
+        run(
+            "compare",
+            files["fp8"],
+            files["nvfp4"],
+            "--planned-steps",
+            "1500",
+            "--bundle",
+            str(bundle),
+        )
         with zipfile.ZipFile(bundle) as archive:
             members = {name: archive.read(name) for name in archive.namelist()}
-        verdicts = [document | {"engine_version": version} for document in json.loads(members["verdict.json"])["verdicts"]]
+        verdicts = [
+            document | {"engine_version": version}
+            for document in json.loads(members["verdict.json"])["verdicts"]
+        ]
         members["verdict.json"] = json.dumps({"verdicts": verdicts}).encode()
         manifest = json.loads(members["manifest.json"]) | {"engine_version": version}
         manifest["sha256"]["verdict.json"] = hashlib.sha256(members["verdict.json"]).hexdigest()
@@ -48,7 +74,9 @@ def of_judge(tmp_path: Path, files: dict[str, str], run: Run) -> Callable[[objec
 
 
 @pytest.mark.parametrize("version", ["0.0.9", "99"])
-def test_a_bundle_of_another_judge_has_an_exit_code_of_its_own(version: object, of_judge: Callable[[object], str], run: Run) -> None:
+def test_a_bundle_of_another_judge_has_an_exit_code_of_its_own(
+    version: object, of_judge: Callable[[object], str], run: Run
+) -> None:
     code, out, err = run("verify", of_judge(version))
     assert (code, err) == (6, "")
     assert f"made by judge {version}" in out
@@ -68,10 +96,17 @@ def test_a_bundle_of_the_first_judge_verifies_as_its_own(data: Path, run: Run) -
     assert "recorded as pass, today " in out
 
 
-def test_a_recipe_that_only_an_earlier_judge_accepted_still_verifies(data: Path, tmp_path: Path, run: Run) -> None:
-    """Judge 0.1.0 took any word for a recipe; its bundle is judged as with a recipe of one's own."""
+def test_a_recipe_that_only_an_earlier_judge_accepted_still_verifies(
+    data: Path, tmp_path: Path, run: Run
+) -> None:
+    """Judge 0.1.0 took any word for a recipe; its bundle is judged as with a recipe of one's
+    own.
+    """
     bundle = tmp_path / "old.zip"
-    with zipfile.ZipFile(data / "judge-0.1.0.zip") as archive, zipfile.ZipFile(bundle, "w") as changed:
+    with (
+        zipfile.ZipFile(data / "judge-0.1.0.zip") as archive,
+        zipfile.ZipFile(bundle, "w") as changed,
+    ):
         for name in archive.namelist():
             member = archive.read(name)
             if name == "manifest.json":

@@ -1,4 +1,6 @@
-"""Watching a job: who asked too often waits as long as the server says, and not beyond the time that the caller has."""
+"""Watching a job: who asked too often waits as long as the server says, and not beyond the time
+that the caller has.
+"""
 
 import time
 
@@ -32,9 +34,13 @@ def polled(server, seconds):
     return watching.poll(lambda: server.job("j"), "j", seconds)
 
 
-@pytest.mark.parametrize("error", [UnreachableError("no answer"), ClientError(503, "out of service")])
+@pytest.mark.parametrize(
+    "error", [UnreachableError("no answer"), ClientError(503, "out of service")]
+)
 @pytest.mark.parametrize("before", [(), ("running", "running")])
-def test_a_server_that_is_away_at_the_end_of_the_time_is_not_a_job_that_goes_on(slept, error, before):
+def test_a_server_that_is_away_at_the_end_of_the_time_is_not_a_job_that_goes_on(
+    slept, error, before
+):
     with pytest.raises(type(error)) as raised:
         list(polled(_Server(*before, *[error] * 100), 10.0))
     assert raised.value is error
@@ -72,10 +78,20 @@ def test_no_pause_outlasts_the_callers_time(slept):
 
 def test_a_forecast_is_a_line_when_its_state_changes():
     def job(*states):
-        live = [None if state is None else {"state": state, "sentence": f"{state}."} for state in states]
-        return {"arms": [{"name": name, "live": each} for name, each in zip(("fp8", "nvfp4", "mxfp8"), live, strict=True)]}
+        live = [
+            None if state is None else {"state": state, "sentence": f"{state}."} for state in states
+        ]
+        return {
+            "arms": [
+                {"name": name, "live": each}
+                for name, each in zip(("fp8", "nvfp4", "mxfp8"), live, strict=True)
+            ]
+        }
 
     seen: dict[str, str] = {}
-    lines = [watching.forecast_changes(job(None, *states), seen) for states in ((None, "open"), ("open", "open"), ("futile", "open"))]
+    lines = [
+        watching.forecast_changes(job(None, *states), seen)
+        for states in ((None, "open"), ("open", "open"), ("futile", "open"))
+    ]
     assert lines == [["mxfp8: open."], ["nvfp4: open."], ["nvfp4: futile."]]
     assert watching.forecast_changes({"arms": [{"name": "fp8"}]}, seen) == []

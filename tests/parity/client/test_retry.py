@@ -9,7 +9,14 @@ import pytest
 
 from parity.cli import watching
 from parity.client import rest, run
-from parity.client.rest import Client, ClientError, Pauses, UnreachableError, is_transient, may_be_accepted_later
+from parity.client.rest import (
+    Client,
+    ClientError,
+    Pauses,
+    UnreachableError,
+    is_transient,
+    may_be_accepted_later,
+)
 
 PAUSES = Pauses(first_seconds=2.0, longest_seconds=2.0, longest_retry_after_seconds=60.0)
 
@@ -56,7 +63,14 @@ def test_a_pause_is_at_least_ours_and_at_most_a_minute(error, pause):
 
 def test_pauses_double_up_to_the_longest():
     doubling = Pauses(first_seconds=0.5, longest_seconds=60.0)
-    assert [doubling.after(failures, OSError()) for failures in (0, 1, 2, 6, 7, 10**6)] == [0.5, 1.0, 2.0, 32.0, 60.0, 60.0]
+    assert [doubling.after(failures, OSError()) for failures in (0, 1, 2, 6, 7, 10**6)] == [
+        0.5,
+        1.0,
+        2.0,
+        32.0,
+        60.0,
+        60.0,
+    ]
 
 
 def test_a_trainers_pauses_are_spread_and_obey_the_server():
@@ -70,7 +84,13 @@ def test_a_trainers_pauses_are_spread_and_obey_the_server():
 
 def test_errors_that_pass_are_noted_and_waited_out(pauses):
     server, noted = _Server(UnreachableError("away"), ClientError(503, "away", retry_after=5.0)), []
-    answer = rest.retry(server.send, pauses=PAUSES, is_retryable=is_transient, wait=pauses.append, on_error=noted.append)
+    answer = rest.retry(
+        server.send,
+        pauses=PAUSES,
+        is_retryable=is_transient,
+        wait=pauses.append,
+        on_error=noted.append,
+    )
     assert answer == "answer"
     assert pauses == [2.0, 5.0]
     assert [type(error) for error in noted] == [UnreachableError, ClientError]
@@ -78,14 +98,25 @@ def test_errors_that_pass_are_noted_and_waited_out(pauses):
 
 def test_an_error_that_cannot_pass_is_raised_at_once(pauses):
     with pytest.raises(ClientError):
-        rest.retry(_Server(ClientError(422, "no")).send, pauses=PAUSES, is_retryable=is_transient, wait=pauses.append)
+        rest.retry(
+            _Server(ClientError(422, "no")).send,
+            pauses=PAUSES,
+            is_retryable=is_transient,
+            wait=pauses.append,
+        )
     assert pauses == []
 
 
 def test_patience_ends_the_tries(pauses):
     server = _Server(*[UnreachableError("away")] * 100)
     with pytest.raises(UnreachableError):
-        rest.retry(server.send, pauses=PAUSES, is_retryable=is_transient, wait=pauses.append, patience_seconds=5.0)
+        rest.retry(
+            server.send,
+            pauses=PAUSES,
+            is_retryable=is_transient,
+            wait=pauses.append,
+            patience_seconds=5.0,
+        )
     assert pauses == [2.0, 2.0, 2.0]
 
 
@@ -94,7 +125,13 @@ def test_whoever_waits_can_end_the_tries():
         raise _StoppedError
 
     with pytest.raises(_StoppedError):
-        rest.retry(_Server(OSError()).send, pauses=PAUSES, is_retryable=may_be_accepted_later, wait=stop, patience_seconds=math.inf)
+        rest.retry(
+            _Server(OSError()).send,
+            pauses=PAUSES,
+            is_retryable=may_be_accepted_later,
+            wait=stop,
+            patience_seconds=math.inf,
+        )
 
 
 @pytest.mark.parametrize(

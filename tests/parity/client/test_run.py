@@ -11,7 +11,9 @@ from parity.client.run import RunError
 RUN = "r0190000000000000"
 
 
-def test_a_wrong_recipe_is_refused_and_training_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_recipe_is_refused_and_training_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(RunError, match=r"recipe is .nvpf4.; did you mean nvfp4"):
         parity.Run(RUN, recipe="nvpf4", folder=tmp_path, strict=True)
     with caplog.at_level(logging.WARNING), parity.Run(RUN, recipe="nvpf4", folder=tmp_path) as run:

@@ -1,4 +1,6 @@
-"""`parity.compare` and `parity.assert_parity`: the verdicts of the command line, from every kind of data, and clear refusals."""
+"""`parity.compare` and `parity.assert_parity`: the verdicts of the command line, from every kind of
+data, and clear refusals.
+"""
 
 import dataclasses
 import json
@@ -11,7 +13,12 @@ import parity
 from parity.cli import main
 from parity.judging.policy import PolicyError
 
-POLICY: dict[str, Any] = {"schedule": "decayed", "margin": "1%", "planned_steps": 1500, "rounding": "nearest"}
+POLICY: dict[str, Any] = {
+    "schedule": "decayed",
+    "margin": "1%",
+    "planned_steps": 1500,
+    "rounding": "nearest",
+}
 
 
 def _as_dict(frame):
@@ -32,7 +39,12 @@ def _as_dict(frame):
 def test_every_kind_of_data_gives_the_same_verdict(kind, frames):
     expected = parity.compare(frames["fp8"], frames["nvfp4"], **POLICY)
     result = parity.compare(kind(frames["fp8"]), kind(frames["nvfp4"]), **POLICY)
-    assert (result.verdict, result.gap, result.interval, result.margin) == ("fail", expected.gap, expected.interval, expected.margin)
+    assert (result.verdict, result.gap, result.interval, result.margin) == (
+        "fail",
+        expected.gap,
+        expected.interval,
+        expected.margin,
+    )
 
 
 def test_files_give_the_document_of_the_command_line(frames, tmp_path, capsys):
@@ -41,30 +53,79 @@ def test_files_give_the_document_of_the_command_line(frames, tmp_path, capsys):
         paths.append(str(tmp_path / f"{name}.csv"))
         frames[name].to_csv(paths[-1], index=False)
     recipes = {"baseline": "fp8_current", "nvfp4": "nvfp4"}
-    options = {"margin": "1%", "planned_steps": 1500, "recipe": recipes, "family": "any-decoder", "context": {"engine": "x"}}
+    options = {
+        "margin": "1%",
+        "planned_steps": 1500,
+        "recipe": recipes,
+        "family": "any-decoder",
+        "context": {"engine": "x"},
+    }
     result = parity.compare([paths[0], tmp_path / "again.csv"], paths[2], **options)
-    call = ["compare", paths[0], paths[2], "--baseline-run", paths[1], "--recipe", "fp8=fp8_current", "--recipe", "nvfp4=nvfp4"]
-    call += ["--margin", "1%", "--planned-steps", "1500", "--family", "any-decoder", "--context", "fp8:engine=x"]
+    call = [
+        "compare",
+        paths[0],
+        paths[2],
+        "--baseline-run",
+        paths[1],
+        "--recipe",
+        "fp8=fp8_current",
+        "--recipe",
+        "nvfp4=nvfp4",
+    ]
+    call += [
+        "--margin",
+        "1%",
+        "--planned-steps",
+        "1500",
+        "--family",
+        "any-decoder",
+        "--context",
+        "fp8:engine=x",
+    ]
     with pytest.raises(SystemExit):
         main([*call, "--context", "nvfp4:engine=x", "--json"])
     assert result.to_dict() == json.loads(capsys.readouterr().out)["verdicts"][0]
 
 
 def test_without_a_plan_nothing_passes(frames):
-    assert parity.compare(frames["fp8"], frames["mxfp8"], margin="1%", rounding="nearest").verdict == "inconclusive"
-    assert parity.compare(frames["fp8"], frames["mxfp8"], margin="1%", rounding="nearest", assume_complete=True).verdict == "inconclusive"
-    assert parity.compare(frames["fp8"], frames["mxfp8"], margin="1%", rounding="nearest", schedule="decayed").verdict == "pass"
+    assert (
+        parity.compare(frames["fp8"], frames["mxfp8"], margin="1%", rounding="nearest").verdict
+        == "inconclusive"
+    )
+    assert (
+        parity.compare(
+            frames["fp8"], frames["mxfp8"], margin="1%", rounding="nearest", assume_complete=True
+        ).verdict
+        == "inconclusive"
+    )
+    assert (
+        parity.compare(
+            frames["fp8"], frames["mxfp8"], margin="1%", rounding="nearest", schedule="decayed"
+        ).verdict
+        == "pass"
+    )
 
 
 def test_numbers_of_numpy_are_whole_numbers_too(frames):
     steps = frames["fp8"]["step"].max() + 1
-    assert parity.compare(frames["fp8"], frames["mxfp8"], **{**POLICY, "planned_steps": steps, "seeds": np.array([3])}).verdict == "pass"
+    assert (
+        parity.compare(
+            frames["fp8"],
+            frames["mxfp8"],
+            **{**POLICY, "planned_steps": steps, "seeds": np.array([3])},
+        ).verdict
+        == "pass"
+    )
 
 
 def test_a_policy_may_be_an_object_keys_or_a_file(frames, tmp_path):
     (tmp_path / "parity.yaml").write_text("policy: {margin: 2 %, min_points: 250}\n")
     arms = frames["fp8"], frames["mxfp8"]
-    for policy in (parity.Policy(margin="2%", min_points=250), {"margin": "2%", "min_points": 250}, tmp_path / "parity.yaml"):
+    for policy in (
+        parity.Policy(margin="2%", min_points=250),
+        {"margin": "2%", "min_points": 250},
+        tmp_path / "parity.yaml",
+    ):
         result = parity.compare(*arms, policy=policy, planned_steps=1500)
         assert result.case.policy == parity.Policy(margin="2%", min_points=250)
         over = parity.compare(*arms, policy=policy, margin="1%", planned_steps=1500)
@@ -149,9 +210,18 @@ def test_assert_parity_fails_on_fail_and_on_inconclusive(frames):
         parity.assert_parity(frames["fp8"], frames["nvfp4"], **POLICY, allow_inconclusive=True)
     with pytest.raises(AssertionError, match="INCONCLUSIVE"):
         parity.assert_parity(frames["fp8"], frames["edge"], **POLICY)
-    assert parity.assert_parity(frames["fp8"], frames["edge"], **POLICY, allow_inconclusive=True).verdict == "inconclusive"
+    assert (
+        parity.assert_parity(
+            frames["fp8"], frames["edge"], **POLICY, allow_inconclusive=True
+        ).verdict
+        == "inconclusive"
+    )
     # Runs that could not be compared are never accepted.
-    for candidate in ({"step": np.array([]), "loss": np.array([])}, frames["fp8"], frames["edge"].head(20)):
+    for candidate in (
+        {"step": np.array([]), "loss": np.array([])},
+        frames["fp8"],
+        frames["edge"].head(20),
+    ):
         assert parity.compare(frames["fp8"], candidate, **POLICY).verdict == "inconclusive"
         with pytest.raises(AssertionError, match="allow_inconclusive does not apply"):
             parity.assert_parity(frames["fp8"], candidate, **POLICY, allow_inconclusive=True)
@@ -171,11 +241,16 @@ def test_the_plan_that_the_sources_state_counts_where_nothing_else_is_stated(fra
         return dataclasses.replace(run, context={"planned_steps": planned} if planned else {})
 
     def plan(*planned, **stated):
-        runs = (arm(frames[name], each) for name, each in zip(("fp8", "again"), planned, strict=True))
+        runs = (
+            arm(frames[name], each) for name, each in zip(("fp8", "again"), planned, strict=True)
+        )
         return parity.compare(*runs, margin="1%", **stated).document["params"]
 
     assert (plan("1500", None)["planned_steps"], plan("1500", None)["plan"]) == (1500, "declared")
-    assert (plan("3000", "3000")["planned_steps"], plan("3000", "3000", planned_steps=1500)["planned_steps"]) == (3000, 1500)
+    assert (
+        plan("3000", "3000")["planned_steps"],
+        plan("3000", "3000", planned_steps=1500)["planned_steps"],
+    ) == (3000, 1500)
     assert plan("3000", "1500")["plan"] == "unknown"
     assert plan("3000", "3000", assume_complete=True)["plan"] == "assumed complete"
 
@@ -183,7 +258,27 @@ def test_the_plan_that_the_sources_state_counts_where_nothing_else_is_stated(fra
 def test_a_stated_recipe_of_another_precision_than_the_record_passes_nothing(frames):
     base = parity.curve_from_arrays(frames["fp8"]["step"], frames["fp8"]["loss"], recipe="fp8")
     cand = parity.curve_from_arrays(frames["again"]["step"], frames["again"]["loss"], recipe="bf16")
-    swapped = parity.compare(base, cand, schedule="decayed", margin="1%", planned_steps=1500, recipe={"candidate": "mxfp8"})
-    assert (swapped.verdict, swapped.document["codes"][0]) == ("inconclusive", "RECIPE_CONTRADICTED")
+    swapped = parity.compare(
+        base,
+        cand,
+        schedule="decayed",
+        margin="1%",
+        planned_steps=1500,
+        recipe={"candidate": "mxfp8"},
+    )
+    assert (swapped.verdict, swapped.document["codes"][0]) == (
+        "inconclusive",
+        "RECIPE_CONTRADICTED",
+    )
     same = dataclasses.replace(cand, recipe="fp8_current")
-    assert parity.compare(base, same, schedule="decayed", margin="1%", planned_steps=1500, recipe={"candidate": "mxfp8"}).verdict == "pass"
+    assert (
+        parity.compare(
+            base,
+            same,
+            schedule="decayed",
+            margin="1%",
+            planned_steps=1500,
+            recipe={"candidate": "mxfp8"},
+        ).verdict
+        == "pass"
+    )

@@ -12,7 +12,9 @@ LOSS = 3.0 - STEPS / 100
 
 
 class PolarsLike:
-    """The interface of a polars frame, as far as it is read: names, and columns with `to_numpy` and `is_null`."""
+    """The interface of a polars frame, as far as it is read: names, and columns with `to_numpy` and
+    `is_null`.
+    """
 
     class Column:
         def __init__(self, values):
@@ -36,7 +38,15 @@ def read(data, **columns):
 
 
 def test_known_names_are_found_and_others_can_be_named():
-    frame = pd.DataFrame({"global_step": STEPS, "train/loss": LOSS, "grad_norm": 1.0, "when": pd.Timestamp("2026-01-01"), "ce": LOSS + 1})
+    frame = pd.DataFrame(
+        {
+            "global_step": STEPS,
+            "train/loss": LOSS,
+            "grad_norm": 1.0,
+            "when": pd.Timestamp("2026-01-01"),
+            "ce": LOSS + 1,
+        }
+    )
     curve = read(frame)
     assert curve.loss.tolist() == LOSS.tolist()
     assert set(curve.columns) == {"grad_norm"}
@@ -44,18 +54,28 @@ def test_known_names_are_found_and_others_can_be_named():
 
 
 def test_integers_as_names_of_columns_and_small_floats_are_read():
-    assert read({"step": STEPS.astype(np.int16), "loss": LOSS.astype(np.float16)}).loss.dtype == np.float64
+    assert (
+        read({"step": STEPS.astype(np.int16), "loss": LOSS.astype(np.float16)}).loss.dtype
+        == np.float64
+    )
     frame = pd.DataFrame({0: STEPS, 1: LOSS})
     assert read(frame, step="0", loss="1").loss.tolist() == LOSS.tolist()
 
 
-@pytest.mark.parametrize("kind", [PolarsLike, lambda columns: pd.DataFrame(columns, dtype=object), dict], ids=["polars", "object", "dict"])
+@pytest.mark.parametrize(
+    "kind",
+    [PolarsLike, lambda columns: pd.DataFrame(columns, dtype=object), dict],
+    ids=["polars", "object", "dict"],
+)
 def test_a_null_is_an_empty_cell_and_its_evaluation_belongs_to_the_step_before(kind):
     loss = [None if step % 10 == 5 else float(value) for step, value in enumerate(LOSS)]
     validation = [2.0 if step % 10 == 5 else None for step in range(40)]
     curve = read(kind({"step": STEPS.tolist(), "loss": loss, "val_loss": validation}))
     assert len(curve.steps) == 36
-    assert np.flatnonzero(~np.isnan(curve.columns["validation_loss"])).tolist() == np.searchsorted(curve.steps, [4, 14, 24, 34]).tolist()
+    assert (
+        np.flatnonzero(~np.isnan(curve.columns["validation_loss"])).tolist()
+        == np.searchsorted(curve.steps, [4, 14, 24, 34]).tolist()
+    )
     assert "4 rows without a loss, of evaluations: left out" in curve.notes
 
 
@@ -84,9 +104,17 @@ def test_a_masked_loss_is_nan_and_not_read():
 
 def test_a_row_of_an_evaluation_is_no_nan_and_a_trained_row_with_one_is():
     """A raw history frame: evaluations in rows of their own, or beside each loss."""
-    apart = pd.DataFrame({"step": STEPS, "loss": np.where(STEPS == 5, np.nan, LOSS), "val_loss": np.where(STEPS == 5, 2.0, np.nan)})
+    apart = pd.DataFrame(
+        {
+            "step": STEPS,
+            "loss": np.where(STEPS == 5, np.nan, LOSS),
+            "val_loss": np.where(STEPS == 5, 2.0, np.nan),
+        }
+    )
     assert 5 not in read(apart).steps
-    beside = pd.DataFrame({"step": STEPS, "loss": np.where(STEPS == 39, np.nan, LOSS), "val_loss": LOSS})
+    beside = pd.DataFrame(
+        {"step": STEPS, "loss": np.where(STEPS == 39, np.nan, LOSS), "val_loss": LOSS}
+    )
     assert np.isnan(read(beside).loss[39])
 
 
@@ -117,15 +145,31 @@ REFUSED = {
     "no loss": ({"step": STEPS}, ReadError, "no loss column"),
     "no step": ({"loss": LOSS}, ReadError, 'columns={"step": "NAME"}'),
     "text": ({"step": STEPS, "loss": ["x"] * 40}, ValueError, "does not hold numbers"),
-    "dates as steps": ({"step": np.array(["2026-01-01"] * 40, "M8"), "loss": LOSS}, ValueError, "does not hold numbers"),
+    "dates as steps": (
+        {"step": np.array(["2026-01-01"] * 40, "M8"), "loss": LOSS},
+        ValueError,
+        "does not hold numbers",
+    ),
     "unequal lengths": ({"step": STEPS, "loss": LOSS[:-1]}, ValueError, "different lengths"),
     "a scalar column": ({"step": STEPS, "loss": 2.0}, ValueError, "one dimension"),
     "half a step": ({"step": STEPS + 0.5, "loss": LOSS}, ReadError, "whole number"),
-    "several runs": ({"step": STEPS, "loss": LOSS, "run_id": ["a"] * 20 + ["b"] * 20}, ValueError, "2 runs"),
-    "a long table": ({"step": STEPS, "key": ["loss"] * 40, "value": LOSS}, ValueError, "long table"),
+    "several runs": (
+        {"step": STEPS, "loss": LOSS, "run_id": ["a"] * 20 + ["b"] * 20},
+        ValueError,
+        "2 runs",
+    ),
+    "a long table": (
+        {"step": STEPS, "key": ["loss"] * 40, "value": LOSS},
+        ValueError,
+        "long table",
+    ),
     "a perplexity": ({"step": STEPS, "loss": 100 + LOSS}, ReadError, "outside 0 to 30"),
     "an accuracy": ({"step": STEPS, "value": 1 - LOSS / 4}, ReadError, "accuracy"),
-    "ranks mixed": ({"step": np.repeat(STEPS, 2), "loss": np.repeat(LOSS, 2) + np.tile([0, 0.1], 40)}, ReadError, "mixed"),
+    "ranks mixed": (
+        {"step": np.repeat(STEPS, 2), "loss": np.repeat(LOSS, 2) + np.tile([0, 0.1], 40)},
+        ReadError,
+        "mixed",
+    ),
 }
 
 

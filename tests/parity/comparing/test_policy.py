@@ -6,8 +6,12 @@ import pytest
 
 from parity.comparing.arms import InputError, place_in, read_policy, read_yaml
 
-NESTED = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
-MERGED = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}\n" for n in range(1, 10))
+NESTED = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
+)
+MERGED = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}\n" for n in range(1, 10)
+)
 
 
 @pytest.fixture
@@ -20,10 +24,16 @@ def written(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("text", [NESTED, MERGED, "a: &a [*a]\n", "a: &a {b: *a}\n"], ids=["lists", "merges", "itself", "its-own-value"])
+@pytest.mark.parametrize(
+    "text",
+    [NESTED, MERGED, "a: &a [*a]\n", "a: &a {b: *a}\n"],
+    ids=["lists", "merges", "itself", "its-own-value"],
+)
 def test_aliases_that_stand_for_more_than_fits_are_refused(written, text):
     with pytest.raises(InputError, match=r"parity\.yaml: its aliases .* 50,000 values"):
-        read_yaml(written(text + "policy: {margin: 1%, may_differ: *a9}\n" if "a9" in text else text))
+        read_yaml(
+            written(text + "policy: {margin: 1%, may_differ: *a9}\n" if "a9" in text else text)
+        )
 
 
 def test_a_few_aliases_are_an_honest_file(written):
@@ -42,7 +52,9 @@ policy: {margin: 1%}
     assert read_policy(written(text)) == {"margin": "1%"}
 
 
-@pytest.mark.parametrize("text", ["a: 1" + ":1" * 1000, "a: " + "9" * 5000, "[" * 5000, "a: *b", "a: [", "a: \x00"])
+@pytest.mark.parametrize(
+    "text", ["a: 1" + ":1" * 1000, "a: " + "9" * 5000, "[" * 5000, "a: *b", "a: [", "a: \x00"]
+)
 def test_what_takes_long_to_read_is_not_read(written, text):
     with pytest.raises(InputError, match="not valid YAML"):
         read_yaml(written(text))
@@ -53,7 +65,10 @@ def test_a_file_that_is_no_job_file_is_not_read_to_its_end(written):
         read_yaml(written("a: b\n" * 60_000))
 
 
-@pytest.mark.parametrize(("text", "content"), [("", None), ("# nothing\n", None), ("a: 1\n", {"a": 1}), ("\ufeffa: 1\r\n", {"a": 1})])
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [("", None), ("# nothing\n", None), ("a: 1\n", {"a": 1}), ("\ufeffa: 1\r\n", {"a": 1})],
+)
 def test_small_files_are_read_as_they_are(written, text, content):
     assert read_yaml(written(text)) == content
 
@@ -86,7 +101,10 @@ def test_a_key_that_stands_twice_is_refused_and_not_dropped(written, text, line)
     ],
 )
 def test_a_value_is_found_by_its_keys(written, keys, otherwise, line):
-    arms = "  baseline: {recipe: a}\n  candidates:\n    - {recipe: b}\n    - name: c\n      recipe: d\n"
+    arms = (
+        "  baseline: {recipe: a}\n  candidates:\n    - {recipe: b}\n    - name: c\n      recipe: "
+        "d\n"
+    )
     path = written(f"job:\n  steps: 3\n{arms}policy: {{margin: 1%}}\n")
     assert place_in(path, keys, *otherwise) == (path if line is None else f"{path}, line {line}")
 

@@ -1,4 +1,6 @@
-"""Which comparisons are one job; the rest of `--push` is tried against a server (tests/server/test_push.py)."""
+"""Which comparisons are one job; the rest of `--push` is tried against a server
+(tests/server/test_push.py).
+"""
 
 import numpy as np
 
@@ -9,7 +11,9 @@ from parity.comparing import push
 def key(**candidate):
     steps = np.arange(40)
     run = {"step": steps, "loss": 3.0 - steps / 100}
-    case = parity.compare(run, run | {"loss": run["loss"] + 0.01} | candidate, planned_steps=40).case
+    case = parity.compare(
+        run, run | {"loss": run["loss"] + 0.01} | candidate, planned_steps=40
+    ).case
     return push._key({}, {}, case)
 
 

@@ -1,4 +1,6 @@
-"""What `parity.compare` returns: numbers, three lines, a notebook's HTML, a figure, and no truth value."""
+"""What `parity.compare` returns: numbers, three lines, a notebook's HTML, a figure, and no truth
+value.
+"""
 
 import html.parser
 import json
@@ -34,7 +36,14 @@ def test_the_repr_has_four_lines_at_most(result, frames):
     assert lines[0] == "■ FAIL Do not switch to candidate."
     assert lines[1].startswith("As of step 1,499 it is 0.0")
     assert lines[3].startswith("Next: ")
-    named = parity.compare(frames["fp8"], frames["mxfp8"], margin="1%", names=("a\nb", "x" * 5000), rounding="nearest", planned_steps=1500)
+    named = parity.compare(
+        frames["fp8"],
+        frames["mxfp8"],
+        margin="1%",
+        names=("a\nb", "x" * 5000),
+        rounding="nearest",
+        planned_steps=1500,
+    )
     assert repr(named).count("\n") <= 3
     assert max(map(len, repr(named).split("\n"))) <= 300
 
@@ -61,7 +70,9 @@ def test_a_notebook_shows_the_picture_without_a_script_and_without_a_network(res
 
 
 def test_names_cannot_write_html(frames):
-    page = parity.compare(frames["fp8"], frames["nvfp4"], planned_steps=1500, names=("<b>a", "<script>x()"))._repr_html_()
+    page = parity.compare(
+        frames["fp8"], frames["nvfp4"], planned_steps=1500, names=("<b>a", "<script>x()")
+    )._repr_html_()
     assert "<script" not in page
     assert "<b>a" not in page
 
@@ -82,12 +93,19 @@ def test_the_report_is_that_of_the_command_line(result):
 
 def test_the_figure_is_a_matplotlib_figure_with_the_panels_of_the_file(result):
     figure = result.figure()
-    assert [axes.get_ylabel() for axes in figure.axes[:2]] == ["loss, nats", "gap, nats (+ = candidate worse)"]
+    assert [axes.get_ylabel() for axes in figure.axes[:2]] == [
+        "loss, nats",
+        "gap, nats (+ = candidate worse)",
+    ]
     assert "FAIL" in figure.texts[0].get_text()
 
 
 def test_amounts_of_a_policy_may_be_text():
-    policy = parity.Policy(margin="1%", candidate_run_noise="0.3 %", baseline_run_noise=Amount(value=0.001, unit="relative"))
+    policy = parity.Policy(
+        margin="1%",
+        candidate_run_noise="0.3 %",
+        baseline_run_noise=Amount(value=0.001, unit="relative"),
+    )
     assert policy.margin == Amount(value=0.01, unit="relative")
     assert policy.candidate_run_noise == Amount(value=0.003, unit="relative")
     assert parity.policy_from_mapping(policy.document()) == policy

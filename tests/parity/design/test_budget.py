@@ -27,7 +27,18 @@ def test_an_amount_has_a_unit(text: str, amount: float, unit: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "200", "0 hours", "-3 hours", "nan hours", "inf steps", "1e400 hours", "1-2 hours", "ten hours", "3 days"),
+        *(
+            "",
+            "200",
+            "0 hours",
+            "-3 hours",
+            "nan hours",
+            "inf steps",
+            "1e400 hours",
+            "1-2 hours",
+            "ten hours",
+            "3 days",
+        ),
         *(
             "40.000 steps",
             "40.5 steps",
@@ -56,7 +67,9 @@ def test_anything_else_is_refused_with_its_value(text: str) -> None:
         ("40.000 steps", ('"40 steps"', '"40,000 steps"')),
     ],
 )
-def test_a_point_that_may_part_thousands_is_refused_with_both_readings(text: str, readings: tuple[str, str]) -> None:
+def test_a_point_that_may_part_thousands_is_refused_with_both_readings(
+    text: str, readings: tuple[str, str]
+) -> None:
     with pytest.raises(BudgetError) as refused:
         parse_budget(text)
     assert all(reading in str(refused.value) for reading in readings)

@@ -25,18 +25,27 @@ def test_public_reruns(reruns: tuple[Curve, ...]) -> None:
         for entry in (*calibration.margins, *calibration.injected)
     )
     assert calibration.margins[0]["pass"] == 1.0
-    double = next(entry for entry in calibration.injected if (entry["margin_rel"], entry["gap_in_margins"]) == (0.01, 2.0))
+    double = next(
+        entry
+        for entry in calibration.injected
+        if (entry["margin_rel"], entry["gap_in_margins"]) == (0.01, 2.0)
+    )
     assert double["fail"] == 1.0
 
 
 def test_shares_are_those_of_the_judge(reruns: tuple[Curve, ...]) -> None:
     policy = policy_from_mapping({"schedule": "decayed", "margin": "0.25%"})
-    states = [judge([a], {"c": [b]}, policy, planned_steps=1750)[0].verdict for a, b in itertools.permutations(reruns[:4], 2)]
+    states = [
+        judge([a], {"c": [b]}, policy, planned_steps=1750)[0].verdict
+        for a, b in itertools.permutations(reruns[:4], 2)
+    ]
     calibration = calibrate(reruns[:4], planned_steps=1750, margins=(0.0025,))
     assert calibration.margins[0]["pass"] == states.count("pass") / 12
 
 
-def test_the_plan_defaults_to_the_longest_run_and_a_short_one_is_told_by_its_code(reruns: tuple[Curve, ...]) -> None:
+def test_the_plan_defaults_to_the_longest_run_and_a_short_one_is_told_by_its_code(
+    reruns: tuple[Curve, ...],
+) -> None:
     short = curve_from_arrays(reruns[1].steps[:1500], reruns[1].loss[:1500])
     calibration = calibrate([reruns[0], short], margins=(0.01,))
     assert calibration.codes == {"AS_OF": 2}
@@ -57,6 +66,8 @@ def test_runs_without_common_steps_or_any_step(reruns: tuple[Curve, ...]) -> Non
 
 
 def test_runs_of_which_no_pair_can_be_judged_are_refused(reruns: tuple[Curve, ...]) -> None:
-    runs = [curve_from_arrays(run.steps, run.loss, seed=seed) for seed, run in enumerate(reruns[:2], 1)]
+    runs = [
+        curve_from_arrays(run.steps, run.loss, seed=seed) for seed, run in enumerate(reruns[:2], 1)
+    ]
     with pytest.raises(ValueError, match=r"no pair of these 2 runs could be measured: .*seed"):
         calibrate(runs, planned_steps=1750)

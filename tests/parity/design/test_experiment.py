@@ -4,7 +4,19 @@ from parity.design.experiment import Design, cost_words, gpu_hours, runs_words
 
 
 def test_hours_are_those_of_all_runs_and_devices() -> None:
-    assert gpu_hours(Design(level=3.0, planned_steps=3600, step_seconds=2.0, devices=8, baseline_runs=2, candidate_runs=3)) == 80.0
+    assert (
+        gpu_hours(
+            Design(
+                level=3.0,
+                planned_steps=3600,
+                step_seconds=2.0,
+                devices=8,
+                baseline_runs=2,
+                candidate_runs=3,
+            )
+        )
+        == 80.0
+    )
     assert gpu_hours(Design(level=3.0, planned_steps=3600)) is None
     assert cost_words(Design(planned_steps=3600)) == "7,200 run-steps"
 

@@ -11,7 +11,9 @@ from parity.design.experiment import Design, run_steps
 from parity.design.plan import plan
 from parity.judging.policy import Multiplicity, Policy
 
-PAIR = Design(planned_steps=10_000, level=2.4, baseline_recipe="fp8_current", candidate_recipe="nvfp4")
+PAIR = Design(
+    planned_steps=10_000, level=2.4, baseline_recipe="fp8_current", candidate_recipe="nvfp4"
+)
 
 
 def test_one_look_has_none_ahead_and_todays_chances() -> None:
@@ -25,7 +27,8 @@ def test_the_first_look_of_several_agrees_with_the_exact_chances() -> None:
     policy = Policy(margin="1%", looks=3)
     ahead = looks_ahead(PAIR, policy, NO_FAMILIES, 0.024)
     exact = chances(PAIR, policy)
-    assert ahead[0].passed == pytest.approx(exact.passes(0.0, 0.024), abs=0.05)  # 1,000 draws: 3 standard errors
+    # 1,000 draws: 3 standard errors
+    assert ahead[0].passed == pytest.approx(exact.passes(0.0, 0.024), abs=0.05)
     assert ahead[0].failed == pytest.approx(exact.fails(0.048, 0.024), abs=0.05)
     assert ahead[0].run_steps == run_steps(PAIR)
 
@@ -36,7 +39,9 @@ def test_looks_only_add_decisions_and_cost() -> None:
         assert before.passed <= after.passed <= 1.0
         assert before.failed <= after.failed <= 1.0
         assert before.run_steps <= after.run_steps <= run_steps(after.design)
-    assert [look.confidence for look in ahead] == pytest.approx([Multiplicity(looks=3).confidence(0.95)] * 3)
+    assert [look.confidence for look in ahead] == pytest.approx(
+        [Multiplicity(looks=3).confidence(0.95)] * 3
+    )
     assert ahead[-1].passed > 0.85
 
 
@@ -53,7 +58,9 @@ def test_candidates_share_the_error_and_the_baseline() -> None:
 
 def test_the_same_plan_twice() -> None:
     policy = Policy(margin="1%", looks=2)
-    assert looks_ahead(PAIR, policy, NO_FAMILIES, 0.024) == looks_ahead(PAIR, policy, NO_FAMILIES, 0.024)
+    assert looks_ahead(PAIR, policy, NO_FAMILIES, 0.024) == looks_ahead(
+        PAIR, policy, NO_FAMILIES, 0.024
+    )
 
 
 @pytest.mark.parametrize("candidates", [0, -1])

@@ -27,24 +27,42 @@ def test_the_cheapest_is_the_cheapest() -> None:
     assert total > 2
     for base in range(1, total):
         same = dataclasses.replace(design, baseline_runs=base, candidate_runs=total - base)
-        assert power(same, 0.01) < WANTED_POWER or chances(same, POLICY).half_width >= chances(best, POLICY).half_width
+        assert (
+            power(same, 0.01) < WANTED_POWER
+            or chances(same, POLICY).half_width >= chances(best, POLICY).half_width
+        )
         if base < total - 1:
-            assert power(dataclasses.replace(same, candidate_runs=total - base - 1), 0.01) < WANTED_POWER
+            assert (
+                power(dataclasses.replace(same, candidate_runs=total - base - 1), 0.01)
+                < WANTED_POWER
+            )
 
 
 @pytest.mark.parametrize("margin", [0.03, 0.02])
 def test_the_cheapest_of_all_designs_by_brute_force(margin: float) -> None:
-    """Noisy pairs, where steps help: the search finds what trying every design up to 3 runs per arm finds."""
+    """Noisy pairs, where steps help: the search finds what trying every design up to 3 runs per arm
+    finds.
+    """
     noisy = Design(
-        level=3.0, planned_steps=1000, pair_sd=0.15, autocorrelation=0.2, baseline_rounding="nearest", candidate_rounding="nearest"
+        level=3.0,
+        planned_steps=1000,
+        pair_sd=0.15,
+        autocorrelation=0.2,
+        baseline_rounding="nearest",
+        candidate_rounding="nearest",
     )
     tried = []
     for steps in (1000, 1250, 1500, 2000, 3000, 4000, 6000, 8000):
         for base in range(1, 4):
             for cand in range(1, 4):
-                design = dataclasses.replace(noisy, planned_steps=steps, baseline_runs=base, candidate_runs=cand)
+                design = dataclasses.replace(
+                    noisy, planned_steps=steps, baseline_runs=base, candidate_runs=cand
+                )
                 outlook = chances(design, POLICY)
-                if min(outlook.passes(0.0, margin), outlook.fails(2.0 * margin, margin)) >= WANTED_POWER:
+                if (
+                    min(outlook.passes(0.0, margin), outlook.fails(2.0 * margin, margin))
+                    >= WANTED_POWER
+                ):
                     tried.append((run_steps(design), outlook.half_width, design))
     best = cheapest_design(noisy, question(margin))
     assert best == min(tried, key=lambda entry: entry[:2])[2]

@@ -8,7 +8,13 @@ from parity.design.experiment import Design
 from parity.design.plan import plan
 from parity.judging.policy import Policy
 
-PAIR = Design(planned_steps=10_000, level=2.4, baseline_recipe="fp8_current", candidate_recipe="mxfp8", step_seconds=2.0)
+PAIR = Design(
+    planned_steps=10_000,
+    level=2.4,
+    baseline_recipe="fp8_current",
+    candidate_recipe="mxfp8",
+    step_seconds=2.0,
+)
 
 
 def test_a_policy_that_advises_saves_nothing() -> None:
@@ -23,7 +29,8 @@ def test_a_larger_gap_is_stopped_earlier_and_none_is_not() -> None:
     assert rows[0].stopped <= 0.05
     assert rows[2].stopped == 1.0
     assert rows[0].trained > rows[1].trained > rows[2].trained
-    assert rows[2].trained < 0.6  # twice the margin is seen before half of the plan more often than not
+    # twice the margin is seen before half of the plan more often than not
+    assert rows[2].trained < 0.6
     for row in rows:
         assert row.saved_run_steps == pytest.approx((1.0 - row.trained) * 10_000)
         assert row.saved_gpu_hours == pytest.approx(row.saved_run_steps * 2.0 / 3600.0)

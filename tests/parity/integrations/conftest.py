@@ -7,9 +7,20 @@ import pytest
 
 @pytest.fixture
 def spools(tmp_path, monkeypatch):
-    """A function that reads the rows of each spool in a run's folder, oldest first; no run is named, and no launcher is there."""
+    """A function that reads the rows of each spool in a run's folder, oldest first; no run is
+    named, and no launcher is there.
+    """
     monkeypatch.setenv("PARITY_SPOOL", str(tmp_path))
-    for name in ("PARITY_RUN", "PARITY_RANK", "RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
+    for name in (
+        "PARITY_RUN",
+        "PARITY_RANK",
+        "RANK",
+        "LOCAL_RANK",
+        "NODE_RANK",
+        "SLURM_PROCID",
+        "OMPI_COMM_WORLD_RANK",
+        "PMI_RANK",
+    ):
         monkeypatch.delenv(name, raising=False)
 
     def read(folder="*"):

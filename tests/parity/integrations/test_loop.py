@@ -1,4 +1,6 @@
-"""`Loop`: rank 0 alone writes, a run without an id is kept on disk, and micro-steps become optimizer steps."""
+"""`Loop`: rank 0 alone writes, a run without an id is kept on disk, and micro-steps become
+optimizer steps.
+"""
 
 import logging
 import math
@@ -36,7 +38,9 @@ def test_other_ranks_write_nothing_and_are_silent(spools, monkeypatch, caplog, t
     assert not caplog.records
 
 
-def test_a_rank_that_is_no_number_records_nothing_and_lets_training_go_on(spools, monkeypatch, caplog, tmp_path):
+def test_a_rank_that_is_no_number_records_nothing_and_lets_training_go_on(
+    spools, monkeypatch, caplog, tmp_path
+):
     monkeypatch.setenv("RANK", "first")
     with Loop(name="fp8") as record:
         record.log(0, loss=1.0)
@@ -101,7 +105,9 @@ def test_nothing_that_was_flushed_is_lost_to_a_kill(spools):
         "for step in range(5000): record.log(step, loss=1.0)\n"
         "record.flush()\nos.kill(os.getpid(), signal.SIGKILL)"
     )
-    ended = subprocess.run([sys.executable, "-c", script], env=os.environ, capture_output=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ, capture_output=True, check=False
+    )
     assert ended.returncode == -signal.SIGKILL
     with Loop(name="fp8") as record:
         record.log(4000, loss=2.0)

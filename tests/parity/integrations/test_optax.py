@@ -38,7 +38,9 @@ def test_jax_has_what_the_rule_of_ranks_reads():
 
 
 def test_a_state_in_a_mapping_is_seen():
-    state = optax.MultiSteps(optax.sgd(0.1), 2).init(jnp.zeros(2))._replace(gradient_step=jnp.int32(7))
+    state = (
+        optax.MultiSteps(optax.sgd(0.1), 2).init(jnp.zeros(2))._replace(gradient_step=jnp.int32(7))
+    )
     assert finished_step({"params": [1, 2], "opt": [state]}) == 6
 
 

@@ -26,7 +26,8 @@ def test_each_launchers_rank_0_writes(name):
         ({}, True),
         ({"RANK": ""}, True),
         ({"RANK": "0", "SLURM_PROCID": "0", "LOCAL_RANK": "0"}, True),
-        ({"RANK": "8", "SLURM_PROCID": "1", "LOCAL_RANK": "0", "NODE_RANK": "0"}, False),  # srun torchrun, the second node's first
+        # srun torchrun, the second node's first
+        ({"RANK": "8", "SLURM_PROCID": "1", "LOCAL_RANK": "0", "NODE_RANK": "0"}, False),
         ({"OMPI_COMM_WORLD_RANK": "3", "SLURM_PROCID": "0"}, False),  # mpirun in a Slurm job
         ({"NODE_RANK": "0", "LOCAL_RANK": "0"}, True),  # Lightning's own launcher
         ({"NODE_RANK": "1", "LOCAL_RANK": "0"}, False),
@@ -46,7 +47,9 @@ def test_a_rank_that_is_no_number_from_0_is_refused(value):
 
 @pytest.mark.parametrize(("rank", "writes"), [(0, True), (1, False)])
 def test_pytorchs_process_group_comes_before_the_launcher(monkeypatch, rank, writes):
-    group = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: rank)
+    group = SimpleNamespace(
+        is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: rank
+    )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=group))
     assert is_writer({"RANK": str(1 - rank)}) is writes
     assert is_writer({"PARITY_RANK": "0"})
@@ -58,7 +61,9 @@ def test_without_a_process_group_pytorch_decides_nothing(monkeypatch):
     assert not is_writer({"RANK": "1"})
 
 
-@pytest.mark.parametrize(("processes", "index", "writes"), [(2, 0, True), (2, 1, False), (1, 0, False)])
+@pytest.mark.parametrize(
+    ("processes", "index", "writes"), [(2, 0, True), (2, 1, False), (1, 0, False)]
+)
 def test_jax_decides_where_it_runs_in_several_processes(monkeypatch, processes, index, writes):
     """In one process its index is always 0, whichever of PyTorch's ranks that process is."""
     jax = SimpleNamespace(

@@ -1,4 +1,6 @@
-"""The callbacks' own rules, with stand-ins for the trainers' base classes; `make test-integrations` has the real ones."""
+"""The callbacks' own rules, with stand-ins for the trainers' base classes; `make test-integrations`
+has the real ones.
+"""
 
 import importlib
 import math
@@ -8,15 +10,25 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-ARGUMENTS = {"logging_strategy": "steps", "logging_nan_inf_filter": False, "label_smoothing_factor": 0.0, "output_dir": "out/fp8"}
+ARGUMENTS = {
+    "logging_strategy": "steps",
+    "logging_nan_inf_filter": False,
+    "label_smoothing_factor": 0.0,
+    "output_dir": "out/fp8",
+}
 
 
 @pytest.fixture
 def load(monkeypatch):
-    """A function that imports a module of callbacks where the trainer's package has only the base class."""
+    """A function that imports a module of callbacks where the trainer's package has only the base
+    class.
+    """
 
     def load_with(module, package, base):
-        for name in (*(".".join(package.split(".")[: end + 1]) for end in range(package.count("."))), package):
+        for name in (
+            *(".".join(package.split(".")[: end + 1]) for end in range(package.count("."))),
+            package,
+        ):
             monkeypatch.setitem(sys.modules, name, ModuleType(name))
         setattr(sys.modules[package], base, type(base, (), {}))
         monkeypatch.delitem(sys.modules, module, raising=False)
@@ -46,9 +58,16 @@ def test_huggingface_records_steps_and_evaluations_apart(huggingface, spools):
     control = SimpleNamespace(should_save=False)
     callback.on_log(arguments, _state(), control, logs={"loss": 9.0})  # of no training
     callback.on_train_begin(arguments, _state(), None, model=None)
-    callback.on_log(arguments, _state(1), control, logs={"loss": 3.0, "grad_norm": 0.5, "learning_rate": 1e-3, "epoch": 0.1})
+    callback.on_log(
+        arguments,
+        _state(1),
+        control,
+        logs={"loss": 3.0, "grad_norm": 0.5, "learning_rate": 1e-3, "epoch": 0.1},
+    )
     callback.on_log(arguments, _state(1), control, logs={"eval_loss": 2.5, "eval_runtime": 1.0})
-    callback.on_evaluate(arguments, _state(1), None, metrics={"eval_loss": 2.5, "eval_runtime": 1.0})
+    callback.on_evaluate(
+        arguments, _state(1), None, metrics={"eval_loss": 2.5, "eval_runtime": 1.0}
+    )
     assert len(spools()[0]) == 2, "on disk before the checkpoint"
     control.should_save = True
     callback.on_log(arguments, _state(2), control, logs={"loss": math.nan})
@@ -80,10 +99,14 @@ def test_huggingface_names_a_run_by_its_output_folder(huggingface, tmp_path):
         ({}, 1, SimpleNamespace(output_router_logits=True), "output_router_logits is True"),
     ],
 )
-def test_huggingface_refuses_arguments_that_hide_losses(huggingface, spools, changes, logging_steps, config, setting):
+def test_huggingface_refuses_arguments_that_hide_losses(
+    huggingface, spools, changes, logging_steps, config, setting
+):
     arguments = SimpleNamespace(**ARGUMENTS | changes)
     with pytest.raises(huggingface.NotTheLossError, match=setting):
-        huggingface.ParityCallback().on_train_begin(arguments, _state(0, logging_steps), None, model=SimpleNamespace(config=config))
+        huggingface.ParityCallback().on_train_begin(
+            arguments, _state(0, logging_steps), None, model=SimpleNamespace(config=config)
+        )
     assert not spools()
 
 
@@ -97,8 +120,15 @@ class _Tensor(np.ndarray):
 
 class _Trainer(SimpleNamespace):
     def __init__(self, accumulation):
-        strategy = SimpleNamespace(reduce=lambda value, **_: value + 100)  # as if another rank had more
-        super().__init__(global_step=4, accumulate_grad_batches=accumulation, strategy=strategy, callback_metrics={}, sanity_checking=False)
+        # as if another rank had more
+        strategy = SimpleNamespace(reduce=lambda value, **_: value + 100)
+        super().__init__(
+            global_step=4,
+            accumulate_grad_batches=accumulation,
+            strategy=strategy,
+            callback_metrics={},
+            sanity_checking=False,
+        )
 
     def train(self, callback, losses, *, steps):
         optimizer = SimpleNamespace(param_groups=[{"lr": 1e-3}])
@@ -106,7 +136,11 @@ class _Trainer(SimpleNamespace):
             if steps and number == len(losses) - 1:
                 callback.on_before_optimizer_step(self, None, optimizer)
                 self.global_step += 1
-            output = None if loss is None else {"loss": np.array(loss / self.accumulate_grad_batches).view(_Tensor)}
+            output = (
+                None
+                if loss is None
+                else {"loss": np.array(loss / self.accumulate_grad_batches).view(_Tensor)}
+            )
             callback.on_train_batch_end(self, None, output, None, number)
 
 
@@ -118,7 +152,9 @@ def test_lightning_records_the_mean_of_micro_batches_and_ranks(lightning, spools
     trainer.train(callback, [1.0, 2.0], steps=True)  # the last step of an epoch has fewer
     trainer.callback_metrics = {"val_loss": 2.5}
     callback.on_validation_end(trainer, None)
-    assert len(spools("unnamed-fp8")[0]) == 3, "on disk: the checkpoint of this step can be there already"
+    assert len(spools("unnamed-fp8")[0]) == 3, (
+        "on disk: the checkpoint of this step can be there already"
+    )
     callback.on_save_checkpoint(trainer, None, {})
     trainer.train(callback, [None, None], steps=True)
     trainer.train(callback, [math.nan, 1.0], steps=True)
@@ -134,7 +170,9 @@ def test_lightning_records_the_mean_of_micro_batches_and_ranks(lightning, spools
 
 def test_lightning_refuses_manual_optimization(lightning):
     with pytest.raises(lightning.ManualOptimizationError):
-        lightning.ParityCallback().on_train_start(_Trainer(1), SimpleNamespace(automatic_optimization=False))
+        lightning.ParityCallback().on_train_start(
+            _Trainer(1), SimpleNamespace(automatic_optimization=False)
+        )
 
 
 @pytest.mark.parametrize("trainer", ["huggingface", "lightning"])

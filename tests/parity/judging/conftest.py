@@ -12,7 +12,9 @@ MakeTable = Callable[..., NoiseTable]
 
 @pytest.fixture
 def make_group() -> MakeGroup:
-    def make(share: float, runs: int = 5, name: str = "g", mean_loss: float = 2.0, family: str = "f") -> RerunGroup:
+    def make(
+        share: float, runs: int = 5, name: str = "g", mean_loss: float = 2.0, family: str = "f"
+    ) -> RerunGroup:
         return RerunGroup(
             family=family,
             group=name,
@@ -35,7 +37,15 @@ def make_table() -> MakeTable:
     def make(rows: Sequence[tuple[object, ...]], **columns: str) -> NoiseTable:
         lines = [",".join(COLUMNS)]
         for group, runs, sd in rows:
-            cells = {"family": "f", "group": group, "runs": runs, "mean_loss": "2.0", "sd": sd, "unit": "nats", "rounding": "nearest"}
+            cells = {
+                "family": "f",
+                "group": group,
+                "runs": runs,
+                "mean_loss": "2.0",
+                "sd": sd,
+                "unit": "nats",
+                "rounding": "nearest",
+            }
             cells |= columns
             lines.append(",".join(str(cells.get(column, "")) for column in COLUMNS))
         return read_noise_table("\n".join(lines) + "\n")

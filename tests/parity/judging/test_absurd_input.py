@@ -1,4 +1,6 @@
-"""Forged or absurd curves: each ends at once in one clear line, or in a verdict that is not a pass."""
+"""Forged or absurd curves: each ends at once in one clear line, or in a verdict that is not a
+pass.
+"""
 
 from collections.abc import Callable
 
@@ -38,16 +40,25 @@ def test_steps_that_no_run_has(steps: np.ndarray, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "code"), [(STEPS * 2**42, "STEPS_TOO_LARGE"), (STEPS + 2**53 - N, "STEPS_TOO_LARGE"), (STEPS * 0, "TOO_FEW_STEPS")]
+    ("steps", "code"),
+    [
+        (STEPS * 2**42, "STEPS_TOO_LARGE"),
+        (STEPS + 2**53 - N, "STEPS_TOO_LARGE"),
+        (STEPS * 0, "TOO_FEW_STEPS"),
+    ],
 )
-def test_steps_that_count_nothing(steps: np.ndarray, code: str, losses: tuple[np.ndarray, np.ndarray], judge_pair: JudgePair) -> None:
+def test_steps_that_count_nothing(
+    steps: np.ndarray, code: str, losses: tuple[np.ndarray, np.ndarray], judge_pair: JudgePair
+) -> None:
     base, cand = (curve_from_arrays(steps, loss) for loss in losses)
     verdict = judge_pair(base, cand, assume_complete=True)
     assert verdict.verdict == "inconclusive"
     assert code in verdict.codes
 
 
-def test_a_run_that_counts_tokens_is_judged(losses: tuple[np.ndarray, np.ndarray], judge_pair: JudgePair) -> None:
+def test_a_run_that_counts_tokens_is_judged(
+    losses: tuple[np.ndarray, np.ndarray], judge_pair: JudgePair
+) -> None:
     """The honest twin: 15 x 10^12 tokens in 2,000 steps."""
     base, cand = (curve_from_arrays(STEPS * 7_500_000_000, loss) for loss in losses)
     assert "STEPS_TOO_LARGE" not in judge_pair(base, cand, assume_complete=True).codes
@@ -72,7 +83,9 @@ def test_a_run_that_counts_tokens_is_judged(losses: tuple[np.ndarray, np.ndarray
     ],
 )
 def test_losses_of_no_training_do_not_pass(
-    change: Callable[[np.ndarray], np.ndarray], losses: tuple[np.ndarray, np.ndarray], judge_pair: JudgePair
+    change: Callable[[np.ndarray], np.ndarray],
+    losses: tuple[np.ndarray, np.ndarray],
+    judge_pair: JudgePair,
 ) -> None:
     base, cand = (curve_from_arrays(STEPS, change(loss)) for loss in losses)
     assert judge_pair(base, cand).verdict != "pass"
@@ -82,26 +95,36 @@ def test_losses_of_no_training_do_not_pass(
 
 @pytest.mark.parametrize("points", [0, 1, 2, 3, 7])
 def test_a_handful_of_points_decides_nothing(points: int, judge_pair: JudgePair) -> None:
-    base, cand = (curve_from_arrays(STEPS[:points], np.linspace(3, 2, points) + shift) for shift in (0.0, 0.001))
+    base, cand = (
+        curve_from_arrays(STEPS[:points], np.linspace(3, 2, points) + shift)
+        for shift in (0.0, 0.001)
+    )
     assert judge_pair(base, cand, assume_complete=True).verdict == "inconclusive"
 
 
-def test_a_constant_loss_is_no_training(losses: tuple[np.ndarray, np.ndarray], judge_pair: JudgePair) -> None:
+def test_a_constant_loss_is_no_training(
+    losses: tuple[np.ndarray, np.ndarray], judge_pair: JudgePair
+) -> None:
     base, cand = (curve_from_arrays(STEPS, np.full(N, level)) for level in (2.0, 2.0001))
     assert judge_pair(base, cand).codes[0] == "LOSS_CONSTANT"
-    coarse = [curve_from_arrays(STEPS, loss.round(2)) for loss in losses]  # the honest twin: rounded, but not constant
+    # the honest twin: rounded, but not constant
+    coarse = [curve_from_arrays(STEPS, loss.round(2)) for loss in losses]
     assert "LOSS_CONSTANT" not in judge_pair(*coarse).codes
 
 
 @pytest.mark.parametrize("planned", [0, -1, 2**53 + 1, 10**400, 1500.5, float("nan"), True, "1500"])
-def test_a_plan_that_is_no_length(planned: object, losses: tuple[np.ndarray, np.ndarray], one_percent: Policy) -> None:
+def test_a_plan_that_is_no_length(
+    planned: object, losses: tuple[np.ndarray, np.ndarray], one_percent: Policy
+) -> None:
     base, cand = (curve_from_arrays(STEPS, loss) for loss in losses)
     with pytest.raises(ValueError, match="planned_steps") as error:
         judge([base], {"cand": [cand]}, one_percent, planned_steps=planned)  # type: ignore[arg-type]
     assert len(str(error.value)) < 150
 
 
-@pytest.mark.parametrize("column", ["learning_rate", "step_seconds", "grad_norm", "validation_loss", "tokens"])
+@pytest.mark.parametrize(
+    "column", ["learning_rate", "step_seconds", "grad_norm", "validation_loss", "tokens"]
+)
 @pytest.mark.parametrize("value", [0.0, -1.0, 1e308, 5e-324, np.nan, np.inf, "mixed"])
 def test_absurd_columns_break_nothing(
     column: str, value: float | str, losses: tuple[np.ndarray, np.ndarray], judge_pair: JudgePair

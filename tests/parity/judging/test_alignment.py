@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.pairing import align, nonfinite, paired_by_seed
 
-rows = st.dictionaries(st.integers(0, 30), st.sampled_from([1.0, 2.0, float("nan"), float("inf")]), max_size=30)
+rows = st.dictionaries(
+    st.integers(0, 30), st.sampled_from([1.0, 2.0, float("nan"), float("inf")]), max_size=30
+)
 
 
 def curve(values: dict[int, float], **extra: object) -> Curve:
@@ -14,8 +16,14 @@ def curve(values: dict[int, float], **extra: object) -> Curve:
 
 
 @given(rows, rows, rows, st.integers(0, 35))
-def test_inner_join_twin(a: dict[int, float], b: dict[int, float], c: dict[int, float], last: int) -> None:
-    expected = sorted(s for s in set(a) & set(b) & set(c) if s <= last and all(np.isfinite(run[s]) for run in (a, b, c)))
+def test_inner_join_twin(
+    a: dict[int, float], b: dict[int, float], c: dict[int, float], last: int
+) -> None:
+    expected = sorted(
+        s
+        for s in set(a) & set(b) & set(c)
+        if s <= last and all(np.isfinite(run[s]) for run in (a, b, c))
+    )
     aligned = align([curve(a), curve(b)], [curve(c)], last)
     assert aligned.steps.tolist() == expected
     assert aligned.baseline.tolist() == [[run[s] for s in expected] for run in (a, b)]
@@ -38,13 +46,25 @@ def test_runs_of_seeds_that_one_arm_lacks_are_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("bad", "count", "share", "first", "at_end"),
-    [([], 0, 0.0, None, False), ([5], 1, 0.01, 5, False), ([85, 86], 2, 0.1, 85, False), ([99], 1, 0.05, 99, True)],
+    [
+        ([], 0, 0.0, None, False),
+        ([5], 1, 0.01, 5, False),
+        ([85, 86], 2, 0.1, 85, False),
+        ([99], 1, 0.05, 99, True),
+    ],
 )
-def test_nonfinite_share_is_the_worse_of_run_and_window(bad: list[int], count: int, share: float, first: int | None, at_end: bool) -> None:
+def test_nonfinite_share_is_the_worse_of_run_and_window(
+    bad: list[int], count: int, share: float, first: int | None, at_end: bool
+) -> None:
     loss = np.ones(100)
     loss[bad] = np.nan
     losses = nonfinite([curve_from_arrays(np.arange(100), loss)], 80, 99)
-    assert (losses.count, losses.worst_share, losses.first_step, losses.at_end) == (count, share, first, at_end)
+    assert (losses.count, losses.worst_share, losses.first_step, losses.at_end) == (
+        count,
+        share,
+        first,
+        at_end,
+    )
 
 
 @pytest.mark.parametrize(

@@ -62,24 +62,38 @@ def refused(path: Path) -> str:
 
 
 def test_what_is_written_is_read(written: Callable[..., Path]) -> None:
-    path = written(member("manifest.json", b"{}"), member("series/000-000-00.npy", bytes(range(256)) * 99))
-    assert read_members(path) == {"manifest.json": b"{}", "series/000-000-00.npy": bytes(range(256)) * 99}
+    path = written(
+        member("manifest.json", b"{}"), member("series/000-000-00.npy", bytes(range(256)) * 99)
+    )
+    assert read_members(path) == {
+        "manifest.json": b"{}",
+        "series/000-000-00.npy": bytes(range(256)) * 99,
+    }
 
 
 def test_blanks_are_refused_before_they_are_inflated(written: Callable[..., Path]) -> None:
-    assert "expected at most 50 times its size" in refused(written(blanks("series/000-000-00.npy", 128)))
+    assert "expected at most 50 times its size" in refused(
+        written(blanks("series/000-000-00.npy", 128))
+    )
 
 
 def test_several_members_count_together(written: Callable[..., Path]) -> None:
-    assert "expected at most 50 times its size" in refused(written(*(blanks(f"series/{i:03}.npy", 16) for i in range(5))))
+    assert "expected at most 50 times its size" in refused(
+        written(*(blanks(f"series/{i:03}.npy", 16) for i in range(5)))
+    )
 
 
 def test_few_blanks_are_no_bomb(written: Callable[..., Path]) -> None:
     """A constant column deflates 700-fold: a short run of one is an honest bundle."""
-    assert len(read_members(written(blanks("series/000-000-00.npy", 4)))["series/000-000-00.npy"]) == 4 << 20
+    assert (
+        len(read_members(written(blanks("series/000-000-00.npy", 4)))["series/000-000-00.npy"])
+        == 4 << 20
+    )
 
 
-def test_a_member_that_is_longer_than_declared_is_not_inflated(written: Callable[..., Path]) -> None:
+def test_a_member_that_is_longer_than_declared_is_not_inflated(
+    written: Callable[..., Path],
+) -> None:
     path = written(blanks("series/000-000-00.npy", 128))
 
     def declare_little(data: bytearray, entry: int) -> None:
@@ -98,7 +112,10 @@ def test_a_member_that_is_shorter_than_declared(written: Callable[..., Path]) ->
     refused(patched(path, declare_more))
 
 
-@pytest.mark.parametrize("name", ["../a.json", "/etc/passwd", "a/b/c.json", "A.json", "a\nb", "x" * 300, "a/", "\u202egnp.json"])
+@pytest.mark.parametrize(
+    "name",
+    ["../a.json", "/etc/passwd", "a/b/c.json", "A.json", "a\nb", "x" * 300, "a/", "\u202egnp.json"],
+)
 def test_a_name_that_no_bundle_has(name: str, written: Callable[..., Path]) -> None:
     line = refused(written(member(name)))
     assert line.isascii()
@@ -106,7 +123,9 @@ def test_a_name_that_no_bundle_has(name: str, written: Callable[..., Path]) -> N
 
 
 def test_a_name_twice(written: Callable[..., Path], recwarn: pytest.WarningsRecorder) -> None:
-    assert "manifest.json is in it twice" in refused(written(member("manifest.json"), member("manifest.json", b"[]")))
+    assert "manifest.json is in it twice" in refused(
+        written(member("manifest.json"), member("manifest.json", b"[]"))
+    )
     assert len(recwarn) == 1  # zipfile's own, when the file is made
 
 
@@ -119,7 +138,9 @@ def test_an_encrypted_member(written: Callable[..., Path]) -> None:
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_another_compression(method: int, written: Callable[..., Path]) -> None:
-    assert "compressed by method" in refused(written(lambda zipped: zipped.writestr("manifest.json", b"{}", method)))
+    assert "compressed by method" in refused(
+        written(lambda zipped: zipped.writestr("manifest.json", b"{}", method))
+    )
 
 
 def test_a_manifest_beyond_its_limit(written: Callable[..., Path]) -> None:
@@ -135,10 +156,14 @@ def test_too_many_members(written: Callable[..., Path], monkeypatch: pytest.Monk
         end = data.index(b"PK\x05\x06")
         data[end + 8 : end + 12] = b"\1\0\1\0"
 
-    assert "11 members" in refused(patched(written(*(member(f"{i}.json") for i in range(11))), claim_one))
+    assert "11 members" in refused(
+        patched(written(*(member(f"{i}.json") for i in range(11))), claim_one)
+    )
 
 
-def test_a_large_directory_is_not_read(written: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_directory_is_not_read(
+    written: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bundle, "MAX_DIRECTORY_BYTES", 100)
     assert "a directory of" in refused(written(*(member(f"{i}.json") for i in range(5))))
 
@@ -175,7 +200,9 @@ def test_a_damaged_member(written: Callable[..., Path]) -> None:
 
 
 def test_verify_refuses_200_mib_of_blanks_in_little_memory(tmp_path: Path) -> None:
-    """The whole command, in a process of its own: its memory stays near that of Python with NumPy and SciPy."""
+    """The whole command, in a process of its own: its memory stays near that of Python with NumPy
+    and SciPy.
+    """
     deflater = zlib.compressobj(1, zlib.DEFLATED, -15)
     piece = b" " * (1 << 20)
     crc, buffer = 0, io.BytesIO()
@@ -184,22 +211,36 @@ def test_verify_refuses_200_mib_of_blanks_in_little_memory(tmp_path: Path) -> No
         crc = zlib.crc32(piece, crc)
     buffer.write(deflater.flush())
     content, size, name = buffer.getvalue(), 200 << 20, b"manifest.json"
-    common = b"\x14\0\0\0\x08\0\0\0\0\0" + b"".join(n.to_bytes(4, "little") for n in (crc, len(content), size))
+    common = b"\x14\0\0\0\x08\0\0\0\0\0" + b"".join(
+        n.to_bytes(4, "little") for n in (crc, len(content), size)
+    )
     local = b"PK\x03\x04" + common + len(name).to_bytes(2, "little") + b"\0\0" + name
     entry = b"PK\x01\x02\x14\0" + common + len(name).to_bytes(2, "little") + bytes(16) + name
     offset = len(local) + len(content)
-    end = b"PK\x05\x06\0\0\0\0\1\0\1\0" + len(entry).to_bytes(4, "little") + offset.to_bytes(4, "little") + b"\0\0"
+    end = (
+        b"PK\x05\x06\0\0\0\0\1\0\1\0"
+        + len(entry).to_bytes(4, "little")
+        + offset.to_bytes(4, "little")
+        + b"\0\0"
+    )
     path = tmp_path / "bomb.zip"
     path.write_bytes(local + content + entry + end)
     script = (
-        "import resource, sys, time; from parity.cli import main; from parity.cli import application;"
+        "import resource, sys, time; from parity.cli import main; from parity.cli import "
+        "application;"
         "start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "try: main(['verify', sys.argv[1]])\n"
         "except SystemExit as left: code = left.code\n"
         "grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before\n"
         "print(code, time.perf_counter() - start, grown)"
     )
-    process = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True, timeout=60)
+    process = subprocess.run(
+        [sys.executable, "-c", script, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     code, _seconds, grown = process.stdout.split()
     assert code == "2"
     assert process.stderr.count("\n") == 1

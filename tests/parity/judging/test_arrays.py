@@ -6,7 +6,10 @@ import pytest
 from parity.judging.bundle import pack_array, unpack_array
 
 
-@pytest.mark.parametrize("column", [np.arange(5), np.array([1.5, np.nan, -np.inf]), np.empty(0), np.arange(100_000) * 0.5])
+@pytest.mark.parametrize(
+    "column",
+    [np.arange(5), np.array([1.5, np.nan, -np.inf]), np.empty(0), np.arange(100_000) * 0.5],
+)
 def test_a_column_comes_back_bit_for_bit(column: np.ndarray) -> None:
     back = unpack_array(pack_array(column), "x.npy")
     assert back.dtype == column.dtype

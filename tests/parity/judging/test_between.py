@@ -10,7 +10,14 @@ from scipy.special import digamma, polygamma
 from scipy.stats import t as student
 
 from parity.judging.lending import between_families, evidence_families, find_lender, fit_between
-from parity.judging.noise_table import COLUMNS, MAX_DF, NoiseTable, NoiseTableError, public_noise_table, read_noise_table
+from parity.judging.noise_table import (
+    COLUMNS,
+    MAX_DF,
+    NoiseTable,
+    NoiseTableError,
+    public_noise_table,
+    read_noise_table,
+)
 from parity.judging.policy import STOCHASTIC_FACTOR
 from tests.conftest import some
 
@@ -24,7 +31,9 @@ QUIET: Table = {
 }
 tables = st.dictionaries(
     st.sampled_from("abcdefgh"),
-    st.lists(st.tuples(st.floats(3e-4, 9e-4), st.integers(9, 40)), min_size=1, max_size=5, unique=True),
+    st.lists(
+        st.tuples(st.floats(3e-4, 9e-4), st.integers(9, 40)), min_size=1, max_size=5, unique=True
+    ),
     min_size=4,
 )
 
@@ -58,35 +67,62 @@ def slow_fit(table: Table) -> tuple[float, float]:
 
     def family(groups: list[tuple[float, int]]) -> tuple[float, float, float]:
         errors = [float(polygamma(1, (runs - 1) / 2)) for _, runs in groups]
-        logs = [2 * math.log(share) - float(digamma((runs - 1) / 2)) + math.log((runs - 1) / 2) for share, runs in groups]
+        logs = [
+            2 * math.log(share) - float(digamma((runs - 1) / 2)) + math.log((runs - 1) / 2)
+            for share, runs in groups
+        ]
         within = 0.0
         if len(groups) >= 3:
             centre = statistics.median(logs)
-            spread = max(0.0, (1.482602218505602 * statistics.median(abs(log - centre) for log in logs)) ** 2 - statistics.median(errors))
+            spread = max(
+                0.0,
+                (1.482602218505602 * statistics.median(abs(log - centre) for log in logs)) ** 2
+                - statistics.median(errors),
+            )
             reach = [2.5 * math.sqrt(spread + error) for error in errors]
-            logs = [min(max(log, centre - far), centre + far) for log, far in zip(logs, reach, strict=True)]
+            logs = [
+                min(max(log, centre - far), centre + far)
+                for log, far in zip(logs, reach, strict=True)
+            ]
             weights = [1 / error / sum(1 / other for other in errors) for error in errors]
             mean = sum(weight * log for weight, log in zip(weights, logs, strict=True))
             above = sum(
-                weight * (log - mean) ** 2 - weight * (1 - weight) * error for weight, log, error in zip(weights, logs, errors, strict=True)
+                weight * (log - mean) ** 2 - weight * (1 - weight) * error
+                for weight, log, error in zip(weights, logs, errors, strict=True)
             )
             within = max(0.0, above / (1 - sum(weight**2 for weight in weights)))
         weights = [1 / (error + within) for error in errors]
-        return sum(weight * log for weight, log in zip(weights, logs, strict=True)) / sum(weights), 1 / sum(weights), within
+        return (
+            sum(weight * log for weight, log in zip(weights, logs, strict=True)) / sum(weights),
+            1 / sum(weights),
+            within,
+        )
 
     def between(fitted: list[tuple[float, float, float]]) -> float:
-        return max(0.0, statistics.variance(log for log, _, _ in fitted) - statistics.mean(error for _, error, _ in fitted))
+        return max(
+            0.0,
+            statistics.variance(log for log, _, _ in fitted)
+            - statistics.mean(error for _, error, _ in fitted),
+        )
 
     fitted = [family(groups) for groups in table.values()]
     n = len(fitted)
     centre = statistics.median(log for log, _, _ in fitted)
     mad = 1.482602218505602 * statistics.median(abs(log - centre) for log, _, _ in fitted)
     between_all = max(0.0, mad**2 - statistics.median(error for _, error, _ in fitted))
-    fitted = [(max(log, centre - 2.5 * math.sqrt(between_all + error)), error, w) for log, error, w in fitted]
+    fitted = [
+        (max(log, centre - 2.5 * math.sqrt(between_all + error)), error, w)
+        for log, error, w in fitted
+    ]
     without = [between(fitted[:index] + fitted[index + 1 :]) for index in range(n)]
     se = math.sqrt((n - 1) / n * sum((one - statistics.mean(without)) ** 2 for one in without))
     logs = [log for log, _, _ in fitted]
-    total = between(fitted) + student.ppf(0.95, n - 1) * se + statistics.median(w for _, _, w in fitted) + statistics.variance(logs) / n
+    total = (
+        between(fitted)
+        + student.ppf(0.95, n - 1) * se
+        + statistics.median(w for _, _, w in fitted)
+        + statistics.variance(logs) / n
+    )
     df = min(2 * inverse_trigamma(total), MAX_DF)
     return math.exp((statistics.mean(logs) + float(digamma(df / 2)) - math.log(df / 2)) / 2), df
 
@@ -102,14 +138,18 @@ def test_it_is_the_slow_formula(table: Table) -> None:
 
 @settings(max_examples=some(40))
 @given(tables, st.floats(0.1, 10.0))
-def test_noisier_families_throughout_lend_a_floor_that_is_wider_by_as_much(table: Table, scale: float) -> None:
+def test_noisier_families_throughout_lend_a_floor_that_is_wider_by_as_much(
+    table: Table, scale: float
+) -> None:
     assume(slow_fit(table)[1] > 1.5)
     floor, scaled = (fit_between(floors_of(table, factor), "nearest") for factor in (1.0, scale))
     assert (scaled.share, scaled.df) == pytest.approx((scale * floor.share, floor.df), rel=1e-6)
 
 
 def test_stochastic_rounding_widens_and_the_number_of_families_is_said() -> None:
-    nearest, stochastic = (fit_between(floors_of(QUIET), rounding) for rounding in ("nearest", "stochastic"))
+    nearest, stochastic = (
+        fit_between(floors_of(QUIET), rounding) for rounding in ("nearest", "stochastic")
+    )
     assert stochastic.share == STOCHASTIC_FACTOR * nearest.share
     assert (nearest.families, nearest.groups, nearest.runs) == (5, 11, 118)
     assert nearest.is_near(0.01)
@@ -118,7 +158,14 @@ def test_stochastic_rounding_widens_and_the_number_of_families_is_said() -> None
 
 @pytest.mark.parametrize(
     "columns",
-    [{"schedule": "decaying"}, {"schedule": ""}, {"start": "checkpoint"}, {"start": ""}, {"rounding": "stochastic"}, {"rounding": ""}],
+    [
+        {"schedule": "decaying"},
+        {"schedule": ""},
+        {"start": "checkpoint"},
+        {"start": ""},
+        {"rounding": "stochastic"},
+        {"rounding": ""},
+    ],
 )
 def test_groups_of_another_class_do_not_count(columns: dict[str, str]) -> None:
     other = floors_of({"z": [(0.02, 30)] * 3}, **columns)
@@ -129,7 +176,10 @@ def test_groups_of_another_class_do_not_count(columns: dict[str, str]) -> None:
 
 def test_a_family_of_few_degrees_of_freedom_or_with_a_bad_row_does_not_count() -> None:
     names = [
-        family.name for family in evidence_families(floors_of({**QUIET, "few": [(1e-3, 5), (1e-3, 4)], "bad": [(1e-3, 30), (-1.0, 30)]}))
+        family.name
+        for family in evidence_families(
+            floors_of({**QUIET, "few": [(1e-3, 5), (1e-3, 4)], "bad": [(1e-3, 30), (-1.0, 30)]})
+        )
     ]
     assert names == list(QUIET)
 
@@ -157,7 +207,15 @@ def test_an_unknown_word_makes_the_family_unusable(column: str, word: str) -> No
 
 def test_of_the_public_table_seven_families_count() -> None:
     families = evidence_families(public_noise_table())
-    assert [round(100 * family.share, 3) for family in families] == [0.070, 0.053, 0.061, 0.086, 0.040, 0.034, 0.028]
+    assert [round(100 * family.share, 3) for family in families] == [
+        0.070,
+        0.053,
+        0.061,
+        0.086,
+        0.040,
+        0.034,
+        0.028,
+    ]
     assert all(low < family.share < high for family in families for low, high in [family.interval])
 
 
@@ -165,14 +223,18 @@ def test_of_the_public_table_seven_families_count() -> None:
 def test_a_family_of_nearly_equal_reruns_does_not_narrow_the_level(sd: float) -> None:
     usual = fit_between(public_noise_table(), "nearest")
     quiet = floors_of({"quiet": [(sd, 10), (1.1 * sd, 10), (0.9 * sd, 10)]})
-    lender = find_lender(NoiseTable(public_noise_table().rows + quiet.rows), "any-decoder", "nearest")
+    lender = find_lender(
+        NoiseTable(public_noise_table().rows + quiet.rows), "any-decoder", "nearest"
+    )
     reach = student.ppf(0.975, lender.floor.df) * lender.floor.share if lender.floor else math.inf
     assert reach >= 0.9 * student.ppf(0.975, usual.df) * usual.share
 
 
 def test_families_that_differ_by_orders_of_magnitude_lend_nothing() -> None:
     shares = (1e-3, 1e-5, 1e-7, 1e-8)
-    noise_table = floors_of({name: [(share, 30)] for name, share in zip("abcd", shares, strict=True)})
+    noise_table = floors_of(
+        {name: [(share, 30)] for name, share in zip("abcd", shares, strict=True)}
+    )
     lender = find_lender(noise_table, "any-decoder", "nearest")
     assert lender.floor is None
     assert "differ too much" in lender.refused

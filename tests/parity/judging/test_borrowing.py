@@ -8,21 +8,42 @@ import pytest
 from parity.judging.interval import Interval, interval
 from parity.judging.lending import Lender
 from parity.judging.noise_table import FamilyFloor
-from parity.judging.run_floor import Lending, OwnRuns, Prior, RunFloor, borrow, own_spread, run_floor, run_term
+from parity.judging.run_floor import (
+    Lending,
+    OwnRuns,
+    Prior,
+    RunFloor,
+    borrow,
+    own_spread,
+    run_floor,
+    run_term,
+)
 from parity.judging.window import StandardError
 
-FLOOR = FamilyFloor(share=0.0004, df=12.0, estimated_df=30.0, groups=10, runs=100, outliers=(), levels=(1.95, 2.1))
+FLOOR = FamilyFloor(
+    share=0.0004, df=12.0, estimated_df=30.0, groups=10, runs=100, outliers=(), levels=(1.95, 2.1)
+)
 LENDER = Lender(family="f", floor=FLOOR)
 ASSUMED = Prior(tau=0.0016, df=4.0, basis="assumed")
 LEVEL = 2.0
 TAU = FLOOR.share * LEVEL
 
 
-def own(*, squares: tuple[float, float] = (0.0, 0.0), df: tuple[int, int] = (0, 0), gap_squares: float = 0.0, gap_df: int = 0) -> OwnRuns:
-    return OwnRuns(squares=squares, df=df, gap_squares=gap_squares, gap_df=gap_df, gap_runs=(1.0, 1.0))
+def own(
+    *,
+    squares: tuple[float, float] = (0.0, 0.0),
+    df: tuple[int, int] = (0, 0),
+    gap_squares: float = 0.0,
+    gap_df: int = 0,
+) -> OwnRuns:
+    return OwnRuns(
+        squares=squares, df=df, gap_squares=gap_squares, gap_df=gap_df, gap_runs=(1.0, 1.0)
+    )
 
 
-def judged(runs: tuple[np.ndarray, np.ndarray], lending: Lending = (LENDER, LENDER)) -> tuple[Interval, tuple[RunFloor, RunFloor]]:
+def judged(
+    runs: tuple[np.ndarray, np.ndarray], lending: Lending = (LENDER, LENDER)
+) -> tuple[Interval, tuple[RunFloor, RunFloor]]:
     spreads = [own_spread(arm, [0] * len(arm)) for arm in runs]
     seen = OwnRuns(
         squares=(spreads[0][0], spreads[1][0]),
@@ -32,8 +53,13 @@ def judged(runs: tuple[np.ndarray, np.ndarray], lending: Lending = (LENDER, LEND
         gap_runs=(len(runs[0]), len(runs[1])),
     )
     priors = borrow((ASSUMED, ASSUMED), lending, seen, LEVEL)
-    floors = run_floor(priors[0], runs[0], [0] * len(runs[0])), run_floor(priors[1], runs[1], [0] * len(runs[1]))
-    return interval(float(runs[1].mean() - runs[0].mean()), StandardError(value=0.0, df=12.0), run_term(*floors)), floors
+    floors = (
+        run_floor(priors[0], runs[0], [0] * len(runs[0])),
+        run_floor(priors[1], runs[1], [0] * len(runs[1])),
+    )
+    return interval(
+        float(runs[1].mean() - runs[0].mean()), StandardError(value=0.0, df=12.0), run_term(*floors)
+    ), floors
 
 
 def test_one_run_per_arm_has_the_familys_floor() -> None:
@@ -59,7 +85,9 @@ def test_only_the_arm_that_names_a_family_borrows() -> None:
 
 def test_a_lender_that_refuses_changes_nothing() -> None:
     refusing = Lender(family="g", floor=None, refused="no such family")
-    assert borrow((ASSUMED, ASSUMED), (refusing, refusing), own(squares=(1.0, 1.0), df=(2, 2)), LEVEL) == (ASSUMED, ASSUMED)
+    assert borrow(
+        (ASSUMED, ASSUMED), (refusing, refusing), own(squares=(1.0, 1.0), df=(2, 2)), LEVEL
+    ) == (ASSUMED, ASSUMED)
 
 
 def test_runs_that_agree_are_shrunk_to_the_family() -> None:
@@ -72,7 +100,9 @@ def test_runs_that_agree_are_shrunk_to_the_family() -> None:
 
 def test_contradicted_in_full_the_floor_is_the_own_spread_and_never_the_quiet_family() -> None:
     squares = 4 * (50 * TAU) ** 2
-    first, second = borrow((ASSUMED, ASSUMED), (LENDER, LENDER), own(squares=(squares, 0.0), df=(4, 0)), LEVEL)
+    first, second = borrow(
+        (ASSUMED, ASSUMED), (LENDER, LENDER), own(squares=(squares, 0.0), df=(4, 0)), LEVEL
+    )
     assert first == second
     assert second.tau == pytest.approx(50 * TAU, rel=1e-3)
     assert second.df == pytest.approx(4.0, rel=1e-3)
@@ -81,15 +111,21 @@ def test_contradicted_in_full_the_floor_is_the_own_spread_and_never_the_quiet_fa
 
 
 def test_in_conflict_the_floor_is_never_below_what_is_assumed_without_a_family() -> None:
-    (first, _) = borrow((ASSUMED, ASSUMED), (LENDER, LENDER), own(squares=(60 * TAU**2, 0.0), df=(4, 0)), LEVEL)
+    (first, _) = borrow(
+        (ASSUMED, ASSUMED), (LENDER, LENDER), own(squares=(60 * TAU**2, 0.0), df=(4, 0)), LEVEL
+    )
     assert first.loan is not None
     assert first.loan.agreement.weight < 0.02
     assert first.tau > 0.99 * ASSUMED.tau
 
 
 def test_the_spread_of_paired_gaps_over_seeds_contradicts_too() -> None:
-    quiet = borrow((ASSUMED, ASSUMED), (LENDER, LENDER), own(gap_squares=4 * 2 * TAU**2, gap_df=4), LEVEL)[0]
-    loud = borrow((ASSUMED, ASSUMED), (LENDER, LENDER), own(gap_squares=25 * 4 * 2 * TAU**2, gap_df=4), LEVEL)[0]
+    quiet = borrow(
+        (ASSUMED, ASSUMED), (LENDER, LENDER), own(gap_squares=4 * 2 * TAU**2, gap_df=4), LEVEL
+    )[0]
+    loud = borrow(
+        (ASSUMED, ASSUMED), (LENDER, LENDER), own(gap_squares=25 * 4 * 2 * TAU**2, gap_df=4), LEVEL
+    )[0]
     assert quiet.tau == pytest.approx(TAU)
     assert loud.tau > 4 * TAU
 
@@ -104,7 +140,12 @@ def test_five_times_the_familys_noise_is_named_and_covered(sizes: tuple[int, int
     rng, count = np.random.default_rng(5), 600
     hits = named = 0
     for _ in range(count):
-        joined, floors = judged((LEVEL + 5 * TAU * rng.normal(size=sizes[0]), LEVEL + 5 * TAU * rng.normal(size=sizes[1])))
+        joined, floors = judged(
+            (
+                LEVEL + 5 * TAU * rng.normal(size=sizes[0]),
+                LEVEL + 5 * TAU * rng.normal(size=sizes[1]),
+            )
+        )
         low, high = joined.bounds(0.95)
         hits += low <= 0.0 <= high
         named += floors[0].prior.loan is not None and floors[0].prior.loan.agreement.contradicted

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.judging.interval import Interval, Unlogged, capped_interval, interval, missing_points, run_changes, t_quantile
+from parity.judging.interval import (
+    Interval,
+    Unlogged,
+    capped_interval,
+    interval,
+    missing_points,
+    run_changes,
+    t_quantile,
+)
 from parity.judging.run_floor import RunTerm
 from parity.judging.window import make_window, mean_se
 from tests.conftest import some
@@ -39,7 +47,11 @@ def slow_lo(gap: np.ndarray) -> float:
         at = part * len(gap) // 8
         first, second = gap[:at], gap[at:]
         step = second.mean() - first.mean()
-        changed = np.concatenate([first, second - step]) if step > 0 else np.concatenate([first + step, second])
+        changed = (
+            np.concatenate([first, second - step])
+            if step > 0
+            else np.concatenate([first + step, second])
+        )
         lows.append(changed.mean() - half(changed))
     return max(lows)
 
@@ -64,8 +76,12 @@ def test_below_30_points_with_noise_within_in_the_lead_it_is_the_plain_end() -> 
     gap = 0.02 * np.random.default_rng(0).normal(size=20)
     quiet = RunTerm(variance=1e-12, df=4.0, seeds=1)
     plain = plain_of(gap, quiet)
-    assert capped_interval(gap, plain, Unlogged(), NONE).bounds(0.95)[0] == pytest.approx(plain.mean - plain.half_width(0.95))
-    assert capped_interval(gap, plain_of(gap), Unlogged(), NONE).bounds(0.95)[0] > plain_of(gap).mean - plain_of(gap).half_width(0.95)
+    assert capped_interval(gap, plain, Unlogged(), NONE).bounds(0.95)[0] == pytest.approx(
+        plain.mean - plain.half_width(0.95)
+    )
+    assert capped_interval(gap, plain_of(gap), Unlogged(), NONE).bounds(0.95)[0] > plain_of(
+        gap
+    ).mean - plain_of(gap).half_width(0.95)
 
 
 @settings(max_examples=some(100))

@@ -44,13 +44,26 @@ def equipped(run: Curve, norm: float = 1.0, validation: float = 0.0, seconds: fl
     ],
 )
 def test_a_gate_decides_only_where_the_policy_names_it(
-    check: str, changes: dict[str, float], code: str, state: str, make_run: MakeRun, judge_pair: JudgePair
+    check: str,
+    changes: dict[str, float],
+    code: str,
+    state: str,
+    make_run: MakeRun,
+    judge_pair: JudgePair,
 ) -> None:
     base, cand = equipped(make_run()), equipped(make_run(seed=2), **changes)
-    gated = judge_pair(base, cand, policy_from_mapping({"schedule": "decayed", "margin": "1%", "checks": ["loss", check]}))
+    gated = judge_pair(
+        base,
+        cand,
+        policy_from_mapping({"schedule": "decayed", "margin": "1%", "checks": ["loss", check]}),
+    )
     assert (gated.codes[0], gated.verdict) == (code, state)
     assert words(gated.document()).verdict == state
-    advised = judge_pair(base, cand, policy_from_mapping({"schedule": "decayed", "margin": "1%", "validation": "advise"}))
+    advised = judge_pair(
+        base,
+        cand,
+        policy_from_mapping({"schedule": "decayed", "margin": "1%", "validation": "advise"}),
+    )
     assert advised.verdict == "pass"
     roles = {each["name"]: each["role"] for each in gated.document()["checks"]}
     assert roles.pop(check) == "decides"
@@ -62,7 +75,10 @@ def test_a_validation_gap_above_the_margin_blocks_a_pass_unless_the_policy_only_
 ) -> None:
     base, cand = equipped(make_run()), equipped(make_run(seed=2), validation=0.1)
     verdict = judge_pair(base, cand)
-    assert (verdict.verdict, verdict.codes[:2]) == ("inconclusive", ("VALIDATION_LOSS_WORSE", "WITHIN_MARGIN"))
+    assert (verdict.verdict, verdict.codes[:2]) == (
+        "inconclusive",
+        ("VALIDATION_LOSS_WORSE", "WITHIN_MARGIN"),
+    )
     assert judge_pair(base, equipped(make_run(seed=2))).verdict == "pass"
 
 
@@ -88,31 +104,47 @@ def test_spikes_over_the_whole_run_decide_where_the_policy_names_them(
     baseline: range, candidate: range, code: str, make_run: MakeRun, judge_pair: JudgePair
 ) -> None:
     base, cand = spiking(make_run(), baseline), spiking(make_run(seed=2), candidate)
-    verdict = judge_pair(base, cand, policy_from_mapping({"schedule": "decayed", "margin": "1%", "checks": ["loss", "spikes"]}))
+    verdict = judge_pair(
+        base,
+        cand,
+        policy_from_mapping({"schedule": "decayed", "margin": "1%", "checks": ["loss", "spikes"]}),
+    )
     assert verdict.codes[0] == code
     counts = verdict.document()["run_spikes"]
     assert (counts["baseline"], counts["candidate"]) == (len(baseline), len(candidate))
     assert judge_pair(base, cand).verdict == "pass"
 
 
-def test_spikes_that_could_not_be_counted_leave_the_verdict_open(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    policy = policy_from_mapping({"schedule": "decayed", "margin": "1%", "checks": ["loss", "spikes"], "min_points": 20})
-    short = [curve_from_arrays(run.steps[::15], run.loss[::15]) for run in (make_run(), make_run(seed=2))]
+def test_spikes_that_could_not_be_counted_leave_the_verdict_open(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    policy = policy_from_mapping(
+        {"schedule": "decayed", "margin": "1%", "checks": ["loss", "spikes"], "min_points": 20}
+    )
+    short = [
+        curve_from_arrays(run.steps[::15], run.loss[::15]) for run in (make_run(), make_run(seed=2))
+    ]
     verdict = judge_pair(short[0], short[1], policy, planned_steps=2000)
     assert verdict.codes[0] == "SPIKES_OPEN"
     assert "fewer than 200 common steps" in words(verdict.document()).interval
 
 
 @pytest.mark.parametrize("check", ["grad_norm", "validation_loss", "net_speedup", "accuracy"])
-def test_a_check_that_was_not_measured_leaves_the_verdict_open(check: str, make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_a_check_that_was_not_measured_leaves_the_verdict_open(
+    check: str, make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     policy = policy_from_mapping({"schedule": "decayed", "margin": "1%", "checks": ["loss", check]})
     verdict = judge_pair(make_run(), make_run(seed=2), policy)
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", f"{check.upper()}_OPEN")
 
 
 def test_gates_never_save_a_fail(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    policy = policy_from_mapping({"schedule": "decayed", "margin": "1%", "checks": ["loss", "net_speedup"]})
-    verdict = judge_pair(equipped(make_run()), equipped(make_run(seed=2, gap=0.1), seconds=0.1), policy)
+    policy = policy_from_mapping(
+        {"schedule": "decayed", "margin": "1%", "checks": ["loss", "net_speedup"]}
+    )
+    verdict = judge_pair(
+        equipped(make_run()), equipped(make_run(seed=2, gap=0.1), seconds=0.1), policy
+    )
     assert (verdict.verdict, verdict.codes[0]) == ("fail", "GAP_EXCEEDS_MARGIN")
 
 
@@ -128,10 +160,18 @@ def at_other_times(run: Curve) -> Curve:
         (at_other_times, "different times"),
         (lambda run: curve_from_arrays(run.steps, run.loss, columns=run.columns), "device class"),
         (
-            lambda run: curve_from_arrays(run.steps, run.loss, columns=run.columns, context={**run.context, "engine": "emulated"}),
+            lambda run: curve_from_arrays(
+                run.steps,
+                run.loss,
+                columns=run.columns,
+                context={**run.context, "engine": "emulated"},
+            ),
             "emulated",
         ),
-        (lambda run: curve_from_arrays(run.steps, run.loss, context=run.context), "not recorded by all runs"),
+        (
+            lambda run: curve_from_arrays(run.steps, run.loss, context=run.context),
+            "not recorded by all runs",
+        ),
     ],
 )
 def test_a_speedup_that_cannot_be_compared_leaves_the_gate_open(
@@ -139,7 +179,12 @@ def test_a_speedup_that_cannot_be_compared_leaves_the_gate_open(
 ) -> None:
     base, cand = equipped(make_run()), change(equipped(make_run(seed=2), seconds=0.1))
     policy = policy_from_mapping(
-        {"schedule": "decayed", "margin": "1%", "checks": ["loss", "net_speedup"], "may_differ": ["engine"]}
+        {
+            "schedule": "decayed",
+            "margin": "1%",
+            "checks": ["loss", "net_speedup"],
+            "may_differ": ["engine"],
+        }
         | {"baseline_run_noise": "0.09%", "candidate_run_noise": "0.09%"}
     )
     verdict = judge_pair(base, cand, policy)

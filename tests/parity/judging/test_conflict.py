@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from parity.judging.lending import Spread, agreement
 from parity.judging.noise_table import FamilyFloor
 
-FLOOR = FamilyFloor(share=0.0004, df=15.0, estimated_df=30.0, groups=10, runs=100, outliers=(), levels=(2.0, 2.0))
+FLOOR = FamilyFloor(
+    share=0.0004, df=15.0, estimated_df=30.0, groups=10, runs=100, outliers=(), levels=(2.0, 2.0)
+)
 
 
 def test_without_reruns_the_family_counts_in_full() -> None:
@@ -26,7 +28,10 @@ def test_p_is_the_tail_of_f() -> None:
 @given(st.integers(1, 20), st.floats(0.0, 100.0), st.floats(0.0, 100.0))
 def test_noisier_runs_never_give_the_family_more_weight(df: int, one: float, other: float) -> None:
     low, high = sorted((one, other))
-    quiet, noisy = agreement(Spread(squares=low, df=df), FLOOR), agreement(Spread(squares=high, df=df), FLOOR)
+    quiet, noisy = (
+        agreement(Spread(squares=low, df=df), FLOOR),
+        agreement(Spread(squares=high, df=df), FLOOR),
+    )
     assert noisy.weight <= quiet.weight <= 1.0
     assert noisy.contradicted or not quiet.contradicted
 
@@ -34,7 +39,9 @@ def test_noisier_runs_never_give_the_family_more_weight(df: int, one: float, oth
 @given(st.integers(1, 20), st.floats(0.01, 50.0))
 def test_the_weight_is_continuous(df: int, squares: float) -> None:
     near = agreement(Spread(squares=squares * (1 + 1e-9), df=df), FLOOR)
-    assert near.weight == pytest.approx(agreement(Spread(squares=squares, df=df), FLOOR).weight, abs=1e-6)
+    assert near.weight == pytest.approx(
+        agreement(Spread(squares=squares, df=df), FLOOR).weight, abs=1e-6
+    )
 
 
 def test_infinite_spread_leaves_nothing() -> None:

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.agreement import NOT_SET, confounding_keys, differing_context, same_data_recorded, values_by_key, without_assumed_floor
+from parity.judging.agreement import (
+    NOT_SET,
+    confounding_keys,
+    differing_context,
+    same_data_recorded,
+    values_by_key,
+    without_assumed_floor,
+)
 from parity.judging.curve import Curve, curve_from_arrays
 
 CONTEXTS = st.lists(
@@ -18,17 +25,31 @@ CONTEXTS = st.lists(
 
 
 def run(**context: str) -> Curve:
-    return curve_from_arrays([0, 1], [2.0, 1.0], context={key.replace("__", "."): value for key, value in context.items()})
+    return curve_from_arrays(
+        [0, 1],
+        [2.0, 1.0],
+        context={key.replace("__", "."): value for key, value in context.items()},
+    )
 
 
 def test_a_variable_that_one_run_lacks_was_not_set_and_any_other_fact_says_nothing() -> None:
-    assert values_by_key([{"engine": "a", "env.X": "1"}, {"device": "b"}]) == {"device": {"b"}, "engine": {"a"}, "env.X": {"1", NOT_SET}}
-    assert values_by_key([{"env.X": "1"}, {}]) == {"env.X": {"1"}}  # nothing was recorded of the second run
-    assert differing_context([run(engine="a", env__X="1"), run(engine="b")]) == ("engine: a | b", "env.X: 1 | not set")
+    assert values_by_key([{"engine": "a", "env.X": "1"}, {"device": "b"}]) == {
+        "device": {"b"},
+        "engine": {"a"},
+        "env.X": {"1", NOT_SET},
+    }
+    # nothing was recorded of the second run
+    assert values_by_key([{"env.X": "1"}, {}]) == {"env.X": {"1"}}
+    assert differing_context([run(engine="a", env__X="1"), run(engine="b")]) == (
+        "engine: a | b",
+        "env.X: 1 | not set",
+    )
 
 
 def test_what_the_policy_lets_differ_does_not_confound() -> None:
-    assert confounding_keys([{"engine": "a", "threads": "1"}, {"engine": "b", "threads": "2"}], ["threads"]) == ["engine"]
+    assert confounding_keys(
+        [{"engine": "a", "threads": "1"}, {"engine": "b", "threads": "2"}], ["threads"]
+    ) == ["engine"]
     assert differing_context([run(engine="a"), run(engine="b")], ["engine"]) == ()
 
 
@@ -61,7 +82,9 @@ def test_equal_data_is_recorded_only_where_every_run_has_the_digest() -> None:
         ("data_digest", "AB", "ab", True),
     ],
 )
-def test_one_name_spelled_in_two_ways_does_not_confound(key: str, first: str, second: str, differ: bool) -> None:
+def test_one_name_spelled_in_two_ways_does_not_confound(
+    key: str, first: str, second: str, differ: bool
+) -> None:
     assert bool(differing_context([run(**{key: first}), run(**{key: second})])) is differ
 
 
@@ -89,6 +112,8 @@ def test_one_name_spelled_in_two_ways_does_not_confound(key: str, first: str, se
         ({"engine": "maxtext"}, "nvfp4", False),
     ],
 )
-def test_models_whose_run_noise_nobody_may_assume(context: dict[str, str], recipe: str | None, unknown: bool) -> None:
+def test_models_whose_run_noise_nobody_may_assume(
+    context: dict[str, str], recipe: str | None, unknown: bool
+) -> None:
     one = curve_from_arrays([0, 1], [2.0, 1.0], context=context, recipe=recipe)
     assert (without_assumed_floor([run(), one]) is not None) is unknown

@@ -8,11 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.curve import Curve, CurveError, completeness_of, computed_once, curve_from_arrays, mean, row_means
+from parity.judging.curve import (
+    Curve,
+    CurveError,
+    completeness_of,
+    computed_once,
+    curve_from_arrays,
+    mean,
+    row_means,
+)
 
 
 def test_sorts_and_keeps_the_last_of_duplicates() -> None:
-    run = curve_from_arrays([3, 1, 2, 2, 3], [30.0, 10.0, 20.0, 21.0, 31.0], columns={"grad_norm": [1, 2, 3, 4, 5]})
+    run = curve_from_arrays(
+        [3, 1, 2, 2, 3], [30.0, 10.0, 20.0, 21.0, 31.0], columns={"grad_norm": [1, 2, 3, 4, 5]}
+    )
     assert run.steps.tolist() == [1, 2, 3]
     assert run.loss.tolist() == [10.0, 21.0, 31.0]
     assert run.columns["grad_norm"].tolist() == [2.0, 4.0, 5.0]
@@ -52,7 +62,9 @@ def test_nan_and_inf_are_data() -> None:
         ([1], ["x"], "expected numbers"),
     ],
 )
-def test_errors_name_the_value_and_the_expectation(steps: list[object], loss: list[object], says: str) -> None:
+def test_errors_name_the_value_and_the_expectation(
+    steps: list[object], loss: list[object], says: str
+) -> None:
     with pytest.raises(CurveError, match=says):
         curve_from_arrays(steps, loss, label="a.csv")  # type: ignore[arg-type]
 
@@ -69,7 +81,13 @@ def test_errors_name_the_value_and_the_expectation(steps: list[object], loss: li
 )
 def test_completeness(steps: list[int], expected: tuple[object, ...]) -> None:
     completeness = completeness_of(np.array(steps, dtype=np.int64))
-    assert (completeness.count, completeness.first, completeness.last, completeness.stride, completeness.gaps) == expected
+    assert (
+        completeness.count,
+        completeness.first,
+        completeness.last,
+        completeness.stride,
+        completeness.gaps,
+    ) == expected
 
 
 def test_coverage_is_the_share_of_the_regular_grid() -> None:
@@ -90,7 +108,10 @@ def test_a_fact_is_computed_once_for_each_run_and_keeps_no_run_alive() -> None:
         asked.append(len(run.loss))
         return float(run.loss[-1])
 
-    first, second = curve_from_arrays([1, 2], [4.0, 3.0]), curve_from_arrays([1, 2, 3], [4.0, 3.0, 2.0])
+    first, second = (
+        curve_from_arrays([1, 2], [4.0, 3.0]),
+        curve_from_arrays([1, 2, 3], [4.0, 3.0, 2.0]),
+    )
     assert [last(first), last(second), last(first), last(second)] == [3.0, 2.0, 3.0, 2.0]
     assert asked == [2, 3]
     gone = weakref.ref(first)
@@ -109,11 +130,17 @@ def test_a_curve_does_not_alias_the_callers_array() -> None:
 
 
 def slowly_risen(steps: list[int], loss: list[float]) -> float:
-    """Row by row: the rows before each restart whose steps come again later, and how far they lay above what replaced them."""
+    """Row by row: the rows before each restart whose steps come again later, and how far they lay
+    above what replaced them.
+    """
     last = {step: row for row, step in enumerate(steps)}
     rises, segment = [0.0], []
     for row, step in enumerate([*steps, -1]):
-        goes_on = row < len(steps) and last[step] != row and (not segment or (segment[-1] == row - 1 and step > steps[row - 1]))
+        goes_on = (
+            row < len(steps)
+            and last[step] != row
+            and (not segment or (segment[-1] == row - 1 and step > steps[row - 1]))
+        )
         if segment and not goes_on:
             tail = segment[-max(3, len(segment) // 4) :]
             if len(segment) >= 3:
@@ -125,11 +152,20 @@ def slowly_risen(steps: list[int], loss: list[float]) -> float:
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 9)), min_size=1, max_size=40))
-def test_what_a_restart_overwrote_is_measured_against_what_replaced_it(rows: list[tuple[int, int]]) -> None:
+def test_what_a_restart_overwrote_is_measured_against_what_replaced_it(
+    rows: list[tuple[int, int]],
+) -> None:
     steps, loss = [step for step, _ in rows], [float(value) for _, value in rows]
-    assert curve_from_arrays(steps, loss).completeness.rolled_back == pytest.approx(slowly_risen(steps, loss))
+    assert curve_from_arrays(steps, loss).completeness.rolled_back == pytest.approx(
+        slowly_risen(steps, loss)
+    )
 
 
 def test_a_loss_that_is_not_a_number_before_a_restart_has_risen_without_bound() -> None:
     nan = float("nan")
-    assert curve_from_arrays([0, 1, 2, 3, 1, 2, 3], [3.0, nan, nan, nan, 2.0, 2.0, 2.0]).completeness.rolled_back == 1e6 - 2.0
+    assert (
+        curve_from_arrays(
+            [0, 1, 2, 3, 1, 2, 3], [3.0, nan, nan, nan, 2.0, 2.0, 2.0]
+        ).completeness.rolled_back
+        == 1e6 - 2.0
+    )

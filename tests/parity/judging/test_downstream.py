@@ -1,4 +1,6 @@
-"""Downstream accuracy from files to the report: both file kinds, both forms, and an error for everything else."""
+"""Downstream accuracy from files to the report: both file kinds, both forms, and an error for
+everything else.
+"""
 
 import hashlib
 import json
@@ -14,7 +16,15 @@ from parity.judging.curve import Curve
 from parity.judging.document_types import TaskDocument
 from parity.judging.evidence import verify
 from parity.judging.policy import policy_from_mapping
-from parity.judging.secondary import AccuracyGap, EvaluationError, TaskResult, accuracy_gap, compare_tasks, paired_accuracy, public_choices
+from parity.judging.secondary import (
+    AccuracyGap,
+    EvaluationError,
+    TaskResult,
+    accuracy_gap,
+    compare_tasks,
+    paired_accuracy,
+    public_choices,
+)
 from parity.judging.verdict import Verdict, judge
 from parity.readers.accuracy import read_accuracy
 from parity.readers.columns import ReadError
@@ -26,7 +36,9 @@ def written(folder: Path, name: str, text: str) -> str:
 
 
 def test_all_forms_say_the_same(tmp_path: Path) -> None:
-    rows = written(tmp_path, "a.csv", "task,item,correct\narc,x,1\narc,y,false\narc,z,True\narc,w,0\n")
+    rows = written(
+        tmp_path, "a.csv", "task,item,correct\narc,x,1\narc,y,false\narc,z,True\narc,w,0\n"
+    )
     counts = written(tmp_path, "b.csv", "task,accuracy,n\narc,0.5,4\n")
     correct = written(tmp_path, "c.csv", "task, correct, n\narc, 2, 4\n")
     listed = written(tmp_path, "d.json", '{"arc": [1, false, true, 0]}')
@@ -64,7 +76,9 @@ def test_items_are_paired_by_name_and_counts_are_two_proportions() -> None:
     assert not loose["paired"]
 
 
-LLAMA_160B = {  # Llama 3.1 8B, 160 B tokens: loss in % over BF16's, MMLU, HellaSwag (MrHuff/mfu-fp4-training at 1f7b1b1d, MIT)
+# Llama 3.1 8B, 160 B tokens: loss in % over BF16's, MMLU, HellaSwag (MrHuff/mfu-fp4-training at
+# 1f7b1b1d, MIT)
+LLAMA_160B = {
     "bf16": (0.0, 0.2864, 0.6750),
     "nvfp4_localcta_sr": (1.2, 0.2554, 0.6632),
     "nvfp4_localcta_h16": (1.8, 0.2374, 0.6508),
@@ -80,7 +94,9 @@ LLAMA_160B = {  # Llama 3.1 8B, 160 B tokens: loss in % over BF16's, MMLU, Hella
 
 
 def test_mmlu_at_chance_fails_nobody_and_what_costs_4_percent_fails() -> None:
-    """HellaSwag has 10,042 items and ARC's other tasks few; MMLU at 24 to 29 % is guessing among 4 choices."""
+    """HellaSwag has 10,042 items and ARC's other tasks few; MMLU at 24 to 29 % is guessing among 4
+    choices.
+    """
     base = LLAMA_160B["bf16"]
 
     def compared(arm: str) -> dict[str, TaskDocument]:
@@ -96,7 +112,11 @@ def test_mmlu_at_chance_fails_nobody_and_what_costs_4_percent_fails() -> None:
     failed = []
     for arm, (loss, _, _) in LLAMA_160B.items():
         tasks = compared(arm)
-        assert (tasks["mmlu"]["at_chance"], tasks["mmlu"]["state"], tasks["mmlu"]["chance"]) == (True, "inconclusive", 0.25)
+        assert (tasks["mmlu"]["at_chance"], tasks["mmlu"]["state"], tasks["mmlu"]["chance"]) == (
+            True,
+            "inconclusive",
+            0.25,
+        )
         assert "at chance" in tasks["mmlu"]["sentence"]
         if tasks["hellaswag"]["state"] == "fail":
             failed.append(loss)
@@ -128,7 +148,10 @@ def test_public_tasks_are_known_by_their_first_words(task: str, choices: int | N
 
 def test_an_unknown_task_fails_nobody_until_its_choices_are_stated() -> None:
     def state(choices: int | None, base: int = 7000) -> tuple[str, bool]:
-        arms = [{"ours": TaskResult(correct=correct, items=10_000, choices=choices)} for correct in (base, base - 1000)]
+        arms = [
+            {"ours": TaskResult(correct=correct, items=10_000, choices=choices)}
+            for correct in (base, base - 1000)
+        ]
         (gap,) = compare_tasks(arms[0], arms[1], 2.0, 0.95)
         return gap["state"], gap["at_chance"]
 
@@ -138,7 +161,12 @@ def test_an_unknown_task_fails_nobody_until_its_choices_are_stated() -> None:
     assert state(2, base=5400) == ("inconclusive", True)
     assert state(2, base=5600) == ("fail", False)
     with pytest.raises(ValueError, match="the arms state 2 and 4 choices"):
-        compare_tasks({"x": TaskResult(correct=1, items=2, choices=2)}, {"x": TaskResult(correct=1, items=2, choices=4)}, 2.0, 0.95)
+        compare_tasks(
+            {"x": TaskResult(correct=1, items=2, choices=2)},
+            {"x": TaskResult(correct=1, items=2, choices=4)},
+            2.0,
+            0.95,
+        )
     with pytest.raises(EvaluationError, match="choices is 1"):
         TaskResult(correct=1, items=2, choices=1)
 
@@ -151,13 +179,23 @@ def test_choices_are_read_from_every_form(tmp_path: Path) -> None:
             '{"ours": {"accuracy": 0.5, "n": 4, "choices": 3}}',
         )
     ):
-        assert read_accuracy(written(tmp_path, f"{number}.{'json' if text[0] == '{' else 'csv'}", text))["ours"].choices == 3
+        assert (
+            read_accuracy(
+                written(tmp_path, f"{number}.{'json' if text[0] == '{' else 'csv'}", text)
+            )["ours"].choices
+            == 3
+        )
     with pytest.raises(ReadError, match="choices is 1; expected the choices of an item"):
         read_accuracy(written(tmp_path, "bad.csv", "task,accuracy,n,choices\nours,0.5,4,1\n"))
 
 
-def test_a_task_at_chance_leaves_the_gate_open(arms: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = [written(tmp_path, f"{name}.csv", f"task,accuracy,n\nmmlu,{share},14042\n") for name, share in (("b", 0.286), ("c", 0.237))]
+def test_a_task_at_chance_leaves_the_gate_open(
+    arms: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [
+        written(tmp_path, f"{name}.csv", f"task,accuracy,n\nmmlu,{share},14042\n")
+        for name, share in (("b", 0.286), ("c", 0.237))
+    ]
     options = ("--evaluation", f"fp8={files[0]}", "--evaluation", f"nvfp4={files[1]}")
     assert compare(capsys, *arms, *options)[0] == 0
     code, out, _ = compare(capsys, *arms, *options, "--check", "accuracy", "--json")
@@ -169,7 +207,8 @@ BAD = [
     ("a,b\n1,2\n", "no task"),
     ("task,correct\n", "no results"),
     ("task,correct\narc,maybe\n", "correct is 'maybe'"),
-    ('task,correct\n"a,1\na,[0{\n', "correct is None"),  # found by fuzzing: a quoted name over several lines
+    # found by fuzzing: a quoted name over several lines
+    ('task,correct\n"a,1\na,[0{\n', "correct is None"),
     ("task,accuracy\narc,0.7\n", "correct is None"),
     ("task,accuracy,n\narc,71,100\n", "expected a share from 0 to 1"),
     ("task,accuracy,n\narc,x,100\n", "accuracy is 'x'; expected a number"),
@@ -192,7 +231,10 @@ def test_bad_files_are_one_line(text: str, says: str, tmp_path: Path) -> None:
 
 
 def test_nothing_in_common_is_an_error() -> None:
-    one, two = TaskResult(correct=1, items=1, by_item={"a": True}), TaskResult(correct=1, items=1, by_item={"b": True})
+    one, two = (
+        TaskResult(correct=1, items=1, by_item={"a": True}),
+        TaskResult(correct=1, items=1, by_item={"b": True}),
+    )
     with pytest.raises(ValueError, match="no task in common: arc and mmlu"):
         compare_tasks({"arc": one}, {"mmlu": one}, 1.0, 0.95)
     with pytest.raises(ValueError, match="item 'a' is in one file only"):
@@ -213,8 +255,24 @@ def arms(tmp_path: Path) -> list[str]:
     batch, names = rng.normal(0, 0.06, 1500), []
     for name in ("fp8", "nvfp4"):
         loss = 1.38 + 3.5 * np.exp(-t / 80) + batch + rng.normal(0, 0.01, 1500)
-        names.append(written(tmp_path, f"{name}.csv", "step,loss\n" + "".join(f"{i},{v:.6f}\n" for i, v in zip(t, loss, strict=True))))
-    return [*names, "--planned-steps", "1500", "--schedule", "decayed", "--rounding", "fp8=nearest", "--rounding", "nvfp4=nearest"]
+        names.append(
+            written(
+                tmp_path,
+                f"{name}.csv",
+                "step,loss\n" + "".join(f"{i},{v:.6f}\n" for i, v in zip(t, loss, strict=True)),
+            )
+        )
+    return [
+        *names,
+        "--planned-steps",
+        "1500",
+        "--schedule",
+        "decayed",
+        "--rounding",
+        "fp8=nearest",
+        "--rounding",
+        "nvfp4=nearest",
+    ]
 
 
 @pytest.fixture
@@ -225,36 +283,70 @@ def evaluated(arms: list[str], tmp_path: Path) -> list[str]:
     return [*arms, "--evaluation", f"fp8={base}", "--evaluation", f"nvfp4={cand}"]
 
 
-def test_as_advice_it_is_reported_and_the_verdict_does_not_change(evaluated: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_as_advice_it_is_reported_and_the_verdict_does_not_change(
+    evaluated: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, _ = compare(capsys, *evaluated, "--json")
     document = json.loads(out)["verdicts"][0]
     assert (code, document["verdict"]) == (0, "pass")
-    assert (document["downstream"][0]["state"], document["downstream"][0]["margin_points"]) == ("fail", 2.0)
-    assert [check["role"] for check in document["checks"] if check["name"] == "accuracy"] == ["advises"]
-    assert "arc 60.0 % against 70.0 %: −10.0 points" in " ".join(compare(capsys, *evaluated, "-v")[1].split())
+    assert (document["downstream"][0]["state"], document["downstream"][0]["margin_points"]) == (
+        "fail",
+        2.0,
+    )
+    assert [check["role"] for check in document["checks"] if check["name"] == "accuracy"] == [
+        "advises"
+    ]
+    assert "arc 60.0 % against 70.0 %: −10.0 points" in " ".join(
+        compare(capsys, *evaluated, "-v")[1].split()
+    )
 
 
 @pytest.mark.parametrize(
     ("points", "code", "first"),
-    [("1", 1, "ACCURACY_FAILS"), ("10", 3, "ACCURACY_OPEN"), ("20", 0, "WITHIN_MARGIN"), ("0.5", 1, "ACCURACY_FAILS")],
+    [
+        ("1", 1, "ACCURACY_FAILS"),
+        ("10", 3, "ACCURACY_OPEN"),
+        ("20", 0, "WITHIN_MARGIN"),
+        ("0.5", 1, "ACCURACY_FAILS"),
+    ],
 )
 def test_as_a_gate_it_decides_and_the_bundle_proves_it(
-    points: str, code: int, first: str, evaluated: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    points: str,
+    code: int,
+    first: str,
+    evaluated: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     bundle = str(tmp_path / "out.zip")
-    exit_code, out, _ = compare(capsys, *evaluated, "--check", "accuracy", "--accuracy-margin", points, "--json", "--bundle", bundle)
+    exit_code, out, _ = compare(
+        capsys,
+        *evaluated,
+        "--check",
+        "accuracy",
+        "--accuracy-margin",
+        points,
+        "--json",
+        "--bundle",
+        bundle,
+    )
     assert (exit_code, json.loads(out)["verdicts"][0]["codes"][0]) == (code, first)
     with pytest.raises(SystemExit) as left:
         main(["verify", bundle])
     assert left.value.code == 0
     policy = written(
-        tmp_path, "parity.yaml", f"policy: {{margin: 1.0%, schedule: decayed, checks: [loss, accuracy], accuracy_margin_points: {points}}}"
+        tmp_path,
+        "parity.yaml",
+        "policy: {margin: 1.0%, schedule: decayed, checks: [loss, accuracy], "
+        f"accuracy_margin_points: {points}}}",
     )
     markdown = compare(capsys, *evaluated, "--policy", policy, "--markdown")
     assert (markdown[0], "check accuracy" in markdown[1]) == (code, True)
 
 
-def test_a_changed_result_in_the_bundle_is_caught(evaluated: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_result_in_the_bundle_is_caught(
+    evaluated: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     bundle = tmp_path / "out.zip"
     compare(capsys, *evaluated, "--bundle", str(bundle))
     with zipfile.ZipFile(bundle) as archive:
@@ -269,16 +361,24 @@ def test_a_changed_result_in_the_bundle_is_caught(evaluated: list[str], tmp_path
     assert any("downstream[0].candidate" in line for line in verify(str(bundle)).differences)
 
 
-def test_a_gate_without_evaluations_leaves_the_verdict_open(arms: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gate_without_evaluations_leaves_the_verdict_open(
+    arms: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, _ = compare(capsys, *arms, "--check", "accuracy", "--json")
     assert (code, json.loads(out)["verdicts"][0]["codes"][0]) == (3, "ACCURACY_OPEN")
 
 
-def test_judge_takes_results_by_arm_and_refuses_what_it_cannot_compare(make_run: Callable[..., Curve]) -> None:
-    policy = policy_from_mapping({"schedule": "decayed", "margin": "1%", "checks": ["loss", "accuracy"]})
+def test_judge_takes_results_by_arm_and_refuses_what_it_cannot_compare(
+    make_run: Callable[..., Curve],
+) -> None:
+    policy = policy_from_mapping(
+        {"schedule": "decayed", "margin": "1%", "checks": ["loss", "accuracy"]}
+    )
     arc, worse = ({"arc": TaskResult(correct=correct, items=10_000)} for correct in (7000, 6000))
 
-    def judged(results: Mapping[str, Mapping[str, TaskResult]], names: tuple[str, str] = ("b", "c")) -> Verdict:
+    def judged(
+        results: Mapping[str, Mapping[str, TaskResult]], names: tuple[str, str] = ("b", "c")
+    ) -> Verdict:
         options = {"planned_steps": 2000, "baseline_name": names[0], "evaluations": results}
         return judge([make_run()], {names[1]: [make_run(seed=2)]}, policy, **options)[0]
 
@@ -288,7 +388,11 @@ def test_judge_takes_results_by_arm_and_refuses_what_it_cannot_compare(make_run:
         ({"b": arc}, ("b", "c"), "expected b and at least one of c"),
         ({"c": arc}, ("b", "c"), "expected b and at least one of c"),
         ({"b": arc, "x": arc}, ("b", "c"), "an evaluation was given for 'x'; the arms are b, c"),
-        ({"b": arc, "c": {"mmlu": arc["arc"]}}, ("b", "c"), "evaluations of b and c: no task in common"),
+        (
+            {"b": arc, "c": {"mmlu": arc["arc"]}},
+            ("b", "c"),
+            "evaluations of b and c: no task in common",
+        ),
         ({"b": arc}, ("b", "b"), "both named 'b'"),
     ):
         with pytest.raises(EvaluationError, match=says):
@@ -310,7 +414,12 @@ def test_judge_takes_results_by_arm_and_refuses_what_it_cannot_compare(make_run:
     ],
 )
 def test_usage_errors(
-    names: list[str], extra: list[str], says: str, arms: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    names: list[str],
+    extra: list[str],
+    says: str,
+    arms: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = written(tmp_path, "base.csv", "task,accuracy,n\narc,0.70,10000\n")
     options = [part for name in names for part in ("--evaluation", f"{name}={file}")]

@@ -46,9 +46,13 @@ def test_the_shipped_table_lends_to_both_classes_of_rounding_and_is_its_own_csv(
     assert set(noise_table.families) == EMULATED
     assert not EMULATED & set(public_noise_table().families)
     assert noise_table.csv() == TABLE.read_text(encoding="utf-8")
-    assert all(not family.problems and not family.bit_equal for family in noise_table.families.values())
+    assert all(
+        not family.problems and not family.bit_equal for family in noise_table.families.values()
+    )
     for name in EMULATED:
-        near, stochastic = (find_lender(noise_table, name, rounding).floor for rounding in ("nearest", "stochastic"))
+        near, stochastic = (
+            find_lender(noise_table, name, rounding).floor for rounding in ("nearest", "stochastic")
+        )
         assert 0.001 < near.share < 0.0025
         assert 0.001 < stochastic.share < 0.004
         assert near.families == stochastic.families == 0
@@ -88,20 +92,28 @@ def test_other_sizes_are_a_family_whose_losses_may_differ():
     with pytest.raises(ValueError, match="within a tenth"):
         fit_family(groups)
     floor = fit_emulated(SMALL, groups)
-    alike = fit_family([dataclasses.replace(one, mean_loss=1.4, sd=one.share * 1.4) for one in groups])
+    alike = fit_family(
+        [dataclasses.replace(one, mean_loss=1.4, sd=one.share * 1.4) for one in groups]
+    )
     assert (floor.share, floor.df) == pytest.approx((alike.share, alike.df))
     assert floor.levels is None
 
 
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
 def test_a_set_up_that_is_left_out_is_covered_by_the_others(rounding):
-    """Each group of other sizes, judged by a floor from the rest: pairs of its runs differ by no more in at least 95 % on average."""
+    """Each group of other sizes, judged by a floor from the rest: pairs of its runs differ by no
+    more in at least 95 % on average.
+    """
     rows = emulated_noise_table().only({SMALL}).rows
     covered = {}
     for left_out in (row for row in rows if row["rounding"] == rounding):
-        lent = find_lender(NoiseTable(tuple(row for row in rows if row is not left_out)), SMALL, rounding).floor
+        lent = find_lender(
+            NoiseTable(tuple(row for row in rows if row is not left_out)), SMALL, rounding
+        ).floor
         own = float(left_out["sd"]) / float(left_out["mean_loss"])
-        covered[left_out["group"]] = math.erf(float(special.stdtrit(lent.df, 0.975)) * lent.share / own / math.sqrt(2.0))
+        covered[left_out["group"]] = math.erf(
+            float(special.stdtrit(lent.df, 0.975)) * lent.share / own / math.sqrt(2.0)
+        )
     assert len(covered) == 10
     assert np.mean(list(covered.values())) >= 0.95
     assert min(covered.values()) >= 0.85, covered
@@ -111,14 +123,20 @@ STEPS = 1000
 
 
 def pair(level, final_fraction):
-    """A baseline and a candidate of one order of batches, without a gap, whose rate falls to this share of its peak."""
+    """A baseline and a candidate of one order of batches, without a gap, whose rate falls to this
+    share of its peak.
+    """
     t = np.arange(STEPS)
-    rates = 4e-3 * (final_fraction + (1.0 - final_fraction) * 0.5 * (1.0 + np.cos(np.pi * t / (STEPS - 1))))
+    rates = 4e-3 * (
+        final_fraction + (1.0 - final_fraction) * 0.5 * (1.0 + np.cos(np.pi * t / (STEPS - 1)))
+    )
     batches = np.random.default_rng(0).normal(0.0, 0.1, STEPS)
     return [
         curve_from_arrays(
             t,
-            level * (1.0 + 3.0 / (1.0 + t)) + batches + np.random.default_rng(seed).normal(0.0, 0.01, STEPS),
+            level * (1.0 + 3.0 / (1.0 + t))
+            + batches
+            + np.random.default_rng(seed).normal(0.0, 0.01, STEPS),
             columns={"learning_rate": rates},
             recipe=recipe,
             rounding="nearest",
@@ -144,7 +162,11 @@ def test_a_pair_passes_on_the_demos_noise_and_says_whose_it_is(tmp_path):
     level = find_lender(emulated_noise_table(), DEMO, "nearest").floor.levels[0]
     case = borrowing(DEMO, pair(level, 0.1))
     (document,) = case.documents()
-    (sentence,) = [reason["sentence"] for reason in document["reasons"] if reason["code"] == "RUN_NOISE_BORROWED"]
+    (sentence,) = [
+        reason["sentence"]
+        for reason in document["reasons"]
+        if reason["code"] == "RUN_NOISE_BORROWED"
+    ]
     assert document["verdict"] == "pass"
     assert DEMO in sentence
     assert "degrees of freedom" in sentence
@@ -155,10 +177,16 @@ def test_a_pair_passes_on_the_demos_noise_and_says_whose_it_is(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "level", "final_fraction", "reason"),
-    [(DEMO, 1.0, 0.5, "finished their schedule"), (SMALL, 1.0, 0.5, "finished their schedule"), (DEMO, 1.5, 0.1, "another model")],
+    [
+        (DEMO, 1.0, 0.5, "finished their schedule"),
+        (SMALL, 1.0, 0.5, "finished their schedule"),
+        (DEMO, 1.5, 0.1, "another model"),
+    ],
 )
 def test_unfinished_runs_and_another_loss_borrow_nothing(name, level, final_fraction, reason):
-    runs = pair(level * find_lender(emulated_noise_table(), DEMO, "nearest").floor.levels[0], final_fraction)
+    runs = pair(
+        level * find_lender(emulated_noise_table(), DEMO, "nearest").floor.levels[0], final_fraction
+    )
     (document,) = borrowing(name, runs).documents()
     (sentence,) = [one["sentence"] for one in document["reasons"] if one["code"] == "FAMILY_UNUSED"]
     assert reason in sentence
@@ -170,7 +198,12 @@ def test_runs_that_are_noisier_than_the_demos_contradict_it():
     base, cand = pair(level, 0.1)
     rng = np.random.default_rng(3)
     reruns = [
-        dataclasses.replace(base, loss=base.loss + shift * level + rng.normal(0.0, 0.01, STEPS), recipe="mxfp8", replicate=number)
+        dataclasses.replace(
+            base,
+            loss=base.loss + shift * level + rng.normal(0.0, 0.01, STEPS),
+            recipe="mxfp8",
+            replicate=number,
+        )
         for number, shift in ((1, 0.02), (2, -0.02))
     ]
     (verdict,) = judge(

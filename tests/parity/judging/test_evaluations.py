@@ -15,11 +15,14 @@ def test_unpaired_agrees_with_statsmodels() -> None:
     from statsmodels.stats.proportion import confint_proportions_2indep
 
     gap = accuracy_gap((700, 1000), (680, 1000))
-    assert (gap.lo, gap.hi) == pytest.approx(confint_proportions_2indep(680, 1000, 700, 1000, method="newcomb", compare="diff"), abs=1e-9)
+    assert (gap.lo, gap.hi) == pytest.approx(
+        confint_proportions_2indep(680, 1000, 700, 1000, method="newcomb", compare="diff"), abs=1e-9
+    )
 
 
 @pytest.mark.parametrize(
-    ("worse", "margin", "state"), [(0, 0.01, "pass"), (10, 0.02, "pass"), (60, 0.02, "fail"), (20, 0.02, "inconclusive")]
+    ("worse", "margin", "state"),
+    [(0, 0.01, "pass"), (10, 0.02, "pass"), (60, 0.02, "fail"), (20, 0.02, "inconclusive")],
 )
 def test_paired_states(worse: int, margin: float, state: str) -> None:
     base = np.array([True] * 700 + [False] * 300)

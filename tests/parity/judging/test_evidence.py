@@ -19,12 +19,21 @@ from parity.version import JUDGE_VERSION
 @pytest.fixture
 def case(make_run: Callable[..., Curve], one_percent: Policy) -> Case:
     noisy = make_run(seed=4)
-    steps = np.append(noisy.steps, range(1996, 2000))  # duplicates after a restart: the proof of completeness must survive
+    # duplicates after a restart: the proof of completeness must survive
+    steps = np.append(noisy.steps, range(1996, 2000))
     loss = np.append(noisy.loss, noisy.loss[-4:] - 0.01)
     loss[1000] = np.nan
     return Case(
-        baseline=[make_run(seed=1, recipe="fp8", context={"engine": "e"}, columns={"grad_norm": np.ones(2000)}), make_run(seed=2)],
-        candidates={"good": [make_run(seed=3, recipe="nvfp4"), curve_from_arrays(steps, loss)], "bad": [make_run(seed=5, gap=0.1)]},
+        baseline=[
+            make_run(
+                seed=1, recipe="fp8", context={"engine": "e"}, columns={"grad_norm": np.ones(2000)}
+            ),
+            make_run(seed=2),
+        ],
+        candidates={
+            "good": [make_run(seed=3, recipe="nvfp4"), curve_from_arrays(steps, loss)],
+            "bad": [make_run(seed=5, gap=0.1)],
+        },
         policy=one_percent,
         controls=[make_run(seed=6)],
         planned_steps=2000,
@@ -67,7 +76,11 @@ def test_a_changed_series_is_caught(bundle: Path) -> None:
 def test_a_changed_series_with_its_digest_is_caught_by_recomputation(bundle: Path) -> None:
 
     def tamper(files: dict[str, bytes]) -> None:
-        name = next(name for name in sorted(files) if name.startswith("series/001") and name.endswith("-01.npy"))
+        name = next(
+            name
+            for name in sorted(files)
+            if name.startswith("series/001") and name.endswith("-01.npy")
+        )
         loss = np.load(io.BytesIO(files[name])) - 0.01
         buffer = io.BytesIO()
         np.save(buffer, loss)
@@ -79,7 +92,10 @@ def test_a_changed_series_with_its_digest_is_caught_by_recomputation(bundle: Pat
     assert any("gap.mean" in line for line in verify(rewritten(bundle, tamper)).differences)
 
 
-@pytest.mark.parametrize(("key", "value"), [("policy", {"margin": "9%"}), ("planned_steps", 1000), ("layer_policy", "all_linears")])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("policy", {"margin": "9%"}), ("planned_steps", 1000), ("layer_policy", "all_linears")],
+)
 def test_a_changed_policy_is_caught(key: str, value: object, bundle: Path) -> None:
     def tamper(files: dict[str, bytes]) -> None:
         manifest = json.loads(files["manifest.json"])
@@ -90,10 +106,12 @@ def test_a_changed_policy_is_caught(key: str, value: object, bundle: Path) -> No
 
 
 def test_missing_and_foreign_files_are_caught(bundle: Path) -> None:
-    assert verify(rewritten(bundle, lambda files: files.update(extra=b"x"))).differences == ("extra: not in the manifest",)
-    assert verify(rewritten(bundle, lambda files: files.pop("extra") and files.pop("verdict.json") and None)).differences == (
-        "verdict.json: missing in the bundle",
+    assert verify(rewritten(bundle, lambda files: files.update(extra=b"x"))).differences == (
+        "extra: not in the manifest",
     )
+    assert verify(
+        rewritten(bundle, lambda files: files.pop("extra") and files.pop("verdict.json") and None)
+    ).differences == ("verdict.json: missing in the bundle",)
 
 
 @pytest.mark.parametrize("data", [b"", b"no zip", None])
@@ -138,7 +156,9 @@ def test_comparison(left: object, right: object, lines: int) -> None:
 
 
 def test_the_judge_has_the_version_that_its_verdicts_name(data: Path) -> None:
-    """Fails where the judge changed and JUDGE_VERSION did not: raise it, and record a bundle of the new version next to the old one."""
+    """Fails where the judge changed and JUDGE_VERSION did not: raise it, and record a bundle of the
+    new version next to the old one.
+    """
     verification = verify(str(data / f"judge-{JUDGE_VERSION}.zip"))
     assert verification.same_judge
     assert verification.differences == ()
@@ -152,24 +172,37 @@ def resealed(files: dict[str, bytes], version: object, verdicts: object) -> None
     files["manifest.json"] = json.dumps(manifest).encode()
 
 
-def of_judge(version: object, change: Callable[[list[Any]], object] = lambda verdicts: verdicts) -> Callable[[dict[str, bytes]], None]:
+def of_judge(
+    version: object, change: Callable[[list[Any]], object] = lambda verdicts: verdicts
+) -> Callable[[dict[str, bytes]], None]:
     def tamper(files: dict[str, bytes]) -> None:
-        verdicts = [document | {"engine_version": version} for document in json.loads(files["verdict.json"])["verdicts"]]
+        verdicts = [
+            document | {"engine_version": version}
+            for document in json.loads(files["verdict.json"])["verdicts"]
+        ]
         resealed(files, version, change(verdicts))
 
     return tamper
 
 
-def test_a_bundle_of_another_judge_is_judged_again_and_never_called_identical(case: Case, bundle: Path) -> None:
+def test_a_bundle_of_another_judge_is_judged_again_and_never_called_identical(
+    case: Case, bundle: Path
+) -> None:
     verification = verify(rewritten(bundle, of_judge("0.0.9")))
-    assert (verification.made_by, verification.same_judge, verification.differences) == ("0.0.9", False, ())
+    assert (verification.made_by, verification.same_judge, verification.differences) == (
+        "0.0.9",
+        False,
+        (),
+    )
     assert [candidate.candidate for candidate in verification.rejudged] == list(case.candidates)
     assert all(candidate.recorded == candidate.today for candidate in verification.rejudged)
 
 
 def test_a_bundle_of_another_judge_still_has_to_match_its_manifest(bundle: Path) -> None:
     rewritten(bundle, of_judge("0.0.9"))
-    assert verify(rewritten(bundle, lambda files: files.update(extra=b"x"))).differences == ("extra: not in the manifest",)
+    assert verify(rewritten(bundle, lambda files: files.update(extra=b"x"))).differences == (
+        "extra: not in the manifest",
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,23 +212,47 @@ def test_a_bundle_of_another_judge_still_has_to_match_its_manifest(bundle: Path)
         (lambda _: {}, "verdicts:"),
         (lambda _: None, "verdicts:"),
         (lambda verdicts: [None, *verdicts[1:]], "verdicts[0].verdict"),
-        (lambda verdicts: [verdicts[0] | {"verdict": "passed"}, *verdicts[1:]], "verdicts[0].verdict"),
-        (lambda verdicts: [verdicts[0] | {"verdict": ["pass"]}, *verdicts[1:]], "verdicts[0].verdict"),
-        (lambda verdicts: [verdicts[0], verdicts[1] | {"verdict": "\ud800"}], "verdicts[1].verdict"),
-        (lambda verdicts: [verdicts[0], verdicts[1] | {"candidate": {"name": 5}}], "verdicts[1].candidate.name"),
-        (lambda verdicts: [verdicts[0], verdicts[1] | {"candidate": None}], "verdicts[1].candidate.name"),
+        (
+            lambda verdicts: [verdicts[0] | {"verdict": "passed"}, *verdicts[1:]],
+            "verdicts[0].verdict",
+        ),
+        (
+            lambda verdicts: [verdicts[0] | {"verdict": ["pass"]}, *verdicts[1:]],
+            "verdicts[0].verdict",
+        ),
+        (
+            lambda verdicts: [verdicts[0], verdicts[1] | {"verdict": "\ud800"}],
+            "verdicts[1].verdict",
+        ),
+        (
+            lambda verdicts: [verdicts[0], verdicts[1] | {"candidate": {"name": 5}}],
+            "verdicts[1].candidate.name",
+        ),
+        (
+            lambda verdicts: [verdicts[0], verdicts[1] | {"candidate": None}],
+            "verdicts[1].candidate.name",
+        ),
         (lambda verdicts: verdicts[::-1], "verdicts[0].candidate.name"),
-        (lambda verdicts: [verdicts[0] | {"engine_version": "0.1.0"}, *verdicts[1:]], "verdicts[0].engine_version"),
+        (
+            lambda verdicts: [verdicts[0] | {"engine_version": "0.1.0"}, *verdicts[1:]],
+            "verdicts[0].engine_version",
+        ),
     ],
 )
-def test_what_another_judge_cannot_have_said_is_a_difference(change: Callable[[list[Any]], object], where: str, bundle: Path) -> None:
+def test_what_another_judge_cannot_have_said_is_a_difference(
+    change: Callable[[list[Any]], object], where: str, bundle: Path
+) -> None:
     verification = verify(rewritten(bundle, of_judge("0.0.9", change)))
-    assert any(line.startswith(where) for line in verification.differences), verification.differences
+    assert any(line.startswith(where) for line in verification.differences), (
+        verification.differences
+    )
     assert all(line.isascii() and line.isprintable() for line in verification.differences)
     assert verification.rejudged == ()
 
 
-@pytest.mark.parametrize("version", ["\ud800", "0.1.0\nidentical: it gives the verdicts", "\x1b[2J", None, 7, ["0.1.0"]])
+@pytest.mark.parametrize(
+    "version", ["\ud800", "0.1.0\nidentical: it gives the verdicts", "\x1b[2J", None, 7, ["0.1.0"]]
+)
 def test_a_version_is_safe_to_print(version: object, bundle: Path) -> None:
     verification = verify(rewritten(bundle, of_judge(version)))
     assert not verification.same_judge
@@ -205,15 +262,24 @@ def test_a_version_is_safe_to_print(version: object, bundle: Path) -> None:
 
 @pytest.mark.parametrize("verdicts", [None, [], [None, None], "pass", [{}, {}]])
 def test_a_broken_verdict_of_this_judge_is_a_difference(verdicts: object, bundle: Path) -> None:
-    assert verify(rewritten(bundle, lambda files: resealed(files, JUDGE_VERSION, verdicts))).differences
+    assert verify(
+        rewritten(bundle, lambda files: resealed(files, JUDGE_VERSION, verdicts))
+    ).differences
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("arms", []), ("planned_steps", 1.5), ("arms", [{"role": "baseline", "name": "x", "runs": []}])]
+    ("key", "value"),
+    [
+        ("arms", []),
+        ("planned_steps", 1.5),
+        ("arms", [{"role": "baseline", "name": "x", "runs": []}]),
+    ],
 )
 def test_a_manifest_that_is_no_case(key: str, value: object, bundle: Path) -> None:
     def tamper(files: dict[str, bytes]) -> None:
-        files["manifest.json"] = json.dumps(json.loads(files["manifest.json"]) | {key: value}).encode()
+        files["manifest.json"] = json.dumps(
+            json.loads(files["manifest.json"]) | {key: value}
+        ).encode()
 
     with pytest.raises(EvidenceError, match="does not describe a case"):
         verify(rewritten(bundle, tamper))
@@ -230,15 +296,27 @@ def test_a_stored_verdict_keeps_the_judge_that_gave_it(case: Case, tmp_path: Pat
 
 def test_a_bundle_shows_the_sign_offs_of_its_own_verdicts_only(case: Case, tmp_path: Path) -> None:
     documents = case.documents()
-    signed = {"candidate": "bad", "who": "ann", "state": "valid", "expires_at": "2026-12-07", "reason": "reruns\x1b[31m are queued"}
+    signed = {
+        "candidate": "bad",
+        "who": "ann",
+        "state": "valid",
+        "expires_at": "2026-12-07",
+        "reason": "reruns\x1b[31m are queued",
+    }
     path = tmp_path / "signed.zip"
-    path.write_bytes(bundle_bytes(case, documents, [signed | {"verdict_sha256": sha256_of(documents[1])}]))
+    path.write_bytes(
+        bundle_bytes(case, documents, [signed | {"verdict_sha256": sha256_of(documents[1])}])
+    )
     verification = verify(str(path))
     assert verification.differences == ()
     (sentence,) = verification.sign_offs
     assert "sign-off of bad by ann, valid when the bundle was made, until 2026-12-07: " in sentence
     assert "\x1b" not in sentence
-    for change in ({"verdict_sha256": sha256_of(documents[0])}, {"verdict_sha256": "0" * 64}, {"verdict_sha256": None}):
+    for change in (
+        {"verdict_sha256": sha256_of(documents[0])},
+        {"verdict_sha256": "0" * 64},
+        {"verdict_sha256": None},
+    ):
         path.write_bytes(bundle_bytes(case, documents, [signed | change]))
         (line,) = verify(str(path)).differences
         assert line.startswith("sign_offs[0]: of no verdict on 'bad'")

@@ -13,12 +13,17 @@ STEPS = np.arange(800, 1000)
 
 def run(factor: float, seed: int, spikes: int = 0) -> Curve:
     rng = np.random.default_rng(seed)
-    norm = factor * np.exp(np.random.default_rng(0).normal(0, 0.2, 1000) + rng.normal(0, 0.02, 1000))
+    norm = factor * np.exp(
+        np.random.default_rng(0).normal(0, 0.2, 1000) + rng.normal(0, 0.02, 1000)
+    )
     norm[900 : 900 + spikes] *= 10
     return curve_from_arrays(np.arange(1000), np.ones(1000), columns={"grad_norm": norm})
 
 
-@pytest.mark.parametrize(("factor", "state"), [(1.0, "inside"), (1.05, "inside"), (1.3, "outside"), (0.7, "outside"), (1.10, "open")])
+@pytest.mark.parametrize(
+    ("factor", "state"),
+    [(1.0, "inside"), (1.05, "inside"), (1.3, "outside"), (0.7, "outside"), (1.10, "open")],
+)
 def test_states(factor: float, state: str) -> None:
     parity = gradient_parity((run(1.0, 1),), (run(factor, 2),), STEPS, 0.95)
     assert parity is not None
@@ -49,10 +54,15 @@ def test_missing_zero_and_nan_norms() -> None:
     assert gradient_parity((run(1.0, 1),), (zeros,), STEPS, 0.95) is None
 
 
-def test_the_share_of_clipped_steps(make_run: Callable[..., Curve], judge_pair: Callable[..., Verdict]) -> None:
+def test_the_share_of_clipped_steps(
+    make_run: Callable[..., Curve], judge_pair: Callable[..., Verdict]
+) -> None:
     def clipped(run: Curve, limit: float) -> Curve:
         norm = np.exp(np.random.default_rng(0).normal(0, 0.1, len(run.steps)))
-        columns = {"grad_norm": norm, "clipped_grad_norm": np.minimum(norm, limit).astype(np.float32)}
+        columns = {
+            "grad_norm": norm,
+            "clipped_grad_norm": np.minimum(norm, limit).astype(np.float32),
+        }
         return curve_from_arrays(run.steps, run.loss, columns=columns)
 
     document = judge_pair(clipped(make_run(), 9.0), clipped(make_run(seed=2), 1.0)).document()
@@ -64,6 +74,11 @@ def test_the_share_of_clipped_steps(make_run: Callable[..., Curve], judge_pair: 
 
 @pytest.mark.parametrize("factor", [0.01, 1.0, 100.0])
 def test_the_ratio_of_norms_needs_eight_points(factor: float) -> None:
-    assert norm_ratio((run(1.0, 1),), (run(factor, 2, spikes=20),), STEPS[:8]) == pytest.approx(factor, rel=0.05)
+    assert norm_ratio((run(1.0, 1),), (run(factor, 2, spikes=20),), STEPS[:8]) == pytest.approx(
+        factor, rel=0.05
+    )
     assert norm_ratio((run(1.0, 1),), (run(factor, 2),), STEPS[:7]) is None
-    assert norm_ratio((run(1.0, 1),), (curve_from_arrays(np.arange(1000), np.ones(1000)),), STEPS) is None
+    assert (
+        norm_ratio((run(1.0, 1),), (curve_from_arrays(np.arange(1000), np.ones(1000)),), STEPS)
+        is None
+    )

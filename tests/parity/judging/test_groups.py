@@ -3,7 +3,14 @@ from collections.abc import Callable
 import pytest
 
 from parity.judging.lending import find_lender
-from parity.judging.noise_table import COLUMNS, MAX_GROUPS, NoiseTable, NoiseTableError, public_noise_table, read_noise_table
+from parity.judging.noise_table import (
+    COLUMNS,
+    MAX_GROUPS,
+    NoiseTable,
+    NoiseTableError,
+    public_noise_table,
+    read_noise_table,
+)
 
 MakeTable = Callable[..., NoiseTable]
 GOOD = [("a", 5, 0.001), ("b", 5, 0.0012), ("c", 6, 0.0009)]
@@ -80,7 +87,9 @@ def test_a_family_of_zero_variance_lends_nothing(make_table: MakeTable) -> None:
         ("f", "nearest", [("a", 5, 1e-6), ("b", 5, 1e-3), ("c", 5, 1e-1)], "too little"),
     ],
 )
-def test_what_lends_nothing_says_why(make_table: MakeTable, name: str, rounding: str, rows: list[tuple[object, ...]], word: str) -> None:
+def test_what_lends_nothing_says_why(
+    make_table: MakeTable, name: str, rounding: str, rows: list[tuple[object, ...]], word: str
+) -> None:
     lender = find_lender(make_table(rows), name, rounding)
     assert lender.floor is None
     assert word in lender.refused
@@ -89,14 +98,20 @@ def test_what_lends_nothing_says_why(make_table: MakeTable, name: str, rounding:
 def test_a_group_whose_rounding_is_not_stated_lends_to_nobody(make_table: MakeTable) -> None:
     noise_table = make_table(GOOD, rounding="")
     assert not noise_table.families["f"].problems
-    assert {find_lender(noise_table, "f", rounding).floor for rounding in ("nearest", "stochastic")} == {None}
+    assert {
+        find_lender(noise_table, "f", rounding).floor for rounding in ("nearest", "stochastic")
+    } == {None}
 
 
 def test_both_published_shapes_are_read() -> None:
-    old = "family,group,runs,steps,mean_loss_nats,sd_nats,corr_with_final_at_25,corr_50,corr_75,corr_90\nf,a,5,10,2.0,0.001,,,,\n"
-    new = "family,params_millions,tokens_millions,precision,varies,group,runs,mean_loss,sd,unit,source,licence\n"
+    old = "family,group,runs,steps,mean_loss_nats,sd_nats,corr_with_final_at_25,corr_50,corr_75,corr_90\nf,a,5,10,2.0,0.001,,,,\n"  # noqa: E501
+    new = "family,params_millions,tokens_millions,precision,varies,group,runs,mean_loss,sd,unit,source,licence\n"  # noqa: E501
     new += "f,1,2,BF16,seed,a,5,2.0,0.001,nats,s,MIT\n"
-    assert read_noise_table(old).families["f"].groups[0].sd == read_noise_table(new).families["f"].groups[0].sd == 0.001
+    assert (
+        read_noise_table(old).families["f"].groups[0].sd
+        == read_noise_table(new).families["f"].groups[0].sd
+        == 0.001
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,18 +15,35 @@ from parity.judging.window import StandardError
 
 
 def of(run_se: float, run_df: float, within_se: float, within_df: float) -> Interval:
-    return interval(0.0, StandardError(value=within_se, df=within_df), RunTerm(variance=run_se**2, df=run_df, seeds=1))
+    return interval(
+        0.0,
+        StandardError(value=within_se, df=within_df),
+        RunTerm(variance=run_se**2, df=run_df, seeds=1),
+    )
 
 
-@pytest.mark.parametrize(("run_df", "within_se"), [(1.5, 0.002), (2.5, 0.0005), (4.0, 0.002), (30.0, 0.0)])
+@pytest.mark.parametrize(
+    ("run_df", "within_se"), [(1.5, 0.002), (2.5, 0.0005), (4.0, 0.002), (30.0, 0.0)]
+)
 def test_it_is_the_root_of_the_squared_half_widths(run_df: float, within_se: float) -> None:
     expected = math.hypot(student.ppf(0.975, run_df) * 0.001, student.ppf(0.975, 12.0) * within_se)
     assert of(0.001, run_df, within_se, 12.0).half_width(0.95) == pytest.approx(expected)
 
 
-@given(st.floats(1.0, 30.0), st.floats(3.0, 12.0), st.floats(1e-5, 1e-2), st.floats(0.0, 1e-2), st.floats(1e-5, 1e-2))
-def test_more_noise_within_the_pair_never_narrows_it(run_df: float, within_df: float, run_se: float, within_se: float, more: float) -> None:
-    quiet, noisy = (of(run_se, run_df, within, within_df).half_width(0.95) for within in (within_se, within_se + more))
+@given(
+    st.floats(1.0, 30.0),
+    st.floats(3.0, 12.0),
+    st.floats(1e-5, 1e-2),
+    st.floats(0.0, 1e-2),
+    st.floats(1e-5, 1e-2),
+)
+def test_more_noise_within_the_pair_never_narrows_it(
+    run_df: float, within_df: float, run_se: float, within_se: float, more: float
+) -> None:
+    quiet, noisy = (
+        of(run_se, run_df, within, within_df).half_width(0.95)
+        for within in (within_se, within_se + more)
+    )
     assert noisy >= quiet
 
 
@@ -46,7 +63,9 @@ def chance_below(gap: Interval, margin: float) -> float:
     """The slow twin: the half-widths of 200,000 confidences, with quantiles from scipy.stats."""
     run, within = (quantiles(df) for df in (gap.run.df, gap.within.df))
     halves = np.hypot(run * math.sqrt(gap.run.variance), within * gap.within.value)
-    reached = CONFIDENCES[min(int(np.searchsorted(halves, abs(margin - gap.mean))), len(CONFIDENCES) - 1)]
+    reached = CONFIDENCES[
+        min(int(np.searchsorted(halves, abs(margin - gap.mean))), len(CONFIDENCES) - 1)
+    ]
     return float(0.5 + np.sign(margin - gap.mean) * reached / 2.0)
 
 

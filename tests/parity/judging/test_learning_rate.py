@@ -1,4 +1,6 @@
-"""Recorded learning rates: runs with other schedules are not compared, and a schedule that was cut is not complete."""
+"""Recorded learning rates: runs with other schedules are not compared, and a schedule that was cut
+is not complete.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -48,7 +50,8 @@ SCHEDULES = {
     "decay over 20 % to 10 %": stable_then(0.2, 0.1),
     "root decay over 10 %": stable_then(0.1, 0.0, "sqrt"),
     "cosine decay over 20 %": stable_then(0.2, 0.0, "cosine"),
-    "inverse square root": PEAK * np.minimum(np.arange(1, N + 1) / 80, np.sqrt(80 / np.arange(1, N + 1))),
+    "inverse square root": PEAK
+    * np.minimum(np.arange(1, N + 1) / 80, np.sqrt(80 / np.arange(1, N + 1))),
     "steps": PEAK * np.where(P < 0.6, 1.0, np.where(P < 0.9, 0.1, 0.01)),
 }
 LOGGED: dict[str, Callable[[Rates], Rates]] = {
@@ -62,7 +65,9 @@ LOGGED: dict[str, Callable[[Rates], Rates]] = {
 
 
 def run_with(rates: Rates, label: str = "run") -> Curve:
-    return curve_from_arrays(np.arange(len(rates)), np.ones(len(rates)), columns={"learning_rate": rates}, label=label)
+    return curve_from_arrays(
+        np.arange(len(rates)), np.ones(len(rates)), columns={"learning_rate": rates}, label=label
+    )
 
 
 @pytest.mark.parametrize("how", LOGGED)
@@ -73,17 +78,26 @@ def test_a_complete_schedule_is_complete_however_it_is_logged(name: str, how: st
 
 @pytest.mark.parametrize("how", LOGGED)
 @pytest.mark.parametrize("share", [0.5, 0.65, 0.8, 0.9])
-@pytest.mark.parametrize("name", ["cosine to 0", "cosine to 1 %", "cosine to 10 %", "linear to 0", "linear to 1 %"])
+@pytest.mark.parametrize(
+    "name", ["cosine to 0", "cosine to 1 %", "cosine to 10 %", "linear to 0", "linear to 1 %"]
+)
 def test_a_schedule_over_the_whole_run_that_was_cut(name: str, share: float, how: str) -> None:
     if (name, share, how) == ("cosine to 0", 0.9, "five decimals"):
         return  # its rate is less than one unit of the last digit there
     assert cut_schedule(run_with(LOGGED[how](SCHEDULES[name][: int(share * N)]))) is not None
 
 
-@pytest.mark.parametrize("how", ["exact", "float32", "three digits", "five decimals", "one step late"])
-@pytest.mark.parametrize(("name", "decay"), [(name, 0.1 if "over 10" in name else 0.2) for name in SCHEDULES if "decay" in name])
+@pytest.mark.parametrize(
+    "how", ["exact", "float32", "three digits", "five decimals", "one step late"]
+)
+@pytest.mark.parametrize(
+    ("name", "decay"),
+    [(name, 0.1 if "over 10" in name else 0.2) for name in SCHEDULES if "decay" in name],
+)
 def test_a_decay_that_was_cut_half_way(name: str, decay: float, how: str) -> None:
-    assert cut_schedule(run_with(LOGGED[how](SCHEDULES[name][: int((1 - decay / 2) * N)]))) is not None
+    assert (
+        cut_schedule(run_with(LOGGED[how](SCHEDULES[name][: int((1 - decay / 2) * N)]))) is not None
+    )
 
 
 def test_a_run_that_ends_in_its_warm_up() -> None:
@@ -92,7 +106,16 @@ def test_a_run_that_ends_in_its_warm_up() -> None:
 
 @pytest.mark.parametrize(
     "rates",
-    [np.zeros(N), np.full(N, np.nan), -np.ones(N), np.full(N, np.inf), np.full(N, 5e-324), np.full(N, 1e308), np.ones(5), np.empty(0)],
+    [
+        np.zeros(N),
+        np.full(N, np.nan),
+        -np.ones(N),
+        np.full(N, np.inf),
+        np.full(N, 5e-324),
+        np.full(N, 1e308),
+        np.ones(5),
+        np.empty(0),
+    ],
 )
 def test_rates_that_say_nothing(rates: Rates) -> None:
     assert cut_schedule(run_with(rates)) is None
@@ -103,20 +126,28 @@ def test_rates_that_say_nothing(rates: Rates) -> None:
 def test_one_schedule_is_one_however_each_run_logs_it(name: str) -> None:
     runs = {how: run_with(logged(SCHEDULES[name]), how) for how, logged in LOGGED.items()}
     for one, other in itertools.product(LOGGED, repeat=2):
-        three_values_of_which_one_is_lost = name == "steps" and (one == "five decimals") != (other == "five decimals")
-        assert (differing_rates([runs[one], runs[other]]) is not None) == three_values_of_which_one_is_lost, (one, other)
+        three_values_of_which_one_is_lost = name == "steps" and (one == "five decimals") != (
+            other == "five decimals"
+        )
+        assert (
+            differing_rates([runs[one], runs[other]]) is not None
+        ) == three_values_of_which_one_is_lost, (one, other)
 
 
 def test_two_schedules_differ() -> None:
     for one, other in itertools.combinations(SCHEDULES, 2):
-        assert differing_rates([run_with(SCHEDULES[one]), run_with(SCHEDULES[other])]) is not None, (one, other)
+        assert (
+            differing_rates([run_with(SCHEDULES[one]), run_with(SCHEDULES[other])]) is not None
+        ), (one, other)
 
 
 @pytest.mark.parametrize("factor", [1.05, 0.9, 1.01])
 @pytest.mark.parametrize("how", ["exact", "float32", "every 40 steps", "three digits"])
 @pytest.mark.parametrize("name", ["constant", "cosine to 10 %"])
 def test_another_peak_differs(name: str, how: str, factor: float) -> None:
-    first, second = (run_with(LOGGED[how](rates)) for rates in (SCHEDULES[name], factor * SCHEDULES[name]))
+    first, second = (
+        run_with(LOGGED[how](rates)) for rates in (SCHEDULES[name], factor * SCHEDULES[name])
+    )
     worst = differing_rates([first, second])
     assert worst is not None
     assert worst.rate / worst.reference == pytest.approx(factor, rel=0.02)
@@ -125,28 +156,52 @@ def test_another_peak_differs(name: str, how: str, factor: float) -> None:
 def test_rates_at_other_steps_are_compared() -> None:
     """One run logs its rate at even steps, the other at odd ones."""
     steps = np.arange(N)
-    even, odd = (np.where(steps % 2 == parity, SCHEDULES["cosine to 0"], np.nan) for parity in (0, 1))
+    even, odd = (
+        np.where(steps % 2 == parity, SCHEDULES["cosine to 0"], np.nan) for parity in (0, 1)
+    )
     assert differing_rates([run_with(even), run_with(odd)]) is None
     assert differing_rates([run_with(even), run_with(1.05 * odd)]) is not None
 
 
-def judged(judge_pair: JudgePair, make_run: MakeRun, base: Rates | None, cand: Rates | None, **options: object) -> Verdict:
+def judged(
+    judge_pair: JudgePair,
+    make_run: MakeRun,
+    base: Rates | None,
+    cand: Rates | None,
+    **options: object,
+) -> Verdict:
     length = len(base) if base is not None else len(cand) if cand is not None else N
     columns = [{} if rates is None else {"learning_rate": rates} for rates in (base, cand)]
-    return judge_pair(make_run(length, columns=columns[0]), make_run(length, seed=2, columns=columns[1]), **options)
+    return judge_pair(
+        make_run(length, columns=columns[0]),
+        make_run(length, seed=2, columns=columns[1]),
+        **options,
+    )
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_honest_runs_of_a_complete_schedule_pass(name: str, make_run: MakeRun, judge_pair: JudgePair) -> None:
-    """Without a statement, where the rate decayed to 20 % of its peak; else the gap is known as of a point."""
+def test_honest_runs_of_a_complete_schedule_pass(
+    name: str, make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    """Without a statement, where the rate decayed to 20 % of its peak; else the gap is known as of
+    a point.
+    """
     rates = SCHEDULES[name]
     unstated = policy_from_mapping({"margin": "1%"})
-    code = "AS_OF" if name in ("constant", "cosine to 30 %", "inverse square root") else "WITHIN_MARGIN"
+    code = (
+        "AS_OF"
+        if name in ("constant", "cosine to 30 %", "inverse square root")
+        else "WITHIN_MARGIN"
+    )
     for options in ({"planned_steps": N}, {"assume_complete": True}):
-        assert judged(judge_pair, make_run, rates, rates, policy=unstated, **options).codes[0] == code
+        assert (
+            judged(judge_pair, make_run, rates, rates, policy=unstated, **options).codes[0] == code
+        )
 
 
-def test_a_cut_cosine_does_not_pass_whatever_is_stated(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_a_cut_cosine_does_not_pass_whatever_is_stated(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     rates = SCHEDULES["cosine to 0"][: int(0.65 * N)]
     assumed = judged(judge_pair, make_run, rates, rates, assume_complete=True)
     assert (assumed.verdict, assumed.codes[0]) == ("inconclusive", "AS_OF")
@@ -158,13 +213,18 @@ def test_other_rates_are_another_experiment(make_run: MakeRun, judge_pair: Judge
     base, cand = SCHEDULES["cosine to 10 %"], SCHEDULES["cosine to 0"]
     verdict = judged(judge_pair, make_run, base, cand)
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "LEARNING_RATES_DIFFER")
-    allowed = policy_from_mapping({"schedule": "decayed", "margin": "1%", "may_differ": ["learning_rate"]})
+    allowed = policy_from_mapping(
+        {"schedule": "decayed", "margin": "1%", "may_differ": ["learning_rate"]}
+    )
     assert judged(judge_pair, make_run, base, cand, policy=allowed).verdict == "pass"
 
 
 def test_a_replicate_with_other_rates_counts_too(make_run: MakeRun, judge_pair: JudgePair) -> None:
     rates = SCHEDULES["constant"]
-    runs = [make_run(N, seed=seed, columns={"learning_rate": factor * rates}) for seed, factor in ((1, 1.0), (2, 1.0), (3, 1.2))]
+    runs = [
+        make_run(N, seed=seed, columns={"learning_rate": factor * rates})
+        for seed, factor in ((1, 1.0), (2, 1.0), (3, 1.2))
+    ]
     assert judge_pair(runs[0], runs[1:]).codes[0] == "LEARNING_RATES_DIFFER"
 
 
@@ -176,11 +236,23 @@ def test_rates_of_one_arm_are_a_warning(arm: int, make_run: MakeRun, judge_pair:
     assert "LEARNING_RATE_IN_ONE_ARM" in verdict.codes
 
 
-def test_real_reruns_under_a_cut_and_under_a_complete_schedule(reruns: tuple[Curve, ...], judge_pair: JudgePair) -> None:
+def test_real_reruns_under_a_cut_and_under_a_complete_schedule(
+    reruns: tuple[Curve, ...], judge_pair: JudgePair
+) -> None:
     """All ordered pairs of real reruns, as if trained on 65 % of a cosine, or on a whole one."""
-    for name, share, code in (("cosine to 0", 0.65, "AS_OF"), ("cosine to 0", 1.0, "WITHIN_MARGIN")):
+    for name, share, code in (
+        ("cosine to 0", 0.65, "AS_OF"),
+        ("cosine to 0", 1.0, "WITHIN_MARGIN"),
+    ):
         for base, cand in itertools.permutations(reruns[:4], 2):
             rates = SCHEDULES[name][: int(share * N)]
-            logged = np.interp(np.linspace(0, 1, len(base.steps)), np.linspace(0, 1, len(rates)), rates)
-            pair = [curve_from_arrays(run.steps, run.loss, columns={"learning_rate": logged}, rounding="nearest") for run in (base, cand)]
+            logged = np.interp(
+                np.linspace(0, 1, len(base.steps)), np.linspace(0, 1, len(rates)), rates
+            )
+            pair = [
+                curve_from_arrays(
+                    run.steps, run.loss, columns={"learning_rate": logged}, rounding="nearest"
+                )
+                for run in (base, cand)
+            ]
             assert judge_pair(*pair, assume_complete=True).codes[0] == code

@@ -1,4 +1,6 @@
-"""A manifest that somebody forged: each part that is no case is refused by its place, in one short line."""
+"""A manifest that somebody forged: each part that is no case is refused by its place, in one short
+line.
+"""
 
 import hashlib
 import json
@@ -19,7 +21,9 @@ Manifest = dict[str, Any]
 
 
 @pytest.fixture
-def forged(tmp_path: Path, make_run: Callable[..., Curve], one_percent: Policy) -> Callable[[Callable[[Manifest], object]], str]:
+def forged(
+    tmp_path: Path, make_run: Callable[..., Curve], one_percent: Policy
+) -> Callable[[Callable[[Manifest], object]], str]:
     """A bundle whose manifest was changed."""
     case = Case(
         baseline=[make_run(n=400, seed=1, context={"engine": "e"}), make_run(n=400, seed=2)],
@@ -29,7 +33,10 @@ def forged(tmp_path: Path, make_run: Callable[..., Curve], one_percent: Policy) 
         baseline_name="base",
         layer_snr_db={"one": {("layers.0", "weight"): 20.0}},
         short_reruns={"one": [make_run(n=200, seed=5)]},
-        evaluations={name: {"t": TaskResult(correct=1, items=2, by_item={"a": True, "b": False})} for name in ("base", "one")},
+        evaluations={
+            name: {"t": TaskResult(correct=1, items=2, by_item={"a": True, "b": False})}
+            for name in ("base", "one")
+        },
     )
 
     def forge(change: Callable[[Manifest], object], member: str = "manifest.json") -> str:
@@ -63,7 +70,9 @@ def refused(path: str) -> str:
 
 
 def test_names_of_earlier_judges_are_read(forged: Callable[..., str]) -> None:
-    """They wrote `criteria` with `gates` and run floors, and the role of a short rerun as `noise`."""
+    """They wrote `criteria` with `gates` and run floors, and the role of a short rerun as
+    `noise`.
+    """
     earlier = {
         "checks": "gates",
         "run_noise_df": "run_floor_df",
@@ -73,13 +82,23 @@ def test_names_of_earlier_judges_are_read(forged: Callable[..., str]) -> None:
     }
 
     def rename(manifest: Manifest) -> None:
-        manifest["criteria"] = {earlier.get(key, key): value for key, value in manifest.pop("policy").items()}
-        manifest["criteria"] |= {"run_floor_df": 7.0, "gates": ["loss", "spikes"], "baseline_run_floor": "0.1%"}
+        manifest["criteria"] = {
+            earlier.get(key, key): value for key, value in manifest.pop("policy").items()
+        }
+        manifest["criteria"] |= {
+            "run_floor_df": 7.0,
+            "gates": ["loss", "spikes"],
+            "baseline_run_floor": "0.1%",
+        }
         manifest["arms"][-1]["role"] = "noise"
 
     case = case_of(forged(rename))
     assert isinstance(case, Case)
-    assert (case.policy.run_noise_df, case.policy.checks, str(case.policy.baseline_run_noise)) == (7.0, ("loss", "spikes"), "0.1 %")
+    assert (case.policy.run_noise_df, case.policy.checks, str(case.policy.baseline_run_noise)) == (
+        7.0,
+        ("loss", "spikes"),
+        "0.1 %",
+    )
     assert [len(runs) for runs in case.short_reruns.values()] == [1]
 
 
@@ -87,14 +106,19 @@ def test_an_untouched_bundle_is_identical(forged: Callable[..., str]) -> None:
     assert verify(forged(lambda _: None)).differences == ()
 
 
-def test_as_many_short_reruns_as_the_judge_takes_verify(tmp_path: Path, make_run: Callable[..., Curve], one_percent: Policy) -> None:
+def test_as_many_short_reruns_as_the_judge_takes_verify(
+    tmp_path: Path, make_run: Callable[..., Curve], one_percent: Policy
+) -> None:
     case = Case(
         baseline=[make_run(n=400, seed=1)],
         candidates={"one": [make_run(n=400, seed=3)]},
         policy=one_percent,
         planned_steps=400,
         baseline_name="base",
-        short_reruns={name: [make_run(n=200, seed=first + number) for number in range(16)] for name, first in (("base", 10), ("one", 30))},
+        short_reruns={
+            name: [make_run(n=200, seed=first + number) for number in range(16)]
+            for name, first in (("base", 10), ("one", 30))
+        },
     )
     path = tmp_path / "x.zip"
     path.write_bytes(bundle_bytes(case, case.documents()))
@@ -111,17 +135,36 @@ def first_run(manifest: Manifest) -> Manifest:
     [
         (lambda m: m.update(arms={}), "arms is {}"),
         (lambda m: m.update(arms=[7]), "arms[0] is 7"),
-        (lambda m: m.update(arms=[{"role": "baseline", "name": "x", "runs": "abc"}]), "arms[0].runs is 'abc'"),
+        (
+            lambda m: m.update(arms=[{"role": "baseline", "name": "x", "runs": "abc"}]),
+            "arms[0].runs is 'abc'",
+        ),
         (lambda m: m["arms"].insert(0, m["arms"].pop(1)), "arms[0].role is 'candidate'"),
-        (lambda m: m["arms"].append(m["arms"][-1] | {"runs": []}), "expected another name for each short_rerun arm"),
+        (
+            lambda m: m["arms"].append(m["arms"][-1] | {"runs": []}),
+            "expected another name for each short_rerun arm",
+        ),
         (lambda m: m["arms"][-1].update(name="three"), "short reruns are given for 'three'"),
-        (lambda m: m["arms"][-1].update(runs=17 * m["arms"][-1]["runs"]), "17 short reruns; expected at most 16 per arm"),
-        (lambda m: m["arms"].extend([{"role": "short_rerun", "name": str(i), "runs": []} for i in range(200)]), "at most 64 candidates"),
+        (
+            lambda m: m["arms"][-1].update(runs=17 * m["arms"][-1]["runs"]),
+            "17 short reruns; expected at most 16 per arm",
+        ),
+        (
+            lambda m: m["arms"].extend(
+                [{"role": "short_rerun", "name": str(i), "runs": []} for i in range(200)]
+            ),
+            "at most 64 candidates",
+        ),
         (lambda m: m["arms"][1].update(role="baseline"), "arms[1].role is 'baseline'"),
         (lambda m: m["arms"][1].update(role="referee"), "arms[1].role is 'referee'"),
         (lambda m: m["arms"][2].update(name="one"), "arms[2].name is 'one' again"),
         (lambda m: m["arms"][1].update(name=5), "arms[1].name is 5"),
-        (lambda m: m["arms"].extend([{"role": "candidate", "name": str(i), "runs": []} for i in range(70)]), "at most 64 candidates"),
+        (
+            lambda m: m["arms"].extend(
+                [{"role": "candidate", "name": str(i), "runs": []} for i in range(70)]
+            ),
+            "at most 64 candidates",
+        ),
         (lambda m: m["arms"][1]["runs"].extend(m["arms"][1]["runs"] * 300), "256 runs"),
         (lambda m: m["arms"][1]["runs"].extend(m["arms"][1]["runs"]), "named once"),
         (lambda m: m["arms"][1]["runs"].append(None), "runs[1] is None"),
@@ -131,7 +174,10 @@ def first_run(manifest: Manifest) -> Manifest:
         (lambda m: first_run(m).update(seed=0.5), "seed is 0.5"),
         (lambda m: first_run(m).update(label={"a": 1}), "label is"),
         (lambda m: first_run(m).update(context=[]), "context is []"),
-        (lambda m: first_run(m).update(context={"engine": {"x": "y" * 9999}}), "expected texts in context"),
+        (
+            lambda m: first_run(m).update(context={"engine": {"x": "y" * 9999}}),
+            "expected texts in context",
+        ),
         (lambda m: first_run(m).update(notes=[["x"]]), "expected texts in context and notes"),
         (lambda m: first_run(m).update(duplicates=-1), "duplicates is -1"),
         (lambda m: first_run(m).update(duplicates=float("nan")), "holds NaN"),
@@ -142,7 +188,9 @@ def first_run(manifest: Manifest) -> Manifest:
         (lambda m: first_run(m)["arrays"].update(loss=["x"]), "named once"),
         (lambda m: first_run(m)["arrays"].update(loss="verdict.json"), "not a NumPy array"),
         (
-            lambda m: first_run(m)["arrays"].update(steps=first_run(m)["arrays"]["loss"], loss=first_run(m)["arrays"]["steps"]),
+            lambda m: first_run(m)["arrays"].update(
+                steps=first_run(m)["arrays"]["loss"], loss=first_run(m)["arrays"]["steps"]
+            ),
             "whole number",
         ),
         (lambda m: m.update(planned_steps="400"), "planned_steps is '400'"),
@@ -164,7 +212,9 @@ def first_run(manifest: Manifest) -> Manifest:
         (lambda m: m.pop("planned_steps"), "planned_steps"),
     ],
 )
-def test_a_forged_part_is_named(change: Callable[[Manifest], object], words: str, forged: Callable[..., str]) -> None:
+def test_a_forged_part_is_named(
+    change: Callable[[Manifest], object], words: str, forged: Callable[..., str]
+) -> None:
     assert words in refused(forged(change))
 
 
@@ -181,7 +231,9 @@ def test_a_forged_part_is_named(change: Callable[[Manifest], object], words: str
         (lambda e: e.pop("base"), "expected base"),
     ],
 )
-def test_forged_evaluations_are_named(change: Callable[[Manifest], object], words: str, forged: Callable[..., str]) -> None:
+def test_forged_evaluations_are_named(
+    change: Callable[[Manifest], object], words: str, forged: Callable[..., str]
+) -> None:
     assert words in refused(forged(change, "evaluations.json"))
 
 
@@ -199,10 +251,18 @@ def test_a_deep_or_endless_evaluation_is_refused(forged: Callable[..., str]) -> 
     assert "nested too deeply" in refused(path)
 
 
-@pytest.mark.parametrize("value", [-1.0, 10**18, "x" * 100_000, [[[]]], {"variance": -1e308}, None, 2**63])
-def test_a_forged_number_of_a_verdict_is_one_short_difference(value: object, forged: Callable[..., str]) -> None:
+@pytest.mark.parametrize(
+    "value", [-1.0, 10**18, "x" * 100_000, [[[]]], {"variance": -1e308}, None, 2**63]
+)
+def test_a_forged_number_of_a_verdict_is_one_short_difference(
+    value: object, forged: Callable[..., str]
+) -> None:
     """A negative variance, or anything else, where the recomputation has a number."""
-    lines = verify(forged(lambda document: document["verdicts"][0]["se_parts"].update(run=value), "verdict.json")).differences
+    lines = verify(
+        forged(
+            lambda document: document["verdicts"][0]["se_parts"].update(run=value), "verdict.json"
+        )
+    ).differences
     assert len(lines) == 1
     assert lines[0].startswith("verdicts[0].se_parts.run: ")
     assert len(lines[0]) < 200

@@ -8,7 +8,11 @@ from parity.judging.pairing import align, pair_correlation
 
 def between(base: Curve, cand: Curve, quantum: float = 0.0) -> Mismatch:
     aligned = align([base], [cand])
-    r_pair = pair_correlation(aligned.baseline[0], aligned.candidate[0]) if len(aligned.steps) > 20 else None
+    r_pair = (
+        pair_correlation(aligned.baseline[0], aligned.candidate[0])
+        if len(aligned.steps) > 20
+        else None
+    )
     return find_mismatch([base], [cand], aligned, r_pair, quantum)
 
 
@@ -32,13 +36,17 @@ def test_shifted_steps(shift: int, reruns: tuple[Curve, ...]) -> None:
 def test_steps_in_another_unit(factor: int, reruns: tuple[Curve, ...]) -> None:
     base, cand = reruns[:2]
     assert between(base, renumbered(cand, cand.steps * factor)).factor == factor
-    assert between(renumbered(base, base.steps * factor), cand).factor == pytest.approx(1.0 / factor)
+    assert between(renumbered(base, base.steps * factor), cand).factor == pytest.approx(
+        1.0 / factor
+    )
 
 
 @pytest.mark.parametrize("ratio", [1 / np.log(2), np.log(2), 4.0, 0.25])
 def test_losses_in_another_unit(ratio: float, reruns: tuple[Curve, ...]) -> None:
     base, cand = reruns[:2]
-    assert between(base, curve_from_arrays(cand.steps, ratio * cand.loss)).ratio == pytest.approx(ratio, rel=0.01)
+    assert between(base, curve_from_arrays(cand.steps, ratio * cand.loss)).ratio == pytest.approx(
+        ratio, rel=0.01
+    )
 
 
 @pytest.mark.parametrize("ratio", [1.02, 0.9, 1.15])

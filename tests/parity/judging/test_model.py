@@ -53,23 +53,34 @@ def slow_fit(pairs: list[tuple[float, int]]) -> tuple[float, float, float]:
         weights = [1 / error / total for error in errors]
         mean = sum(weight * log for weight, log in zip(weights, logs, strict=True))
         spread = sum(weight * (log - mean) ** 2 for weight, log in zip(weights, logs, strict=True))
-        within = sum(weight * (1 - weight) * error for weight, error in zip(weights, errors, strict=True))
+        within = sum(
+            weight * (1 - weight) * error for weight, error in zip(weights, errors, strict=True)
+        )
         return mean, (spread - within) / (1 - sum(weight**2 for weight in weights))
 
     halves = [(runs - 1) / 2 for _, runs in pairs]
     errors = [float(polygamma(1, half)) for half in halves]
-    logs = [math.log(share**2) - float(digamma(half)) + math.log(half) for (share, _), half in zip(pairs, halves, strict=True)]
+    logs = [
+        math.log(share**2) - float(digamma(half)) + math.log(half)
+        for (share, _), half in zip(pairs, halves, strict=True)
+    ]
     centre = median(logs)
     between = max(0.0, (1.4826 * median([abs(log - centre) for log in logs])) ** 2 - median(errors))
     reaches = [2.5 * math.sqrt(between + error) for error in errors]
-    logs = [min(max(log, centre - reach), centre + reach) for log, reach in zip(logs, reaches, strict=True)]
+    logs = [
+        min(max(log, centre - reach), centre + reach)
+        for log, reach in zip(logs, reaches, strict=True)
+    ]
     mean, between = moments(logs, errors)
     n = len(logs)
     left = [moments(logs[:i] + logs[i + 1 :], errors[:i] + errors[i + 1 :])[1] for i in range(n)]
     se = math.sqrt((n - 1) / n * sum((value - sum(left) / n) ** 2 for value in left))
     from scipy.stats import t
 
-    df = 1 / (1 / min(30.0, 2 * bisect(between + t.ppf(0.975, n - 1) * se)) + 1 / sum(runs - 1 for _, runs in pairs))
+    df = 1 / (
+        1 / min(30.0, 2 * bisect(between + t.ppf(0.975, n - 1) * se))
+        + 1 / sum(runs - 1 for _, runs in pairs)
+    )
     d0 = 2 * bisect(between)
     bias = 0.0 if math.isinf(d0) else float(digamma(d0 / 2)) - math.log(d0 / 2)
     return math.exp((mean + bias) / 2), df, d0
@@ -87,7 +98,9 @@ def test_the_fit_is_its_formulas(pairs: list[tuple[float, int]]) -> None:
 
 @settings(max_examples=some(60))
 @given(families, st.randoms(use_true_random=False))
-def test_the_order_of_the_rows_changes_nothing(pairs: list[tuple[float, int]], order: random.Random) -> None:
+def test_the_order_of_the_rows_changes_nothing(
+    pairs: list[tuple[float, int]], order: random.Random
+) -> None:
     groups = groups_of(pairs)
     mixed = list(groups)
     order.shuffle(mixed)
@@ -96,7 +109,9 @@ def test_the_order_of_the_rows_changes_nothing(pairs: list[tuple[float, int]], o
 
 @settings(max_examples=some(60))
 @given(families, st.floats(0.1, 10.0))
-def test_scaling_every_sd_scales_the_floor_alone(pairs: list[tuple[float, int]], factor: float) -> None:
+def test_scaling_every_sd_scales_the_floor_alone(
+    pairs: list[tuple[float, int]], factor: float
+) -> None:
     plain, scaled = fit_family(groups_of(pairs)), fit_family(groups_of(pairs, factor))
     assert scaled.share == pytest.approx(factor * plain.share, rel=1e-6)
     assert scaled.df == pytest.approx(plain.df, rel=1e-5)
@@ -145,7 +160,9 @@ def test_too_little_evidence_is_refused(pairs: list[tuple[float, int]]) -> None:
 
 @given(st.floats(1e-9, 1e9))
 def test_the_inverse_of_trigamma(value: float) -> None:
-    assert float(polygamma(1, inverse_trigamma(value))) == pytest.approx(value, rel=2e-4 if value > 1e6 else 1e-6)
+    assert float(polygamma(1, inverse_trigamma(value))) == pytest.approx(
+        value, rel=2e-4 if value > 1e6 else 1e-6
+    )
 
 
 def test_the_inverse_of_trigamma_has_an_end() -> None:

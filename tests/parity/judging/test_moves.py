@@ -1,4 +1,6 @@
-"""Which commit moved the gap: what run-to-run noise explains names nobody, and shared curves count as what they are."""
+"""Which commit moved the gap: what run-to-run noise explains names nobody, and shared curves count
+as what they are.
+"""
 
 import dataclasses
 
@@ -10,7 +12,15 @@ from parity.judging.moves import CONFIDENCE, Group, Move, Point, moves
 TAU = 0.003
 
 
-def _point(gap: float, number: object, *, baseline: str = "b", question: str = "q", tau: float = TAU, df: float = 4.0) -> Point:
+def _point(
+    gap: float,
+    number: object,
+    *,
+    baseline: str = "b",
+    question: str = "q",
+    tau: float = TAU,
+    df: float = 4.0,
+) -> Point:
     return Point(
         gap=gap,
         baseline_variance=tau**2,
@@ -66,20 +76,36 @@ def test_a_history_in_which_nothing_moves_names_a_commit_in_at_most_one_case_of_
     for _ in range(histories):
         # Every job has a candidate's offset of its own, and every third one another baseline.
         baselines = rng.normal(0.0, TAU, 4)
-        gaps = [(rng.normal(0.0, TAU) - baselines[number // 3], f"b{number // 3}") for number in range(9)]
-        groups = [Group(name=str(number), points=[_point(gap, number, baseline=name, df=200.0)]) for number, (gap, name) in enumerate(gaps)]
+        gaps = [
+            (rng.normal(0.0, TAU) - baselines[number // 3], f"b{number // 3}")
+            for number in range(9)
+        ]
+        groups = [
+            Group(name=str(number), points=[_point(gap, number, baseline=name, df=200.0)])
+            for number, (gap, name) in enumerate(gaps)
+        ]
         named += any(each.what in ("worse", "better") for each in moves(groups))
     assert named / histories <= 0.05 + 2 * (0.05 * 0.95 / histories) ** 0.5
 
 
 def test_a_baseline_that_both_sides_use_cancels() -> None:
-    shared, own = (moves([*_history(0.0), Group(name="c1", points=[_point(0.0, 1, baseline=name)])])[0] for name in ("b", "other"))
+    shared, own = (
+        moves([*_history(0.0), Group(name="c1", points=[_point(0.0, 1, baseline=name)])])[0]
+        for name in ("b", "other")
+    )
     assert own.hi / shared.hi == pytest.approx(2**0.5, rel=1e-3)
 
 
-def test_several_jobs_of_a_commit_average_their_candidates_and_not_a_baseline_that_they_share() -> None:
+def test_several_jobs_of_a_commit_average_their_candidates_and_not_a_baseline_that_they_share() -> (
+    None
+):
     def width(baselines: tuple[str, ...]) -> float:
-        after = Group(name="after", points=[_point(0.0, 10 + number, baseline=name) for number, name in enumerate(baselines)])
+        after = Group(
+            name="after",
+            points=[
+                _point(0.0, 10 + number, baseline=name) for number, name in enumerate(baselines)
+            ],
+        )
         return moves([*_history(0.0, baseline="first"), after])[0].hi
 
     assert width(("x",) * 4) > 1.1 * width(("w", "x", "y", "z"))
@@ -88,7 +114,9 @@ def test_several_jobs_of_a_commit_average_their_candidates_and_not_a_baseline_th
 
 def test_copies_of_one_series_count_once() -> None:
     after = [_point(0.02, 1)] * 8
-    once, copied = (moves([*_history(0.0), Group(name="c1", points=points)])[0] for points in (after[:1], after))
+    once, copied = (
+        moves([*_history(0.0), Group(name="c1", points=points)])[0] for points in (after[:1], after)
+    )
     assert once == copied
 
 

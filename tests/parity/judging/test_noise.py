@@ -9,7 +9,16 @@ from scipy.signal import lfilter
 
 from parity.judging.curve import dot, dots, median, row_medians
 from parity.judging.interval import t_quantile
-from parity.judging.window import block_average, lag1, mad_sd, mad_sds, mean_se, mean_ses, newey_west_prewhitened, step_noise
+from parity.judging.window import (
+    block_average,
+    lag1,
+    mad_sd,
+    mad_sds,
+    mean_se,
+    mean_ses,
+    newey_west_prewhitened,
+    step_noise,
+)
 
 finite = st.floats(-100.0, 100.0, allow_nan=False)
 
@@ -19,7 +28,10 @@ def slow_ewc(series: np.ndarray) -> float:
     count = min(max(math.floor(0.4 * n ** (2 / 3)), 4), 12)
     total = 0.0
     for j in range(1, count + 1):
-        total += (math.sqrt(2 / n) * sum(series[t] * math.cos(math.pi * j * (t + 0.5) / n) for t in range(n))) ** 2
+        total += (
+            math.sqrt(2 / n)
+            * sum(series[t] * math.cos(math.pi * j * (t + 0.5) / n) for t in range(n))
+        ) ** 2
     return total / count
 
 
@@ -28,7 +40,9 @@ def slow_newey_west(series: np.ndarray) -> float:
 
     def first_autocorrelation(x: list[float]) -> float:
         m = sum(x) / len(x)
-        return sum((x[t] - m) * (x[t - 1] - m) for t in range(1, len(x))) / sum((v - m) ** 2 for v in x)
+        return sum((x[t] - m) * (x[t - 1] - m) for t in range(1, len(x))) / sum(
+            (v - m) ** 2 for v in x
+        )
 
     x = (series - series.mean()).tolist()
     n = len(x)
@@ -40,7 +54,12 @@ def slow_newey_west(series: np.ndarray) -> float:
     lags = min(math.floor(1.1447 * (alpha * n) ** (1 / 3)), len(white) - 1)
     total = sum(v * v for v in white) / n
     for lag in range(1, lags + 1):
-        total += 2 * (1 - lag / (lags + 1)) * sum(white[t] * white[t - lag] for t in range(lag, len(white))) / n
+        total += (
+            2
+            * (1 - lag / (lags + 1))
+            * sum(white[t] * white[t - lag] for t in range(lag, len(white)))
+            / n
+        )
     return max(total, 0.0) / (1 - rho) ** 2
 
 
@@ -51,7 +70,9 @@ def ar1(rng: np.random.Generator, n: int, rho: float) -> np.ndarray:
 
 
 def slow_few_points(series: np.ndarray) -> tuple[float, float]:
-    """The variance of the mean of few points and its degrees of freedom, from the formulas with plain loops."""
+    """The variance of the mean of few points and its degrees of freedom, from the formulas with
+    plain loops.
+    """
     x, n = series.tolist(), len(series)
     mean = sum(x) / n
     power = sum((v - mean) ** 2 for v in x)
@@ -64,7 +85,9 @@ def slow_few_points(series: np.ndarray) -> tuple[float, float]:
 
 def slow_long_run(series: np.ndarray) -> tuple[float, float]:
     n = len(series)
-    return max(slow_ewc(series - series.mean()), slow_newey_west(series)) / n, min(math.floor(0.4 * n ** (2 / 3)), 12)
+    return max(slow_ewc(series - series.mean()), slow_newey_west(series)) / n, min(
+        math.floor(0.4 * n ** (2 / 3)), 12
+    )
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.6, 0.95])
@@ -74,7 +97,9 @@ def test_mean_se_is_that_of_the_slow_formulas(n: int, rho: float) -> None:
     weight = min(max((n - 100) / 100, 0.0), 1.0)
     few, many = slow_few_points(series), slow_long_run(series)
     found = mean_se(series)
-    assert found.value == pytest.approx(math.sqrt((1 - weight) * few[0] + weight * many[0]), rel=1e-10)
+    assert found.value == pytest.approx(
+        math.sqrt((1 - weight) * few[0] + weight * many[0]), rel=1e-10
+    )
     assert found.df == pytest.approx(1.0 / ((1 - weight) / few[1] + weight / many[1]))
 
 
@@ -93,7 +118,10 @@ def test_one_point_more_changes_no_half_width_much(n: int, rho: float) -> None:
     """Next to the run-to-run noise of a usual pair (0.35 % of the loss against 0.11 % a point)."""
     for seed in range(20):
         series = ar1(np.random.default_rng((seed, n)), n + 1, rho)
-        halves = [math.hypot(3.2, t_quantile(0.95, found.df) * found.value) for found in (mean_se(series[:-1]), mean_se(series))]
+        halves = [
+            math.hypot(3.2, t_quantile(0.95, found.df) * found.value)
+            for found in (mean_se(series[:-1]), mean_se(series))
+        ]
         assert halves[1] == pytest.approx(halves[0], rel=0.1)
 
 
@@ -114,10 +142,14 @@ def test_newey_west_agrees_with_statsmodels_where_both_use_the_same_lags() -> No
     lags = math.floor(1.1447 * (alpha * len(centred)) ** (1 / 3))
     fit = sm.OLS(white, np.ones_like(white)).fit()
     white_demeaned_variance = cov_hac(fit, nlags=lags, use_correction=False)[0, 0] * len(white)
-    assert newey_west_prewhitened(centred[None])[0] == pytest.approx(white_demeaned_variance / (1 - rho) ** 2, rel=0.01)
+    assert newey_west_prewhitened(centred[None])[0] == pytest.approx(
+        white_demeaned_variance / (1 - rho) ** 2, rel=0.01
+    )
 
 
-@pytest.mark.parametrize(("n", "rho", "low"), [(200, 0.0, 0.93), (500, 0.6, 0.93), (2000, 0.9, 0.93)])
+@pytest.mark.parametrize(
+    ("n", "rho", "low"), [(200, 0.0, 0.93), (500, 0.6, 0.93), (2000, 0.9, 0.93)]
+)
 def test_interval_covers_a_known_mean(n: int, rho: float, low: float) -> None:
     """A1 in short: 300 series; the benchmark runs 2,000."""
     from parity.judging.interval import t_quantile
@@ -146,11 +178,15 @@ def test_step_noise_twin(values: list[float]) -> None:
 
 def test_step_noise_of_white_noise_on_a_trend_is_its_sd() -> None:
     rng = np.random.default_rng(0)
-    assert step_noise(np.linspace(5, 1, 20_000) + rng.normal(0, 0.08, 20_000)) == pytest.approx(0.08, rel=0.03)
+    assert step_noise(np.linspace(5, 1, 20_000) + rng.normal(0, 0.08, 20_000)) == pytest.approx(
+        0.08, rel=0.03
+    )
 
 
 @given(st.lists(finite, min_size=8, max_size=60), st.floats(-50, 50), st.floats(0.1, 10))
-def test_mean_se_ignores_an_offset_and_scales(values: list[float], offset: float, scale: float) -> None:
+def test_mean_se_ignores_an_offset_and_scales(
+    values: list[float], offset: float, scale: float
+) -> None:
     series = np.array(values)
     if series.std() < 1e-3:
         return
@@ -188,20 +224,28 @@ def test_newey_west_agrees_with_archs_bartlett_kernel(rho: float) -> None:
     white = centred[1:] - own * centred[:-1]
     left = lag1(white)
     lags = math.floor(1.1447 * (4 * left**2 / ((1 - left) ** 2 * (1 + left) ** 2) * n) ** (1 / 3))
-    long_run = float(np.squeeze(Bartlett(white, bandwidth=lags, center=False, force_int=True).cov.long_run))
-    assert newey_west_prewhitened(centred[None])[0] == pytest.approx(long_run * (n - 1) / n / (1 - own) ** 2, rel=1e-9)
+    long_run = float(
+        np.squeeze(Bartlett(white, bandwidth=lags, center=False, force_int=True).cov.long_run)
+    )
+    assert newey_west_prewhitened(centred[None])[0] == pytest.approx(
+        long_run * (n - 1) / n / (1 - own) ** 2, rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.6])
 def test_the_error_is_not_below_archs_stationary_bootstrap(rho: float) -> None:
-    """Another method of another author, random and slower: the same size, and ours the careful one of the two."""
+    """Another method of another author, random and slower: the same size, and ours the careful one
+    of the two.
+    """
     from arch.bootstrap import StationaryBootstrap, optimal_block_length
 
     ratios = []
     for seed in range(6):
         series = ar1(np.random.default_rng((seed, int(10 * rho))), 1000, rho)
         block = max(1.0, float(optimal_block_length(series)["stationary"].iloc[0]))
-        drawn = StationaryBootstrap(block, series, seed=np.random.default_rng(seed)).apply(np.mean, 300)
+        drawn = StationaryBootstrap(block, series, seed=np.random.default_rng(seed)).apply(
+            np.mean, 300
+        )
         ratios.append(mean_se(series).value / float(np.std(drawn)))
     assert 0.95 < np.mean(ratios) < 1.5
 
@@ -216,4 +260,6 @@ def test_rows_have_what_each_has_alone(rows: int, points: int, seed: int) -> Non
     values = np.random.default_rng(seed).normal(size=(rows, points)).round(1)  # with ties
     assert row_medians(values).tolist() == [median(row) for row in values]
     assert mad_sds(values) == pytest.approx([mad_sd(row) for row in values], rel=1e-15)
-    assert dots(values, values[::-1]) == pytest.approx([dot(a, b) for a, b in zip(values, values[::-1], strict=True)], rel=1e-12, abs=1e-12)
+    assert dots(values, values[::-1]) == pytest.approx(
+        [dot(a, b) for a, b in zip(values, values[::-1], strict=True)], rel=1e-12, abs=1e-12
+    )

@@ -67,29 +67,43 @@ def _slow_correlation(one: np.ndarray, other: np.ndarray, sds: float) -> float:
 
 @pytest.mark.parametrize("points", [2000, 4523])
 def test_twin_of_the_worst_block(points: int) -> None:
-    """Of the whole last half and of its blocks of 200 points or more, the smallest; here where a stretch has batches of its own."""
+    """Of the whole last half and of its blocks of 200 points or more, the smallest; here where a
+    stretch has batches of its own.
+    """
     rng = np.random.default_rng(points)
     batch = rng.normal(0, 0.08, points)
     a, b = (batch + rng.normal(0, 0.02, points) for _ in range(2))
     b[-260:] = rng.normal(0, 0.08, 260)
     runs = [curve_from_arrays(np.arange(points), loss) for loss in (a, b)]
-    changes = [np.array([x[i] - 2 * x[i + 1] + x[i + 2] for i in range(points // 2, points - 2)]) for x in (a, b)]
+    changes = [
+        np.array([x[i] - 2 * x[i + 1] + x[i + 2] for i in range(points // 2, points - 2)])
+        for x in (a, b)
+    ]
     count = min(20, len(changes[0]) // 200)
     slow = [_slow_correlation(changes[0], changes[1], 6.0)]
     blocks = zip(*(np.array_split(each, count) for each in changes), strict=True)
     slow += [_slow_correlation(one, other, 1.5) for one, other in blocks]
     assert min(slow[1:]) < 0.5 < slow[0]
-    assert worst_correlation(align(runs[:1], runs[1:]), runs[:1], runs[1:]) == pytest.approx(min(slow), abs=1e-9)
+    assert worst_correlation(align(runs[:1], runs[1:]), runs[:1], runs[1:]) == pytest.approx(
+        min(slow), abs=1e-9
+    )
 
 
 def worse_late(rng_seed: int, *, own_batches: bool, n: int = 400) -> tuple[Curve, Curve]:
-    """A candidate that breaks over the last 30 %: 25 % worse, with more noise of its own than the batches have; or one on other batches."""
+    """A candidate that breaks over the last 30 %: 25 % worse, with more noise of its own than the
+    batches have; or one on other batches.
+    """
     rng = np.random.default_rng(rng_seed)
     batches, steps = rng.normal(0.0, 0.1, n), np.arange(n)
     late = steps >= 0.7 * n
     read = rng.normal(0.0, 0.1, n) if own_batches else batches
-    base, cand = 2.0 + batches, 2.0 + read + rng.normal(0.0, 0.005, n) + late * (0.5 + rng.normal(0.0, 0.4, n))
-    return curve_from_arrays(steps, base, rounding="nearest"), curve_from_arrays(steps, cand, rounding="nearest")
+    base, cand = (
+        2.0 + batches,
+        2.0 + read + rng.normal(0.0, 0.005, n) + late * (0.5 + rng.normal(0.0, 0.4, n)),
+    )
+    return curve_from_arrays(steps, base, rounding="nearest"), curve_from_arrays(
+        steps, cand, rounding="nearest"
+    )
 
 
 @pytest.mark.parametrize("every", [1, 5])
@@ -100,7 +114,10 @@ def test_a_candidate_that_breaks_late_is_recognised_and_other_batches_never_are(
         for own_batches in (False, True):
             base, cand = worse_late(rng_seed, own_batches=own_batches, n=400 * every)
             at = slice(every - 1, None, every)
-            base, cand = (curve_from_arrays(run.steps[at], run.loss[at], rounding="nearest") for run in (base, cand))
+            base, cand = (
+                curve_from_arrays(run.steps[at], run.loss[at], rounding="nearest")
+                for run in (base, cand)
+            )
             both = align([base], [cand])
             worst = worst_correlation(both, [base], [cand])
             assert worst is not None

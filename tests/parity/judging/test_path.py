@@ -1,4 +1,6 @@
-"""The path of a verdict: its last point is the verdict, its noise the verdict's, and no verdict makes it fail."""
+"""The path of a verdict: its last point is the verdict, its noise the verdict's, and no verdict
+makes it fail.
+"""
 
 import dataclasses
 import json
@@ -46,17 +48,27 @@ def check(verdict: Verdict, document: VerdictDocument) -> list[PathPointDocument
 
 @pytest.mark.parametrize("gap", [0.0, 0.04])
 @pytest.mark.parametrize("points", [300, 1500])
-def test_a_point_is_the_verdict_on_the_cut_runs_with_the_floors_of_the_whole(make_run: MakeRun, gap: float, points: int) -> None:
+def test_a_point_is_the_verdict_on_the_cut_runs_with_the_floors_of_the_whole(
+    make_run: MakeRun, gap: float, points: int
+) -> None:
     base, cand = make_run(points), make_run(points, seed=2, gap=gap)
     (verdict,) = judge([base], {"c": [cand]}, policy_from_mapping(POLICY), planned_steps=points)
     document = verdict.document()
     share = document["tau"]["baseline"]["rel"]  # type: ignore[index]
-    stated = policy_from_mapping({**POLICY, **dict.fromkeys(("baseline_run_noise", "candidate_run_noise"), f"{100 * share:.17g}%")})
+    stated = policy_from_mapping(
+        {
+            **POLICY,
+            **dict.fromkeys(("baseline_run_noise", "candidate_run_noise"), f"{100 * share:.17g}%"),
+        }
+    )
     path = check(verdict, document)
     assert len(path) == POINTS
     for point in path[::6]:
         end = point["step"] + 1
-        first, second = (curve_from_arrays(run.steps[:end], run.loss[:end], rounding="nearest") for run in (base, cand))
+        first, second = (
+            curve_from_arrays(run.steps[:end], run.loss[:end], rounding="nearest")
+            for run in (base, cand)
+        )
         again = judge([first], {"c": [second]}, stated, planned_steps=points)[0].document()["gap"]
         assert again is not None
         assert ends(point) == pytest.approx((again["mean"], again["lo"], again["hi"]), abs=1e-9)
@@ -64,29 +76,48 @@ def test_a_point_is_the_verdict_on_the_cut_runs_with_the_floors_of_the_whole(mak
 
 def test_the_window_is_the_decay_phase_where_the_rate_decays_inside_it(make_run: MakeRun) -> None:
     rate = np.minimum(1.0, np.linspace(10.0, 0.0, 2000))
-    runs = [curve_from_arrays(run.steps, run.loss, columns={"learning_rate": rate}) for run in (make_run(), make_run(seed=2, gap=0.01))]
-    (verdict,) = judge([runs[0]], {"c": [runs[1]]}, policy_from_mapping({"margin": "1%"}), planned_steps=2000)
+    runs = [
+        curve_from_arrays(run.steps, run.loss, columns={"learning_rate": rate})
+        for run in (make_run(), make_run(seed=2, gap=0.01))
+    ]
+    (verdict,) = judge(
+        [runs[0]], {"c": [runs[1]]}, policy_from_mapping({"margin": "1%"}), planned_steps=2000
+    )
     document = verdict.document()
     assert "decay phase" in document["window"]["rule"]
     path = check(verdict, document)
     late = next(point for point in path if point["step"] > 1900)
     first = int(np.argmax(rate < 0.999))
     part = slice(first, late["step"] + 1)
-    assert late["mean"] == pytest.approx(float((runs[1].loss - runs[0].loss)[part].mean()), abs=1e-9)
+    assert late["mean"] == pytest.approx(
+        float((runs[1].loss - runs[0].loss)[part].mean()), abs=1e-9
+    )
 
 
-def of_seeds(make_run: MakeRun, number: int, gap: float, first: int, points: int = 1500) -> list[Curve]:
+def of_seeds(
+    make_run: MakeRun, number: int, gap: float, first: int, points: int = 1500
+) -> list[Curve]:
     return [
-        dataclasses.replace(make_run(points, seed=first + seed, batch_seed=seed, gap=gap, offset_sd=0.002), seed=seed)
+        dataclasses.replace(
+            make_run(points, seed=first + seed, batch_seed=seed, gap=gap, offset_sd=0.002),
+            seed=seed,
+        )
         for seed in range(number)
     ]
 
 
 @pytest.mark.parametrize("pairing", ["paired", "unpaired"])
 @pytest.mark.parametrize("number", [2, 5])
-def test_the_run_noise_is_that_of_the_verdict_at_every_point(make_run: MakeRun, number: int, pairing: str) -> None:
+def test_the_run_noise_is_that_of_the_verdict_at_every_point(
+    make_run: MakeRun, number: int, pairing: str
+) -> None:
     policy = policy_from_mapping({**POLICY, "pairing": pairing})
-    (verdict,) = judge(of_seeds(make_run, number, 0.0, 10), {"c": of_seeds(make_run, number, 0.01, 30)}, policy, planned_steps=1500)
+    (verdict,) = judge(
+        of_seeds(make_run, number, 0.0, 10),
+        {"c": of_seeds(make_run, number, 0.01, 30)},
+        policy,
+        planned_steps=1500,
+    )
     document = verdict.document()
     path = check(verdict, document)
     run = document["se_parts"]["run"] * 2.0  # type: ignore[index]
@@ -100,7 +131,9 @@ def test_one_broken_run_makes_no_jump_at_the_end(make_run: MakeRun) -> None:
     """The ends that capping runs gives, too, are on the way what they are at the end."""
     cand = of_seeds(make_run, 4, 0.0, 30)
     cand[0] = dataclasses.replace(cand[0], loss=cand[0].loss + 0.2)
-    (verdict,) = judge(of_seeds(make_run, 4, 0.0, 10), {"c": cand}, policy_from_mapping(POLICY), planned_steps=1500)
+    (verdict,) = judge(
+        of_seeds(make_run, 4, 0.0, 10), {"c": cand}, policy_from_mapping(POLICY), planned_steps=1500
+    )
     path = check(verdict, verdict.document())
     assert ends(path[-2]) == pytest.approx(ends(path[-1]), abs=0.004)
     document = verdict.document()
@@ -110,13 +143,20 @@ def test_one_broken_run_makes_no_jump_at_the_end(make_run: MakeRun) -> None:
 
 def test_a_verdict_without_a_gap_or_with_a_handful_of_points_has_none(make_run: MakeRun) -> None:
     for points in (0, 1, 7, 30):
-        short = [curve_from_arrays(run.steps[:points], run.loss[:points]) for run in (make_run(), make_run(seed=2))]
-        (verdict,) = judge([short[0]], {"c": [short[1]]}, policy_from_mapping(POLICY), assume_complete=True)
+        short = [
+            curve_from_arrays(run.steps[:points], run.loss[:points])
+            for run in (make_run(), make_run(seed=2))
+        ]
+        (verdict,) = judge(
+            [short[0]], {"c": [short[1]]}, policy_from_mapping(POLICY), assume_complete=True
+        )
         assert check(verdict, verdict.document()) == []
 
 
 def test_as_many_points_as_there_are(make_run: MakeRun) -> None:
-    (verdict,) = judge([make_run(60)], {"c": [make_run(60, seed=2)]}, policy_from_mapping(POLICY), planned_steps=60)
+    (verdict,) = judge(
+        [make_run(60)], {"c": [make_run(60, seed=2)]}, policy_from_mapping(POLICY), planned_steps=60
+    )
     assert [point["step"] for point in check(verdict, verdict.document())] == list(range(37, 60))
 
 
@@ -134,22 +174,49 @@ def test_an_uneven_log_is_thinned_by_number() -> None:
     assert len(some_of(steps)) >= FEWEST
 
 
-losses = st.one_of(st.floats(-5, 50), st.sampled_from([float("nan"), float("inf"), float("-inf"), 0.0, 1e300, -1e300, 1e6]))
+losses = st.one_of(
+    st.floats(-5, 50),
+    st.sampled_from([float("nan"), float("inf"), float("-inf"), 0.0, 1e300, -1e300, 1e6]),
+)
 series = st.lists(st.tuples(st.integers(0, 300), losses), max_size=300)
-run_sets = st.lists(st.tuples(series, st.one_of(st.none(), st.integers(0, 2))), min_size=1, max_size=3)
+run_sets = st.lists(
+    st.tuples(series, st.one_of(st.none(), st.integers(0, 2))), min_size=1, max_size=3
+)
 
 
 @settings(max_examples=some(120), deadline=None)
-@given(run_sets, run_sets, st.one_of(st.none(), st.integers(1, 400)), st.sampled_from(["paired", "unpaired"]))
+@given(
+    run_sets,
+    run_sets,
+    st.one_of(st.none(), st.integers(1, 400)),
+    st.sampled_from(["paired", "unpaired"]),
+)
 def test_no_verdict_makes_its_path_fail(base, cand, planned: int | None, pairing: str) -> None:
-    """Hostile logs: NaN, steps out of order and twice, gaps, one point, other lengths, no seeds, no common step."""
+    """Hostile logs: NaN, steps out of order and twice, gaps, one point, other lengths, no seeds, no
+    common step.
+    """
     arms = [
-        [curve_from_arrays([step for step, _ in rows], [loss for _, loss in rows], seed=seed, rounding="nearest") for rows, seed in arm]
+        [
+            curve_from_arrays(
+                [step for step, _ in rows],
+                [loss for _, loss in rows],
+                seed=seed,
+                rounding="nearest",
+            )
+            for rows, seed in arm
+        ]
         for arm in (base, cand)
     ]
     policy = policy_from_mapping({**POLICY, "pairing": pairing})
     for controls, noise in (((), None), (arms[0][:1], {"c": arms[1][:2]})):
-        (verdict,) = judge(arms[0], {"c": arms[1]}, policy, planned_steps=planned, controls=controls, short_reruns=noise)
+        (verdict,) = judge(
+            arms[0],
+            {"c": arms[1]},
+            policy,
+            planned_steps=planned,
+            controls=controls,
+            short_reruns=noise,
+        )
         check(verdict, verdict.document())
 
 
@@ -161,17 +228,28 @@ def test_no_plausible_verdict_makes_its_path_fail(make_run: MakeRun, data: st.Da
 
     def run(seed: int, arm: int) -> Curve:
         whole = make_run(points, seed=10 * arm + seed, batch_seed=seed, gap=0.01 * arm)
-        keep = slice(data.draw(st.integers(0, points // 10)), data.draw(st.integers(points // 2, points)), data.draw(st.integers(1, 3)))
+        keep = slice(
+            data.draw(st.integers(0, points // 10)),
+            data.draw(st.integers(points // 2, points)),
+            data.draw(st.integers(1, 3)),
+        )
         steps, loss = whole.steps[keep], whole.loss[keep].copy()
         for at in data.draw(st.lists(st.integers(0, len(loss) - 1), max_size=4)):
             loss[at] = data.draw(st.sampled_from([np.nan, np.inf, 9.0, 1e5, -1.0, 0.0]))
         if data.draw(st.booleans()):  # a rollback
             back = len(steps) // 2
-            steps, loss = np.append(steps, steps[back : back + 5]), np.append(loss, loss[back : back + 5] + 1.0)
-        return curve_from_arrays(steps, loss, seed=data.draw(st.sampled_from([None, seed])), rounding="nearest")
+            steps, loss = (
+                np.append(steps, steps[back : back + 5]),
+                np.append(loss, loss[back : back + 5] + 1.0),
+            )
+        return curve_from_arrays(
+            steps, loss, seed=data.draw(st.sampled_from([None, seed])), rounding="nearest"
+        )
 
     arms = [[run(seed, arm) for seed in range(data.draw(st.integers(1, 3)))] for arm in (0, 1)]
-    policy = policy_from_mapping({**POLICY, "pairing": data.draw(st.sampled_from(["paired", "unpaired"]))})
+    policy = policy_from_mapping(
+        {**POLICY, "pairing": data.draw(st.sampled_from(["paired", "unpaired"]))}
+    )
     (verdict,) = judge(arms[0], {"c": arms[1]}, policy, planned_steps=points)
     check(verdict, verdict.document())
 
@@ -224,9 +302,21 @@ def comparison(base: list[Curve], cand: list[Curve], **asked: object) -> Evaluat
     )
 
 
-@pytest.mark.parametrize("asked", [{}, {"paired": True}, {"cluster": "system"}, {"at": (3000,)}, {"at": (2900, 3000)}, {"at": (2000,)}])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"paired": True},
+        {"cluster": "system"},
+        {"at": (3000,)},
+        {"at": (2900, 3000)},
+        {"at": (2000,)},
+    ],
+)
 @pytest.mark.parametrize("runs", [(1, 1), (4, 1), (6, 8)])
-def test_the_path_of_evaluations_ends_in_the_gaps_of_the_document(asked: dict[str, object], runs: tuple[int, int]) -> None:
+def test_the_path_of_evaluations_ends_in_the_gaps_of_the_document(
+    asked: dict[str, object], runs: tuple[int, int]
+) -> None:
     case = comparison(evaluated(1, runs[0]), evaluated(2, runs[1], 0.02), **asked)
     gap = case.documents()[0]["gap"]
     path = evaluation_path_of(case, "c")
@@ -237,7 +327,9 @@ def test_the_path_of_evaluations_ends_in_the_gaps_of_the_document(asked: dict[st
             continue
         assert ends(points[-1]) == (own["mean"], own["lo"], own["hi"])
         last = max(asked.get("at", (3000,)))  # type: ignore[type-var, call-overload]
-        assert [point["step"] for point in points] == [step for step in STEPS.tolist() if step <= last]
+        assert [point["step"] for point in points] == [
+            step for step in STEPS.tolist() if step <= last
+        ]
     assert path["over_runs"]
 
 
@@ -253,19 +345,40 @@ def test_a_point_of_evaluations_is_the_gap_there_with_the_noise_of_the_verdict()
     share = level / np.mean([run.loss[-1] for run in base])
     plain = (case.measured("c")[0].over_runs or pytest.fail("no gap")).half_width(0.95)
     assert max(point["hi"] - point["mean"], point["mean"] - point["lo"]) <= share * plain + 1e-9
-    assert point["hi"] - point["lo"] == pytest.approx(share * (document["hi"] - document["lo"]), rel=0.4)
+    assert point["hi"] - point["lo"] == pytest.approx(
+        share * (document["hi"] - document["lo"]), rel=0.4
+    )
 
 
-evaluations = st.lists(st.tuples(st.integers(0, 60), losses.filter(lambda loss: not 0.0 < abs(loss) < 1e-6)), max_size=40)
-evaluated_sets = st.lists(st.tuples(evaluations, st.one_of(st.none(), st.integers(0, 2))), min_size=1, max_size=3)
+evaluations = st.lists(
+    st.tuples(st.integers(0, 60), losses.filter(lambda loss: not 0.0 < abs(loss) < 1e-6)),
+    max_size=40,
+)
+evaluated_sets = st.lists(
+    st.tuples(evaluations, st.one_of(st.none(), st.integers(0, 2))), min_size=1, max_size=3
+)
 
 
 @settings(max_examples=some(60), deadline=None)
-@given(evaluated_sets, evaluated_sets, st.booleans(), st.sampled_from([None, "system"]), st.sampled_from(["1%", "0.01 nats"]))
-def test_no_comparison_of_evaluations_makes_its_path_fail(base, cand, paired: bool, cluster: str | None, margin: str) -> None:
+@given(
+    evaluated_sets,
+    evaluated_sets,
+    st.booleans(),
+    st.sampled_from([None, "system"]),
+    st.sampled_from(["1%", "0.01 nats"]),
+)
+def test_no_comparison_of_evaluations_makes_its_path_fail(
+    base, cand, paired: bool, cluster: str | None, margin: str
+) -> None:
     arms = [
         [
-            curve_from_arrays([s for s, _ in rows], [loss for _, loss in rows], seed=seed, label=str(n), context={"system": SYSTEMS[n]})
+            curve_from_arrays(
+                [s for s, _ in rows],
+                [loss for _, loss in rows],
+                seed=seed,
+                label=str(n),
+                context={"system": SYSTEMS[n]},
+            )
             for n, (rows, seed) in enumerate(arm)
         ]
         for arm in (base, cand)

@@ -4,12 +4,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.policy import PROFILES, Amount, Policy, PolicyError, parse_margin, policy_from_mapping
+from parity.judging.policy import (
+    PROFILES,
+    Amount,
+    Policy,
+    PolicyError,
+    parse_margin,
+    policy_from_mapping,
+)
 
 
 @pytest.mark.parametrize(
     ("text", "value", "unit"),
-    [("1.0%", 0.01, "relative"), (" 1.0 % ", 0.01, "relative"), ("0.01 nats", 0.01, "nats"), (0.01, 0.01, "nats"), ("1e-2", 0.01, "nats")]
+    [
+        ("1.0%", 0.01, "relative"),
+        (" 1.0 % ", 0.01, "relative"),
+        ("0.01 nats", 0.01, "nats"),
+        (0.01, 0.01, "nats"),
+        ("1e-2", 0.01, "nats"),
+    ]
     + [(text, 0.05, "tokens") for text in ("5% tokens", " 5 % tokens ", "5 % tokens at 0.2 nats")],
 )
 def test_margins(text: object, value: float, unit: str) -> None:
@@ -18,7 +31,26 @@ def test_margins(text: object, value: float, unit: str) -> None:
     assert amount.unit == unit
 
 
-@pytest.mark.parametrize("text", ["", "abc", "1 percent", "-1%", "0", "nan", "inf%", True, None, [], "1e", "1%%", 0.0, -0.1, float("nan")])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "abc",
+        "1 percent",
+        "-1%",
+        "0",
+        "nan",
+        "inf%",
+        True,
+        None,
+        [],
+        "1e",
+        "1%%",
+        0.0,
+        -0.1,
+        float("nan"),
+    ],
+)
 def test_margins_that_are_none(text: object) -> None:
     with pytest.raises(PolicyError, match="expected a positive amount"):
         parse_margin(text)
@@ -41,7 +73,15 @@ def test_tokens_survive_their_text(value: float, slope: float | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["0% tokens", "-5% tokens", "5 tokens", "5% tokens at 0 nats", "5% tokens at nan nats", "5% tokens at 0.2"]
+    "text",
+    [
+        "0% tokens",
+        "-5% tokens",
+        "5 tokens",
+        "5% tokens at 0 nats",
+        "5% tokens at nan nats",
+        "5% tokens at 0.2",
+    ],
 )
 def test_tokens_that_are_none(text: str) -> None:
     with pytest.raises(PolicyError):
@@ -76,7 +116,10 @@ def test_a_job_must_state_a_margin() -> None:
         ({"margin": "1%", "two_sided": "yes"}, "policy.two_sided"),
         ({"margin": "1%", "may_differ": "engine"}, "policy.may_differ"),
         ({"margin": "1%", "baseline_run_noise": -1}, "policy.baseline_run_noise"),
-        ({"margin": "1%", "baseline_run_noise": "1% tokens at 0.2 nats"}, "policy.baseline_run_noise"),
+        (
+            {"margin": "1%", "baseline_run_noise": "1% tokens at 0.2 nats"},
+            "policy.baseline_run_noise",
+        ),
         ({"margin": "1%", "checks": ["loss", "luck"]}, "policy.checks"),
         ({"margin": "1%", "checks": ["grad_norm"]}, "policy.checks"),
         ({"margin": "1%", "pairing": 3}, "policy.pairing"),
@@ -96,7 +139,13 @@ def test_a_mapping_is_asked_for() -> None:
 
 def test_a_document_gives_the_same_policy_back() -> None:
     policy = policy_from_mapping(
-        {"margin": "0.5 %", "profile": "bf16-bar", "confidence": 0.9, "may_differ": ["remat"], "candidate_run_noise": "0.004 nats"}
+        {
+            "margin": "0.5 %",
+            "profile": "bf16-bar",
+            "confidence": 0.9,
+            "may_differ": ["remat"],
+            "candidate_run_noise": "0.004 nats",
+        }
     )
     assert policy_from_mapping(policy.document()) == policy
 

@@ -50,7 +50,7 @@ def first(m: Measurements, **changes: object) -> str:
     return decide(dataclasses.replace(m, **changes)).deciding.code
 
 
-def codes(m: Measurements, **changes: object) -> list[str]:
+def codes(m: Measurements, **changes: object) -> tuple[str, ...]:
     return decide(dataclasses.replace(m, **changes)).codes
 
 

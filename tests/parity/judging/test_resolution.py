@@ -3,7 +3,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.judging.agreement import memory_steps, noise_ratio, quantum, resolution, smoothing_weight
+from parity.judging.agreement import (
+    memory_steps,
+    noise_ratio,
+    quantum,
+    resolution,
+    smoothing_weight,
+)
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.pairing import align
 from parity.judging.window import plan_window
@@ -67,15 +73,24 @@ def test_samples_of_a_run_are_told_from_regular_logging() -> None:
     sample = np.sort(np.random.default_rng(1).choice(n, 4000, replace=False))
     spread = np.linspace(0, n - 1, 1500).astype(int)
     assert resolution([whole], [curve_from_arrays(steps[::10], loss[::10])], window).coverage == 1.0
-    assert resolution([whole], [curve_from_arrays(steps[sample], loss[sample])], window).coverage < 0.5
-    assert resolution([whole], [curve_from_arrays(steps[spread], loss[spread])], window).coverage < 0.9
+    assert (
+        resolution([whole], [curve_from_arrays(steps[sample], loss[sample])], window).coverage < 0.5
+    )
+    assert (
+        resolution([whole], [curve_from_arrays(steps[spread], loss[spread])], window).coverage < 0.9
+    )
 
 
 def test_one_log_of_averages_shows_in_the_noise_of_the_arms() -> None:
     rng = np.random.default_rng(0)
     steps, batches = np.arange(2000), rng.normal(3.3, 0.08, 2000)
-    base, cand = (curve_from_arrays(steps, batches + rng.normal(0.0, 0.004, 2000)) for _ in range(2))
-    means = [curve_from_arrays(steps[9::10], run.loss.reshape(-1, 10).mean(axis=1)) for run in (base, cand)]
+    base, cand = (
+        curve_from_arrays(steps, batches + rng.normal(0.0, 0.004, 2000)) for _ in range(2)
+    )
+    means = [
+        curve_from_arrays(steps[9::10], run.loss.reshape(-1, 10).mean(axis=1))
+        for run in (base, cand)
+    ]
     every = [curve_from_arrays(run.steps[9::10], run.loss[9::10]) for run in (base, cand)]
     for arms, low, high in (
         ((base, cand), 0.9, 1.1),

@@ -60,7 +60,9 @@ def test_a_rise_below_the_margin_does_not_differ() -> None:
     assert ends(gap) == (False, False)
 
 
-@pytest.mark.parametrize(("share", "above"), [(0.9, True), (0.5, True), (0.25, True), (0.15, False), (0.02, False)])
+@pytest.mark.parametrize(
+    ("share", "above"), [(0.9, True), (0.5, True), (0.25, True), (0.15, False), (0.02, False)]
+)
 def test_it_is_above_where_the_last_quarter_or_half_surely_is(share: float, above: bool) -> None:
     gap = quiet()
     gap[-round(share * 400) :] += 2 * MARGIN
@@ -69,7 +71,9 @@ def test_it_is_above_where_the_last_quarter_or_half_surely_is(share: float, abov
 
 
 def test_false_alarms_stay_within_the_budget() -> None:
-    """Both directions and all tails share 1 %; the other conditions are taken away by a margin below every gap."""
+    """Both directions and all tails share 1 %; the other conditions are taken away by a margin
+    below every gap.
+    """
     alarms = 0
     for seed in range(600):
         gap = quiet(350, seed)
@@ -102,4 +106,6 @@ def test_limit_twin_of_few_points() -> None:
     end = measure_end(gap, of(gap), MARGIN, (0.95, 0.95), 0.95, LEVEL, 0.0)
     assert end is not None
     z = t.ppf(1 - 0.01 / (2 * 4), 29)
-    assert end.limit == pytest.approx(z * np.std(gap[:30], ddof=1) * np.sqrt(1 / end.points + 1 / 30))
+    assert end.limit == pytest.approx(
+        z * np.std(gap[:30], ddof=1) * np.sqrt(1 / end.points + 1 / 30)
+    )

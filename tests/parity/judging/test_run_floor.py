@@ -7,15 +7,31 @@ from hypothesis import strategies as st
 
 from parity.judging.interval import interval, t_quantile
 from parity.judging.policy import Amount, policy_from_mapping
-from parity.judging.run_floor import Prior, RunFloor, assume_stochastic, one_apart, prior_for, run_floor, run_term, run_term_over_seeds
+from parity.judging.run_floor import (
+    Prior,
+    RunFloor,
+    assume_stochastic,
+    one_apart,
+    prior_for,
+    run_floor,
+    run_term,
+    run_term_over_seeds,
+)
 from parity.judging.window import StandardError
 
 PRIOR = Prior(tau=0.0008, df=4.0, basis="assumed")
 NO_WITHIN = StandardError(value=0.0, df=12.0)
 
 
-def floor_of(means: list[float], prior: Prior = PRIOR, seeds: list[int] | None = None, controls: list[float] | None = None) -> RunFloor:
-    return run_floor(prior, np.array(means), seeds or [0] * len(means), np.array(controls) if controls else None)
+def floor_of(
+    means: list[float],
+    prior: Prior = PRIOR,
+    seeds: list[int] | None = None,
+    controls: list[float] | None = None,
+) -> RunFloor:
+    return run_floor(
+        prior, np.array(means), seeds or [0] * len(means), np.array(controls) if controls else None
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,7 +55,9 @@ def floor_of(means: list[float], prior: Prior = PRIOR, seeds: list[int] | None =
         ("bf16", False),
     ],
 )
-def test_only_a_recipe_that_always_rounds_to_nearest_narrows(recipe: str | None, stochastic: bool) -> None:
+def test_only_a_recipe_that_always_rounds_to_nearest_narrows(
+    recipe: str | None, stochastic: bool
+) -> None:
     assert assume_stochastic(recipe) is stochastic
 
 
@@ -87,13 +105,21 @@ def test_controls_join_the_baselines_first_seed() -> None:
 
 
 def test_half_widths_of_the_specification() -> None:
-    """tau 0.08 % in both arms, no within-pair error: h/L = 0.314, 0.196, 0.151, 0.126, 0.084 % at K = 1, 2, 3, 4, 8, within 3 %."""
+    """tau 0.08 % in both arms, no within-pair error: h/L = 0.314, 0.196, 0.151, 0.126, 0.084 % at K
+    = 1, 2, 3, 4, 8, within 3 %.
+    """
     for runs, expected in ((1, 0.00314), (2, 0.00196), (3, 0.00151), (4, 0.00126), (8, 0.00084)):
-        spread = PRIOR.tau * math.sqrt((runs - 1) / runs) * np.array([1.0, -1.0] * 8)[:runs] if runs > 1 else np.zeros(1)
+        spread = (
+            PRIOR.tau * math.sqrt((runs - 1) / runs) * np.array([1.0, -1.0] * 8)[:runs]
+            if runs > 1
+            else np.zeros(1)
+        )
         scale = PRIOR.tau / spread.std(ddof=1) if runs > 1 else 1.0
         arm = floor_of((spread * scale).tolist())
         assert arm.tau == pytest.approx(PRIOR.tau)
-        assert interval(0.0, NO_WITHIN, run_term(arm, arm)).half_width(0.95) == pytest.approx(expected, rel=0.03)
+        assert interval(0.0, NO_WITHIN, run_term(arm, arm)).half_width(0.95) == pytest.approx(
+            expected, rel=0.03
+        )
 
 
 def test_one_guess_used_twice_counts_once_and_two_guesses_are_welch() -> None:
@@ -106,11 +132,17 @@ def test_one_guess_used_twice_counts_once_and_two_guesses_are_welch() -> None:
 
 
 def test_nvidias_example() -> None:
-    """+0.026 at L = 3.9, prior only: +.014 to +.038 with two deterministic arms, -.006 to +.058 with NVFP4's own prior."""
+    """+0.026 at L = 3.9, prior only: +.014 to +.038 with two deterministic arms, -.006 to +.058
+    with NVFP4's own prior.
+    """
     fp8 = floor_of([3.9], Prior(tau=0.0008 * 3.9, df=4.0, basis="a"))
     nvfp4 = floor_of([3.926], Prior(tau=0.0030 * 3.9, df=4.0, basis="b"))
-    assert interval(0.026, NO_WITHIN, run_term(fp8, fp8)).bounds(0.95) == pytest.approx((0.014, 0.038), abs=5e-4)
-    assert interval(0.026, NO_WITHIN, run_term(fp8, nvfp4)).bounds(0.95) == pytest.approx((-0.006, 0.058), abs=7e-4)
+    assert interval(0.026, NO_WITHIN, run_term(fp8, fp8)).bounds(0.95) == pytest.approx(
+        (0.014, 0.038), abs=5e-4
+    )
+    assert interval(0.026, NO_WITHIN, run_term(fp8, nvfp4)).bounds(0.95) == pytest.approx(
+        (-0.006, 0.058), abs=7e-4
+    )
 
 
 def test_several_seeds_use_the_spread_of_their_gaps() -> None:
@@ -127,7 +159,9 @@ def test_df_joins_the_terms_by_satterthwaite() -> None:
     joined = interval(0.1, StandardError(value=0.001, df=12.0), run)
     v, w = run.variance, 0.001**2
     assert joined.df == pytest.approx((v + w) ** 2 / (v**2 / 4 + w**2 / 12))
-    expected = math.hypot(t_quantile(0.95, 4.0) * math.sqrt(v), t_quantile(0.95, 12.0) * math.sqrt(w))
+    expected = math.hypot(
+        t_quantile(0.95, 4.0) * math.sqrt(v), t_quantile(0.95, 12.0) * math.sqrt(w)
+    )
     assert joined.half_width(0.95) == pytest.approx(expected)
 
 
@@ -136,7 +170,9 @@ def test_t_quantile_against_scipys_distribution() -> None:
 
     for confidence in (0.9, 0.95):
         for df in (4, 4.57, 12, 300):
-            assert t_quantile(confidence, df) == pytest.approx(t.ppf(0.5 + confidence / 2, df), rel=1e-10)
+            assert t_quantile(confidence, df) == pytest.approx(
+                t.ppf(0.5 + confidence / 2, df), rel=1e-10
+            )
 
 
 def test_arms_without_any_noise_give_a_point() -> None:
@@ -150,16 +186,24 @@ def test_the_degrees_of_freedom_do_not_depend_on_the_unit() -> None:
     policy = policy_from_mapping({"margin": "1%"})
     terms = []
     for level in (1.0, 1e-134):
-        floors = [run_floor(prior_for(None, None, policy, level), np.array([level]), [0]) for _ in range(2)]
+        floors = [
+            run_floor(prior_for(None, None, policy, level), np.array([level]), [0])
+            for _ in range(2)
+        ]
         terms.append(run_term(*floors))
     assert terms[1].df == pytest.approx(terms[0].df)
     assert terms[1].df > 0
 
 
 def test_what_is_assumed_of_both_arms_is_one_guess() -> None:
-    """Also where one of them rounds stochastically: the term has the guess's 4 degrees of freedom, not 8 or what Welch would give it."""
+    """Also where one of them rounds stochastically: the term has the guess's 4 degrees of freedom,
+    not 8 or what Welch would give it.
+    """
     policy = policy_from_mapping({"margin": "1%"})
-    floors = [run_floor(prior_for(recipe, None, policy, 3.0), np.array([3.0]), [0]) for recipe in ("fp8", "nvfp4")]
+    floors = [
+        run_floor(prior_for(recipe, None, policy, 3.0), np.array([3.0]), [0])
+        for recipe in ("fp8", "nvfp4")
+    ]
     assert run_term(*floors).df == pytest.approx(4.0)
 
 

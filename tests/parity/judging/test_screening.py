@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from parity.judging import arms
 from parity.judging.arms import independent_runs
 from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.independence import dependence, is_mixture, may_be_mixtures, may_be_related, pairs_to_test, resemblance, shared_start
+from parity.judging.independence import (
+    dependence,
+    is_mixture,
+    may_be_mixtures,
+    may_be_related,
+    pairs_to_test,
+    resemblance,
+    shared_start,
+)
 from tests.conftest import some
 from tests.parity.attacks.case import with_loss
 from tests.parity.attacks.copies import COPIES
@@ -21,7 +29,13 @@ BATCHES = np.random.default_rng(7).normal(0.0, 0.1, 10_240)
 def rerun(number: int, own: float = 0.01, offset: float = 0.004, n: int = 3000) -> Curve:
     """A run on the common batches with noise of its own."""
     rng = np.random.default_rng(number)
-    loss = 2.0 + np.exp(-np.arange(n) / 300) + BATCHES[:n] + rng.normal(0.0, offset) + rng.normal(0.0, own, n)
+    loss = (
+        2.0
+        + np.exp(-np.arange(n) / 300)
+        + BATCHES[:n]
+        + rng.normal(0.0, offset)
+        + rng.normal(0.0, own, n)
+    )
     return curve_from_arrays(np.arange(n), np.float32(loss), label=f"rerun {number}")
 
 
@@ -55,8 +69,17 @@ _SIZES = st.floats(-5.0, -1.0).map(lambda power: 10.0**power)
 
 
 @settings(max_examples=some(150))
-@given(st.integers(0, 10_000), _SIZES, _SIZES, st.floats(0.0, 1.0), st.floats(0.98, 1.02), st.integers(40, 3000))
-def test_near_its_limits_it_asks_for_the_thorough_test(seed: int, noise: float, offset: float, share: float, factor: float, n: int) -> None:
+@given(
+    st.integers(0, 10_000),
+    _SIZES,
+    _SIZES,
+    st.floats(0.0, 1.0),
+    st.floats(0.98, 1.02),
+    st.integers(40, 3000),
+)
+def test_near_its_limits_it_asks_for_the_thorough_test(
+    seed: int, noise: float, offset: float, share: float, factor: float, n: int
+) -> None:
     rng = np.random.default_rng(seed)
     run = rerun(seed, n=n)
     moved = np.where(rng.random(n) < share, noise * rng.standard_normal(n), 0.0)
@@ -98,7 +121,9 @@ def test_a_scaled_copy_with_other_points_is_tested(every: int) -> None:
         periodic = np.arange(n) % every == 0
         random = np.random.default_rng(n).random(n) < 1.0 / every
         for elsewhere in (periodic, random):
-            copy = with_loss(run, np.where(elsewhere, own.loss + 0.1 * BATCHES[:n][::-1], 1.01 * run.loss))
+            copy = with_loss(
+                run, np.where(elsewhere, own.loss + 0.1 * BATCHES[:n][::-1], 1.01 * run.loss)
+            )
             assert may_be_related([run], [copy]).all() or not thorough(run, copy)
 
 
@@ -108,7 +133,13 @@ def test_a_mixture_of_runs_with_a_few_spikes_is_tested() -> None:
         rng = np.random.default_rng(seed)
         batches, spikes = rng.normal(0.0, 0.1, n), np.zeros(n)
         spikes[rng.integers(n // 2, n, 3)] = 1.0
-        losses = [2.0 + batches + rng.normal(0.0, 0.01, n) + rng.uniform(10.0, 40.0) * spikes for _ in range(3)]
-        runs = [curve_from_arrays(np.arange(n), loss, label=f"{number}") for number, loss in enumerate(losses)]
+        losses = [
+            2.0 + batches + rng.normal(0.0, 0.01, n) + rng.uniform(10.0, 40.0) * spikes
+            for _ in range(3)
+        ]
+        runs = [
+            curve_from_arrays(np.arange(n), loss, label=f"{number}")
+            for number, loss in enumerate(losses)
+        ]
         mixture = with_loss(runs[0], 0.5 * (losses[1] + losses[2]) + rng.normal(0.0, 0.01, n))
         assert may_be_mixtures([*runs, mixture])[-1] or not is_mixture(mixture, runs)

@@ -34,8 +34,20 @@ def _signed(document: VerdictDocument, **changes: Any) -> SignOffDocument:
     }
 
 
-def _open(gap: dict[str, Any] | None, margin: dict[str, Any] | None, code: str, verdict: str = "inconclusive") -> Any:
-    return {"verdict": verdict, "codes": [code], "gap": gap, "margin": margin, "candidate": {"name": "c"}, "window": {"n": 200}}
+def _open(
+    gap: dict[str, Any] | None,
+    margin: dict[str, Any] | None,
+    code: str,
+    verdict: str = "inconclusive",
+) -> Any:
+    return {
+        "verdict": verdict,
+        "codes": [code],
+        "gap": gap,
+        "margin": margin,
+        "candidate": {"name": "c"},
+        "window": {"n": 200},
+    }
 
 
 MEASURED = {"mean": 0.01, "lo": -0.01, "hi": 0.03}
@@ -46,7 +58,9 @@ def test_only_an_inconclusive_verdict_on_a_measured_gap_can_be_accepted() -> Non
     assert why_not_acceptable(_open(MEASURED, margin, "CI_STRADDLES_MARGIN")) is None
     assert why_not_acceptable(_open(MEASURED, margin, "CONFOUNDED")) is None
     for verdict in ("pass", "fail"):
-        assert verdict in (why_not_acceptable(_open(MEASURED, margin, "GAP_EXCEEDS_MARGIN", verdict)) or "")
+        assert verdict in (
+            why_not_acceptable(_open(MEASURED, margin, "GAP_EXCEEDS_MARGIN", verdict)) or ""
+        )
     refused = [
         _open(None, margin, "EMPTY"),
         _open(None, None, "NO_COMMON_STEPS"),
@@ -59,20 +73,29 @@ def test_only_an_inconclusive_verdict_on_a_measured_gap_can_be_accepted() -> Non
         _open(MEASURED, margin, "LOSS_SCALED"),
         _open(MEASURED, margin, "CODE_OF_A_LATER_JUDGE"),
     ]
-    assert [document["codes"][0] for document in refused if why_not_acceptable(document) is None] == []
+    assert [
+        document["codes"][0] for document in refused if why_not_acceptable(document) is None
+    ] == []
 
 
 def test_a_sign_off_holds_for_its_verdict_and_policy_only() -> None:
     document = _open(MEASURED, {"nats": 0.014}, "CI_STRADDLES_MARGIN")
     assert list(accepted([document], POLICY, [_signed(document)])) == ["c"]
-    assert list(accepted([json.loads(json.dumps(document))], json.loads(json.dumps(POLICY)), [_signed(document)])) == ["c"]
+    assert list(
+        accepted(
+            [json.loads(json.dumps(document))], json.loads(json.dumps(POLICY)), [_signed(document)]
+        )
+    ) == ["c"]
     again = copy.deepcopy(document)
     again["gap"]["mean"] = np.nextafter(0.01, 1.0)
     for documents, policy, sign_off in (
         ([again], POLICY, _signed(document)),
         ([document], {"margin": "2.0 %"}, _signed(document)),
         ([document], POLICY, _signed(document, candidate="another")),
-        *(([document], POLICY, _signed(document, state=state)) for state in ("expired", "revoked", "void")),
+        *(
+            ([document], POLICY, _signed(document, state=state))
+            for state in ("expired", "revoked", "void")
+        ),
         ([], POLICY, _signed(document)),
     ):
         assert accepted(documents, policy, [sign_off]) == {}
@@ -85,7 +108,9 @@ def test_a_sign_off_of_a_fail_never_holds() -> None:
     assert accepted([empty], POLICY, [_signed(empty)]) == {}
 
 
-def test_a_copy_of_the_baseline_cannot_be_accepted(make_run: Callable[..., Curve], one_percent: Policy) -> None:
+def test_a_copy_of_the_baseline_cannot_be_accepted(
+    make_run: Callable[..., Curve], one_percent: Policy
+) -> None:
     same = make_run(seed=1)
     copied = judge([same], {"c": [same]}, one_percent, planned_steps=2000)[0].document()
     assert copied["verdict"] == "inconclusive"

@@ -3,7 +3,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.window import binomial_upper, diverged_late, find_spikes, interpolate, spikes_over_run, stretches, widen
+from parity.judging.window import (
+    binomial_upper,
+    diverged_late,
+    find_spikes,
+    interpolate,
+    spikes_over_run,
+    stretches,
+    widen,
+)
 
 
 def quiet(n: int = 400, seed: int = 0) -> np.ndarray:
@@ -22,7 +30,11 @@ def test_spikes_are_masked_widened_and_attributed() -> None:
     gap[300] += 1.0
     spikes = find_spikes(gap, 3.0)
     assert (spikes.baseline, spikes.candidate) == (1, 2)
-    assert np.flatnonzero(spikes.mask).tolist() == [*range(95, 108), *range(195, 209), *range(295, 306)]
+    assert np.flatnonzero(spikes.mask).tolist() == [
+        *range(95, 108),
+        *range(195, 209),
+        *range(295, 306),
+    ]
     assert abs(spikes.masked_gap.mean()) < 0.001
     assert spikes.masked_gap[100] == pytest.approx(np.interp(100, [94, 108], [gap[94], gap[108]]))
 
@@ -75,9 +87,17 @@ def test_stretches_cover_exactly_the_mask(mask: list[bool]) -> None:
     assert again.tolist() == mask
 
 
-def test_interpolation_holds_the_nearest_value_at_the_ends_and_gives_up_where_all_is_masked() -> None:
+def test_interpolation_holds_the_nearest_value_at_the_ends_and_gives_up_where_all_is_masked() -> (
+    None
+):
     series = np.array([9.0, 1.0, 9.0, 3.0, 9.0])
-    assert interpolate(series, np.array([True, False, True, False, True])).tolist() == [1.0, 1.0, 2.0, 3.0, 3.0]
+    assert interpolate(series, np.array([True, False, True, False, True])).tolist() == [
+        1.0,
+        1.0,
+        2.0,
+        3.0,
+        3.0,
+    ]
     assert interpolate(series, np.ones(5, dtype=bool)).tolist() == series.tolist()
 
 
@@ -85,18 +105,23 @@ def test_interpolation_holds_the_nearest_value_at_the_ends_and_gives_up_where_al
 def test_binomial_twin(count: int, total: int) -> None:
     from math import comb
 
-    assert binomial_upper(count, total) == pytest.approx(sum(comb(total, k) for k in range(count, total + 1)) / 2**total)
+    assert binomial_upper(count, total) == pytest.approx(
+        sum(comb(total, k) for k in range(count, total + 1)) / 2**total
+    )
 
 
 def test_divergence_needs_both_conditions_and_enough_points() -> None:
-    assert not diverged_late(np.full(400, 0.2), 0.03)  # high from the start: a gap, not a divergence
+    # high from the start: a gap, not a divergence
+    assert not diverged_late(np.full(400, 0.2), 0.03)
     assert not diverged_late(np.linspace(0, 0.08, 400), 0.03)  # below three margins
     assert diverged_late(np.linspace(0, 0.3, 400), 0.03)
     assert not diverged_late(np.linspace(0, 9, 10), 0.03)
 
 
 def test_spikes_over_the_run_are_counted_on_the_scale_of_their_block() -> None:
-    """The gap's noise falls tenfold over the run: a jump of 0.15 is a spike late, and noise early; one scale for all would miss it."""
+    """The gap's noise falls tenfold over the run: a jump of 0.15 is a spike late, and noise early;
+    one scale for all would miss it.
+    """
     rng = np.random.default_rng(0)
     gap = rng.normal(0.0, 1.0, 4000) * np.linspace(0.05, 0.005, 4000)
     late = (2900, 3100, 3300, 3700, 3750, 3850, 3950)
@@ -115,8 +140,16 @@ def test_spikes_over_the_run_are_counted_on_the_scale_of_their_block() -> None:
     assert spikes_over_run(gap[:199], np.arange(199), 3.0) is None
 
 
-@given(st.integers(200, 2_300), st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.sampled_from([1.0, -1.0, np.nan])), max_size=6))
-def test_the_spikes_of_a_run_are_those_of_its_blocks(points: int, added: list[tuple[float, float]]) -> None:
+@given(
+    st.integers(200, 2_300),
+    st.lists(
+        st.tuples(st.floats(0, 1, exclude_max=True), st.sampled_from([1.0, -1.0, np.nan])),
+        max_size=6,
+    ),
+)
+def test_the_spikes_of_a_run_are_those_of_its_blocks(
+    points: int, added: list[tuple[float, float]]
+) -> None:
     gap, steps = quiet(points), 3 * np.arange(points)
     for place, size in added:
         gap[int(place * points)] += size
@@ -132,7 +165,9 @@ def test_the_spikes_of_a_run_are_those_of_its_blocks(points: int, added: list[tu
     assert counted["blocks"] == blocks
 
 
-def test_an_early_spike_outside_the_window_is_reported_and_does_not_decide(make_run, judge_pair) -> None:
+def test_an_early_spike_outside_the_window_is_reported_and_does_not_decide(
+    make_run, judge_pair
+) -> None:
     from parity.judging.curve import curve_from_arrays
     from parity.report.text import render_markdown
 
@@ -142,5 +177,12 @@ def test_an_early_spike_outside_the_window_is_reported_and_does_not_decide(make_
     verdict = judge_pair(make_run(), curve_from_arrays(cand.steps, loss, label=cand.label))
     document = verdict.document()
     assert verdict.verdict == "pass"
-    assert (document["spikes"]["candidate"], document["run_spikes"]["candidate"], document["run_spikes"]["baseline"]) == (0, 8, 0)
-    assert "over the whole run 8 of cand and 0 of run1, more than chance gives (p 0.0039)" in render_markdown([document])
+    assert (
+        document["spikes"]["candidate"],
+        document["run_spikes"]["candidate"],
+        document["run_spikes"]["baseline"],
+    ) == (0, 8, 0)
+    assert (
+        "over the whole run 8 of cand and 0 of run1, more than chance gives (p 0.0039)"
+        in render_markdown([document])
+    )

@@ -20,22 +20,34 @@ def spread(share: float, runs: int) -> EarlySpread:
     return EarlySpread(squares=runs * share**2, runs=runs, stop=0.5, first=300, last=499)
 
 
-def floor_of(early: EarlySpread | None, prior: Prior = PRIOR, means: tuple[float, ...] = (1.0,)) -> RunFloor:
+def floor_of(
+    early: EarlySpread | None, prior: Prior = PRIOR, means: tuple[float, ...] = (1.0,)
+) -> RunFloor:
     return run_floor(prior, np.array(means), [0] * len(means), None, early)
 
 
 @pytest.mark.parametrize(
     ("last", "origin", "first", "points"),
-    [(499, 0, 300, 200), (500, 1, 301, 200), (399, 0, 300, 100), (599, 0, 400, 200), (899, 0, 700, 200)],
+    [
+        (499, 0, 300, 200),
+        (500, 1, 301, 200),
+        (399, 0, 300, 100),
+        (599, 0, 400, 200),
+        (899, 0, 700, 200),
+    ],
 )
-def test_the_window_is_a_fifth_of_the_plan_and_never_before_30_percent(last: int, origin: int, first: int, points: int) -> None:
+def test_the_window_is_a_fifth_of_the_plan_and_never_before_30_percent(
+    last: int, origin: int, first: int, points: int
+) -> None:
     window = make_window(1000, origin, 0.2, "declared")
     assert prefix_window(window, last) == (first, last)
     assert last - first + 1 == points
 
 
 @given(st.lists(SHARES, min_size=1, max_size=5), st.lists(SHARES, min_size=1, max_size=5))
-def test_what_reruns_add_completes_the_spread_of_all_runs(full: list[float], early: list[float]) -> None:
+def test_what_reruns_add_completes_the_spread_of_all_runs(
+    full: list[float], early: list[float]
+) -> None:
     """SS of the full runs plus SS of the reruns is SS of all of them: nothing is counted twice."""
     added = helmert_squares(np.array(full), [0] * len(full), np.array(early), [0] * len(early))
     together, _ = own_spread(np.array(full + early), [0] * (len(full) + len(early)))
@@ -45,7 +57,9 @@ def test_what_reruns_add_completes_the_spread_of_all_runs(full: list[float], ear
 
 def test_seeds_are_kept_apart() -> None:
     full, early = np.array([1.0, 2.0, 9.0]), np.array([1.5, 9.5])
-    by_hand = helmert_squares(full[:2], [0, 0], early[:1], [0]) + helmert_squares(full[2:], [7], early[1:], [7])
+    by_hand = helmert_squares(full[:2], [0, 0], early[:1], [0]) + helmert_squares(
+        full[2:], [7], early[1:], [7]
+    )
     assert helmert_squares(full, [0, 0, 7], early, [0, 7]) == pytest.approx(by_hand)
     assert by_hand == pytest.approx(0.125)
 
@@ -72,21 +86,30 @@ def test_the_floor_weighs_prior_replicates_and_reruns() -> None:
 
 
 def test_both_arms_share_what_is_not_known_of_the_ratio() -> None:
-    """Two arms with equal reruns and priors of their own: never more than the reruns of both arms are worth together."""
+    """Two arms with equal reruns and priors of their own: never more than the reruns of both arms
+    are worth together.
+    """
     many = spread(0.0008, 10**6)
     free = Prior(tau=0.0008, df=1e-9, basis="a"), Prior(tau=0.0008, df=1e-9, basis="b")
     joint = run_term(floor_of(many, free[0]), floor_of(many, free[1]))
     assert joint.df == pytest.approx(1.0 / (2.0 * RATIO_SD_LOG**2), rel=1e-3)
     few = spread(0.0008, 3)
-    assert run_term(floor_of(few, free[0]), floor_of(few, free[1])).df == pytest.approx(early_df(6), rel=1e-6)
+    assert run_term(floor_of(few, free[0]), floor_of(few, free[1])).df == pytest.approx(
+        early_df(6), rel=1e-6
+    )
     one, bare = floor_of(few, PRIOR), floor_of(None, OTHER)
     a, b = one.tau**2, bare.tau**2
-    assert run_term(one, bare).df == pytest.approx((a + b) ** 2 / (a**2 / one.df + b**2 / bare.df))  # Welch: only one arm has reruns
+    # Welch: only one arm has reruns
+    assert run_term(one, bare).df == pytest.approx((a + b) ** 2 / (a**2 / one.df + b**2 / bare.df))
 
 
 @given(st.integers(1, 64), st.integers(1, 64))
-def test_reruns_that_agree_exactly_narrow_no_more_than_their_degrees_of_freedom_allow(base: int, cand: int) -> None:
-    """tau^2 keeps at least nu0 / (nu0 + 5.6) of the prior, and no number of reruns takes the half-width below a third of the prior's."""
+def test_reruns_that_agree_exactly_narrow_no_more_than_their_degrees_of_freedom_allow(
+    base: int, cand: int
+) -> None:
+    """tau^2 keeps at least nu0 / (nu0 + 5.6) of the prior, and no number of reruns takes the
+    half-width below a third of the prior's.
+    """
     floors = floor_of(spread(0.0, base)), floor_of(spread(0.0, cand))
     for floor in floors:
         assert floor.tau**2 >= PRIOR.tau**2 * 4.0 / 9.6
@@ -101,7 +124,8 @@ def test_noisier_reruns_widen_the_floor(share: float, runs: int) -> None:
 
 
 def test_simulated_arms_are_covered() -> None:
-    """Ratios whose logs scatter by 0.3, one run and three reruns an arm: at least 94 % without any prior, and more than the prior alone.
+    """Ratios whose logs scatter by 0.3, one run and three reruns an arm: at least 94 % without any
+    prior, and more than the prior alone.
 
     The true tau of 0.15 % is twice the assumed one.
     """
@@ -132,4 +156,6 @@ def test_a_sum_of_squares_has_the_bits_of_numpys():
     for size in range(1, 12):
         for scale in (1e-9, 1e-3, 1.0):
             group = (1.4 + generator.normal(0, scale, size)).tolist()
-            assert own_spread(np.array(group), [0] * size)[0] == float(np.sum((np.array(group) - np.mean(group)) ** 2))
+            assert own_spread(np.array(group), [0] * size)[0] == float(
+                np.sum((np.array(group) - np.mean(group)) ** 2)
+            )

@@ -23,12 +23,21 @@ UNSTATED = policy_from_mapping({"margin": "1%"})
 STATED = policy_from_mapping({"margin": "1%", "schedule": "decayed"})
 
 
-def judged(make_run: MakeRun, rates: str | None, policy=UNSTATED, gap: float = 0.0, end: int = N, **options: object) -> Verdict:
+def judged(
+    make_run: MakeRun,
+    rates: str | None,
+    policy=UNSTATED,
+    gap: float = 0.0,
+    end: int = N,
+    **options: object,
+) -> Verdict:
     runs = []
     for seed, own in ((1, 0.0), (2, gap)):
         columns = {} if rates is None else {"learning_rate": RATES[rates][:end]}
         run = make_run(N, seed=seed, gap=own)
-        runs.append(curve_from_arrays(run.steps[:end], run.loss[:end], columns=columns, rounding="nearest"))
+        runs.append(
+            curve_from_arrays(run.steps[:end], run.loss[:end], columns=columns, rounding="nearest")
+        )
     return judge(runs[:1], {"c": runs[1:]}, policy, **({"planned_steps": N} | options))[0]
 
 
@@ -54,12 +63,16 @@ def test_the_owner_may_state_it_unless_a_recorded_rate_contradicts(make_run: Mak
     assert judged(make_run, "cut", STATED, planned_steps=None).codes[0] == "AS_OF"
 
 
-def test_an_unfinished_run_can_fail_and_passes_only_where_the_policy_accepts_it(make_run: MakeRun) -> None:
+def test_an_unfinished_run_can_fail_and_passes_only_where_the_policy_accepts_it(
+    make_run: MakeRun,
+) -> None:
     accepts = policy_from_mapping({"margin": "1%", "as_of": "accept"})
     for end in (1000, 1500):
         assert judged(make_run, None, gap=0.2, end=end).verdict == "fail"
         assert judged(make_run, None, gap=0.2, end=end, policy=accepts).verdict == "fail"
-        refused, accepted = (judged(make_run, None, policy, end=end) for policy in (UNSTATED, accepts))
+        refused, accepted = (
+            judged(make_run, None, policy, end=end) for policy in (UNSTATED, accepts)
+        )
         assert (refused.verdict, refused.codes[0]) == ("inconclusive", "AS_OF")
         assert (accepted.verdict, "AS_OF" in accepted.codes) == ("pass", True)
         assert accepted.document()["schedule"]["step"] == end - 1

@@ -4,7 +4,9 @@ from parity.judging.bundle import JsonError, parse_json
 
 
 def test_plain_json_is_read() -> None:
-    assert parse_json('{"a": [1, -2.5, "é", null, true, 9223372036854775808]}'.encode()) == {"a": [1, -2.5, "é", None, True, 2**63]}
+    assert parse_json('{"a": [1, -2.5, "é", null, true, 9223372036854775808]}'.encode()) == {
+        "a": [1, -2.5, "é", None, True, 2**63]
+    }
 
 
 @pytest.mark.parametrize(

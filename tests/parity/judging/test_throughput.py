@@ -9,14 +9,25 @@ from parity.judging.speed import NotComparable, TokenTax, net_speedup, throughpu
 
 
 def timed(
-    seconds: float, seed: int, n: int = 1000, sd: float = 0.05, *, start: float = 1.7e9, load: np.ndarray | None = None, **context: str
+    seconds: float,
+    seed: int,
+    n: int = 1000,
+    sd: float = 0.05,
+    *,
+    start: float = 1.7e9,
+    load: np.ndarray | None = None,
+    **context: str,
 ) -> Curve:
-    """A run of n steps that began at a moment (Unix seconds); `load` (n,) multiplies its step times."""
+    """A run of n steps that began at a moment (Unix seconds); `load` (n,) multiplies its step
+    times.
+    """
     rng = np.random.default_rng(seed)
     times = seconds * np.exp(rng.normal(0, sd, n)) * (1.0 if load is None else load)
     times[:20] = 30.0  # compilation
     columns = {"step_seconds": times, "unix_seconds": start + np.cumsum(times)}
-    return curve_from_arrays(np.arange(n), np.ones(n), columns=columns, context={"device_class": "h100", **context})
+    return curve_from_arrays(
+        np.arange(n), np.ones(n), columns=columns, context={"device_class": "h100", **context}
+    )
 
 
 def measured(baseline: list[Curve], candidate: list[Curve]) -> ThroughputDocument:
@@ -42,16 +53,22 @@ def test_runs_that_differ_widen_the_interval() -> None:
     two = measured([timed(1.0, 0), timed(1.2, 2)], [timed(1.0, 1), timed(1.0, 3)])
     assert two["ratio"]["hi"] / two["ratio"]["lo"] > 5 * one["ratio"]["hi"] / one["ratio"]["lo"]
     runs = (timed(1.0, 0), timed(1.2, 2), timed(1.0, 1), timed(1.0, 3))
-    assert two["run_hours"] == pytest.approx(sum(run.columns["step_seconds"].sum() for run in runs) / 3600)
+    assert two["run_hours"] == pytest.approx(
+        sum(run.columns["step_seconds"].sum() for run in runs) / 3600
+    )
 
 
 def test_a_machine_whose_speed_drifts_decides_nothing() -> None:
-    """Equal recipes on two devices of a busy machine, each slowed by its own slow load: rarely called different."""
+    """Equal recipes on two devices of a busy machine, each slowed by its own slow load: rarely
+    called different.
+    """
     wrong, n = 0, 1000
     for seed in range(200):
         rng = np.random.default_rng(seed)
         loads = [np.exp(0.3 * np.cumsum(rng.normal(0, n**-0.5, n))) for _ in range(2)]
-        speed = measured([timed(1.0, seed, load=loads[0])], [timed(1.0, seed + 1000, load=loads[1])])
+        speed = measured(
+            [timed(1.0, seed, load=loads[0])], [timed(1.0, seed + 1000, load=loads[1])]
+        )
         wrong += not speed["ratio"]["lo"] <= 1.0 <= speed["ratio"]["hi"]
     assert wrong <= 30
 
@@ -59,7 +76,9 @@ def test_a_machine_whose_speed_drifts_decides_nothing() -> None:
 def test_missing_or_useless_times_give_nothing() -> None:
     bare = curve_from_arrays(np.arange(100), np.ones(100))
     assert throughput([timed(1.0, 0)], [bare], 0.95) is None
-    nan = curve_from_arrays(np.arange(100), np.ones(100), columns={"step_seconds": np.full(100, np.nan)})
+    nan = curve_from_arrays(
+        np.arange(100), np.ones(100), columns={"step_seconds": np.full(100, np.nan)}
+    )
     assert throughput([nan], [timed(1.0, 0)], 0.95) is None
     constant = timed(1.0, 0, sd=0.0)
     assert measured([constant], [constant])["ratio"] == EstimateDocument(value=1.0, lo=1.0, hi=1.0)
@@ -68,7 +87,9 @@ def test_missing_or_useless_times_give_nothing() -> None:
 @pytest.mark.parametrize("seconds", [0.0, -1.0, 1e308, 5e-324, np.inf, np.nan])
 def test_absurd_times_give_nothing(seconds: float) -> None:
     columns = {"step_seconds": np.full(1000, seconds), "unix_seconds": 1.7e9 + np.arange(1000)}
-    absurd = curve_from_arrays(np.arange(1000), np.ones(1000), columns=columns, context={"device_class": "h100"})
+    absurd = curve_from_arrays(
+        np.arange(1000), np.ones(1000), columns=columns, context={"device_class": "h100"}
+    )
     assert throughput([absurd], [timed(1.0, 0)], 0.95) is None
     assert throughput([timed(1.0, 0)], [absurd], 0.95) is None
 
@@ -94,9 +115,17 @@ def test_a_fast_format_with_a_high_tax_is_worth_little() -> None:
     speedup = net_speedup(EstimateDocument(value=1.4, lo=1.38, hi=1.42), tax)
     assert speedup is not None
     assert speedup["value"] == pytest.approx(1.03, abs=0.005)
-    assert speedup["lo"] == pytest.approx(speedup["value"] * math.exp(-math.hypot(math.log(1.4 / 1.38), math.log(1.42 / 1.36))))
+    assert speedup["lo"] == pytest.approx(
+        speedup["value"] * math.exp(-math.hypot(math.log(1.4 / 1.38), math.log(1.42 / 1.36)))
+    )
     assert speedup["lo"] < 1.0 < speedup["hi"]
-    assert net_speedup(EstimateDocument(value=1.4, lo=1.4, hi=1.4), TokenTax(estimate=0.1, lo=0.0, hi=float("inf"), caveat="")) is None
+    assert (
+        net_speedup(
+            EstimateDocument(value=1.4, lo=1.4, hi=1.4),
+            TokenTax(estimate=0.1, lo=0.0, hi=float("inf"), caveat=""),
+        )
+        is None
+    )
 
 
 def test_rates_of_a_device_are_medians_without_the_start() -> None:

@@ -24,7 +24,9 @@ def flat(steps):
 
 
 def run(steps, rate=cosine, gap=0.0, seed=0, first=1):
-    """A run whose loss follows L = E + A t^-0.5, with a little noise of its own and that of its batches."""
+    """A run whose loss follows L = E + A t^-0.5, with a little noise of its own and that of its
+    batches.
+    """
     batch = np.random.default_rng(99).normal(0.0, 0.01, 10_000)[:steps]
     own = np.random.default_rng(seed).normal(0.0, 0.001, steps)
     t = np.arange(1, steps + 1)
@@ -35,7 +37,13 @@ def run(steps, rate=cosine, gap=0.0, seed=0, first=1):
 
 def judged(margin, shorter=(), rate=cosine, gap=0.0, steps=2000, **keys):
     policy = Policy(margin=margin, **keys)
-    return judge([run(steps, rate)], {"c": [run(steps, rate, gap, seed=1)]}, policy, planned_steps=steps, shorter=shorter)[0]
+    return judge(
+        [run(steps, rate)],
+        {"c": [run(steps, rate, gap, seed=1)]},
+        policy,
+        planned_steps=steps,
+        shorter=shorter,
+    )[0]
 
 
 def slope_of(verdict):
@@ -47,7 +55,8 @@ def test_a_shorter_finished_run_gives_the_slope_of_the_law():
     slope = slope_of(verdict)
     truth = POWER * SCALE * 2000**-POWER
     assert isinstance(slope, TokenSlope)
-    assert slope.nats == pytest.approx(truth, rel=0.12)  # the late windows lie a tenth before the ends
+    # the late windows lie a tenth before the ends
+    assert slope.nats == pytest.approx(truth, rel=0.12)
     late = [np.mean(one.loss[-len(one.loss) // 5 :]) for one in (run(800), run(2000))]
     assert slope.nats == pytest.approx((late[0] - late[1]) * 0.5 / (2.5**0.5 - 1.0), rel=1e-3)
     assert verdict.margin.nats == pytest.approx(slope.nats * math.log(1.05))
@@ -64,7 +73,9 @@ def test_the_error_of_the_slope_is_that_of_the_runs_that_it_is_taken_from():
 def test_a_stated_slope_needs_no_run_and_is_known_before():
     verdict = judged("5% tokens at 0.2 nats")
     assert verdict.margin.nats == pytest.approx(0.2 * math.log(1.05))
-    assert verdict.advisory.token_tax.hi == pytest.approx(math.expm1(verdict.gap.bounds(0.95)[1] / 0.2))
+    assert verdict.advisory.token_tax.hi == pytest.approx(
+        math.expm1(verdict.gap.bounds(0.95)[1] / 0.2)
+    )
 
 
 def test_a_constant_rate_gives_the_slope_as_of_the_last_step():
@@ -108,9 +119,15 @@ def test_a_slope_that_run_noise_leaves_open_by_more_than_a_quarter_is_refused():
 
 
 def test_what_is_stated_of_the_compared_runs_says_nothing_of_the_shorter_one():
-    assert isinstance(slope_of(judged("5% tokens", [run(800, None)], None, schedule="decayed")), NoSlope)
-    assert isinstance(slope_of(judged("5% tokens", [run(800, flat)], None, schedule="decayed")), NoSlope)
-    assert isinstance(slope_of(judged("5% tokens", [run(800)], None, schedule="decayed")), TokenSlope)
+    assert isinstance(
+        slope_of(judged("5% tokens", [run(800, None)], None, schedule="decayed")), NoSlope
+    )
+    assert isinstance(
+        slope_of(judged("5% tokens", [run(800, flat)], None, schedule="decayed")), NoSlope
+    )
+    assert isinstance(
+        slope_of(judged("5% tokens", [run(800)], None, schedule="decayed")), TokenSlope
+    )
 
 
 def test_a_margin_in_percent_is_told_in_tokens_and_changes_no_answer():

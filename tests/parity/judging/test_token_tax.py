@@ -10,7 +10,9 @@ TRUE = PowerLaw(floor=2.0, scale=8.0, power=0.35)
 
 
 def taxed(n: int, tax: float, seed: int) -> float:
-    """The estimate for a candidate that follows the baseline's law on 1 + tax times as many tokens, with shared batch noise."""
+    """The estimate for a candidate that follows the baseline's law on 1 + tax times as many tokens,
+    with shared batch noise.
+    """
     rng = np.random.default_rng(seed)
     steps = np.arange(n)
     t = steps + 1.0

@@ -9,7 +9,14 @@ from parity.judging.curve import Curve, curve_from_arrays
 LOSS = 11.0712
 
 
-def run(first: float = LOSS, recipe: str | None = "bf16", *, at: int = 1, seed: int = 0, **options: object) -> Curve:
+def run(
+    first: float = LOSS,
+    recipe: str | None = "bf16",
+    *,
+    at: int = 1,
+    seed: int = 0,
+    **options: object,
+) -> Curve:
     losses = [first, 10.9, 10.7, 10.6]
     return curve_from_arrays(np.arange(at, at + 4), losses, recipe=recipe, seed=seed, **options)  # type: ignore[arg-type]
 
@@ -33,7 +40,10 @@ def test_equal_first_losses_of_two_precisions_are_found() -> None:
         (run(), run(recipe="nvfp4", at=0)),
         (run(), run(recipe="nvfp4", seed=1)),
         (run(), run(recipe="nvfp4", context={"start_precision": "bf16"})),
-        (run(columns={"grad_norm": [2.0, 1, 1, 1]}), run(recipe="nvfp4", columns={"grad_norm": [2.01, 1, 1, 1]})),
+        (
+            run(columns={"grad_norm": [2.0, 1, 1, 1]}),
+            run(recipe="nvfp4", columns={"grad_norm": [2.01, 1, 1, 1]}),
+        ),
         (run(math.nan), run(math.nan, "nvfp4")),
     ],
 )
@@ -50,8 +60,13 @@ def test_equal_gradient_norms_do_not_excuse_equal_losses() -> None:
     assert equal_start([run(columns=norms)], [run(recipe="mxfp8", columns=norms)], 0.0) is not None
 
 
-@pytest.mark.parametrize(("vocabulary", "quantum"), [(50_304, 1e-4), (128_256, 1e-4), (50_257, 0.0), (256, 1e-4), (257, 1e-4)])
-def test_a_model_that_starts_at_zero_predicts_every_token_alike_in_every_precision(vocabulary: int, quantum: float) -> None:
+@pytest.mark.parametrize(
+    ("vocabulary", "quantum"),
+    [(50_304, 1e-4), (128_256, 1e-4), (50_257, 0.0), (256, 1e-4), (257, 1e-4)],
+)
+def test_a_model_that_starts_at_zero_predicts_every_token_alike_in_every_precision(
+    vocabulary: int, quantum: float
+) -> None:
     exact = math.log(vocabulary)
     loss = float(np.float32(exact)) if quantum == 0.0 else round(exact, 4)
     assert equal_start([run(loss)], [run(loss, "nvfp4")], quantum) is None
@@ -72,7 +87,9 @@ def test_a_model_that_starts_at_zero_predicts_every_token_alike_in_every_precisi
         ("nvfp4", "other:mine", False),
     ],
 )
-def test_a_name_that_is_a_precision_has_to_be_that_of_the_recipe(name: str, recipe: str | None, contradicts: bool) -> None:
+def test_a_name_that_is_a_precision_has_to_be_that_of_the_recipe(
+    name: str, recipe: str | None, contradicts: bool
+) -> None:
     assert (contradicted(name, [run(recipe=recipe)]) is not None) is contradicts
 
 

@@ -1,4 +1,6 @@
-"""The decision table on curves with a known truth: what must pass, what must fail, and what must never pass."""
+"""The decision table on curves with a known truth: what must pass, what must fail, and what must
+never pass.
+"""
 
 import dataclasses
 import itertools
@@ -42,7 +44,10 @@ def test_an_arm_without_a_run_is_refused(make_run: MakeRun, one_percent: Policy)
 def test_one_verdict_a_candidate_in_order(make_run: MakeRun, one_percent: Policy) -> None:
     candidates = {"good": [make_run(seed=2)], "bad": [make_run(seed=3, gap=0.1)]}
     verdicts = judge([make_run()], candidates, one_percent, planned_steps=2000)
-    assert [(verdict.candidate, verdict.verdict) for verdict in verdicts] == [("good", "pass"), ("bad", "fail")]
+    assert [(verdict.candidate, verdict.verdict) for verdict in verdicts] == [
+        ("good", "pass"),
+        ("bad", "fail"),
+    ]
 
 
 # The edge table
@@ -59,8 +64,12 @@ def test_constant_series_are_no_training(judge_pair: JudgePair) -> None:
 
 
 @pytest.mark.parametrize("noise", ["noisy", "smooth"])
-def test_constant_plus_two_percent_fails(noise: str, make_run: MakeRun, judge_pair: JudgePair) -> None:
-    base = make_run(batch_sd=0.08 if noise == "noisy" else 0.0, pair_sd=0.004 if noise == "noisy" else 0.0)
+def test_constant_plus_two_percent_fails(
+    noise: str, make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    base = make_run(
+        batch_sd=0.08 if noise == "noisy" else 0.0, pair_sd=0.004 if noise == "noisy" else 0.0
+    )
     verdict = judge_pair(base, changed(base, base.loss * 1.02))
     assert (verdict.verdict, verdict.codes[0]) == ("fail", "GAP_EXCEEDS_MARGIN")
 
@@ -72,37 +81,54 @@ def test_a_nan_tail_fails(make_run: MakeRun, judge_pair: JudgePair) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_candidate_that_stops_at_its_first_nan_fails(value: float, make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_a_candidate_that_stops_at_its_first_nan_fails(
+    value: float, make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     cand = make_run(seed=2)
-    verdict = judge_pair(make_run(), curve_from_arrays(cand.steps[:700], np.append(cand.loss[:699], value)))
+    verdict = judge_pair(
+        make_run(), curve_from_arrays(cand.steps[:700], np.append(cand.loss[:699], value))
+    )
     assert (verdict.verdict, verdict.codes[0]) == ("fail", "NONFINITE_CAND")
 
 
-def test_two_isolated_nan_steps_pass_and_are_counted(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_two_isolated_nan_steps_pass_and_are_counted(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     cand = make_run(seed=2)
     loss = cand.loss.copy()
     loss[[1200, 1800]] = np.nan
     verdict = judge_pair(make_run(), changed(cand, loss))
     document = verdict.document()
     assert verdict.verdict == "pass"
-    assert document["nonfinite"]["candidate"] == {"at_end": False, "count": 2, "first_step": 1200, "worst_share": 0.0025}
+    assert document["nonfinite"]["candidate"] == {
+        "at_end": False,
+        "count": 2,
+        "first_step": 1200,
+        "worst_share": 0.0025,
+    }
     assert document["window"]["n"] == 399
 
 
-def test_more_than_one_percent_nan_fails_even_if_all_of_it_is_early(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_more_than_one_percent_nan_fails_even_if_all_of_it_is_early(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     cand = make_run(seed=2)
     loss = cand.loss.copy()
     loss[100:125] = np.nan
     assert judge_pair(make_run(), changed(cand, loss)).codes[0] == "NONFINITE_CAND"
 
 
-def test_an_infinite_baseline_is_inconclusive_whatever_the_candidate_did(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_an_infinite_baseline_is_inconclusive_whatever_the_candidate_did(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     base = changed(make_run(), np.where(np.arange(2000) >= 1990, np.inf, make_run().loss))
     for cand in (make_run(seed=2), changed(base, np.full(2000, np.nan))):
         assert judge_pair(base, cand).codes[0] == "BASELINE_INVALID"
 
 
-def test_every_fifth_step_is_enough_on_the_common_grid(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_every_fifth_step_is_enough_on_the_common_grid(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     cand = make_run(5000, seed=2)
     verdict = judge_pair(make_run(5000), curve_from_arrays(cand.steps[::5], cand.loss[::5]))
     assert (verdict.verdict, verdict.document()["window"]["n"]) == ("pass", 200)
@@ -110,9 +136,16 @@ def test_every_fifth_step_is_enough_on_the_common_grid(make_run: MakeRun, judge_
 
 @pytest.mark.parametrize(
     ("steps", "code"),
-    [([], "EMPTY"), (range(5000, 5300), "NO_COMMON_STEPS"), (range(30), "TOO_FEW_STEPS"), (range(0, 2000, 50), "TOO_FEW_STEPS")],
+    [
+        ([], "EMPTY"),
+        (range(5000, 5300), "NO_COMMON_STEPS"),
+        (range(30), "TOO_FEW_STEPS"),
+        (range(0, 2000, 50), "TOO_FEW_STEPS"),
+    ],
 )
-def test_too_little_is_inconclusive(steps: range, code: str, make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_too_little_is_inconclusive(
+    steps: range, code: str, make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     whole = make_run(6000, seed=2)
     cand = curve_from_arrays(list(steps), whole.loss[list(steps)])
     verdict = judge_pair(make_run(), cand)
@@ -128,7 +161,9 @@ def test_a_restart_overwrites_what_it_repeats(make_run: MakeRun, judge_pair: Jud
     assert verdict.document()["inputs"]["candidate"][0]["completeness"]["duplicates"] == 200
 
 
-def test_a_ramp_of_four_nats_at_the_end_is_a_divergence(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_a_ramp_of_four_nats_at_the_end_is_a_divergence(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     cand = make_run(seed=2)
     for start in (1800, 1920):
         ramp = np.where(cand.steps >= start, (cand.steps - start) * 4.0 / (2000 - start), 0.0)
@@ -143,32 +178,62 @@ def test_losses_with_a_huge_offset_are_no_nats(make_run: MakeRun, judge_pair: Ju
         assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "LOSS_NOT_NATS")
 
 
-def test_a_share_of_a_loss_near_zero_means_nothing(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    """At 0.2 nats neither pass nor fail by a relative margin; absolute amounts decide, and 0.4 nats are a loss like any other."""
+def test_a_share_of_a_loss_near_zero_means_nothing(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    """At 0.2 nats neither pass nor fail by a relative margin; absolute amounts decide, and 0.4 nats
+    are a loss like any other.
+    """
     for gap in (0.0, 0.05):
-        arms = [changed(run, run.loss - run.loss[-400:].mean() + 0.2 + own) for run, own in ((make_run(), 0.0), (make_run(seed=2), gap))]
+        arms = [
+            changed(run, run.loss - run.loss[-400:].mean() + 0.2 + own)
+            for run, own in ((make_run(), 0.0), (make_run(seed=2), gap))
+        ]
         verdict = judge_pair(arms[0], arms[1])
         assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "LOSS_NOT_NATS")
-        amounts = {"margin": "0.02 nats", "wide_margin": "accept", "baseline_run_noise": "0.002 nats", "candidate_run_noise": "0.002 nats"}
+        amounts = {
+            "margin": "0.02 nats",
+            "wide_margin": "accept",
+            "baseline_run_noise": "0.002 nats",
+            "candidate_run_noise": "0.002 nats",
+        }
         absolute = policy_from_mapping({"schedule": "decayed", **amounts})
         assert judge_pair(arms[0], arms[1], absolute).verdict == ("fail" if gap else "pass")
-    arms = [changed(run, run.loss - run.loss[-400:].mean() + 0.4) for run in (make_run(), make_run(seed=2))]
+    arms = [
+        changed(run, run.loss - run.loss[-400:].mean() + 0.4)
+        for run in (make_run(), make_run(seed=2))
+    ]
     assert "LOSS_NOT_NATS" not in judge_pair(arms[0], arms[1]).codes
 
 
-def test_a_loss_that_is_no_cross_entropy_needs_two_runs_an_arm_to_pass(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_a_loss_that_is_no_cross_entropy_needs_two_runs_an_arm_to_pass(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     mse = policy_from_mapping({"schedule": "decayed", "margin": "1%", "loss_unit": "other"})
     base, cand = make_run(), make_run(seed=2)
     verdict = judge_pair(base, cand, mse)
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "TOO_FEW_RUNS")
-    floors = [own.measurements.statistics.floors[0].prior.tau for own in (judge_pair(base, cand), verdict) if own.measurements.statistics]
-    assert floors[1] / floors[0] == pytest.approx(0.15 / 0.09, rel=0.01)  # that of an unfinished run
-    arms = [[dataclasses.replace(make_run(seed=seed), seed=0, replicate=n) for n, seed in enumerate(seeds)] for seeds in ((1, 3), (2, 4))]
+    floors = [
+        own.measurements.statistics.floors[0].prior.tau
+        for own in (judge_pair(base, cand), verdict)
+        if own.measurements.statistics
+    ]
+    # that of an unfinished run
+    assert floors[1] / floors[0] == pytest.approx(0.15 / 0.09, rel=0.01)
+    arms = [
+        [
+            dataclasses.replace(make_run(seed=seed), seed=0, replicate=n)
+            for n, seed in enumerate(seeds)
+        ]
+        for seeds in ((1, 3), (2, 4))
+    ]
     assert judge_pair(arms[0], arms[1], mse).verdict == "pass"
     assert judge_pair(base, make_run(seed=2, gap=0.1), mse).verdict == "fail"
 
 
-@pytest.mark.parametrize(("sd", "verdict", "code"), [(0.08, "pass", "WITHIN_MARGIN"), (0.004, "inconclusive", "ROUNDED")])
+@pytest.mark.parametrize(
+    ("sd", "verdict", "code"), [(0.08, "pass", "WITHIN_MARGIN"), (0.004, "inconclusive", "ROUNDED")]
+)
 def test_a_margin_of_few_printed_steps_is_no_share_unless_batch_noise_averages_them(
     sd: float, verdict: str, code: str, make_run: MakeRun, judge_pair: JudgePair
 ) -> None:
@@ -183,7 +248,10 @@ def test_astronomic_losses_are_no_crash(make_run: MakeRun, judge_pair: JudgePair
         cand = make_run(seed=2)
         loss = cand.loss.copy()
         loss[500::3] = value
-        for verdict in (judge_pair(make_run(), changed(cand, loss)), judge_pair(changed(cand, loss), make_run())):
+        for verdict in (
+            judge_pair(make_run(), changed(cand, loss)),
+            judge_pair(changed(cand, loss), make_run()),
+        ):
             assert verdict.verdict != "pass"
             verdict.document()
 
@@ -191,7 +259,9 @@ def test_astronomic_losses_are_no_crash(make_run: MakeRun, judge_pair: JudgePair
 # Mutations: known-bad input that must never pass
 
 
-def test_a_candidate_that_stopped_early_does_not_pass(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_a_candidate_that_stopped_early_does_not_pass(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     cand = make_run(seed=2)
     short = curve_from_arrays(cand.steps[:1400], cand.loss[:1400])
     for options in ({"planned_steps": 2000}, {"assume_complete": True}, {}):
@@ -200,10 +270,17 @@ def test_a_candidate_that_stopped_early_does_not_pass(make_run: MakeRun, judge_p
 
 
 @pytest.mark.parametrize("share", [0.10, 0.25, 0.5, 0.75, 0.94])
-def test_both_arms_cut_at_the_same_step_do_not_pass(share: float, reruns: tuple[Curve, ...]) -> None:
-    """A7, prefix honesty: neither with the plan nor without one, where nobody says that they are finished."""
+def test_both_arms_cut_at_the_same_step_do_not_pass(
+    share: float, reruns: tuple[Curve, ...]
+) -> None:
+    """A7, prefix honesty: neither with the plan nor without one, where nobody says that they are
+    finished.
+    """
     unstated = policy_from_mapping({"margin": "1%"})
-    cut = [curve_from_arrays(run.steps[: int(1750 * share)], run.loss[: int(1750 * share)]) for run in reruns]
+    cut = [
+        curve_from_arrays(run.steps[: int(1750 * share)], run.loss[: int(1750 * share)])
+        for run in reruns
+    ]
     for (base, cand), planned in some_pairs(itertools.permutations(cut, 2), (1750, None)):
         (verdict,) = judge([base], {"c": [cand]}, unstated, planned_steps=planned)
         assert verdict.verdict == "inconclusive"
@@ -211,7 +288,9 @@ def test_both_arms_cut_at_the_same_step_do_not_pass(share: float, reruns: tuple[
         assert not verdict.document()["schedule"]["finished"]
 
 
-def test_a_suspiciously_better_candidate_does_not_pass(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_a_suspiciously_better_candidate_does_not_pass(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     cand = make_run(seed=2)
     verdict = judge_pair(make_run(), changed(cand, cand.loss * 0.9))
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "BETTER_THAN_BASELINE")
@@ -220,16 +299,22 @@ def test_a_suspiciously_better_candidate_does_not_pass(make_run: MakeRun, judge_
 def test_another_data_order_does_not_pass(make_run: MakeRun, judge_pair: JudgePair) -> None:
     other_order = make_run(seed=2, batch_seed=99)
     assert judge_pair(make_run(), other_order).codes[0] == "DATA_ORDER_MISMATCH"
-    assert judge_pair(make_run(), changed(make_run(), np.roll(make_run().loss, 1))).verdict != "pass"
+    assert (
+        judge_pair(make_run(), changed(make_run(), np.roll(make_run().loss, 1))).verdict != "pass"
+    )
     assert judge_pair(make_run(), make_run(seed=2)).verdict == "pass"
 
 
-def test_declared_other_seeds_do_not_pass_as_a_pair(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_declared_other_seeds_do_not_pass_as_a_pair(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     other = curve_from_arrays(make_run().steps, make_run(seed=2).loss, seed=5)
     assert judge_pair(make_run(), other).codes[0] == "DATA_ORDER_MISMATCH"
 
 
-def test_the_same_recorded_data_turns_a_low_correlation_into_a_warning(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_the_same_recorded_data_turns_a_low_correlation_into_a_warning(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     base = make_run(batch_sd=0.002, pair_sd=0.01, context={"data_digest": "d1"})
     cand = make_run(batch_sd=0.002, pair_sd=0.01, seed=2, context={"data_digest": "d1"})
     unproven = judge_pair(base, cand)
@@ -239,7 +324,9 @@ def test_the_same_recorded_data_turns_a_low_correlation_into_a_warning(make_run:
     assert judge_pair(bare[0], bare[1]).codes[0] == "DATA_ORDER_MISMATCH"
 
 
-def test_arms_declared_unpaired_pay_with_their_own_noise(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_arms_declared_unpaired_pay_with_their_own_noise(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     policy = policy_from_mapping({"schedule": "decayed", "margin": "3%", "pairing": "unpaired"})
     verdict = judge_pair(make_run(), make_run(seed=2, batch_seed=99), policy)
     paired = judge_pair(make_run(), make_run(seed=2))
@@ -248,7 +335,9 @@ def test_arms_declared_unpaired_pay_with_their_own_noise(make_run: MakeRun, judg
 
 
 @pytest.mark.parametrize("key", ["engine", "device_class", "data_digest", "code_revision"])
-def test_arms_on_different_grounds_do_not_pass(key: str, make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_arms_on_different_grounds_do_not_pass(
+    key: str, make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     base, cand = make_run(context={key: "a"}), make_run(seed=2, context={key: "b"})
     verdict = judge_pair(base, cand)
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "CONFOUNDED")
@@ -258,21 +347,31 @@ def test_arms_on_different_grounds_do_not_pass(key: str, make_run: MakeRun, judg
     assert judge_pair(base, make_run(seed=2, context={key: "a"})).verdict == "pass"
 
 
-def test_a_variable_that_one_arm_alone_has_set_confounds(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    recorded, changed = {"engine": "maxtext"}, {"engine": "maxtext", "env.NVTE_NVFP4_DISABLE_RHT": "1"}
+def test_a_variable_that_one_arm_alone_has_set_confounds(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    recorded, changed = (
+        {"engine": "maxtext"},
+        {"engine": "maxtext", "env.NVTE_NVFP4_DISABLE_RHT": "1"},
+    )
     verdict = judge_pair(make_run(context=recorded), make_run(seed=2, context=changed))
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "CONFOUNDED")
     assert verdict.document()["context_differs"] == ["env.NVTE_NVFP4_DISABLE_RHT: 1 | not set"]
-    assert judge_pair(make_run(context=changed), make_run(seed=2, context=changed)).verdict == "pass"
+    assert (
+        judge_pair(make_run(context=changed), make_run(seed=2, context=changed)).verdict == "pass"
+    )
     assert judge_pair(make_run(), make_run(seed=2, context=changed)).verdict == "pass"
 
 
-def test_the_sentence_of_a_confounded_pair_is_short_and_the_document_complete(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_the_sentence_of_a_confounded_pair_is_short_and_the_document_complete(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     left = {"data_digest": "a1" * 32, **{f"key{number}": "x" for number in range(4)}}
     right = {"data_digest": "b2" * 32, **{f"key{number}": "y" for number in range(4)}}
     document = judge_pair(make_run(context=left), make_run(seed=2, context=right)).document()
     assert document["reasons"][0]["sentence"] == (
-        "The runs differ in more than the recipe: data_digest: a1a1a1a1 | b2b2b2b2; key0: x | y; key1: x | y; and 2 more."
+        "The runs differ in more than the recipe: data_digest: a1a1a1a1 | b2b2b2b2; key0: x | y; "
+        "key1: x | y; and 2 more."
     )
     assert document["context_differs"][0] == f"data_digest: {'a1' * 32} | {'b2' * 32}"
     assert len(document["context_differs"]) == 5
@@ -280,23 +379,35 @@ def test_the_sentence_of_a_confounded_pair_is_short_and_the_document_complete(ma
 
 def test_a_sample_of_a_run_does_not_pass(make_run: MakeRun, judge_pair: JudgePair) -> None:
     cand, rng = make_run(4000, seed=2), np.random.default_rng(0)
-    for keep in (np.sort(rng.choice(4000, 1600, replace=False)), np.append(np.linspace(0, 3998, 1500).astype(int), 3999)):
+    for keep in (
+        np.sort(rng.choice(4000, 1600, replace=False)),
+        np.append(np.linspace(0, 3998, 1500).astype(int), 3999),
+    ):
         verdict = judge_pair(make_run(4000), curve_from_arrays(cand.steps[keep], cand.loss[keep]))
         assert (verdict.verdict, "DOWNSAMPLED" in verdict.codes) == ("inconclusive", True)
 
 
-def test_smoothing_that_reaches_through_the_window_does_not_pass(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_smoothing_that_reaches_through_the_window_does_not_pass(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     from scipy.signal import lfilter
 
     arms = [make_run(seed=seed) for seed in (1, 2)]
     for weight, code in ((0.6, "WITHIN_MARGIN"), (0.99, "SMOOTHED")):
-        smooth = [changed(run, lfilter([1 - weight], [1, -weight], run.loss, zi=[weight * run.loss[0]])[0]) for run in arms]
+        smooth = [
+            changed(
+                run, lfilter([1 - weight], [1, -weight], run.loss, zi=[weight * run.loss[0]])[0]
+            )
+            for run in arms
+        ]
         verdict = judge_pair(smooth[0], smooth[1])
         assert verdict.codes[0] == code
         assert "SMOOTHED" in verdict.codes
 
 
-def test_rounding_does_not_carry_a_gap_across_a_margin_it_cannot_resolve(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_rounding_does_not_carry_a_gap_across_a_margin_it_cannot_resolve(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     coarse = [changed(run, np.round(run.loss, 1)) for run in (make_run(), make_run(seed=2))]
     verdict = judge_pair(coarse[0], coarse[1])
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "ROUNDED")
@@ -322,7 +433,9 @@ def test_an_unfinished_schedule_does_not_pass(judge_pair: JudgePair) -> None:
     assert judge_pair(base, changed(base, steep + 0.001)).codes[0] == "WITHIN_MARGIN"
 
 
-def test_spikes_of_the_candidate_alone_fail_and_of_both_are_unstable(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_spikes_of_the_candidate_alone_fail_and_of_both_are_unstable(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     def spiked(run: Curve, starts: range) -> Curve:
         loss = run.loss.copy()
         for start in starts:
@@ -339,7 +452,9 @@ def test_spikes_of_the_candidate_alone_fail_and_of_both_are_unstable(make_run: M
     assert few.document()["spikes"]["candidate"] == 1
 
 
-def test_a_gap_that_only_masking_hides_does_not_pass(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_a_gap_that_only_masking_hides_does_not_pass(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     cand = make_run(seed=2)
     loss = cand.loss.copy()
     loss[1700:1710] += 2.0
@@ -347,17 +462,23 @@ def test_a_gap_that_only_masking_hides_does_not_pass(make_run: MakeRun, judge_pa
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "SPIKES_HIDE_GAP")
 
 
-def test_one_run_listed_eight_times_changes_nothing(reruns: tuple[Curve, ...], one_percent: Policy) -> None:
+def test_one_run_listed_eight_times_changes_nothing(
+    reruns: tuple[Curve, ...], one_percent: Policy
+) -> None:
     """A13: neither the verdict nor the interval; only the warning is new."""
     policy = policy_from_mapping({"schedule": "decayed", "margin": "0.25%"})
     for base, cand in some_of([*itertools.permutations(reruns, 2)], 3, 0):
         once = judge([base], {"c": [cand]}, policy, planned_steps=1750)[0]
-        often = judge([base] * 8, {"c": [cand] * 8}, policy, planned_steps=1750, controls=[base] * 3)[0]
+        often = judge(
+            [base] * 8, {"c": [cand] * 8}, policy, planned_steps=1750, controls=[base] * 3
+        )[0]
         assert (often.verdict, often.gap) == (once.verdict, once.gap)
         assert "REPLICATES_EQUAL" in often.codes
 
 
-def test_assumed_noise_is_said_and_can_be_rejected(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_assumed_noise_is_said_and_can_be_rejected(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     assert "RUN_NOISE_ASSUMED" in judge_pair(make_run(), make_run(seed=2)).codes
     strict = policy_from_mapping({"schedule": "decayed", "margin": "1%", "assumed_noise": "reject"})
     verdict = judge_pair(make_run(), make_run(seed=2), strict)
@@ -374,8 +495,12 @@ def test_assumed_noise_is_said_and_can_be_rejected(make_run: MakeRun, judge_pair
 # Noise, margins, controls
 
 
-def test_a5_without_the_between_run_term_reruns_look_different(reruns: tuple[Curve, ...], one_percent: Policy) -> None:
-    """The mutation test of finding 1: with the term no rerun is called different, without it most are."""
+def test_a5_without_the_between_run_term_reruns_look_different(
+    reruns: tuple[Curve, ...], one_percent: Policy
+) -> None:
+    """The mutation test of finding 1: with the term no rerun is called different, without it most
+    are.
+    """
     with_term = without = 0
     for base, cand in itertools.permutations(reruns, 2):
         (verdict,) = judge([base], {"c": [cand]}, one_percent, planned_steps=1750)
@@ -405,26 +530,40 @@ def test_a2_real_reruns(margin: str, reruns: tuple[Curve, ...]) -> None:
 
 
 def test_real_versions(data, one_percent: Policy) -> None:
-    """Megatron 0.10.0 and 0.11.0 read the same data in the same order; 0.8.0 read another. Their losses fall as before a decay."""
+    """Megatron 0.10.0 and 0.11.0 read the same data in the same order; 0.8.0 read another. Their
+    losses fall as before a decay.
+    """
     as_of_the_end = dataclasses.replace(one_percent, schedule="unstated", as_of="accept")
-    runs = {run.label: dataclasses.replace(run, rounding="nearest") for run in read_runs(str(data / "megatron_15b_every_25th.npz"))}
+    runs = {
+        run.label: dataclasses.replace(run, rounding="nearest")
+        for run in read_runs(str(data / "megatron_15b_every_25th.npz"))
+    }
     for base, cand in itertools.permutations(runs, 2):
         (verdict,) = judge([runs[base]], {cand: [runs[cand]]}, one_percent, assume_complete=True)
         if "megatron_0.8.0" in (base, cand):
             assert verdict.codes[0] == "DATA_ORDER_MISMATCH"
         else:
             assert verdict.codes[0] == "AS_OF"
-            (as_of,) = judge([runs[base]], {cand: [runs[cand]]}, as_of_the_end, assume_complete=True)
+            (as_of,) = judge(
+                [runs[base]], {cand: [runs[cand]]}, as_of_the_end, assume_complete=True
+            )
             assert as_of.verdict == "pass"
 
 
-def test_a4_a_gap_of_exactly_the_margin_is_seldom_decided(reruns: tuple[Curve, ...], one_percent: Policy) -> None:
+def test_a4_a_gap_of_exactly_the_margin_is_seldom_decided(
+    reruns: tuple[Curve, ...], one_percent: Policy
+) -> None:
     states: Counter[str] = Counter()
     double: Counter[str] = Counter()
     for base, cand in itertools.permutations(reruns, 2):
         level = base.loss[1400:].mean()
         for factor, counter in ((0.01, states), (0.02, double)):
-            (verdict,) = judge([base], {"c": [changed(cand, cand.loss + factor * level)]}, one_percent, planned_steps=1750)
+            (verdict,) = judge(
+                [base],
+                {"c": [changed(cand, cand.loss + factor * level)]},
+                one_percent,
+                planned_steps=1750,
+            )
             counter[verdict.verdict] += 1
     assert states["inconclusive"] >= 0.9 * 42
     assert double["fail"] == 42
@@ -445,10 +584,15 @@ def test_the_recipe_sets_the_assumed_noise(make_run: MakeRun, judge_pair: JudgeP
         assert document["tau"]["baseline"]["rel"] == pytest.approx(0.0009, rel=0.01)
 
 
-def test_one_nvfp4_run_passes_only_far_below_the_margin(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_one_nvfp4_run_passes_only_far_below_the_margin(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     base = make_run(recipe="fp8_current")
     assert judge_pair(base, make_run(seed=2, recipe="nvfp4", gap=0.0)).verdict == "pass"
-    assert judge_pair(base, make_run(seed=2, recipe="nvfp4", gap=0.7 * 0.0269)).verdict == "inconclusive"
+    assert (
+        judge_pair(base, make_run(seed=2, recipe="nvfp4", gap=0.7 * 0.0269)).verdict
+        == "inconclusive"
+    )
 
 
 def test_controls_measure_the_baseline_only(make_run: MakeRun, judge_pair: JudgePair) -> None:
@@ -461,25 +605,45 @@ def test_controls_measure_the_baseline_only(make_run: MakeRun, judge_pair: Judge
     assert verdict.gap.mean == judge_pair(make_run(), make_run(seed=2)).gap.mean
 
 
-def test_controls_that_are_no_reruns_are_left_out_by_name(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    other, short = make_run(seed=5, batch_seed=99), curve_from_arrays(np.arange(100), np.ones(100), label="short")
+def test_controls_that_are_no_reruns_are_left_out_by_name(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    other, short = (
+        make_run(seed=5, batch_seed=99),
+        curve_from_arrays(np.arange(100), np.ones(100), label="short"),
+    )
     verdict = judge_pair(make_run(), make_run(seed=2), controls=[other, short])
     assert verdict.document()["tau"]["baseline"]["source"] == "prior"
-    sentence = next(reason["sentence"] for reason in verdict.document()["reasons"] if reason["code"] == "CONTROLS_LEFT_OUT")
+    sentence = next(
+        reason["sentence"]
+        for reason in verdict.document()["reasons"]
+        if reason["code"] == "CONTROLS_LEFT_OUT"
+    )
     assert "run5: other data order" in sentence
     assert "short: 0 points" in sentence
 
 
-@pytest.mark.parametrize(("what", "base", "control"), [("recipe", "nvfp4", "fp8_current"), ("rounding", "stochastic", "nearest")])
-def test_controls_of_another_arithmetic_are_left_out(make_run: MakeRun, judge_pair: JudgePair, what: str, base: str, control: str) -> None:
+@pytest.mark.parametrize(
+    ("what", "base", "control"),
+    [("recipe", "nvfp4", "fp8_current"), ("rounding", "stochastic", "nearest")],
+)
+def test_controls_of_another_arithmetic_are_left_out(
+    make_run: MakeRun, judge_pair: JudgePair, what: str, base: str, control: str
+) -> None:
     controls = [make_run(seed=seed, offset_sd=0.01, **{what: control}) for seed in (5, 6, 7)]
     document = judge_pair(make_run(**{what: base}), make_run(seed=2), controls=controls).document()
     assert document["tau"]["baseline"]["source"] == "prior"
-    sentence = next(reason["sentence"] for reason in document["reasons"] if reason["code"] == "CONTROLS_LEFT_OUT")
+    sentence = next(
+        reason["sentence"]
+        for reason in document["reasons"]
+        if reason["code"] == "CONTROLS_LEFT_OUT"
+    )
     assert f"{what} {control}" in sentence
 
 
-def test_the_noise_floor_margin_needs_a_measured_baseline(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_the_noise_floor_margin_needs_a_measured_baseline(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     policy = policy_from_mapping({"schedule": "decayed", "profile": "noise-floor"})
     assert judge_pair(make_run(), make_run(seed=2), policy).codes[0] == "MARGIN_UNDETERMINED"
     controls = [make_run(seed=seed, offset_sd=0.004) for seed in range(5, 12)]
@@ -490,7 +654,9 @@ def test_the_noise_floor_margin_needs_a_measured_baseline(make_run: MakeRun, jud
 
 def test_the_smallest_margin_decides(make_run: MakeRun, judge_pair: JudgePair) -> None:
     both = judge_pair(
-        make_run(), make_run(seed=2), policy_from_mapping({"schedule": "decayed", "profile": "nvfp4", "margin": "0.012 nats"})
+        make_run(),
+        make_run(seed=2),
+        policy_from_mapping({"schedule": "decayed", "profile": "nvfp4", "margin": "0.012 nats"}),
     )
     assert both.margin.nats == 0.012
     assert both.document()["profile"] == "nvfp4"
@@ -504,17 +670,28 @@ def test_two_sided_is_stricter(make_run: MakeRun, judge_pair: JudgePair) -> None
     assert judge_pair(make_run(), make_run(seed=2), two_sided).verdict == "pass"
 
 
-def test_the_chance_of_parity_is_that_of_one_look_and_of_both_margins(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_the_chance_of_parity_is_that_of_one_look_and_of_both_margins(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     policy = {"schedule": "decayed", "margin": "1%"}
-    verdict = judge_pair(make_run(), make_run(seed=2, gap=-0.022), policy_from_mapping({**policy, "two_sided": True}))
+    verdict = judge_pair(
+        make_run(), make_run(seed=2, gap=-0.022), policy_from_mapping({**policy, "two_sided": True})
+    )
     margin, gap = verdict.margin.nats, verdict.gap
-    assert verdict.document()["chance_of_parity"] == pytest.approx(gap.chance_below(margin) - gap.chance_below(-margin))
+    assert verdict.document()["chance_of_parity"] == pytest.approx(
+        gap.chance_below(margin) - gap.chance_below(-margin)
+    )
     near = make_run(), make_run(seed=2, gap=0.0195)
-    once, often = (judge_pair(*near, policy_from_mapping({**policy, "looks": looks})).document() for looks in (1, 5))
+    once, often = (
+        judge_pair(*near, policy_from_mapping({**policy, "looks": looks})).document()
+        for looks in (1, 5)
+    )
     assert once["chance_of_parity"] == often["chance_of_parity"]
 
 
-def test_runs_that_cannot_be_compared_have_no_chance_of_parity(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_runs_that_cannot_be_compared_have_no_chance_of_parity(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     verdict = judge_pair(make_run(), make_run(seed=2, batch_seed=5))
     assert verdict.codes[0] == "DATA_ORDER_MISMATCH"
     assert "chance_of_parity" not in verdict.document()
@@ -523,7 +700,10 @@ def test_runs_that_cannot_be_compared_have_no_chance_of_parity(make_run: MakeRun
 def test_several_seeds_are_paired_gaps(make_run: MakeRun, judge_pair: JudgePair) -> None:
     base = [make_run(seed=1, batch_seed=s) for s in range(3)]
     cand = [make_run(seed=2, batch_seed=s) for s in range(3)]
-    base, cand = ([curve_from_arrays(r.steps, r.loss, seed=s) for s, r in enumerate(arm)] for arm in (base, cand))
+    base, cand = (
+        [curve_from_arrays(r.steps, r.loss, seed=s) for s, r in enumerate(arm)]
+        for arm in (base, cand)
+    )
     verdict = judge_pair(base, cand)
     assert verdict.verdict == "pass"
     assert verdict.document()["se_parts"]["seeds"] == 3
@@ -539,20 +719,36 @@ def test_advice_adds_the_runs_that_decide(make_run: MakeRun, judge_pair: JudgePa
     add = document["advice"]["add_baseline_runs"], document["advice"]["add_candidate_runs"]
     assert sum(add) >= 1
     assert "more steps won't help" in document["advice"]["sentences"][0]
-    assert document["advice"]["margin_to_pass"] == pytest.approx(max(map(abs, document["gap"]["ci95"])))
-    assert document["advice"]["minimum_detectable_gap"] == pytest.approx(verdict.margin.nats - verdict.gap.half_width(0.95))
+    assert document["advice"]["margin_to_pass"] == pytest.approx(
+        max(map(abs, document["gap"]["ci95"]))
+    )
+    assert document["advice"]["minimum_detectable_gap"] == pytest.approx(
+        verdict.margin.nats - verdict.gap.half_width(0.95)
+    )
 
 
 @pytest.mark.parametrize("runs", [1, 2, 3])
-def test_a12_a_stochastic_candidate_is_covered(runs: int, make_run: MakeRun, judge_pair: JudgePair) -> None:
-    """A12 in short: run-to-run noise 0.07 % in the baseline, 0.12 % in the candidate, gap 0 and 2 margins; the benchmark runs 400 each."""
+def test_a12_a_stochastic_candidate_is_covered(
+    runs: int, make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    """A12 in short: run-to-run noise 0.07 % in the baseline, 0.12 % in the candidate, gap 0 and 2
+    margins; the benchmark runs 400 each.
+    """
     covered = wrong = 0
     level = 2.68
     for trial in range(some(60)):
         for gap, forbidden in ((0.0, "fail"), (0.02 * level, "pass")):
             first = 1000 * trial
-            base = [make_run(1000, seed=first + k, offset_sd=0.0007 * level, recipe="fp8_current") for k in range(runs)]
-            cand = [make_run(1000, seed=first + 500 + k, offset_sd=0.0012 * level, gap=gap, recipe="nvfp4") for k in range(runs)]
+            base = [
+                make_run(1000, seed=first + k, offset_sd=0.0007 * level, recipe="fp8_current")
+                for k in range(runs)
+            ]
+            cand = [
+                make_run(
+                    1000, seed=first + 500 + k, offset_sd=0.0012 * level, gap=gap, recipe="nvfp4"
+                )
+                for k in range(runs)
+            ]
             verdict = judge_pair(base, cand)
             lo, hi = verdict.gap.bounds(0.95)
             covered += lo <= gap <= hi
@@ -564,12 +760,16 @@ def test_a12_a_stochastic_candidate_is_covered(runs: int, make_run: MakeRun, jud
 def test_a9_a_million_steps_are_judged_as_few_are(one_percent: Policy) -> None:
     """How long that takes is measured in benchmarks/judge.py."""
     n, rng = 1_000_000, np.random.default_rng(0)
-    base = curve_from_arrays(np.arange(n), 2.0 + 6.0 * (np.arange(n) + 1.0) ** -0.3 + rng.normal(0, 0.08, n))
+    base = curve_from_arrays(
+        np.arange(n), 2.0 + 6.0 * (np.arange(n) + 1.0) ** -0.3 + rng.normal(0, 0.08, n)
+    )
     cand = curve_from_arrays(base.steps, base.loss + rng.normal(0, 0.004, n))
     assert judge([base], {"c": [cand]}, one_percent, planned_steps=n)[0].verdict == "pass"
 
 
-def test_a_failing_gap_is_not_said_to_be_hidden_by_spikes(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_a_failing_gap_is_not_said_to_be_hidden_by_spikes(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     cand = make_run(seed=2, gap=0.1)
     loss = cand.loss.copy()
     loss[1700:1703] += 2.0

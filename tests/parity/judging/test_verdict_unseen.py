@@ -1,4 +1,6 @@
-"""Verdicts of a model that belongs to no family on record: `any-decoder`, for runs that finished their schedule."""
+"""Verdicts of a model that belongs to no family on record: `any-decoder`, for runs that finished
+their schedule.
+"""
 
 import dataclasses
 import zipfile
@@ -28,10 +30,20 @@ COSINE = 1e-3 * (0.1 + 0.45 * (1 + np.cos(np.pi * P)))
 
 @pytest.fixture
 def arm(make_run: MakeRun) -> Callable[..., list[Curve]]:
-    """Runs of one arm with the learning rates of a finished cosine schedule, or with others; None: without any."""
+    """Runs of one arm with the learning rates of a finished cosine schedule, or with others; None:
+    without any.
+    """
 
-    def make(seed: int, recipe: str = "fp8", rates: np.ndarray | None = COSINE, offsets: tuple[float, ...] = (0.0,)) -> list[Curve]:
-        runs = [make_run(seed=seed + number, recipe=recipe, gap=offset) for number, offset in enumerate(offsets)]
+    def make(
+        seed: int,
+        recipe: str = "fp8",
+        rates: np.ndarray | None = COSINE,
+        offsets: tuple[float, ...] = (0.0,),
+    ) -> list[Curve]:
+        runs = [
+            make_run(seed=seed + number, recipe=recipe, gap=offset)
+            for number, offset in enumerate(offsets)
+        ]
         columns = {} if rates is None else {"learning_rate": rates}
         return [dataclasses.replace(run, columns={**run.columns, **columns}) for run in runs]
 
@@ -39,36 +51,63 @@ def arm(make_run: MakeRun) -> Callable[..., list[Curve]]:
 
 
 def verdict_of(
-    base: list[Curve], cand: list[Curve], policy: Policy = POLICY, *, complete: bool = False, named: dict[str, str] = NAMED
+    base: list[Curve],
+    cand: list[Curve],
+    policy: Policy = POLICY,
+    *,
+    complete: bool = False,
+    named: dict[str, str] = NAMED,
 ) -> Verdict:
     noise_table = public_noise_table() if named else None
     plan = {} if complete else {"planned_steps": STEPS}
     (verdict,) = judge(
-        base, {"cand": cand}, policy, assume_complete=complete, baseline_name="base", noise_table=noise_table, families=named, **plan
+        base,
+        {"cand": cand},
+        policy,
+        assume_complete=complete,
+        baseline_name="base",
+        noise_table=noise_table,
+        families=named,
+        **plan,
     )
     return verdict
 
 
 def unused(verdict: Verdict) -> list[str]:
-    return [reason["sentence"] for reason in verdict.document()["reasons"] if reason["code"] == "FAMILY_UNUSED"]
+    return [
+        reason["sentence"]
+        for reason in verdict.document()["reasons"]
+        if reason["code"] == "FAMILY_UNUSED"
+    ]
 
 
-def test_a_finished_pair_of_no_family_has_a_narrower_interval_where_it_is_named(arm: Callable[..., list[Curve]]) -> None:
+def test_a_finished_pair_of_no_family_has_a_narrower_interval_where_it_is_named(
+    arm: Callable[..., list[Curve]],
+) -> None:
     pair = arm(10), arm(20, recipe="nvfp4")
     verdict, without = verdict_of(*pair), verdict_of(*pair, named={})
     assert (verdict.verdict, without.verdict) == ("pass", "pass")
     assert verdict.gap.half_width(0.95) < without.gap.half_width(0.95)
     assert unused(verdict) == []
     assert noise_basis(verdict.document()) == "assumed"
-    (sentence,) = [reason["sentence"] for reason in verdict.document()["reasons"] if reason["code"] == "RUN_NOISE_ASSUMED"]
+    (sentence,) = [
+        reason["sentence"]
+        for reason in verdict.document()["reasons"]
+        if reason["code"] == "RUN_NOISE_ASSUMED"
+    ]
     assert "any-decoder (7 families)" in sentence
-    assert [verdict.document()["tau"][name]["source"] for name in ("baseline", "candidate")] == ["prior", "prior"]
+    assert [verdict.document()["tau"][name]["source"] for name in ("baseline", "candidate")] == [
+        "prior",
+        "prior",
+    ]
 
 
 def test_both_arms_rest_on_one_estimate(arm: Callable[..., list[Curve]]) -> None:
     for recipe in ("fp8", "nvfp4"):
         run = verdict_of(arm(10), arm(20, recipe=recipe)).gap.run
-        assert run.df == pytest.approx(find_lender(public_noise_table(), ANY_DECODER, "nearest").floor.df)
+        assert run.df == pytest.approx(
+            find_lender(public_noise_table(), ANY_DECODER, "nearest").floor.df
+        )
 
 
 def test_what_other_families_have_is_not_data(arm: Callable[..., list[Curve]]) -> None:
@@ -92,9 +131,24 @@ def test_what_other_families_have_is_not_data(arm: Callable[..., list[Curve]]) -
         (np.where(np.arange(STEPS) < 20, 1e-2, 1e-3), "100 %"),
         (np.where(np.arange(STEPS) < 5, 1e-3, np.nan), "5 learning rates"),
     ],
-    ids=["none", "constant", "high end", "cut", "linear", "stray", "last 0", "step down", "early only", "negative", "short peak", "few"],
+    ids=[
+        "none",
+        "constant",
+        "high end",
+        "cut",
+        "linear",
+        "stray",
+        "last 0",
+        "step down",
+        "early only",
+        "negative",
+        "short peak",
+        "few",
+    ],
 )
-def test_it_is_for_schedules_that_are_seen_to_be_finished(arm: Callable[..., list[Curve]], rates: np.ndarray | None, word: str) -> None:
+def test_it_is_for_schedules_that_are_seen_to_be_finished(
+    arm: Callable[..., list[Curve]], rates: np.ndarray | None, word: str
+) -> None:
     pair = arm(10, rates=rates), arm(20, rates=rates)
     verdict, without = verdict_of(*pair), verdict_of(*pair, named={})
     (sentence,) = unused(verdict)
@@ -102,7 +156,9 @@ def test_it_is_for_schedules_that_are_seen_to_be_finished(arm: Callable[..., lis
     assert (verdict.gap, verdict.verdict) == (without.gap, without.verdict)
 
 
-def test_without_learning_rates_the_statement_that_they_decayed_counts(arm: Callable[..., list[Curve]]) -> None:
+def test_without_learning_rates_the_statement_that_they_decayed_counts(
+    arm: Callable[..., list[Curve]],
+) -> None:
     assert unused(verdict_of(arm(10, rates=None), arm(20, rates=None), STATED)) == []
     assert unused(verdict_of(arm(10, rates=None), arm(20, rates=None), complete=True)) != []
     constant = np.full(STEPS, 1e-3)
@@ -118,7 +174,9 @@ def test_noisy_reruns_of_one_arm_contradict_it_for_both(arm: Callable[..., list[
     assert taus["candidate"]["value"] > 0.01
 
 
-def test_the_bundle_has_the_families_that_count_and_verifies(arm: Callable[..., list[Curve]], tmp_path: Path) -> None:
+def test_the_bundle_has_the_families_that_count_and_verifies(
+    arm: Callable[..., list[Curve]], tmp_path: Path
+) -> None:
     case = Case(
         baseline=arm(10),
         candidates={"cand": arm(20, recipe="nvfp4")},

@@ -4,7 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parity.judging.curve import curve_from_arrays
-from parity.judging.window import decay_phase, drift, make_window, ols_change, plan_window, planned_share
+from parity.judging.window import (
+    decay_phase,
+    drift,
+    make_window,
+    ols_change,
+    plan_window,
+    planned_share,
+)
 
 
 def run(first: int, last: int, stride: int = 1):
@@ -13,7 +20,9 @@ def run(first: int, last: int, stride: int = 1):
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 1499), (1, 1500)])
-def test_the_last_fifth_of_1500_steps_is_300_steps_from_either_origin(first: int, last: int) -> None:
+def test_the_last_fifth_of_1500_steps_is_300_steps_from_either_origin(
+    first: int, last: int
+) -> None:
     window = plan_window([run(first, last)], 1500, False, 0.2)
     assert (window.first, window.last) == (last - 299, last)
     assert window.plan == "declared"
@@ -40,7 +49,9 @@ def test_nothing_at_all_is_a_window_too() -> None:
 
 
 @given(st.integers(1, 10_000), st.floats(0.01, 1.0), st.integers(0, 1))
-def test_a_window_has_its_share_of_the_planned_steps(planned: int, fraction: float, origin: int) -> None:
+def test_a_window_has_its_share_of_the_planned_steps(
+    planned: int, fraction: float, origin: int
+) -> None:
     window = make_window(planned, origin, fraction, "declared")
     assert window.last - window.first + 1 == max(1, round(fraction * planned))
     assert window.last == origin + planned - 1
@@ -68,7 +79,9 @@ def test_drift_error_of_white_noise_is_that_of_least_squares() -> None:
 
 
 def with_rate(rate: np.ndarray):
-    return curve_from_arrays(np.arange(len(rate)), np.ones(len(rate)), columns={"learning_rate": rate})
+    return curve_from_arrays(
+        np.arange(len(rate)), np.ones(len(rate)), columns={"learning_rate": rate}
+    )
 
 
 def test_a_decay_that_starts_inside_the_window_is_judged_alone() -> None:

@@ -1,4 +1,6 @@
-"""The law of docs/design/judge.md#worse-never-helps: making a candidate worse never turns a fail or an inconclusive verdict into a pass."""
+"""The law of docs/design/judge.md#worse-never-helps: making a candidate worse never turns a fail or
+an inconclusive verdict into a pass.
+"""
 
 import itertools
 
@@ -20,7 +22,12 @@ def worse(run: Curve, by: np.ndarray | float) -> Curve:
 
 
 def codes(base: Curve, cand: Curve, margin: str) -> tuple[str, ...]:
-    return judge([base], {"c": [cand]}, policy_from_mapping({"schedule": "decayed", "margin": margin}), assume_complete=True)[0].codes
+    return judge(
+        [base],
+        {"c": [cand]},
+        policy_from_mapping({"schedule": "decayed", "margin": margin}),
+        assume_complete=True,
+    )[0].codes
 
 
 @settings(max_examples=some(150))
@@ -33,7 +40,12 @@ def codes(base: Curve, cand: Curve, margin: str) -> tuple[str, ...]:
     st.sampled_from([None, 2, 3]),
 )
 def test_a_worse_candidate_never_passes_where_the_better_one_did_not(
-    pair: tuple[Curve, Curve], margin: str, start: float, more: float, last: int, decimals: int | None
+    pair: tuple[Curve, Curve],
+    margin: str,
+    start: float,
+    more: float,
+    last: int,
+    decimals: int | None,
 ) -> None:
     base, cand = pair
     unit = float(margin.rstrip("%")) / 100.0 * float(base.loss[-350:].mean())
@@ -41,7 +53,9 @@ def test_a_worse_candidate_never_passes_where_the_better_one_did_not(
     before = worse(cand, start * unit - min(gap, 0.0))
     if decimals is not None:
         before = curve_from_arrays(before.steps, before.loss.round(decimals), rounding="nearest")
-    after = worse(before, np.where(np.arange(len(cand.loss)) >= len(cand.loss) - last, more * unit, 0.0))
+    after = worse(
+        before, np.where(np.arange(len(cand.loss)) >= len(cand.loss) - last, more * unit, 0.0)
+    )
     earlier = codes(base, before, margin)
     if earlier[0] not in ("WITHIN_MARGIN", "ARMS_IDENTICAL"):
         later = codes(base, after, margin)
@@ -62,13 +76,29 @@ def test_a_candidate_that_gets_worse_after_its_short_reruns_stopped_does_not_pas
 ) -> None:
     base, cand, *reruns = synthetic(number)
     unit = float(margin.rstrip("%")) / 100.0 * float(base.loss[-350:].mean())
-    noise = {"c": [curve_from_arrays(r.steps[: int(stop * 1750)], r.loss[: int(stop * 1750)], rounding="nearest") for r in reruns]}
+    noise = {
+        "c": [
+            curve_from_arrays(
+                r.steps[: int(stop * 1750)], r.loss[: int(stop * 1750)], rounding="nearest"
+            )
+            for r in reruns
+        ]
+    }
     before = worse(cand, start * unit)
-    after = worse(before, np.where(np.arange(len(cand.loss)) >= len(cand.loss) - last, more * unit, 0.0))
+    after = worse(
+        before, np.where(np.arange(len(cand.loss)) >= len(cand.loss) - last, more * unit, 0.0)
+    )
 
     def verdict_of(run: Curve) -> str:
         policy = policy_from_mapping({"schedule": "decayed", "margin": margin})
-        return judge([base], {"c": [run]}, policy, assume_complete=True, baseline_name="b", short_reruns=noise)[0].codes[0]
+        return judge(
+            [base],
+            {"c": [run]},
+            policy,
+            assume_complete=True,
+            baseline_name="b",
+            short_reruns=noise,
+        )[0].codes[0]
 
     earlier = verdict_of(before)
     if earlier not in ("WITHIN_MARGIN", "ARMS_IDENTICAL"):

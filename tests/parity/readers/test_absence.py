@@ -1,4 +1,6 @@
-"""Which rows without a loss are NaN losses, and which are no records, with the honest twin of each."""
+"""Which rows without a loss are NaN losses, and which are no records, with the honest twin of
+each.
+"""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -21,7 +23,11 @@ def at(*steps: int) -> np.ndarray:
 
 def kinds(blank: np.ndarray, others: Mapping[str, np.ndarray], **options: object) -> dict[str, int]:
     rows = kinds_of_rows(STEPS, np.where(blank, np.nan, LOSS), others, **options)
-    return {name: number for name in ("nan", "between", "evaluations", "others", "not_trained") if (number := getattr(rows, name))}
+    return {
+        name: number
+        for name in ("nan", "between", "evaluations", "others", "not_trained")
+        if (number := getattr(rows, name))
+    }
 
 
 @pytest.mark.parametrize(
@@ -36,23 +42,51 @@ def kinds(blank: np.ndarray, others: Mapping[str, np.ndarray], **options: object
         ((STEPS % 10 > 0) | at(100), {"lr": EVERY}, {"between": 180, "nan": 1}),
         ((STEPS % 10 > 0) | (STEPS > 160), {"lr": EVERY}, {"between": 180, "nan": 3}),
         ((STEPS % 10 > 0) & (STEPS >= 50), {"lr": EVERY}, {"between": 135}),
-        (at(40, 80, 120), {"val_loss": at(40, 80, 120), "lr": ~at(40, 80, 120)}, {"evaluations": 3}),
+        (
+            at(40, 80, 120),
+            {"val_loss": at(40, 80, 120), "lr": ~at(40, 80, 120)},
+            {"evaluations": 3},
+        ),
         (at(199), {"val_loss": EVERY}, {"nan": 1}),
         (at(3, 7), {"gpu_util": at(3, 7), "lr": ~at(3, 7), "run": EVERY}, {"others": 2}),
         (STEPS % 2 == 1, {"lr": STEPS % 2 == 1}, {"others": 100}),
-        (STEPS > 150, {"iteration-time": STEPS <= 150, "num-zeros": STEPS <= 150}, {"not_trained": 49}),
+        (
+            STEPS > 150,
+            {"iteration-time": STEPS <= 150, "num-zeros": STEPS <= 150},
+            {"not_trained": 49},
+        ),
         (STEPS > 150, {"iteration-time": EVERY, "num-zeros": STEPS <= 150}, {"nan": 49}),
         (STEPS > 150, {"grad_norm": STEPS <= 150}, {"nan": 49}),
         (STEPS > 150, {"fp8_loss": EVERY}, {"between": 49}),
     ],
     ids=[
-        *("last rows beside a rate", "last rows alone", "single rows", "every second row", "every tenth step is logged", "loss alone"),
-        *("a due point of every tenth", "the last due points", "the interval changes", "evaluations", "an evaluation beside each loss"),
-        *("system metrics", "loss and rate in rows of their own", "steps that were not run", "steps that were run"),
+        *(
+            "last rows beside a rate",
+            "last rows alone",
+            "single rows",
+            "every second row",
+            "every tenth step is logged",
+            "loss alone",
+        ),
+        *(
+            "a due point of every tenth",
+            "the last due points",
+            "the interval changes",
+            "evaluations",
+            "an evaluation beside each loss",
+        ),
+        *(
+            "system metrics",
+            "loss and rate in rows of their own",
+            "steps that were not run",
+            "steps that were run",
+        ),
         *("a gradient that diverged, too", "another run's loss"),
     ],
 )
-def test_what_a_row_without_a_loss_is(blank: np.ndarray, others: Mapping[str, np.ndarray], expected: dict[str, int]) -> None:
+def test_what_a_row_without_a_loss_is(
+    blank: np.ndarray, others: Mapping[str, np.ndarray], expected: dict[str, int]
+) -> None:
     losses = [name for name in others if name == "fp8_loss"]
     assert kinds(blank, others, losses=losses) == expected
 
@@ -92,7 +126,9 @@ def slow_due(blank: list[bool]) -> set[int]:
 
 
 @given(st.integers(1, 20), st.integers(0, 60), st.integers(3, 12), st.integers(0, 60))
-def test_points_of_one_interval_are_due_where_a_slow_rule_says(every: int, before: int, points: int, after: int) -> None:
+def test_points_of_one_interval_are_due_where_a_slow_rule_says(
+    every: int, before: int, points: int, after: int
+) -> None:
     blank = np.ones(before + every * (points - 1) + 1 + after, dtype=bool)
     blank[before : before + every * (points - 1) + 1 : every] = False
     found = due_losses(np.arange(float(len(blank))), blank)

@@ -1,4 +1,6 @@
-"""TensorBoard and Parquet. The event file was written by TensorBoard's own writer: steps 0 to 59, then a restart at 50, NaN at 70."""
+"""TensorBoard and Parquet. The event file was written by TensorBoard's own writer: steps 0 to 59,
+then a restart at 50, NaN at 70.
+"""
 
 import shutil
 import struct
@@ -29,7 +31,9 @@ def event(step: int, loss: float) -> bytes:
         number >>= 7
         if not number:
             break
-    return record(b"\x09" + b"\0" * 8 + b"\x10" + varint + b"\x2a" + bytes([len(summary)]) + summary)
+    return record(
+        b"\x09" + b"\0" * 8 + b"\x10" + varint + b"\x2a" + bytes([len(summary)]) + summary
+    )
 
 
 def test_tensorboards_own_file(data: Path) -> None:
@@ -39,7 +43,10 @@ def test_tensorboards_own_file(data: Path) -> None:
     assert run.loss[20] == pytest.approx(2.3)
     assert np.isnan(run.loss[70])
     assert run.columns["grad_norm"].tolist() == [float(1 + step) for step in range(80)]
-    assert read_run(str(data / SAMPLE), columns={"learning_rate": "lr64"}).columns["learning_rate"][3] == 0.5
+    assert (
+        read_run(str(data / SAMPLE), columns={"learning_rate": "lr64"}).columns["learning_rate"][3]
+        == 0.5
+    )
 
 
 def test_no_point_is_dropped(tmp_path: Path) -> None:
@@ -91,7 +98,9 @@ def test_damaged_files_are_a_curve_or_one_line(at: int, damage: bytes) -> None:
     assert "\n" not in outcome
 
 
-def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_without_pyarrow_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
@@ -106,7 +115,12 @@ def test_parquet(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "run.parquet"
     table = pyarrow.table(
-        {"step": [1, 2, 3], "train/loss": [2.5, float("nan"), None], "grad_norm": [1.0, None, 2.0], "note": ["a", "b", "c"]}
+        {
+            "step": [1, 2, 3],
+            "train/loss": [2.5, float("nan"), None],
+            "grad_norm": [1.0, None, 2.0],
+            "note": ["a", "b", "c"],
+        }
     )
     parquet.write_table(table, path)
     run = read_run(str(path))

@@ -1,4 +1,6 @@
-"""One meaning of absence at every entrance: the same run gives the same curve and verdict, however it is written down."""
+"""One meaning of absence at every entrance: the same run gives the same curve and verdict, however
+it is written down.
+"""
 
 import json
 import math
@@ -20,12 +22,22 @@ from parity.readers.run_table import RunTable, read_run_table
 
 STEPS = np.arange(400)
 RATE = 1e-3 * (0.55 + 0.45 * np.cos(np.pi * STEPS / 400))
-PLAN = {"planned_steps": 400, "schedule": "decayed", "recipe": {"fp8": "fp8", "mxfp8": "mxfp8"}, "names": ("fp8", "mxfp8")}
+PLAN = {
+    "planned_steps": 400,
+    "schedule": "decayed",
+    "recipe": {"fp8": "fp8", "mxfp8": "mxfp8"},
+    "names": ("fp8", "mxfp8"),
+}
 
 
 def losses(seed: int) -> np.ndarray:
     batches = np.random.default_rng(0).normal(0, 0.08, 400)
-    return 2.5 + 4.0 / np.sqrt(STEPS + 1.0) + batches + np.random.default_rng(seed).normal(0, 0.004, 400)
+    return (
+        2.5
+        + 4.0 / np.sqrt(STEPS + 1.0)
+        + batches
+        + np.random.default_rng(seed).normal(0, 0.004, 400)
+    )
 
 
 def run(loss: np.ndarray, rate: np.ndarray | None = None) -> dict[str, np.ndarray]:
@@ -37,7 +49,12 @@ def _rows(columns: Mapping[str, np.ndarray], nothing: object) -> list[dict[str, 
     rows = []
     for values in zip(*columns.values(), strict=True):
         row = dict(zip(columns, (value.item() for value in values), strict=True))
-        rows.append({name: nothing if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()})
+        rows.append(
+            {
+                name: nothing if isinstance(value, float) and math.isnan(value) else value
+                for name, value in row.items()
+            }
+        )
     return rows
 
 
@@ -51,7 +68,9 @@ def _csv(nothing: str) -> Callable[[Path, Mapping[str, np.ndarray]], Curve]:
 
 def _json_lines(nothing: object) -> Callable[[Path, Mapping[str, np.ndarray]], Curve]:
     def entrance(folder: Path, columns: Mapping[str, np.ndarray]) -> Curve:
-        return _read(folder, "run.jsonl", "".join(json.dumps(row) + "\n" for row in _rows(columns, nothing)))
+        return _read(
+            folder, "run.jsonl", "".join(json.dumps(row) + "\n" for row in _rows(columns, nothing))
+        )
 
     return entrance
 
@@ -68,7 +87,12 @@ def _json_document(folder: Path, columns: Mapping[str, np.ndarray]) -> Curve:
 def _golden(folder: Path, columns: Mapping[str, np.ndarray]) -> Curve:
     """Values by step under each name, as Megatron-LM keeps them."""
     series = {
-        name: {"values": {str(step): "nan" if np.isnan(value) else float(value) for step, value in zip(STEPS, own, strict=True)}}
+        name: {
+            "values": {
+                str(step): "nan" if np.isnan(value) else float(value)
+                for step, value in zip(STEPS, own, strict=True)
+            }
+        }
         for name, own in columns.items()
         if name != "step"
     }
@@ -76,7 +100,9 @@ def _golden(folder: Path, columns: Mapping[str, np.ndarray]) -> Curve:
 
 
 def _parquet(folder: Path, columns: Mapping[str, np.ndarray]) -> Curve:
-    table = pyarrow.table({name: pyarrow.array(own, from_pandas=True) for name, own in columns.items()})
+    table = pyarrow.table(
+        {name: pyarrow.array(own, from_pandas=True) for name, own in columns.items()}
+    )
     pyarrow.parquet.write_table(table, folder / "run.parquet")
     return read_run(str(folder / "run.parquet"))
 
@@ -84,7 +110,11 @@ def _parquet(folder: Path, columns: Mapping[str, np.ndarray]) -> Curve:
 def _long_table(folder: Path, columns: Mapping[str, np.ndarray]) -> Curve:
     lines = ["key,value,step"]
     for name, own in columns.items():
-        lines += [f"{name},{'' if np.isnan(value) else value},{step}" for step, value in zip(STEPS, own, strict=True) if name != "step"]
+        lines += [
+            f"{name},{'' if np.isnan(value) else value},{step}"
+            for step, value in zip(STEPS, own, strict=True)
+            if name != "step"
+        ]
     return _read(folder, "long.csv", "\n".join(lines) + "\n")
 
 
@@ -96,19 +126,30 @@ def _printed(word: str) -> Callable[[Path, Mapping[str, np.ndarray]], Curve]:
 
 
 def _pattern(folder: Path, columns: Mapping[str, np.ndarray]) -> Curve:
-    groups = "".join(rf".*{name} (?P<{'learning_rate' if name == 'lr' else name}>\S+)" for name in columns if name != "step")
-    return _read(folder, "run.log", _lines(columns, "None"), {PATTERN: rf"step (?P<step>\d+){groups}"})
+    groups = "".join(
+        rf".*{name} (?P<{'learning_rate' if name == 'lr' else name}>\S+)"
+        for name in columns
+        if name != "step"
+    )
+    return _read(
+        folder, "run.log", _lines(columns, "None"), {PATTERN: rf"step (?P<step>\d+){groups}"}
+    )
 
 
 def _lines(columns: Mapping[str, np.ndarray], word: str) -> str:
-    rows = (" ".join(f"{name} {value}" for name, value in row.items()) for row in _rows(columns, word))
+    rows = (
+        " ".join(f"{name} {value}" for name, value in row.items()) for row in _rows(columns, word)
+    )
     return "".join(f"{row}\n" for row in rows)
 
 
 def _many_runs(folder: Path, columns: Mapping[str, np.ndarray]) -> Curve:
     rows = [",".join(["b", *(str(value) for value in row.values())]) for row in _rows(columns, "")]
     (folder / "runs.csv").write_text(
-        "\n".join([",".join(["arm", *columns]), "a,0,2.5,0.1"[: 7 if len(columns) == 2 else None], *rows]) + "\n"
+        "\n".join(
+            [",".join(["arm", *columns]), "a,0,2.5,0.1"[: 7 if len(columns) == 2 else None], *rows]
+        )
+        + "\n"
     )
     return read_run_table(str(folder / "runs.csv"), RunTable(arm="arm"))["b"][0]
 
@@ -129,7 +170,11 @@ ENTRANCES: dict[str, Callable[[Path, Mapping[str, np.ndarray]], Curve]] = {
     "pattern": _pattern,
     "table of many runs": _many_runs,
     "pandas": lambda _, columns: read_one(pd.DataFrame(columns), "run", {}),
-    "None": lambda _, columns: read_one({**columns, "loss": [None if np.isnan(loss) else loss for loss in columns["loss"]]}, "run", {}),
+    "None": lambda _, columns: read_one(
+        {**columns, "loss": [None if np.isnan(loss) else loss for loss in columns["loss"]]},
+        "run",
+        {},
+    ),
 }
 PLACES = {
     "at the end": STEPS >= 391,
@@ -143,7 +188,9 @@ PLACES = {
 
 @pytest.mark.parametrize("has_rate", [False, True], ids=["loss alone", "beside a rate"])
 @pytest.mark.parametrize("place", PLACES)
-def test_the_same_run_gives_the_same_verdict_at_every_entrance(place: str, has_rate: bool, tmp_path: Path) -> None:
+def test_the_same_run_gives_the_same_verdict_at_every_entrance(
+    place: str, has_rate: bool, tmp_path: Path
+) -> None:
     rate = RATE if has_rate else None
     base = run(losses(1), rate)
     loss = np.where(PLACES[place], np.nan, losses(2))
@@ -151,6 +198,14 @@ def test_the_same_run_gives_the_same_verdict_at_every_entrance(place: str, has_r
     for name, entrance in ENTRANCES.items():
         result = parity.compare(base, entrance(tmp_path, run(loss, rate)), **PLAN)
         verdicts[name] = result.verdict, result.reasons[0].code
-    assert {name: verdict for name, verdict in verdicts.items() if verdict != verdicts["pandas"]} == {}, verdicts["pandas"]
+    assert {
+        name: verdict for name, verdict in verdicts.items() if verdict != verdicts["pandas"]
+    } == {}, verdicts["pandas"]
     state, _ = verdicts["pandas"]
-    assert state == ("pass" if place == "nowhere" else "inconclusive" if has_rate and place == "before the window" else "fail")
+    assert state == (
+        "pass"
+        if place == "nowhere"
+        else "inconclusive"
+        if has_rate and place == "before the window"
+        else "fail"
+    )

@@ -1,4 +1,6 @@
-"""Files of lines that are read while they grow: any pieces give what the whole file gives, its refusals too."""
+"""Files of lines that are read while they grow: any pieces give what the whole file gives, its
+refusals too.
+"""
 
 import contextlib
 import functools
@@ -27,13 +29,22 @@ MORE = {
     "a word": "step,loss\n1,2.5\n2,x\n3,y\n",
     "no rows": "step,loss\n",
     "no JSON": '{"step": 1, "loss": 2.5}\n\n{"step": 2, "loss": }\n',
-    "two trainers": "".join(f"{megatron(i, loss)}\n{torchtitan(i, loss)}\n" for i, loss in enumerate(LOSSES)),
-    "rounded steps": "global_step: 1.0, reduced_train_loss: 2.5\nglobal_step: 1.2e+3, reduced_train_loss: 2.25\n",
+    "two trainers": "".join(
+        f"{megatron(i, loss)}\n{torchtitan(i, loss)}\n" for i, loss in enumerate(LOSSES)
+    ),
+    "rounded steps": "global_step: 1.0, reduced_train_loss: 2.5\nglobal_step: 1.2e+3, "
+    "reduced_train_loss: 2.25\n",
     "late steps": "{'loss': 3.0}\n{'loss': 2.5}\n" * 12 + "step 1 loss 2.5\nstep 2 loss 2.25\n",
-    "ranks": "".join(f"{rank}: step {i} loss {2.5 - i / 16}\n" for i in range(9) for rank in (0, 1)),
-    "ranks that differ": "".join(f"{rank}: step {i} loss {rank + 2.5 - i / 16}\n" for i in range(9) for rank in (0, 1)),
-    "bars": "".join(f"\r{i}%|# | {i}/90 [00:01, loss=2.{i}]" for i in range(40)) + "\n 5%|# | 5/9 [00:01, loss=1.5]\nstep 9 loss 3\n",
-    "a step that cannot be one": "step 1 loss 2.5\nstep 2 loss 2.5\nstep 99999999999999999999 loss 2\nstep -3 loss 1\n",
+    "ranks": "".join(
+        f"{rank}: step {i} loss {2.5 - i / 16}\n" for i in range(9) for rank in (0, 1)
+    ),
+    "ranks that differ": "".join(
+        f"{rank}: step {i} loss {rank + 2.5 - i / 16}\n" for i in range(9) for rank in (0, 1)
+    ),
+    "bars": "".join(f"\r{i}%|# | {i}/90 [00:01, loss=2.{i}]" for i in range(40))
+    + "\n 5%|# | 5/9 [00:01, loss=1.5]\nstep 9 loss 3\n",
+    "a step that cannot be one": "step 1 loss 2.5\nstep 2 loss 2.5\nstep 99999999999999999999 "
+    "loss 2\nstep -3 loss 1\n",
 }
 
 
@@ -68,7 +79,8 @@ def outcome(call: Callable[[], Columns]) -> str:
     except ReadError as error:
         return str(error)
     values = {name: own.tolist() for name, own in sorted(columns.values.items())}
-    return repr((values, columns.names, [*columns.found], columns.notes, columns.planned_steps))  # NaN is NaN
+    # NaN is NaN
+    return repr((values, columns.names, [*columns.found], columns.notes, columns.planned_steps))
 
 
 @settings(max_examples=some(400))
@@ -77,13 +89,17 @@ def test_any_pieces_give_what_the_whole_file_gives(name: str, data: st.DataObjec
     form = form_of(name)
     assume(form is not None and len(form[0]) > 1)
     text, wanted = form
-    cuts = data.draw(st.lists(st.tuples(st.integers(1, len(text) - 1), st.booleans()), max_size=12).map(sorted))
+    cuts = data.draw(
+        st.lists(st.tuples(st.integers(1, len(text) - 1), st.booleans()), max_size=12).map(sorted)
+    )
     reader, is_revised = growing(text, "train.log", wanted), False
 
     def in_pieces() -> Columns:
         nonlocal is_revised
         before: list[float] = []
-        for start, (end, is_asked) in zip((0, *(at for at, _ in cuts)), (*cuts, (len(text), False)), strict=True):
+        for start, (end, is_asked) in zip(
+            (0, *(at for at, _ in cuts)), (*cuts, (len(text), False)), strict=True
+        ):
             reader.feed(text[start:end])
             if is_asked:
                 with contextlib.suppress(ReadError):

@@ -1,4 +1,6 @@
-"""Files that are made to take time or memory: each ends in one line, after a bounded part of it was read."""
+"""Files that are made to take time or memory: each ends in one line, after a bounded part of it was
+read.
+"""
 
 import gzip
 import json
@@ -39,7 +41,9 @@ def test_ten_gigabytes_of_nothing(tmp_path: Path) -> None:
         (b"step 1 loss 2.5\n", "larger than 4 GiB", 12 << 20),
     ],
 )
-def test_a_stream_without_an_end(part: bytes, said: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_without_an_end(
+    part: bytes, said: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(columns, "MAX_BYTES", 8 << 20)
     stream = Endless(part)
     with pytest.raises(ReadError, match=said):
@@ -47,7 +51,9 @@ def test_a_stream_without_an_end(part: bytes, said: str, most: int, monkeypatch:
     assert stream.taken <= most
 
 
-def test_an_archive_that_grows_without_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_that_grows_without_bounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(columns, "MAX_BYTES", 8 << 20)
     path = tmp_path / "bomb.csv.gz"
     with gzip.open(path, "wb") as file:
@@ -71,9 +77,18 @@ DEEP = 200_000
         ("printed.txt", "[{'step': " + "(" * DEEP),
         ("number.csv", f"step,loss\n1,{'9' * 900_000}x\n"),
         ("step.csv", f"step,loss\n{'9' * 900_000},2.5\n"),
-        ("number.jsonl", json.dumps({"step": 1}) + "\n" + '{"step": ' + "9" * 900_000 + ', "loss": 2.5}\n'),
-        ("wide.csv", ",".join(f"c{n}" for n in range(100_000)) + "\n" + ",".join(["1"] * 100_000) + "\n"),
-        ("log.log", "step 1 loss 2.5\n" + "loss " * 200_000 + "\nstep " + "1" * 900_000 + " loss\n"),
+        (
+            "number.jsonl",
+            json.dumps({"step": 1}) + "\n" + '{"step": ' + "9" * 900_000 + ', "loss": 2.5}\n',
+        ),
+        (
+            "wide.csv",
+            ",".join(f"c{n}" for n in range(100_000)) + "\n" + ",".join(["1"] * 100_000) + "\n",
+        ),
+        (
+            "log.log",
+            "step 1 loss 2.5\n" + "loss " * 200_000 + "\nstep " + "1" * 900_000 + " loss\n",
+        ),
         ("quotes.csv", "step,loss\n" + '"' * 900_001 + "\n"),
     ],
 )

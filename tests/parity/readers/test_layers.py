@@ -1,4 +1,6 @@
-"""Quantization SNR by layer: every form gives the same, and the advice after a fail names the worst."""
+"""Quantization SNR by layer: every form gives the same, and the advice after a fail names the
+worst.
+"""
 
 from pathlib import Path
 
@@ -20,16 +22,25 @@ def written(folder: Path, name: str, text: str) -> str:
     [
         "layer,operand,snr_db\nblock.0,x,12.5\nblock.1,w,9\n",
         "step,layer,operand,snr_db\n10,block.0,x,12.5\n10,block.1,w,9\n5,block.1,w,30\n",
-        '[{"layer": "block.0", "operand": "x", "snr_db": 12.5}, {"layer": "block.1", "operand": "w", "snr_db": 9.0}]',
+        (
+            '[{"layer": "block.0", "operand": "x", "snr_db": 12.5}, {"layer": "block.1", '
+            '"operand": '
+            '"w", "snr_db": 9.0}]'
+        ),
         '{"block.0": {"x": 12.5}, "block.1": {"w": 9}}',
     ],
 )
 def test_all_forms_say_the_same(text: str, tmp_path: Path) -> None:
-    assert read_layer_snr(written(tmp_path, "snr.csv", text)) == {("block.0", "x"): 12.5, ("block.1", "w"): 9.0}
+    assert read_layer_snr(written(tmp_path, "snr.csv", text)) == {
+        ("block.0", "x"): 12.5,
+        ("block.1", "w"): 9.0,
+    }
 
 
 def test_a_layer_without_operands(tmp_path: Path) -> None:
-    assert read_layer_snr(written(tmp_path, "a.csv", "layer,snr_db\n3,nan\n4,7\n"))["4", "all"] == 7.0
+    assert (
+        read_layer_snr(written(tmp_path, "a.csv", "layer,snr_db\n3,nan\n4,7\n"))["4", "all"] == 7.0
+    )
     assert read_layer_snr(written(tmp_path, "a.json", '{"4": 7}')) == {("4", "all"): 7.0}
 
 
@@ -59,7 +70,11 @@ def arms(tmp_path: Path) -> list[str]:
     rng, t = np.random.default_rng(0), np.arange(1500)
     base = 1.38 + 3.5 * np.exp(-t / 80) + rng.normal(0, 0.06, 1500)
     return [
-        written(tmp_path, f"{name}.csv", "step,loss\n" + "".join(f"{i},{v:.6f}\n" for i, v in zip(t, base + gap, strict=True)))
+        written(
+            tmp_path,
+            f"{name}.csv",
+            "step,loss\n" + "".join(f"{i},{v:.6f}\n" for i, v in zip(t, base + gap, strict=True)),
+        )
         for name, gap in (("fp8", 0.0), ("nvfp4", 0.1), ("mxfp4", 0.1))
     ]
 
@@ -74,11 +89,27 @@ def arms(tmp_path: Path) -> list[str]:
     ],
 )
 def test_the_advice_after_a_fail_names_the_worst_layers(
-    candidates: int, prefix: str, code: int, message: str, arms: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    candidates: int,
+    prefix: str,
+    code: int,
+    message: str,
+    arms: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = written(tmp_path, "snr.csv", "layer,operand,snr_db\nblock.0,x,12.5\nblock.1,w,9\n")
     with pytest.raises(SystemExit) as left:
-        main(["compare", *arms[: 1 + candidates], "--planned-steps", "1500", "--layer-snr", prefix + file, "-v"])
+        main(
+            [
+                "compare",
+                *arms[: 1 + candidates],
+                "--planned-steps",
+                "1500",
+                "--layer-snr",
+                prefix + file,
+                "-v",
+            ]
+        )
     out, err = capsys.readouterr()
     assert left.value.code == code
     assert message in " ".join((out if code == 1 else err).split())

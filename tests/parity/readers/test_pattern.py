@@ -25,7 +25,9 @@ def log(tmp_path):
 
 
 def test_each_line_that_the_pattern_finds_is_a_step(log):
-    curve = log(["hello", "it=1 L=3.25", "it=2 L=nan", "\x1b[32mit=1,003 L=2.5,\x1b[0m", "it= L=9"], BOTH)
+    curve = log(
+        ["hello", "it=1 L=3.25", "it=2 L=nan", "\x1b[32mit=1,003 L=2.5,\x1b[0m", "it= L=9"], BOTH
+    )
     np.testing.assert_array_equal(curve.steps, [1, 2, 1003])
     np.testing.assert_array_equal(curve.loss, [3.25, np.nan, 2.5])
     assert "lines found by a pattern: losses as printed" in curve.notes
@@ -71,7 +73,10 @@ def test_a_pattern_that_cannot_find_a_loss_is_refused(text, said):
     ("lines", "said"),
     [
         (["it: 1 L: 3.25"], "no line has a loss by the pattern"),
-        (["it=1 L=3.25", "it=2 L=low"], r"line 2: the pattern finds 'low' as the loss; expected a number"),
+        (
+            ["it=1 L=3.25", "it=2 L=low"],
+            r"line 2: the pattern finds 'low' as the loss; expected a number",
+        ),
         (["it=9907199254740993 L=3.25"], "line 1: step"),
     ],
 )
@@ -82,7 +87,10 @@ def test_a_log_that_does_not_fit_names_its_line(log, lines, said):
 
 def test_a_search_that_would_never_end_is_ended(log, monkeypatch):
     monkeypatch.setattr(pattern, "SECONDS", 0.2)
-    with pytest.raises(ReadError, match=r"took more than 0 s; expected one without a repetition inside a repetition"):
+    with pytest.raises(
+        ReadError,
+        match=r"took more than 0 s; expected one without a repetition inside a repetition",
+    ):
         log(["a" * 200], r"(a+)+(?P<loss>b)")
     assert len(log(["it=1 L=3.25"], BOTH).steps) == 1
 
@@ -118,10 +126,14 @@ def test_a_pattern_is_for_text_and_names_every_column(tmp_path):
 
 STRANGE = {
     "equals": [f"t={n} b={7 * n % 5} L={4 - n / 9:.4f} ok" for n in range(1, 9)],
-    "words": [f"after {100 * n} updates the objective stands at {4 - n / 9:.3f}." for n in range(1, 9)],
+    "words": [
+        f"after {100 * n} updates the objective stands at {4 - n / 9:.3f}." for n in range(1, 9)
+    ],
     "thousands": [f"seen {1000 * n:,}; obj {4 - n / 9:.3f}; rate 1e-4" for n in range(1, 9)],
     "loss first": [f"xent<{4 - n / 9:.3f}> at [{n}]" for n in range(1, 9)],
-    "named among others": [f"#{n} 0.{n % 3} 2.50 myloss={4 - n / 9:.3f} lr 0.1" for n in range(1, 9)],
+    "named among others": [
+        f"#{n} 0.{n % 3} 2.50 myloss={4 - n / 9:.3f} lr 0.1" for n in range(1, 9)
+    ],
 }
 
 

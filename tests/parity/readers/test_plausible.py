@@ -1,4 +1,6 @@
-"""What does not look like one run's loss in nats is said, and refused where it can be read in two ways."""
+"""What does not look like one run's loss in nats is said, and refused where it can be read in two
+ways.
+"""
 
 import itertools
 from pathlib import Path
@@ -16,22 +18,31 @@ def write(folder: Path, text: str, name: str = "run.csv") -> str:
 
 
 def rows(*series: tuple[range, float]) -> str:
-    return "step,loss\n" + "".join(f"{step},{start - 0.001 * step}\n" for steps, start in series for step in steps)
+    return "step,loss\n" + "".join(
+        f"{step},{start - 0.001 * step}\n" for steps, start in series for step in steps
+    )
 
 
 def test_two_runs_one_after_the_other_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ReadError, match=r"500 of 1,000 rows repeat a step with another loss \(first step 0\), so two runs"):
+    with pytest.raises(
+        ReadError,
+        match=r"500 of 1,000 rows repeat a step with another loss \(first step 0\), so two runs",
+    ):
         read_run(write(tmp_path, rows((range(500), 3.0), (range(500), 4.0))))
 
 
 def test_interleaved_rows_are_refused(tmp_path: Path) -> None:
-    pairs = itertools.chain.from_iterable([(range(step, step + 1), 3.0), (range(step, step + 1), 4.0)] for step in range(200))
+    pairs = itertools.chain.from_iterable(
+        [(range(step, step + 1), 3.0), (range(step, step + 1), 4.0)] for step in range(200)
+    )
     with pytest.raises(ReadError, match="200 of 400 rows repeat"):
         read_run(write(tmp_path, rows(*pairs)))
 
 
 def test_chunks_of_two_runs_are_refused(tmp_path: Path) -> None:
-    chunks = [(range(start, start + 10), loss) for start in range(0, 200, 10) for loss in (3.0, 4.0)]
+    chunks = [
+        (range(start, start + 10), loss) for start in range(0, 200, 10) for loss in (3.0, 4.0)
+    ]
     with pytest.raises(ReadError, match="200 of 400 rows repeat"):
         read_run(write(tmp_path, rows(*chunks)))
 
@@ -49,22 +60,33 @@ def test_a_few_repeated_steps_are_no_second_run(tmp_path: Path) -> None:
 
 
 def test_copies_of_several_ranks_count_once(tmp_path: Path) -> None:
-    run = read_run(write(tmp_path, rows(*[(range(step, step + 1), 3.0) for step in range(300) for _ in range(4)])))
+    run = read_run(
+        write(
+            tmp_path, rows(*[(range(step, step + 1), 3.0) for step in range(300) for _ in range(4)])
+        )
+    )
     assert run.completeness.count == 300
     assert "900 rows repeat a step with the same loss and count once" in run.notes
 
 
 def test_nan_equals_nan_and_shuffled_rows_are_one_run() -> None:
     steps = np.repeat(np.arange(50.0), 2)
-    assert check_repeats(steps, np.where(steps > 40, np.nan, 2.0), "x") == ("50 rows repeat a step with the same loss and count once",)
+    assert check_repeats(steps, np.where(steps > 40, np.nan, 2.0), "x") == (
+        "50 rows repeat a step with the same loss and count once",
+    )
     order = np.random.default_rng(0).permutation(50)
     assert check_repeats(np.arange(50.0)[order], np.arange(50.0)[order], "x") == ()
 
 
-@pytest.mark.parametrize(("loss", "values"), [(lambda step: 40.0 + step, "40 to 139"), (lambda step: -2.0 + 0.001 * step, "-2 to -1.901")])
+@pytest.mark.parametrize(
+    ("loss", "values"),
+    [(lambda step: 40.0 + step, "40 to 139"), (lambda step: -2.0 + 0.001 * step, "-2 to -1.901")],
+)
 def test_values_that_cannot_be_nats_are_refused(loss, values: str, tmp_path: Path) -> None:
     text = "step,loss\n" + "".join(f"{step},{loss(step)}\n" for step in range(100))
-    with pytest.raises(ReadError, match=rf"every value in column 'loss' is outside 0 to 30 nats \({values}\)"):
+    with pytest.raises(
+        ReadError, match=rf"every value in column 'loss' is outside 0 to 30 nats \({values}\)"
+    ):
         read_run(write(tmp_path, text))
 
 
@@ -74,26 +96,40 @@ def test_some_values_outside_are_said(tmp_path: Path) -> None:
     assert "3 of 5 losses are outside 0 to 30 nats" in run.notes
 
 
-@pytest.mark.parametrize("name", ["ppl", "train/perplexity", "val_acc", "accuracy", "Top-1 Accuracy"])
+@pytest.mark.parametrize(
+    "name", ["ppl", "train/perplexity", "val_acc", "accuracy", "Top-1 Accuracy"]
+)
 def test_a_column_that_is_named_as_something_else_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ReadError, match=f"column '{name}' is named as an? (perplexity|accuracy), not as a loss"):
+    with pytest.raises(
+        ReadError, match=f"column '{name}' is named as an? (perplexity|accuracy), not as a loss"
+    ):
         read_run(write(tmp_path, f"step,{name}\n0,2.0\n"), columns={"loss": name})
 
 
 def test_an_unnamed_value_that_may_be_an_accuracy(tmp_path: Path) -> None:
     """TensorBoard's download has the columns Wall time, Step and Value, whatever the scalar was."""
-    text = "Wall time,Step,Value\n" + "".join(f"1,{step},{0.1 + 0.008 * step}\n" for step in range(100))
+    text = "Wall time,Step,Value\n" + "".join(
+        f"1,{step},{0.1 + 0.008 * step}\n" for step in range(100)
+    )
     file = write(tmp_path, text)
-    with pytest.raises(ReadError, match=r"column 'Value' rises from 0.1 to 0.892 within 0 to 1.* --column loss=Value"):
+    with pytest.raises(
+        ReadError,
+        match=r"column 'Value' rises from 0.1 to 0.892 within 0 to 1.* --column loss=Value",
+    ):
         read_run(file)
     assert read_run(file, columns={"loss": "Value"}).loss[0] == 0.1
-    falling = "Wall time,Step,Value\n" + "".join(f"1,{step},{3.0 - 0.008 * step}\n" for step in range(100))
+    falling = "Wall time,Step,Value\n" + "".join(
+        f"1,{step},{3.0 - 0.008 * step}\n" for step in range(100)
+    )
     assert read_run(write(tmp_path, falling)).notes == ("loss read from 'Value', step from 'Step'",)
 
 
 def test_a_table_without_a_header(tmp_path: Path) -> None:
     run = read_run(write(tmp_path, "0,3.5\n1,3.0\n"))
-    assert run.notes[1] == "no header line: the first column is read as the step, the second as the loss"
+    assert (
+        run.notes[1]
+        == "no header line: the first column is read as the step, the second as the loss"
+    )
     for text in ("0,1\n1,2\n2,3\n", "10,0\n9,1\n8,2\n"):
         with pytest.raises(ReadError, match="no header, and both columns could be the step"):
             read_run(write(tmp_path, text))
@@ -105,18 +141,29 @@ def test_a_table_without_a_header(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("step,loss,lr\n0,3.0,fast\n1,2.9,0.1\n", "line 2: 'fast' in the learning_rate column"),
-        ("step,loss,val_loss\n0,3.0,\n1,2.9,2.8s\n", "line 3: '2.8s' in the validation_loss column"),
+        (
+            "step,loss,val_loss\n0,3.0,\n1,2.9,2.8s\n",
+            "line 3: '2.8s' in the validation_loss column",
+        ),
         ("step,loss\n0,3.0\n1,2.9*\n", "line 3: '2.9[*]' in the loss column"),
-        ("step,loss\n0,3,5\n1,3,25\n", "line 2: 3 cells; expected 2, as in line 1 [(]write decimals with a point[)]"),
+        (
+            "step,loss\n0,3,5\n1,3,25\n",
+            "line 2: 3 cells; expected 2, as in line 1 [(]write decimals with a point[)]",
+        ),
         ("step;loss\n0;3,5,5\n", "line 2: '3,5,5' in the loss column"),
         ("step;loss\n1,000;3,5\n", "line 2: '1,000' in the step column"),
         ("step loss\n0 3.5 9\n1 3.25 9\n", "line 2: 3 cells; expected 2"),
         ("step,loss,loss\n0,3.5,3.0\n", "2 columns could be 'loss'"),
         ("step,loss\n0,3.0\n1,low\n", "line 3: 'low' in the loss column"),
-        ('{"step": 0, "loss": 3.0, "grad_norm": "1.0 (clipped)"}\n', "line 1: 'grad_norm' is '1.0 [(]clipped[)]'"),
+        (
+            '{"step": 0, "loss": 3.0, "grad_norm": "1.0 (clipped)"}\n',
+            "line 1: 'grad_norm' is '1.0 [(]clipped[)]'",
+        ),
     ],
 )
-def test_a_cell_that_is_no_number_is_named_by_its_line(text: str, message: str, tmp_path: Path) -> None:
+def test_a_cell_that_is_no_number_is_named_by_its_line(
+    text: str, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(ReadError, match=message):
         read_run(write(tmp_path, text, "run.jsonl" if text.startswith("{") else "run.csv"))
 

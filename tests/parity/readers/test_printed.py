@@ -1,4 +1,6 @@
-"""Printed logs of trainers that the reader does not know: what is taken from their lines, and what is not."""
+"""Printed logs of trainers that the reader does not know: what is taken from their lines, and what
+is not.
+"""
 
 import math
 import re
@@ -22,7 +24,11 @@ LOSSES = [10.8125 - 0.25 * i for i in range(6)]
 every_format = pytest.mark.parametrize("trainer", PRINTED)
 
 
-def write(folder: Path, lines: list[str], preamble: str = "using device: cuda\nnumber of parameters: 10.65M, 3 groups\n") -> str:
+def write(
+    folder: Path,
+    lines: list[str],
+    preamble: str = "using device: cuda\nnumber of parameters: 10.65M, 3 groups\n",
+) -> str:
     path = folder / "train.log"
     path.write_text(preamble + "\n".join(lines) + "\n")
     return str(path)
@@ -39,7 +45,13 @@ def test_steps_and_losses_are_as_printed(trainer: str, tmp_path: Path) -> None:
 @every_format
 def test_a_long_preamble_and_nan_change_nothing(trainer: str, tmp_path: Path) -> None:
     losses = [*LOSSES[:3], math.nan, *LOSSES[4:]]
-    run = read_run(write(tmp_path, printed_lines(trainer, losses), preamble="loading shard 3 of 8, 12 workers\n" * 1000))
+    run = read_run(
+        write(
+            tmp_path,
+            printed_lines(trainer, losses),
+            preamble="loading shard 3 of 8, 12 workers\n" * 1000,
+        )
+    )
     assert np.isnan(run.loss).tolist() == [False, False, False, True, False, False]
 
 
@@ -50,7 +62,10 @@ def check_twin(lines: list[str]) -> None:
     def read() -> str:
         found = printed_log({"loss2", "time"}, lambda step, _line, _number: int(step))
         found.take(text)
-        ranks = {rank: {name: [*track] for name, track in sorted(own.items())} for rank, own in sorted(found.series().items())}
+        ranks = {
+            rank: {name: [*track] for name, track in sorted(own.items())}
+            for rank, own in sorted(found.series().items())
+        }
         return repr((ranks, found.planned, found.is_numbered))  # NaN is NaN
 
     in_blocks = read()
@@ -71,8 +86,19 @@ def test_lines_that_are_alike_are_read_as_by_the_rule(trainer: str, ranks: list[
     losses = np.random.default_rng(3).normal(3, 1, 40).round(6).tolist()
     losses[7:12] = [math.nan, math.inf, 1234.5, -0.25, 7.0]
     losses[20:24] = [0.0, 1e-07, 123456.0, 12.5]
-    lines = [rank + part for line in printed_lines(trainer, losses) for part in line.split("\n") for rank in ranks]
-    for at, other in ((35, "val loss 2.5"), (30, ""), (12, "step 9: saved"), (12, "x" * 300), (3, "step 3 best loss 1")):
+    lines = [
+        rank + part
+        for line in printed_lines(trainer, losses)
+        for part in line.split("\n")
+        for rank in ranks
+    ]
+    for at, other in (
+        (35, "val loss 2.5"),
+        (30, ""),
+        (12, "step 9: saved"),
+        (12, "x" * 300),
+        (3, "step 3 best loss 1"),
+    ):
         lines.insert(at, other)
     check_twin(lines)
 
@@ -107,7 +133,22 @@ def test_what_differs_in_more_than_digits_is_read_by_the_rule() -> None:
         check_twin([first, other])
 
 
-WORDS = ("step", "iter", "batch", "update", "loss", "best loss", "val loss", "grad_norm", "loss2", "epoch", "[rank0]:", "0:", "saved", "µs")
+WORDS = (
+    "step",
+    "iter",
+    "batch",
+    "update",
+    "loss",
+    "best loss",
+    "val loss",
+    "grad_norm",
+    "loss2",
+    "epoch",
+    "[rank0]:",
+    "0:",
+    "saved",
+    "µs",
+)
 NUMBERS = (
     "1",
     "-1.5",
@@ -130,11 +171,19 @@ NUMBERS = (
 @settings(max_examples=some(200))
 @given(
     parts=st.lists(
-        st.tuples(st.sampled_from(WORDS), st.sampled_from((" ", ": ", "=", "', '")), st.sampled_from(NUMBERS)), min_size=1, max_size=5
+        st.tuples(
+            st.sampled_from(WORDS),
+            st.sampled_from((" ", ": ", "=", "', '")),
+            st.sampled_from(NUMBERS),
+        ),
+        min_size=1,
+        max_size=5,
     ),
     seed=st.integers(0, 2**32),
 )
-def test_lines_with_any_digits_are_read_as_by_the_rule(parts: list[tuple[str, str, str]], seed: int) -> None:
+def test_lines_with_any_digits_are_read_as_by_the_rule(
+    parts: list[tuple[str, str, str]], seed: int
+) -> None:
     rng = np.random.default_rng(seed)
 
     def other_digits(match: re.Match[str]) -> str:
@@ -147,7 +196,8 @@ def test_lines_with_any_digits_are_read_as_by_the_rule(parts: list[tuple[str, st
 
 def test_other_losses_and_other_steps_of_a_line_are_not_taken(tmp_path: Path) -> None:
     lines = [
-        f"total steps 600 | warmup steps: 100 | step {i} | best loss 1.5 | val loss 3.5 | aux loss 0.1 | loss {loss} | 2.5 s per step 9"
+        f"total steps 600 | warmup steps: 100 | step {i} | best loss 1.5 | val loss 3.5 | aux loss "
+        f"0.1 | loss {loss} | 2.5 s per step 9"
         for i, loss in enumerate(LOSSES)
     ]
     run = read_run(write(tmp_path, lines))
@@ -173,9 +223,18 @@ def test_evaluations_are_no_steps(line: str, tmp_path: Path) -> None:
 
 
 def test_what_is_known_of_the_losses_is_noted(tmp_path: Path) -> None:
-    assert any("running average" in note for note in read_run(write(tmp_path, printed_lines("nanochat", LOSSES))).notes)
-    assert any("running average" in note for note in read_run(write(tmp_path, printed_lines("litgpt", LOSSES))).notes)
-    assert any("numbered from 1" in note for note in read_run(write(tmp_path, printed_lines("transformers", LOSSES))).notes)
+    assert any(
+        "running average" in note
+        for note in read_run(write(tmp_path, printed_lines("nanochat", LOSSES))).notes
+    )
+    assert any(
+        "running average" in note
+        for note in read_run(write(tmp_path, printed_lines("litgpt", LOSSES))).notes
+    )
+    assert any(
+        "numbered from 1" in note
+        for note in read_run(write(tmp_path, printed_lines("transformers", LOSSES))).notes
+    )
     assert read_run(write(tmp_path, printed_lines("llm.c", LOSSES))).context["planned_steps"] == "6"
 
 
@@ -187,32 +246,56 @@ def test_the_length_of_an_epoch_is_not_the_planned_one(trainer: str, tmp_path: P
 def test_a_smoothed_loss_is_taken_by_name_alone(tmp_path: Path) -> None:
     lines = [f"step {i} avg loss {loss + 1} loss {loss}" for i, loss in enumerate(LOSSES)]
     assert read_run(write(tmp_path, lines)).loss.tolist() == LOSSES
-    assert read_run(write(tmp_path, lines), columns={"loss": "avg loss"}).loss.tolist() == [loss + 1 for loss in LOSSES]
+    assert read_run(write(tmp_path, lines), columns={"loss": "avg loss"}).loss.tolist() == [
+        loss + 1 for loss in LOSSES
+    ]
     with pytest.raises(ReadError, match="no column 'eve loss' for loss"):
         read_run(write(tmp_path, lines), columns={"loss": "eve loss"})
 
 
 def test_an_evaluations_bar_is_not_the_step(tmp_path: Path) -> None:
     def printed(i: int, loss: float) -> str:
-        return f" 1%|#   | {i}/600 [00:01<00:05]\n 50%|##  | 5/10 [00:01<00:01]\n{{'loss': {loss}, 'epoch': 0.1}}"
+        return (
+            f" 1%|#   | {i}/600 [00:01<00:05]\n 50%|##  | 5/10 [00:01<00:01]\n{{'loss': {loss}, "
+            "'epoch': 0.1}"
+        )
 
-    assert read_run(write(tmp_path, [printed(i, loss) for i, loss in enumerate(LOSSES)])).steps.tolist() == [0, 1, 2, 3, 4, 5]
+    assert read_run(
+        write(tmp_path, [printed(i, loss) for i, loss in enumerate(LOSSES)])
+    ).steps.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_ranks_that_print_other_losses_are_refused(tmp_path: Path) -> None:
-    lines = [f"{rank}: step {i} loss {loss + 0.125 * rank}" for i, loss in enumerate(LOSSES) for rank in (0, 1)]
+    lines = [
+        f"{rank}: step {i} loss {loss + 0.125 * rank}"
+        for i, loss in enumerate(LOSSES)
+        for rank in (0, 1)
+    ]
     with pytest.raises(ReadError, match="ranks 0 and 1 print different losses"):
         read_run(write(tmp_path, lines))
 
 
 def test_epochs_that_count_from_0_are_refused_as_mixed(tmp_path: Path) -> None:
-    lines = [f"epoch {epoch} batch {i} loss {loss - epoch / 8}" for epoch in (0, 1) for i, loss in enumerate(LOSSES)]
+    lines = [
+        f"epoch {epoch} batch {i} loss {loss - epoch / 8}"
+        for epoch in (0, 1)
+        for i, loss in enumerate(LOSSES)
+    ]
     with pytest.raises(ReadError, match="two runs or ranks may be mixed"):
         read_run(write(tmp_path, lines))
 
 
 @pytest.mark.parametrize(
-    "text", ["a" * 10**6, "a " * 10**6, "loss " * 10**5, "1" * 10**6, "step 1,234" * 10**5, "loss 1," + "234," * 10**5, "=" * 10**6]
+    "text",
+    [
+        "a" * 10**6,
+        "a " * 10**6,
+        "loss " * 10**5,
+        "1" * 10**6,
+        "step 1,234" * 10**5,
+        "loss 1," + "234," * 10**5,
+        "=" * 10**6,
+    ],
 )
 def test_a_hostile_line_is_read_up_to_its_first_characters(text: str) -> None:
     whole, start = (min(_seconds(part) for _ in range(3)) for part in (text, text[:LONGEST]))

@@ -1,4 +1,6 @@
-"""Readers: every accepted file gives the same curve, every refused one a single line with file, line and remedy."""
+"""Readers: every accepted file gives the same curve, every refused one a single line with file,
+line and remedy.
+"""
 
 import gzip
 import io
@@ -37,12 +39,19 @@ def write(folder: Path, name: str, text: str | bytes) -> str:
         "1 2.5\n2 nan\n3 inf\n",
         "\n\nstep,loss\n1,2.5\n\n2,nan\n3,inf\n",
         "Wall time,Step,Value\n9,1,2.5\n9,2,nan\n9,3,inf\n",
-        '"Step","run 7 - train/loss","run 7 - train/loss__MIN"\n"1","2.5","2"\n"2","nan",""\n"3","inf","1"\n',
+        (
+            '"Step","run 7 - train/loss","run 7 - '
+            'train/loss__MIN"\n"1","2.5","2"\n"2","nan",""\n"3","inf","1"\n'
+        ),
         "iteration,lm loss,loss\n1,2.5,9\n2,nan,9\n3,inf,9\n",
         "step,note,loss\n1,hello,2.5\n2,x,nan\n3,,inf\n",
         "step,loss\n1,2.5\n2,\n2.0e0,nan\n3,inf\n,\n",
         '{"step": 1, "loss": 2.5}\n{"step": 2, "loss": NaN}\n{"step": 3.0, "loss": Infinity}\n',
-        '{"step": 1, "loss": 2.5}\n\n{"eval": 1}\n{"step": 2, "loss": "NaN"}\n{"step": 3, "loss": "inf"}\n',
+        (
+            '{"step": 1, "loss": 2.5}\n\n{"eval": 1}\n{"step": 2, "loss": "NaN"}\n{"step": 3, '
+            '"loss": '
+            '"inf"}\n'
+        ),
     ],
 )
 def test_the_same_run_in_many_spellings(text: str, tmp_path: Path) -> None:
@@ -55,7 +64,9 @@ def test_the_same_run_in_many_spellings(text: str, tmp_path: Path) -> None:
 
 def test_names_and_columns(tmp_path: Path) -> None:
     file = write(tmp_path, "a.csv", "it,ce,loss,grad_norm,lr\n1,2.0,9,0.5,0.1\n2,1.9,9,,0.1\n")
-    run = read_run(file, columns={"step": "it", "loss": "ce"}, label="mine", recipe="nvfp4", replicate=2)
+    run = read_run(
+        file, columns={"step": "it", "loss": "ce"}, label="mine", recipe="nvfp4", replicate=2
+    )
     assert (run.label, run.recipe, run.replicate) == ("mine", "nvfp4", 2)
     assert run.loss.tolist() == [2.0, 1.9]
     assert run.columns["grad_norm"][0] == 0.5
@@ -70,10 +81,18 @@ def test_names_and_columns(tmp_path: Path) -> None:
         ("empty.csv", "", "the file is empty"),
         ("blank.csv", " \n\n", "the file is empty"),
         ("header.csv", "step,loss\n", "a header but no rows"),
-        ("text.csv", "step,loss\n1,2.0\n2,two\n", "line 3: 'two' in the loss column; expected a number"),
+        (
+            "text.csv",
+            "step,loss\n1,2.0\n2,two\n",
+            "line 3: 'two' in the loss column; expected a number",
+        ),
         ("textstep.csv", "step,loss\n1,2.0\nx,2.0\n", "line 3: 'x' in the step column"),
         ("short.csv", "step,loss\n1,2.0\n2\n", "line 3: nothing in the loss column"),
-        ("nocolumn.csv", "a,b\n1,2\n", r"no step column among 'a', 'b'; name it with --column step=NAME"),
+        (
+            "nocolumn.csv",
+            "a,b\n1,2\n",
+            r"no step column among 'a', 'b'; name it with --column step=NAME",
+        ),
         ("noloss.csv", "step,b\n1,2\n", "no loss column"),
         ("two.csv", "step,a - loss,b - loss\n1,2,3\n", "holds 2 runs; name one as"),
         ("both.csv", "step,a - loss,loss\n1,2,3\n", "2 columns could be 'loss'"),
@@ -87,18 +106,46 @@ def test_names_and_columns(tmp_path: Path) -> None:
         ("underscore.csv", "step,loss\n1,2.0\n2,1_0\n", "line 3: '1_0' in the loss column"),
         ("garbage.parquet", bytes(range(256)) * 9, "not a readable Parquet file.* export CSV"),
         ("garbage.npz", bytes(range(1, 256)) * 9, "not a NumPy archive"),
-        ("events.out.tfevents.1", bytes(range(255, 0, -1)) * 9, "expected a TensorBoard event file"),
+        (
+            "events.out.tfevents.1",
+            bytes(range(255, 0, -1)) * 9,
+            "expected a TensorBoard event file",
+        ),
         ("garbage.csv", bytes(range(1, 256)) * 9, "line 2: byte 127 is not UTF-8"),
-        ("words.csv", "name,text\nfoo,bar\n", "no step column among 'name', 'text'; name it with --column step=NAME"),
-        ("wordcells.csv", "step,loss\nfoo,bar\n", "line 2: 'foo' in the step column; expected a number"),
+        (
+            "words.csv",
+            "name,text\nfoo,bar\n",
+            "no step column among 'name', 'text'; name it with --column step=NAME",
+        ),
+        (
+            "wordcells.csv",
+            "step,loss\nfoo,bar\n",
+            "line 2: 'foo' in the step column; expected a number",
+        ),
         ("latin.csv", b"step,loss\n1,2\n\xff\xfe,3\n", "line 3: byte 14 is not UTF-8"),
         ("endless.csv", b"step,loss\n" + b"1" * (3 << 20), "line 2: longer than 1 MiB"),
         ("bad.jsonl", '{"step": 1, "loss": 2}\n{"step": 2\n', "line 2: not valid JSON"),
-        ("twice.jsonl", '{"step": 1, "loss": 2}\n{"step": 2, "loss": 9, "loss": 2}\n', "line 2: 'loss' is 9 and 2 in one object"),
-        ("twice.json", '[{"step": 1, "loss": 2}, {"step": 2, "loss": NaN, "loss": 2}]', "'loss' is nan and 2 in one object"),
-        ("twice-by-step.json", '{"loss": {"values": {"1": 2, "2": 9, "2": 2}}}', "'2' is 9 and 2 in one object"),
+        (
+            "twice.jsonl",
+            '{"step": 1, "loss": 2}\n{"step": 2, "loss": 9, "loss": 2}\n',
+            "line 2: 'loss' is 9 and 2 in one object",
+        ),
+        (
+            "twice.json",
+            '[{"step": 1, "loss": 2}, {"step": 2, "loss": NaN, "loss": 2}]',
+            "'loss' is nan and 2 in one object",
+        ),
+        (
+            "twice-by-step.json",
+            '{"loss": {"values": {"1": 2, "2": 9, "2": 2}}}',
+            "'2' is 9 and 2 in one object",
+        ),
         ("list.jsonl", '{"step": 1, "loss": 2}\n[1]\n', "line 2: '\\[1\\]' is not a JSON object"),
-        ("word.jsonl", '{"step": 1, "loss": "low"}\n', "line 1: 'loss' is 'low'; expected a number"),
+        (
+            "word.jsonl",
+            '{"step": 1, "loss": "low"}\n',
+            "line 1: 'loss' is 'low'; expected a number",
+        ),
         ("nostep.jsonl", '{"step": 1, "loss": 2}\n{"loss": 2}\n', "line 2: 'step' is None"),
         ("bool.jsonl", '{"step": 1, "loss": true}\n', "line 1: 'loss' is True"),
         ("deep.jsonl", '{"a":' + "[" * 100_000 + "\n", "line 1: not valid JSON"),
@@ -146,7 +193,9 @@ class Endless(io.RawIOBase):
 def test_a_line_without_end_is_refused_after_two_mebibytes(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Endless()
     monkeypatch.setattr(sys, "stdin", type("Stdin", (), {"buffer": stream})())
-    with pytest.raises(ReadError, match="-, line 1: longer than 1 MiB; expected one line per training step"):
+    with pytest.raises(
+        ReadError, match="-, line 1: longer than 1 MiB; expected one line per training step"
+    ):
         read_run("-")
     assert stream.given <= 2 << 20
 
@@ -161,14 +210,22 @@ def test_directories_with_the_name_of_a_run(tmp_path: Path) -> None:
 def test_stdin_and_gzip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"step,loss\n1,2\n")))
     assert read_run("-").label == "stdin"
-    assert read_run(write(tmp_path, "run.csv.gz", gzip.compress(b"step,loss\n1,2\n", mtime=0))).label == "run"
+    assert (
+        read_run(write(tmp_path, "run.csv.gz", gzip.compress(b"step,loss\n1,2\n", mtime=0))).label
+        == "run"
+    )
 
 
 def test_maxtext_nan_is_kept_as_the_last_step(data: Path) -> None:
     run = read_run(str(data / "maxtext_nan_abort.jsonl"))
     assert run.steps.tolist() == [0, 1, 2]
     assert np.isnan(run.loss[2])
-    assert run.notes == ("loss read from 'learning/lm_loss' ('learning/loss' could also be the loss), step from 'step'",)
+    assert run.notes == (
+        (
+            "loss read from 'learning/lm_loss' ('learning/loss' could also be the loss), step from "
+            "'step'"
+        ),
+    )
     assert run.columns["grad_norm"][0] == pytest.approx(1.5558, abs=1e-4)  # before clipping
     assert run.columns["step_seconds"][0] == pytest.approx(0.042422)
 
@@ -229,7 +286,9 @@ def test_names_of_runs(file: str, name: str) -> None:
 
 
 losses = st.floats(0.0, 30.0) | st.sampled_from([np.nan, np.inf, -np.inf])
-rows = st.lists(st.tuples(st.integers(0, 10**9), losses), min_size=1, max_size=40, unique_by=lambda row: row[0])
+rows = st.lists(
+    st.tuples(st.integers(0, 10**9), losses), min_size=1, max_size=40, unique_by=lambda row: row[0]
+)
 
 
 @given(rows)
@@ -237,15 +296,32 @@ def test_csv_and_json_round_trip_to_the_bit(rows: list[tuple[int, float]]) -> No
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        csv = read_run(write(Path(folder), "a.csv", "step,loss\n" + "".join(f"{step},{loss!r}\n" for step, loss in rows)))
-        lines = read_run(write(Path(folder), "a.jsonl", "".join(json.dumps({"step": step, "loss": loss}) + "\n" for step, loss in rows)))
+        csv = read_run(
+            write(
+                Path(folder),
+                "a.csv",
+                "step,loss\n" + "".join(f"{step},{loss!r}\n" for step, loss in rows),
+            )
+        )
+        lines = read_run(
+            write(
+                Path(folder),
+                "a.jsonl",
+                "".join(json.dumps({"step": step, "loss": loss}) + "\n" for step, loss in rows),
+            )
+        )
     for run in (csv, lines):
         assert run.steps.tolist() == sorted(step for step, _ in rows)
         assert np.array_equal(run.loss, [loss for _, loss in sorted(rows)], equal_nan=True)
 
 
 @settings(max_examples=some(300))
-@given(st.one_of(st.binary(max_size=300), st.text(alphabet='stepl,o\n0123456789.-e"{}:[]naif \t;|', max_size=200).map(str.encode)))
+@given(
+    st.one_of(
+        st.binary(max_size=300),
+        st.text(alphabet='stepl,o\n0123456789.-e"{}:[]naif \t;|', max_size=200).map(str.encode),
+    )
+)
 @example(b'step,loss\n"1,2')
 @example(b"step,step\n1,1")
 @example(b"{}")
@@ -268,7 +344,9 @@ def test_any_bytes_give_a_curve_or_one_line(data: bytes) -> None:
 def test_a_million_rows_are_read_in_about_a_second(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     loss = (2.5 + rng.normal(0, 0.08, 1_000_000)).tolist()
-    file = write(tmp_path, "big.csv", "step,loss\n" + "".join(f"{i},{v:.6f}\n" for i, v in enumerate(loss)))
+    file = write(
+        tmp_path, "big.csv", "step,loss\n" + "".join(f"{i},{v:.6f}\n" for i, v in enumerate(loss))
+    )
     start = time.perf_counter()
     run = read_run(file)
     assert time.perf_counter() - start < 5.0  # 0.6 s on an idle core

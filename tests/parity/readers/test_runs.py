@@ -27,14 +27,23 @@ Row = dict[str, Any]
 
 
 def rows() -> list[Row]:
-    """Two arms of runs 0 to 2 on two systems: the loss is 3 - step / 10,000, plus 0.1 in the second arm and 0.01 per run."""
+    """Two arms of runs 0 to 2 on two systems: the loss is 3 - step / 10,000, plus 0.1 in the second
+    arm and 0.01 per run.
+    """
     table = []
     for arm, worse in (("FP8", 0.0), ("NVFP4", 0.1)):
         for run in range(3):
             for step in STEPS:
                 loss = round(3.0 - step / 10_000 + worse + run / 100, 6)
                 system = f"{arm.lower()}/node{run % 2}"
-                row = {"system": system, "precision": arm, "run": run, "seed": 7 + run, "samples": step, "eval_loss_nats": loss}
+                row = {
+                    "system": system,
+                    "precision": arm,
+                    "run": run,
+                    "seed": 7 + run,
+                    "samples": step,
+                    "eval_loss_nats": loss,
+                }
                 table.append(row)
     return table
 
@@ -49,14 +58,26 @@ def write(folder: Path, text: str, name: str = "curves.csv") -> str:
     return str(folder / name)
 
 
-def read(folder: Path, table: Sequence[Mapping[str, object]], **layout: Any) -> dict[str, list[Curve]]:
+def read(
+    folder: Path, table: Sequence[Mapping[str, object]], **layout: Any
+) -> dict[str, list[Curve]]:
     return read_run_table(write(folder, csv_of(table)), RunTable(**{**LAYOUT, **layout}))
 
 
 def shape(arms: Mapping[str, Sequence[Curve]]) -> dict[str, list[tuple[object, ...]]]:
     """Everything of the curves that a judge sees."""
     return {
-        arm: [(run.label, run.seed, run.replicate, run.steps.tolist(), run.loss.tolist(), dict(run.context)) for run in runs]
+        arm: [
+            (
+                run.label,
+                run.seed,
+                run.replicate,
+                run.steps.tolist(),
+                run.loss.tolist(),
+                dict(run.context),
+            )
+            for run in runs
+        ]
         for arm, runs in arms.items()
     }
 
@@ -64,7 +85,11 @@ def shape(arms: Mapping[str, Sequence[Curve]]) -> dict[str, list[tuple[object, .
 def test_each_arm_has_its_runs(tmp_path: Path) -> None:
     arms = read(tmp_path, rows())
     assert list(arms) == ["FP8", "NVFP4"]
-    assert [run.label for run in arms["NVFP4"]] == ["nvfp4/node0/0", "nvfp4/node0/2", "nvfp4/node1/1"]
+    assert [run.label for run in arms["NVFP4"]] == [
+        "nvfp4/node0/0",
+        "nvfp4/node0/2",
+        "nvfp4/node1/1",
+    ]
     second = arms["NVFP4"][2]
     assert second.steps.tolist() == list(STEPS)
     assert second.loss.tolist() == pytest.approx([3.01, 2.91, 2.81])
@@ -73,7 +98,9 @@ def test_each_arm_has_its_runs(tmp_path: Path) -> None:
     assert [(run.seed, run.replicate) for run in arms["FP8"]] == [(0, 0), (0, 1), (0, 2)]
 
 
-def test_every_kind_of_table_gives_the_same_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_kind_of_table_gives_the_same_curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = rows()
     expected = shape(read(tmp_path, table))
     texts = {
@@ -96,43 +123,79 @@ def test_every_kind_of_table_gives_the_same_curves(tmp_path: Path, monkeypatch: 
 
 @settings(max_examples=30)
 @given(order=st.permutations(range(len(rows()))))
-def test_the_order_of_the_rows_changes_nothing(order: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_order_of_the_rows_changes_nothing(
+    order: list[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder, table = tmp_path_factory.mktemp("shuffled"), rows()
     shuffled = read(folder, [table[index] for index in order], seed="seed")
     assert shape(shuffled) == shape(read(folder, table, seed="seed"))
 
 
 def test_runs_come_in_natural_order(tmp_path: Path) -> None:
-    table = [{"arm": arm, "run": f"r{run}", "step": 1, "loss": 2.0} for run in (10, 2, 1) for arm in "ab"]
+    table = [
+        {"arm": arm, "run": f"r{run}", "step": 1, "loss": 2.0} for run in (10, 2, 1) for arm in "ab"
+    ]
     arms = read_run_table(write(tmp_path, csv_of(table)), RunTable(arm="arm", run=("run",)))
     assert [run.label for run in arms["a"]] == ["r1", "r2", "r10"]
 
 
 def test_a_run_of_one_name_may_be_in_both_arms_and_an_arm_may_have_one_run(tmp_path: Path) -> None:
-    table = [{"arm": arm, "run": "x", "step": step, "loss": 2.0 + step} for arm in "ab" for step in (1, 2)]
+    table = [
+        {"arm": arm, "run": "x", "step": step, "loss": 2.0 + step}
+        for arm in "ab"
+        for step in (1, 2)
+    ]
     arms = read_run_table(write(tmp_path, csv_of(table)), RunTable(arm="arm", run=("run",)))
-    assert {arm: [run.label for run in runs] for arm, runs in arms.items()} == {"a": ["x"], "b": ["x"]}
+    assert {arm: [run.label for run in runs] for arm, runs in arms.items()} == {
+        "a": ["x"],
+        "b": ["x"],
+    }
 
 
 @pytest.mark.parametrize(
-    ("seeds", "expected"), [((5, 5, 9), [(5, 0), (5, 1), (9, 0)]), (("b", "a", "a"), [(1, 0), (0, 0), (0, 1)]), ((1.5, 10.5, 2.5), None)]
+    ("seeds", "expected"),
+    [
+        ((5, 5, 9), [(5, 0), (5, 1), (9, 0)]),
+        (("b", "a", "a"), [(1, 0), (0, 0), (0, 1)]),
+        ((1.5, 10.5, 2.5), None),
+    ],
 )
-def test_seeds_are_whole_numbers_or_numbered(seeds: tuple[object, ...], expected: list[tuple[int, int]] | None, tmp_path: Path) -> None:
+def test_seeds_are_whole_numbers_or_numbered(
+    seeds: tuple[object, ...], expected: list[tuple[int, int]] | None, tmp_path: Path
+) -> None:
     table = [{**row, "seed": seeds[row["run"]]} for row in rows()]
     arms = read(tmp_path, table, seed="seed", run=("run",))
-    assert [(run.seed, run.replicate) for run in arms["FP8"]] == (expected or [(0, 0), (2, 0), (1, 0)])
+    assert [(run.seed, run.replicate) for run in arms["FP8"]] == (
+        expected or [(0, 0), (2, 0), (1, 0)]
+    )
     assert [run.seed for run in arms["FP8"]] == [run.seed for run in arms["NVFP4"]]
 
 
 def test_conditions_and_kept_columns_become_context(tmp_path: Path) -> None:
-    """Well-known conditions that are constant in the run are recorded, a host name under the key that confounds nothing."""
-    table = [{**row, "GPU": "B200", "Hostname": f"n{row['run']}", "driver": row["samples"], "site": "x y"} for row in rows()]
+    """Well-known conditions that are constant in the run are recorded, a host name under the key
+    that confounds nothing.
+    """
+    table = [
+        {
+            **row,
+            "GPU": "B200",
+            "Hostname": f"n{row['run']}",
+            "driver": row["samples"],
+            "site": "x y",
+        }
+        for row in rows()
+    ]
     first = read(tmp_path, table, keep=("site",))["FP8"][0]
-    assert first.context == {"site": "x y", "system": "fp8/node0", "gpu": "B200", "host": "n0"} | READ
+    assert (
+        first.context == {"site": "x y", "system": "fp8/node0", "gpu": "B200", "host": "n0"} | READ
+    )
 
 
 def test_other_quantities_come_along(tmp_path: Path) -> None:
-    table = [{**row, "learning_rate": 0.5, "val_loss": "" if row["samples"] == STEPS[0] else 3.5} for row in rows()]
+    table = [
+        {**row, "learning_rate": 0.5, "val_loss": "" if row["samples"] == STEPS[0] else 3.5}
+        for row in rows()
+    ]
     first = read(tmp_path, table)["FP8"][0]
     assert first.columns["learning_rate"].tolist() == [0.5] * 3
     assert np.isnan(first.columns["validation_loss"]).tolist() == [True, False, False]
@@ -160,7 +223,10 @@ def test_a_loss_column_may_be_called_anything_and_is_no_other_quantity_then(tmp_
 
 
 COLUMNS = (
-    ({"arm": "precison"}, ("no column 'precison' for the arm", "'eval_loss_nats'", "did you mean 'precision'?")),
+    (
+        {"arm": "precison"},
+        ("no column 'precison' for the arm", "'eval_loss_nats'", "did you mean 'precision'?"),
+    ),
     ({"run": ("sistem",)}, ("no column 'sistem' for the run", "did you mean 'system'?")),
     ({"run": ()}, ("run FP8 of FP8 has step 1,000 twice", "--run-by run")),
     ({"step": "sample"}, ("no column 'sample' for the step", "did you mean 'samples'?")),
@@ -174,18 +240,29 @@ COLUMNS = (
     ({"loss": "precision"}, ("'precision' was given for the loss and for the arm",)),
     ({"keep": ("precision",)}, ("'precision' names the arm",)),
     ({"seed": "precision"}, ("'precision' names the arm",)),
-    ({"keep": ("note",)}, ("'odd' and 'even' in the column 'note'", "expected one value per run", "--run-by")),
+    (
+        {"keep": ("note",)},
+        ("'odd' and 'even' in the column 'note'", "expected one value per run", "--run-by"),
+    ),
     ({"seed": "note"}, ("'odd' and 'even' in the column 'note'",)),
     ({"loss": "seed"}, ("run fp8/node0/0 of FP8", "outside 0 to 30 nats", "--loss NAME")),
     ({"loss": "note"}, ("line 2", "'odd' in the column 'note'", "expected a number")),
     ({"step": "note"}, ("line 2", "'odd' in the column 'note'")),
-    ({"step": "eval_loss_nats", "loss": "samples"}, ("line 2", "step 2.9 is not a whole number", "--step NAME")),
+    (
+        {"step": "eval_loss_nats", "loss": "samples"},
+        ("line 2", "step 2.9 is not a whole number", "--step NAME"),
+    ),
 )
 
 
 @pytest.mark.parametrize(("layout", "words"), COLUMNS, ids=lambda value: str(value)[:40])
-def test_a_wrong_column_is_one_line(layout: dict[str, Any], words: tuple[str, ...], tmp_path: Path) -> None:
-    table = [{**row, "one": "x", "seed": 700, "note": "even" if row["samples"] % 2000 == 0 else "odd"} for row in rows()]
+def test_a_wrong_column_is_one_line(
+    layout: dict[str, Any], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    table = [
+        {**row, "one": "x", "seed": 700, "note": "even" if row["samples"] % 2000 == 0 else "odd"}
+        for row in rows()
+    ]
     with pytest.raises(ReadError) as refused:
         read(tmp_path, table, **layout)
     assert "\n" not in str(refused.value)
@@ -198,14 +275,23 @@ CELLS = (
     ({"samples": ""}, ("line 3", "nothing in the column 'samples'")),
     ({"samples": "1_000"}, ("line 3", "'1_000' in the column 'samples'")),
     ({"samples": -5}, ("line 3", "step -5.0 is not a whole number")),
-    ({"samples": 1000}, ("has step 1,000 twice (lines 2 and 3)", "expected one row per run and step", "they differ in no column")),
+    (
+        {"samples": 1000},
+        (
+            "has step 1,000 twice (lines 2 and 3)",
+            "expected one row per run and step",
+            "they differ in no column",
+        ),
+    ),
     ({"samples": 1000, "seed": 99}, ("twice (lines 2 and 3)", "also differ in 'seed'", "--run-by")),
     ({"eval_loss_nats": "low"}, ("line 3", "'low' in the column 'eval_loss_nats'")),
 )
 
 
 @pytest.mark.parametrize(("cells", "words"), CELLS, ids=lambda value: str(value)[:40])
-def test_a_wrong_cell_is_one_line(cells: dict[str, object], words: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_wrong_cell_is_one_line(
+    cells: dict[str, object], words: tuple[str, ...], tmp_path: Path
+) -> None:
     table = rows()
     table[1] |= cells
     with pytest.raises(ReadError) as refused:
@@ -216,7 +302,9 @@ def test_a_wrong_cell_is_one_line(cells: dict[str, object], words: tuple[str, ..
 
 def test_columns_that_do_not_tell_runs_apart(tmp_path: Path) -> None:
     table = [{**row, "run": 0, "precision_from": "log"} for row in rows()]
-    with pytest.raises(ReadError, match=r"run 0 of FP8 has step 1,000 twice .*also differ in 'system', 'seed'"):
+    with pytest.raises(
+        ReadError, match=r"run 0 of FP8 has step 1,000 twice .*also differ in 'system', 'seed'"
+    ):
         read(tmp_path, table, run=("run",))
 
 
@@ -224,14 +312,21 @@ def test_columns_that_do_not_tell_runs_apart(tmp_path: Path) -> None:
 def test_rows_of_two_runs_at_other_steps_are_not_one_run(column: str, tmp_path: Path) -> None:
     """Two runs that were evaluated at other steps never repeat one, so their names decide."""
     table = [{**row, column: row["samples"]} for row in rows() if row["run"] == 0]
-    with pytest.raises(ReadError, match=f"'1000' and '2000' in the column '{column}'; .*add {column} to --run-by"):
+    with pytest.raises(
+        ReadError, match=f"'1000' and '2000' in the column '{column}'; .*add {column} to --run-by"
+    ):
         read(tmp_path, table)
     assert len(read(tmp_path, table, run=("system", column))["FP8"]) == len(STEPS)
 
 
 def test_a_run_without_any_loss_is_not_dropped(tmp_path: Path) -> None:
-    lost = [{**row, "eval_loss_nats": "" if row["run"] == 1 and row["precision"] == "FP8" else 3.0} for row in rows()]
-    with pytest.raises(ReadError, match=r"line 5: .*no loss in the column 'eval_loss_nats'; .*write nan"):
+    lost = [
+        {**row, "eval_loss_nats": "" if row["run"] == 1 and row["precision"] == "FP8" else 3.0}
+        for row in rows()
+    ]
+    with pytest.raises(
+        ReadError, match=r"line 5: .*no loss in the column 'eval_loss_nats'; .*write nan"
+    ):
         read(tmp_path, lost)
     table = [{**row, "learning_rate": 0.1} for row in lost]
     with pytest.raises(ReadError, match="line 5: run fp8/node1/1 of FP8 has no loss"):
@@ -242,17 +337,26 @@ def test_too_many_values_are_not_arms(tmp_path: Path) -> None:
     table = [{"arm": arm, "run": 0, "step": 1, "loss": 2.0} for arm in range(MAX_ARMS + 1)]
     with pytest.raises(ReadError, match=r"has 21 values .*expected 2 to 20 arms"):
         read_run_table(write(tmp_path, csv_of(table)), RunTable(arm="arm", run=("run",)))
-    assert len(read_run_table(write(tmp_path, csv_of(table[:-1])), RunTable(arm="arm", run=("run",)))) == MAX_ARMS
+    assert (
+        len(read_run_table(write(tmp_path, csv_of(table[:-1])), RunTable(arm="arm", run=("run",))))
+        == MAX_ARMS
+    )
 
 
 def test_two_runs_that_would_have_one_label(tmp_path: Path) -> None:
-    table = [{"arm": arm, "a": a, "b": b, "step": 1, "loss": 2.0} for arm in "xy" for a, b in (("1/2", "3"), ("1", "2/3"))]
+    table = [
+        {"arm": arm, "a": a, "b": b, "step": 1, "loss": 2.0}
+        for arm in "xy"
+        for a, b in (("1/2", "3"), ("1", "2/3"))
+    ]
     with pytest.raises(ReadError, match="2 runs of x are called '1/2/3'"):
         read_run_table(write(tmp_path, csv_of(table)), RunTable(arm="arm", run=("a", "b")))
 
 
 def test_values_of_several_metrics_are_not_one_loss(tmp_path: Path) -> None:
-    """Metrics that are logged at different steps never repeat one, so the names of the metrics decide."""
+    """Metrics that are logged at different steps never repeat one, so the names of the metrics
+    decide.
+    """
     table = [
         {"arm": arm, "run_id": "r", "key": key, "value": value, "step": step}
         for arm in "ab"
@@ -260,9 +364,13 @@ def test_values_of_several_metrics_are_not_one_loss(tmp_path: Path) -> None:
     ]
     for loss in (None, "value"):
         with pytest.raises(ReadError, match="'key' names 2 metrics"):
-            read_run_table(write(tmp_path, csv_of(table)), RunTable(arm="arm", run=("run_id",), loss=loss))
+            read_run_table(
+                write(tmp_path, csv_of(table)), RunTable(arm="arm", run=("run_id",), loss=loss)
+            )
     losses = [row for row in table if row["key"] == "loss"]
-    assert read_run_table(write(tmp_path, csv_of(losses)), RunTable(arm="arm", run=("run_id",)))["a"][0].loss.tolist() == [2.5]
+    assert read_run_table(write(tmp_path, csv_of(losses)), RunTable(arm="arm", run=("run_id",)))[
+        "a"
+    ][0].loss.tolist() == [2.5]
 
 
 @pytest.mark.parametrize(
@@ -271,8 +379,16 @@ def test_values_of_several_metrics_are_not_one_loss(tmp_path: Path) -> None:
         ("bare.csv", "1,2.0\n2,1.9\n", "no header line"),
         ("empty.csv", "", "the file is empty"),
         ("head.csv", "precision,system,run,samples,eval_loss_nats\n", "no rows"),
-        ("twice.csv", "precision,run,run,samples,eval_loss_nats\na,1,1,1,2\n", "2 columns are called 'run'"),
-        ("cells.csv", "precision,system,run,samples,eval_loss_nats\na,s,1,1,2,0\n", "line 2: 6 cells; expected 5"),
+        (
+            "twice.csv",
+            "precision,run,run,samples,eval_loss_nats\na,1,1,1,2\n",
+            "2 columns are called 'run'",
+        ),
+        (
+            "cells.csv",
+            "precision,system,run,samples,eval_loss_nats\na,s,1,1,2,0\n",
+            "line 2: 6 cells; expected 5",
+        ),
         ("runs.npz", "PK\3\4", "not a table of many runs"),
     ],
 )

@@ -1,4 +1,6 @@
-"""One run in the shapes that trackers, trainers and spreadsheets give it: all are read to the last digit, or refused in one line."""
+"""One run in the shapes that trackers, trainers and spreadsheets give it: all are read to the last
+digit, or refused in one line.
+"""
 
 import json
 import math
@@ -16,15 +18,29 @@ CSV = "step,loss\n" + "".join(f"{i},{loss!r}\n" for i, loss in enumerate(LOSSES)
 SHAPES = {
     "a list of objects": json.dumps(ROWS),
     "a list of dicts, printed": repr(ROWS),
-    "a history, printed": "\n" + repr([{**row, "epoch": 0.1} for row in ROWS] + [{"eval_loss": 3.5, "step": 3}]) + "\n",
+    "a history, printed": "\n"
+    + repr([{**row, "epoch": 0.1} for row in ROWS] + [{"eval_loss": 3.5, "step": 3}])
+    + "\n",
     "rows": json.dumps([[i, loss] for i, loss in enumerate(LOSSES)]),
     "rows with more columns": json.dumps([[i, loss, 0.5, 7] for i, loss in enumerate(LOSSES)]),
     "rows of TensorBoard": json.dumps([[1.7e9 + i, i, loss] for i, loss in enumerate(LOSSES)]),
-    "an object of lists": json.dumps({"step": list(range(6)), "loss": LOSSES, "name": "run 7"}, indent=2),
+    "an object of lists": json.dumps(
+        {"step": list(range(6)), "loss": LOSSES, "name": "run 7"}, indent=2
+    ),
     "golden values": json.dumps(
         {
-            "lm loss": {"start_step": 0, "end_step": 5, "step_interval": 1, "values": dict(zip(map(str, range(6)), LOSSES, strict=True))},
-            "iteration-time": {"start_step": 0, "end_step": 5, "step_interval": 5, "values": {"0": "nan", "5": 0.25}},
+            "lm loss": {
+                "start_step": 0,
+                "end_step": 5,
+                "step_interval": 1,
+                "values": dict(zip(map(str, range(6)), LOSSES, strict=True)),
+            },
+            "iteration-time": {
+                "start_step": 0,
+                "end_step": 5,
+                "step_interval": 5,
+                "values": {"0": "nan", "5": 0.25},
+            },
         }
     ),
     "decimal commas": CSV.replace(",", ";").replace(".", ","),
@@ -65,15 +81,27 @@ def test_an_archive_of_one_file(tmp_path: Path) -> None:
 
 
 def test_a_name_with_one_value_twice_is_read(tmp_path: Path) -> None:
-    """As loggers that write a field of their own again do; two values of one name are refused (test_readers.py)."""
+    """As loggers that write a field of their own again do; two values of one name are refused
+    (test_readers.py).
+    """
     path = tmp_path / "run.jsonl"
-    path.write_text('{"step": 0, "loss": 4.5, "loss": 4.5}\n{"step": 1, "loss": NaN, "step": 1, "loss": NaN}\n')
+    path.write_text(
+        '{"step": 0, "loss": 4.5, "loss": 4.5}\n{"step": 1, "loss": NaN, "step": 1, "loss": NaN}\n'
+    )
     assert repr(read_run(str(path)).loss.tolist()) == "[4.5, nan]"
 
 
 def test_nan_is_data_in_what_python_prints(tmp_path: Path) -> None:
     path = tmp_path / "run.txt"
-    path.write_text(repr([{"step": 0, "loss": 4.5}, {"step": 1, "loss": math.nan}, {"step": 2, "loss": -math.inf}]))
+    path.write_text(
+        repr(
+            [
+                {"step": 0, "loss": 4.5},
+                {"step": 1, "loss": math.nan},
+                {"step": 2, "loss": -math.inf},
+            ]
+        )
+    )
     assert repr(read_run(str(path)).loss.tolist()) == "[4.5, nan, -inf]"
 
 

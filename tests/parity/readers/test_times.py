@@ -16,16 +16,39 @@ def write(folder: Path, *lines: str) -> str:
 
 
 def test_times_in_their_units(tmp_path: Path) -> None:
-    file = write(tmp_path, "system,arm,run,GPU,minutes_to_target,ms_per_sequence", "s,a,0,B200,1.5,30", "s,b,0,,,25")
+    file = write(
+        tmp_path,
+        "system,arm,run,GPU,minutes_to_target,ms_per_sequence",
+        "s,a,0,B200,1.5,30",
+        "s,b,0,,,25",
+    )
     assert read_run_times(file, "arm", ("system", "run")) == [
-        RunTimes(arm="a", run="s/0", hardware="B200", step_seconds=pytest.approx(0.03), seconds_to_target=90.0),
-        RunTimes(arm="b", run="s/0", hardware=None, step_seconds=pytest.approx(0.025), seconds_to_target=None),
+        RunTimes(
+            arm="a",
+            run="s/0",
+            hardware="B200",
+            step_seconds=pytest.approx(0.03),
+            seconds_to_target=90.0,
+        ),
+        RunTimes(
+            arm="b",
+            run="s/0",
+            hardware=None,
+            step_seconds=pytest.approx(0.025),
+            seconds_to_target=None,
+        ),
     ]
 
 
 @pytest.mark.parametrize(
     ("column", "seconds"),
-    [("step_seconds", 2.0), ("seconds_per_step", 2.0), ("ms_per_step", 0.002), ("ms_per_sample", 0.002), ("Seconds_Per_Sample", 2.0)],
+    [
+        ("step_seconds", 2.0),
+        ("seconds_per_step", 2.0),
+        ("ms_per_step", 0.002),
+        ("ms_per_sample", 0.002),
+        ("Seconds_Per_Sample", 2.0),
+    ],
 )
 def test_names_of_the_time_per_step(column: str, seconds: float, tmp_path: Path) -> None:
     (times,) = read_run_times(write(tmp_path, f"arm,run,{column}", "a,0,2"), "arm", ("run",))
@@ -37,7 +60,10 @@ def test_names_of_the_time_per_step(column: str, seconds: float, tmp_path: Path)
     ("lines", "words"),
     [
         (("arm,run,minutes", "a,0,2"), "no column of times among .*minutes_to_target"),
-        (("arm,run,step_seconds,ms_per_step", "a,0,2,2000"), "'step_seconds', 'ms_per_step' hold the same time"),
+        (
+            ("arm,run,step_seconds,ms_per_step", "a,0,2,2000"),
+            "'step_seconds', 'ms_per_step' hold the same time",
+        ),
         (("arm,run,step_seconds", "a,0,0"), "line 2: 0 in the column 'step_seconds'"),
         (("arm,run,step_seconds", "a,0,1", "a,1,inf"), "line 3: inf in the column"),
         (("arm,run,step_seconds", "a,0,fast"), "line 2: 'fast' in the column"),

@@ -1,4 +1,6 @@
-"""Files of the Hugging Face trainer, Lightning, NeMo and TensorBoard folders, as these tools write them."""
+"""Files of the Hugging Face trainer, Lightning, NeMo and TensorBoard folders, as these tools write
+them.
+"""
 
 import csv
 import json
@@ -19,14 +21,39 @@ def write(folder: Path, name: str, text: str) -> str:
 
 
 def log_history(runs: int = 1) -> list[dict[str, Any]]:
-    """What the Hugging Face trainer logs: a loss every 10 steps, an evaluation every 20, the mean of the run at the end."""
+    """What the Hugging Face trainer logs: a loss every 10 steps, an evaluation every 20, the mean
+    of the run at the end.
+    """
     history: list[dict[str, Any]] = []
     for run in range(runs):
         for step in range(10, 101, 10):
-            history.append({"epoch": step / 100, "grad_norm": 1.5, "learning_rate": 5e-5, "loss": 4.0 + run - 0.01 * step, "step": step})
+            history.append(
+                {
+                    "epoch": step / 100,
+                    "grad_norm": 1.5,
+                    "learning_rate": 5e-5,
+                    "loss": 4.0 + run - 0.01 * step,
+                    "step": step,
+                }
+            )
             if step % 20 == 0:
-                history.append({"epoch": step / 100, "eval_loss": 4.25 - 0.01 * step, "eval_runtime": 1.5, "step": step})
-        history.append({"epoch": 1.0, "step": 100, "total_flos": 1e12, "train_loss": 3.45, "train_runtime": 60.0})
+                history.append(
+                    {
+                        "epoch": step / 100,
+                        "eval_loss": 4.25 - 0.01 * step,
+                        "eval_runtime": 1.5,
+                        "step": step,
+                    }
+                )
+        history.append(
+            {
+                "epoch": 1.0,
+                "step": 100,
+                "total_flos": 1e12,
+                "train_loss": 3.45,
+                "train_runtime": 60.0,
+            }
+        )
     return history
 
 
@@ -35,7 +62,14 @@ def as_json_lines(history: list[dict[str, Any]]) -> tuple[str, str]:
 
 
 def as_state(history: list[dict[str, Any]]) -> tuple[str, str]:
-    document = {"best_metric": None, "epoch": 1.0, "global_step": 100, "log_history": history, "logging_steps": 10, "max_steps": 100}
+    document = {
+        "best_metric": None,
+        "epoch": 1.0,
+        "global_step": 100,
+        "log_history": history,
+        "logging_steps": 10,
+        "max_steps": 100,
+    }
     return "trainer_state.json", json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
@@ -66,10 +100,15 @@ def test_log_history(form, tmp_path: Path) -> None:
     assert run.steps.tolist() == list(range(10, 101, 10))
     assert run.loss == pytest.approx([4.0 - 0.01 * step for step in range(10, 101, 10)])
     evaluated = run.columns["validation_loss"]
-    assert [round(loss, 6) for loss in evaluated[1::2]] == [round(4.25 - 0.01 * step, 6) for step in range(20, 101, 20)]
+    assert [round(loss, 6) for loss in evaluated[1::2]] == [
+        round(4.25 - 0.01 * step, 6) for step in range(20, 101, 20)
+    ]
     assert np.isnan(evaluated[::2]).all()
     assert run.columns["learning_rate"][0] == 5e-5
-    assert run.notes[0] == "loss read from 'loss' ('train_loss' could also be the loss), step from 'step'"
+    assert (
+        run.notes[0]
+        == "loss read from 'loss' ('train_loss' could also be the loss), step from 'step'"
+    )
     assert sum(int(note.split()[0]) for note in run.notes if "without a loss" in note) == 6
 
 
@@ -82,9 +121,19 @@ def test_two_runs_in_one_history_are_refused(form, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (as_state(log_history())[1][:700], "trainer_state.json, line [0-9]+: not valid JSON; expected trainer_state.json as the trainer"),
+        (
+            as_state(log_history())[1][:700],
+            (
+                "trainer_state.json, line [0-9]+: not valid JSON; expected trainer_state.json as "
+                "the "
+                "trainer"
+            ),
+        ),
         ('{"log_history": {}}', "log_history is not a list of records"),
-        ('{"log_history": [{"eval_loss": 2.5, "step": 10}]}', "no loss column among 'eval_loss', 'step'"),
+        (
+            '{"log_history": [{"eval_loss": 2.5, "step": 10}]}',
+            "no loss column among 'eval_loss', 'step'",
+        ),
         ('{"log_history": [{"loss": "2.5!", "step": 10}]}', "record 1: 'loss' is '2.5!'"),
     ],
 )
@@ -94,23 +143,38 @@ def test_a_history_that_cannot_be_read(text: str, message: str, tmp_path: Path) 
 
 
 def test_lightnings_metrics_with_gaps(tmp_path: Path) -> None:
-    """CSVLogger: a row for each kind of metric; losses of a step before means of an epoch; evaluations between logged steps."""
+    """CSVLogger: a row for each kind of metric; losses of a step before means of an epoch;
+    evaluations between logged steps.
+    """
     rows = ["epoch,lr-AdamW,step,train_loss_epoch,train_loss_step,val_loss"]
     for epoch in range(2):
         for step in range(epoch * 100, epoch * 100 + 100, 10):
             rows += [f",0.001,{step},,,", f"{epoch},,{step},,{3.0 - 0.001 * step},"]
-        rows += [f"{epoch},,{epoch * 100 + 99},,,{2.5 - epoch}", f"{epoch},,{epoch * 100 + 99},2.9,,"]
+        rows += [
+            f"{epoch},,{epoch * 100 + 99},,,{2.5 - epoch}",
+            f"{epoch},,{epoch * 100 + 99},2.9,,",
+        ]
     run = read_run(write(tmp_path, "metrics.csv", "\n".join(rows) + "\n"))
     assert run.steps.tolist() == list(range(0, 200, 10))
-    assert run.notes[0] == "loss read from 'train_loss_step' ('train_loss_epoch' could also be the loss), step from 'step'"
+    assert (
+        run.notes[0]
+        == "loss read from 'train_loss_step' ('train_loss_epoch' could also be the loss), step "
+        "from 'step'"
+    )
     evaluated = run.columns["validation_loss"]
-    assert {int(run.steps[i]): evaluated[i] for i in np.flatnonzero(~np.isnan(evaluated))} == {90: 2.5, 190: 1.5}
+    assert {int(run.steps[i]): evaluated[i] for i in np.flatnonzero(~np.isnan(evaluated))} == {
+        90: 2.5,
+        190: 1.5,
+    }
 
 
 @pytest.mark.parametrize(
     ("names", "taken"),
     [
-        ("reduced_train_loss,global_step,consumed_samples,train_step_timing in s", "reduced_train_loss"),
+        (
+            "reduced_train_loss,global_step,consumed_samples,train_step_timing in s",
+            "reduced_train_loss",
+        ),
         ("train/loss,train/train_loss,global_step,eval/loss", "train/loss"),
         ("lm loss,step,load_balancing_loss,loss scale", "lm loss"),
         ("train_loss,val_loss,step,epoch", "train_loss"),
@@ -120,15 +184,22 @@ def test_lightnings_metrics_with_gaps(tmp_path: Path) -> None:
 def test_names_of_trackers(names: str, taken: str, tmp_path: Path) -> None:
     columns = names.split(",")
     step = next(i for i, name in enumerate(columns) if name.endswith("step"))
-    rows = "".join(",".join(str(row) if i == step else str(1.5 + i) for i in range(len(columns))) + "\n" for row in range(5))
+    rows = "".join(
+        ",".join(str(row) if i == step else str(1.5 + i) for i in range(len(columns))) + "\n"
+        for row in range(5)
+    )
     run = read_run(write(tmp_path, "run.csv", f"{names}\n{rows}"))
     assert run.notes[0].startswith(f"loss read from {taken!r}")
     assert run.steps.tolist() == list(range(5))
 
 
-@pytest.mark.parametrize("name", ["consumed_samples", "consumed_tokens", "tokens", "ntokens_seen", "samples"])
+@pytest.mark.parametrize(
+    "name", ["consumed_samples", "consumed_tokens", "tokens", "ntokens_seen", "samples"]
+)
 def test_samples_and_tokens_are_not_steps(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ReadError, match=f"no step column among '{name}', 'loss'; name it with --column step=NAME"):
+    with pytest.raises(
+        ReadError, match=f"no step column among '{name}', 'loss'; name it with --column step=NAME"
+    ):
         read_run(write(tmp_path, "run.csv", f"{name},loss\n128,2.0\n256,1.9\n"))
 
 
@@ -141,7 +212,12 @@ def events(path: Path, steps: range, loss: float, tag: bytes = b"loss") -> None:
     value = b"\x0a" + bytes([len(tag)]) + tag + b"\x15" + struct.pack("<f", loss)
     summary = b"\x0a" + bytes([len(value)]) + value
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"".join(record(b"\x10" + bytes([step]) + b"\x2a" + bytes([len(summary)]) + summary) for step in steps))
+    path.write_bytes(
+        b"".join(
+            record(b"\x10" + bytes([step]) + b"\x2a" + bytes([len(summary)]) + summary)
+            for step in steps
+        )
+    )
 
 
 def test_a_folder_of_event_files_is_a_run(tmp_path: Path) -> None:
@@ -149,7 +225,11 @@ def test_a_folder_of_event_files_is_a_run(tmp_path: Path) -> None:
     events(tmp_path / "fp8" / "train" / "events.out.tfevents.2", range(40, 100), 1.0)
     events(tmp_path / "fp8" / "validation" / "events.out.tfevents.1", range(60), 2.5, b"val_loss")
     run = read_run(str(tmp_path / "fp8"))
-    assert (run.label, run.steps.tolist(), run.completeness.duplicates) == ("fp8", list(range(100)), 20)
+    assert (run.label, run.steps.tolist(), run.completeness.duplicates) == (
+        "fp8",
+        list(range(100)),
+        20,
+    )
     assert run.loss.tolist() == [2.0] * 40 + [1.0] * 60
     assert "1 event file without a training loss left out" in run.notes
 
@@ -157,9 +237,16 @@ def test_a_folder_of_event_files_is_a_run(tmp_path: Path) -> None:
 def test_a_folder_of_two_runs_is_refused(tmp_path: Path) -> None:
     for name, loss in (("a", 2.0), ("b", 2.5)):
         events(tmp_path / name / "events.out.tfevents.1", range(60), loss)
-    with pytest.raises(ReadError, match=r"contains a training loss in 2 folders \(\S+a, \S+b\), so several runs; name one of them"):
+    with pytest.raises(
+        ReadError,
+        match=r"contains a training loss in 2 folders \(\S+a, \S+b\), so several runs; name one "
+        r"of them",
+    ):
         read_run(str(tmp_path))
-    assert [(run.label, run.replicate, run.loss[0]) for run in read_runs(str(tmp_path))] == [("a", 0, 2.0), ("b", 1, 2.5)]
+    assert [(run.label, run.replicate, run.loss[0]) for run in read_runs(str(tmp_path))] == [
+        ("a", 0, 2.0),
+        ("b", 1, 2.5),
+    ]
     events(tmp_path / "a" / "events.out.tfevents.2", range(60), 2.25)
     with pytest.raises(ReadError, match="60 of 120 rows repeat a step with another loss"):
         read_run(str(tmp_path / "a"))

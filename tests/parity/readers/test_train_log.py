@@ -10,12 +10,23 @@ import pytest
 from parity.readers import lines as lines_module
 from parity.readers import read_run
 from parity.readers.columns import ReadError
-from tests.parity.readers.logs.corpus import TRAINERS, deepspeed, maxtext, megatron, nemo, torchtitan
+from tests.parity.readers.logs.corpus import (
+    TRAINERS,
+    deepspeed,
+    maxtext,
+    megatron,
+    nemo,
+    torchtitan,
+)
 
 LOSSES = [10.8125 - 0.25 * i for i in range(6)]
 
 
-PREAMBLE = ["using world size: 8, data-parallel size: 8", "> building train, validation, and test datasets ...", "loss scale: none"]
+PREAMBLE = [
+    "using world size: 8, data-parallel size: 8",
+    "> building train, validation, and test datasets ...",
+    "loss scale: none",
+]
 Line = Callable[[int, float], str]
 
 
@@ -42,14 +53,20 @@ def test_steps_and_losses_are_as_printed(trainer: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("prefix", ["{rank}: ", "[rank{rank}]:", "[default{rank}]: "])
 def test_ranks_that_print_the_same_are_one_run(trainer: str, prefix: str, tmp_path: Path) -> None:
     line, *_ = TRAINERS[trainer]
-    lines = [prefix.format(rank=rank) + line(i, loss) for i, loss in enumerate(LOSSES) for rank in (0, 1)]
+    lines = [
+        prefix.format(rank=rank) + line(i, loss) for i, loss in enumerate(LOSSES) for rank in (0, 1)
+    ]
     assert len(read_run(write(tmp_path, lines)).steps) == 6
 
 
 @every_trainer
 def test_ranks_that_print_other_losses_are_refused(trainer: str, tmp_path: Path) -> None:
     line, *_ = TRAINERS[trainer]
-    lines = [f"[rank{rank}]: " + line(i, loss + 0.125 * rank) for i, loss in enumerate(LOSSES) for rank in (0, 1)]
+    lines = [
+        f"[rank{rank}]: " + line(i, loss + 0.125 * rank)
+        for i, loss in enumerate(LOSSES)
+        for rank in (0, 1)
+    ]
     with pytest.raises(ReadError, match="ranks 0 and 1 print different losses"):
         read_run(write(tmp_path, lines))
 
@@ -66,7 +83,16 @@ def test_ranks_without_a_prefix_are_refused_as_mixed(trainer: str, tmp_path: Pat
 def test_a_resumed_log_counts_the_later_lines(trainer: str, tmp_path: Path) -> None:
     line, *_ = TRAINERS[trainer]
     first = [line(i, loss) for i, loss in enumerate(LOSSES)]
-    run = read_run(write(tmp_path, [*first, "resuming from checkpoint", *(line(i, LOSSES[i] - 0.125) for i in range(2, 6))]))
+    run = read_run(
+        write(
+            tmp_path,
+            [
+                *first,
+                "resuming from checkpoint",
+                *(line(i, LOSSES[i] - 0.125) for i in range(2, 6)),
+            ],
+        )
+    )
     assert run.loss == pytest.approx(LOSSES[:2] + [loss - 0.125 for loss in LOSSES[2:]], abs=5e-3)
     assert run.completeness.duplicates == 4
     assert any("4 rows repeat a step after 1 restart" in note for note in run.notes)
@@ -91,7 +117,9 @@ def test_a_last_line_that_was_cut_is_left_out(trainer: str, tmp_path: Path) -> N
 
 @every_trainer
 @pytest.mark.parametrize("prefix", ["", "0: "])
-def test_lines_that_are_alike_are_read_as_one_by_one(trainer: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_that_are_alike_are_read_as_one_by_one(
+    trainer: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The twin has no shapes: each line is searched for each number."""
     line, *_ = TRAINERS[trainer]
     losses = np.random.default_rng(2).normal(3, 1, 40).round(6).tolist()
@@ -114,19 +142,36 @@ def test_lines_that_are_alike_are_read_as_one_by_one(trainer: str, prefix: str, 
 @every_trainer
 def test_nan_is_data(trainer: str, tmp_path: Path) -> None:
     line, *_ = TRAINERS[trainer]
-    run = read_run(write(tmp_path, [line(i, math.nan if i == 3 else loss) for i, loss in enumerate(LOSSES)]))
+    run = read_run(
+        write(tmp_path, [line(i, math.nan if i == 3 else loss) for i, loss in enumerate(LOSSES)])
+    )
     assert np.isnan(run.loss).tolist() == [False, False, False, True, False, False]
 
 
 def test_what_goes_with_the_loss(tmp_path: Path) -> None:
     run = read_run(write(tmp_path, [megatron(i, loss) for i, loss in enumerate(LOSSES)]))
-    assert {name: values[0] for name, values in run.columns.items()} == {"grad_norm": 1.5, "learning_rate": 3e-4, "step_seconds": 1.2345}
-    assert read_run(write(tmp_path, [torchtitan(i, loss) for i, loss in enumerate(LOSSES)])).columns["grad_norm"][0] == 1.5
+    assert {name: values[0] for name, values in run.columns.items()} == {
+        "grad_norm": 1.5,
+        "learning_rate": 3e-4,
+        "step_seconds": 1.2345,
+    }
+    assert (
+        read_run(write(tmp_path, [torchtitan(i, loss) for i, loss in enumerate(LOSSES)])).columns[
+            "grad_norm"
+        ][0]
+        == 1.5
+    )
 
 
 def test_a_total_loss_is_not_the_language_models(tmp_path: Path) -> None:
-    assert read_run(write(tmp_path, [maxtext(i, loss) for i, loss in enumerate(LOSSES)])).notes[0].startswith("loss read from 'lm_loss'")
-    without = [maxtext(i, loss).replace(", lm_loss: ", ", other: ") for i, loss in enumerate(LOSSES)]
+    assert (
+        read_run(write(tmp_path, [maxtext(i, loss) for i, loss in enumerate(LOSSES)]))
+        .notes[0]
+        .startswith("loss read from 'lm_loss'")
+    )
+    without = [
+        maxtext(i, loss).replace(", lm_loss: ", ", other: ") for i, loss in enumerate(LOSSES)
+    ]
     run = read_run(write(tmp_path, without))
     assert run.loss == pytest.approx([loss + 0.5 for loss in LOSSES], abs=1e-3)
     assert run.notes[0].startswith("loss read from 'loss'")
@@ -135,15 +180,43 @@ def test_a_total_loss_is_not_the_language_models(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "validation"),
     [
-        (megatron, " validation loss at iteration 4 on validation set | lm loss value: 8.500000E+00 | lm loss PPL: 4.914769E+03 | "),
-        (megatron, " validation loss at iteration 4 | lm loss value: 8.500000E+00 | lm loss PPL: 4.914769E+03 | "),
-        (torchtitan, "\x1b[33mvalidate step:  4  \x1b[32mloss:  8.5000  \x1b[36mmemory: 40.25GiB(42.10%)  \x1b[34mtps: 12,345\x1b[39m"),
+        (
+            megatron,
+            (
+                " validation loss at iteration 4 on validation set | lm loss value: 8.500000E+00 | "
+                "lm "
+                "loss PPL: 4.914769E+03 | "
+            ),
+        ),
+        (
+            megatron,
+            (
+                " validation loss at iteration 4 | lm loss value: 8.500000E+00 | lm loss PPL: "
+                "4.914769E+03 | "
+            ),
+        ),
+        (
+            torchtitan,
+            (
+                "\x1b[33mvalidate step:  4  \x1b[32mloss:  8.5000  \x1b[36mmemory: "
+                "40.25GiB(42.10%)  "
+                "\x1b[34mtps: 12,345\x1b[39m"
+            ),
+        ),
     ],
 )
 def test_validation_losses(line: Line, validation: str, tmp_path: Path) -> None:
     lines = [line(i, loss) for i, loss in enumerate(LOSSES)]
-    test_set = " validation loss at iteration 6 on test set | lm loss value: 7.000000E+00 | lm loss PPL: 1.096633E+03 | "
-    run = read_run(write(tmp_path, [*lines[:4], validation, *lines[4:], *([test_set] if line is megatron else [])]))
+    test_set = (
+        " validation loss at iteration 6 on test set | lm loss value: 7.000000E+00 | lm loss PPL: "
+        "1.096633E+03 | "
+    )
+    run = read_run(
+        write(
+            tmp_path,
+            [*lines[:4], validation, *lines[4:], *([test_set] if line is megatron else [])],
+        )
+    )
     assert run.loss == pytest.approx(LOSSES, abs=1e-4)
     assert np.flatnonzero(~np.isnan(run.columns["validation_loss"])).tolist() == [3]
     assert run.columns["validation_loss"][3] == 8.5
@@ -151,22 +224,33 @@ def test_validation_losses(line: Line, validation: str, tmp_path: Path) -> None:
 
 def bar(step: str, loss: str) -> str:
     """NeMo 1.0's progress bar: one line whose states are separated by carriage returns."""
-    return f"\rEpoch 0: :   5%|5   | 3/62 [02:59<58:44, v_num=8-06, reduced_train_loss={loss}, global_step={step}, consumed_samples=64.00]"
+    return (
+        f"\rEpoch 0: :   5%|5   | 3/62 [02:59<58:44, v_num=8-06, reduced_train_loss={loss}, "
+        f"global_step={step}, consumed_samples=64.00]"
+    )
 
 
 def test_a_progress_bar_is_read_until_it_rounds_its_steps(tmp_path: Path) -> None:
     states = [bar(f"{step}.000"[:5], f"{8.0 - step:.2f}") for step in range(3)]
     run = read_run(write(tmp_path, ["".join(states + states[-1:]), "done"]))
     assert (run.steps.tolist(), run.loss.tolist()) == ([0, 1, 2], [8.0, 7.0, 6.0])
-    with pytest.raises(ReadError, match=r"line 4: the progress bar prints the step rounded \(1\.01e\+3\)"):
+    with pytest.raises(
+        ReadError, match=r"line 4: the progress bar prints the step rounded \(1\.01e\+3\)"
+    ):
         read_run(write(tmp_path, ["".join([*states, bar("1.01e+3", "5.00")])]))
 
 
 def test_logs_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(ReadError, match="step lines of Megatron-LM and DeepSpeed; expected the log of one trainer"):
+    with pytest.raises(
+        ReadError, match="step lines of Megatron-LM and DeepSpeed; expected the log of one trainer"
+    ):
         read_run(write(tmp_path, [megatron(0, 3.0), deepspeed(1, 3.0)]))
-    with pytest.raises(ReadError, match="the step lines of Megatron-LM have no loss; expected lm loss"):
-        read_run(write(tmp_path, [megatron(i, 3.0).replace("lm loss:", "mlm loss:") for i in range(3)]))
+    with pytest.raises(
+        ReadError, match="the step lines of Megatron-LM have no loss; expected lm loss"
+    ):
+        read_run(
+            write(tmp_path, [megatron(i, 3.0).replace("lm loss:", "mlm loss:") for i in range(3)])
+        )
     with pytest.raises(ReadError, match="a trainer's log has no columns"):
         read_run(write(tmp_path, [megatron(0, 3.0)]), columns={"loss": "lm loss"})
     with pytest.raises(ReadError, match="neither a table nor a log"):
@@ -175,11 +259,21 @@ def test_logs_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_a_long_preamble_does_not_hide_the_steps(tmp_path: Path) -> None:
     preamble = ["> loading a shard of the data set ..."] * 3000
-    assert len(read_run(write(tmp_path, [*preamble, *(megatron(i, loss) for i, loss in enumerate(LOSSES))])).steps) == 6
+    assert (
+        len(
+            read_run(
+                write(tmp_path, [*preamble, *(megatron(i, loss) for i, loss in enumerate(LOSSES))])
+            ).steps
+        )
+        == 6
+    )
 
 
 def test_maxtexts_own_log_agrees_with_its_metrics(data: Path) -> None:
-    log, metrics = read_run(str(data / "maxtext_session.log.gz")), read_run(str(data / "maxtext_session.jsonl.gz"))
+    log, metrics = (
+        read_run(str(data / "maxtext_session.log.gz")),
+        read_run(str(data / "maxtext_session.jsonl.gz")),
+    )
     assert log.steps.tolist() == metrics.steps.tolist()
     assert np.abs(log.loss - metrics.loss).max() < 5.1e-4
     aborted = read_run(str(data / "maxtext_nan_abort.log"))
@@ -191,7 +285,10 @@ def test_maxtexts_own_log_agrees_with_its_metrics(data: Path) -> None:
     ("lines", "planned"),
     [
         ([megatron(i, loss) for i, loss in enumerate(LOSSES)], "6"),
-        ([megatron(i, loss).replace("/       6", "/   20000") for i, loss in enumerate(LOSSES)], "20000"),
+        (
+            [megatron(i, loss).replace("/       6", "/   20000") for i, loss in enumerate(LOSSES)],
+            "20000",
+        ),
         ([megatron(0, 9.0), megatron(1, 8.0).replace("/       6", "/      12")], None),
         (
             ["Training starts at step 1, with local batch size 8, total steps 763 (warmup 200)"]
@@ -202,6 +299,8 @@ def test_maxtexts_own_log_agrees_with_its_metrics(data: Path) -> None:
         ([nemo(i, loss) for i, loss in enumerate(LOSSES)], None),
     ],
 )
-def test_the_planned_length_is_the_one_that_the_log_states(lines: list[str], planned: str | None, tmp_path: Path) -> None:
+def test_the_planned_length_is_the_one_that_the_log_states(
+    lines: list[str], planned: str | None, tmp_path: Path
+) -> None:
     run = read_run(write(tmp_path, lines))
     assert run.context.get("planned_steps") == planned

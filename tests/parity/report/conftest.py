@@ -1,4 +1,6 @@
-"""Comparisons of evaluations with a known truth: 13 points a run, a falling loss, runs that differ by an offset."""
+"""Comparisons of evaluations with a known truth: 13 points a run, a falling loss, runs that differ
+by an offset.
+"""
 
 from collections.abc import Callable
 
@@ -14,20 +16,28 @@ STEPS = np.arange(1, 14) * 12_288
 
 
 def evaluated(name: str, number: int, gap: float, systems: int) -> Curve:
-    """One run of an arm: a power law, an offset of its own, a fifth as much noise, and the offset of its system."""
+    """One run of an arm: a power law, an offset of its own, a fifth as much noise, and the offset
+    of its system.
+    """
     rng = np.random.default_rng((len(name), number, 7))
     system = number % systems
     offset = 0.006 * rng.normal() + 0.004 * (-1) ** system
     loss = 2.5 + 60.0 * STEPS**-0.36 + gap + offset + 0.002 * rng.normal(size=len(STEPS))
     return curve_from_arrays(
-        STEPS, loss, label=f"{name}-{number}", seed=number, recipe=name, context={"system": f"maker/{name}-{system}", "hall": name}
+        STEPS,
+        loss,
+        label=f"{name}-{number}",
+        seed=number,
+        recipe=name,
+        context={"system": f"maker/{name}-{system}", "hall": name},
     )
 
 
 @pytest.fixture
 def compared() -> Callable[..., EvaluationDocument]:
-    """A function that compares runs of fp8_current with runs of nvfp4: how many of each, the gap, how the
-    candidate's runs are changed, and options of the case."""
+    """A function that compares runs of fp8_current with runs of nvfp4: how many of each, the gap,
+    how the candidate's runs are changed, and options of the case.
+    """
 
     def compare(
         runs: tuple[int, int] = (6, 8),
@@ -40,7 +50,10 @@ def compared() -> Callable[..., EvaluationDocument]:
     ) -> EvaluationDocument:
         arms = [
             [evaluated(recipe, number, own, systems) for number in range(count)]
-            for recipe, count, own, systems in (("fp8_current", runs[0], 0.0, 2), ("nvfp4", runs[1], gap, 4))
+            for recipe, count, own, systems in (
+                ("fp8_current", runs[0], 0.0, 2),
+                ("nvfp4", runs[1], gap, 4),
+            )
         ]
         times = [
             RunTimes(

@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from parity.judging.evaluations.case import EvaluationDocument
-from parity.report.evaluation_figure import ROW_SPREAD, dot_heights, draw_evaluation_figure, run_rows
+from parity.report.evaluation_figure import (
+    ROW_SPREAD,
+    dot_heights,
+    draw_evaluation_figure,
+    run_rows,
+)
 from parity.report.figures import FigureError
 from parity.report.words import words
 
@@ -24,7 +29,9 @@ WHOLE = {"cluster": "system", "target": 3.34, "tokens_per_step": 8192.0, "timed"
         {**WHOLE, "change": lambda run: dataclasses.replace(run, steps=run.steps + 1)},
     ],
 )
-def test_every_kind_of_evaluation_is_drawn(options: dict[str, object], compared: Compare, tmp_path: Path) -> None:
+def test_every_kind_of_evaluation_is_drawn(
+    options: dict[str, object], compared: Compare, tmp_path: Path
+) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "figure.svg"
     draw_evaluation_figure(str(path), compared(**options))
@@ -60,13 +67,17 @@ def test_each_cluster_has_a_row_below_its_arm(compared: Compare) -> None:
     assert [row.whole for row in rows] == [True, False, False, True, False, False, False, False]
     assert [row.arm for row in rows] == [0, 0, 0, 1, 1, 1, 1, 1]
     assert sum(len(row.runs) for row in rows if not row.whole) == 14
-    assert [row.name for row in rows[:3]] == ["FP8", "fp8_current-0", "fp8_current-1"]  # without "maker/", which all have
+    # without "maker/", which all have
+    assert [row.name for row in rows[:3]] == ["FP8", "fp8_current-0", "fp8_current-1"]
     assert [row.name for row in run_rows(compared())] == ["FP8", "NVFP4"]
 
 
 def test_names_are_not_shortened_to_equal_ones(compared: Compare) -> None:
     apart = {"fp8_current": "x/node", "nvfp4": "y/node"}
-    document = compared(cluster="hall", change=lambda run: dataclasses.replace(run, context={"hall": apart["nvfp4"]}))
+    document = compared(
+        cluster="hall",
+        change=lambda run: dataclasses.replace(run, context={"hall": apart["nvfp4"]}),
+    )
     for run in document["baseline"]["runs"]:
         run["cluster"] = apart["fp8_current"]
     assert [row.name for row in run_rows(document)] == ["FP8", "x/node", "NVFP4", "y/node"]

@@ -38,13 +38,18 @@ def test_what_cannot_be_measured_is_said_and_never_a_number(compared: Compare) -
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        (lambda run: dataclasses.replace(run, loss=np.full(len(run.loss), np.nan)), "NONFINITE_CAND"),
+        (
+            lambda run: dataclasses.replace(run, loss=np.full(len(run.loss), np.nan)),
+            "NONFINITE_CAND",
+        ),
         (lambda run: dataclasses.replace(run, steps=run.steps + 1000), "NO_COMMON_STEPS"),
         (lambda run: dataclasses.replace(run, loss=run.loss / math.log(2.0)), "LOSS_SCALED"),
     ],
     ids=["NaN", "other steps", "bits"],
 )
-def test_runs_that_cannot_be_compared_are_reported(change: Callable[[Curve], Curve], code: str, compared: Compare) -> None:
+def test_runs_that_cannot_be_compared_are_reported(
+    change: Callable[[Curve], Curve], code: str, compared: Compare
+) -> None:
     document = compared(**CLUSTERED, change=change)
     assert document["codes"][0] == code
     for text in (_text(document), render_markdown([document]), render_junit([document])):
@@ -56,10 +61,19 @@ def test_runs_that_cannot_be_compared_are_reported(change: Callable[[Curve], Cur
 def test_the_rows_compare_quality_tax_and_speed(compared: Compare) -> None:
     document = compared(**CLUSTERED)
     names = [row[0] for row in comparison_rows(document)]
-    assert names == ["", "gap, nats", "gap, nats", "token tax to 3.34", *["step speed", "net speed to 3.34"] * 2]
+    assert names == [
+        "",
+        "gap, nats",
+        "gap, nats",
+        "token tax to 3.34",
+        *["step speed", "net speed to 3.34"] * 2,
+    ]
     tax = document["target"] and document["target"]["tax"]
     assert tax
-    assert comparison_rows(document)[3][1:3] == (f"{100 * tax['estimate']:+.1f} %", f"{100 * tax['lo']:+.1f} % to {100 * tax['hi']:+.1f} %")
+    assert comparison_rows(document)[3][1:3] == (
+        f"{100 * tax['estimate']:+.1f} %",
+        f"{100 * tax['lo']:+.1f} % to {100 * tax['hi']:+.1f} %",
+    )
     assert [row[0] for row in comparison_rows(compared())] == ["", "gap, nats"]
 
 
@@ -71,7 +85,11 @@ def test_the_arms_stand_side_by_side(compared: Compare) -> None:
     assert rows["assumed for one run"][0].endswith("(0.09 %)")
     assert rows["assumed for one run"][1].endswith("(0.14 %)")
     assert rows["runs seen to reach 3.34"][0] == "6 of 6"
-    for arm, loss in zip((document["baseline"], document["candidate"]), rows["loss at 1.3 B tokens (mean of 3 points), nats"], strict=True):
+    for arm, loss in zip(
+        (document["baseline"], document["candidate"]),
+        rows["loss at 1.3 B tokens (mean of 3 points), nats"],
+        strict=True,
+    ):
         assert f"{arm['mean']:.4f}" == loss
     alone = _rows(arm_rows(compared(runs=(1, 3))))
     assert alone["spread of runs"][0] == ""
@@ -88,16 +106,33 @@ def test_points_are_named_in_tokens_where_these_are_known(compared: Compare) -> 
     assert steps_words(compared(tokens_per_step=8192.0), 157_105.3) == "1.29 B tokens"
     assert steps_words(compared(), 157_105.3) == "step 157,105"
     assert steps_words(compared(), None) == ""
-    assert [token_unit(tokens) for tokens in (12.0, 3e7, 2e12)] == [(1.0, ""), (1e6, "M"), (1e12, "T")]
+    assert [token_unit(tokens) for tokens in (12.0, 3e7, 2e12)] == [
+        (1.0, ""),
+        (1e6, "M"),
+        (1e12, "T"),
+    ]
 
 
-@pytest.mark.parametrize("options", [{}, CLUSTERED, {"runs": (1, 3)}, {"runs": (3, 3), "target": 1.0}, {"names": ("b" * 60, "c" * 60)}])
-def test_text_has_80_columns_every_reason_and_nothing_twice(options: dict[str, object], compared: Compare) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        CLUSTERED,
+        {"runs": (1, 3)},
+        {"runs": (3, 3), "target": 1.0},
+        {"names": ("b" * 60, "c" * 60)},
+    ],
+)
+def test_text_has_80_columns_every_reason_and_nothing_twice(
+    options: dict[str, object], compared: Compare
+) -> None:
     document = compared(**options)
     text = _text(document)
     assert max(map(len, text.splitlines())) <= 80
     whole = " ".join(text.split())
-    sentences = [reason["sentence"] for reason in document["reasons"]] + document["advice"]["sentences"]
+    sentences = [reason["sentence"] for reason in document["reasons"]] + document["advice"][
+        "sentences"
+    ]
     for sentence in sentences:
         if max(map(len, sentence.split())) < 60:
             assert whole.count(minus(" ".join(sentence.split()))) >= 1, sentence
@@ -117,7 +152,7 @@ def test_markdown_holds_the_same_and_names_cannot_break_it(compared: Compare) ->
 
 def test_junit_skips_what_evaluations_cannot_show(compared: Compare) -> None:
     document = compared(**CLUSTERED)
-    root = ElementTree.fromstring(render_junit([document]))  # noqa: S314  (our own XML)
+    root = ElementTree.fromstring(render_junit([document]))  # noqa: S314
     cases = {case.get("name"): case for case in root.iter("testcase")}
     assert all(cases[name].find("skipped") is not None for name in NOT_OF_EVALUATIONS)
     error = next(case.find("error") for case in cases.values() if case.find("error") is not None)
@@ -126,4 +161,6 @@ def test_junit_skips_what_evaluations_cannot_show(compared: Compare) -> None:
     values = {item.get("name"): item.get("value") for item in root.iter("property")}
     assert values["lead"] == words(document).lead
     assert values["interval"] == words(document).interval
-    assert values["gap_nats"] == str(document["gap"]["judged"] and document["gap"]["judged"]["mean"])
+    assert values["gap_nats"] == str(
+        document["gap"]["judged"] and document["gap"]["judged"]["mean"]
+    )

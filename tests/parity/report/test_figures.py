@@ -9,7 +9,15 @@ from parity.judging.evidence import Case
 from parity.judging.live.gap_chart import binned_gap
 from parity.judging.policy import Policy
 from parity.judging.verdict import judge
-from parity.report.figures import PAD, FigureError, _apart, _together, draw_figure, gap_limits, loss_buckets
+from parity.report.figures import (
+    PAD,
+    FigureError,
+    _apart,
+    _together,
+    draw_figure,
+    gap_limits,
+    loss_buckets,
+)
 
 MakeRun = Callable[..., Curve]
 
@@ -24,7 +32,9 @@ def test_buckets_hold_mean_and_range(make_run: MakeRun) -> None:
     assert len(loss_buckets(curve_from_arrays([1], [float("nan")]))[0]) == 0
 
 
-def test_what_cannot_be_drawn_is_said(make_run: MakeRun, one_percent: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_drawn_is_said(
+    make_run: MakeRun, one_percent: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sys
 
     runs = [make_run()]
@@ -38,7 +48,9 @@ def test_what_cannot_be_drawn_is_said(make_run: MakeRun, one_percent: Policy, mo
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
-def test_figures_of_every_kind_of_verdict(suffix: str, make_run: MakeRun, one_percent: Policy, tmp_path: Path) -> None:
+def test_figures_of_every_kind_of_verdict(
+    suffix: str, make_run: MakeRun, one_percent: Policy, tmp_path: Path
+) -> None:
     pytest.importorskip("matplotlib")
     nan = make_run(seed=2).loss.copy()
     nan[1500:] = np.nan
@@ -48,7 +60,9 @@ def test_figures_of_every_kind_of_verdict(suffix: str, make_run: MakeRun, one_pe
         "empty": curve_from_arrays([], []),
     }.items():
         path = tmp_path / f"{name}.{suffix}"
-        case = Case(baseline=[make_run()], candidates={name: [cand]}, policy=one_percent, planned_steps=2000)
+        case = Case(
+            baseline=[make_run()], candidates={name: [cand]}, policy=one_percent, planned_steps=2000
+        )
         (document,) = case.documents()
         draw_figure(str(path), document, case)
         first = path.read_bytes()
@@ -59,7 +73,9 @@ def test_figures_of_every_kind_of_verdict(suffix: str, make_run: MakeRun, one_pe
 
 
 @pytest.mark.parametrize("gap", [0.08, 0.0, -0.1])
-def test_the_gap_panel_holds_what_matters_and_little_more(gap: float, make_run: MakeRun, one_percent: Policy) -> None:
+def test_the_gap_panel_holds_what_matters_and_little_more(
+    gap: float, make_run: MakeRun, one_percent: Policy
+) -> None:
     base, cand = [make_run()], [make_run(seed=2, gap=gap)]
     document = judge(base, {"c": cand}, one_percent, planned_steps=2000)[0].document()
     bins = binned_gap(base, cand, one_percent, planned_steps=2000)
@@ -70,7 +86,9 @@ def test_the_gap_panel_holds_what_matters_and_little_more(gap: float, make_run: 
     assert top - bottom < 1.5 * (max(needed) - min(needed))
 
 
-def test_an_early_transient_does_not_dwarf_the_window(make_run: MakeRun, one_percent: Policy) -> None:
+def test_an_early_transient_does_not_dwarf_the_window(
+    make_run: MakeRun, one_percent: Policy
+) -> None:
     cand = make_run(seed=2)
     early = curve_from_arrays(cand.steps, cand.loss + np.where(cand.steps < 300, 3.0, 0.0))
     document = judge([make_run()], {"c": [early]}, one_percent, planned_steps=2000)[0].document()

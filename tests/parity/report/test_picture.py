@@ -1,4 +1,6 @@
-"""The picture of a verdict: what its percents say is what the document says, and nothing odd breaks it."""
+"""The picture of a verdict: what its percents say is what the document says, and nothing odd breaks
+it.
+"""
 
 import json
 import math
@@ -19,7 +21,16 @@ from parity.judging.evidence import Case
 from parity.judging.path import evaluation_path_of, with_path
 from parity.judging.policy import policy_from_mapping
 from parity.report.picture import picture, spread, steady_limits, ticks
-from parity.report.scene import Judged, Losses, Marks, Scene, Trace, case_scene, live_trace, scene_of
+from parity.report.scene import (
+    Judged,
+    Losses,
+    Marks,
+    Scene,
+    Trace,
+    case_scene,
+    live_trace,
+    scene_of,
+)
 from parity.report.words import ends_words, mean_words, safest_first
 from parity.wording import cut, minus
 from tests.parity.conftest import synthetic
@@ -31,8 +42,17 @@ ONE_PERCENT = policy_from_mapping({"schedule": "decayed", "margin": "1.0%"})
 
 
 def case_of(gaps: dict[str, float], **changes: object) -> Case:
-    runs = {name: [synthetic(STEPS, seed=10 + place, gap=gap)] for place, (name, gap) in enumerate(gaps.items())}
-    given = {"baseline": [synthetic(STEPS)], "candidates": runs, "policy": ONE_PERCENT, "baseline_name": "fp8", "planned_steps": STEPS}
+    runs = {
+        name: [synthetic(STEPS, seed=10 + place, gap=gap)]
+        for place, (name, gap) in enumerate(gaps.items())
+    }
+    given = {
+        "baseline": [synthetic(STEPS)],
+        "candidates": runs,
+        "policy": ONE_PERCENT,
+        "baseline_name": "fp8",
+        "planned_steps": STEPS,
+    }
     return Case(**(given | changes))  # type: ignore[arg-type]
 
 
@@ -44,11 +64,16 @@ def three() -> tuple[list, Scene]:
 
 
 class Drawn:
-    """A picture read back: its elements, and nats from heights in percent through the numbers of the axis."""
+    """A picture read back: its elements, and nats from heights in percent through the numbers of
+    the axis.
+    """
 
     def __init__(self, html: str) -> None:
-        self.root = ElementTree.fromstring(html)  # noqa: S314 (our own)
-        texts = [(percent(text.get("y")), number(text.text)) for text in self.all("svg[@class='yax']/text")]
+        self.root = ElementTree.fromstring(html)  # noqa: S314
+        texts = [
+            (percent(text.get("y")), number(text.text))
+            for text in self.all("svg[@class='yax']/text")
+        ]
         (self.top, first), (bottom, last) = texts[0], texts[-1]
         self.first, self.slope = first, (last - first) / (bottom - self.top)
 
@@ -56,7 +81,11 @@ class Drawn:
         return self.root.findall(f".//{path}")
 
     def of(self, look: str, tag: str = "*") -> list[ElementTree.Element]:
-        return [each for each in self.root.iter() if look in (each.get("class") or "").split() and tag in ("*", each.tag)]
+        return [
+            each
+            for each in self.root.iter()
+            if look in (each.get("class") or "").split() and tag in ("*", each.tag)
+        ]
 
     def nats(self, height: float) -> float:
         return self.first + (height - self.top) * self.slope
@@ -88,9 +117,13 @@ def test_marks_whiskers_and_the_ends_of_band_and_line_are_the_verdict(three):
         whisker = next(each for each in group.iter("line") if each.get("class") == "wh")
         assert drawn.nats(percent(whisker.get("y1"))) == pytest.approx(gap["hi"], abs=near)
         assert drawn.nats(percent(whisker.get("y2"))) == pytest.approx(gap["lo"], abs=near)
-        assert drawn.nats(percent(group.find("svg").get("y"))) == pytest.approx(gap["mean"], abs=near)
+        assert drawn.nats(percent(group.find("svg").get("y"))) == pytest.approx(
+            gap["mean"], abs=near
+        )
         curve = next(each for each in drawn.of("cv") if each.get("data-c") == str(place))
-        band, line = (next(each for each in curve if each.get("class") == look) for look in ("band", "line"))
+        band, line = (
+            next(each for each in curve if each.get("class") == look) for look in ("band", "line")
+        )
         last = max(x for x, _ in points(band))
         ends = sorted(drawn.nats(y / 10.0) for x, y in points(band) if x == last)
         assert ends == pytest.approx([gap["lo"], gap["hi"]], abs=near)
@@ -102,19 +135,27 @@ def test_marks_whiskers_and_the_ends_of_band_and_line_are_the_verdict(three):
 def test_zero_the_margin_and_the_window_are_where_the_document_has_them(three):
     documents, scene = three
     drawn = Drawn(picture(scene, with_points=False))
-    levels = [(look, float(re.findall(r"M0 (-?[\d.]+)H", each.get("d"))[0])) for look in ("zero", "mar") for each in drawn.of(look)]
+    levels = [
+        (look, float(re.findall(r"M0 (-?[\d.]+)H", each.get("d"))[0]))
+        for look in ("zero", "mar")
+        for each in drawn.of(look)
+    ]
     values = {look: drawn.nats(height / 10.0) for look, height in levels}
     assert values["zero"] == pytest.approx(0.0, abs=1e-4)
     assert values["mar"] == pytest.approx(documents[0]["margin"]["nats"], abs=1e-4)
     (shade,) = drawn.of("win")
-    assert float(shade.get("x")) == pytest.approx(1000.0 * documents[0]["window"]["first"] / (STEPS - 1), abs=0.1)
+    assert float(shade.get("x")) == pytest.approx(
+        1000.0 * documents[0]["window"]["first"] / (STEPS - 1), abs=0.1
+    )
     assert drawn.label("z") == "fp8 = 0"
     assert any("".join(each.itertext()).startswith("margin +0.0") for each in drawn.of("lab"))
 
 
 def test_labels_are_the_numbers_of_the_sentences(three):
     documents, scene = three
-    labels = [each.find("g/text/tspan").text for each in Drawn(picture(scene, with_points=False)).of("jl")]
+    labels = [
+        each.find("g/text/tspan").text for each in Drawn(picture(scene, with_points=False)).of("jl")
+    ]
     assert labels == [minus(mean_words(document)) for document in safest_first(documents)]
 
 
@@ -123,7 +164,9 @@ def test_only_the_selected_one_is_marked_and_drawn_last(three):
     drawn = Drawn(picture(replace(scene, selected=1), with_points=False))
     curves = drawn.of("cv")
     assert [each.get("data-c") for each in curves] == ["0", "2", "1"]
-    assert [each.get("data-c") for each in drawn.of("on") if "cv" in each.get("class").split()] == ["1"]
+    assert [each.get("data-c") for each in drawn.of("on") if "cv" in each.get("class").split()] == [
+        "1"
+    ]
     assert len([each for each in drawn.root.iter("tspan") if each.get("data-judged")]) == 1
 
 
@@ -145,9 +188,17 @@ def test_of_many_candidates_one_whisker_and_all_at_the_edge():
 
 
 def test_comparisons_of_evaluations_have_two_bands_and_two_whiskers():
-    arms = [[evaluated(name, place, gap, many) for place in range(6)] for name, gap, many in (("fp8_current", 0.0, 2), ("nvfp4", 0.03, 3))]
+    arms = [
+        [evaluated(name, place, gap, many) for place in range(6)]
+        for name, gap, many in (("fp8_current", 0.0, 2), ("nvfp4", 0.03, 3))
+    ]
     case = EvaluationCase(
-        baseline=arms[0], candidates={"NVFP4": arms[1]}, policy=ONE_PERCENT, baseline_name="FP8", cluster="system", tokens_per_step=8192.0
+        baseline=arms[0],
+        candidates={"NVFP4": arms[1]},
+        policy=ONE_PERCENT,
+        baseline_name="FP8",
+        cluster="system",
+        tokens_per_step=8192.0,
     )
     document: Any = {**case.documents()[0], "path": evaluation_path_of(case, "NVFP4")}
     drawn = Drawn(picture(scene_of([document]), with_points=False))
@@ -156,14 +207,21 @@ def test_comparisons_of_evaluations_have_two_bands_and_two_whiskers():
     clusters, runs = document["gap"]["over_clusters"], document["gap"]["over_runs"]
     for whisker, interval in ((judged, clusters), (other, runs)):
         assert drawn.nats(percent(whisker.get("y1"))) == pytest.approx(interval["hi"], abs=1e-4)
-    assert [each.text.partition(":")[0] for each in drawn.of("x", "text")] == ["5 systems", "12 runs"]
+    assert [each.text.partition(":")[0] for each in drawn.of("x", "text")] == [
+        "5 systems",
+        "12 runs",
+    ]
     assert drawn.all("svg[@class='xax']/text[@class='end']")[0].text == "1.31 B tokens"
 
 
 def test_without_a_gap_both_losses_are_drawn():
     t = np.arange(STEPS)
     base = 2.0 + np.exp(-t / 50.0)
-    case = case_of({}, baseline=[curve_from_arrays(t, base)], candidates={"nvfp4": [curve_from_arrays(t, np.where(t > 300, np.nan, base))]})
+    case = case_of(
+        {},
+        baseline=[curve_from_arrays(t, base)],
+        candidates={"nvfp4": [curve_from_arrays(t, np.where(t > 300, np.nan, base))]},
+    )
     documents = with_path(case.verdicts())
     scene = case_scene(case, documents)
     assert not scene.has_gap
@@ -175,7 +233,16 @@ def test_without_a_gap_both_losses_are_drawn():
 
 
 class Forecast:
-    step, passes, fails, inconclusive, gap, low, high, margin = 100, 0.0, 0.04, 0.96, 0.02, 0.005, 0.035, 0.017
+    step, passes, fails, inconclusive, gap, low, high, margin = (
+        100,
+        0.0,
+        0.04,
+        0.96,
+        0.02,
+        0.005,
+        0.035,
+        0.017,
+    )
 
 
 def test_a_live_job_has_a_fan_and_a_hollow_mark_on_the_axes_of_the_plan():
@@ -184,7 +251,10 @@ def test_a_live_job_has_a_fan_and_a_hollow_mark_on_the_axes_of_the_plan():
     scene = scene_with([trace], margin=0.017, end=399, now=100, window=(320, 399))
     drawn = Drawn(picture(scene, with_points=False))
     assert trace.state == "inconclusive"
-    outer, half = (sorted({drawn.nats(y / 10.0) for x, y in points(each) if x == 1000.0}) for each in drawn.of("fan"))
+    outer, half = (
+        sorted({drawn.nats(y / 10.0) for x, y in points(each) if x == 1000.0})
+        for each in drawn.of("fan")
+    )
     assert outer == pytest.approx([0.005, 0.035], abs=1e-4)
     assert half[1] - half[0] == pytest.approx(0.41 * 0.03, abs=1e-4)
     assert drawn.of("now")[0].get("x1") == "25.06%"
@@ -195,10 +265,20 @@ def test_a_live_job_has_a_fan_and_a_hollow_mark_on_the_axes_of_the_plan():
 
 def test_near_marks_become_one_with_a_count():
     marks = Marks(spikes=((50,), (200, 201, 203, 300)), nonfinite=((), (10,)))
-    drawn = Drawn(picture(scene_with([bare("a", [Judged(mean=0.0, lo=-0.1, hi=0.1)], marks=marks)]), with_points=False))
+    drawn = Drawn(
+        picture(
+            scene_with([bare("a", [Judged(mean=0.0, lo=-0.1, hi=0.1)], marks=marks)]),
+            with_points=False,
+        )
+    )
     assert [each.text for each in drawn.of("count")] == ["3"]
     titles = [each.find("title").text for each in drawn.of("tri")]
-    assert titles == ["spike at step 50", "3 spikes from step 200 to 203", "spike at step 300", "NaN at step 10"]
+    assert titles == [
+        "spike at step 50",
+        "3 spikes from step 200 to 203",
+        "spike at step 300",
+        "NaN at step 10",
+    ]
 
 
 @given(st.lists(st.floats(-20.0, 120.0), min_size=1, max_size=8), st.floats(1.0, 20.0))
@@ -226,7 +306,14 @@ def test_there_are_some_ticks_on_every_axis(low, height):
 
 
 def bare(name: str, judged: list[Judged], **changes: object) -> Trace:
-    given = {"name": name, "state": "fail", "judged": judged, "label": "+0.1", "notes": ["-0.1 to +0.1"], "line": f"{name}: FAIL"}
+    given = {
+        "name": name,
+        "state": "fail",
+        "judged": judged,
+        "label": "+0.1",
+        "notes": ["-0.1 to +0.1"],
+        "line": f"{name}: FAIL",
+    }
     return Trace(**(given | changes))  # type: ignore[arg-type]
 
 
@@ -235,25 +322,53 @@ def scene_with(traces: list[Trace], **changes: object) -> Scene:
     return Scene(**(given | changes))
 
 
-ODD = st.one_of(st.floats(-60.0, 60.0), st.floats(-1e-6, 1e-6), st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 1e300, -1e300]))
+ODD = st.one_of(
+    st.floats(-60.0, 60.0),
+    st.floats(-1e-6, 1e-6),
+    st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 1e300, -1e300]),
+)
 POINT = st.tuples(st.integers(0, 399), ODD, ODD, ODD)
-NAMES = st.one_of(st.just("</script><script>alert(1)</script>"), st.just("x" * 100), st.text("a<>&\"'`=é", max_size=30))
-TRACE = st.tuples(NAMES, st.sampled_from(["pass", "fail", "inconclusive", "live"]), st.lists(st.tuples(ODD, ODD, ODD), max_size=2))
+NAMES = st.one_of(
+    st.just("</script><script>alert(1)</script>"),
+    st.just("x" * 100),
+    st.text("a<>&\"'`=é", max_size=30),
+)
+TRACE = st.tuples(
+    NAMES,
+    st.sampled_from(["pass", "fail", "inconclusive", "live"]),
+    st.lists(st.tuples(ODD, ODD, ODD), max_size=2),
+)
 MARGIN = st.one_of(st.none(), st.floats(1e-6, 50.0))
 
 
 @given(
-    st.lists(st.tuples(TRACE, st.lists(POINT, max_size=5)), min_size=1, max_size=11), MARGIN, st.booleans(), st.none() | st.integers(0, 399)
+    st.lists(st.tuples(TRACE, st.lists(POINT, max_size=5)), min_size=1, max_size=11),
+    MARGIN,
+    st.booleans(),
+    st.none() | st.integers(0, 399),
 )
 @example([(("a", "pass", [(1e-9, -1e-9, 2e-9)]), [])], 1e-6, False, None)
 @example([(("a", "fail", [(49.0, 48.0, 50.0)]), [(399, 49.0, 48.0, 50.0)])], 50.0, False, None)
 def test_nothing_odd_breaks_the_picture(rows, margin, has_losses, now):
     traces = []
     for (name, state, judged), path in rows:
-        ordered = [{"step": step, "mean": mean, "lo": lo, "hi": hi} for step, mean, lo, hi in sorted(path, key=lambda each: each[0])]
+        ordered = [
+            {"step": step, "mean": mean, "lo": lo, "hi": hi}
+            for step, mean, lo, hi in sorted(path, key=lambda each: each[0])
+        ]
         judged_list = [Judged(mean=mean, lo=lo, hi=hi) for mean, lo, hi in judged]
         marks = Marks(nonfinite=((3,), (399,)))
-        traces.append(bare(name, judged_list, state=state, path=ordered, dots=[(1.0, 0.1)], marks=marks, gap=0.1))
+        traces.append(
+            bare(
+                name,
+                judged_list,
+                state=state,
+                path=ordered,
+                dots=[(1.0, 0.1)],
+                marks=marks,
+                gap=0.1,
+            )
+        )
     losses = [Losses(name="fp8", arm=None, points=[(0.0, 3.0), (399.0, 2.0)])] if has_losses else []
     html = picture(scene_with(traces, margin=margin, losses=losses, now=now, window=(320, 399)))
     script = html.index("<script") if "<script" in html else len(html)
@@ -273,13 +388,23 @@ def test_the_cursor_reads_the_numbers_as_they_are_printed(three):
     told = json.loads(re.search(r'class="points">(.*?)</script>', picture(scene))[1])
     for own, document in zip(told["candidates"], safest_first(documents), strict=True):
         _, mean, lo, hi = own["path"][-1]
-        printed = [f"{value / 10 ** own['decimals']:+.{own['decimals']}f}" for value in (mean, lo, hi)]
-        assert printed == [mean_words(document), *ends_words(document, document["gap"]).split(" to ")]
+        printed = [
+            f"{value / 10 ** own['decimals']:+.{own['decimals']}f}" for value in (mean, lo, hi)
+        ]
+        assert printed == [
+            mean_words(document),
+            *ends_words(document, document["gap"]).split(" to "),
+        ]
 
 
 def test_equal_runs_are_drawn_on_the_zero_line() -> None:
     base = synthetic(STEPS)
-    case = case_of({}, candidates={"head": [curve_from_arrays(base.steps, base.loss)]}, compares={"head": "revision"}, baseline=[base])
+    case = case_of(
+        {},
+        candidates={"head": [curve_from_arrays(base.steps, base.loss)]},
+        compares={"head": "revision"},
+        baseline=[base],
+    )
     documents = with_path(case.verdicts())
     assert documents[0]["codes"][0] == "IDENTICAL"
     scene = case_scene(case, documents)

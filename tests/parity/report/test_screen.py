@@ -1,4 +1,6 @@
-"""The first screen and the report: the words of the verdict as they are, safest first, and nothing that a name could write or load."""
+"""The first screen and the report: the words of the verdict as they are, safest first, and nothing
+that a name could write or load.
+"""
 
 import base64
 import csv
@@ -17,7 +19,17 @@ from parity.judging.policy import policy_from_mapping
 from parity.report.page import case_report, job_report, notebook_html, report_page
 from parity.report.picture import picture
 from parity.report.scene import case_scene, scene_of
-from parity.report.screen import Answer, Row, Screen, answer_of, button, candidates_table, chances_html, live_answer, screen_html
+from parity.report.screen import (
+    Answer,
+    Row,
+    Screen,
+    answer_of,
+    button,
+    candidates_table,
+    chances_html,
+    live_answer,
+    screen_html,
+)
 from parity.report.words import Fact, mean_words, safest_first, words
 from parity.wording import minus
 from tests.parity.conftest import synthetic
@@ -28,9 +40,18 @@ WRITES = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
 
 
 def case_of(gaps: dict[str, float]) -> Case:
-    runs = {name: [synthetic(STEPS, seed=10 + place, gap=gap)] for place, (name, gap) in enumerate(gaps.items())}
+    runs = {
+        name: [synthetic(STEPS, seed=10 + place, gap=gap)]
+        for place, (name, gap) in enumerate(gaps.items())
+    }
     policy = policy_from_mapping({"schedule": "decayed", "margin": "1.0%"})
-    return Case(baseline=[synthetic(STEPS)], candidates=runs, policy=policy, baseline_name="fp8", planned_steps=STEPS)
+    return Case(
+        baseline=[synthetic(STEPS)],
+        candidates=runs,
+        policy=policy,
+        baseline_name="fp8",
+        planned_steps=STEPS,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +109,15 @@ def test_the_table_is_in_the_order_of_the_picture_with_its_numbers(three):
     _, documents = three
     page = Page(candidates_table(documents))
     assert page.texts["nm"] == ["mxfp8", "nvfp4-wgrad16", "nvfp4"]
-    assert page.texts["v-gap"] == [minus(mean_words(document)) for document in safest_first(documents)]
-    picture_labels = re.findall(r"<tspan(?: data-judged=\"1\")?>([^<]+)</tspan>", picture(scene_of(documents)))
-    assert [label for label in picture_labels if label in page.texts["v-gap"]] == page.texts["v-gap"]
+    assert page.texts["v-gap"] == [
+        minus(mean_words(document)) for document in safest_first(documents)
+    ]
+    picture_labels = re.findall(
+        r"<tspan(?: data-judged=\"1\")?>([^<]+)</tspan>", picture(scene_of(documents))
+    )
+    assert [label for label in picture_labels if label in page.texts["v-gap"]] == page.texts[
+        "v-gap"
+    ]
     assert candidates_table(documents[:1]) == ""
 
 
@@ -102,7 +129,9 @@ def test_many_candidates_are_counted_and_all_in_the_table():
     assert len(page.texts["nm"]) == 12
     assert sum(map(int, re.findall(r"\d+", page.texts["tally"][0]))) == 12
     assert 'class="screen crowd"' in html
-    assert len(re.search(r'<div class="screen.*?<section class="more"', html, re.DOTALL)[0]) < 110_000
+    assert (
+        len(re.search(r'<div class="screen.*?<section class="more"', html, re.DOTALL)[0]) < 110_000
+    )
 
 
 def test_the_next_step_is_said_once_with_at_most_the_buttons_given(three):
@@ -125,7 +154,9 @@ def report_of(case: Case) -> str:
 def test_details_open_by_their_letters_and_are_open_in_a_report(three):
     case, documents = three
     rows = [Row("r", "Reasons", "why", "<p>body</p>"), Row("c", "Curves", "loss", "", is_open=True)]
-    html = screen_html(Screen(context=["job"], answer=answer_of(documents), picture="", details=rows))
+    html = screen_html(
+        Screen(context=["job"], answer=answer_of(documents), picture="", details=rows)
+    )
     assert '<details data-key="r" name="more">' in html
     assert '<details data-key="c" open>' in html
     report = report_of(case)
@@ -140,7 +171,9 @@ def test_who_accepted_a_verdict_stands_under_the_lead(three):
 
 def test_the_answer_of_a_forecast_has_its_words_and_chances():
     answer = live_answer(("fp8", "nvfp4"), Forecast(), 400, [Fact("Progress", "100 of 400 steps")])
-    html = screen_html(Screen(context=["job"], answer=answer, picture="", chances=chances_html(Forecast())))
+    html = screen_html(
+        Screen(context=["job"], answer=answer, picture="", chances=chances_html(Forecast()))
+    )
     page = Page(html)
     assert page.texts["chip"] == ["▸ NO VERDICT YET · 25 % OF THE STEPS"]
     assert page.texts["h1"] == ["nvfp4 will probably stay undecided."]
@@ -151,10 +184,21 @@ def test_the_answer_of_a_forecast_has_its_words_and_chances():
 def test_names_write_nothing_load_nothing_and_style_nothing():
     case = case_of({WRITES: 0.05, "=1+1": 0.0})
     documents = with_path(case.verdicts())
-    job = {"id": "j1", "name": WRITES, "finished_at": "2026-11-24T03:49:00", "verdicts": documents, "policy": {}, "spec": {"a": WRITES}}
+    job = {
+        "id": "j1",
+        "name": WRITES,
+        "finished_at": "2026-11-24T03:49:00",
+        "verdicts": documents,
+        "policy": {},
+        "spec": {"a": WRITES},
+    }
     alone = with_path(case_of({WRITES: 0.05}).verdicts())
     notebook = notebook_html(alone[0], scene_of(alone))
-    for html, scripts in ((report_of(case), 2), (job_report(job, "https://host/jobs/j1"), 0), (notebook, 0)):
+    for html, scripts in (
+        (report_of(case), 2),
+        (job_report(job, "https://host/jobs/j1"), 0),
+        (notebook, 0),
+    ):
         page = Page(html)
         assert page.tags.count("script") == scripts
         assert "img" not in page.tags
@@ -168,7 +212,10 @@ def test_a_report_runs_its_own_script_alone_or_none(three):
     html = report_of(case)
     script = re.search(r"<script>(.*?)</script>", html, re.DOTALL)[1]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'\"" in html
+    assert (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src "
+        f"'sha256-{digest}'\"" in html
+    )
     assert "script" not in report_page(documents, scene_of(documents), ["parity"])
     assert len(html) < 150_000
 
@@ -184,7 +231,9 @@ def test_the_path_can_be_saved_as_csv():
 
 
 def test_an_answer_without_an_interval_has_no_empty_line():
-    answer = Answer(state="fail", chip="■ FAIL", lead="Do not.", measure="NaN.", interval="", next="", strip=[])
+    answer = Answer(
+        state="fail", chip="■ FAIL", lead="Do not.", measure="NaN.", interval="", next="", strip=[]
+    )
     html = screen_html(Screen(context=["job"], answer=answer, picture=""))
     assert 'class="int"' not in html
     assert 'class="next"' not in html

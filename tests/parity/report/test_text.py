@@ -21,7 +21,11 @@ def documents(make_run: MakeRun, judge_pair: JudgePair) -> dict[str, dict]:
     base = [make_run(seed=1, recipe="fp8_current"), make_run(seed=9, recipe="fp8_current")]
 
     def document(cand: list[Curve], **options: object) -> dict:
-        return dict(judge_pair(base, cand, baseline_name="FP8", layer_policy="mlp_only", **options).document())
+        return dict(
+            judge_pair(
+                base, cand, baseline_name="FP8", layer_policy="mlp_only", **options
+            ).document()
+        )
 
     return {
         "pass": document([make_run(seed=2), make_run(seed=3)]),
@@ -34,7 +38,9 @@ def documents(make_run: MakeRun, judge_pair: JudgePair) -> dict[str, dict]:
 
 def test_json_is_canonical_and_safe(documents: dict[str, dict]) -> None:
     text = render_json(list(documents.values()))
-    assert text == render_json([json.loads(json.dumps(document)) for document in documents.values()])
+    assert text == render_json(
+        [json.loads(json.dumps(document)) for document in documents.values()]
+    )
     report = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert set(report) == {"schema", "engine_version", "verdicts"}
     assert len(report["verdicts"]) == len(documents)
@@ -57,7 +63,7 @@ def test_json_is_canonical_and_safe(documents: dict[str, dict]) -> None:
 
 
 def test_text_has_80_columns_and_every_reason(documents: dict[str, dict]) -> None:
-    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
     console.print(render_text(list(documents.values()), verbose=True))
     console.file.close()
     text = console.export_text()
@@ -67,10 +73,14 @@ def test_text_has_80_columns_and_every_reason(documents: dict[str, dict]) -> Non
             assert reason["code"] in text
 
 
-def test_markdown_is_a_table_that_names_cannot_break(make_run: MakeRun, one_percent: Policy) -> None:
+def test_markdown_is_a_table_that_names_cannot_break(
+    make_run: MakeRun, one_percent: Policy
+) -> None:
     from parity.judging.verdict import judge
 
-    (verdict,) = judge([make_run()], {"a|b<script>\nc": [make_run(seed=2)]}, one_percent, planned_steps=2000)
+    (verdict,) = judge(
+        [make_run()], {"a|b<script>\nc": [make_run(seed=2)]}, one_percent, planned_steps=2000
+    )
     text = render_markdown([verdict.document()])
     assert text.startswith("### ● PASS: You may switch to a&#124;b&lt;script&gt; c.")
     fence = text.index("```")
@@ -79,9 +89,16 @@ def test_markdown_is_a_table_that_names_cannot_break(make_run: MakeRun, one_perc
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {4}
 
 
-@pytest.mark.parametrize(("form", "begins"), [("text", "gap, nats"), ("markdown", "reasons and numbers")])
-def test_the_answer_comes_first_and_no_detail_is_said_twice(form: str, begins: str, documents: dict[str, dict]) -> None:
-    cases = [{**document, "candidate": {**document["candidate"], "name": name}} for name, document in documents.items()]
+@pytest.mark.parametrize(
+    ("form", "begins"), [("text", "gap, nats"), ("markdown", "reasons and numbers")]
+)
+def test_the_answer_comes_first_and_no_detail_is_said_twice(
+    form: str, begins: str, documents: dict[str, dict]
+) -> None:
+    cases = [
+        {**document, "candidate": {**document["candidate"], "name": name}}
+        for name, document in documents.items()
+    ]
     forms: dict[str, Callable[..., str]] = {"text": _as_text, "markdown": render_markdown}
     whole = " ".join(html.unescape(forms[form](cases)).split())
     answer, _, below = whole.partition(begins)
@@ -89,7 +106,9 @@ def test_the_answer_comes_first_and_no_detail_is_said_twice(form: str, begins: s
     sentences |= {sentence for document in cases for sentence in document["advice"]["sentences"]}
     for sentence in sentences:
         assert below.count(minus(" ".join(sentence.split()))) == 1, sentence
-    places = [answer.index(part) for part in ("You may switch to", "% of the margin", "1 % of the loss")]
+    places = [
+        answer.index(part) for part in ("You may switch to", "% of the margin", "1 % of the loss")
+    ]
     assert places == sorted(places)
 
 

@@ -1,4 +1,6 @@
-"""The four sentences and the strip: what each kind of verdict says, and that no number contradicts the verdict."""
+"""The four sentences and the strip: what each kind of verdict says, and that no number contradicts
+the verdict.
+"""
 
 import json
 import math
@@ -18,7 +20,17 @@ from parity.judging.sign_offs import sha256_of
 from parity.judging.verdict import Verdict, judge
 from parity.report.facts import facts
 from parity.report.text import MOST_LINES, plain_text, render_markdown
-from parity.report.words import Outlook, against, chance_words, live_lead, live_measure, others_words, safest_first, tally, words
+from parity.report.words import (
+    Outlook,
+    against,
+    chance_words,
+    live_lead,
+    live_measure,
+    others_words,
+    safest_first,
+    tally,
+    words,
+)
 from parity.wording import minus, nats_decimals
 
 MakeRun = Callable[..., Curve]
@@ -48,24 +60,57 @@ def documents(make_run: MakeRun, judge_pair: JudgePair) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "lead", "measure", "interval"),
     [
-        ("pass", r"You may switch to cand\.", r"It ends 0\.00\d\d nats (above|below) FP8, \d+ % of the margin\.", rf"below {MARGIN}\."),
-        ("fail", r"Do not switch to cand\.", r"It ends 0\.0\d\d\d nats above FP8, 1\.\d times the margin\.", rf"above {MARGIN}\."),
-        ("straddle", r"Do not decide on cand yet\.", r"It ends 0\.02\d\d nats above FP8, ", rf"across {MARGIN}\."),
-        ("better", r"Do not decide on cand yet\.", r"It ends 0\.08\d\d nats below FP8, 3\.\d times", rf"below {MARGIN}\. cand is better "),
+        (
+            "pass",
+            r"You may switch to cand\.",
+            r"It ends 0\.00\d\d nats (above|below) FP8, \d+ % of the margin\.",
+            rf"below {MARGIN}\.",
+        ),
+        (
+            "fail",
+            r"Do not switch to cand\.",
+            r"It ends 0\.0\d\d\d nats above FP8, 1\.\d times the margin\.",
+            rf"above {MARGIN}\.",
+        ),
+        (
+            "straddle",
+            r"Do not decide on cand yet\.",
+            r"It ends 0\.02\d\d nats above FP8, ",
+            rf"across {MARGIN}\.",
+        ),
+        (
+            "better",
+            r"Do not decide on cand yet\.",
+            r"It ends 0\.08\d\d nats below FP8, 3\.\d times",
+            rf"below {MARGIN}\. cand is better ",
+        ),
     ],
 )
-def test_a_gap_is_told_in_three_sentences(name: str, lead: str, measure: str, interval: str, documents: dict[str, Any]) -> None:
+def test_a_gap_is_told_in_three_sentences(
+    name: str, lead: str, measure: str, interval: str, documents: dict[str, Any]
+) -> None:
     told = words(documents[name])
     assert re.fullmatch(lead, told.lead)
     assert re.match(measure, told.measure), told.measure
-    assert re.match(rf"95 % interval {NUMBER} to {NUMBER}: {interval}", told.interval), told.interval
-    assert told.line == f"{documents[name]['verdict'].upper()}: {told.lead} {told.measure} {told.interval}"
+    assert re.match(rf"95 % interval {NUMBER} to {NUMBER}: {interval}", told.interval), (
+        told.interval
+    )
+    assert (
+        told.line
+        == f"{documents[name]['verdict'].upper()}: {told.lead} {told.measure} {told.interval}"
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("nan", "NaN, infinite or blank losses from step 0 on"), ("empty", "Run 1 of cand has no steps.")]
+    ("name", "why"),
+    [
+        ("nan", "NaN, infinite or blank losses from step 0 on"),
+        ("empty", "Run 1 of cand has no steps."),
+    ],
 )
-def test_without_a_gap_the_reason_is_the_measure(name: str, why: str, documents: dict[str, Any]) -> None:
+def test_without_a_gap_the_reason_is_the_measure(
+    name: str, why: str, documents: dict[str, Any]
+) -> None:
     told = words(documents[name])
     assert why in told.measure
     assert told.interval == ""
@@ -77,7 +122,9 @@ def test_words_survive_the_network(documents: dict[str, Any]) -> None:
         assert words(json.loads(json.dumps(document))) == words(document)
 
 
-def test_an_unfinished_schedule_has_a_lead_of_its_own(make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_an_unfinished_schedule_has_a_lead_of_its_own(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     told = words(judge_pair(make_run(), make_run(seed=2), planned_steps=4000).document())
     assert told.lead == "No loss beyond the margin as of step 1,999; too early to switch."
     assert told.measure.startswith("As of step 1,999 it is ")
@@ -88,7 +135,10 @@ def test_without_a_gap_below_the_margin_nothing_is_said_of_it(compared: Compare)
     document = compared(tokens_per_step=8192.0, margin="0.5 nats")
     as_of = {**document, "codes": ["AS_OF"], "verdict": "inconclusive"}
     assert words(as_of).lead.startswith("No loss beyond the margin as of ")
-    unknown = {**as_of, "gap": {**document["gap"], "over_runs": None, "over_clusters": None, "judged": None}}
+    unknown = {
+        **as_of,
+        "gap": {**document["gap"], "over_runs": None, "over_clusters": None, "judged": None},
+    }
     assert words(unknown).lead == "Do not decide on NVFP4 yet."
     assert words({**as_of, "margin": None}).lead == "Do not decide on NVFP4 yet."
 
@@ -101,7 +151,9 @@ def test_without_a_gap_below_the_margin_nothing_is_said_of_it(compared: Compare)
         (0.0267, "It is open whether cand trains as base does."),
     ],
 )
-def test_two_revisions_of_one_recipe_are_not_switched(gap: float, lead: str, make_run: MakeRun, judge_pair: JudgePair) -> None:
+def test_two_revisions_of_one_recipe_are_not_switched(
+    gap: float, lead: str, make_run: MakeRun, judge_pair: JudgePair
+) -> None:
     base, cand = make_run(recipe="nvfp4"), make_run(seed=2, gap=gap, recipe="nvfp4")
     assert words(judge_pair(base, cand, baseline_name="base").document()).lead == lead
 
@@ -110,23 +162,41 @@ def test_two_revisions_of_one_recipe_are_not_switched(gap: float, lead: str, mak
 def revisions(make_run: MakeRun, one_percent: Policy) -> Callable[..., Any]:
     """Words of a head against its base, two runs each of one recipe that nobody stated."""
 
-    def told(policy: Policy = one_percent, digits: int = 9, gap: float | None = None, compares: Any = "revision", **context: str) -> Any:
+    def told(
+        policy: Policy = one_percent,
+        digits: int = 9,
+        gap: float | None = None,
+        compares: Any = "revision",
+        **context: str,
+    ) -> Any:
         base = [
             curve_from_arrays(run.steps, run.loss.round(digits), seed=seed)
             for seed, run in enumerate([make_run(), make_run(seed=2, batch_seed=1)])
         ]
         own = [make_run(seed=5), make_run(seed=6, batch_seed=1)]
         losses = [run.loss for run in base] if gap is None else [run.loss + gap for run in own]
-        head = [curve_from_arrays(range(2000), loss, seed=seed, context=context) for seed, loss in enumerate(losses)]
+        head = [
+            curve_from_arrays(range(2000), loss, seed=seed, context=context)
+            for seed, loss in enumerate(losses)
+        ]
         base = [replace(run, context=dict.fromkeys(context, "other")) for run in base]
-        (verdict,) = judge(base, {"head": head}, policy, planned_steps=2000, baseline_name="base", compares={"head": compares})
+        (verdict,) = judge(
+            base,
+            {"head": head},
+            policy,
+            planned_steps=2000,
+            baseline_name="base",
+            compares={"head": compares},
+        )
         return words(verdict.document())
 
     return told
 
 
 @pytest.mark.parametrize("compares", ["revision", "environment"])
-def test_equal_runs_have_sentences_of_their_own(compares: str, revisions: Callable[..., Any]) -> None:
+def test_equal_runs_have_sentences_of_their_own(
+    compares: str, revisions: Callable[..., Any]
+) -> None:
     told = revisions(compares=compares)
     assert (told.verdict, told.lead) == ("pass", "head trains as base does.")
     assert told.measure == "Its 2 runs are equal to base's at every one of 2,000 steps."
@@ -145,7 +215,9 @@ def test_equal_runs_have_sentences_of_their_own(compares: str, revisions: Callab
         (-0.1, "head trains better than base does: look for the reason first."),
     ],
 )
-def test_a_revision_is_not_switched_to(gap: float, lead: str, revisions: Callable[..., Any]) -> None:
+def test_a_revision_is_not_switched_to(
+    gap: float, lead: str, revisions: Callable[..., Any]
+) -> None:
     told = revisions(gap=gap)
     assert told.lead == lead
     assert told.measure.startswith("It ends ")
@@ -153,28 +225,48 @@ def test_a_revision_is_not_switched_to(gap: float, lead: str, revisions: Callabl
 
 def test_equal_runs_that_do_not_pass_say_why(revisions: Callable[..., Any]) -> None:
     as_of = revisions(Policy(margin="1%"))
-    assert as_of.lead == "No loss beyond the margin as of step 1,999; too early to say that head trains as base does."
+    assert (
+        as_of.lead
+        == "No loss beyond the margin as of step 1,999; too early to say that head trains as base "
+        "does."
+    )
     accepted = revisions(Policy(margin="1%", as_of="accept"))
     assert accepted.lead == "head trains as base does, as of step 1,999."
     confounded = revisions(device_class="h100")
-    assert (confounded.verdict, confounded.lead) == ("inconclusive", "It is open whether head trains as base does.")
+    assert (confounded.verdict, confounded.lead) == (
+        "inconclusive",
+        "It is open whether head trains as base does.",
+    )
     assert "equal to base's" in confounded.measure
     assert "device_class: h100 | other" in confounded.interval
 
 
-def test_a_candidate_with_a_baseline_of_its_own_is_named_with_it(make_run: MakeRun, one_percent: Policy) -> None:
+def test_a_candidate_with_a_baseline_of_its_own_is_named_with_it(
+    make_run: MakeRun, one_percent: Policy
+) -> None:
     arms = {"head": [make_run(seed=2)], "head-nvfp4": [make_run(seed=3, gap=0.1)]}
-    verdicts = judge([make_run()], arms, one_percent, planned_steps=2000, baseline_name="base", against={"head-nvfp4": "head"})
+    verdicts = judge(
+        [make_run()],
+        arms,
+        one_percent,
+        planned_steps=2000,
+        baseline_name="base",
+        against={"head-nvfp4": "head"},
+    )
     documents = [verdict.document() for verdict in verdicts]
     assert others_words(documents) == "head-nvfp4 against head fails."
     assert "nats above head" in words(documents[1]).measure
     assert plain_text(documents).count("head-nvfp4 against head fails.") == 1
 
 
-def test_a_fail_of_a_shared_error_says_which_interval_it_takes(make_run: MakeRun, one_percent: Policy) -> None:
+def test_a_fail_of_a_shared_error_says_which_interval_it_takes(
+    make_run: MakeRun, one_percent: Policy
+) -> None:
     for gap in [0.040 + 0.0005 * number for number in range(20)]:
         runs = {name: [make_run(seed=2, gap=gap, recipe="fp8_current")] for name in "abcdefgh"}
-        document = judge([make_run(recipe="fp8_current")], runs, one_percent, planned_steps=2000)[0].document()
+        document = judge([make_run(recipe="fp8_current")], runs, one_percent, planned_steps=2000)[
+            0
+        ].document()
         if document["verdict"] == "fail" and document["gap"] and document["margin"]:
             assert document["gap"]["lo"] < document["margin"]["nats"] < document["gap"]["ci95"][0]
             assert "across the margin" in words(document).interval
@@ -183,11 +275,20 @@ def test_a_fail_of_a_shared_error_says_which_interval_it_takes(make_run: MakeRun
     pytest.fail("no gap is a fail at 95 % alone")
 
 
-@pytest.mark.parametrize(("chance", "said"), [(0.004, "<3 %"), (0.031, "3 %"), (0.618, "62 %"), (0.966, "97 %"), (0.9999, ">97 %")])
-def test_the_chance_of_parity_of_an_open_verdict_ends_at_3_and_97_percent(chance: float, said: str, documents: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("chance", "said"),
+    [(0.004, "<3 %"), (0.031, "3 %"), (0.618, "62 %"), (0.966, "97 %"), (0.9999, ">97 %")],
+)
+def test_the_chance_of_parity_of_an_open_verdict_ends_at_3_and_97_percent(
+    chance: float, said: str, documents: dict[str, Any]
+) -> None:
     document = {**documents["straddle"], "chance_of_parity": chance}
     assert chance_words(document) == said
-    assert any(said in value and "equally likely beforehand" in value for name, value in facts(document) if name == "chance of parity")
+    assert any(
+        said in value and "equally likely beforehand" in value
+        for name, value in facts(document)
+        if name == "chance of parity"
+    )
 
 
 def test_a_decided_verdict_has_no_chance_of_parity(documents: dict[str, Any]) -> None:
@@ -196,15 +297,23 @@ def test_a_decided_verdict_has_no_chance_of_parity(documents: dict[str, Any]) ->
 
 
 def test_evaluations_name_their_point_and_both_intervals(compared: Compare) -> None:
-    document = compared(cluster="system", target=3.34, tokens_per_step=8192.0, timed=True, margin="0.5 nats")
+    document = compared(
+        cluster="system", target=3.34, tokens_per_step=8192.0, timed=True, margin="0.5 nats"
+    )
     told = words(document)
     over_runs, over_clusters = document["gap"]["over_runs"], document["gap"]["over_clusters"]
     assert over_runs
     assert over_clusters
-    assert told.measure.startswith("As of 1.3 B tokens (mean of 3 points) it is ") or told.measure.startswith("It ends ")
+    assert told.measure.startswith(
+        "As of 1.3 B tokens (mean of 3 points) it is "
+    ) or told.measure.startswith("It ends ")
     ends = [minus(f"{over_clusters[key]:+.4f}") for key in ("lo", "hi")]
-    assert minus(told.interval).startswith(f"95 % interval over 6 systems {ends[0]} to {ends[1]}: below the margin 0.5000.")
-    assert f"Over 14 runs {over_runs['lo']:+.4f} to {over_runs['hi']:+.4f}: below it." in told.interval
+    assert minus(told.interval).startswith(
+        f"95 % interval over 6 systems {ends[0]} to {ends[1]}: below the margin 0.5000."
+    )
+    assert (
+        f"Over 14 runs {over_runs['lo']:+.4f} to {over_runs['hi']:+.4f}: below it." in told.interval
+    )
 
 
 # The surfaces have these sentences as they are.
@@ -234,19 +343,28 @@ def test_a_verdict_has_at_most_15_lines_of_80_columns(documents: dict[str, Any])
 
 def test_the_safest_candidate_leads_and_the_others_are_counted(documents: dict[str, Any]) -> None:
     cases = [
-        {**documents[name], "candidate": {**documents[name]["candidate"], "name": name}} for name in ("nan", "fail", "straddle", "pass")
+        {**documents[name], "candidate": {**documents[name]["candidate"], "name": name}}
+        for name in ("nan", "fail", "straddle", "pass")
     ]
-    assert [each["candidate"]["name"] for each in safest_first(cases)] == ["pass", "straddle", "fail", "nan"]
+    assert [each["candidate"]["name"] for each in safest_first(cases)] == [
+        "pass",
+        "straddle",
+        "fail",
+        "nan",
+    ]
     assert others_words(cases) == "fail, nan fail; straddle is undecided."
     assert tally(cases) == [("pass", 1), ("inconclusive", 1), ("fail", 2)]
     assert others_words(cases[:1]) == ""
 
 
-# Rounding: no printed end lies on another side of zero or the margin than the end itself, nor on them.
+# Rounding: no printed end lies on another side of zero or the margin than the end itself, nor on
+# them.
 
 
 @given(st.floats(-0.2, 0.2), st.floats(1e-6, 0.2), st.floats(1e-7, 0.1))
-def test_no_end_is_rounded_onto_or_across_zero_or_the_margin(lo: float, width: float, margin: float) -> None:
+def test_no_end_is_rounded_onto_or_across_zero_or_the_margin(
+    lo: float, width: float, margin: float
+) -> None:
     hi = lo + width
     decimals = nats_decimals(margin, lo, hi)
     shown = float(f"{margin:.{decimals}f}")
@@ -318,7 +436,9 @@ def _speed(document: dict[str, Any]) -> tuple[str, str]:
     return fact.value, fact.why
 
 
-def test_a_modelled_gemm_time_stands_where_no_speed_was_measured_and_says_so(documents: dict[str, Any]) -> None:
+def test_a_modelled_gemm_time_stands_where_no_speed_was_measured_and_says_so(
+    documents: dict[str, Any],
+) -> None:
     unmeasured = documents["pass"]
     assert _speed(unmeasured)[0] == "Unknown"
     value, why = _speed(unmeasured | {"gemm_time": 0.5})
@@ -341,11 +461,18 @@ def test_a_cost_that_is_not_recorded_has_its_true_reason(documents: dict[str, An
 
 def test_a_measured_speed_is_told_whatever_is_modelled(documents: dict[str, Any]) -> None:
     estimate = {"value": 1.25, "lo": 1.2, "hi": 1.3}
-    measured = documents["pass"] | {"throughput": {"ratio": estimate, "run_hours": 1.0}, "speed_reason": None, "token_tax": None}
+    measured = documents["pass"] | {
+        "throughput": {"ratio": estimate, "run_hours": 1.0},
+        "speed_reason": None,
+        "token_tax": None,
+    }
     measured |= {"net_speedup": None}
     assert _speed(measured) == _speed(measured | {"gemm_time": 0.5})
     assert _speed(measured)[0] == "1.250 x a step"
-    assert _speed(measured | {"net_speedup": {"value": 1.1, "lo": 1.0, "hi": 1.2}})[0] == "1.100 x net of the tax"
+    assert (
+        _speed(measured | {"net_speedup": {"value": 1.1, "lo": 1.0, "hi": 1.2}})[0]
+        == "1.100 x net of the tax"
+    )
 
 
 def test_the_modelled_time_is_no_part_of_what_is_signed(documents: dict[str, Any]) -> None:

@@ -1,4 +1,6 @@
-"""The parts of a gap from ablation runs, on the record: of any engine, over REST, on the command line and on a page."""
+"""The parts of a gap from ablation runs, on the record: of any engine, over REST, on the command
+line and on a page.
+"""
 
 import json
 import shlex
@@ -25,13 +27,20 @@ def test_parts_are_the_full_gap_minus_that_of_the_ablation(database, engine):
     with database.read() as session:
         own = ablations_document(session, job_id, "full", ())
         losses = late_losses(session, job_id)
-    mean = {name: sum(losses[name, at] for at in range(3)) / 3 for name in ("base", "full", "without-mlp", "without-attention")}
+    mean = {
+        name: sum(losses[name, at] for at in range(3)) / 3
+        for name in ("base", "full", "without-mlp", "without-attention")
+    }
     assert [each.name for each in own.parts] == ["without-mlp", "without-attention"]
     assert own.whole.value == pytest.approx(mean["full"] - mean["base"])
     assert own.parts[0].part.value == pytest.approx(mean["full"] - mean["without-mlp"])
     assert own.parts[0].left.value == pytest.approx(mean["without-mlp"] - mean["base"])
     assert own.total.value + own.unexplained.value == pytest.approx(own.whole.value)
-    for each, true in zip([own.whole, own.parts[0].part, own.parts[1].part, own.unexplained], [0.05, 0.038, 0.015, -0.003], strict=True):
+    for each, true in zip(
+        [own.whole, own.parts[0].part, own.parts[1].part, own.unexplained],
+        [0.05, 0.038, 0.015, -0.003],
+        strict=True,
+    ):
         assert each.low < true < each.high
     assert (own.pairs, own.assumed, own.left_out, own.gap.verdict) == (3, [], [], "fail")
     assert own.whole.value == pytest.approx(own.gap.gap, abs=1e-3)
@@ -50,7 +59,11 @@ def test_one_run_per_arm_makes_the_interval_an_assumption(database):
 def test_a_run_without_a_partner_in_every_arm_is_left_out(database):
     job_id = make_ablated(database)
     with database.write() as session:
-        run = next(run for run in session.get_one(Job, job_id).runs if run.arm.name == "without-mlp" and run.replicate == 1)
+        run = next(
+            run
+            for run in session.get_one(Job, job_id).runs
+            if run.arm.name == "without-mlp" and run.replicate == 1
+        )
         run.state, run.code = "failed", "CRASHED"
     with database.read() as session:
         own = ablations_document(session, job_id, "full", ["without-mlp"])
@@ -65,7 +78,12 @@ def test_a_run_without_a_partner_in_every_arm_is_left_out(database):
     ("candidate", "ablations", "error", "why"),
     [
         (None, [], InvalidError, "has 3 candidates; add --candidate "),
-        ("full", ["full"], InvalidError, "is the candidate itself, expected other candidates .*: without-mlp, without-attention"),
+        (
+            "full",
+            ["full"],
+            InvalidError,
+            "is the candidate itself, expected other candidates .*: without-mlp, without-attention",
+        ),
         ("full", ["without-norm"], InvalidError, "no candidate 'without-norm'"),
     ],
 )
@@ -82,19 +100,28 @@ def test_a_job_with_one_candidate_or_without_an_end_has_no_parts(database):
     job_id = make_ablated(database)
     with database.write() as session:
         session.get_one(Job, job_id).status = "running"
-    with database.read() as session, pytest.raises(ConflictError, match="is running, expected one that has ended"):
+    with (
+        database.read() as session,
+        pytest.raises(ConflictError, match="is running, expected one that has ended"),
+    ):
         ablations_document(session, job_id, "full", ())
     with database.write() as session:
         session.get_one(Job, job_id).status = "concluded"
         for run in session.query(Run).filter(Run.job_id == job_id):
             run.state = "failed" if run.arm.name == "without-mlp" else run.state
-    with database.read() as session, pytest.raises(ConflictError, match="share no seed and replicate"):
+    with (
+        database.read() as session,
+        pytest.raises(ConflictError, match="share no seed and replicate"),
+    ):
         ablations_document(session, job_id, "full", ())
 
 
 def test_over_rest_and_on_the_page(database, api):
     job_id = make_ablated(database)
-    answer = api.get(f"/api/v1/jobs/{job_id}/why/ablations", params={"candidate": "full", "ablation": ["without-mlp"]})
+    answer = api.get(
+        f"/api/v1/jobs/{job_id}/why/ablations",
+        params={"candidate": "full", "ablation": ["without-mlp"]},
+    )
     assert answer.status_code == 200, answer.text
     assert [each["name"] for each in answer.json()["parts"]] == ["without-mlp"]
     assert "engine emulated" in answer.json()["cannot"]
@@ -103,7 +130,10 @@ def test_over_rest_and_on_the_page(database, api):
     assert page.status_code == 200
     assert "without-attention" in page.text
     assert "no verdict" in page.text
-    assert f"/jobs/{job_id}/why/ablations?candidate=full" in api.get(f"/jobs/{job_id}?candidate=full").text
+    assert (
+        f"/jobs/{job_id}/why/ablations?candidate=full"
+        in api.get(f"/jobs/{job_id}?candidate=full").text
+    )
 
 
 @pytest.fixture
@@ -127,7 +157,9 @@ def test_the_command_prints_the_parts_and_queues_nothing(parity, database):
     assert "without-attention: gains" in out
     assert "sum of the parts" in out
     assert "not measured: forks" in out
-    code, out, _ = parity("why", emulated, "--candidate", "full", "--ablation", "without-mlp", "--json")
+    code, out, _ = parity(
+        "why", emulated, "--candidate", "full", "--ablation", "without-mlp", "--json"
+    )
     assert code == 0
     assert [each["name"] for each in json.loads(out)["parts"]] == ["without-mlp"]
     code, _, err = parity("why", external, "--candidate", "full", "--fork-steps", "60", "--plan")

@@ -20,7 +20,9 @@ def settings(settings):
 @pytest.fixture
 def people(database):
     """Tokens of people as headers, by name; `alice again` is alice's token after a rotation."""
-    people = people_of(database, {"alice": ["submit"], "bob": ["submit"], "carol": ["approve"], "root": ["admin"]})
+    people = people_of(
+        database, {"alice": ["submit"], "bob": ["submit"], "carol": ["approve"], "root": ["admin"]}
+    )
     with database.write() as session:
         _, rotated = auth.rotate_token(session, people["alice id"], 1.0)
     return people | {"alice again": {"Authorization": f"Bearer {rotated}"}}
@@ -32,7 +34,9 @@ def promote(api, judged, people):
 
     def make(who, **more):
         job_id, _ = judged({"nvfp4": 0.0}, verdict=False)
-        return api.post(URL, json={"name": "fp8", "job": job_id, **REASON, **more}, headers=people[who])
+        return api.post(
+            URL, json={"name": "fp8", "job": job_id, **REASON, **more}, headers=people[who]
+        )
 
     return make
 
@@ -40,10 +44,14 @@ def promote(api, judged, people):
 @pytest.fixture
 def expire(api, people):
     """A function that expires a version of `fp8` for somebody; the response."""
-    return lambda who, version: api.post(f"{URL}/fp8/versions/{version}:expire", json=REASON, headers=people[who])
+    return lambda who, version: api.post(
+        f"{URL}/fp8/versions/{version}:expire", json=REASON, headers=people[who]
+    )
 
 
-def test_a_stranger_replaces_expires_and_measures_no_baseline_of_somebody_else(api, promote, expire, people, judged):
+def test_a_stranger_replaces_expires_and_measures_no_baseline_of_somebody_else(
+    api, promote, expire, people, judged
+):
     assert promote("alice").status_code == 201
     reruns, _ = judged({"nvfp4": 0.0}, verdict=False)
     body = {"runs_of": reruns, **REASON}
@@ -73,8 +81,12 @@ def test_the_newest_version_says_whose_a_name_is(promote, expire):
     assert [expire("alice", version).status_code for version in (1, 2)] == [403, 403]
 
 
-@pytest.mark.parametrize(("who", "status"), [("alice", 403), ("bob", 403), ("carol", 201), ("root", 201)])
-def test_a_name_of_which_no_owner_is_known_needs_somebody_who_approves(database, promote, who, status):
+@pytest.mark.parametrize(
+    ("who", "status"), [("alice", 403), ("bob", 403), ("carol", 201), ("root", 201)]
+)
+def test_a_name_of_which_no_owner_is_known_needs_somebody_who_approves(
+    database, promote, who, status
+):
     promote("alice")
     with database.write() as session:
         session.execute(update(Baseline).values(owner=None))
@@ -86,5 +98,7 @@ def test_a_job_names_the_version_and_who_promoted_it(api, promote, judged, peopl
     promote("alice")
     _, request = judged({"nvfp4": 0.0}, verdict=False)
     request["job"]["name"] = "later"
-    job = api.post("/api/v1/jobs", json={**request, "baseline": {"name": "fp8"}}, headers=people["bob"]).json()
+    job = api.post(
+        "/api/v1/jobs", json={**request, "baseline": {"name": "fp8"}}, headers=people["bob"]
+    ).json()
     assert job["baseline"] == {"name": "fp8", "version": 1, "controls": 0, "promoted_by": "alice"}

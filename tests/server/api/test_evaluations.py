@@ -16,7 +16,13 @@ pytestmark = pytest.mark.both_databases
 
 def _run(seed, gap=0.0, steps=1500, **more):
     batches, own = np.random.default_rng(7), np.random.default_rng(seed)
-    loss = 1.4 + 1.5 * np.exp(-np.arange(steps) / 100) + batches.normal(0, 0.1, steps) + own.normal(0, 0.01, steps) + gap
+    loss = (
+        1.4
+        + 1.5 * np.exp(-np.arange(steps) / 100)
+        + batches.normal(0, 0.1, steps)
+        + own.normal(0, 0.01, steps)
+        + gap
+    )
     return {"steps": list(range(steps)), "loss": loss.tolist(), "replicate": seed % 2} | more
 
 
@@ -45,7 +51,9 @@ def test_a_rounding_that_is_not_stated_has_the_larger_run_noise(api):
         ({"recipe": "mxfp8"}, 0.0009),
         ({"recipe": "other:mine"}, 0.00135),
     ):
-        request = _request(0.0, baseline=[_run(2, recipe="fp8")], candidates={"c": [_run(4, **stated)]})
+        request = _request(
+            0.0, baseline=[_run(2, recipe="fp8")], candidates={"c": [_run(4, **stated)]}
+        )
         (document,) = api.post("/api/v1/evaluations", json=request).json()["verdicts"]
         assert document["tau"]["candidate"]["rel"] == pytest.approx(share, rel=0.05)
 
@@ -60,7 +68,9 @@ def test_without_a_plan_there_is_no_pass(api):
 def test_nan_is_spelled_and_fails(api):
     bad = _run(4)
     bad["loss"][-1] = "nan"
-    (document,) = api.post("/api/v1/evaluations", json=_request(0.0, candidates={"nvfp4": [bad]})).json()["verdicts"]
+    (document,) = api.post(
+        "/api/v1/evaluations", json=_request(0.0, candidates={"nvfp4": [bad]})
+    ).json()["verdicts"]
     assert document["verdict"] == "fail"
     assert "NONFINITE_CAND" in document["codes"]
 
@@ -77,7 +87,14 @@ def test_nan_is_spelled_and_fails(api):
         ({"baseline": [{"steps": [0]}]}, "/baseline/0/loss"),
         ({"baseline": [{"loss": [1.0]}]}, "/baseline/0/steps"),
         ({"baseline": [{"steps": [0], "loss": [1.0], "path": "/etc/passwd"}]}, "/baseline/0/path"),
-        ({"candidates": {"a/b": [_run(4) | {"steps": [4_000_000 * step for step in range(1500)]}]}}, "/candidates/a~1b/0"),
+        (
+            {
+                "candidates": {
+                    "a/b": [_run(4) | {"steps": [4_000_000 * step for step in range(1500)]}]
+                }
+            },
+            "/candidates/a~1b/0",
+        ),
         ({"controlls": []}, "/controlls"),
         ({"candidates": {"c": [_run(4, recipe="nvpf4")]}}, "/candidates/c/0"),
         ({"baseline": [_run(2, rounding="up")]}, "/baseline/0/rounding"),
@@ -87,12 +104,17 @@ def test_nan_is_spelled_and_fails(api):
 def test_bad_curves_are_named(api, change, pointer):
     answer = api.post("/api/v1/evaluations", json=_request(0.0) | change)
     assert answer.status_code == 422
-    assert any(error["pointer"].startswith(pointer) for error in answer.json()["errors"]), answer.json()
+    assert any(error["pointer"].startswith(pointer) for error in answer.json()["errors"]), (
+        answer.json()
+    )
 
 
 @pytest.mark.parametrize("arm", ["baseline", "controls"])
 def test_a_file_is_refused_with_what_to_send(api, arm):
-    answer = api.post("/api/v1/evaluations", json=_request(0.0) | {arm: [{"file": {"format": "csv", "base64": ""}}]})
+    answer = api.post(
+        "/api/v1/evaluations",
+        json=_request(0.0) | {arm: [{"file": {"format": "csv", "base64": ""}}]},
+    )
     assert answer.status_code == 422
     (problem,) = answer.json()["errors"]
     assert problem["pointer"] == f"/{arm}/0"
@@ -105,7 +127,10 @@ def test_rejudging_leaves_the_verdict_alone(api, database, recorded):
         outcome = decide(session, job_id)
     with database.write() as session:
         write_outcome(session, job_id, outcome)
-    answer = api.post(f"/api/v1/jobs/{job_id}:rejudge", json={"policy": {"margin": "20%", "wide_margin": "accept"}})
+    answer = api.post(
+        f"/api/v1/jobs/{job_id}:rejudge",
+        json={"policy": {"margin": "20%", "wide_margin": "accept"}},
+    )
     assert [document["verdict"] for document in answer.json()["verdicts"]] == ["pass"]
     with database.read() as session:
         assert [row.outcome for row in session.get_one(Job, job_id).verdicts] == ["fail"]
@@ -114,25 +139,40 @@ def test_rejudging_leaves_the_verdict_alone(api, database, recorded):
 def test_a_job_shows_the_path_of_its_verdict_and_what_a_pair_would_change(api, database, recorded):
     job_id = recorded({"nvfp4": 0.0})
     conclude(database, job_id)
-    of_job, of_page = (api.get(f"/api/v1/jobs/{job_id}{page}").json()["verdicts"] for page in ("", "/verdict"))
+    of_job, of_page = (
+        api.get(f"/api/v1/jobs/{job_id}{page}").json()["verdicts"] for page in ("", "/verdict")
+    )
     of_now = api.post(f"/api/v1/jobs/{job_id}:rejudge", json={}).json()["verdicts"]
     assert of_job == of_page == of_now
     (shown,) = of_job
     with database.read() as session:
         (stored,) = verdict_documents(session.get_one(Job, job_id))
     gap = stored["gap"]
-    assert 2 <= len(shown["path"]) <= 48  # fewer points than a real one has (tests/parity/judging/test_path.py)
-    assert shown["path"][-1] == {"step": 1499, "mean": gap["mean"], "lo": gap["lo"], "hi": gap["hi"]}
-    assert sum(shown["chances"][each] for each in ("pass", "fail", "undecided")) == pytest.approx(1.0)
+    # fewer points than a real one has (tests/parity/judging/test_path.py)
+    assert 2 <= len(shown["path"]) <= 48
+    assert shown["path"][-1] == {
+        "step": 1499,
+        "mean": gap["mean"],
+        "lo": gap["lo"],
+        "hi": gap["hi"],
+    }
+    assert sum(shown["chances"][each] for each in ("pass", "fail", "undecided")) == pytest.approx(
+        1.0
+    )
     assert sha256_of(shown) == sha256_of(stored)
     assert '"path"' not in api.get("/api/v1/jobs").text
-    with zipfile.ZipFile(io.BytesIO(api.get(f"/api/v1/jobs/{job_id}/evidence.zip").content)) as bundle:
+    with zipfile.ZipFile(
+        io.BytesIO(api.get(f"/api/v1/jobs/{job_id}/evidence.zip").content)
+    ) as bundle:
         assert json.loads(bundle.read("verdict.json"))["verdicts"] == [stored]
 
 
 def test_a_job_without_finished_runs_has_nothing_to_judge(api, recorded):
     job_id = recorded({"nvfp4": 0.0}, state="running")
-    answer = api.post(f"/api/v1/jobs/{job_id}:rejudge", json={"policy": {"margin": "20%", "wide_margin": "accept"}})
+    answer = api.post(
+        f"/api/v1/jobs/{job_id}:rejudge",
+        json={"policy": {"margin": "20%", "wide_margin": "accept"}},
+    )
     assert answer.status_code == 422
     assert "without a finished run" in answer.json()["detail"]
 
@@ -143,13 +183,20 @@ def test_a_job_without_finished_runs_has_nothing_to_judge(api, recorded):
         (b"[" * 100_000, 400),
         (b'{"baseline":' * 50_000, 400),
         (b'{"planned_steps":' + b"9" * 5000 + b"}", 400),
-        (b'{"planned_steps":' + b"9" * 400 + b',"baseline":[],"candidates":{"a":[]},"policy":{}}', 422),
+        (
+            b'{"planned_steps":'
+            + b"9" * 400
+            + b',"baseline":[],"candidates":{"a":[]},"policy":{}}',
+            422,
+        ),
         (b'{"baseline": NaN}', 422),
         (b"\xff\xfe", 422),
     ],
 )
 def test_a_body_that_no_client_sends_is_refused(api, body, status):
-    answer = api.post("/api/v1/evaluations", content=body, headers={"Content-Type": "application/json"})
+    answer = api.post(
+        "/api/v1/evaluations", content=body, headers={"Content-Type": "application/json"}
+    )
     assert answer.status_code == status
     assert len(answer.text) < 2000
 

@@ -1,4 +1,6 @@
-"""Events over a real server: order, replay after a number, live delivery, the end; and the progress of runs in between."""
+"""Events over a real server: order, replay after a number, live delivery, the end; and the progress
+of runs in between.
+"""
 
 import asyncio
 import json
@@ -33,7 +35,9 @@ def _end(database, job_id):
 
 
 def _run(followed):
-    """In a thread of its own: a test before may have left an event loop in this one (a browser's)."""
+    """In a thread of its own: a test before may have left an event loop in this one (a
+    browser's).
+    """
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, followed).result()
 
@@ -41,7 +45,9 @@ def _run(followed):
 def _ids(served, job_id, last=None, on_first=lambda: None):
     headers = {"Last-Event-ID": str(last)} if last is not None else {}
     numbers = []
-    with httpx2.stream("GET", f"{served}/api/v1/jobs/{job_id}/events", headers=headers, timeout=20) as stream:
+    with httpx2.stream(
+        "GET", f"{served}/api/v1/jobs/{job_id}/events", headers=headers, timeout=20
+    ) as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
         for line in stream.iter_lines():
             if line.startswith("id:"):
@@ -92,7 +98,11 @@ def test_who_resumes_from_a_deleted_event_is_told_to_reload(served, database, re
         lines = httpx2.get(url, params={"after": after}, timeout=20).text.splitlines()
         assert [int(line[4:]) for line in lines if line.startswith("id: ")] == expected, after
         reloads = [lines[at + 1] for at, line in enumerate(lines) if line == "event: reload"]
-        assert reloads == (['data: {"detail": "events up to 6 are no longer kept; read the job again"}'] if after < 6 else [])
+        assert reloads == (
+            ['data: {"detail": "events up to 6 are no longer kept; read the job again"}']
+            if after < 6
+            else []
+        )
 
 
 def test_a_page_begins_where_it_was_rendered(served, database, recorded):
@@ -127,7 +137,11 @@ def test_two_subscribers_get_everything(served, database, recorded):
 @pytest.mark.parametrize("where", ["params", "headers"])
 def test_a_number_that_no_event_can_have_is_refused_before_the_first_byte(api, recorded, where):
     job = recorded({"nvfp4": 0.0}, done=0, state="running")
-    options = {"params": {"after": 10**30}} if where == "params" else {"headers": {"Last-Event-ID": str(10**30)}}
+    options = (
+        {"params": {"after": 10**30}}
+        if where == "params"
+        else {"headers": {"Last-Event-ID": str(10**30)}}
+    )
     assert api.get(f"/api/v1/jobs/{job}/events", **options).status_code == 422
 
 
@@ -198,7 +212,11 @@ def _training(database, job_id):
     with database.write() as session:
         runs = session.get_one(Job, job_id).runs
         for run in runs:
-            run.attempt_number, run.lease_expires_at, run.capability = 1, time.time() + 60, "external"
+            run.attempt_number, run.lease_expires_at, run.capability = (
+                1,
+                time.time() + 60,
+                "external",
+            )
             begin_attempt(session, run.id, 1, None)
         return [run.id for run in runs]
 
@@ -223,7 +241,9 @@ def _frames(served, job_id):
 
 
 def _write_at_once(database, settings, job_id, runs):
-    """Steps of each run and events of their job, from a thread each; at the end of all, the end of the job."""
+    """Steps of each run and events of their job, from a thread each; at the end of all, the end of
+    the job.
+    """
 
     def steps(run_id):
         for step in range(STEPS):
@@ -233,14 +253,18 @@ def _write_at_once(database, settings, job_id, runs):
         for _ in range(STEPS):
             _emit(database, job_id, "run")
 
-    writers = [threading.Thread(target=steps, args=(run_id,)) for run_id in runs] + [threading.Thread(target=states) for _ in range(2)]
+    writers = [threading.Thread(target=steps, args=(run_id,)) for run_id in runs] + [
+        threading.Thread(target=states) for _ in range(2)
+    ]
     for writer in writers:
         writer.start()
     for writer in writers:
         writer.join()
 
 
-def test_no_event_is_lost_and_progress_ends_at_the_last_step_however_many_write_at_once(served, database, settings, recorded):
+def test_no_event_is_lost_and_progress_ends_at_the_last_step_however_many_write_at_once(
+    served, database, settings, recorded
+):
     job = recorded({"nvfp4": 0.0}, done=0, state="running")
     runs = _training(database, job)
     writers = threading.Thread(target=_write_at_once, args=(database, settings, job, runs))
@@ -254,7 +278,11 @@ def test_no_event_is_lost_and_progress_ends_at_the_last_step_however_many_write_
             numbers.append(int(number))
         if numbers == [1] and writers.ident is None:
             writers.start()
-        if not is_over and newest == dict.fromkeys(runs, STEPS - 1) and len(numbers) == 2 * STEPS + 1:
+        if (
+            not is_over
+            and newest == dict.fromkeys(runs, STEPS - 1)
+            and len(numbers) == 2 * STEPS + 1
+        ):
             is_over = True
             _end(database, job)
     assert is_over

@@ -5,7 +5,9 @@ from server.database.tables import Run
 
 
 def _run(name, arm, state, done, speed=None):
-    return Run(id=name, arm_id=arm, state=state, planned_steps=100, steps_done=done, steps_per_second=speed)
+    return Run(
+        id=name, arm_id=arm, state=state, planned_steps=100, steps_done=done, steps_per_second=speed
+    )
 
 
 def test_the_queue_fills_slots_in_order():

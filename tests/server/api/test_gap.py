@@ -23,7 +23,10 @@ def test_the_gap_is_the_gap(api, recorded):
     assert gap["window"] == [1200, 1499]
     assert gap["margin_nats"] == pytest.approx(0.014, rel=0.02)
     assert np.mean(gap["mean"]) == pytest.approx(0.05, abs=0.01)
-    assert all(low < mean < high for low, mean, high in zip(gap["low"], gap["mean"], gap["high"], strict=True))
+    assert all(
+        low < mean < high
+        for low, mean, high in zip(gap["low"], gap["mean"], gap["high"], strict=True)
+    )
     zoomed = api.get(f"/api/v1/jobs/{job}/gap", params={"from": 100, "to": 199}).json()
     assert zoomed["common_steps"] == 100
     assert zoomed["first_step"][0] == 100
@@ -33,14 +36,24 @@ def test_all_candidates_have_the_same_bins_and_the_level_that_decides(api, judge
     gaps = {"nvfp4": 0.05, "mxfp8": 0.0}
     job = judged(gaps)[0]
     answer = api.get(f"/api/v1/jobs/{job}/gaps", params={"bins": 50}).json()
-    assert (len(answer["first_step"]), answer["first_step"][0], answer["last_step"][-1]) == (50, 0, 1499)
-    decided = {one["candidate"]["name"]: one["gap"]["confidence"] for one in _job(api, job)["verdicts"]}
+    assert (len(answer["first_step"]), answer["first_step"][0], answer["last_step"][-1]) == (
+        50,
+        0,
+        1499,
+    )
+    decided = {
+        one["candidate"]["name"]: one["gap"]["confidence"] for one in _job(api, job)["verdicts"]
+    }
     assert decided == {"nvfp4": pytest.approx(0.975), "mxfp8": pytest.approx(0.975)}
     for one in answer["candidates"]:
-        alone = api.get(f"/api/v1/jobs/{job}/gap", params={"candidate": one["candidate"], "bins": 50}).json()
+        alone = api.get(
+            f"/api/v1/jobs/{job}/gap", params={"candidate": one["candidate"], "bins": 50}
+        ).json()
         assert alone["first_step"] == answer["first_step"]
         assert one["mean"] == pytest.approx(alone["mean"], rel=1e-5)
-        assert one["half_width"] == pytest.approx(np.subtract(alone["high"], alone["mean"]), rel=1e-3)
+        assert one["half_width"] == pytest.approx(
+            np.subtract(alone["high"], alone["mean"]), rel=1e-3
+        )
         assert one["confidence"] == alone["confidence"] == decided[one["candidate"]]
         assert np.mean(one["mean"]) == pytest.approx(gaps[one["candidate"]], abs=0.01)
     training = api.get(f"/api/v1/jobs/{recorded(gaps, done=600, state='running')}/gaps").json()
@@ -62,7 +75,14 @@ def test_a_candidate_that_is_behind_has_no_value_in_the_later_bins(api, database
     with database.write() as session:
         for run in session.query(Run).where(Run.job_id == job):
             steps = np.arange(100 if run.arm.name == "mxfp8" else 400)
-            store.append(session, run.id, "train", 1, steps, {"lm_loss": 1.4 + 0.01 * np.sin(steps + run.position)})
+            store.append(
+                session,
+                run.id,
+                "train",
+                1,
+                steps,
+                {"lm_loss": 1.4 + 0.01 * np.sin(steps + run.position)},
+            )
             run.steps_done = len(steps)
     first, second = api.get(f"/api/v1/jobs/{job}/gaps", params={"bins": 40}).json()["candidates"]
     assert (first["common_steps"], second["common_steps"]) == (400, 100)
@@ -72,7 +92,9 @@ def test_a_candidate_that_is_behind_has_no_value_in_the_later_bins(api, database
     assert (empty["first_step"], empty["candidates"]) == ([], [])
 
 
-def test_the_gaps_of_a_training_job_are_computed_again_when_a_hundredth_is_new(api, database, recorded):
+def test_the_gaps_of_a_training_job_are_computed_again_when_a_hundredth_is_new(
+    api, database, recorded
+):
     job = recorded({"nvfp4": 0.0}, done=1000, state="running")
 
     def common_steps(done: int) -> int:
@@ -80,7 +102,9 @@ def test_the_gaps_of_a_training_job_are_computed_again_when_a_hundredth_is_new(a
             for run in session.query(Run).where(Run.job_id == job):
                 steps = np.arange(run.steps_done, done)
                 if len(steps):
-                    store.append(session, run.id, "train", 1, steps, {"lm_loss": np.full(len(steps), 1.4)})
+                    store.append(
+                        session, run.id, "train", 1, steps, {"lm_loss": np.full(len(steps), 1.4)}
+                    )
                 run.steps_done = done
         return api.get(f"/api/v1/jobs/{job}/gaps").json()["candidates"][0]["common_steps"]
 
@@ -110,7 +134,9 @@ def test_nan_is_data_and_never_an_error(api, database, recorded):
     job = recorded({"nvfp4": 0.0}, done=0, state="running")
     run = _job(api, job)["arms"][0]["runs"][0]["id"]
     with database.write() as session:
-        store.append(session, run, "train", 1, np.arange(3), {"lm_loss": np.array([1.0, np.nan, np.inf])})
+        store.append(
+            session, run, "train", 1, np.arange(3), {"lm_loss": np.array([1.0, np.nan, np.inf])}
+        )
     series = api.get(f"/api/v1/runs/{run}/metrics").json()["series"][0]
     assert series["nonfinite"] == [{"step": 1, "kind": "nan"}, {"step": 2, "kind": "inf"}]
     assert api.get(f"/api/v1/jobs/{job}/gap").status_code == 200
@@ -122,21 +148,34 @@ def test_a_range_of_an_ended_job_reads_its_own_steps_and_says_the_same(api, judg
     first = api.get(url, params=params).json()
     read = []
     whole = store.tables
-    monkeypatch.setattr(store, "tables", lambda *given, **named: read.append(given[3:5]) or whole(*given, **named))
+    monkeypatch.setattr(
+        store, "tables", lambda *given, **named: read.append(given[3:5]) or whole(*given, **named)
+    )
     again = api.get(url, params=params)
     assert again.json() == first
     assert read == [(1000, 1099)] * 4
     assert first["common_steps"] == 100
-    assert api.get(url, params={**params, "from": 0, "to": 1499}).json()["margin_nats"] == first["margin_nats"]
+    assert (
+        api.get(url, params={**params, "from": 0, "to": 1499}).json()["margin_nats"]
+        == first["margin_nats"]
+    )
 
 
-def test_a_range_of_a_training_job_reads_its_own_steps_until_a_hundredth_more_is_done(api, database, recorded, monkeypatch):
+def test_a_range_of_a_training_job_reads_its_own_steps_until_a_hundredth_more_is_done(
+    api, database, recorded, monkeypatch
+):
     job = recorded({"nvfp4": 0.05}, done=1000, state="running")
-    url, part, whole = f"/api/v1/jobs/{job}/gap", {"from": 500, "to": 599, "bins": 20}, (0, math.inf)
+    url, part, whole = (
+        f"/api/v1/jobs/{job}/gap",
+        {"from": 500, "to": 599, "bins": 20},
+        (0, math.inf),
+    )
     first = api.get(url, params=part).json()
     read = []
     tables = store.tables
-    monkeypatch.setattr(store, "tables", lambda *given, **named: read.append(given[3:5]) or tables(*given, **named))
+    monkeypatch.setattr(
+        store, "tables", lambda *given, **named: read.append(given[3:5]) or tables(*given, **named)
+    )
 
     def ranges(steps_done, params):
         read.clear()

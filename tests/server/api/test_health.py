@@ -23,7 +23,9 @@ def test_healthy_and_ready(api):
     assert api.get("/readyz").json() == {"status": "ok", "degraded": []}
 
 
-def test_without_its_broker_the_service_is_ready_and_says_what_it_lacks(settings, database, application):
+def test_without_its_broker_the_service_is_ready_and_says_what_it_lacks(
+    settings, database, application
+):
     away = settings.model_copy(update={"redis_url": "redis+socket:///nowhere/redis.sock"})
     with TestClient(application(away), base_url="http://127.0.0.1") as client:
         answer = client.get("/readyz")
@@ -52,7 +54,11 @@ def test_every_example_fits_the_schema_and_is_accepted(api, path: Path):
 def test_the_schema_refuses_what_the_server_refuses(api):
     schema = api.get("/api/v1/schemas/parity.json").json()
     content = yaml.safe_load(EXAMPLES[0].read_text())
-    for change in ({"jobs": {}}, {"job": content["job"] | {"typo": 1}}, {"policy": {"margn": "1%"}}):
+    for change in (
+        {"jobs": {}},
+        {"job": content["job"] | {"typo": 1}},
+        {"policy": {"margn": "1%"}},
+    ):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(content | change, schema)
 
@@ -60,7 +66,15 @@ def test_the_schema_refuses_what_the_server_refuses(api):
 def test_workers_are_listed(api, database):
     with database.write() as session:
         session.add(
-            Worker(id="w1", name="host:1", capability="cpu", slots=2, device={"device_class": "cpu"}, started_at=1.0, heartbeat_at=1.0)
+            Worker(
+                id="w1",
+                name="host:1",
+                capability="cpu",
+                slots=2,
+                device={"device_class": "cpu"},
+                started_at=1.0,
+                heartbeat_at=1.0,
+            )
         )
     (worker,) = api.get("/api/v1/workers").json()
     assert (worker["live"], worker["stopped"]) == (False, False)
@@ -75,12 +89,18 @@ def test_workers_are_listed(api, database):
 
 def test_openapi_describes_every_route(api):
     document = api.get("/api/v1/openapi.json").json()
-    assert {"/api/v1/jobs", "/api/v1/jobs/{job_id}/events", "/api/v1/runs/{run_id}/metrics"} <= set(document["paths"])
+    assert {"/api/v1/jobs", "/api/v1/jobs/{job_id}/events", "/api/v1/runs/{run_id}/metrics"} <= set(
+        document["paths"]
+    )
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             assert operation.get("description"), f"{method} {path} has no description"
             for status, answer in operation["responses"].items():
                 if int(status) >= 400:
-                    assert list(answer["content"]) == ["application/problem+json"], f"{method} {path} {status}"
+                    assert list(answer["content"]) == ["application/problem+json"], (
+                        f"{method} {path} {status}"
+                    )
     assert "HTTPValidationError" not in json.dumps(document)
-    assert {"type", "title", "status", "detail"} <= set(document["components"]["schemas"]["Problem"]["required"])
+    assert {"type", "title", "status", "detail"} <= set(
+        document["components"]["schemas"]["Problem"]["required"]
+    )

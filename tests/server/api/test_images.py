@@ -36,17 +36,24 @@ def test_a_figure_is_drawn_once(api, job, monkeypatch):
 
 
 def test_each_candidate_has_a_figure_of_its_own(api, job):
-    drawn = [api.get(f"/api/v1/jobs/{job}/verdict.svg", params={"candidate": name}).content for name in ("nvfp4", "mxfp8")]
+    drawn = [
+        api.get(f"/api/v1/jobs/{job}/verdict.svg", params={"candidate": name}).content
+        for name in ("nvfp4", "mxfp8")
+    ]
     assert drawn[0] != drawn[1]
     refused = api.get(f"/api/v1/jobs/{job}/verdict.svg", params={"candidate": "fp3"})
-    assert (refused.status_code, "verdicts of nvfp4, mxfp8" in refused.json()["detail"]) == (404, True)
+    assert (refused.status_code, "verdicts of nvfp4, mxfp8" in refused.json()["detail"]) == (
+        404,
+        True,
+    )
 
 
 def test_without_a_verdict_there_is_no_figure_and_a_grey_badge(api, request_body):
     queued = api.post("/api/v1/jobs", json=request_body).json()["id"]
     assert "has no verdict" in api.get(f"/api/v1/jobs/{queued}/verdict.svg").json()["detail"]
     assert api.get(f"/api/v1/badges/{queued}.json").json()["message"] == "no verdict, queued"
-    assert api.get("/api/v1/badges/mine.json").status_code == 404  # by name only concluded jobs count
+    # by name only concluded jobs count
+    assert api.get("/api/v1/badges/mine.json").status_code == 404
 
 
 def test_a_badge_says_the_worst_verdict(api, job):
@@ -70,7 +77,8 @@ def test_a_report_in_one_file(served, database, job, tmp_path, capsys):
     assert '<td class="st">fail</td>' in text
     assert "<script" not in text
     assert "default-src 'none'" in text
-    # Nothing is fetched: the one address that is not within the page or the name of a vocabulary is a link to click.
+    # Nothing is fetched: the one address that is not within the page or the name of a vocabulary is
+    # a link to click.
     assert re.findall(r'(?:src|href)="(?!data:)([^#"][^"]*)"', text) == [f"{served}/jobs/{job}"]
     assert "url(http" not in text
 
@@ -89,10 +97,14 @@ def test_who_waits_for_a_drawing_keeps_nobody_from_a_connection_and_only_few_wai
     with ThreadPoolExecutor(len(urls)) as pool:
         with verdicts.drawing.take():
             answers = [pool.submit(api.get, url) for url in urls]
-            refused = [done.result() for done in islice(as_completed(answers, timeout=60), len(urls) - 3)]
+            refused = [
+                done.result() for done in islice(as_completed(answers, timeout=60), len(urls) - 3)
+            ]
             assert {answer.status_code for answer in refused} == {503}
             assert {answer.headers["Retry-After"] for answer in refused} == {"2"}
-            assert {answer.json()["type"] for answer in refused} == {"urn:parity:problem:unavailable"}
+            assert {answer.json()["type"] for answer in refused} == {
+                "urn:parity:problem:unavailable"
+            }
             assert [api.get("/api/v1/jobs").status_code for _ in range(3)] == [200] * 3
         drawn = [answer.result(60) for answer in answers]
     assert sorted(answer.status_code for answer in drawn) == [200] * 3 + [503] * 3

@@ -7,7 +7,16 @@ import pytest
 
 from parity_lab.server.analyses import WhyRequest, submit_analysis
 from server.api import lists as module
-from server.api.lists import SORTS, Wanted, answer_counts, belonging_to, job_list, job_summaries, on_their_own, with_answer
+from server.api.lists import (
+    SORTS,
+    Wanted,
+    answer_counts,
+    belonging_to,
+    job_list,
+    job_summaries,
+    on_their_own,
+    with_answer,
+)
 from server.database.tables import Baseline, Job, JobTag
 from server.errors import InvalidError
 from server.jobs.conclude import conclude
@@ -31,11 +40,24 @@ def jobs(database, recorded):
     for job_id in ids[:2]:
         conclude(database, job_id)
     with database.write() as session:
-        session.add(Baseline(id="b1", name="llama", version=1, recipe="fp8_current", engine="emulated", created_at=0.0))
+        session.add(
+            Baseline(
+                id="b1",
+                name="llama",
+                version=1,
+                recipe="fp8_current",
+                engine="emulated",
+                created_at=0.0,
+            )
+        )
         session.flush()
         for number, job_id in enumerate(ids):
             row = session.get_one(Job, job_id)
-            row.name, row.branch, row.revision = f"job {'dbca'[number]}", ["main", None][number % 2], f"{number}abc"
+            row.name, row.branch, row.revision = (
+                f"job {'dbca'[number]}",
+                ["main", None][number % 2],
+                f"{number}abc",
+            )
             row.tags = [JobTag(tag="all"), *([JobTag(tag="odd")] if number % 2 else [])]
             row.baseline_id = "b1" if number == 1 else None
     return ids
@@ -73,7 +95,13 @@ FILTERS = [
     ({"since": "2099-01-01"}, []),
     ({"until": "2020-01-01"}, []),
 ]
-ORDERS = {"newest": [3, 2, 1, 0], "oldest": [0, 1, 2, 3], "name": [3, 1, 2, 0], "ended": [1, 0, 3, 2], "gap": [0, 1, 3, 2]}
+ORDERS = {
+    "newest": [3, 2, 1, 0],
+    "oldest": [0, 1, 2, 3],
+    "name": [3, 1, 2, 0],
+    "ended": [1, 0, 3, 2],
+    "gap": [0, 1, 3, 2],
+}
 
 
 def test_each_filter_finds_its_jobs_and_counts_them(database, jobs):
@@ -103,13 +131,20 @@ def test_pages_of_each_order_follow_each_other(database, jobs):
 
 def test_what_is_no_cursor_of_this_order_and_no_day_is_refused(database, jobs):
     with database.read() as session:
-        cursors = {sort: job_list(session, Wanted(), sort, None, 1, counted=False).next_cursor for sort in SORTS}
+        cursors = {
+            sort: job_list(session, Wanted(), sort, None, 1, counted=False).next_cursor
+            for sort in SORTS
+        }
         for sort in SORTS:
             for wrong in (
                 "x",
                 "e30=",
                 "WzFd",
-                *(each for other, each in cursors.items() if other != sort and {other, sort} != {"newest", "oldest"}),
+                *(
+                    each
+                    for other, each in cursors.items()
+                    if other != sort and {other, sort} != {"newest", "oldest"}
+                ),
             ):
                 with pytest.raises(InvalidError, match="cursor is"):
                     job_list(session, Wanted(), sort, wrong, 1, counted=False)
@@ -122,7 +157,9 @@ def test_a_job_has_the_answer_of_its_safest_candidate(database, jobs):
     found = {"pass": [1, 0], "inconclusive": [], "fail": [], "running": [3, 2], "unfinished": []}
     with database.read() as session:
         for state, numbers in found.items():
-            page = job_list(session, Wanted(), "newest", None, 50, counted=False, also=[with_answer(state)])
+            page = job_list(
+                session, Wanted(), "newest", None, 50, counted=False, also=[with_answer(state)]
+            )
             assert [jobs.index(each.id) for each in page.items] == numbers, state
         assert answer_counts(session, Wanted()) == {"pass": 2, "running": 2}
         assert answer_counts(session, Wanted(branch="main")) == {"pass": 1, "running": 1}
@@ -131,8 +168,15 @@ def test_a_job_has_the_answer_of_its_safest_candidate(database, jobs):
         session.get_one(Job, jobs[3]).status = "concluded"  # as an analysis ends, without a verdict
         session.get_one(Job, jobs[0]).answer = "inconclusive"
     with database.read() as session:
-        assert answer_counts(session, Wanted()) == {"pass": 1, "inconclusive": 1, "unfinished": 1, "": 1}
-        page = job_list(session, Wanted(), "newest", None, 50, counted=False, also=[with_answer("inconclusive")])
+        assert answer_counts(session, Wanted()) == {
+            "pass": 1,
+            "inconclusive": 1,
+            "unfinished": 1,
+            "": 1,
+        }
+        page = job_list(
+            session, Wanted(), "newest", None, 50, counted=False, also=[with_answer("inconclusive")]
+        )
         assert [jobs.index(each.id) for each in page.items] == [0]
 
 
@@ -149,7 +193,11 @@ def test_a_verdict_of_before_gets_its_lead_from_the_document(database, jobs):
 
 def test_repeats_of_a_question_have_one_group(database, recorded):
     ids = [recorded({"nvfp4": 0.0}, done=10), recorded({"nvfp4": 0.05}, done=20, rerun=3)]
-    others = [recorded({"mxfp8": 0.0}, done=10), recorded({"nvfp4": 0.0}, done=10, steps=1501), recorded({"nvfp4": 0.0}, done=10, looks=2)]
+    others = [
+        recorded({"mxfp8": 0.0}, done=10),
+        recorded({"nvfp4": 0.0}, done=10, steps=1501),
+        recorded({"nvfp4": 0.0}, done=10, looks=2),
+    ]
     with database.write() as session:
         session.get_one(Job, ids[1]).revision = "another"
     with database.read() as session:
@@ -163,7 +211,10 @@ def test_what_belongs_to_a_job_is_found_by_it(api, database):
     with database.write() as session:
         analysis = submit_analysis(session, explained, WhyRequest()).id
     with database.read() as session:
-        assert [each.parent_job for each in job_summaries(session, [analysis, explained])] == [explained, None]
+        assert [each.parent_job for each in job_summaries(session, [analysis, explained])] == [
+            explained,
+            None,
+        ]
         alone = job_list(session, Wanted(), "newest", None, 50, counted=True, also=on_their_own())
         assert ([each.id for each in alone.items], alone.total) == ([explained], 1)
         assert belonging_to(session, [explained, analysis]) == {explained: {"analysis": 1}}
@@ -184,12 +235,20 @@ def test_a_count_stops(database, jobs, monkeypatch):
 
 
 def test_the_api_and_the_page_take_the_same_filters(api, jobs):
-    page = api.get("/api/v1/jobs", params={"tag": ["all", "odd"], "branch": "", "sort": "name", "count": "true"}).json()
+    page = api.get(
+        "/api/v1/jobs",
+        params={"tag": ["all", "odd"], "branch": "", "sort": "name", "count": "true"},
+    ).json()
     assert [jobs.index(each["id"]) for each in page["items"]] == [3, 1]
     assert (page["total"], page["more"]) == (2, False)
     assert api.get("/api/v1/jobs").json()["total"] is None
     (first,) = api.get("/api/v1/jobs", params={"verdict": "fail"}).json()["items"]
-    assert (first["tags"], first["branch"], first["recipes"], first["model"]) == (["all"], "main", ["nvfp4", "mxfp8"], "1 x 32")
+    assert (first["tags"], first["branch"], first["recipes"], first["model"]) == (
+        ["all"],
+        "main",
+        ["nvfp4", "mxfp8"],
+        "1 x 32",
+    )
     by_name = {each["candidate"]: each for each in first["verdicts"]}
     assert by_name["nvfp4"]["gap_rel"] == pytest.approx(0.036, abs=0.005)
     assert by_name["nvfp4"]["lead"] == "Do not switch to nvfp4."
@@ -204,7 +263,9 @@ def test_tags_and_branch_are_set_at_submission(api, request_body):
     body = request_body | {"tags": ["nightly", "llama3"], "branch": "main"}
     made = api.post("/api/v1/jobs", json=body).json()
     assert (made["tags"], made["branch"]) == (["llama3", "nightly"], "main")
-    gate = api.post("/api/v1/jobs:gate", json=body | {"revision": "r1", "tags": ["gate"]}).json()["job"]
+    gate = api.post("/api/v1/jobs:gate", json=body | {"revision": "r1", "tags": ["gate"]}).json()[
+        "job"
+    ]
     assert (gate["tags"], gate["branch"]) == (["gate"], "main")
     assert api.post("/api/v1/jobs", json=request_body | {"tags": ["two words"]}).status_code == 422
     assert api.post("/api/v1/jobs", json=request_body | {"branch": "a\nb"}).status_code == 422
@@ -218,6 +279,9 @@ def test_the_calendar_has_a_first_and_a_last_day(api, jobs):
     )
     for path, name, day in itertools.product(paths, names, days):
         answer = api.get(f"{path}{name}={day}")
-        assert answer.status_code in (200, 404), (path, name, day)  # a trend of nothing is not found
+        # a trend of nothing is not found
+        assert answer.status_code in (200, 404), (path, name, day)
         if path == paths[0]:
-            assert len(answer.json()["items"]) == (4 if (name, day) in (("until", "9999-12-31"), ("since", "0001-01-01")) else 0)
+            assert len(answer.json()["items"]) == (
+                4 if (name, day) in (("until", "9999-12-31"), ("since", "0001-01-01")) else 0
+            )

@@ -30,7 +30,8 @@ def test_submit_answers_202_and_rings_once_a_run(api, request_body, settings):
     assert [len(arm["runs"]) for arm in document["arms"]] == [1, 2]
     assert document["status"] == "queued"
     assert "none is registered" in document["waiting"]
-    while redis_client(settings.redis, seconds=20).llen(queue_name("cpu")) < 3:  # a thread of its own rings
+    # a thread of its own rings
+    while redis_client(settings.redis, seconds=20).llen(queue_name("cpu")) < 3:
         time.sleep(0.01)
     assert api.get(answer.headers["Location"]).json()["id"] == document["id"]
     runs = api.get(f"{answer.headers['Location']}/runs").json()
@@ -63,24 +64,58 @@ def overrides(**rule):
         ({"job": {"schedule": {"steps": 1.5}}}, "/job/schedule/steps", "1.5"),
         ({"job": {"model": {"n_heads": 5}}}, "/job/model/n_heads", "divisor of d_model"),
         ({"job": {"model": {"d_model": 24, "n_heads": 3}}}, "/job/model/d_model", "multiple of 16"),
-        ({"job": {"data": {"batch_size": 1, "sequence_length": 8}}}, "/job", "data.batch_size x data.sequence_length is 8"),
+        (
+            {"job": {"data": {"batch_size": 1, "sequence_length": 8}}},
+            "/job",
+            "data.batch_size x data.sequence_length is 8",
+        ),
         ({"job": {"baseline": {"recipe": "fp3"}}}, "/job/baseline/recipe", "fp8_current"),
         ({"job": {"candidates": []}}, "/job/candidates", "at least one candidate"),
-        ({"job": {"candidates": [{"recipe": "fp8_current"}]}}, "/job/candidates/name", "different name"),
+        (
+            {"job": {"candidates": [{"recipe": "fp8_current"}]}},
+            "/job/candidates/name",
+            "different name",
+        ),
         ({"job": {"data": {"source": "text"}}}, "/job/data/path", "give a file or folder"),
         (
             overrides(gemms=["wgard"], recipe="bf16"),
             "/job/candidates/0/overrides/0/gemms/0",
             "did you mean wgrad?",
         ),
-        (overrides(projections=["dwon"], recipe="bf16"), "/job/candidates/0/overrides/0/projections/0", "did you mean down?"),
-        (overrides(blocks="last 2", recipe="bf16"), "/job/candidates/0/overrides/0/blocks", "blocks is 'last 2'; expected a list"),
-        (overrides(gemms=["wgrad"]), "/job/candidates/0/overrides/0", "a recipe, switches or both"),
-        (overrides(blocks=["0-3"], recipe="bf16"), "/job/arm/overrides/0/blocks", "the nearest is 0-2"),
-        (overrides(recipe="bf16", layers=[1]), "/job/candidates/0/overrides/0/layers", "unknown key"),
-        ({"job": {"engine": "transformer_engine"}}, "/job/model/d_model", "the nearest preset that fits is llama3-0.3m-by128"),
         (
-            {"job": {"engine": "maxtext", "layer_policy": "mlp_only", "data": {"source": "grain", "path": "/d"}}},
+            overrides(projections=["dwon"], recipe="bf16"),
+            "/job/candidates/0/overrides/0/projections/0",
+            "did you mean down?",
+        ),
+        (
+            overrides(blocks="last 2", recipe="bf16"),
+            "/job/candidates/0/overrides/0/blocks",
+            "blocks is 'last 2'; expected a list",
+        ),
+        (overrides(gemms=["wgrad"]), "/job/candidates/0/overrides/0", "a recipe, switches or both"),
+        (
+            overrides(blocks=["0-3"], recipe="bf16"),
+            "/job/arm/overrides/0/blocks",
+            "the nearest is 0-2",
+        ),
+        (
+            overrides(recipe="bf16", layers=[1]),
+            "/job/candidates/0/overrides/0/layers",
+            "unknown key",
+        ),
+        (
+            {"job": {"engine": "transformer_engine"}},
+            "/job/model/d_model",
+            "the nearest preset that fits is llama3-0.3m-by128",
+        ),
+        (
+            {
+                "job": {
+                    "engine": "maxtext",
+                    "layer_policy": "mlp_only",
+                    "data": {"source": "grain", "path": "/d"},
+                }
+            },
             "/job/recipe",
             "no flag that leaves attention projections out",
         ),
@@ -104,32 +139,50 @@ def test_bad_requests_name_the_place_and_the_remedy(api, request_body, change, p
 
 def test_overrides_are_kept_with_the_job_and_shown(api, database, request_body):
     rules = [
-        {"blocks": ["0-1"], "projections": ["down"], "gemms": ["wgrad"], "recipe": "bf16", "from_step": 800},
+        {
+            "blocks": ["0-1"],
+            "projections": ["down"],
+            "gemms": ["wgrad"],
+            "recipe": "bf16",
+            "from_step": 800,
+        },
         {"blocks": ["last 1"], "switches": {"rht": False}},
     ]
-    job = request_body["job"] | {"candidates": [{"recipe": "nvfp4", "overrides": rules}, {"recipe": "nvfp4"}]}
+    job = request_body["job"] | {
+        "candidates": [{"recipe": "nvfp4", "overrides": rules}, {"recipe": "nvfp4"}]
+    }
     document = api.post("/api/v1/jobs", json=request_body | {"job": job}).json()
     assert document["spec"]["candidates"][0]["overrides"] == rules
     assert "overrides" not in document["spec"]["candidates"][1]
-    words = ["wgrad of down in blocks 0-1 from step 800: bf16", "all GEMMs of all projections in blocks last 1: rht=false"]
+    words = [
+        "wgrad of down in blocks 0-1 from step 800: bf16",
+        "all GEMMs of all projections in blocks last 1: rht=false",
+    ]
     assert [arm["overrides"] for arm in document["arms"]] == [[], words, []]
     page = api.get(f"/jobs/{document['id']}").text
     assert all(each in page for each in words)
     with database.read() as session:
         baseline, own, plain = (arm.runs[0] for arm in session.get_one(Job, document["id"]).arms)
         assert own.arm.stated_recipe == (
-            "nvfp4+rht=false@blocks:last1 then nvfp4+bf16@blocks:0-1.down.wgrad+rht=false@blocks:last1 from step 800"
+            "nvfp4+rht=false@blocks:last1 then "
+            "nvfp4+bf16@blocks:0-1.down.wgrad+rht=false@blocks:last1 from step 800"
         )
         specs = run_spec(own), run_spec(plain)
         assert [each.first_step for each in specs[0].segments] == [0, 800]
-        assert [(one.key, one.baseline) for one in spec_differences(*specs)] == [("overrides", "; ".join(words))]
-        assert [(one.key, one.other) for one in spec_differences(*reversed(specs))] == [("overrides", "; ".join(words))]
+        assert [(one.key, one.baseline) for one in spec_differences(*specs)] == [
+            ("overrides", "; ".join(words))
+        ]
+        assert [(one.key, one.other) for one in spec_differences(*reversed(specs))] == [
+            ("overrides", "; ".join(words))
+        ]
         assert len({fingerprint_of(each, {}) for each in (*specs, run_spec(baseline))}) == 3
         assert fingerprint_of(specs[1], {}) == FIRST_FINGERPRINT
 
 
 def test_priority_and_limit_are_those_of_the_runs(api, request_body):
-    job = api.post("/api/v1/jobs", json=request_body | {"priority": -5, "max_run_seconds": 60}).json()
+    job = api.post(
+        "/api/v1/jobs", json=request_body | {"priority": -5, "max_run_seconds": 60}
+    ).json()
     assert {run["priority"] for arm in job["arms"] for run in arm["runs"]} == {-5}
     assert job["max_run_seconds"] == 60
 
@@ -138,7 +191,9 @@ def test_a_margin_in_tokens_needs_their_slope_in_a_job(api, request_body):
     refused = api.post("/api/v1/jobs", json=request_body | {"policy": {"margin": "5% tokens"}})
     assert refused.status_code == 422, refused.text
     assert "5% tokens at 0.2 nats" in refused.json()["detail"]
-    accepted = api.post("/api/v1/jobs", json=request_body | {"policy": {"margin": "5% tokens at 0.2 nats"}})
+    accepted = api.post(
+        "/api/v1/jobs", json=request_body | {"policy": {"margin": "5% tokens at 0.2 nats"}}
+    )
     assert accepted.json()["policy"]["margin"] == "5 % tokens at 0.2 nats"
 
 
@@ -149,10 +204,16 @@ def test_a_body_that_is_no_json_is_a_422(api):
 
 
 def test_a_blackwell_job_waits_with_the_reason(api, request_body):
-    job = request_body["job"] | {"engine": "maxtext", "data": {"source": "grain", "path": "/corpus"}, "model": {"preset": "llama3-20m"}}
+    job = request_body["job"] | {
+        "engine": "maxtext",
+        "data": {"source": "grain", "path": "/corpus"},
+        "model": {"preset": "llama3-20m"},
+    }
     document = api.post("/api/v1/jobs", json=request_body | {"job": job}).json()
     assert document["capability"] == "sm100"
-    assert document["waiting"].startswith("Waiting for a worker with SM 10.0 or 10.3: none is registered")
+    assert document["waiting"].startswith(
+        "Waiting for a worker with SM 10.0 or 10.3: none is registered"
+    )
 
 
 def test_unknown_job_and_unknown_path(api):
@@ -170,14 +231,23 @@ def test_cancel_is_idempotent(api, request_body):
         answer = api.post(job["links"]["cancel"])
         assert answer.status_code == 200
         assert answer.json()["status"] == "cancelled"
-        assert {run["state"] for arm in answer.json()["arms"] for run in arm["runs"]} == {"cancelled"}
+        assert {run["state"] for arm in answer.json()["arms"] for run in arm["runs"]} == {
+            "cancelled"
+        }
 
 
 def test_pages_of_jobs(api, request_body):
-    ids = [api.post("/api/v1/jobs", json=request_body | {"policy": {"margin": "1%", "question": f"{n}"}}).json()["id"] for n in range(1, 6)]
+    ids = [
+        api.post(
+            "/api/v1/jobs", json=request_body | {"policy": {"margin": "1%", "question": f"{n}"}}
+        ).json()["id"]
+        for n in range(1, 6)
+    ]
     seen, cursor = [], None
     while True:
-        page = api.get("/api/v1/jobs", params={"limit": 2} | ({"cursor": cursor} if cursor else {})).json()
+        page = api.get(
+            "/api/v1/jobs", params={"limit": 2} | ({"cursor": cursor} if cursor else {})
+        ).json()
         seen += [item["id"] for item in page["items"]]
         cursor = page["next_cursor"]
         if cursor is None:
@@ -190,7 +260,12 @@ def test_pages_of_jobs(api, request_body):
 
 def test_no_verdict_before_the_end(api, request_body):
     job = api.post("/api/v1/jobs", json=request_body).json()
-    assert api.get(job["links"]["verdict"]).json() == {"status": "queued", "code": None, "message": None, "verdicts": []}
+    assert api.get(job["links"]["verdict"]).json() == {
+        "status": "queued",
+        "code": None,
+        "message": None,
+        "verdicts": [],
+    }
 
 
 def test_the_evidence_can_be_recomputed_by_another_person(api, database, recorded, tmp_path):
@@ -210,21 +285,32 @@ def test_the_evidence_can_be_recomputed_by_another_person(api, database, recorde
 
 
 def test_a_page_of_another_site_may_not_write(api, request_body):
-    answer = api.post("/api/v1/jobs", json=request_body, headers={"Origin": "https://elsewhere.example"})
+    answer = api.post(
+        "/api/v1/jobs", json=request_body, headers={"Origin": "https://elsewhere.example"}
+    )
     assert answer.status_code == 403
-    assert api.post("/api/v1/jobs", json=request_body, headers={"Origin": "http://127.0.0.1"}).status_code == 202
+    assert (
+        api.post(
+            "/api/v1/jobs", json=request_body, headers={"Origin": "http://127.0.0.1"}
+        ).status_code
+        == 202
+    )
 
 
 @pytest.mark.parametrize("host", ["evil.example", "[", "127.0.0.1.evil.example"])
 def test_a_name_that_is_not_ours_is_refused_without_tokens(api, request_body, host):
-    answer = api.post("/api/v1/jobs", json=request_body, headers={"Host": host, "Origin": f"http://{host}"})
+    answer = api.post(
+        "/api/v1/jobs", json=request_body, headers={"Host": host, "Origin": f"http://{host}"}
+    )
     assert answer.status_code == 403
     assert api.get("/api/v1/jobs").json()["items"] == []
 
 
 @pytest.mark.parametrize("origin", ["http://[", "null", "127.0.0.1"])
 def test_a_strange_origin_is_foreign(api, request_body, origin):
-    assert api.post("/api/v1/jobs", json=request_body, headers={"Origin": origin}).status_code == 403
+    assert (
+        api.post("/api/v1/jobs", json=request_body, headers={"Origin": origin}).status_code == 403
+    )
 
 
 @pytest.mark.parametrize(
@@ -241,11 +327,21 @@ def test_what_no_database_can_hold_is_a_422(api, request_body, change):
     body = json.dumps(request_body | {"job": request_body["job"] | change})
     answer = api.post("/api/v1/jobs", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 422
-    assert api.post("/api/v1/jobs", json=request_body | {"policy": {"margin": 10**400}}).status_code == 422
+    assert (
+        api.post("/api/v1/jobs", json=request_body | {"policy": {"margin": 10**400}}).status_code
+        == 422
+    )
 
 
 @pytest.mark.parametrize(
-    "path", ["/api/v1/jobs/%01", "/api/v1/jobs/%01/gap", "/api/v1/runs/%01/metrics", "/jobs/%01", "/api/v1/jobs/j%F0%9F%98%80"]
+    "path",
+    [
+        "/api/v1/jobs/%01",
+        "/api/v1/jobs/%01/gap",
+        "/api/v1/runs/%01/metrics",
+        "/jobs/%01",
+        "/api/v1/jobs/j%F0%9F%98%80",
+    ],
 )
 def test_an_id_that_can_not_be_one_is_a_404(api, path):
     assert api.get(path).status_code == 404
@@ -264,8 +360,14 @@ def test_request_ids_are_echoed(api):
     assert api.get("/api/v1/jobs/nope").json()["request_id"]
 
 
-def test_a_database_that_is_away_is_a_503_that_says_to_try_again(settings, request_body, database_kind, application):
-    away = "sqlite:////no/such/folder/x.db" if database_kind == "sqlite" else "postgresql+psycopg://nobody@/none?host=/no/such"
+def test_a_database_that_is_away_is_a_503_that_says_to_try_again(
+    settings, request_body, database_kind, application
+):
+    away = (
+        "sqlite:////no/such/folder/x.db"
+        if database_kind == "sqlite"
+        else "postgresql+psycopg://nobody@/none?host=/no/such"
+    )
     app = application(settings.model_copy(update={"database_url": away}))
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         answer = client.post("/api/v1/jobs", json=request_body)
@@ -279,7 +381,11 @@ def test_a_job_is_planned_without_being_queued(api, request_body):
     assert answer.status_code == 200
     document = answer.json()
     (candidate,) = document["candidates"]
-    assert (document["known"], candidate["name"], candidate["plan"]["unit"]) == (None, "nvfp4", "share of the loss")
+    assert (document["known"], candidate["name"], candidate["plan"]["unit"]) == (
+        None,
+        "nvfp4",
+        "share of the loss",
+    )
     assert f"{100 * candidate['plan']['power'][0]['pass_chance']:.0f} %" in candidate["line"]
     assert api.get("/api/v1/jobs").json()["items"] == []
 
@@ -288,54 +394,90 @@ def test_a_plan_knows_the_loss_and_the_step_time_of_an_equal_run(api, recorded, 
     earlier = recorded({"nvfp4": 0.0})
     with database.read() as session:
         spec = session.get_one(Job, earlier).spec
-    document = api.post("/api/v1/jobs:plan", json={"job": spec, "policy": {"margin": "0.014 nats"}}).json()
+    document = api.post(
+        "/api/v1/jobs:plan", json={"job": spec, "policy": {"margin": "0.014 nats"}}
+    ).json()
     assert document["known"]["step_seconds"] == pytest.approx(0.04)
     assert document["candidates"][0]["plan"]["gpu_hours"] > 0
-    assert api.post("/api/v1/jobs:plan", json={"job": spec, "policy": {"margin": "-1%"}}).status_code == 422
+    assert (
+        api.post("/api/v1/jobs:plan", json={"job": spec, "policy": {"margin": "-1%"}}).status_code
+        == 422
+    )
 
 
-def test_a_job_that_is_too_large_is_refused_and_leaves_nothing(settings, database, request_body, application):
-    small = settings.model_copy(update={"max_runs_per_job": 4, "max_steps": 2000, "max_queued_runs": 5})
+def test_a_job_that_is_too_large_is_refused_and_leaves_nothing(
+    settings, database, request_body, application
+):
+    small = settings.model_copy(
+        update={"max_runs_per_job": 4, "max_steps": 2000, "max_queued_runs": 5}
+    )
     with TestClient(application(small), base_url="http://127.0.0.1") as client:
         many = copy.deepcopy(request_body)
         many["job"]["candidates"] = [{"recipe": "nvfp4", "replicates": 4}]
         long = copy.deepcopy(request_body)
         long["job"]["schedule"] = {"steps": 2001}
         crowd = copy.deepcopy(request_body)
-        crowd["job"]["candidates"] = [{"recipe": "nvfp4", "name": f"c{index}"} for index in range(65)]
-        for body, what in ((many, "5 runs"), (long, "expected 1 to 2,000"), (crowd, "at most 64 candidates")):
+        crowd["job"]["candidates"] = [
+            {"recipe": "nvfp4", "name": f"c{index}"} for index in range(65)
+        ]
+        for body, what in (
+            (many, "5 runs"),
+            (long, "expected 1 to 2,000"),
+            (crowd, "at most 64 candidates"),
+        ):
             for route in ("jobs", "jobs:gate"):
                 answer = client.post(f"/api/v1/{route}", json=body)
-                assert (answer.status_code, what in answer.json()["detail"]) == (422, True), answer.text
+                assert (answer.status_code, what in answer.json()["detail"]) == (422, True), (
+                    answer.text
+                )
         assert client.post("/api/v1/jobs", json=request_body).status_code == 202  # 3 runs
         for route in ("jobs", "jobs:gate"):
-            answer = client.post(f"/api/v1/{route}", json=request_body | {"policy": {"margin": "1%", "question": "another"}})
-            assert (answer.status_code, "6 of your runs" in answer.json()["detail"]) == (429, True), answer.text
+            answer = client.post(
+                f"/api/v1/{route}",
+                json=request_body | {"policy": {"margin": "1%", "question": "another"}},
+            )
+            assert (answer.status_code, "6 of your runs" in answer.json()["detail"]) == (
+                429,
+                True,
+            ), answer.text
         assert len(client.get("/api/v1/jobs").json()["items"]) == 1
 
 
-def test_a_job_that_only_the_judge_failed_on_gets_its_verdict_from_an_admin(api_settings, database, application, recorded, ended):
+def test_a_job_that_only_the_judge_failed_on_gets_its_verdict_from_an_admin(
+    api_settings, database, application, recorded, ended
+):
     people = people_of(database, {"owner": ["submit"], "admin": ["admin"]})
     job_id = recorded({"nvfp4": 0.0})
     with database.write() as session:
         session.get_one(Job, job_id).submitted_by = people["owner id"]
-        assert lifecycle.end_job(session, job_id, "failed", code=JUDGE_FAILED, message="judging failed")
+        assert lifecycle.end_job(
+            session, job_id, "failed", code=JUDGE_FAILED, message="judging failed"
+        )
     guarded = api_settings.model_copy(update={"require_tokens": True})
     with TestClient(application(guarded), base_url="http://127.0.0.1") as api:
         page = api.get(f"/api/v1/jobs/{job_id}", headers=people["owner"]).json()
         assert (page["status"], page["code"]) == ("failed", "JUDGE_FAILED")
-        assert api.post(f"/api/v1/jobs/{job_id}:conclude", headers=people["owner"]).status_code == 403
+        assert (
+            api.post(f"/api/v1/jobs/{job_id}:conclude", headers=people["owner"]).status_code == 403
+        )
         answer = api.post(f"/api/v1/jobs/{job_id}:conclude", headers=people["admin"])
         assert (answer.status_code, answer.json()["code"]) == (202, None)
         document = ended(api, job_id, people["admin"])
-        assert (document["status"], [each["verdict"] for each in document["verdicts"]]) == ("concluded", ["pass"])
-        assert api.post(f"/api/v1/jobs/{job_id}:conclude", headers=people["admin"]).status_code == 409
+        assert (document["status"], [each["verdict"] for each in document["verdicts"]]) == (
+            "concluded",
+            ["pass"],
+        )
+        assert (
+            api.post(f"/api/v1/jobs/{job_id}:conclude", headers=people["admin"]).status_code == 409
+        )
 
 
 def test_a_job_that_failed_on_its_own_is_not_judged_again(api, database, recorded):
     job_id = recorded({"nvfp4": 0.0})
     with database.write() as session:
-        assert lifecycle.end_job(session, job_id, "failed", code="DATA_NOT_FOUND", message="no /corpus")
+        assert lifecycle.end_job(
+            session, job_id, "failed", code="DATA_NOT_FOUND", message="no /corpus"
+        )
     answer = api.post(f"/api/v1/jobs/{job_id}:conclude")
     assert answer.status_code == 409
     assert "DATA_NOT_FOUND" in answer.json()["detail"]
@@ -345,7 +487,11 @@ def test_a_page_says_why_there_is_no_verdict_yet(api, database, recorded):
     job_id = recorded({"nvfp4": 0.0}, state="finished")
     with database.write() as session:
         job = session.get_one(Job, job_id)
-        job.judge_tries, job.code, job.message = 3, JUDGING_AGAIN, "no verdict after 3 tries, and it is tried again: the disk is full"
+        job.judge_tries, job.code, job.message = (
+            3,
+            JUDGING_AGAIN,
+            "no verdict after 3 tries, and it is tried again: the disk is full",
+        )
         move_job(session, job_id, ("queued",), "running")
     assert "the disk is full" in api.get(f"/jobs/{job_id}").text
     assert "the judge could not finish yet" in api.get("/jobs").text

@@ -21,7 +21,13 @@ def test_a_running_job_has_its_gap_and_a_forecast_of_the_rest(api, database, rec
     assert failing["gap"][-1] == pytest.approx(0.3, abs=0.02)
     forecast = failing["forecast"]
     assert forecast["end"] == 1499
-    assert forecast["low"] < forecast["low_half"] < forecast["gap"] < forecast["high_half"] < forecast["high"]
+    assert (
+        forecast["low"]
+        < forecast["low_half"]
+        < forecast["gap"]
+        < forecast["high_half"]
+        < forecast["high"]
+    )
     assert failing["past_fails"][-1] > 0.99
     assert api.get(url, params={"candidate": "mxfp8"}).json()["state"] in ("open", "on_course")
     arms = {arm["name"]: arm for arm in api.get(f"/api/v1/jobs/{job}").json()["arms"]}
@@ -36,7 +42,10 @@ def test_an_ended_job_is_forecast_to_its_end_and_cached(api, judged):
     assert answer.json()["past_step"][-1] == 1499
     assert "the verdict decides" in answer.json()["sentence"]
     tag = {"If-None-Match": answer.headers["ETag"]}
-    assert api.get(f"/api/v1/jobs/{job}/live", params={"candidate": "nvfp4"}, headers=tag).status_code == 304
+    assert (
+        api.get(f"/api/v1/jobs/{job}/live", params={"candidate": "nvfp4"}, headers=tag).status_code
+        == 304
+    )
 
 
 def test_a_job_that_ended_too_early_and_an_unknown_candidate_say_so(api, recorded):

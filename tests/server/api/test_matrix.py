@@ -12,7 +12,11 @@ pytestmark = pytest.mark.both_databases
 
 @pytest.fixture
 def jobs(database, recorded):
-    ids = [recorded({"nvfp4": 0.05, "mxfp8": 0.0}), recorded({"mxfp8": 0.001}), recorded({"nvfp4": 0.0}, done=10, state="running")]
+    ids = [
+        recorded({"nvfp4": 0.05, "mxfp8": 0.0}),
+        recorded({"mxfp8": 0.001}),
+        recorded({"nvfp4": 0.0}, done=10, state="running"),
+    ]
     for job_id in ids[:2]:
         conclude(database, job_id)
     return ids
@@ -25,7 +29,10 @@ def _matrix(api, *ids, **more):
 def test_a_row_per_job_and_a_column_per_recipe(api, jobs):
     table = _matrix(api, *jobs)
     assert (table["columns"], table["comparable"]) == (["nvfp4", "mxfp8"], True)
-    words = [[[each["verdict"] for each in cell["verdicts"]] for cell in row["cells"]] for row in table["rows"]]
+    words = [
+        [[each["verdict"] for each in cell["verdicts"]] for cell in row["cells"]]
+        for row in table["rows"]
+    ]
     assert words == [[["fail"], ["pass"]], [[], ["pass"]], [[], []]]
     assert [cell["waiting"] for cell in table["rows"][2]["cells"]] == [["nvfp4"], []]
     assert [row["job"]["id"] for row in table["rows"]] == jobs
@@ -55,7 +62,10 @@ def test_what_differs_is_named(api, owner_database, jobs):
         table = _matrix(api, *jobs[:2])
         assert table["rows"][1]["differs"] == ([word] if word else []), change
         assert table["comparable"] is (word is None)
-        assert ("Not all of these jobs are comparable" in api.get("/compare", params={"job": jobs[:2]}).text) is (word is not None)
+        assert (
+            "Not all of these jobs are comparable"
+            in api.get("/compare", params={"job": jobs[:2]}).text
+        ) is (word is not None)
         with owner_database.write() as session:
             for name, value in before.items():
                 setattr(session.get_one(Job, jobs[1]), name, value)
@@ -64,6 +74,16 @@ def test_what_differs_is_named(api, owner_database, jobs):
 def test_no_job_too_many_and_an_unknown_one_are_refused(api, jobs):
     assert "No job is selected" in api.get("/compare").text
     assert api.get("/api/v1/jobs:compare").status_code == 422
-    assert api.get("/api/v1/jobs:compare", params={"job": [f"j{number}" for number in range(31)]}).status_code == 422
-    assert api.get("/api/v1/jobs:compare", params={"job": [jobs[0], "j000000000000-0000000000"]}).status_code == 404
+    assert (
+        api.get(
+            "/api/v1/jobs:compare", params={"job": [f"j{number}" for number in range(31)]}
+        ).status_code
+        == 422
+    )
+    assert (
+        api.get(
+            "/api/v1/jobs:compare", params={"job": [jobs[0], "j000000000000-0000000000"]}
+        ).status_code
+        == 404
+    )
     assert len(_matrix(api, jobs[0], jobs[0])["rows"]) == 1

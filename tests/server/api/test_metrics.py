@@ -15,7 +15,11 @@ pytestmark = pytest.mark.both_databases
 
 def _values(answer):
     assert answer.status_code == 200
-    lines = [line.rsplit(" ", 1) for line in answer.text.splitlines() if line and not line.startswith("#")]
+    lines = [
+        line.rsplit(" ", 1)
+        for line in answer.text.splitlines()
+        if line and not line.startswith("#")
+    ]
     return {name: float(value) for name, value in lines}
 
 
@@ -74,15 +78,30 @@ def test_what_waits_and_who_could_train_it(api, database, recorded):
     with database.write() as session:
         for run in session.query(Run).where(Run.job_id == waiting):
             run.capability, run.created_at = "sm100", now - 100
-        for worker_id, capability, beat in (("w1", "cpu", now), ("w2", "cpu", now), ("w3", "sm90", 1.0)):
-            session.add(Worker(id=worker_id, name="h:1", capability=capability, slots=2, device={}, started_at=1.0, heartbeat_at=beat))
+        for worker_id, capability, beat in (
+            ("w1", "cpu", now),
+            ("w2", "cpu", now),
+            ("w3", "sm90", 1.0),
+        ):
+            session.add(
+                Worker(
+                    id=worker_id,
+                    name="h:1",
+                    capability=capability,
+                    slots=2,
+                    device={},
+                    started_at=1.0,
+                    heartbeat_at=beat,
+                )
+            )
     values = _values(api.get("/metrics"))
     assert values['parity_queued_runs{capability="sm100"}'] == 4
     assert 99 < values['parity_oldest_queued_seconds{capability="sm100"}'] < 200
     assert values['parity_workers_alive{capability="cpu"}'] == 2
     assert values['parity_worker_slots{capability="cpu"}'] == 4
     assert values['parity_workers_alive{capability="sm90"}'] == 0
-    assert values['parity_workers_alive{capability="sm100"}'] == 0  # nobody was ever seen, and somebody waits: the alert's case
+    # nobody was ever seen, and somebody waits: the alert's case
+    assert values['parity_workers_alive{capability="sm100"}'] == 0
     assert values['parity_worker_slots{capability="sm100"}'] == 0
     assert values['parity_queued_runs{capability="cpu"}'] == 0
 
@@ -94,15 +113,26 @@ def test_every_series_that_an_alert_names_is_there(api):
     api.get("/healthz")
     text = api.get("/metrics").text
     kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
-    assert not [name for name in named if kinds.get(re.sub("_(count|bucket)$", "", name)) not in ("counter", "gauge", "histogram")]
+    assert not [
+        name
+        for name in named
+        if kinds.get(re.sub("_(count|bucket)$", "", name)) not in ("counter", "gauge", "histogram")
+    ]
 
 
 def test_requests_are_counted_by_route_and_status(api, database, recorded):
     job_id = recorded({"nvfp4": 0.0}, steps=60)
     route = 'method="GET",route="/api/v1/jobs/{job_id}"'
     before = _values(api.get("/metrics"))
-    assert [api.get(f"/api/v1/jobs/{each}").status_code for each in (job_id, job_id, "j-none")] == [200, 200, 404]
-    assert [api.request("FORGED", path).status_code for path in ("/nowhere", "/api/v1/jobs")] == [404, 405]
+    assert [api.get(f"/api/v1/jobs/{each}").status_code for each in (job_id, job_id, "j-none")] == [
+        200,
+        200,
+        404,
+    ]
+    assert [api.request("FORGED", path).status_code for path in ("/nowhere", "/api/v1/jobs")] == [
+        404,
+        405,
+    ]
     values = _values(api.get("/metrics"))
 
     def more(labels):

@@ -14,8 +14,14 @@ pytestmark = pytest.mark.both_databases
 
 def test_arms_share_their_edges(api, recorded):
     job_id = recorded({"nvfp4": 0.05, "mxfp8": 0.0}, steps=300)
-    answer = api.get(f"/api/v1/jobs/{job_id}/overlay", params={"from": 100, "to": 199, "replicate": 1}).json()
-    assert (answer["replicate"], answer["aggregation"], answer["steps_in_range"]) == (1, "none", 100)
+    answer = api.get(
+        f"/api/v1/jobs/{job_id}/overlay", params={"from": 100, "to": 199, "replicate": 1}
+    ).json()
+    assert (answer["replicate"], answer["aggregation"], answer["steps_in_range"]) == (
+        1,
+        "none",
+        100,
+    )
     assert [one["arm"] for one in answer["arms"]] == ["fp8_current", "nvfp4", "mxfp8"]
     assert answer["first_step"] == list(range(100, 200))
     assert all(len(one["line"]["mean"]) == 100 for one in answer["arms"])
@@ -26,14 +32,19 @@ def test_a_chart_can_ask_for_some_arms_and_for_what_there_is(api, recorded):
     answer = api.get(f"/api/v1/jobs/{job_id}/overlay", params={"arms": "mxfp8,fp8_current"}).json()
     assert [one["arm"] for one in answer["arms"]] == ["fp8_current", "mxfp8"]
     columns = api.get(f"/api/v1/jobs/{job_id}/columns").json()
-    assert columns == {"train": ["grad_norm", "learning_rate", "lm_loss", "loss", "step_seconds", "tokens"], "validation": []}
+    assert columns == {
+        "train": ["grad_norm", "learning_rate", "lm_loss", "loss", "step_seconds", "tokens"],
+        "validation": [],
+    }
     empty = recorded({"nvfp4": 0.0}, done=0, state="queued")
     assert api.get(f"/api/v1/jobs/{empty}/columns").json() == {"train": [], "validation": []}
 
 
 def test_time_begins_with_the_run(api, recorded):
     job_id = recorded({"nvfp4": 0.05}, steps=300)
-    answer = api.get(f"/api/v1/jobs/{job_id}/overlay", params={"name": "grad_norm", "from": 100, "seconds": True}).json()
+    answer = api.get(
+        f"/api/v1/jobs/{job_id}/overlay", params={"name": "grad_norm", "from": 100, "seconds": True}
+    ).json()
     assert answer["arms"][0]["line"]["seconds"][:2] == pytest.approx([4.04, 4.08])
 
 
@@ -43,22 +54,31 @@ def test_time_is_counted_through_once(api, recorded, monkeypatch):
     url, part = f"/api/v1/jobs/{job_id}/overlay", {"from": 120, "to": 199, "seconds": True}
     read = []
     tables = store.tables
-    monkeypatch.setattr(store, "tables", lambda *given, **named: read.append(given[3:5]) or tables(*given, **named))
+    monkeypatch.setattr(
+        store, "tables", lambda *given, **named: read.append(given[3:5]) or tables(*given, **named)
+    )
     first = api.get(url, params=part).json()
     assert set(read) == {(120, 199), (0, 199)}
     read.clear()
-    assert api.get(url, params=part).json()["arms"][0]["line"]["seconds"] == pytest.approx(first["arms"][0]["line"]["seconds"])
+    assert api.get(url, params=part).json()["arms"][0]["line"]["seconds"] == pytest.approx(
+        first["arms"][0]["line"]["seconds"]
+    )
     assert set(read) == {(120, 199), (100, 199)}
     later = {"from": 280, "seconds": True}
     for begin in (200, 250):
         read.clear()
-        assert api.get(url, params=later).json()["arms"][0]["line"]["seconds"][0] == pytest.approx(281 * 0.04)
+        assert api.get(url, params=later).json()["arms"][0]["line"]["seconds"][0] == pytest.approx(
+            281 * 0.04
+        )
         assert set(read) == {(280, math.inf), (begin, 299)}
 
 
 def test_validation_losses_of_the_arms_with_the_time_of_their_steps(api, database, recorded):
     job_id = recorded({"nvfp4": 0.05}, steps=300)
-    url, params = f"/api/v1/jobs/{job_id}/overlay", {"name": "loss", "kind": "validation", "seconds": True}
+    url, params = (
+        f"/api/v1/jobs/{job_id}/overlay",
+        {"name": "loss", "kind": "validation", "seconds": True},
+    )
     assert api.get(url, params=params | {"from": 1}).json()["arms"] == []
     at = np.arange(49, 300, 50)
     with database.write() as session:

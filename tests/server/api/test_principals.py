@@ -7,7 +7,9 @@ from server.web.auth import LOCAL, create_token
 
 def test_tokens_and_this_machine_have_names(database):
     with database.write() as session:
-        mine, other = (create_token(session, name, ["view"], None)[0].id for name in ("mine", "other"))
+        mine, other = (
+            create_token(session, name, ["view"], None)[0].id for name in ("mine", "other")
+        )
     with database.read() as session:
         names = principal_names(session, {mine, "t-gone", None})
     assert names == {LOCAL_ID: LOCAL_NAME, mine: "mine"}

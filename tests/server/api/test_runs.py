@@ -44,12 +44,16 @@ def _attach(api, run, **changes):
 
 def _append(api, run, attempt_number, steps, loss, **more):
     return api.post(
-        f"/api/v1/runs/{run}/steps", params={"attempt": attempt_number}, json={"steps": steps, "columns": {"loss": loss, **more}}
+        f"/api/v1/runs/{run}/steps",
+        params={"attempt": attempt_number},
+        json={"steps": steps, "columns": {"loss": loss, **more}},
     )
 
 
 def _finish(api, run, attempt_number, outcome="finished", **more):
-    return api.post(f"/api/v1/runs/{run}:finish", json={"attempt": attempt_number, "outcome": outcome, **more})
+    return api.post(
+        f"/api/v1/runs/{run}:finish", json={"attempt": attempt_number, "outcome": outcome, **more}
+    )
 
 
 def _age(database, run, seconds):
@@ -70,7 +74,13 @@ def test_a_job_that_the_user_trains_is_judged(api, database, ended):
             run = described["id"]
             attempt_number = _attach(api, run, recipe=arm["recipe"]).json()["attempt"]
             gap = 0.1 if arm["name"] == "nvfp4" else 0.0
-            loss = 1.4 + 1.5 * np.exp(-np.arange(STEPS) / 100) + batch + gap + generator.normal(0, 0.01, STEPS)
+            loss = (
+                1.4
+                + 1.5 * np.exp(-np.arange(STEPS) / 100)
+                + batch
+                + gap
+                + generator.normal(0, 0.01, STEPS)
+            )
             table = np.stack([np.arange(STEPS), loss, np.full(STEPS, 0.7)])
             for first in (700, 0):
                 part = table[:, first : first + (800 if first else 700)]
@@ -115,7 +125,9 @@ def test_ending_the_last_run_does_not_wait_for_the_judge(api, ended, monkeypatch
         attempt_number = _attach(api, described["id"]).json()["attempt"]
         _append(api, described["id"], attempt_number, list(range(10)), [1.0] * 10)
         answers = [_finish(api, described["id"], attempt_number) for _ in range(3)]
-        assert [(answer.status_code, answer.json()["state"]) for answer in answers] == [(200, "finished")] * 3
+        assert [(answer.status_code, answer.json()["state"]) for answer in answers] == [
+            (200, "finished")
+        ] * 3
     assert api.get(f"/api/v1/jobs/{job['id']}").json()["status"] == "running"
     go.set()
     assert ended(api, job["id"])["status"] == "concluded"
@@ -129,7 +141,11 @@ def test_what_came_is_told_with_its_gaps(api, run):
     assert answer["new_steps"] == 2
     assert answer["covered"]["gaps"] == [{"first_step": 30, "last_step": 40, "missing": 2}]
     again = _append(api, run, attempt_number, [60, 40, 30, 50], [1.0, 4.0, 3.0, 1.0]).json()
-    assert (again["new_steps"], again["covered"]["missing"], again["covered"]["recorded"]) == (2, 0, 7)
+    assert (again["new_steps"], again["covered"]["missing"], again["covered"]["recorded"]) == (
+        2,
+        0,
+        7,
+    )
     assert api.get(f"/api/v1/runs/{run}").json()["covered"] == again["covered"]
 
 
@@ -148,11 +164,17 @@ def test_a_newer_attach_fences_the_older_trainer(api, database, run):
     first, second = (_attach(api, run).json()["attempt"] for _ in range(2))
     assert (first, second) == (1, 2)
     for answer in (_append(api, run, 1, [0], [1.0]), _finish(api, run, 1)):
-        assert (answer.status_code, answer.json()["type"]) == (409, "urn:parity:problem:stale-attempt")
+        assert (answer.status_code, answer.json()["type"]) == (
+            409,
+            "urn:parity:problem:stale-attempt",
+        )
     assert _append(api, run, 2, [0], [1.0]).status_code == 200
     assert _append(api, run, 3, [0], [1.0]).status_code == 422
     with database.read() as session:
-        assert [(one.attempt_number, one.state) for one in session.query(Attempt).order_by(Attempt.attempt_number)] == [
+        assert [
+            (one.attempt_number, one.state)
+            for one in session.query(Attempt).order_by(Attempt.attempt_number)
+        ] == [
             (1, "lost"),
             (2, "running"),
         ]
@@ -161,7 +183,11 @@ def test_a_newer_attach_fences_the_older_trainer(api, database, run):
 def test_a_trainer_that_breaks_off_is_awaited_and_goes_on(api, database, run):
     _append(api, run, _attach(api, run).json()["attempt"], list(range(10)), [1.0] * 10)
     broken = _finish(api, run, 1, "broke_off", message="OutOfMemoryError: 80 GiB").json()
-    assert (broken["state"], broken["code"], broken["message"]) == ("awaiting_data", "TRAINER_BROKE_OFF", "OutOfMemoryError: 80 GiB")
+    assert (broken["state"], broken["code"], broken["message"]) == (
+        "awaiting_data",
+        "TRAINER_BROKE_OFF",
+        "OutOfMemoryError: 80 GiB",
+    )
     assert _append(api, run, 1, [10], [1.0]).status_code == 409
     attempt_number = _attach(api, run, after=1).json()["attempt"]
     covered = _append(api, run, attempt_number, [6, 7], [2.0, 2.0]).json()["covered"]
@@ -175,7 +201,11 @@ def test_finishing_twice_changes_nothing_and_ends_the_writing(api, run):
     assert _finish(api, run, attempt_number).status_code == 422  # nothing was recorded
     _append(api, run, attempt_number, [0], [1.0])
     assert [_finish(api, run, attempt_number).status_code for _ in range(2)] == [200, 200]
-    for answer in (_append(api, run, attempt_number, [1], [1.0]), _finish(api, run, attempt_number, "failed"), _attach(api, run)):
+    for answer in (
+        _append(api, run, attempt_number, [1], [1.0]),
+        _finish(api, run, attempt_number, "failed"),
+        _attach(api, run),
+    ):
         assert answer.status_code == 409
         assert "ended (finished)" in answer.json()["detail"]
 
@@ -185,7 +215,9 @@ def test_another_recipe_another_engine_and_a_cancelled_job_take_no_trainer(api, 
     assert answer.status_code == 422
     assert "fp8_current" in answer.json()["detail"]
     assert _append(api, run, 1, [0], [1.0]).status_code == 422  # not attached
-    own = api.get(f"/api/v1/jobs/{recorded({'nvfp4': 0.0}, done=0, state='running')}").json()["arms"][0]["runs"][0]["id"]
+    own = api.get(f"/api/v1/jobs/{recorded({'nvfp4': 0.0}, done=0, state='running')}").json()[
+        "arms"
+    ][0]["runs"][0]["id"]
     assert "engine emulated" in _attach(api, own).json()["detail"]
     assert _attach(api, "r-none").status_code == 404
     attempt_number = _attach(api, run).json()["attempt"]
@@ -211,7 +243,11 @@ def test_a_resumed_run_with_other_versions_says_both(api, run):
     _append(api, run, _attach(api, run).json()["attempt"], [0], [1.0])
     for _ in range(2):
         answer = _attach(api, run, manifest=MANIFEST | {"version.torch": "3.0"})
-    assert answer.json()["manifest"] == {"device_class": "h100", "engine": "external", "version.torch": "2.9, later 3.0"}
+    assert answer.json()["manifest"] == {
+        "device_class": "h100",
+        "engine": "external",
+        "version.torch": "2.9, later 3.0",
+    }
 
 
 def test_silence_is_stale_first_and_a_failure_in_the_end(api, database, settings, run):
@@ -270,11 +306,18 @@ def test_a_bad_batch_is_refused_in_words(api, run):
     attempt_number = _attach(api, run).json()["attempt"]
     headers = {"Content-Type": "application/octet-stream"}
     for names, content, words in _BYTES:
-        answer = api.post(f"/api/v1/runs/{run}/steps", params={"attempt": attempt_number, "names": names}, content=content, headers=headers)
+        answer = api.post(
+            f"/api/v1/runs/{run}/steps",
+            params={"attempt": attempt_number, "names": names},
+            content=content,
+            headers=headers,
+        )
         assert answer.status_code == 422
         assert words in answer.json()["detail"]
     for body in _BODIES:
-        answer = api.post(f"/api/v1/runs/{run}/steps", params={"attempt": attempt_number}, json=body)
+        answer = api.post(
+            f"/api/v1/runs/{run}/steps", params={"attempt": attempt_number}, json=body
+        )
         assert answer.status_code == 422
         assert answer.headers["Content-Type"] == "application/problem+json"
     assert api.get(f"/api/v1/runs/{run}").json()["covered"]["recorded"] == 0
@@ -290,32 +333,52 @@ def test_nan_null_and_infinity_come_back(api, run):
 
 
 def test_trainers_need_a_token_that_may_write(settings, database, application):
-    with TestClient(application(settings.model_copy(update={"require_tokens": True, "max_body_bytes": 5000}))) as closed:
+    with TestClient(
+        application(settings.model_copy(update={"require_tokens": True, "max_body_bytes": 5000}))
+    ) as closed:
         tokens = {}
         with database.write() as session:
             owner, text = auth.create_token(session, "submit", ["submit"], None)
             tokens["submit"] = {"Authorization": f"Bearer {text}"}
-            for name, scope, principal in (("view", "view", owner.id), ("worker", "worker", owner.id), ("stranger", "worker", None)):
+            for name, scope, principal in (
+                ("view", "view", owner.id),
+                ("worker", "worker", owner.id),
+                ("stranger", "worker", None),
+            ):
                 _, text = auth.create_token(session, name, [scope], None, principal_id=principal)
                 tokens[name] = {"Authorization": f"Bearer {text}"}
         closed.headers |= tokens["submit"]
         run = _submit(closed)["arms"][0]["runs"][0]["id"]
         path, body = f"/api/v1/runs/{run}:attach", {"manifest": {}}
-        statuses = {scope: closed.post(path, json=body, headers=headers).status_code for scope, headers in tokens.items()}
+        statuses = {
+            scope: closed.post(path, json=body, headers=headers).status_code
+            for scope, headers in tokens.items()
+        }
         assert statuses == {"view": 403, "submit": 200, "worker": 200, "stranger": 403}
         large = closed.post(f"/api/v1/runs/{run}/steps", params={"attempt": 2}, content=b" " * 6000)
-        assert (large.status_code, large.headers["Content-Type"]) == (413, "application/problem+json")
+        assert (large.status_code, large.headers["Content-Type"]) == (
+            413,
+            "application/problem+json",
+        )
 
 
 def test_a_run_is_ended_with_its_reason(api, database, run):
     attempt_number = _attach(api, run).json()["attempt"]
-    answer = _finish(api, run, attempt_number, "failed", message="the data ran out of s3://me:hunter2@corpus").json()
-    assert (answer["code"], answer["message"]) == ("TRAINER_FAILED", "the data ran out of s3://me:***@corpus")
+    answer = _finish(
+        api, run, attempt_number, "failed", message="the data ran out of s3://me:hunter2@corpus"
+    ).json()
+    assert (answer["code"], answer["message"]) == (
+        "TRAINER_FAILED",
+        "the data ran out of s3://me:***@corpus",
+    )
     with database.read() as session:
         row = session.get_one(Run, run)
         assert row.finished_at == pytest.approx(time.time(), abs=60)
         assert session.get_one(Job, row.job_id).status == "running"
-        assert session.get_one(Attempt, (run, attempt_number)).message == "the data ran out of s3://me:***@corpus"
+        assert (
+            session.get_one(Attempt, (run, attempt_number)).message
+            == "the data ran out of s3://me:***@corpus"
+        )
 
 
 def test_a_trainer_states_how_it_rounds_unless_its_recipe_says_otherwise(api, database):
@@ -334,13 +397,30 @@ def test_a_run_has_at_most_a_thousand_columns_over_all_of_its_batches(api, run):
     names = [f"layer/{number:04}" for number in range(1100)]
     refused = None
     for step, first in enumerate(range(0, len(names), 60)):
-        answer = _append(api, run, attempt_number, [step], [1.0], **{name: [1.0] for name in names[first : first + 60]})
+        answer = _append(
+            api,
+            run,
+            attempt_number,
+            [step],
+            [1.0],
+            **{name: [1.0] for name in names[first : first + 60]},
+        )
         refused = refused or (answer if answer.status_code != 200 else None)
-    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/columns/layer/0960")
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (
+        422,
+        "/columns/layer/0960",
+    )
     assert all(part in refused.json()["detail"] for part in (run, "1,000"))
     # What it has may go on, and be read: 16 batches of 60, and the loss.
-    assert _append(api, run, attempt_number, [90], [1.0], **{name: [1.0] for name in names[:60]}).status_code == 200
-    series = api.get(f"/api/v1/runs/{run}/metrics", params={"names": ",".join(names[:900])}).json()["series"]
+    assert (
+        _append(
+            api, run, attempt_number, [90], [1.0], **{name: [1.0] for name in names[:60]}
+        ).status_code
+        == 200
+    )
+    series = api.get(f"/api/v1/runs/{run}/metrics", params={"names": ",".join(names[:900])}).json()[
+        "series"
+    ]
     assert len(series) == 900
 
 
@@ -348,7 +428,10 @@ def test_columns_of_several_hundred_names_are_an_honest_run(api, run):
     attempt_number = _attach(api, run).json()["attempt"]
     for first in range(0, 300, 60):
         more = {f"layer/{number}": [1.0, 2.0] for number in range(first, first + 60)}
-        assert _append(api, run, attempt_number, [first, first + 1], [1.0, 1.0], **more).status_code == 200
+        assert (
+            _append(api, run, attempt_number, [first, first + 1], [1.0, 1.0], **more).status_code
+            == 200
+        )
     assert len(api.get(f"/api/v1/runs/{run}/steps").json()["columns"]) == 301
 
 
@@ -358,7 +441,17 @@ def test_the_manifest_of_a_run_that_is_attached_again_and_again_stays_small(api,
     for number in range(30):
         answer = _attach(api, run, manifest=MANIFEST | {"node": f"n{number}"})
     assert answer.status_code == 200
-    assert answer.json()["manifest"]["node"].split(", later ") == ["n0", "n1", "n2", "n3", "…", "n26", "n27", "n28", "n29"]
+    assert answer.json()["manifest"]["node"].split(", later ") == [
+        "n0",
+        "n1",
+        "n2",
+        "n3",
+        "…",
+        "n26",
+        "n27",
+        "n28",
+        "n29",
+    ]
 
 
 def test_a_manifest_that_grows_without_end_is_refused(api, run):
@@ -374,17 +467,29 @@ def test_a_manifest_that_grows_without_end_is_refused(api, run):
 
 
 def test_the_answer_to_a_batch_is_as_short_as_the_batch(api, run):
-    attempt_number = _attach(api, run, manifest={f"fact{index}": "x" * 1000 for index in range(100)}).json()["attempt"]
+    attempt_number = _attach(
+        api, run, manifest={f"fact{index}": "x" * 1000 for index in range(100)}
+    ).json()["attempt"]
     answer = _append(api, run, attempt_number, [0], [1.0])
     assert len(answer.content) < 1000
     assert answer.json()["new_steps"] == 1
     assert len(api.get(f"/api/v1/runs/{run}").json()["manifest"]) == 101
 
 
-@pytest.mark.parametrize("columns", [{"loss": [None] * 5000}, {"loss": [1.0], **{f"n{index}": ["x"] * 5000 for index in range(60)}}])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"loss": [None] * 5000},
+        {"loss": [1.0], **{f"n{index}": ["x"] * 5000 for index in range(60)}},
+    ],
+)
 def test_a_batch_of_wrong_values_is_refused_with_a_few_findings(api, run, columns):
     attempt_number = _attach(api, run).json()["attempt"]
-    answer = api.post(f"/api/v1/runs/{run}/steps", params={"attempt": attempt_number}, json={"steps": ["x"] * 5000, "columns": columns})
+    answer = api.post(
+        f"/api/v1/runs/{run}/steps",
+        params={"attempt": attempt_number},
+        json={"steps": ["x"] * 5000, "columns": columns},
+    )
     assert answer.status_code == 422
     assert len(answer.json()["errors"]) <= 100
     assert len(answer.content) < 20_000

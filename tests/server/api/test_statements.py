@@ -1,4 +1,6 @@
-"""What an owner states of external runs after the fact: where the record holds nothing, once, and what it costs."""
+"""What an owner states of external runs after the fact: where the record holds nothing, once, and
+what it costs.
+"""
 
 import json
 
@@ -19,8 +21,17 @@ STEPS = 600
 
 
 def _spec(**changes):
-    baseline, candidate = {"recipe": "fp8_current", "replicates": 2}, {"recipe": "other:myfp4", "name": "myfp4", "replicates": 2}
-    spec = {"name": "mine", "engine": "external", "schedule": {"steps": STEPS}, "baseline": baseline, "candidates": [candidate]}
+    baseline, candidate = (
+        {"recipe": "fp8_current", "replicates": 2},
+        {"recipe": "other:myfp4", "name": "myfp4", "replicates": 2},
+    )
+    spec = {
+        "name": "mine",
+        "engine": "external",
+        "schedule": {"steps": STEPS},
+        "baseline": baseline,
+        "candidates": [candidate],
+    }
     return spec | changes
 
 
@@ -44,7 +55,16 @@ def _trained(client, spec, finish=True):
     if finish:
         for arm in job["arms"]:
             for run in arm["runs"]:
-                assert send_run(client, run["id"], _curve(arm["name"], run["replicate"]), {"device_class": "h100"}, None) is None
+                assert (
+                    send_run(
+                        client,
+                        run["id"],
+                        _curve(arm["name"], run["replicate"]),
+                        {"device_class": "h100"},
+                        None,
+                    )
+                    is None
+                )
     return job["id"]
 
 
@@ -61,12 +81,26 @@ def _refused(client, job, facts, status):
 
 def test_the_record_has_only_what_was_stated(client):
     job = client.submit(_spec(), {"margin": "1%"})
-    assert {name: job["spec"][name] for name in ("engine", "schedule")} == {"engine": "external", "schedule": {"steps": STEPS}}
+    assert {name: job["spec"][name] for name in ("engine", "schedule")} == {
+        "engine": "external",
+        "schedule": {"steps": STEPS},
+    }
     assert not {"model", "data", "seed", "layer_policy", "devices"} & job["spec"].keys()
-    assert (job["planned_steps"], job["tokens_per_step"], job["layer_policy"], job["parameters"]) == (STEPS, None, None, None)
-    spec = {name: value for name, value in _spec().items() if name != "schedule"} | {"data": {"batch_size": 8, "sequence_length": 512}}
+    assert (
+        job["planned_steps"],
+        job["tokens_per_step"],
+        job["layer_policy"],
+        job["parameters"],
+    ) == (STEPS, None, None, None)
+    spec = {name: value for name, value in _spec().items() if name != "schedule"} | {
+        "data": {"batch_size": 8, "sequence_length": 512}
+    }
     other = client.submit(spec, {"margin": "1%"})
-    assert (other["planned_steps"], other["tokens_per_step"], other["spec"]["data"]) == (None, 4096, spec["data"])
+    assert (other["planned_steps"], other["tokens_per_step"], other["spec"]["data"]) == (
+        None,
+        4096,
+        spec["data"],
+    )
     assert {run["planned_steps"] for arm in other["arms"] for run in arm["runs"]} == {None}
     page = httpx2.get(client.page(other["id"]), timeout=60).text
     assert "length not stated of 4,096 tokens" in page
@@ -79,8 +113,13 @@ def test_a_statement_before_the_end_is_part_of_the_verdict(client, ended, served
     spec = _spec()
     del spec["schedule"]
     job = _trained(client, spec, finish=False)
-    remarks = client.state(job, {"rounding": {"myfp4": "nearest"}, "planned_steps": STEPS, "tokens_per_step": 4096})
-    assert {(each["fact"], each["arm"], each["value"], each["is_late"]) for each in remarks["statements"]} == {
+    remarks = client.state(
+        job, {"rounding": {"myfp4": "nearest"}, "planned_steps": STEPS, "tokens_per_step": 4096}
+    )
+    assert {
+        (each["fact"], each["arm"], each["value"], each["is_late"])
+        for each in remarks["statements"]
+    } == {
         ("rounding", "myfp4", "nearest", False),
         ("planned_steps", "", STEPS, False),
         ("tokens_per_step", "", 4096, False),
@@ -88,7 +127,13 @@ def test_a_statement_before_the_end_is_part_of_the_verdict(client, ended, served
     for arm in client.job(job)["arms"]:
         for run in arm["runs"]:
             assert run["planned_steps"] == STEPS
-            send_run(client, run["id"], _curve(arm["name"], run["replicate"]), {"device_class": "h100"}, None)
+            send_run(
+                client,
+                run["id"],
+                _curve(arm["name"], run["replicate"]),
+                {"device_class": "h100"},
+                None,
+            )
     with httpx2.Client(base_url=served, timeout=60) as raw:
         document = ended(raw, job)
     (verdict,) = document["verdicts"]
@@ -156,7 +201,9 @@ def test_a_late_statement_changes_the_answer_and_not_the_record(client, ended, s
 
 
 def test_a_second_late_statement_of_a_fact_is_a_look(client, ended, served):
-    job = _trained(client, _spec(baseline={"recipe": "other:mine", "name": "base", "replicates": 2}))
+    job = _trained(
+        client, _spec(baseline={"recipe": "other:mine", "name": "base", "replicates": 2})
+    )
     with httpx2.Client(base_url=served, timeout=60) as raw:
         ended(raw, job)
     client.state(job, {"rounding": {"myfp4": "nearest"}})
@@ -168,10 +215,18 @@ def test_a_second_late_statement_of_a_fact_is_a_look(client, ended, served):
 
 
 def test_both_arms_in_one_request_are_one_statement(client, ended, served):
-    job = _trained(client, _spec(baseline={"recipe": "other:mine", "name": "base", "replicates": 2}))
+    job = _trained(
+        client, _spec(baseline={"recipe": "other:mine", "name": "base", "replicates": 2})
+    )
     with httpx2.Client(base_url=served, timeout=60) as raw:
         ended(raw, job)
-    client.state(job, {"rounding": {"myfp4": "nearest", "base": "nearest"}, "seeds": {"myfp4": [1, 2], "base": [1, 2]}})
+    client.state(
+        job,
+        {
+            "rounding": {"myfp4": "nearest", "base": "nearest"},
+            "seeds": {"myfp4": [1, 2], "base": [1, 2]},
+        },
+    )
     (verdict,) = client.rejudge(job)["verdicts"]
     assert verdict["multiplicity"]["looks"] == 1
     assert [run["seed"] for run in verdict["inputs"]["candidate"]] == [1, 2]
@@ -182,13 +237,17 @@ def test_nothing_on_record_is_overwritten(client, database):
     job = _trained(client, _spec(family="modded-nanogpt-124M/track3", seed=7), finish=False)
     assert "600" in _refused(client, job, {"planned_steps": 700}, 409)
     assert "other:myfp4" in _refused(client, job, {"recipe": {"myfp4": "nvfp4"}}, 409)
-    assert "nearest" in _refused(client, job, {"rounding": {"fp8_current": "stochastic"}}, 409)  # as the recipe does
+    # as the recipe does
+    assert "nearest" in _refused(client, job, {"rounding": {"fp8_current": "stochastic"}}, 409)
     assert "7, 7" in _refused(client, job, {"seeds": {"myfp4": [1, 2]}}, 409)
     assert "modded" in _refused(client, job, {"family": "any-decoder"}, 409)
     client.state(job, {"rounding": {"myfp4": "nearest"}})
-    assert "nearest" in _refused(client, job, {"rounding": {"myfp4": "stochastic"}, "tokens_per_step": 5}, 409)
+    assert "nearest" in _refused(
+        client, job, {"rounding": {"myfp4": "stochastic"}, "tokens_per_step": 5}, 409
+    )
     with database.read() as session:
-        assert [each.fact for each in session.query(Statement)] == ["rounding"]  # all of a request or nothing
+        # all of a request or nothing
+        assert [each.fact for each in session.query(Statement)] == ["rounding"]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +283,12 @@ def test_the_command_states_and_judges(client, served, ended, capsys):
     assert left.value.code == 0, captured.err
     assert "stated: rounding of myfp4 nearest, by this machine" in captured.err
     assert "myfp4" in captured.out
-    for words, code in ((["--rounding", "myfp4=nearest"], 2), ([], 2), (["--seeds", "myfp4=a"], 2), (["--rounding", "nearest"], 2)):
+    for words, code in (
+        (["--rounding", "myfp4=nearest"], 2),
+        ([], 2),
+        (["--seeds", "myfp4=a"], 2),
+        (["--rounding", "nearest"], 2),
+    ):
         with pytest.raises(SystemExit) as left:
             cli.main(["runs", "state", job, *words, "--server", served])
         assert left.value.code == code
@@ -247,9 +311,17 @@ def test_the_page_states_what_is_not_on_record(client, served, database):
     job = _trained(client, _spec(), finish=False)
     page = httpx2.get(client.page(job), timeout=60).text
     offered = [line.split('"')[0] for line in page.split('name="what" value="')[1:]]
-    assert offered == ["seeds fp8_current", "rounding myfp4", "seeds myfp4", "tokens_per_step", "family"]
+    assert offered == [
+        "seeds fp8_current",
+        "rounding myfp4",
+        "seeds myfp4",
+        "tokens_per_step",
+        "family",
+    ]
     values = ["1, 2", "nearest", "1,2", "4,096", ""]
-    sent = httpx2.post(f"{served}/jobs/{job}/statements", data={"what": offered, "value": values}, timeout=60)
+    sent = httpx2.post(
+        f"{served}/jobs/{job}/statements", data={"what": offered, "value": values}, timeout=60
+    )
     assert sent.status_code == 303, sent.text
     with database.read() as session:
         stated = {(each.fact, each.arm): each.value for each in session.query(Statement)}
@@ -263,15 +335,28 @@ def test_the_page_states_what_is_not_on_record(client, served, database):
     page = httpx2.get(client.page(job), timeout=60).text
     assert "rounding of myfp4: nearest" in page
     assert page.count('name="what"') == 1  # the family alone is left
-    for what, value in (("seeds myfp4", "1, x"), ("rounding myfp4", "up"), ("planned_steps", "many"), ("planned_steps", "9"), ("odd", "1")):
-        wrong = httpx2.post(f"{served}/jobs/{job}/statements", data={"what": [what], "value": [value]}, timeout=60)
+    for what, value in (
+        ("seeds myfp4", "1, x"),
+        ("rounding myfp4", "up"),
+        ("planned_steps", "many"),
+        ("planned_steps", "9"),
+        ("odd", "1"),
+    ):
+        wrong = httpx2.post(
+            f"{served}/jobs/{job}/statements", data={"what": [what], "value": [value]}, timeout=60
+        )
         assert wrong.status_code in (409, 422), (what, wrong.text)
 
 
 def test_a_default_that_is_written_out_asks_the_same_question(client):
     policy = {"margin": "1%", "question": "release 2"}
     client.submit(_spec(), policy)
-    for changes in ({"devices": 1}, {"keep_first": 0}, {"model": {}}, {"schedule": {"steps": STEPS, "warmup_steps": 50}}):
+    for changes in (
+        {"devices": 1},
+        {"keep_first": 0},
+        {"model": {}},
+        {"schedule": {"steps": STEPS, "warmup_steps": 50}},
+    ):
         with pytest.raises(ClientError) as caught:
             client.submit(_spec(**changes), policy)
         assert caught.value.status == 409, changes
@@ -279,17 +364,26 @@ def test_a_default_that_is_written_out_asks_the_same_question(client):
 
 def test_short_reruns_keep_their_length(client):
     spec = _spec(short_reruns={"runs": 2, "stop_at": 0.5})
-    assert [run["planned_steps"] for run in client.submit(spec, {"margin": "1%"})["arms"][0]["short_reruns"]] == [STEPS // 2] * 2
+    assert [
+        run["planned_steps"]
+        for run in client.submit(spec, {"margin": "1%"})["arms"][0]["short_reruns"]
+    ] == [STEPS // 2] * 2
     del spec["schedule"]
     job = client.submit(spec, {"margin": "1%"})
     assert [run["planned_steps"] for run in job["arms"][0]["short_reruns"]] == [None] * 2
     client.state(job["id"], {"planned_steps": 400})
     arm = client.job(job["id"])["arms"][0]
-    assert [[run["planned_steps"] for run in arm[kind]] for kind in ("runs", "short_reruns")] == [[400] * 2, [200] * 2]
+    assert [[run["planned_steps"] for run in arm[kind]] for kind in ("runs", "short_reruns")] == [
+        [400] * 2,
+        [200] * 2,
+    ]
 
 
 def test_a_trainer_and_a_statement_agree_or_the_later_one_is_refused(client):
-    job = client.submit(_spec(baseline={"recipe": "other:unstated", "name": "base", "replicates": 2}), {"margin": "1%"})
+    job = client.submit(
+        _spec(baseline={"recipe": "other:unstated", "name": "base", "replicates": 2}),
+        {"margin": "1%"},
+    )
     base, cand = (arm["runs"][0]["id"] for arm in job["arms"])
     client.state(job["id"], {"recipe": {"base": "nvfp4"}, "rounding": {"myfp4": "stochastic"}})
     for run in (base, cand):
@@ -303,7 +397,13 @@ def test_a_late_family_leaves_a_gate_its_verdict(client, served, ended):
     made = client.gate(job, "one")["job"]
     for arm in made["arms"]:
         for run in arm["runs"]:
-            send_run(client, run["id"], _curve(arm["name"], run["replicate"]), {"device_class": "h100"}, None)
+            send_run(
+                client,
+                run["id"],
+                _curve(arm["name"], run["replicate"]),
+                {"device_class": "h100"},
+                None,
+            )
     with httpx2.Client(base_url=served, timeout=60) as raw:
         ended(raw, made["id"])
     assert client.gate(job, "one")["found"] == "concluded"

@@ -1,4 +1,6 @@
-"""A token that is revoked ends what it began: sessions of browsers, and answers that go on for hours."""
+"""A token that is revoked ends what it began: sessions of browsers, and answers that go on for
+hours.
+"""
 
 import hmac
 import time
@@ -35,7 +37,9 @@ def test_a_stream_ends_with_its_token(served, database, recorded, token, monkeyp
     monkeypatch.setattr("server.api.live._KNOWN_SECONDS", 0.0)
     job, (token_id, text) = recorded({"nvfp4": 0.0}, done=0, state="running"), token
     headers, ids = {"Authorization": f"Bearer {text}"}, []
-    with httpx2.stream("GET", f"{served}/api/v1/jobs/{job}/events", headers=headers, timeout=20) as stream:
+    with httpx2.stream(
+        "GET", f"{served}/api/v1/jobs/{job}/events", headers=headers, timeout=20
+    ) as stream:
         for line in stream.iter_lines():
             if line.startswith("id:"):
                 ids.append(int(line[3:]))
@@ -69,23 +73,50 @@ def test_a_session_ends_with_its_token_and_by_itself(api, database, token):
 
 
 def test_a_session_writes_from_our_own_pages_alone(api, database):
-    """The cookie proves who it is; where the request comes from is proved by Origin or Sec-Fetch-Site."""
+    """The cookie proves who it is; where the request comes from is proved by Origin or
+    Sec-Fetch-Site.
+    """
     with database.write() as session:
         _, text = auth.create_token(session, "admin", ["admin"], None)
     _log_in(api, text)
     body = {"name": "x", "scopes": ["view"]}
-    for header in ({"Origin": "https://elsewhere.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}):
-        for path, content in (("/api/v1/tokens", {"json": body}), ("/tokens", {"data": body}), ("/logout", {})):
+    for header in (
+        {"Origin": "https://elsewhere.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ):
+        for path, content in (
+            ("/api/v1/tokens", {"json": body}),
+            ("/tokens", {"data": body}),
+            ("/logout", {}),
+        ):
             assert api.post(path, headers=header, **content).status_code == 403
-    assert api.post("/api/v1/tokens", headers={"Origin": "http://127.0.0.1", "Sec-Fetch-Site": "same-origin"}, json=body).status_code == 201
+    assert (
+        api.post(
+            "/api/v1/tokens",
+            headers={"Origin": "http://127.0.0.1", "Sec-Fetch-Site": "same-origin"},
+            json=body,
+        ).status_code
+        == 201
+    )
 
 
-def test_a_secret_is_compared_in_constant_time_whether_or_not_there_is_such_a_token(api, token, monkeypatch):
+def test_a_secret_is_compared_in_constant_time_whether_or_not_there_is_such_a_token(
+    api, token, monkeypatch
+):
     compared = []
     compare = hmac.compare_digest
-    monkeypatch.setattr(hmac, "compare_digest", lambda one, other: compared.append((one, other)) or compare(one, other))
+    monkeypatch.setattr(
+        hmac,
+        "compare_digest",
+        lambda one, other: compared.append((one, other)) or compare(one, other),
+    )
     _, text = token
     stranger = f"parity_t{'0' * 12}-{'0' * 10}_secret"
     for sent, status in ((text, 200), (text[:-1], 401), (stranger, 401), ("nonsense", 401)):
-        assert api.get("/api/v1/jobs", headers={"Authorization": f"Bearer {sent}"}).status_code == status
-    assert [len(one) == len(other) == 64 for one, other in compared] == [True] * 4  # digests, of one length
+        assert (
+            api.get("/api/v1/jobs", headers={"Authorization": f"Bearer {sent}"}).status_code
+            == status
+        )
+    # digests, of one length
+    assert [len(one) == len(other) == 64 for one, other in compared] == [True] * 4

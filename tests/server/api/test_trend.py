@@ -1,5 +1,6 @@
-"""The trend of a gate and of a baseline: points that are missing, the commit that moved the gap, and none where run-to-run noise explains
-it."""
+"""The trend of a gate and of a baseline: points that are missing, the commit that moved the gap,
+and none where run-to-run noise explains it.
+"""
 
 import csv
 import io
@@ -16,7 +17,9 @@ from server.pages.job_lists import chart
 
 @pytest.fixture
 def history(database, recorded):
-    """A function that makes one judged job for each gap (None: a failed one), with the revisions r0, r1, ...; their ids."""
+    """A function that makes one judged job for each gap (None: a failed one), with the revisions
+    r0, r1, ...; their ids.
+    """
 
     def make(*gaps, name="nightly"):
         ids = []
@@ -28,7 +31,11 @@ def history(database, recorded):
                 job = session.get_one(Job, job_id)
                 job.name, job.revision = name, f"r{number}"
                 if gap is None:
-                    job.status, job.message, job.finished_at = "failed", "out of memory", time.time()
+                    job.status, job.message, job.finished_at = (
+                        "failed",
+                        "out of memory",
+                        time.time(),
+                    )
             ids.append(job_id)
             time.sleep(0.002)
         return ids
@@ -46,14 +53,20 @@ def test_the_commit_that_moved_the_gap_is_named(api, history):
     answer = _trend(api, gate="nightly")
     assert [point["job"] for point in answer["points"]] == ids
     assert [point["group"] for point in answer["points"]] == ["r0", "r1", "r2", "r3", "r4"]
-    assert [(move["before"], move["after"], move["what"], move["skipped"]) for move in answer["moves"]] == [
+    assert [
+        (move["before"], move["after"], move["what"], move["skipped"]) for move in answer["moves"]
+    ] == [
         ("r0", "r2", "none", ["r1"]),
         ("r2", "r3", "worse", []),
         ("r3", "r4", "none", []),
     ]
     assert answer["answer"].startswith("The gap got worse at r3 (+0.")
     missing = answer["points"][1]
-    assert (missing["verdict"], missing["gap_nats"], missing["why_missing"]) == (None, None, "out of memory")
+    assert (missing["verdict"], missing["gap_nats"], missing["why_missing"]) == (
+        None,
+        None,
+        "out of memory",
+    )
     page = api.get("/trend", params={"gate": "nightly"}).text
     assert "r3: worse" in page
     assert page.count('class="missing"') == 1
@@ -62,7 +75,9 @@ def test_the_commit_that_moved_the_gap_is_named(api, history):
 def test_within_run_noise_no_commit_is_to_blame(api, history):
     history(0.001, 0.003, 0.0)
     answer = _trend(api, gate="nightly")
-    assert answer["answer"].startswith("No commit changed the gap beyond run-to-run noise (2 differences compared, ")
+    assert answer["answer"].startswith(
+        "No commit changed the gap beyond run-to-run noise (2 differences compared, "
+    )
     assert {move["what"] for move in answer["moves"]} == {"none"}
 
 
@@ -73,7 +88,9 @@ def test_a_job_without_a_revision_is_named_as_a_job(api, history, database):
             job.revision = None
     answer = _trend(api, gate="nightly")
     assert [point["group"] for point in answer["points"]] == [f"job {one}" for one in ids]
-    assert answer["answer"].startswith("No job changed the gap beyond run-to-run noise (1 difference compared, ")
+    assert answer["answer"].startswith(
+        "No job changed the gap beyond run-to-run noise (1 difference compared, "
+    )
     assert f"job {ids[0]} to job {ids[1]}: " in answer["moves"][0]["sentence"]
 
 
@@ -88,7 +105,11 @@ def test_jobs_of_one_day_are_one_group(api, owner_database, history):
         for number, job_id in enumerate(ids):
             session.get_one(Job, job_id).created_at = 86_400.0 * (20_000 + number // 2)
     answer = _trend(api, gate="nightly", by="day")
-    assert [point["group"] for point in answer["points"]] == ["2024-10-04", "2024-10-04", "2024-10-05"]
+    assert [point["group"] for point in answer["points"]] == [
+        "2024-10-04",
+        "2024-10-04",
+        "2024-10-05",
+    ]
     assert [(move["after"], move["what"]) for move in answer["moves"]] == [("2024-10-05", "worse")]
 
 
@@ -103,7 +124,10 @@ def test_another_question_is_not_compared_and_says_why(api, owner_database, hist
     with owner_database.write() as session:  # the margin is drawn; the gap does not depend on it
         for job_id, margin in zip(ids, ("1.0 %", "2.0 %", "3.0 %"), strict=True):
             job = session.get_one(Job, job_id)
-            job.spec, job.policy = session.get_one(Job, ids[0]).spec, job.policy | {"margin": margin}
+            job.spec, job.policy = (
+                session.get_one(Job, ids[0]).spec,
+                job.policy | {"margin": margin},
+            )
     assert [move["what"] for move in _trend(api, gate="nightly")["moves"]] == ["none", "worse"]
 
 
@@ -115,7 +139,10 @@ def test_a_verdict_without_a_gap_is_a_missing_point(api, owner_database, history
         verdict.gap = verdict.ci_low = verdict.ci_high = verdict.gap_rel = None
         verdict.code = "EMPTY"
     answer = _trend(api, gate="nightly")
-    assert (answer["points"][1]["why_missing"], answer["moves"]) == ("no gap was measured: EMPTY", [])
+    assert (answer["points"][1]["why_missing"], answer["moves"]) == (
+        "no gap was measured: EMPTY",
+        [],
+    )
     assert answer["answer"].startswith("Nothing to compare yet")
 
 
@@ -123,13 +150,24 @@ def test_a_verdict_without_a_gap_is_a_missing_point(api, owner_database, history
 def test_the_trend_of_a_baseline_and_the_filters(api, owner_database, history):
     ids = [*history(0.0, 0.001), *history(0.2, name="other")]
     with owner_database.write() as session:
-        session.add(Baseline(id="b1", name="llama", version=1, recipe="fp8_current", engine="emulated", created_at=0.0))
+        session.add(
+            Baseline(
+                id="b1",
+                name="llama",
+                version=1,
+                recipe="fp8_current",
+                engine="emulated",
+                created_at=0.0,
+            )
+        )
         session.flush()
         for number, job_id in enumerate(ids):
             session.get_one(Job, job_id).baseline_id = "b1"
             session.get_one(Job, job_id).branch = "main" if number else "mine"
     assert [point["job"] for point in _trend(api, baseline="llama")["points"]] == ids
-    assert [point["job"] for point in _trend(api, baseline="llama", branch="main")["points"]] == ids[1:]
+    assert [
+        point["job"] for point in _trend(api, baseline="llama", branch="main")["points"]
+    ] == ids[1:]
     newest = _trend(api, baseline="llama", limit=2)
     assert ([point["job"] for point in newest["points"]], newest["older"]) == (ids[1:], True)
     for query, status in (
@@ -150,7 +188,12 @@ def test_the_chart_holds_every_mark(owner_database, history):
         drawn = chart(trend(session, Wanted(), "nightly", None, "commit", 50))
     assert [mark.y is None for mark in drawn.marks] == [False, True, False, False]
     assert all(drawn.left <= mark.x <= drawn.right for mark in drawn.marks)
-    inside = [value for mark in drawn.marks for value in (mark.y, mark.low, mark.high, mark.margin) if value is not None]
+    inside = [
+        value
+        for mark in drawn.marks
+        for value in (mark.y, mark.low, mark.high, mark.margin)
+        if value is not None
+    ]
     assert all(0 <= value <= drawn.bottom for value in inside)
     assert 0.0 in [tick for _, tick in drawn.ticks]
     assert [mark.x for mark in drawn.marks] == sorted(mark.x for mark in drawn.marks)
@@ -166,7 +209,9 @@ def test_a_chart_of_several_candidates_has_a_date_axis(owner_database, recorded)
         with owner_database.write() as session:
             session.get_one(Job, job_id).created_at = 1_795_000_000.0 + 86_400.0 * day
     with owner_database.read() as session:
-        first, second = (trend(session, Wanted(), "small", name, "day", 50) for name in ("nvfp4", "mxfp8"))
+        first, second = (
+            trend(session, Wanted(), "small", name, "day", 50) for name in ("nvfp4", "mxfp8")
+        )
     drawn = chart(first, [second])
     assert [line.name for line in drawn.lines] == ["nvfp4", "mxfp8"]
     assert len({line.dashes for line in drawn.lines}) == 2
@@ -188,12 +233,19 @@ def test_a_trend_is_had_as_csv_and_as_a_figure(api, history):
     ids = history(0.0, None, 0.3)
     answer = api.get("/api/v1/trend.csv", params={"gate": "nightly"})
     header, *lines = answer.text.splitlines()
-    assert header.startswith("job,group,revision,submitted_at,status,verdict,gap_nats,ci_low,ci_high,margin_nats")
+    assert header.startswith(
+        "job,group,revision,submitted_at,status,verdict,gap_nats,ci_low,ci_high,margin_nats"
+    )
     assert [line.split(",")[0] for line in lines] == ids
     assert "out of memory" in lines[1]
     drawn = api.get("/trend.svg", params={"gate": "nightly"})
     assert drawn.headers["Content-Type"].startswith("image/svg+xml")
-    assert (drawn.text.count("<svg "), drawn.text.count("<g "), drawn.text.count("</g>")) == (1, len(ids), len(ids))  # a mark per job
+    # a mark per job
+    assert (drawn.text.count("<svg "), drawn.text.count("<g "), drawn.text.count("</g>")) == (
+        1,
+        len(ids),
+        len(ids),
+    )
     assert api.get("/api/v1/trend.csv", params={"gate": "none"}).status_code == 404
 
 
@@ -202,6 +254,8 @@ def test_no_cell_of_a_trend_is_a_formula(api, history, database):
     with database.write() as session:
         for job_id, revision in zip(ids, ['=HYPERLINK("http://x","y")', "r-1"], strict=True):
             session.get_one(Job, job_id).revision = revision
-    rows = [*csv.DictReader(io.StringIO(api.get("/api/v1/trend.csv", params={"gate": "nightly"}).text))]
+    rows = [
+        *csv.DictReader(io.StringIO(api.get("/api/v1/trend.csv", params={"gate": "nightly"}).text))
+    ]
     assert [row["revision"] for row in rows] == ['\'=HYPERLINK("http://x","y")', "r-1"]
     assert float(rows[0]["ci_low"]) < 0.0  # a negative number stays one

@@ -24,7 +24,14 @@ def slow(steps, values, points):
     rows = []
     for group in groups:
         finite = [values[i] for i in group if math.isfinite(values[i])]
-        rows.append((steps[group[0]], steps[group[-1]], min(finite, default=None), max(finite, default=None)))
+        rows.append(
+            (
+                steps[group[0]],
+                steps[group[-1]],
+                min(finite, default=None),
+                max(finite, default=None),
+            )
+        )
     return rows
 
 
@@ -35,10 +42,16 @@ def slow(steps, values, points):
 )
 def test_equal_to_the_slow_way(steps, points, data):
     values = data.draw(
-        st.lists(st.floats(-1e6, 1e6) | st.sampled_from([math.nan, math.inf, -math.inf]), min_size=len(steps), max_size=len(steps))
+        st.lists(
+            st.floats(-1e6, 1e6) | st.sampled_from([math.nan, math.inf, -math.inf]),
+            min_size=len(steps),
+            max_size=len(steps),
+        )
     )
     result = series("loss", np.array(steps, np.int64), np.array(values, np.float64), points)
-    assert list(zip(result.first_step, result.last_step, result.minimum, result.maximum, strict=True)) == slow(steps, values, points)
+    assert list(
+        zip(result.first_step, result.last_step, result.minimum, result.maximum, strict=True)
+    ) == slow(steps, values, points)
     assert len(result.mean) <= points
     assert result.nonfinite_count == sum(not math.isfinite(value) for value in values)
     for low, mean, high in zip(result.minimum, result.mean, result.maximum, strict=True):
@@ -47,7 +60,9 @@ def test_equal_to_the_slow_way(steps, points, data):
 
 
 @given(
-    values=st.lists(st.floats(-1e6, 1e6) | st.sampled_from([math.nan, math.inf, -math.inf]), max_size=40).map(np.array),
+    values=st.lists(
+        st.floats(-1e6, 1e6) | st.sampled_from([math.nan, math.inf, -math.inf]), max_size=40
+    ).map(np.array),
     places=st.lists(st.integers(0, 40), max_size=20),
 )
 def test_cut_agrees_with_a_loop_over_the_buckets(values, places):
@@ -60,13 +75,25 @@ def test_cut_agrees_with_a_loop_over_the_buckets(values, places):
         assert buckets.count[i] == len(finite)
         assert buckets.minimum(values)[i] == min(finite, default=math.inf)
         assert buckets.maximum(values)[i] == max(finite, default=-math.inf)
-        assert buckets.mean(values)[i] == pytest.approx(math.fsum(finite) / max(len(finite), 1), rel=1e-9, abs=1e-6)
+        assert buckets.mean(values)[i] == pytest.approx(
+            math.fsum(finite) / max(len(finite), 1), rel=1e-9, abs=1e-6
+        )
 
 
 def test_an_empty_range_is_the_neutral_value_wherever_it_lies():
     values = np.array([1.0, 2.0, 4.0])
-    assert reduce_ranges(np.add, values, np.array([0, 0, 2, 2, 3, 3]), 0.0).tolist() == [0.0, 3.0, 0.0, 4.0, 0.0, 0.0]
-    assert reduce_ranges(np.minimum, np.empty(0), np.array([0, 0]), np.inf).tolist() == [math.inf, math.inf]
+    assert reduce_ranges(np.add, values, np.array([0, 0, 2, 2, 3, 3]), 0.0).tolist() == [
+        0.0,
+        3.0,
+        0.0,
+        4.0,
+        0.0,
+        0.0,
+    ]
+    assert reduce_ranges(np.minimum, np.empty(0), np.array([0, 0]), np.inf).tolist() == [
+        math.inf,
+        math.inf,
+    ]
 
 
 def test_two_runs_of_one_range_have_the_same_edges():
@@ -77,7 +104,12 @@ def test_two_runs_of_one_range_have_the_same_edges():
 
 
 def test_nonfinite_values_are_words():
-    assert [number(value) for value in (1.5, math.nan, math.inf, -math.inf)] == [1.5, "nan", "inf", "-inf"]
+    assert [number(value) for value in (1.5, math.nan, math.inf, -math.inf)] == [
+        1.5,
+        "nan",
+        "inf",
+        "-inf",
+    ]
     result = series("loss", np.arange(3), np.array([1.0, math.nan, -math.inf]), 10)
     assert [(bad.step, bad.kind) for bad in result.nonfinite] == [(1, "nan"), (2, "-inf")]
     assert result.mean == [1.0, None, None]

@@ -16,18 +16,31 @@ def watched(database, recorded):
     """The candidate's first run, with twelve blocks watched at every tenth step."""
     job_id = recorded({"nvfp4": 0.0}, steps=100)
     at = np.arange(0, 100, 10)
-    columns = {f"{block}.{name}/x/snr_db": block + at / 100 for block in range(12) for name in ("up", "query")}
+    columns = {
+        f"{block}.{name}/x/snr_db": block + at / 100
+        for block in range(12)
+        for name in ("up", "query")
+    }
     columns["0.up/x/snr_db"] = np.array([math.nan, math.inf, *range(8)], float)
     columns["0.up/grad/amax"] = np.ones(10)
     with database.write() as session:
         run = session.get_one(Job, job_id).arms[1].runs[0]
         store.append(session, run.id, "layers", 1, at, columns)
-        store.append(session, run.id, "layer_grad_norm", 1, np.arange(100), {"0.up": np.arange(100.0), "0.query": np.zeros(100)})
+        store.append(
+            session,
+            run.id,
+            "layer_grad_norm",
+            1,
+            np.arange(100),
+            {"0.up": np.arange(100.0), "0.query": np.zeros(100)},
+        )
         return run.id, session.get_one(Job, job_id).arms[0].runs[0].id
 
 
 def test_layers_come_in_model_order_and_nothing_finite_is_said_in_words(api, watched):
-    answer = api.get(f"/api/v1/runs/{watched[0]}/layers", params={"statistic": "snr_db", "operand": "x"}).json()
+    answer = api.get(
+        f"/api/v1/runs/{watched[0]}/layers", params={"statistic": "snr_db", "operand": "x"}
+    ).json()
     table = answer["table"]
     assert table["layers"][:4] == ["0.query", "0.up", "1.query", "1.up"]
     assert table["layers"][-1] == "11.up"
@@ -42,10 +55,18 @@ def test_a_table_is_the_difference_to_another_run_of_the_job(api, database, watc
     candidate, baseline = watched
     question = {"statistic": "snr_db", "operand": "x", "minus": baseline}
     own = api.get(f"/api/v1/runs/{candidate}/layers", params=question).json()
-    assert (own["minus"], own["table"]["values"][2][0]) == (None, 1.0)  # the baseline has recorded nothing
+    # the baseline has recorded nothing
+    assert (own["minus"], own["table"]["values"][2][0]) == (None, 1.0)
     at = np.arange(20, 200, 10)
     with database.write() as session:
-        store.append(session, baseline, "layers", 1, at, {f"{block}.up/x/snr_db": np.full(len(at), 3.0 + block) for block in range(3)})
+        store.append(
+            session,
+            baseline,
+            "layers",
+            1,
+            at,
+            {f"{block}.up/x/snr_db": np.full(len(at), 3.0 + block) for block in range(3)},
+        )
     told = api.get(f"/api/v1/runs/{candidate}/layers", params=question).json()
     table = told["table"]
     assert told["minus"] == baseline
@@ -64,12 +85,24 @@ def test_a_table_is_the_difference_to_another_run_of_the_job(api, database, watc
 def test_infinity_less_infinity_is_no_number(api, database, watched):
     candidate, baseline = watched
     with database.write() as session:
-        store.append(session, baseline, "layers", 1, np.arange(0, 100, 10), {"0.up/x/snr_db": np.full(10, math.inf)})
-    told = api.get(f"/api/v1/runs/{candidate}/layers", params={"statistic": "snr_db", "operand": "x", "minus": baseline}).json()
+        store.append(
+            session,
+            baseline,
+            "layers",
+            1,
+            np.arange(0, 100, 10),
+            {"0.up/x/snr_db": np.full(10, math.inf)},
+        )
+    told = api.get(
+        f"/api/v1/runs/{candidate}/layers",
+        params={"statistic": "snr_db", "operand": "x", "minus": baseline},
+    ).json()
     assert told["minus"] is None
 
 
-def test_a_table_opens_on_the_signal_to_noise_of_an_operand_that_is_quantized(api, database, recorded):
+def test_a_table_opens_on_the_signal_to_noise_of_an_operand_that_is_quantized(
+    api, database, recorded
+):
     job_id = recorded({"nvfp4": 0.0}, steps=100)
     at = np.arange(0, 100)
     snr = 18.0 + at / 100
@@ -89,7 +122,10 @@ def test_a_table_opens_on_the_signal_to_noise_of_an_operand_that_is_quantized(ap
     assert (table["low"], table["high"]) == (18.0, 90.0)
     assert 18.0 < table["usual_low"] < 18.1
     assert 18.9 < table["usual_high"] < 19.0
-    assert api.get(f"/api/v1/runs/{run}/layers", params={"statistic": "amax"}).json()["operand"] == "kernel"
+    assert (
+        api.get(f"/api/v1/runs/{run}/layers", params={"statistic": "amax"}).json()["operand"]
+        == "kernel"
+    )
 
 
 def test_steps_without_any_number_are_left_out(api, database, recorded):
@@ -98,16 +134,25 @@ def test_steps_without_any_number_are_left_out(api, database, recorded):
     compared = np.where(at % 20 == 0, 0.9, math.nan)
     with database.write() as session:
         run = session.get_one(Job, job_id).arms[1].runs[0].id
-        columns = {"0.up/kernel_grad/cosine": compared, "0.query/kernel_grad/cosine": np.full(10, math.nan), "0.up/x/amax": np.ones(10)}
+        columns = {
+            "0.up/kernel_grad/cosine": compared,
+            "0.query/kernel_grad/cosine": np.full(10, math.nan),
+            "0.up/x/amax": np.ones(10),
+        }
         store.append(session, run, "layers", 1, at, columns)
-    table = api.get(f"/api/v1/runs/{run}/layers", params={"statistic": "cosine", "operand": "kernel_grad"}).json()["table"]
+    table = api.get(
+        f"/api/v1/runs/{run}/layers", params={"statistic": "cosine", "operand": "kernel_grad"}
+    ).json()["table"]
     assert table["first_step"] == [0, 20, 40, 60, 80]
     assert table["steps_in_range"] == 5
     assert table["values"] == [["nan"] * 5, [0.9] * 5]
 
 
 def test_buckets_hold_the_mean(api, watched):
-    answer = api.get(f"/api/v1/runs/{watched[0]}/layers", params={"statistic": "grad_norm", "buckets": 4, "from": 20, "to": 59}).json()
+    answer = api.get(
+        f"/api/v1/runs/{watched[0]}/layers",
+        params={"statistic": "grad_norm", "buckets": 4, "from": 20, "to": 59},
+    ).json()
     table = answer["table"]
     assert answer["operand"] is None
     assert (table["first_step"], table["last_step"]) == ([20, 30, 40, 50], [29, 39, 49, 59])

@@ -7,7 +7,10 @@ from server.curves.buckets import RAW_STEPS, Recorded, overlay
 
 
 def _by_hand(run, first, last, reduce):
-    chosen = [run.values[(run.steps >= a) & (run.steps <= b) & np.isfinite(run.values)] for a, b in zip(first, last, strict=True)]
+    chosen = [
+        run.values[(run.steps >= a) & (run.steps <= b) & np.isfinite(run.values)]
+        for a, b in zip(first, last, strict=True)
+    ]
     return [float(reduce(values)) if len(values) else None for values in chosen]
 
 
@@ -17,7 +20,9 @@ def long_pair():
     steps = np.arange(50_000)
     values = generator.normal(2.0, 0.1, len(steps))
     values[[7, 40_001]] = np.nan, np.inf
-    return Recorded(steps=steps, values=values), Recorded(steps=steps[:30_000:3] + 1, values=values[:30_000:3])
+    return Recorded(steps=steps, values=values), Recorded(
+        steps=steps[:30_000:3] + 1, values=values[:30_000:3]
+    )
 
 
 def test_buckets_agree_with_a_slow_count(long_pair):
@@ -26,11 +31,18 @@ def test_buckets_agree_with_a_slow_count(long_pair):
     assert chart.steps_in_range == 50_000
     assert len(chart.first_step) <= 700
     for run, line in zip(long_pair, chart.lines, strict=True):
-        for values, reduce in ((line.mean, np.mean), (line.minimum, np.min), (line.maximum, np.max)):
+        for values, reduce in (
+            (line.mean, np.mean),
+            (line.minimum, np.min),
+            (line.maximum, np.max),
+        ):
             wanted = _by_hand(run, chart.first_step, chart.last_step, reduce)
             assert [value is None for value in values] == [value is None for value in wanted]
             np.testing.assert_allclose(np.array(values, float), np.array(wanted, float), rtol=1e-6)
-    assert [(one.step, one.kind) for one in chart.lines[0].nonfinite] == [(7, "nan"), (40_001, "inf")]
+    assert [(one.step, one.kind) for one in chart.lines[0].nonfinite] == [
+        (7, "nan"),
+        (40_001, "inf"),
+    ]
 
 
 def test_few_steps_come_as_they_are(long_pair):
@@ -64,4 +76,7 @@ def test_log_buckets_are_narrow_at_the_start_and_hold_every_step(long_pair):
 
 def test_many_runs_share_the_steps_that_are_sent_raw():
     runs = [Recorded(steps=np.arange(3000), values=np.ones(3000))] * 31
-    assert (overlay(runs[:20], 100).aggregation, overlay(runs, 100).aggregation) == ("none", "minmaxmean")
+    assert (overlay(runs[:20], 100).aggregation, overlay(runs, 100).aggregation) == (
+        "none",
+        "minmaxmean",
+    )

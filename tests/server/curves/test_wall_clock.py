@@ -1,4 +1,6 @@
-"""When and where runs trained, and what the judge makes of it: a speed ratio, or the reason why there is none."""
+"""When and where runs trained, and what the judge makes of it: a speed ratio, or the reason why
+there is none.
+"""
 
 import numpy as np
 import pytest
@@ -14,19 +16,36 @@ START = 1.7e9
 def _attempt(session, run, attempt_number, started_at, worker_id=None, state="finished"):
     session.add(
         Attempt(
-            run_id=run.id, attempt_number=attempt_number, state=state, worker_id=worker_id, started_at=started_at, ended_at=started_at + 100
+            run_id=run.id,
+            attempt_number=attempt_number,
+            state=state,
+            worker_id=worker_id,
+            started_at=started_at,
+            ended_at=started_at + 100,
         )
     )
 
 
 def _worker(session, number, machine):
     name = f"{machine}:{number}"
-    session.add(Worker(id=f"w{number}", name=name, capability="cpu", slots=1, device={}, started_at=START, heartbeat_at=START))
+    session.add(
+        Worker(
+            id=f"w{number}",
+            name=name,
+            capability="cpu",
+            slots=1,
+            device={},
+            started_at=START,
+            heartbeat_at=START,
+        )
+    )
 
 
 @pytest.fixture
 def trained(database, recorded):
-    """A job of native runs of which each candidate run begins so many seconds after the baseline runs."""
+    """A job of native runs of which each candidate run begins so many seconds after the baseline
+    runs.
+    """
 
     def train(later, **manifest):
         job_id = recorded({"nvfp4": 0.0})
@@ -34,8 +53,15 @@ def trained(database, recorded):
             _worker(session, 1, "alpha")
             for arm in session.get_one(Job, job_id).arms:
                 for run in arm.runs:
-                    run.manifest = {**run.manifest, "engine": "transformer_engine", "device_class": "h100", **manifest}
-                    _attempt(session, run, 1, START + (later if arm.role == "candidate" else 0.0), "w1")
+                    run.manifest = {
+                        **run.manifest,
+                        "engine": "transformer_engine",
+                        "device_class": "h100",
+                        **manifest,
+                    }
+                    _attempt(
+                        session, run, 1, START + (later if arm.role == "candidate" else 0.0), "w1"
+                    )
         return job_id
 
     return train
@@ -89,9 +115,23 @@ def test_attempts_follow_each_other(database, recorded):
         run = session.get_one(Job, job_id).arms[0].runs[0]
         for number, machine in ((1, "alpha"), (2, "beta")):
             _worker(session, number, machine)
-            _attempt(session, run, number, START + 60 * (number - 1), f"w{number}", "crashed" if number == 1 else "finished")
+            _attempt(
+                session,
+                run,
+                number,
+                START + 60 * (number - 1),
+                f"w{number}",
+                "crashed" if number == 1 else "finished",
+            )
         at = np.arange(100, 150)
-        store.append(session, run.id, "train", 2, at, {"lm_loss": np.ones(50), "step_seconds": np.full(50, 0.04)})
+        store.append(
+            session,
+            run.id,
+            "train",
+            2,
+            at,
+            {"lm_loss": np.ones(50), "step_seconds": np.full(50, 0.04)},
+        )
     with database.read() as session:
         run = session.get_one(Job, job_id).arms[0].runs[0]
         ended = loading.curve(session, run).columns["unix_seconds"] - START

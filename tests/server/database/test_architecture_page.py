@@ -10,10 +10,14 @@ from server.settings import CHECKOUT, Settings
 PAGE = (CHECKOUT / "docs" / "architecture.md").read_text()
 
 
-@pytest.mark.parametrize(("of", "moves"), [("job", JOB_MOVES), ("run", RUN_MOVES), ("attempt", ATTEMPT_MOVES)])
+@pytest.mark.parametrize(
+    ("of", "moves"), [("job", JOB_MOVES), ("run", RUN_MOVES), ("attempt", ATTEMPT_MOVES)]
+)
 def test_the_table_is_the_code(of, moves):
     rows = re.findall(rf"^\| {of} \| (\w+) \|(.*)\|$", PAGE, re.MULTILINE)
-    assert {start: set(re.findall(r"\w+", ends)) for start, ends in rows} == {start: set(ends) for start, ends in moves.items() if ends}
+    assert {start: set(re.findall(r"\w+", ends)) for start, ends in rows} == {
+        start: set(ends) for start, ends in moves.items() if ends
+    }
 
 
 def test_every_setting_that_the_page_names_exists():

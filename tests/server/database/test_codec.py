@@ -23,6 +23,9 @@ def test_float32_comes_back_from_half_the_bytes(numbers):
         assert len(content) <= 2 + 4 * len(values)
 
 
-@pytest.mark.parametrize(("values", "header"), [(np.zeros(4096), b"4z"), (np.random.default_rng(0).normal(size=4096), b"8r")])
+@pytest.mark.parametrize(
+    ("values", "header"),
+    [(np.zeros(4096), b"4z"), (np.random.default_rng(0).normal(size=4096), b"8r")],
+)
 def test_what_saves_nothing_is_not_packed(values, header):
     assert store.encode(values)[:2] == header

@@ -18,19 +18,31 @@ def _ranges(chunks):
     cuts=st.sets(st.integers(1, 59)),
 )
 def test_whole_chunks_that_are_lost_are_gaps(first, stride, kept, cuts):
-    """A run logs every n-th step in chunks; some chunks are lost. The twin counts the steps that are not there."""
+    """A run logs every n-th step in chunks; some chunks are lost. The twin counts the steps that
+    are not there.
+    """
     steps = np.arange(first, first + stride * len(kept), stride)
-    pieces = [piece.tolist() for piece in np.split(steps, sorted(cut for cut in cuts if cut < len(kept))) if len(piece)]
+    pieces = [
+        piece.tolist()
+        for piece in np.split(steps, sorted(cut for cut in cuts if cut < len(kept)))
+        if len(piece)
+    ]
     chunks = [piece for piece, keep in zip(pieces, kept, strict=False) if keep]
     if sum(len(chunk) > 1 for chunk in chunks) <= len(chunks) / 2:
         return  # too little is left to tell the stride
     covered = coverage(_ranges(chunks))
     there = {step for chunk in chunks for step in chunk}
-    absent = [step for step in steps.tolist() if chunks[0][0] <= step <= chunks[-1][-1] and step not in there]
+    absent = [
+        step
+        for step in steps.tolist()
+        if chunks[0][0] <= step <= chunks[-1][-1] and step not in there
+    ]
     assert covered.stride == stride
     assert covered.recorded == len(there)
     assert covered.missing == len(absent)
-    assert [step for gap in covered.gaps for step in range(gap.first_step, gap.last_step + 1, stride)] == absent
+    assert [
+        step for gap in covered.gaps for step in range(gap.first_step, gap.last_step + 1, stride)
+    ] == absent
 
 
 def test_a_hole_inside_a_chunk_is_placed_between_its_ends():

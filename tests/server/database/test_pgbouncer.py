@@ -1,4 +1,6 @@
-"""Behind PgBouncer in transaction mode each transaction may have another process of the server: nothing may rest on a session."""
+"""Behind PgBouncer in transaction mode each transaction may have another process of the server:
+nothing may rest on a session.
+"""
 
 import threading
 
@@ -13,8 +15,12 @@ from server.database.tables import Event
 pytestmark = pytest.mark.postgresql
 
 
-@pytest.mark.parametrize("options", ["", "ignore_startup_parameters = options\n"], ids=["refused", "ignored"])
-def test_a_statement_has_its_limit_and_a_direct_connection_keeps_its_own(database, settings, bouncer, options):
+@pytest.mark.parametrize(
+    "options", ["", "ignore_startup_parameters = options\n"], ids=["refused", "ignored"]
+)
+def test_a_statement_has_its_limit_and_a_direct_connection_keeps_its_own(
+    database, settings, bouncer, options
+):
     pooled = Database(bouncer(settings.database, options), statement_seconds=0.5)
     for _ in range(2):
         with pytest.raises(OperationalError, match="statement timeout"), pooled.read() as session:
@@ -43,7 +49,7 @@ def test_many_transactions_on_few_connections_lose_nothing(database, settings, r
                     processes.add(session.scalar(text("select pg_backend_pid()")))
                     states.emit(session, job_id, "metric", {})
                     assert session.scalar(text("select count(*) from pg_prepared_statements")) == 0
-        except Exception as error:  # noqa: BLE001 (told by the test's thread)
+        except Exception as error:  # noqa: BLE001
             failures.append(error)
 
     threads = [threading.Thread(target=write, args=(own,)) for own in pooled for _ in range(6)]
@@ -54,7 +60,10 @@ def test_many_transactions_on_few_connections_lose_nothing(database, settings, r
     assert failures == []
     assert len(processes) > 1
     with database.read() as session:
-        numbers = [event.sequence for event in session.query(Event).where(Event.job_id == job_id).order_by(Event.sequence)]
+        numbers = [
+            event.sequence
+            for event in session.query(Event).where(Event.job_id == job_id).order_by(Event.sequence)
+        ]
         assert numbers == list(range(1, 12 * 30 + 2))
     for own in pooled:
         own.close()

@@ -1,4 +1,6 @@
-"""The file of an SQLite database: only its owner reads it, also one that an earlier version made."""
+"""The file of an SQLite database: only its owner reads it, also one that an earlier version
+made.
+"""
 
 import sqlite3
 import stat
@@ -17,9 +19,14 @@ def _modes(folder):
 
 
 def test_a_new_database_is_its_owners_only(tmp_path):
-    with closing(Database(f"sqlite:///{tmp_path / 'parity.db'}")) as database, database.write() as session:
+    with (
+        closing(Database(f"sqlite:///{tmp_path / 'parity.db'}")) as database,
+        database.write() as session,
+    ):
         session.connection().exec_driver_sql("create table t (x)")
-        assert _modes(tmp_path) == dict.fromkeys(("parity.db", "parity.db-wal", "parity.db-shm"), 0o600)
+        assert _modes(tmp_path) == dict.fromkeys(
+            ("parity.db", "parity.db-wal", "parity.db-shm"), 0o600
+        )
 
 
 def test_one_that_others_could_read_is_closed_to_them(tmp_path):
@@ -37,6 +44,8 @@ def test_the_migrations_make_it_private(tmp_path):
     assert _modes(tmp_path)["parity.db"] == 0o600
 
 
-@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:////no/such/folder/parity.db"])
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///:memory:", "sqlite:////no/such/folder/parity.db"]
+)
 def test_without_a_file_there_is_nothing_to_do(url):
     keep_private(url)

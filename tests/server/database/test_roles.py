@@ -1,4 +1,6 @@
-"""The rights of the roles on a real PostgreSQL. Every test of the API on PostgreSQL connects as its role, and shows that they suffice."""
+"""The rights of the roles on a real PostgreSQL. Every test of the API on PostgreSQL connects as its
+role, and shows that they suffice.
+"""
 
 import re
 
@@ -34,7 +36,11 @@ FORBIDDEN_TO_WORKERS = [
     "select digest from tokens",
     "select * from tokens",
     "update tokens set scopes = '[\"admin\"]'",
-    "insert into tokens (id, principal, name, digest, scopes, created_at) values ('t', 't', 'x', 'x', '[\"admin\"]', 1)",
+    (
+        "insert into tokens (id, principal, name, digest, scopes, created_at) values ('t', 't', "
+        "'x', "
+        "'x', '[\"admin\"]', 1)"
+    ),
     "update webhooks set events = '[]'",
     "select * from browser_sessions",
     "select body_digest from idempotency_keys",
@@ -66,8 +72,12 @@ def _refused(url, statement):
 @pytest.mark.parametrize("role", ["the_api", "the_worker"])
 def test_the_rights_of_each_role_on_each_table_are_stated(role):
     assert lab().part("tables"), "its tables have lines too"
-    lines = re.findall(r" on (\w+(?:, \w+)*) (?:to|from) ([^;]+);", roles.grants("the_api", "the_worker"))
-    stated = {table for tables, of in lines if role in of.split(", ") for table in tables.split(", ")}
+    lines = re.findall(
+        r" on (\w+(?:, \w+)*) (?:to|from) ([^;]+);", roles.grants("the_api", "the_worker")
+    )
+    stated = {
+        table for tables, of in lines if role in of.split(", ") for table in tables.split(", ")
+    }
     assert stated == {*Base.metadata.tables, "alembic_version"}
 
 
@@ -82,7 +92,9 @@ def test_a_worker_reads_no_secret_and_gives_itself_no_right(database, worker_set
     with database.write() as session:
         deliveries.register(session, {"h1": ["job.ended"]})
         auth.create_token(session, "me", ["admin"], None)
-    assert [each for each in FORBIDDEN_TO_WORKERS if not _refused(worker_settings.database, each)] == []
+    assert [
+        each for each in FORBIDDEN_TO_WORKERS if not _refused(worker_settings.database, each)
+    ] == []
     worker = Database(worker_settings.database)
     with pytest.raises(ProgrammingError), worker.read() as session:
         session.query(Token).all()
@@ -90,7 +102,9 @@ def test_a_worker_reads_no_secret_and_gives_itself_no_right(database, worker_set
 
 
 @on_postgresql
-def test_the_command_grants_again_and_takes_what_is_too_much(database, settings, worker_settings, monkeypatch, capsys):
+def test_the_command_grants_again_and_takes_what_is_too_much(
+    database, settings, worker_settings, monkeypatch, capsys
+):
     monkeypatch.setenv("PARITY_DATABASE_URL", settings.database_url)
     with database.engine.begin() as connection:
         connection.execute(text("grant select, delete on tokens to parity_worker"))
@@ -112,7 +126,9 @@ def test_the_command_grants_again_and_takes_what_is_too_much(database, settings,
         (["--api", "parity_worker"], "both roles"),
     ],
 )
-def test_what_would_give_no_protection_is_refused(database, settings, monkeypatch, capsys, arguments, word):
+def test_what_would_give_no_protection_is_refused(
+    database, settings, monkeypatch, capsys, arguments, word
+):
     assert make_url(settings.database_url).username == "postgres"
     monkeypatch.setenv("PARITY_DATABASE_URL", settings.database_url)
     assert roles.main(arguments) == 2

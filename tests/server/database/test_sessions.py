@@ -1,4 +1,6 @@
-"""Write transactions take their lock at the start, so a reader-turned-writer never fails as busy."""
+"""Write transactions take their lock at the start, so a reader-turned-writer never fails as
+busy.
+"""
 
 import sqlite3
 import threading
@@ -32,7 +34,10 @@ def test_concurrent_read_then_write_loses_nothing(database, recorded):
     for thread in threads:
         thread.join()
     with database.read() as session:
-        numbers = [event.sequence for event in session.query(Event).where(Event.job_id == job_id).order_by(Event.sequence)]
+        numbers = [
+            event.sequence
+            for event in session.query(Event).where(Event.job_id == job_id).order_by(Event.sequence)
+        ]
     assert numbers == list(range(1, 102))
 
 
@@ -80,7 +85,8 @@ def test_a_connection_that_the_server_has_closed_is_replaced_even_if_it_has_just
         other.execute(text("select 1"))
         ended = session.scalar(text("select pg_backend_pid()"))
         assert session.connection().connection.dbapi_connection.is_fresh
-        session.rollback()  # returns the connection to the pool, from which the next statement takes one
+        # returns the connection to the pool, from which the next statement takes one
+        session.rollback()
         assert other.scalar(text("select pg_terminate_backend(:pid, 10000)"), {"pid": ended})
         assert session.scalar(text("select pg_backend_pid()")) != ended
 
@@ -90,10 +96,15 @@ def test_events_of_one_call_are_numbered_in_their_order(database, recorded):
     with database.write() as session:
         assert states.emit_all(session, job_id, [("metric", {"at": 1}), ("status", {"at": 2})]) == 3
     with database.read() as session:
-        assert [(event.sequence, event.kind) for event in states.after(session, job_id, 1)] == [(2, "metric"), (3, "status")]
+        assert [(event.sequence, event.kind) for event in states.after(session, job_id, 1)] == [
+            (2, "metric"),
+            (3, "status"),
+        ]
 
 
-def test_a_connection_that_is_in_use_while_the_database_is_closed_is_closed_after_use(settings, database):
+def test_a_connection_that_is_in_use_while_the_database_is_closed_is_closed_after_use(
+    settings, database
+):
     own = Database(settings.database)
     with own.read() as session:
         used = session.connection().connection.dbapi_connection

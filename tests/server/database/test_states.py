@@ -16,7 +16,10 @@ def test_every_named_state_has_its_moves():
 
 
 def test_an_illegal_move_is_refused_by_name(database):
-    with database.write() as session, pytest.raises(ValueError, match="move finished -> running is not allowed"):
+    with (
+        database.write() as session,
+        pytest.raises(ValueError, match="move finished -> running is not allowed"),
+    ):
         move_run(session, "r", ("finished",), "running")
 
 
@@ -33,5 +36,7 @@ def test_a_move_of_an_older_attempt_is_fenced(database, recorded):
     job_id = recorded({"nvfp4": 0.0}, done=0, state="running")
     with database.write() as session:
         run = session.query(Run).where(Run.job_id == job_id).first()
-        assert not move_run(session, run.id, ("running",), "finished", holder=run.attempt_number - 1)
+        assert not move_run(
+            session, run.id, ("running",), "finished", holder=run.attempt_number - 1
+        )
         assert move_run(session, run.id, ("running",), "finished", holder=run.attempt_number)

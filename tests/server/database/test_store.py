@@ -22,7 +22,9 @@ ANY_FLOAT = st.floats(width=64, allow_nan=True, allow_infinity=True)
 def _append(database, run, kind, attempt_number, first, values):
     steps = np.arange(first, first + len(values))
     with database.write() as session:
-        store.append(session, run, kind, attempt_number, steps, {"loss": np.array(values, np.float64)})
+        store.append(
+            session, run, kind, attempt_number, steps, {"loss": np.array(values, np.float64)}
+        )
 
 
 def _read(database, run, kind="train"):
@@ -34,7 +36,9 @@ def _read(database, run, kind="train"):
 def _a_run(database, recorded):
     job = recorded({"nvfp4": 0.0}, done=0, state="running")
     with database.read() as session:
-        return session.scalars(select(Run.id).where(Run.job_id == job).order_by(Run.position)).first()
+        return session.scalars(
+            select(Run.id).where(Run.job_id == job).order_by(Run.position)
+        ).first()
 
 
 @rules(max_examples=some(60))
@@ -61,7 +65,8 @@ def test_the_newest_attempt_wins_from_its_first_step_on(database, recorded):
     _append(database, run, "train", 2, 6, [2.0] * 2)
     _append(database, run, "train", 3, 2, [3.0] * 3)
     steps, loss = _read(database, run)
-    # Attempt 3 resumed at step 2: nothing of attempts 1 and 2 from there on is left, even where 3 has not come yet.
+    # Attempt 3 resumed at step 2: nothing of attempts 1 and 2 from there on is left, even where 3
+    # has not come yet.
     assert steps == [0, 1, 2, 3, 4]
     assert loss.tolist() == [1.0, 1.0, 3.0, 3.0, 3.0]
 
@@ -76,13 +81,16 @@ def test_kinds_do_not_mix_and_missing_columns_are_nan(database, recorded):
     assert math.isnan(columns["absent"][0])
 
 
-def test_a_newer_attempt_leaves_nothing_of_any_kind_from_the_branch_that_it_left(database, recorded):
+def test_a_newer_attempt_leaves_nothing_of_any_kind_from_the_branch_that_it_left(
+    database, recorded
+):
     run = _a_run(database, recorded)
     _append(database, run, "train", 1, 0, [1.0] * 10)
     for step in (3, 6, 9):
         _append(database, run, "validation", 1, step, [step])
     _append(database, run, "train", 2, 5, [2.0] * 3)
-    assert _read(database, run, "validation")[0] == [3]  # 6 and 9 were validated by weights that no run has any more
+    # 6 and 9 were validated by weights that no run has any more
+    assert _read(database, run, "validation")[0] == [3]
     _append(database, run, "validation", 2, 7, [7.0])
     assert _read(database, run, "validation")[0] == [3, 7]
     assert _read(database, run)[0] == list(range(8))
@@ -121,7 +129,9 @@ def test_sealing_leaves_other_attempts_alone(database, recorded):
 
 
 @pytest.mark.parametrize("after", [1, 2, 3])
-@pytest.mark.parametrize("read", [store.read, lambda session, run, kind: next(read_each(session, [run], kind, ["loss"]))])
+@pytest.mark.parametrize(
+    "read", [store.read, lambda session, run, kind: next(read_each(session, [run], kind, ["loss"]))]
+)
 def test_a_curve_that_is_sealed_while_it_is_read(database, recorded, read, after):
     """A reader's statements may see another writer's commits in between."""
     run = _a_run(database, recorded)

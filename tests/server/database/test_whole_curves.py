@@ -17,7 +17,13 @@ pytestmark = pytest.mark.both_databases
 NAMES = ("loss", "grad_norm", "never")
 # Number of the run, kind, attempt, first step and stride of each write of 7 steps.
 WRITES = st.lists(
-    st.tuples(st.integers(0, 3), st.sampled_from(["train", "validation"]), st.integers(1, 3), st.integers(0, 40), st.integers(1, 3)),
+    st.tuples(
+        st.integers(0, 3),
+        st.sampled_from(["train", "validation"]),
+        st.integers(1, 3),
+        st.integers(0, 40),
+        st.integers(1, 3),
+    ),
     max_size=12,
 )
 
@@ -30,7 +36,14 @@ def _runs(database, recorded):
 
 def _write(session, run, kind, attempt_number, first, stride, count=7, **others):
     values = np.random.default_rng([first, stride, attempt_number]).normal(size=count)
-    store.append(session, run, kind, attempt_number, first + stride * np.arange(count), {"loss": values, **others})
+    store.append(
+        session,
+        run,
+        kind,
+        attempt_number,
+        first + stride * np.arange(count),
+        {"loss": values, **others},
+    )
 
 
 def _same(one, other):
@@ -49,14 +62,19 @@ def test_twin_of_reading_one_by_one(database, recorded, writes, sealed):
             others = {"grad_norm": np.full(7, np.nan)} if attempt_number == 2 else {}
             _write(session, runs[at % len(runs)], kind, attempt_number, first, stride, **others)
         if sealed:
-            for run, kind, attempt_number in {(runs[at % len(runs)], kind, attempt_number) for at, kind, attempt_number, _, _ in writes}:
+            for run, kind, attempt_number in {
+                (runs[at % len(runs)], kind, attempt_number)
+                for at, kind, attempt_number, _, _ in writes
+            }:
                 store.seal(session, run, kind, attempt_number)
     with database.read() as session:
         for kind in ("train", "validation"):
             for run, whole in zip(runs, read_each(session, runs, kind, NAMES), strict=True):
                 _same(whole, store.read(session, run, kind, NAMES))
             limits = superseded_in_each(session, runs, kind)
-            assert limits == {run: own for run in runs if (own := store.superseded_from(session, run, kind))}
+            assert limits == {
+                run: own for run in runs if (own := store.superseded_from(session, run, kind))
+            }
 
 
 def test_large_chunks_keep_a_row_for_each_column(database, recorded):
@@ -66,9 +84,13 @@ def test_large_chunks_keep_a_row_for_each_column(database, recorded):
         for run in (first, second):
             _write(session, run, "train", 1, 0, 1, count, grad_norm=np.ones(count))
             _write(session, run, "train", 2, count - 5, 1)
-        assert session.scalars(select(Chunk.payload).where(Chunk.attempt_number == 1)).first() is None
+        assert (
+            session.scalars(select(Chunk.payload).where(Chunk.attempt_number == 1)).first() is None
+        )
     with database.read() as session:
-        for run, whole in zip((second, first), read_each(session, (second, first), "train", NAMES), strict=True):
+        for run, whole in zip(
+            (second, first), read_each(session, (second, first), "train", NAMES), strict=True
+        ):
             assert len(whole[0]) == count + 2
             _same(whole, store.read(session, run, "train", NAMES))
 

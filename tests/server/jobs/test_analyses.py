@@ -1,4 +1,6 @@
-"""Analyses on the record: what is planned and refused, that nothing counts one as a run of its own, and what it answers."""
+"""Analyses on the record: what is planned and refused, that nothing counts one as a run of its own,
+and what it answers.
+"""
 
 from functools import partial
 
@@ -6,7 +8,13 @@ import pytest
 
 from parity.judging.policy import policy_from_mapping
 from parity_lab.analysis import setup_from
-from parity_lab.server.analyses import WhyRequest, analysis_of, plan_analysis, plan_document, submit_analysis
+from parity_lab.server.analyses import (
+    WhyRequest,
+    analysis_of,
+    plan_analysis,
+    plan_document,
+    submit_analysis,
+)
 from parity_lab.server.tables import Analysis, AnalysisResult
 from server import retention
 from server.database.tables import Job
@@ -27,21 +35,32 @@ def explained(database):
     return partial(make_explained, database)
 
 
-def submitted(database, job, question=WhyRequest()):  # noqa: B008 (frozen)
+def submitted(database, job, question=WhyRequest()):  # noqa: B008
     with database.write() as session:
         return submit_analysis(session, job, question, "me").id
 
 
-def test_an_analysis_is_a_job_with_one_run_on_the_device_class_of_what_it_explains(database, explained):
+def test_an_analysis_is_a_job_with_one_run_on_the_device_class_of_what_it_explains(
+    database, explained
+):
     job_id = explained()
     made = submitted(database, job_id)
     with database.read() as session:
         job = session.get_one(Job, made)
         (run,) = job.runs
         assert (run.kind, run.state, run.arm.name, run.seed) == ("why", "queued", "planted", 0)
-        assert (job.device_class, job.threads, job.config_hash, job.submitted_by) == ("cpu:test", 1, None, "me")
+        assert (job.device_class, job.threads, job.config_hash, job.submitted_by) == (
+            "cpu:test",
+            1,
+            None,
+            "me",
+        )
         analysis = session.get_one(Analysis, job.id)
-        assert (analysis.explains, analysis.candidate, analysis.against) == (job_id, "planted", "baseline")
+        assert (analysis.explains, analysis.candidate, analysis.against) == (
+            job_id,
+            "planted",
+            "baseline",
+        )
         setup = setup_from(analysis.setup)
         assert list(setup.units) == UNITS
         assert (setup.fork_step, setup.fork_steps, len(setup.parents)) == (KEPT, 100, 3)
@@ -52,7 +71,9 @@ def test_an_analysis_is_a_job_with_one_run_on_the_device_class_of_what_it_explai
     assert submitted(database, job_id, WhyRequest(against="bf16")) != made
 
 
-def test_the_answer_names_the_planted_unit_and_stays_on_record(database, worker_database, explained):
+def test_the_answer_names_the_planted_unit_and_stays_on_record(
+    database, worker_database, explained
+):
     made = submitted(database, explained())
     measured(worker_database, made, {"0.down.wgrad": 0.02})
     conclude(worker_database, made)
@@ -64,7 +85,9 @@ def test_the_answer_names_the_planted_unit_and_stays_on_record(database, worker_
         assert answer["complete"]
 
 
-def test_a_record_that_does_not_follow_from_its_specification_names_nothing(database, worker_database, explained, api):
+def test_a_record_that_does_not_follow_from_its_specification_names_nothing(
+    database, worker_database, explained, api
+):
     made = submitted(database, explained())
     measured(worker_database, made, {"0.down.wgrad": 0.02}, departs=17)
     conclude(worker_database, made)
@@ -76,12 +99,17 @@ def test_a_record_that_does_not_follow_from_its_specification_names_nothing(data
     document = api.get(f"/api/v1/jobs/{made}/why").json()
     answer = document["answer"]
     assert (answer["complete"], answer["named"], answer["effect"]) == (True, [], None)
-    assert [each["state"] for each in answer["replay"]["replays"]].index("differs") == len(answer["replay"]["replays"]) - 1
+    assert [each["state"] for each in answer["replay"]["replays"]].index("differs") == len(
+        answer["replay"]["replays"]
+    ) - 1
     assert len(document["plan"]["replays"]) == len(first) == 12  # windows and the first pair whole
     assert document["plan"]["differences"] == []
     page = api.get(f"/jobs/{made}/why").text
     assert "does not follow its record" in page
-    assert [words for words in ("Not measured yet", "follow after", "ranks causes") if words in page] == []  # nothing follows
+    # nothing follows
+    assert [
+        words for words in ("Not measured yet", "follow after", "ranks causes") if words in page
+    ] == []
 
 
 def test_other_learning_rates_or_environments_are_listed_first(database, explained):
@@ -91,14 +119,22 @@ def test_other_learning_rates_or_environments_are_listed_first(database, explain
         run.manifest, run.attempt_number = {**run.manifest, "data_digest": "other"}, 2
         plan = plan_document(session, plan_analysis(session, job_id, WhyRequest(anyway=True)))
         listed = [(each.key, each.baseline, each.other) for each in plan.differences]
-    assert listed == [("learning rate at step 0", "0.001", "0.0013"), ("data_digest", "d", "other"), ("attempts", "1", "2")]
+    assert listed == [
+        ("learning rate at step 0", "0.001", "0.0013"),
+        ("data_digest", "d", "other"),
+        ("attempts", "1", "2"),
+    ]
 
 
-def test_a_record_that_parts_between_the_replayed_steps_has_to_be_replayed_whole(database, explained):
+def test_a_record_that_parts_between_the_replayed_steps_has_to_be_replayed_whole(
+    database, explained
+):
     job_id = explained(broken=700)
     with database.read() as session:
         for anyway in (False, True):
-            with pytest.raises(ConflictError, match=r"at step 700 .* weights or updates jump; add --whole"):
+            with pytest.raises(
+                ConflictError, match=r"at step 700 .* weights or updates jump; add --whole"
+            ):
                 plan_analysis(session, job_id, WhyRequest(anyway=anyway))
         assert plan_analysis(session, job_id, WhyRequest(whole=True)).setup["rates"] is None
 
@@ -106,7 +142,10 @@ def test_a_record_that_parts_between_the_replayed_steps_has_to_be_replayed_whole
 def test_every_step_is_replayed_if_that_is_asked_for(database, explained):
     job_id = explained()
     with database.read() as session:
-        some, every = (plan_document(session, plan_analysis(session, job_id, WhyRequest(whole=whole))) for whole in (False, True))
+        some, every = (
+            plan_document(session, plan_analysis(session, job_id, WhyRequest(whole=whole)))
+            for whole in (False, True)
+        )
     assert sum(each.steps == STEPS for each in some.replays) == 2
     assert sum(each.steps == STEPS for each in every.replays) == 6
     more = every.least_steps - some.least_steps
@@ -149,15 +188,30 @@ def test_no_analysis_is_a_run_of_its_own_anywhere(database, explained):
     ("changes", "question", "error", "why"),
     [
         ({"gap": 0.0}, WhyRequest(), ConflictError, r"passed: its gap is .* nats .*--anyway"),
-        ({"kept": ()}, WhyRequest(), ConflictError, r"kept no checkpoint of step 600 \(kept: none\); add keep_checkpoints: \[600\]"),
+        (
+            {"kept": ()},
+            WhyRequest(),
+            ConflictError,
+            r"kept no checkpoint of step 600 \(kept: none\); add keep_checkpoints: \[600\]",
+        ),
         ({}, WhyRequest(step=500), ConflictError, r"kept no checkpoint of step 500 \(kept: 600\)"),
         ({}, WhyRequest(step=STEPS), InvalidError, r"before schedule\.steps = 1000"),
         ({}, WhyRequest(fork_steps=401), InvalidError, r"fork_steps is 401, expected 1 to 400"),
         ({}, WhyRequest(budget=10), InvalidError, r"budget is 10 steps, expected at least [\d,]+ "),
         ({}, WhyRequest(candidate="other"), InvalidError, "no candidate 'other'"),
         ({"baseline": "fp8_delayed"}, WhyRequest(), InvalidError, "use against: bf16"),
-        ({"overrides": (), "candidate": "fp8_delayed"}, WhyRequest(), InvalidError, "without delayed scaling"),
-        ({"overrides": (), "candidate": "bf16"}, WhyRequest(), InvalidError, "there is nothing to explain"),
+        (
+            {"overrides": (), "candidate": "fp8_delayed"},
+            WhyRequest(),
+            InvalidError,
+            "without delayed scaling",
+        ),
+        (
+            {"overrides": (), "candidate": "bf16"},
+            WhyRequest(),
+            InvalidError,
+            "there is nothing to explain",
+        ),
         (
             {"overrides": (Override(recipe="mxfp4", from_step=630),)},
             WhyRequest(fork_steps=60),
@@ -241,7 +295,14 @@ def test_over_rest(database, explained, api):
     assert shown["verdicts"] == []
     assert api.post(f"/api/v1/jobs/{job_id}/why:plan", json={"against": "fp8"}).status_code == 422
     own = f"/jobs/{document['job']}"
-    for page in ("/jobs", "/workers", own, f"{own}/why", f"{own}/compare", f"/compare?job={job_id}&job={document['job']}"):
+    for page in (
+        "/jobs",
+        "/workers",
+        own,
+        f"{own}/why",
+        f"{own}/compare",
+        f"/compare?job={job_id}&job={document['job']}",
+    ):
         assert api.get(page).status_code == 200, page
     for path in ("", "/overlay", "/gap", "/live", "/verdict", "/runs", "/evidence.zip"):
         assert api.get(f"/api/v1/jobs/{document['job']}{path}").status_code < 500, path

@@ -39,14 +39,22 @@ def end(database):
 
     def conclude_as(job_id, outcome, days=0.0):
         at = time.time() - 86_400 * days
-        code = {"pass": "WITHIN_MARGIN", "fail": "GAP_EXCEEDS_MARGIN"}.get(outcome, "CI_STRADDLES_MARGIN")
+        code = {"pass": "WITHIN_MARGIN", "fail": "GAP_EXCEEDS_MARGIN"}.get(
+            outcome, "CI_STRADDLES_MARGIN"
+        )
         with database.write() as session:
             job = session.get_one(Job, job_id)
             job.status, job.finished_at = "concluded", at
             job.created_at = min(job.created_at, at)
             for arm in job.arms[1:]:
                 document = json.dumps({"codes": [code], "verdict": outcome})
-                row = {"job_id": job_id, "candidate": arm.name, "outcome": outcome, "document": document, "lead": outcome}
+                row = {
+                    "job_id": job_id,
+                    "candidate": arm.name,
+                    "outcome": outcome,
+                    "document": document,
+                    "lead": outcome,
+                }
                 session.add(Verdict(id=new_id("v"), created_at=at, code=code, **row))
 
     return conclude_as
@@ -55,7 +63,11 @@ def end(database):
 @pytest.fixture
 def external(request_body):
     """The gate of a user's own trainer."""
-    return {**request_body, "job": {**request_body["job"], "engine": "external"}, "revision": COMMITS[0]}
+    return {
+        **request_body,
+        "job": {**request_body["job"], "engine": "external"},
+        "revision": COMMITS[0],
+    }
 
 
 def found(reply):
@@ -63,12 +75,18 @@ def found(reply):
 
 
 @pytest.mark.parametrize("policy", [{}, {"looks": 1}, {"question": "my own"}])
-def test_a_fail_of_external_curves_is_no_pass_after_a_fresh_gate(database, external, gate, end, policy):
+def test_a_fail_of_external_curves_is_no_pass_after_a_fresh_gate(
+    database, external, gate, end, policy
+):
     external["policy"] |= policy
     first = gate(external, 202)["job"]["id"]
     end(first, "fail")
     refused = gate(external, 409, fresh=True)
-    assert (refused["type"], first in refused["detail"], "new-question" in refused["detail"]) == ("urn:parity:problem:look", True, True)
+    assert (refused["type"], first in refused["detail"], "new-question" in refused["detail"]) == (
+        "urn:parity:problem:look",
+        True,
+        True,
+    )
     assert found(gate(external, 200)) == ("concluded", first)
 
 
@@ -85,13 +103,17 @@ def test_a_fail_of_external_curves_is_no_pass_after_a_fresh_gate(database, exter
     ],
 )
 @pytest.mark.parametrize("days", [0.0, 0.6, 30.0])
-def test_other_words_for_external_curves_are_a_look_at_the_same_question(external, gate, end, words, days):
+def test_other_words_for_external_curves_are_a_look_at_the_same_question(
+    external, gate, end, words, days
+):
     first = gate(external, 202)["job"]["id"]
     end(first, "fail", days)
     assert first in gate(external, 409, **words)["detail"]
 
 
-def test_another_commit_of_external_curves_is_other_code_and_its_answer_names_the_earlier_one(external, gate, end):
+def test_another_commit_of_external_curves_is_other_code_and_its_answer_names_the_earlier_one(
+    external, gate, end
+):
     first = gate(external, 202)["job"]["id"]
     end(first, "fail")
     reply = gate(external, 202, revision=COMMITS[1])
@@ -115,13 +137,17 @@ def with_tokens(application, api_settings, database):
     app, made = application(api_settings.model_copy(update={"require_tokens": True})), {}
     with database.write() as session:
         for name in ("ann@team/model", "bob@team/model", "eve@team/other"):
-            made[name] = auth.create_token(session, name.split("@")[0], ["submit"], None, repository=name.split("@")[1])[1]
+            made[name] = auth.create_token(
+                session, name.split("@")[0], ["submit"], None, repository=name.split("@")[1]
+            )[1]
         made["root"] = auth.create_token(session, "root", ["admin"], None)[1]
 
     with TestClient(app, base_url="http://127.0.0.1") as client:
 
         def ask(who, path, body):
-            return client.post(f"/api/v1/{path}", json=body, headers={"Authorization": f"Bearer {made[who]}"})
+            return client.post(
+                f"/api/v1/{path}", json=body, headers={"Authorization": f"Bearer {made[who]}"}
+            )
 
         yield ask
 
@@ -133,7 +159,9 @@ def pin_external(monkeypatch):
     monkeypatch.setattr("server.api.jobs.shown_documents", lambda *_: [])
 
 
-def test_another_token_of_the_repository_looks_at_the_same_question(with_tokens, pin_external, external, end):
+def test_another_token_of_the_repository_looks_at_the_same_question(
+    with_tokens, pin_external, external, end
+):
     first = with_tokens("ann@team/model", "jobs:gate", external).json()["job"]["id"]
     end(first, "fail")
     renamed = {**external, "job": {**external["job"], "name": "another name"}, "fresh": True}
@@ -145,20 +173,27 @@ def test_another_token_of_the_repository_looks_at_the_same_question(with_tokens,
 def test_an_operator_registers_a_new_question_in_the_log(with_tokens, pin_external, external, end):
     first = with_tokens("ann@team/model", "jobs:gate", external).json()["job"]["id"]
     reason = {"reason": "node 7 computed wrong sums"}
-    assert with_tokens("root", f"jobs/{first}:new-question", reason).status_code == 409  # nothing was answered
+    # nothing was answered
+    assert with_tokens("root", f"jobs/{first}:new-question", reason).status_code == 409
     end(first, "fail")
     assert with_tokens("ann@team/model", f"jobs/{first}:new-question", reason).status_code == 403
     assert with_tokens("root", f"jobs/{first}:new-question", {"reason": "short"}).status_code == 422
     logged = with_tokens("root", f"jobs/{first}:new-question", reason).json()
     assert (logged["notes"][-1]["who"], "node 7" in logged["notes"][-1]["text"]) == ("root", True)
     again = with_tokens("ann@team/model", "jobs:gate", {**external, "fresh": True})
-    assert (again.status_code, again.json()["earlier"][0][: len(first) + 10]) == (202, f"job {first}: fail")
+    assert (again.status_code, again.json()["earlier"][0][: len(first) + 10]) == (
+        202,
+        f"job {first}: fail",
+    )
     end(again.json()["job"]["id"], "fail")  # one registration is one new question
-    assert with_tokens("ann@team/model", "jobs:gate", {**external, "fresh": True}).status_code == 409
+    assert (
+        with_tokens("ann@team/model", "jobs:gate", {**external, "fresh": True}).status_code == 409
+    )
 
 
 @pytest.mark.parametrize(
-    ("outcome", "days", "code"), [("fail", 0.6, 409), ("fail", 400, 409), ("inconclusive", 0.6, 202), ("pass", 0.6, 202)]
+    ("outcome", "days", "code"),
+    [("fail", 0.6, 409), ("fail", 400, 409), ("inconclusive", 0.6, 202), ("pass", 0.6, 202)],
 )
 def test_time_renews_no_fail(request_body, gate, end, outcome, days, code):
     first = gate({**request_body, "revision": "r"}, 202)["job"]["id"]
@@ -192,17 +227,29 @@ def failed_and_passed(judged, register, database):
 
 
 def test_a_fail_stands_against_a_pass_of_the_same_question(failed_and_passed, judge_gate, api):
-    """Whatever made the pass: a race between two gates, or a job that an earlier version took for another question."""
+    """Whatever made the pass: a race between two gates, or a job that an earlier version took for
+    another question.
+    """
     failed, passed, request = failed_and_passed
     for lookup in (False, True):
         reply = judge_gate(request, 200, lookup=lookup)
-        assert (found(reply), "parity new-question" in reply["reason"]) == (("concluded", failed), True)
+        assert (found(reply), "parity new-question" in reply["reason"]) == (
+            ("concluded", failed),
+            True,
+        )
         assert reply["earlier"][0].startswith(f"job {passed}: pass")
-    assert api.post(f"/api/v1/jobs/{failed}:new-question", json={"reason": "a broken node"}).status_code == 201
+    assert (
+        api.post(
+            f"/api/v1/jobs/{failed}:new-question", json={"reason": "a broken node"}
+        ).status_code
+        == 201
+    )
     assert found(judge_gate(request, 200)) == ("concluded", passed)
 
 
-def test_a_fail_that_another_trainer_made_stands_against_no_pass(failed_and_passed, judge_gate, database):
+def test_a_fail_that_another_trainer_made_stands_against_no_pass(
+    failed_and_passed, judge_gate, database
+):
     failed, passed, request = failed_and_passed
     with database.write() as session:
         for run in session.get_one(Job, failed).runs:
@@ -218,7 +265,9 @@ def test_a_fail_by_another_margin_stands_against_no_pass(failed_and_passed, judg
     assert found(judge_gate(request, 200)) == ("concluded", passed)
 
 
-def test_a_registered_further_look_takes_the_place_of_a_fail(failed_and_passed, judge_gate, database):
+def test_a_registered_further_look_takes_the_place_of_a_fail(
+    failed_and_passed, judge_gate, database
+):
     failed, passed, request = failed_and_passed
     with database.write() as session:
         for number, job_id in enumerate((failed, passed), 1):
@@ -235,28 +284,40 @@ def test_what_counts_as_a_commit():
     assert is_other_code(first, second)
     assert not is_other_code(first, job(revision=COMMITS[0].upper()))
     assert not is_other_code(first, job(revision="main"))
-    assert not is_other_code(Job(engine="emulated", revision=COMMITS[0]), Job(engine="emulated", revision=COMMITS[1]))
+    assert not is_other_code(
+        Job(engine="emulated", revision=COMMITS[0]), Job(engine="emulated", revision=COMMITS[1])
+    )
 
 
 @pytest.mark.both_databases
 def test_a_job_says_whose_fail_stands_against_its_pass(failed_and_passed, api):
     """Also a gate that began before the fail, and only follows its own job, learns of it."""
     failed, passed, _ = failed_and_passed
-    assert [api.get(f"/api/v1/jobs/{job_id}").json()["failed_by"] for job_id in (failed, passed)] == [None, failed]
-    shown = [f"/jobs/{failed}" in api.get(f"/jobs/{job_id}").text.partition("<h1")[0] for job_id in (failed, passed)]
+    assert [
+        api.get(f"/api/v1/jobs/{job_id}").json()["failed_by"] for job_id in (failed, passed)
+    ] == [None, failed]
+    shown = [
+        f"/jobs/{failed}" in api.get(f"/jobs/{job_id}").text.partition("<h1")[0]
+        for job_id in (failed, passed)
+    ]
     assert shown == [False, True]
 
 
 def test_the_exit_code_of_a_gate_is_that_of_the_fail_that_stands(failed_and_passed, api):
     failed, passed, _ = failed_and_passed
-    outcome = ended(Outcome(result="infrastructure", revision="", job=passed), api.get(f"/api/v1/jobs/{passed}").json())
+    outcome = ended(
+        Outcome(result="infrastructure", revision="", job=passed),
+        api.get(f"/api/v1/jobs/{passed}").json(),
+    )
     assert exit_code_under(outcome, GateRules())[0] == 1
     assert failed in outcome.line
     assert "new-question" in outcome.line
 
 
 def test_two_gates_at_once_under_two_words_end_as_the_fail(request_body, gate, end):
-    """A race: both begin before anything is known. Whichever passes, the other's fail stands, however late it comes."""
+    """A race: both begin before anything is known. Whichever passes, the other's fail stands,
+    however late it comes.
+    """
     first = gate({**request_body, "revision": "a"}, 202)["job"]["id"]
     second = gate({**request_body, "revision": "b"}, 202)["job"]["id"]
     assert first != second
@@ -274,8 +335,14 @@ def test_two_gates_at_once_under_one_word_are_one_job(request_body, gate):
 
 
 def test_another_engine_after_a_fail_is_a_further_look(request_body, gate, end):
-    job = {**request_body["job"], "model": {"preset": "llama3-1m-by128"}, "layer_policy": "all_linears"}
-    first = gate({**request_body, "job": {**job, "engine": "emulated"}, "revision": "r"}, 202)["job"]["id"]
+    job = {
+        **request_body["job"],
+        "model": {"preset": "llama3-1m-by128"},
+        "layer_policy": "all_linears",
+    }
+    first = gate({**request_body, "job": {**job, "engine": "emulated"}, "revision": "r"}, 202)[
+        "job"
+    ]["id"]
     end(first, "fail")
     other = {**request_body, "job": {**job, "engine": "transformer_engine"}, "revision": "r"}
     assert first in gate(other, 409)["detail"]
@@ -283,14 +350,23 @@ def test_another_engine_after_a_fail_is_a_further_look(request_body, gate, end):
 
 def test_another_engine_after_a_pass_is_asked(request_body, gate, end):
     job = {**request_body["job"], "model": {"preset": "llama3-1m-by128"}}
-    first = gate({**request_body, "job": {**job, "engine": "emulated"}, "revision": "r"}, 202)["job"]["id"]
+    first = gate({**request_body, "job": {**job, "engine": "emulated"}, "revision": "r"}, 202)[
+        "job"
+    ]["id"]
     end(first, "pass")
-    assert gate({**request_body, "job": {**job, "engine": "transformer_engine"}, "revision": "r"}, 202)["job"]["id"] != first
+    assert (
+        gate(
+            {**request_body, "job": {**job, "engine": "transformer_engine"}, "revision": "r"}, 202
+        )["job"]["id"]
+        != first
+    )
 
 
 @pytest.mark.both_databases
 def test_retention_forgets_no_fail(external, gate, end, owner_database, settings):
-    """The fail of a user's own runs is kept as a look: deleting old jobs gives nobody another chance."""
+    """The fail of a user's own runs is kept as a look: deleting old jobs gives nobody another
+    chance.
+    """
     first = gate(external, 202)["job"]["id"]
     end(first, "fail", days=90.0)
     kept = settings.model_copy(update={"retention_job_days": 30.0})

@@ -1,4 +1,6 @@
-"""Appends of many runs at once: each under its own fence, none waits for another run's lock, and no bit of a curve changes."""
+"""Appends of many runs at once: each under its own fence, none waits for another run's lock, and no
+bit of a curve changes.
+"""
 
 import threading
 import time
@@ -27,7 +29,11 @@ def runs(database, recorded):
         job = session.get_one(Job, job_id)
         job.engine = "external"
         for run in job.runs:
-            run.attempt_number, run.lease_expires_at, run.capability = 2, time.time() + 60, "external"
+            run.attempt_number, run.lease_expires_at, run.capability = (
+                2,
+                time.time() + 60,
+                "external",
+            )
             begin_attempt(session, run.id, 1, None)
             begin_attempt(session, run.id, 2, None)
         return [run.id for run in job.runs]
@@ -35,11 +41,19 @@ def runs(database, recorded):
 
 @pytest.fixture
 def append(database, settings):
-    """A function that appends steps of a run in a transaction of their own; returns the number of new ones."""
+    """A function that appends steps of a run in a transaction of their own; returns the number of
+    new ones.
+    """
 
     def write(run_id, steps, loss=1.5, attempt_number=2):
         at = np.atleast_1d(np.asarray(steps))
-        batch = Batch(steps=at, columns={"loss": np.broadcast_to(loss, len(at)).astype(np.float64), "grad_norm": 0.1 * at})
+        batch = Batch(
+            steps=at,
+            columns={
+                "loss": np.broadcast_to(loss, len(at)).astype(np.float64),
+                "grad_norm": 0.1 * at,
+            },
+        )
         with database.write() as session:
             return external.append(session, settings, run_id, attempt_number, "train", batch)[0]
 
@@ -64,12 +78,16 @@ def test_steps_progress_and_lease_are_written_together(database, settings, appen
     with database.read() as session:
         run = session.get_one(Run, runs[0])
         assert (run.steps_done, run.last_loss) == (4, "nan")
-        assert run.recorded_at == pytest.approx(run.lease_expires_at - settings.external_stale_seconds)
+        assert run.recorded_at == pytest.approx(
+            run.lease_expires_at - settings.external_stale_seconds
+        )
         assert run.steps_per_second > 0
 
 
 @pytest.mark.parametrize("kind", ["train", "validation"])
-def test_steps_a_little_above_the_plan_are_recorded_and_later_ones_are_left_out(database, settings, runs, kind):
+def test_steps_a_little_above_the_plan_are_recorded_and_later_ones_are_left_out(
+    database, settings, runs, kind
+):
     with database.read() as session:
         planned = session.get_one(Run, runs[0]).planned_steps
     last = last_recorded(planned)
@@ -109,7 +127,14 @@ def test_a_run_whose_trainer_went_on_ends_and_says_so(database, settings, runs):
         with database.write() as session:
             planned = session.get_one(Run, run_id).planned_steps
             steps = np.arange(planned + 2 if at == 0 else 2 * planned)
-            external.append(session, settings, run_id, 2, "train", Batch(steps=steps, columns={"loss": np.ones(len(steps))}))
+            external.append(
+                session,
+                settings,
+                run_id,
+                2,
+                "train",
+                Batch(steps=steps, columns={"loss": np.ones(len(steps))}),
+            )
         with database.write() as session:
             external.finish(session, settings, run_id, 2, "finished")
     with database.read() as session:
@@ -120,7 +145,8 @@ def test_a_run_whose_trainer_went_on_ends_and_says_so(database, settings, runs):
         ]
         assert session.get_one(Attempt, (runs[1], 2)).message == ends[1].message
         assert unsound(session, ends[0]) is None
-        assert "STEPS_ABOVE_PLAN" in unsound(session, ends[1])  # its curve answers no other question
+        # its curve answers no other question
+        assert "STEPS_ABOVE_PLAN" in unsound(session, ends[1])
 
 
 def test_only_the_running_attempt_is_written(database, append, runs):
@@ -163,7 +189,9 @@ def test_chunks_stay_few_and_the_curve_is_the_same(database, append, runs):
 
 
 def test_every_step_is_recorded_once_however_many_trainers_send_it_at_once(database, append, runs):
-    """Two trainers send every step of each run twice and in different batches; one of an earlier attempt sends forged ones."""
+    """Two trainers send every step of each run twice and in different batches; one of an earlier
+    attempt sends forged ones.
+    """
     refused = []
 
     def send(run_id, attempt_number, size, loss):
@@ -174,7 +202,9 @@ def test_every_step_is_recorded_once_however_many_trainers_send_it_at_once(datab
             except (StaleAttemptError, ConflictError) as error:
                 refused.append(error)
 
-    senders = [(run_id, *more) for run_id in runs for more in ((2, 1, 1.0), (2, 3, 1.0), (1, 2, 9.0))]
+    senders = [
+        (run_id, *more) for run_id in runs for more in ((2, 1, 1.0), (2, 3, 1.0), (1, 2, 9.0))
+    ]
     threads = [threading.Thread(target=send, args=sender) for sender in senders]
     for thread in threads:
         thread.start()
@@ -185,7 +215,9 @@ def test_every_step_is_recorded_once_however_many_trainers_send_it_at_once(datab
     with database.read() as session:
         assert set(session.scalars(select(Chunk.attempt_number))) == {2}
         assert session.scalar(select(func.sum(Chunk.count))) == 24 * len(runs)
-        assert session.scalar(select(func.count()).select_from(Attempt).where(Attempt.attempt_number == 2)) == len(runs)
+        assert session.scalar(
+            select(func.count()).select_from(Attempt).where(Attempt.attempt_number == 2)
+        ) == len(runs)
     for run_id in runs:
         steps, columns = _read(database, run_id)
         assert steps == [*range(24)]

@@ -50,8 +50,15 @@ def test_a_pass_beside_a_fail(database, recorded):
     with database.read() as session:
         job = session.get_one(Job, job_id)
         assert job.status == "concluded"
-        assert {verdict.candidate: verdict.outcome for verdict in job.verdicts} == {"nvfp4": "fail", "mxfp8": "pass"}
-        assert [event.kind for event in states.after(session, job_id, 0)] == ["status", "verdict", "status"]
+        assert {verdict.candidate: verdict.outcome for verdict in job.verdicts} == {
+            "nvfp4": "fail",
+            "mxfp8": "pass",
+        }
+        assert [event.kind for event in states.after(session, job_id, 0)] == [
+            "status",
+            "verdict",
+            "status",
+        ]
 
 
 def test_a_second_conclusion_changes_nothing(database, recorded):
@@ -109,7 +116,9 @@ def test_arms_that_differ_in_more_than_the_recipe_are_confounded(database, recor
 
 def test_the_judge_reads_the_switches_in_the_recipe(database):
     stochastic = Arm(recipe="mxfp4", switches=Switches(stochastic_rounding=True))
-    spec = JobSpec(name="job", baseline=Arm(recipe="fp8_current"), candidates=(stochastic, Arm(recipe="nvfp4")))
+    spec = JobSpec(
+        name="job", baseline=Arm(recipe="fp8_current"), candidates=(stochastic, Arm(recipe="nvfp4"))
+    )
     with database.write() as session:
         job_id = submit_job(session, spec, Policy(margin="1%")).id
     with database.read() as session:
@@ -178,7 +187,9 @@ def _status(database, job_id):
         return job.status, len(job.verdicts), job.judging_by
 
 
-def test_while_a_job_is_judged_nobody_else_judges_it_and_everybody_else_may_write(database, recorded, monkeypatch):
+def test_while_a_job_is_judged_nobody_else_judges_it_and_everybody_else_may_write(
+    database, recorded, monkeypatch
+):
     job_id, judge = recorded({"nvfp4": 0.0}), Held(monkeypatch)
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(conclude, database, job_id)
@@ -215,7 +226,9 @@ def test_of_four_judges_that_begin_together_one_judges(database, recorded, monke
     assert _status(database, job_id) == ("concluded", 1, None)
 
 
-def test_a_judge_that_died_delays_a_verdict_until_its_claim_has_ended(database, recorded, monkeypatch):
+def test_a_judge_that_died_delays_a_verdict_until_its_claim_has_ended(
+    database, recorded, monkeypatch
+):
     job_id, judge = recorded({"nvfp4": 0.0}), Held(monkeypatch)
     judge.go.set()
     with database.write() as session:
@@ -274,7 +287,10 @@ def test_a_verdict_has_its_path_from_the_judges_own_numbers(database, recorded):
         job = session.get_one(Job, job_id)
         stored = verdict_documents(job)
         paths = {
-            verdict.candidate: path_of(verdict) for verdict in case_of(session, job, noise_table=_noise_table_of(session, job)).verdicts()
+            verdict.candidate: path_of(verdict)
+            for verdict in case_of(
+                session, job, noise_table=_noise_table_of(session, job)
+            ).verdicts()
         }
     for document, plain in zip(_documents(database, job_id), stored, strict=True):
         gap, last = document["gap"], document["path"][-1]
@@ -285,7 +301,9 @@ def test_a_verdict_has_its_path_from_the_judges_own_numbers(database, recorded):
         assert document["chances"]["pairs"] == 1
 
 
-def test_a_path_that_cannot_be_computed_keeps_no_job_from_its_verdict(database, recorded, monkeypatch, caplog):
+def test_a_path_that_cannot_be_computed_keeps_no_job_from_its_verdict(
+    database, recorded, monkeypatch, caplog
+):
     def broken(_verdict):
         raise ArithmeticError("no path")
 
@@ -305,7 +323,9 @@ def test_no_list_reads_a_path(database, recorded):
     job_id = recorded({"nvfp4": 0.0})
     _conclude(database, job_id)
     statements = []
-    event.listen(database.engine, "before_cursor_execute", lambda *called: statements.append(called[2]))
+    event.listen(
+        database.engine, "before_cursor_execute", lambda *called: statements.append(called[2])
+    )
     with database.read() as session:
         (row,) = session.scalars(select(Job).options(selectinload(Job.verdicts))).one().verdicts
         assert verdict_summary(row).verdict == "pass"
@@ -371,9 +391,15 @@ def test_a_cut_connection_delays_a_verdict(database, owner_database, recorded, m
     assert _judging(database, job_id)[1] is None
 
 
-def test_whatever_the_database_refuses_is_tried_again_with_growing_pauses(database, recorded, monkeypatch, caplog):
+def test_whatever_the_database_refuses_is_tried_again_with_growing_pauses(
+    database, recorded, monkeypatch, caplog
+):
     job_id = recorded({"nvfp4": 0.0})
-    Faulty(monkeypatch, _raise(OperationalError("SELECT secret", {}, Exception("the disk is full"))), 100)
+    Faulty(
+        monkeypatch,
+        _raise(OperationalError("SELECT secret", {}, Exception("the disk is full"))),
+        100,
+    )
     pauses = []
     for tries in range(1, 13):
         assert conclude_each(database, [job_id]) == {job_id}
@@ -391,8 +417,12 @@ def test_whatever_the_database_refuses_is_tried_again_with_growing_pauses(databa
     assert "no verdict after 12 tries" in caplog.text
 
 
-@pytest.mark.parametrize("error", [MemoryError(), OSError(24, "Too many open files")], ids=["memory", "files"])
-def test_a_lack_of_memory_or_files_is_tried_again_five_times(database, recorded, monkeypatch, error):
+@pytest.mark.parametrize(
+    "error", [MemoryError(), OSError(24, "Too many open files")], ids=["memory", "files"]
+)
+def test_a_lack_of_memory_or_files_is_tried_again_five_times(
+    database, recorded, monkeypatch, error
+):
     job_id, judge = recorded({"nvfp4": 0.0}), Faulty(monkeypatch, _raise(error), 100)
     for tries in range(1, 5):
         assert conclude_each(database, [job_id]) == {job_id}
@@ -405,7 +435,10 @@ def test_a_lack_of_memory_or_files_is_tried_again_five_times(database, recorded,
 
 
 def test_a_judge_that_fails_for_good_is_not_tried_again(database, recorded, monkeypatch):
-    job_id, judge = recorded({"nvfp4": 0.0}), Faulty(monkeypatch, _raise(ValueError("a bug of redis://:hunter2@queue")), 100)
+    job_id, judge = (
+        recorded({"nvfp4": 0.0}),
+        Faulty(monkeypatch, _raise(ValueError("a bug of redis://:hunter2@queue")), 100),
+    )
     assert conclude_each(database, [job_id]) == set()
     assert _judging(database, job_id)[:3] == ("failed", "JUDGE_FAILED", 0)
     assert judge.left == 99

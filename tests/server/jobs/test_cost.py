@@ -1,4 +1,6 @@
-"""What a job cost: step times where they are recorded, else attempts; reused runs apart; a price only where one is stated."""
+"""What a job cost: step times where they are recorded, else attempts; reused runs apart; a price
+only where one is stated.
+"""
 
 import time
 
@@ -25,7 +27,12 @@ def _cost(database, job_id, price=None):
 def test_step_times_are_summed_over_runs_and_devices(database, recorded):
     job_id = recorded({"nvfp4": 0.0}, steps=200)
     cost = _cost(database, job_id)
-    assert (cost.trained_runs, cost.reused_runs, cost.reused_device_seconds, cost.missing) == (4, 0, 0.0, None)
+    assert (cost.trained_runs, cost.reused_runs, cost.reused_device_seconds, cost.missing) == (
+        4,
+        0,
+        0.0,
+        None,
+    )
     assert cost.device_seconds == pytest.approx(4 * 200 * STEP_SECONDS)
     assert (cost.price, cost.currency) == (None, None)
     with database.write() as session:
@@ -36,7 +43,9 @@ def test_step_times_are_summed_over_runs_and_devices(database, recorded):
 def test_what_the_trainer_recorded_of_its_devices_counts_more(database, recorded):
     job_id = recorded({"nvfp4": 0.0}, steps=100, replicates=1)
     with database.write() as session:
-        for run, devices in zip(session.query(Run).where(Run.job_id == job_id), ("2", "many"), strict=True):
+        for run, devices in zip(
+            session.query(Run).where(Run.job_id == job_id), ("2", "many"), strict=True
+        ):
             run.manifest = {**run.manifest, "devices": devices}
     assert _cost(database, job_id).device_seconds == pytest.approx((2 + 1) * 100 * STEP_SECONDS)
 
@@ -51,7 +60,10 @@ def test_a_sparse_log_counts_the_steps_between(database, recorded):
         values = {"lm_loss": np.linspace(3, 2, 4), "step_seconds": np.array(times)}
         store.append(session, run.id, "train", 2, np.array(logged), values)
         other.reused_from = run.id
-    known = {step: next(took for at, took in zip(logged, times, strict=True) if at >= step) for step in range(10, 61)}
+    known = {
+        step: next(took for at, took in zip(logged, times, strict=True) if at >= step)
+        for step in range(10, 61)
+    }
     kept = [STEP_SECONDS] * 10  # before the first step of the second attempt
     expected = sum(kept) + sum(took for took in known.values() if np.isfinite(took))
     cost = _cost(database, job_id)
@@ -64,7 +76,9 @@ def test_a_reused_run_stands_apart_and_costs_nothing_here(database, recorded):
     with database.write() as session:
         first = session.query(Run).where(Run.job_id == old).order_by(Run.position).first()
         session.get_one(Job, old).devices = 2
-        session.query(Run).where(Run.job_id == new).order_by(Run.position).first().reused_from = first.id
+        session.query(Run).where(Run.job_id == new).order_by(
+            Run.position
+        ).first().reused_from = first.id
     cost = _cost(database, new, Price(device_hour=3600.0, currency="EUR"))
     assert (cost.trained_runs, cost.reused_runs) == (3, 1)
     assert cost.device_seconds == pytest.approx(3 * 200 * STEP_SECONDS)
@@ -78,8 +92,24 @@ def test_without_step_times_attempts_count(database, recorded):
     now = time.time()
     with database.write() as session:
         for run in session.query(Run).where(Run.job_id == job_id):
-            session.add(Attempt(run_id=run.id, attempt_number=1, state="crashed", started_at=now - 100, ended_at=now - 70))
-            session.add(Attempt(run_id=run.id, attempt_number=2, state="finished", started_at=now - 60, ended_at=now - 50))
+            session.add(
+                Attempt(
+                    run_id=run.id,
+                    attempt_number=1,
+                    state="crashed",
+                    started_at=now - 100,
+                    ended_at=now - 70,
+                )
+            )
+            session.add(
+                Attempt(
+                    run_id=run.id,
+                    attempt_number=2,
+                    state="finished",
+                    started_at=now - 60,
+                    ended_at=now - 50,
+                )
+            )
     cost = _cost(database, job_id)
     assert (cost.device_seconds, cost.missing) == (pytest.approx(80.0), None)
 
@@ -99,16 +129,33 @@ def test_files_without_times_say_so(database, recorded):
         job = session.get_one(Job, job_id)
         job.engine = "external"
         for run in job.runs:
-            store.append(session, run.id, "train", 1, np.arange(20), {"lm_loss": np.linspace(3, 2, 20)})
+            store.append(
+                session, run.id, "train", 1, np.arange(20), {"lm_loss": np.linspace(3, 2, 20)}
+            )
             run.steps_done = 20
-            session.add(Attempt(run_id=run.id, attempt_number=1, state="finished", started_at=now - 1, ended_at=now))
+            session.add(
+                Attempt(
+                    run_id=run.id,
+                    attempt_number=1,
+                    state="finished",
+                    started_at=now - 1,
+                    ended_at=now,
+                )
+            )
     cost = _cost(database, job_id, Price(device_hour=2.0, currency=""))
     assert (cost.device_seconds, cost.price, cost.currency) == (None, None, None)
     assert cost.missing == NO_TIMES_IN_FILES
     with database.write() as session:
         run = session.query(Run).where(Run.job_id == job_id).first()
         run.attempt_number = 2
-        store.append(session, run.id, "train", 2, np.arange(20), {"lm_loss": np.linspace(3, 2, 20), "step_seconds": np.ones(20)})
+        store.append(
+            session,
+            run.id,
+            "train",
+            2,
+            np.arange(20),
+            {"lm_loss": np.linspace(3, 2, 20), "step_seconds": np.ones(20)},
+        )
     assert _cost(database, job_id).missing == f"{NO_TIMES_IN_FILES} of 1 of 2 runs"
 
 
@@ -134,7 +181,11 @@ def test_the_price_is_a_setting(monkeypatch):
     assert price_of(Settings()) == Price(device_hour=2.5, currency="")
     monkeypatch.setenv("PARITY_CURRENCY", "USD")
     assert price_of(Settings()) == Price(device_hour=2.5, currency="USD")
-    for name, value in (("PARITY_DEVICE_HOUR_PRICE", "0"), ("PARITY_DEVICE_HOUR_PRICE", "inf"), ("PARITY_CURRENCY", "dollars")):
+    for name, value in (
+        ("PARITY_DEVICE_HOUR_PRICE", "0"),
+        ("PARITY_DEVICE_HOUR_PRICE", "inf"),
+        ("PARITY_CURRENCY", "dollars"),
+    ):
         with monkeypatch.context() as changed:
             changed.setenv(name, value)
             with pytest.raises(ValueError, match=name.removeprefix("PARITY_").lower()):

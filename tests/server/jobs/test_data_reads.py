@@ -29,12 +29,21 @@ def test_a_place_is_a_source_and_a_path(make_job, one, other, same):
     assert all(len(place) == 64 for place in places)
 
 
-def test_data_without_a_path_belong_to_the_trainer_and_those_of_maxtext_have_their_tokenizer(make_job):
+def test_data_without_a_path_belong_to_the_trainer_and_those_of_maxtext_have_their_tokenizer(
+    make_job,
+):
     assert place_of(make_job(data=Data(source="markov"))) is None
     arms = {"baseline": Arm(recipe="bf16"), "candidates": (Arm(recipe="fp8_current"),)}
     data = Data(source="grain", path="/data/c", sequence_length=32, batch_size=2)
     jobs = [
-        JobSpec(name="m", engine="maxtext", data=data, maxtext=MaxTextOptions(tokenizer_path=path), **arms) for path in ("/t/1", "/t/2")
+        JobSpec(
+            name="m",
+            engine="maxtext",
+            data=data,
+            maxtext=MaxTextOptions(tokenizer_path=path),
+            **arms,
+        )
+        for path in ("/t/1", "/t/2")
     ]
     first, second = map(place_of, jobs)
     assert None not in (first, second)
@@ -69,13 +78,20 @@ def test_the_newest_read_decides(database, make_job, job):
         assert session.query(DataRead).count() == 1
 
 
-def test_what_a_later_run_of_a_strangers_trainer_states_is_not_taken_back(api, database, request_body):
+def test_what_a_later_run_of_a_strangers_trainer_states_is_not_taken_back(
+    api, database, request_body
+):
     request_body["job"] |= {"engine": "external", "data": {"source": "text", "path": "/data/c"}}
 
     def attached(digest):
         job = api.post("/api/v1/jobs", json=request_body).json()
         run = job["arms"][0]["runs"][0]["id"]
-        assert api.post(f"/api/v1/runs/{run}:attach", json={"manifest": {"data_digest": digest}}).status_code == 200
+        assert (
+            api.post(
+                f"/api/v1/runs/{run}:attach", json={"manifest": {"data_digest": digest}}
+            ).status_code
+            == 200
+        )
         return job["id"]
 
     def reason(job_id):

@@ -1,4 +1,6 @@
-"""Attacks of a pull request on a gate with pinned rules, over REST: each is refused in one line, and its honest twin works."""
+"""Attacks of a pull request on a gate with pinned rules, over REST: each is refused in one line,
+and its honest twin works.
+"""
 
 import copy
 import json
@@ -24,7 +26,10 @@ EXTERNAL: dict[str, Any] = {
     "name": "own",
     "engine": "external",
     "baseline": {"recipe": "bf16"},
-    "candidates": [{"recipe": "nvfp4_no_sr", "name": "nvfp4_no_sr"}, {"recipe": "other:mine", "name": "mine"}],
+    "candidates": [
+        {"recipe": "nvfp4_no_sr", "name": "nvfp4_no_sr"},
+        {"recipe": "other:mine", "name": "mine"},
+    ],
     "schedule": {"steps": 400},
 }
 
@@ -45,20 +50,35 @@ def folder(tmp_path):
 
 @pytest.fixture
 def ask(application, api_settings, database, folder):
-    """A function that sends a request with the token of a repository; also of a person and of an admin."""
+    """A function that sends a request with the token of a repository; also of a person and of an
+    admin.
+    """
     made = {}
     with database.write() as session:
         for name in ("model", "own", "closed", "old", "none"):
-            made[name] = auth.create_token(session, name, ["submit"], None, repository=f"team/{name}")[1]
+            made[name] = auth.create_token(
+                session, name, ["submit"], None, repository=f"team/{name}"
+            )[1]
         made["person"] = auth.create_token(session, "person", ["submit"], None)[1]
         made["admin"] = auth.create_token(session, "admin", ["admin"], None)[1]
         same = session.scalars(select(Token).where(Token.name == "own")).one()
-        made["own without repository"] = auth.create_token(session, "own 2", ["submit"], None, principal_id=same.id)[1]
-    app = application(api_settings.model_copy(update={"gate_rules": folder / "rules.toml", "require_tokens": True}))
+        made["own without repository"] = auth.create_token(
+            session, "own 2", ["submit"], None, principal_id=same.id
+        )[1]
+    app = application(
+        api_settings.model_copy(
+            update={"gate_rules": folder / "rules.toml", "require_tokens": True}
+        )
+    )
     with TestClient(app, base_url="http://127.0.0.1") as client:
 
         def send(who, path, body=None, method="POST"):
-            return client.request(method, f"/api/v1/{path}", json=body, headers={"Authorization": f"Bearer {made[who]}"})
+            return client.request(
+                method,
+                f"/api/v1/{path}",
+                json=body,
+                headers={"Authorization": f"Bearer {made[who]}"},
+            )
 
         yield send
 
@@ -80,7 +100,9 @@ def changed(job=JOB, candidate=None, **more):
 JOB_ATTACKS = {
     "a switch to bf16 through the window": {"candidate": {"bf16_from_step": 40}},
     "an override to bf16": {"candidate": {"overrides": [{"recipe": "bf16"}]}},
-    "a switch without stochastic rounding": {"candidate": {"switches": {"stochastic_rounding": False}}},
+    "a switch without stochastic rounding": {
+        "candidate": {"switches": {"stochastic_rounding": False}}
+    },
     "another recipe under the name": {"candidate": {"recipe": "mxfp8", "name": "nvfp4"}},
     "a learning rate of nothing": {"schedule": {"steps": 400, "learning_rate": 1e-9}},
     "invented curves": {"engine": "external"},
@@ -151,8 +173,14 @@ def test_a_request_that_loosens_what_is_around_is_refused(gate, change):
 
 HONEST = {
     "the operator's job": {},
-    "another name, tags and branch": {"job": changed(name="pull request 7"), "tags": ["pr"], "branch": "fix"},
-    "defaults written out": {"job": changed(engine="emulated", seed=0, model={"preset": "llama3-0.3m"})},
+    "another name, tags and branch": {
+        "job": changed(name="pull request 7"),
+        "tags": ["pr"],
+        "branch": "fix",
+    },
+    "defaults written out": {
+        "job": changed(engine="emulated", seed=0, model={"preset": "llama3-0.3m"})
+    },
     "more replicates": {"job": changed(candidate={"replicates": 3})},
     "a smaller margin": {"policy": {"margin": "0.5%"}},
     "a further check": {"policy": POLICY | {"checks": ["loss", "grad_norm"]}},
@@ -224,24 +252,41 @@ def test_a_statement_of_the_operator_is_taken(ask, external):
 
 
 def test_a_statement_by_another_token_of_the_owner_ends_the_gate(ask, external):
-    assert ask("own without repository", f"jobs/{external}/statements", {"rounding": {"mine": "nearest"}}).status_code == 201
-    refused(ask("own", f"jobs/{external}/gate", method="GET"), "rounding of mine is stated as nearest")
+    assert (
+        ask(
+            "own without repository",
+            f"jobs/{external}/statements",
+            {"rounding": {"mine": "nearest"}},
+        ).status_code
+        == 201
+    )
+    refused(
+        ask("own", f"jobs/{external}/gate", method="GET"), "rounding of mine is stated as nearest"
+    )
 
 
 def _attach(ask, who, job, arm, **more):
-    run = next(each for each in ask(who, f"jobs/{job}", method="GET").json()["arms"] if each["name"] == arm)["runs"][0]["id"]
+    run = next(
+        each for each in ask(who, f"jobs/{job}", method="GET").json()["arms"] if each["name"] == arm
+    )["runs"][0]["id"]
     return ask(who, f"runs/{run}:attach", {"manifest": {}, **more})
 
 
 def test_a_trainer_states_no_rounding_but_the_operators(ask, external):
     refused(_attach(ask, "own", external, "mine", rounding="nearest"), "by its trainer")
-    assert _attach(ask, "own", external, "nvfp4_no_sr", rounding="nearest").status_code == 200  # the operator states it
-    assert _attach(ask, "own", external, "mine", rounding="stochastic").status_code == 200  # the wider noise
-    assert _attach(ask, "own", external, "bf16", rounding="nearest").status_code == 200  # by its definition
+    # the operator states it
+    assert _attach(ask, "own", external, "nvfp4_no_sr", rounding="nearest").status_code == 200
+    # the wider noise
+    assert _attach(ask, "own", external, "mine", rounding="stochastic").status_code == 200
+    # by its definition
+    assert _attach(ask, "own", external, "bf16", rounding="nearest").status_code == 200
 
 
 def test_a_rounding_that_a_trainer_stated_with_another_token_ends_the_gate(ask, external):
-    assert _attach(ask, "own without repository", external, "mine", rounding="nearest").status_code == 200
+    assert (
+        _attach(ask, "own without repository", external, "mine", rounding="nearest").status_code
+        == 200
+    )
     refused(ask("own", f"jobs/{external}/gate", method="GET"), "by its trainer")
 
 
@@ -258,7 +303,9 @@ def test_a_job_that_was_submitted_past_the_gate_has_no_exit_code(ask):
 
 def test_a_cancelled_job_is_no_trouble_of_the_infrastructure(ask, gate, folder):
     rules = folder / "rules.toml"
-    rules.write_text(rules.read_text().replace('"model.yaml"\n', '"model.yaml"\non_infra = "pass"\n', 1))
+    rules.write_text(
+        rules.read_text().replace('"model.yaml"\n', '"model.yaml"\non_infra = "pass"\n', 1)
+    )
     job = gate().json()["job"]["id"]
     ask("model", f"jobs/{job}:cancel")
     assert ask("model", f"jobs/{job}/gate", method="GET").json()["exit_code"] == 4
@@ -280,7 +327,10 @@ def test_a_token_of_a_gate_writes_nothing_that_its_verdicts_rest_on(ask, path, b
 
 def test_only_an_admin_registers_a_new_question(ask, external):
     for who, code in (("own", 403), ("person", 403), ("admin", 409)):
-        assert ask(who, f"jobs/{external}:new-question", {"reason": "a broken node"}).status_code == code
+        assert (
+            ask(who, f"jobs/{external}:new-question", {"reason": "a broken node"}).status_code
+            == code
+        )
 
 
 def test_two_candidates_of_which_one_is_left_out_are_refused(gate):
@@ -290,21 +340,33 @@ def test_two_candidates_of_which_one_is_left_out_are_refused(gate):
 
 def test_free_fields_can_be_narrowed(gate, folder):
     rules = folder / "rules.toml"
-    rules.write_text(rules.read_text().replace('"model.yaml"\n', '"model.yaml"\nfree = ["arm.replicates"]\n', 1))
+    rules.write_text(
+        rules.read_text().replace('"model.yaml"\n', '"model.yaml"\nfree = ["arm.replicates"]\n', 1)
+    )
     refused(gate(job=changed(name="another")), "job.name is another")
     assert gate().status_code == 202
 
 
 def test_a_late_switch_is_the_arms_name_on_every_surface_without_pins_too(ask, database):
     candidate = {"recipe": "nvfp4", "bf16_from_step": 1400}
-    job = ask("person", "jobs", {"job": changed(candidate=candidate, schedule={"steps": 1500}), "policy": POLICY}).json()
+    job = ask(
+        "person",
+        "jobs",
+        {"job": changed(candidate=candidate, schedule={"steps": 1500}), "policy": POLICY},
+    ).json()
     arm = job["arms"][1]
-    assert (arm["name"], arm["title"]) == ("nvfp4.then-bf16.from-step-1400", "nvfp4 then bf16 from step 1,400")
+    assert (arm["name"], arm["title"]) == (
+        "nvfp4.then-bf16.from-step-1400",
+        "nvfp4 then bf16 from step 1,400",
+    )
     named = changed(candidate=candidate | {"name": "head"}, schedule={"steps": 1500})
     job = ask("person", "jobs", {"job": named, "policy": POLICY | {"question": "x"}}).json()
     assert job["arms"][1]["title"] == "head (nvfp4 then bf16 from step 1,400)"
     with database.read() as session:
-        assert session.get_one(Job, job["id"]).arms[1].stated_recipe == "nvfp4 then bf16 from step 1,400"
+        assert (
+            session.get_one(Job, job["id"]).arms[1].stated_recipe
+            == "nvfp4 then bf16 from step 1,400"
+        )
 
 
 @pytest.fixture
@@ -332,8 +394,16 @@ def judged_late(judged, owner_database):
         ({"bf16_from_step": 40}, "inconclusive", "nvfp4 (nvfp4 then bf16 from step 40)"),
         ({"bf16_from_step": 1499}, "inconclusive", "nvfp4 (nvfp4 then bf16 from step 1,499)"),
         ({"overrides": [{"recipe": "bf16"}]}, "inconclusive", "nvfp4 (bf16)"),
-        ({"name": "nvfp4-then-bf16", "bf16_from_step": 40}, "pass", "nvfp4-then-bf16 (nvfp4 then bf16 from step 40)"),
-        ({"name": "nvfp4.then-bf16.from-step-40", "bf16_from_step": 40}, "pass", "nvfp4 then bf16 from step 40"),
+        (
+            {"name": "nvfp4-then-bf16", "bf16_from_step": 40},
+            "pass",
+            "nvfp4-then-bf16 (nvfp4 then bf16 from step 40)",
+        ),
+        (
+            {"name": "nvfp4.then-bf16.from-step-40", "bf16_from_step": 40},
+            "pass",
+            "nvfp4 then bf16 from step 40",
+        ),
         ({"name": "head", "bf16_from_step": 40}, "pass", "head (nvfp4 then bf16 from step 40)"),
         ({}, "pass", "nvfp4"),
     ],
@@ -346,7 +416,12 @@ def test_a_verdict_about_nvfp4_is_not_about_bf16(judged_late, candidate, verdict
 
 
 def test_the_trainers_run_has_the_late_switch(gate, database):
-    """The pinned job's own runs are as they were asked for: names and titles change nothing that trains."""
+    """The pinned job's own runs are as they were asked for: names and titles change nothing that
+    trains.
+    """
     job = gate().json()["job"]["id"]
     with database.read() as session:
-        assert {run.arm.name for run in session.query(Run).where(Run.job_id == job)} == {"fp8_current", "nvfp4"}
+        assert {run.arm.name for run in session.query(Run).where(Run.job_id == job)} == {
+            "fp8_current",
+            "nvfp4",
+        }

@@ -1,4 +1,6 @@
-"""What an operator pins for the gates of a repository: one rule a key, each with a job that asks for enough and one that does not."""
+"""What an operator pins for the gates of a repository: one rule a key, each with a job that asks
+for enough and one that does not.
+"""
 
 import json
 import re
@@ -62,7 +64,9 @@ def _words(job):
 def file(tmp_path):
     path = tmp_path / "rules.toml"
     path.write_text(WHOLE)
-    (tmp_path / "model.yaml").write_text(yaml.safe_dump({"job": _words(JOB), "policy": {"margin": "1%", "as_of": "accept"}}))
+    (tmp_path / "model.yaml").write_text(
+        yaml.safe_dump({"job": _words(JOB), "policy": {"margin": "1%", "as_of": "accept"}})
+    )
     return path
 
 
@@ -72,7 +76,9 @@ def _asked(job, policy):
 
 def _pin(folder, request, keys=""):
     """A file of rules that pins the question of a request."""
-    (folder / "job.yaml").write_text(yaml.safe_dump({"job": request["job"], "policy": request["policy"]}))
+    (folder / "job.yaml").write_text(
+        yaml.safe_dump({"job": request["job"], "policy": request["policy"]})
+    )
     path = folder / "rules.toml"
     path.write_text(f'[repository."team/model"]\njob = "job.yaml"\n{keys}\n')
     return path
@@ -84,11 +90,23 @@ def _policy(**changes):
 
 def test_a_job_that_asks_for_as_much_or_more_is_accepted(file):
     told = pinned(file, "team/model", _asked(JOB, _policy()))
-    assert (told.repository, told.on_inconclusive, told.on_infra, told.advisory) == ("team/model", "fail", "pass", False)
+    assert (told.repository, told.on_inconclusive, told.on_infra, told.advisory) == (
+        "team/model",
+        "fail",
+        "pass",
+        False,
+    )
     more = replace(JOB, baseline=_arm(revision=BASE, name="base", replicates=3))
-    assert pinned(file, "team/model", _asked(more, _policy(margin="0.5%", checks=["loss", "grad_norm"])))
-    assert pinned(file, "team/model", _asked(JOB, policy_from_mapping({"profile": "nvfp4", "as_of": "accept"})))
-    assert pinned(file, "team/model", _asked(JOB, _policy(margin="2%", profile="fp8-grade")))  # the smaller decides
+    assert pinned(
+        file, "team/model", _asked(more, _policy(margin="0.5%", checks=["loss", "grad_norm"]))
+    )
+    assert pinned(
+        file,
+        "team/model",
+        _asked(JOB, policy_from_mapping({"profile": "nvfp4", "as_of": "accept"})),
+    )
+    # the smaller decides
+    assert pinned(file, "team/model", _asked(JOB, _policy(margin="2%", profile="fp8-grade")))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +118,11 @@ def test_a_job_that_asks_for_as_much_or_more_is_accepted(file):
         ("steps", {"schedule": Schedule(steps=999, warmup_steps=0)}, {}),
         ("looks", {}, {"looks": 2}),
         ("launcher", {"command": Command(launcher="mine", parameters={"layers": 4})}, {}),
-        ("parameters", {"command": Command(launcher="loop", parameters={"layers": 4, "rate": 0.0})}, {}),
+        (
+            "parameters",
+            {"command": Command(launcher="loop", parameters={"layers": 4, "rate": 0.0})},
+            {},
+        ),
         ("parameters", {"command": Command(launcher="loop", parameters={"layers": 1})}, {}),
         ("parameters", {"command": Command(launcher="loop")}, {}),
         ("recipes", {"candidates": (_arm(), _arm("mxfp8", name="q"))}, {}),
@@ -116,7 +138,9 @@ def test_a_job_that_asks_for_as_much_or_more_is_accepted(file):
 )
 def test_a_job_that_asks_for_less_is_refused_by_the_rule_of_that_key(file, key, changes, policy):
     job, rules = replace(JOB, **changes), read_rules(file)["team/model"]
-    broken = [name for name, rule in RULES.items() if rule(rules, job, _policy(**policy)) is not None]
+    broken = [
+        name for name, rule in RULES.items() if rule(rules, job, _policy(**policy)) is not None
+    ]
     assert broken == [key]
     with pytest.raises(InvalidError, match="team/model"):
         pinned(file, "team/model", _asked(job, _policy(**policy)))
@@ -171,7 +195,9 @@ def test_the_file_of_the_page_is_read(tmp_path):
 
 
 @pytest.mark.both_databases
-def test_a_gate_asks_under_the_rules_of_its_tokens_repository(application, api_settings, database, request_body, tmp_path):
+def test_a_gate_asks_under_the_rules_of_its_tokens_repository(
+    application, api_settings, database, request_body, tmp_path
+):
     path = _pin(tmp_path, request_body, "steps = 500\nadvisory = true\n")
     with database.write() as session:
         text = auth.create_token(session, "ci", ["submit"], None, repository="team/model")[1]
@@ -179,13 +205,25 @@ def test_a_gate_asks_under_the_rules_of_its_tokens_repository(application, api_s
     app = application(api_settings.model_copy(update={"gate_rules": path, "require_tokens": True}))
 
     def ask(token, **job):
-        body = {**request_body, "revision": "r", "job": {**request_body["job"], **job}, "lookup": True}
-        return client.post("/api/v1/jobs:gate", json=body, headers={"Authorization": f"Bearer {token}"})
+        body = {
+            **request_body,
+            "revision": "r",
+            "job": {**request_body["job"], **job},
+            "lookup": True,
+        }
+        return client.post(
+            "/api/v1/jobs:gate", json=body, headers={"Authorization": f"Bearer {token}"}
+        )
 
     with TestClient(app, base_url="http://127.0.0.1") as client:
         told = ask(text).json()["pinned"]
         refused = ask(text, schedule={"steps": 400})
-        assert told == {"repository": "team/model", "on_inconclusive": "fail", "on_infra": "fail", "advisory": True}
+        assert told == {
+            "repository": "team/model",
+            "on_inconclusive": "fail",
+            "on_infra": "fail",
+            "advisory": True,
+        }
         assert (refused.status_code, "at least 500" in refused.json()["detail"]) == (422, True)
         assert "job.schedule.steps is 400, expected 1500" in refused.json()["detail"]
         assert ask(plain, schedule={"steps": 400}).json()["pinned"] is None
@@ -201,7 +239,9 @@ def test_a_gate_asks_under_the_rules_of_its_tokens_repository(application, api_s
         ({"nvfp4": 0.0, "mxfp8": 0.3}, 'on_inconclusive = "pass"', 1, "fail"),
     ],
 )
-def test_the_server_says_how_a_gate_leaves(application, api_settings, database, judged, tmp_path, gaps, pinned_keys, code, result):
+def test_the_server_says_how_a_gate_leaves(
+    application, api_settings, database, judged, tmp_path, gaps, pinned_keys, code, result
+):
     job, request = judged(gaps)
     path = tmp_path / "rules.toml"
     with database.write() as session:
@@ -215,20 +255,30 @@ def test_the_server_says_how_a_gate_leaves(application, api_settings, database, 
 
     with TestClient(app, base_url="http://127.0.0.1") as client:
         told = ask(text, pinned_keys).json()
-        assert (told["repository"], told["exit_code"], told["result"]) == ("team/model", code, result)
+        assert (told["repository"], told["exit_code"], told["result"]) == (
+            "team/model",
+            code,
+            result,
+        )
         assert ("advisory" in told["note"]) is ("advisory" in pinned_keys)
         assert ask(text, "steps = 1000000").status_code == 422
         assert ask(plain, "").status_code == 403
 
 
 @pytest.mark.both_databases
-def test_a_job_that_goes_on_has_no_exit_code_yet(application, api_settings, database, request_body, tmp_path):
+def test_a_job_that_goes_on_has_no_exit_code_yet(
+    application, api_settings, database, request_body, tmp_path
+):
     path = _pin(tmp_path, request_body, 'on_infra = "pass"')
     with database.write() as session:
         text = auth.create_token(session, "ci", ["submit"], None, repository="team/model")[1]
     app = application(api_settings.model_copy(update={"gate_rules": path, "require_tokens": True}))
-    with TestClient(app, base_url="http://127.0.0.1", headers={"Authorization": f"Bearer {text}"}) as client:
-        job = client.post("/api/v1/jobs:gate", json={**request_body, "revision": "r"}).json()["job"]["id"]
+    with TestClient(
+        app, base_url="http://127.0.0.1", headers={"Authorization": f"Bearer {text}"}
+    ) as client:
+        job = client.post("/api/v1/jobs:gate", json={**request_body, "revision": "r"}).json()[
+            "job"
+        ]["id"]
         told = client.get(f"/api/v1/jobs/{job}/gate").json()
         assert (told["exit_code"], told["result"]) == (None, None)
         client.post(f"/api/v1/jobs/{job}:cancel")

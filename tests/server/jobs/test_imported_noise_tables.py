@@ -1,4 +1,6 @@
-"""Groups of reruns from a table: imported whole or not at all, and lent only to jobs that name their family."""
+"""Groups of reruns from a table: imported whole or not at all, and lent only to jobs that name
+their family.
+"""
 
 import dataclasses
 import json
@@ -32,12 +34,30 @@ MXFP8 = {"candidates": (Arm(recipe="mxfp8"),)}
 
 def row(number, family="mine", **cells):
     """A row of a table: five runs at a loss of 1.4 that differ by 0.0008 or a little more."""
-    values = {"family": family, "group": f"g{number}", "runs": "5", "mean_loss": "1.4", "sd": repr(0.0008 + 0.0001 * number)}
-    about = {"unit": "nats", "rounding": "nearest", "varies": "seed", "source": "our runs", "licence": "internal"}
+    values = {
+        "family": family,
+        "group": f"g{number}",
+        "runs": "5",
+        "mean_loss": "1.4",
+        "sd": repr(0.0008 + 0.0001 * number),
+    }
+    about = {
+        "unit": "nats",
+        "rounding": "nearest",
+        "varies": "seed",
+        "source": "our runs",
+        "licence": "internal",
+    }
     return ",".join((values | about | cells).get(column, "") for column in COLUMNS)
 
 
-TABLE = "\n".join([HEAD, *(row(number) for number in range(5)), *(row(number, rounding="stochastic") for number in range(5, 10))])
+TABLE = "\n".join(
+    [
+        HEAD,
+        *(row(number) for number in range(5)),
+        *(row(number, rounding="stochastic") for number in range(5, 10)),
+    ]
+)
 OTHER = "\n".join(row(number, "other") for number in range(20, 24))
 
 
@@ -58,14 +78,22 @@ def _rows(database):
 
 
 @pytest.mark.both_databases
-def test_a_table_is_kept_with_owner_source_and_licence_and_twice_changes_nothing(database, imported):
+def test_a_table_is_kept_with_owner_source_and_licence_and_twice_changes_nothing(
+    database, imported
+):
     first = imported()
     assert (first.families, first.new_groups, first.known_groups) == (["mine"], 10, 0)
     rows = _rows(database)
-    assert {tuple(one.items()) for one in rows} == {tuple(one.items()) for one in read_noise_table(TABLE).rows}
+    assert {tuple(one.items()) for one in rows} == {
+        tuple(one.items()) for one in read_noise_table(TABLE).rows
+    }
     with database.read() as session:
         group = imported_groups(session, "mine")["g3"]
-        assert (group.imported_by, group.cells["source"], group.cells["licence"]) == ("t1", "our runs", "internal")
+        assert (group.imported_by, group.cells["source"], group.cells["licence"]) == (
+            "t1",
+            "our runs",
+            "internal",
+        )
     again = imported()
     assert (again.new_groups, again.known_groups) == (0, 10)
     assert _rows(database) == rows
@@ -84,11 +112,26 @@ REFUSED = {
     "mixed units": (row(9, group="bad", unit="bits"), "unit is 'bits'"),
     "an unknown class of rounding": (row(9, group="bad", rounding="up"), "rounding is 'up'"),
     "a single group": (row(1, "alone"), "1 usable group; expected at least 3"),
-    "too few runs": ("\n".join(row(number, "few", runs="2") for number in range(4)), "4 degrees of freedom"),
-    "no variance at all": ("\n".join(row(number, "zero", sd="0", mean_loss=f"1.4{number}") for number in range(4)), "bit for bit"),
-    "no class of rounding": ("\n".join(row(number, "unstated", rounding="") for number in range(4)), "not stated how its groups round"),
-    "losses far apart": ("\n".join(row(number, "far", mean_loss=f"{1 + number}") for number in range(4)), "within a tenth"),
-    "the name of a public family": ("\n".join(row(number, "Modded-NanoGPT-124M/track3") for number in range(4)), "public"),
+    "too few runs": (
+        "\n".join(row(number, "few", runs="2") for number in range(4)),
+        "4 degrees of freedom",
+    ),
+    "no variance at all": (
+        "\n".join(row(number, "zero", sd="0", mean_loss=f"1.4{number}") for number in range(4)),
+        "bit for bit",
+    ),
+    "no class of rounding": (
+        "\n".join(row(number, "unstated", rounding="") for number in range(4)),
+        "not stated how its groups round",
+    ),
+    "losses far apart": (
+        "\n".join(row(number, "far", mean_loss=f"{1 + number}") for number in range(4)),
+        "within a tenth",
+    ),
+    "the name of a public family": (
+        "\n".join(row(number, "Modded-NanoGPT-124M/track3") for number in range(4)),
+        "public",
+    ),
     "the name of no family": (row(1, "any-decoder"), "means no family"),
     "a formula": (row(1, "mine", source="=HYPERLINK(A1)"), "formula"),
     "a control character": (row(1, "mine", source="a\x00b"), "printable"),
@@ -132,7 +175,9 @@ def on_record(database, recorded):
         return noise_table_on_record(session)
 
 
-def test_what_jobs_of_this_server_measured_is_not_imported_under_its_name_or_another(database, imported, on_record):
+def test_what_jobs_of_this_server_measured_is_not_imported_under_its_name_or_another(
+    database, imported, on_record
+):
     with pytest.raises(ServiceError, match="has the name of emulated-300-steps"):
         imported(on_record.csv())
     renamed = NoiseTable(tuple({**one, "family": "mine"} for one in on_record.rows))
@@ -151,12 +196,20 @@ def _finish(database, job_id, recorded):
     """Give the job's runs the curves of a recorded one, and judge it."""
     source = recorded({"mxfp8": 0.0}, steps=1500)
     with database.write() as session:
-        curves = {run.arm.role: store.read(session, run.id, "train") for run in session.get_one(Job, source).runs}
+        curves = {
+            run.arm.role: store.read(session, run.id, "train")
+            for run in session.get_one(Job, source).runs
+        }
         job = session.get_one(Job, job_id)
         for run in job.runs:
             steps, columns = curves[run.arm.role]
             store.append(session, run.id, "train", 1, steps, columns)
-            run.state, run.attempt_number, run.steps_done, run.rounding = "finished", 1, len(steps), stated_rounding(run)
+            run.state, run.attempt_number, run.steps_done, run.rounding = (
+                "finished",
+                1,
+                len(steps),
+                stated_rounding(run),
+            )
             run.manifest = {"engine": "maxtext", "data_digest": "d", "device_class": "cpu"}
     conclude(database, job_id)
 
@@ -192,16 +245,22 @@ def test_a_job_that_names_none_never_borrows_it(database, imported, recorded, ma
         assert "family" not in job.spec
 
 
-def test_a_named_family_is_in_the_hash_and_in_the_plan_and_an_unknown_one_is_refused(database, imported, make_job):
+def test_a_named_family_is_in_the_hash_and_in_the_plan_and_an_unknown_one_is_refused(
+    database, imported, make_job
+):
     imported()
     spec = make_job(1500, family="mine", **MXFP8)
-    assert config_hash(spec, POLICY, "") != config_hash(dataclasses.replace(spec, family=None), POLICY, "")
+    assert config_hash(spec, POLICY, "") != config_hash(
+        dataclasses.replace(spec, family=None), POLICY, ""
+    )
     with database.read() as session:
         (one,) = planned(spec, POLICY, None, lenders_for(session, spec))
         assert [arm.basis for arm in one.plan.run_noise] == ["borrowed from mine"] * 2
         general = dataclasses.replace(spec, family="any-decoder")
         (one,) = planned(general, POLICY, None, lenders_for(session, general))
-        assert {arm.basis.partition(":")[0] for arm in one.plan.run_noise} == {"assumed as in any-decoder (7 families)"}
+        assert {arm.basis.partition(":")[0] for arm in one.plan.run_noise} == {
+            "assumed as in any-decoder (7 families)"
+        }
         with pytest.raises(InvalidError, match="is 'mime'"):
             lenders_for(session, dataclasses.replace(spec, family="mime"))
     with pytest.raises(InvalidError, match="parity noise import"):

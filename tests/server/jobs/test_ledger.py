@@ -1,4 +1,6 @@
-"""Looks at a question are counted over all jobs that ask it, and what was not registered is refused."""
+"""Looks at a question are counted over all jobs that ask it, and what was not registered is
+refused.
+"""
 
 import copy
 import dataclasses
@@ -19,18 +21,24 @@ from training.spec import Arm, Data, Model
 
 def spec(*candidates: str, replicates: int = 1, **more):
     arms = tuple(Arm(recipe=name, replicates=replicates) for name in candidates or ("nvfp4",))  # type: ignore[arg-type]
-    return small_job(100, baseline=Arm(recipe="fp8_current", replicates=replicates), candidates=arms, **more)
+    return small_job(
+        100, baseline=Arm(recipe="fp8_current", replicates=replicates), candidates=arms, **more
+    )
 
 
 @pytest.fixture
 def ask(database):
-    """A function that submits a job and returns its id, its look and the number of candidates that share the error."""
+    """A function that submits a job and returns its id, its look and the number of candidates that
+    share the error.
+    """
 
     def submit(job=None, *, revision="", renews=None, **keys):
         with database.write() as session:
             policy = policy_from_mapping({"margin": "1.0%", **keys})
             wanted = Submission(spec=job or spec(), policy=policy, revision=revision)
-            made = submit_registered(session, wanted, "someone", outdated=lambda newest: newest.id == renews)
+            made = submit_registered(
+                session, wanted, "someone", outdated=lambda newest: newest.id == renews
+            )
             return made.id, made.look, made.look_candidates
 
     return submit
@@ -47,7 +55,14 @@ def end(database):
             for arm in job.arms[1:] if status == "concluded" else ():
                 document = f'{{"codes": ["{code}"], "verdict": "{outcome}"}}'
                 session.add(
-                    Verdict(id=new_id("v"), job_id=job_id, candidate=arm.name, outcome=outcome, document=document, created_at=time.time())
+                    Verdict(
+                        id=new_id("v"),
+                        job_id=job_id,
+                        candidate=arm.name,
+                        outcome=outcome,
+                        document=document,
+                        created_at=time.time(),
+                    )
                 )
 
     return conclude
@@ -74,7 +89,11 @@ def test_one_look_is_the_default_and_a_job_that_still_runs_has_used_it(ask):
         {"question": "after the new driver"},
         {"job": spec("mxfp8")},
         {"job": spec(layer_policy="all_linears")},
-        {"job": small_job(101, baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))},
+        {
+            "job": small_job(
+                101, baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),)
+            )
+        },
         {"revision": "r2"},
         {"job": spec(model=Model(d_model=64, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=32))},
     ],
@@ -105,9 +124,18 @@ SAME_QUESTION = dataclasses.replace(OTHER_ENGINE, engine="emulated")
 
 
 @pytest.mark.parametrize("outcome", ["inconclusive", "fail", "pass"])
-@pytest.mark.parametrize("other", [{"question": "after the new driver"}, {"job": OTHER_ENGINE}, {"revision": "r2", "question": "x"}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"question": "after the new driver"},
+        {"job": OTHER_ENGINE},
+        {"revision": "r2", "question": "x"},
+    ],
+)
 def test_other_words_are_a_further_look_after_what_did_not_pass(ask, end, outcome, other):
-    code = {"fail": "GAP_EXCEEDS_MARGIN", "pass": "WITHIN_MARGIN"}.get(outcome, "CI_STRADDLES_MARGIN")
+    code = {"fail": "GAP_EXCEEDS_MARGIN", "pass": "WITHIN_MARGIN"}.get(
+        outcome, "CI_STRADDLES_MARGIN"
+    )
     first, _, _ = ask(SAME_QUESTION)
     end(first, outcome, code)
     asked = {"job": SAME_QUESTION, **other}
@@ -134,7 +162,10 @@ def test_twenty_commits_that_pass_close_no_gate(ask, end):
         end(job, "pass", "WITHIN_MARGIN")
 
 
-@pytest.mark.parametrize("margin", [{"margin": "1.001%"}, {"margin": "0.04 nats"}, {"margin": None, "profile": "fp8-grade"}])
+@pytest.mark.parametrize(
+    "margin",
+    [{"margin": "1.001%"}, {"margin": "0.04 nats"}, {"margin": None, "profile": "fp8-grade"}],
+)
 def test_another_margin_is_a_look_at_the_same_question(ask, margin):
     ask(looks=2)
     assert ask(looks=2, **margin)[1] == 2
@@ -152,7 +183,9 @@ def test_a_pass_by_one_margin_does_not_refuse_a_look_by_another(ask, end):
 
 def test_what_is_recorded_besides_is_no_other_question(ask):
     ask(looks=2)
-    more = dataclasses.replace(spec().schedule, validation_every=10, statistics_every=10, gradients_every=10)
+    more = dataclasses.replace(
+        spec().schedule, validation_every=10, statistics_every=10, gradients_every=10
+    )
     assert ask(spec(schedule=more), looks=2)[1] == 2
 
 
@@ -162,7 +195,9 @@ def test_one_path_has_many_spellings_and_one_question(ask):
         ask(spec(data=Data(source="text", path="/corpus/./a/")))
 
 
-@pytest.mark.parametrize("alike", [" new driver", "new  driver", "new\u00a0driver", "new\u200b driver", "new driver\n"])
+@pytest.mark.parametrize(
+    "alike", [" new driver", "new  driver", "new\u00a0driver", "new\u200b driver", "new driver\n"]
+)
 def test_names_that_look_alike_are_one_question(ask, alike):
     ask(question="new driver")
     with pytest.raises(LookError):
@@ -203,7 +238,10 @@ def test_a_look_after_a_fail_only_where_the_gap_decided(ask, end):
         ask(looks=3)
 
 
-@pytest.mark.parametrize(("key", "value"), [("looks", 3), ("confidence", 0.9), ("window_fraction", 0.3), ("two_sided", True)])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("looks", 3), ("confidence", 0.9), ("window_fraction", 0.3), ("two_sided", True)],
+)
 def test_one_question_is_registered_in_one_way(ask, key, value):
     ask(looks=2)
     with pytest.raises(LookError, match=key):
@@ -261,7 +299,11 @@ def test_the_judge_is_told_of_the_look(recorded, database):
         (what_if,) = case_of(session, job, policy_from_mapping({"margin": "2%"})).documents()
     shared = document["multiplicity"]
     assert (shared["look"], shared["looks"], shared["registered"]) == (1, 3, True)
-    assert document["gap"]["confidence"] == shared["confidence"] == Multiplicity(looks=3).confidence(0.95)
+    assert (
+        document["gap"]["confidence"]
+        == shared["confidence"]
+        == Multiplicity(looks=3).confidence(0.95)
+    )
     assert what_if["multiplicity"]["registered"] is False
 
 

@@ -1,4 +1,6 @@
-"""Silence counts only while the service listened, and a trainer that comes back goes on while its job is open."""
+"""Silence counts only while the service listened, and a trainer that comes back goes on while its
+job is open.
+"""
 
 import time
 
@@ -24,7 +26,12 @@ DAY = 86_400.0
 @pytest.fixture
 def job(database, make_job):
     """A job of two runs of engine external; its id."""
-    spec = make_job(100, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
+    spec = make_job(
+        100,
+        engine="external",
+        baseline=Arm(recipe="fp8_current"),
+        candidates=(Arm(recipe="nvfp4"),),
+    )
     with database.write() as session:
         renew(session, 3600.0)
         return submit_job(session, spec, policy_from_mapping({"margin": "1%"})).id
@@ -83,7 +90,9 @@ def _state(database, run):
         return row.state, row.code, row.attempt_number
 
 
-def test_an_outage_of_the_service_is_no_silence_of_a_trainer(database, settings, run, attach, append):
+def test_an_outage_of_the_service_is_no_silence_of_a_trainer(
+    database, settings, run, attach, append
+):
     attempt_number = attach()
     _pass(database, run, 2 * DAY, listened=False)
     assert mark_or_fail_stale(settings, database) == [], "nobody listens"
@@ -95,7 +104,9 @@ def test_an_outage_of_the_service_is_no_silence_of_a_trainer(database, settings,
     assert append(attempt_number, 0) == 1
 
 
-def test_silence_while_the_service_listened_counts_on_both_sides_of_an_outage(database, settings, run, attach):
+def test_silence_while_the_service_listened_counts_on_both_sides_of_an_outage(
+    database, settings, run, attach
+):
     attach()
     _pass(database, run, 0.75 * settings.external_silence_seconds)
     _pass(database, run, 2 * DAY, listened=False)
@@ -143,7 +154,9 @@ def test_a_process_listens_until_it_stops(database, settings, run, attach):
 
 
 @pytest.mark.parametrize("way", ["append", "attach", "attach again", "finish"])
-def test_a_trainer_that_comes_back_goes_on_while_its_job_is_open(database, settings, run, job, silent, attach, append, way):
+def test_a_trainer_that_comes_back_goes_on_while_its_job_is_open(
+    database, settings, run, job, silent, attach, append, way
+):
     if way == "append":
         assert append(silent, 0) == 1
     elif way == "attach":
@@ -163,7 +176,9 @@ def test_a_trainer_that_comes_back_goes_on_while_its_job_is_open(database, setti
             "crashed" if way == "finish" else "running",
             way != "finish",
         )
-        states = [event.payload["state"] for event in events.after(session, job, 0) if event.kind == "run"]
+        states = [
+            event.payload["state"] for event in events.after(session, job, 0) if event.kind == "run"
+        ]
         assert states[: states.index("failed") + 2][-2:] == ["failed", "running"]
         assert sessions.now(session) < row.lease_expires_at
 
@@ -187,7 +202,9 @@ def test_an_older_attempt_does_not_come_back(database, settings, run, attach, ap
     assert append(second, 0) == 1
 
 
-def test_once_the_job_has_ended_a_late_trainer_is_told_so(database, job, run, silent, attach, append):
+def test_once_the_job_has_ended_a_late_trainer_is_told_so(
+    database, job, run, silent, attach, append
+):
     with database.write() as session:
         for row in session.get_one(Job, job).runs[1:]:
             lifecycle.cancel(session, row)
@@ -198,7 +215,9 @@ def test_once_the_job_has_ended_a_late_trainer_is_told_so(database, job, run, si
     assert _state(database, run)[:2] == ("failed", "SILENT")
 
 
-def test_a_job_is_not_ended_under_a_trainer_that_came_back_while_it_was_judged(database, job, run, silent, append, monkeypatch):
+def test_a_job_is_not_ended_under_a_trainer_that_came_back_while_it_was_judged(
+    database, job, run, silent, append, monkeypatch
+):
     with database.write() as session:
         for row in session.get_one(Job, job).runs[1:]:
             lifecycle.cancel(session, row)

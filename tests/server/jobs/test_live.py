@@ -1,4 +1,6 @@
-"""Live forecasts over the record: told once, never a pass or a fail, and what is stopped is the arm that is beyond hope."""
+"""Live forecasts over the record: told once, never a pass or a fail, and what is stopped is the arm
+that is beyond hope.
+"""
 
 import itertools
 import json
@@ -32,7 +34,9 @@ STEPS = 2000
 
 @pytest.fixture
 def live(database, make_job):
-    """A function that submits a job whose runs are all training and returns its id; gaps by arm are given to `record`."""
+    """A function that submits a job whose runs are all training and returns its id; gaps by arm are
+    given to `record`.
+    """
 
     def start(**policy):
         spec = make_job(STEPS, candidates=(Arm(recipe="nvfp4"), Arm(recipe="mxfp8")))
@@ -53,7 +57,14 @@ def _record(database, job_id, first, last, gaps):
     with database.write() as session:
         for run in session.get_one(Job, job_id).runs:
             noise = np.random.default_rng([first, run.position]).normal(0, 0.01, len(at))
-            store.append(session, run.id, "train", 1, at, {"lm_loss": 2.0 + batch + noise + gaps.get(run.arm.name, 0.0)})
+            store.append(
+                session,
+                run.id,
+                "train",
+                1,
+                at,
+                {"lm_loss": 2.0 + batch + noise + gaps.get(run.arm.name, 0.0)},
+            )
 
 
 def _watch(database, job_id):
@@ -107,7 +118,9 @@ def test_looking_often_or_once_finds_the_same(database, live):
     _watch(database, once)
     with database.read() as session:
         jobs = [session.get_one(Job, job_id) for job_id in (often, once)]
-        looks = [{arm.name: forecast.forecasts(job, arm.name) for arm in job.arms[1:]} for job in jobs]
+        looks = [
+            {arm.name: forecast.forecasts(job, arm.name) for arm in job.arms[1:]} for job in jobs
+        ]
         assert looks[0] == looks[1]
         assert [pair.document() for pair in forecast.pairs_of(jobs[0], jobs[0].arms[1])] == [
             pair.document() for pair in forecast.pairs_of(jobs[1], jobs[1].arms[1])
@@ -154,7 +167,12 @@ def test_a_candidate_that_will_switch_to_bf16_is_not_stopped_before(database, li
     job_id = live(early_stop="stop")
     with database.write() as session:
         job = session.get_one(Job, job_id)
-        job.spec = job.spec | {"candidates": [{**job.spec["candidates"][0], "bf16_from_step": 1640}, job.spec["candidates"][1]]}
+        job.spec = job.spec | {
+            "candidates": [
+                {**job.spec["candidates"][0], "bf16_from_step": 1640},
+                job.spec["candidates"][1],
+            ]
+        }
     _record(database, job_id, 0, 600, {"nvfp4": 0.3})
     assert _watch(database, job_id) == ["nvfp4"]  # said, and not stopped
     assert _states(database, job_id)["nvfp4"] == ("running", None)
@@ -178,7 +196,17 @@ def test_queued_replicates_of_a_stopped_arm_are_cancelled(database, live):
         spare = next(run for run in session.get_one(Job, job_id).runs if run.arm.name == "nvfp4")
         session.add(
             Run(
-                **{name: getattr(spare, name) for name in ("job_id", "arm_id", "seed", "capability", "planned_steps", "created_at")},
+                **{
+                    name: getattr(spare, name)
+                    for name in (
+                        "job_id",
+                        "arm_id",
+                        "seed",
+                        "capability",
+                        "planned_steps",
+                        "created_at",
+                    )
+                },
                 id="r000000000000-0000000000",
                 position=9,
                 replicate=1,
@@ -203,7 +231,11 @@ def test_the_last_steps_are_looked_at_when_the_job_is_judged(database, live):
         assert job.status == "concluded"
         assert forecast.latest(job, "nvfp4").share == 1.0
         assert forecast.latest(job, "nvfp4").state == "will_fail"
-        assert {event.kind for event in events.after(session, job_id, 0)} & {"will_fail", "futile", "forecast"} == set()
+        assert {event.kind for event in events.after(session, job_id, 0)} & {
+            "will_fail",
+            "futile",
+            "forecast",
+        } == set()
 
 
 def test_a_change_of_state_is_one_event_and_the_first_alarm_a_delivery(database, live):
@@ -214,8 +246,14 @@ def test_a_change_of_state_is_one_event_and_the_first_alarm_a_delivery(database,
         _record(database, job_id, first, first + 50, {"nvfp4": 0.3})
         _watch(database, job_id)
     with database.read() as session:
-        changes = [event for event in events.after(session, job_id, 0) if event.kind in ("forecast", "futile", "will_fail")]
-        assert [event.payload["state"] for event in changes if event.payload["arm"] == "nvfp4"][-1] == "will_fail"
+        changes = [
+            event
+            for event in events.after(session, job_id, 0)
+            if event.kind in ("forecast", "futile", "will_fail")
+        ]
+        assert [event.payload["state"] for event in changes if event.payload["arm"] == "nvfp4"][
+            -1
+        ] == "will_fail"
         states = [event.payload["state"] for event in changes if event.payload["arm"] == "mxfp8"]
         assert all(first != second for first, second in itertools.pairwise(states))
         kinds = [row.kind for row in session.query(WebhookDelivery)]
@@ -237,7 +275,9 @@ def test_replicates_are_forecast_together_and_share_a_baseline(database, make_jo
     with database.read() as session:
         job = session.get_one(Job, job_id)
         assert len(forecast.pairs_of(job, job.arms[1])) == 2
-        assert [look.share for look in forecast.forecasts(job, "mxfp8")] == pytest.approx(np.arange(0.1, 0.351, 0.025))
+        assert [look.share for look in forecast.forecasts(job, "mxfp8")] == pytest.approx(
+            np.arange(0.1, 0.351, 0.025)
+        )
         assert len(json.dumps(job.early_stop)) < 12_000
 
 
@@ -251,16 +291,34 @@ def test_an_attempt_that_resumes_repeats_neither_looks_nor_events(database, live
             begin_attempt(session, run.id, 2, None)
             run.attempt_number = 2
             at = np.arange(600, 700)
-            store.append(session, run.id, "train", 2, at, {"lm_loss": np.full(100, 2.3 if run.arm.name == "nvfp4" else 2.0)})
+            store.append(
+                session,
+                run.id,
+                "train",
+                2,
+                at,
+                {"lm_loss": np.full(100, 2.3 if run.arm.name == "nvfp4" else 2.0)},
+            )
         for run in session.get_one(Job, straight).runs:
             at = np.arange(600, 700)
-            store.append(session, run.id, "train", 1, at, {"lm_loss": np.full(100, 2.3 if run.arm.name == "nvfp4" else 2.0)})
+            store.append(
+                session,
+                run.id,
+                "train",
+                1,
+                at,
+                {"lm_loss": np.full(100, 2.3 if run.arm.name == "nvfp4" else 2.0)},
+            )
     assert _watch(database, resumed) == []
     _watch(database, straight)
     with database.read() as session:
         jobs = [session.get_one(Job, job_id) for job_id in (resumed, straight)]
         assert forecast.forecasts(jobs[0], "nvfp4") == forecast.forecasts(jobs[1], "nvfp4")
-        changes = [event for event in events.after(session, resumed, 0) if event.kind == "will_fail" and event.payload["arm"] == "nvfp4"]
+        changes = [
+            event
+            for event in events.after(session, resumed, 0)
+            if event.kind == "will_fail" and event.payload["arm"] == "nvfp4"
+        ]
         assert len(changes) == 1
 
 
@@ -281,7 +339,9 @@ class Held:
 
     @contextmanager
     def during(self, look, database, job_id):
-        """The block runs while another thread looks at the job and waits; gives the future of what that look returns."""
+        """The block runs while another thread looks at the job and waits; gives the future of what
+        that look returns.
+        """
         with ThreadPoolExecutor(1) as pool:
             looking = pool.submit(look, database, job_id)
             try:
@@ -293,7 +353,11 @@ class Held:
 
 def _emitted(database, job_id):
     with database.read() as session:
-        return [(event.payload["arm"], event.payload["state"]) for event in events.after(session, job_id, 0) if "state" in event.payload]
+        return [
+            (event.payload["arm"], event.payload["state"])
+            for event in events.after(session, job_id, 0)
+            if "state" in event.payload
+        ]
 
 
 @pytest.mark.parametrize("at_the_end", [False, True])
@@ -308,7 +372,10 @@ def test_while_a_long_forecast_is_computed_others_write(database, live, monkeypa
     assert looking.result(60) == ([] if at_the_end else ["nvfp4"])
     with database.read() as session:
         job = session.get_one(Job, job_id)
-        assert (job.branch, forecast.latest(job, "nvfp4").state) == ("written meanwhile", "will_fail")
+        assert (job.branch, forecast.latest(job, "nvfp4").state) == (
+            "written meanwhile",
+            "will_fail",
+        )
 
 
 def test_two_looks_at_once_emit_each_change_once(database, live, monkeypatch):
@@ -323,7 +390,9 @@ def test_two_looks_at_once_emit_each_change_once(database, live, monkeypatch):
     assert _states(database, job_id)["nvfp4"] == ("finished", "EARLY_STOP")
 
 
-def test_a_forecast_from_steps_that_a_newer_attempt_replaces_is_made_again(database, live, monkeypatch):
+def test_a_forecast_from_steps_that_a_newer_attempt_replaces_is_made_again(
+    database, live, monkeypatch
+):
     job_id, held = live(early_stop="stop"), Held(monkeypatch)
     _record(database, job_id, 0, 600, {"nvfp4": 0.3})
     with held.during(forecast.watch, database, job_id) as looking, database.write() as session:

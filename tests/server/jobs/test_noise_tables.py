@@ -34,17 +34,25 @@ Recorded = Callable[..., str]
 
 @pytest.fixture(autouse=True)
 def nothing_ships():
-    """Overrides that of the other tests of the server: here the reruns that ship with the judge lend."""
+    """Overrides that of the other tests of the server: here the reruns that ship with the judge
+    lend.
+    """
 
 
 @pytest.fixture
 def earlier(database: Database, recorded: Recorded) -> list[str]:
-    """Four concluded jobs of one family with five runs per arm: 8 groups that round to nearest, 4 that round stochastically."""
+    """Four concluded jobs of one family with five runs per arm: 8 groups that round to nearest, 4
+    that round stochastically.
+    """
     return [_job(database, recorded, rerun, judged=False) for rerun in range(1, 5)]
 
 
-def _job(database: Database, recorded: Recorded, rerun: int, *, gap: float = 0.0, judged: bool = True) -> str:
-    job_id = recorded({"nvfp4": gap, "mxfp8": 0.0}, rerun=rerun, steps=300, replicates=5 if not judged else 2)
+def _job(
+    database: Database, recorded: Recorded, rerun: int, *, gap: float = 0.0, judged: bool = True
+) -> str:
+    job_id = recorded(
+        {"nvfp4": gap, "mxfp8": 0.0}, rerun=rerun, steps=300, replicates=5 if not judged else 2
+    )
     with database.write() as session:
         job = session.get_one(Job, job_id)
         for run in job.runs:
@@ -63,9 +71,16 @@ def test_a_group_is_what_one_job_trained_of_one_recipe(database, earlier):
         (family,) = noise_table_on_record(session).families.values()
         assert family.name == family_of(job)
         assert len(family.groups) == 12
-        first = next(group for group in family.groups if earlier[0] in group.group and group.group.startswith("fp8"))
+        first = next(
+            group
+            for group in family.groups
+            if earlier[0] in group.group and group.group.startswith("fp8")
+        )
         (runs,) = [list(arm.runs) for arm in job.arms if arm.name.startswith("fp8")]
-        means = [store.read(session, run.id, "train", ["lm_loss"])[1]["lm_loss"][240:].mean() for run in runs]
+        means = [
+            store.read(session, run.id, "train", ["lm_loss"])[1]["lm_loss"][240:].mean()
+            for run in runs
+        ]
         assert (first.runs, first.rounding) == (5, "nearest")
         assert (first.mean_loss, first.sd) == pytest.approx((np.mean(means), np.std(means, ddof=1)))
 
@@ -87,9 +102,12 @@ def _spec(**changes):
 
 def test_the_specification_that_ships_its_reruns_is_that_of_the_demo():
     for name in ("demo.yaml", "demo-quick.yaml"):
-        written = TypeAdapter(JobSpec).validate_python(yaml.safe_load((CHECKOUT / "examples" / name).read_text("utf-8"))["job"])
+        written = TypeAdapter(JobSpec).validate_python(
+            yaml.safe_load((CHECKOUT / "examples" / name).read_text("utf-8"))["job"]
+        )
         assert emulated_family(written.document()) == DEMO, name
-        assert emulated_family(json.loads(json.dumps(written.document()))) == DEMO, name  # as the record has it
+        # as the record has it
+        assert emulated_family(json.loads(json.dumps(written.document()))) == DEMO, name
 
 
 @pytest.mark.parametrize(
@@ -131,20 +149,26 @@ def test_a_later_job_borrows_from_them_and_not_from_itself(database, recorded, e
         job = session.get_one(Job, job_id)
         lent = read_noise_table(job.noise_table)
         assert not [row for row in lent.rows if job_id in row["group"]]
-        document = json.loads(next(row.document for row in job.verdicts if row.candidate == "mxfp8"))
+        document = json.loads(
+            next(row.document for row in job.verdicts if row.candidate == "mxfp8")
+        )
         assert document["tau"]["candidate"]["borrowed"]["family"] == family_of(job)
         assert document["tau"]["candidate"]["borrowed"]["groups"] == 8
 
 
 @pytest.mark.both_databases
-def test_a_verdict_is_made_again_from_what_it_borrowed_however_the_record_grows(database, recorded, earlier, tmp_path):
+def test_a_verdict_is_made_again_from_what_it_borrowed_however_the_record_grows(
+    database, recorded, earlier, tmp_path
+):
     job_id = _job(database, recorded, 9)
     _job(database, recorded, 10, gap=0.2)
     with database.read() as session:
         job = session.get_one(Job, job_id)
         documents = case_of(session, job).documents()
         by_name = {row.candidate: json.loads(row.document) for row in job.verdicts}
-        assert [by_name[document["candidate"]["name"]] for document in documents] == json.loads(json.dumps(documents))
+        assert [by_name[document["candidate"]["name"]] for document in documents] == json.loads(
+            json.dumps(documents)
+        )
         path = tmp_path / "evidence.zip"
         path.write_bytes(bundle_bytes(case_of(session, job), documents))
     assert verify(str(path)).differences == ()
@@ -161,13 +185,21 @@ def test_runs_that_did_not_train_to_the_end_are_in_no_group(database, earlier, f
         if field == "steps_done":
             run.planned_steps = 400
         else:
-            setattr(run, field, next(other.id for other in job.runs if other is not run) if value == "first" else value)
+            setattr(
+                run,
+                field,
+                next(other.id for other in job.runs if other is not run)
+                if value == "first"
+                else value,
+            )
         session.flush()
         (family,) = reruns_of(session, job).families.values()
         assert sorted(group.runs for group in family.groups) == [4, 5, 5]
 
 
-def test_too_few_groups_another_schedule_and_external_runs_lend_nothing(database, recorded, earlier):
+def test_too_few_groups_another_schedule_and_external_runs_lend_nothing(
+    database, recorded, earlier
+):
     other = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, steps=301)
     with database.write() as session:
         job = session.get_one(Job, other)
@@ -226,9 +258,12 @@ def test_the_jobs_whose_curves_are_read_already_lend_nothing(database, recorded,
         assert lent == set(earlier[2:])
 
 
-def test_runs_that_are_equal_bit_for_bit_make_a_group_without_spread(database, earlier, monkeypatch):
+def test_runs_that_are_equal_bit_for_bit_make_a_group_without_spread(
+    database, earlier, monkeypatch
+):
     monkeypatch.setattr(
-        "server.jobs.noise_tables._late_means", lambda _session, runs: np.array([1.4] * (len(runs) - 1) + [np.nextafter(1.4, 2.0)])
+        "server.jobs.noise_tables._late_means",
+        lambda _session, runs: np.array([1.4] * (len(runs) - 1) + [np.nextafter(1.4, 2.0)]),
     )
     with database.read() as session:
         (family,) = reruns_of(session, session.get_one(Job, earlier[0])).families.values()

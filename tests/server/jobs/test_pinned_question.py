@@ -1,4 +1,6 @@
-"""A pinned question: each field that a pull request changes is refused and named, or is free; and each honest spelling is the same."""
+"""A pinned question: each field that a pull request changes is refused and named, or is free; and
+each honest spelling is the same.
+"""
 
 import dataclasses
 import json
@@ -25,7 +27,13 @@ from training.environment.maxtext import MaxTextOptions
 from training.spec import Arm, Data, JobSpec, Model, Projections, Schedule, ShortReruns
 from training.switches import Override, Switches
 
-ARM = Arm(recipe="nvfp4", name="nvfp4", replicates=2, overrides=(Override(recipe="bf16", blocks=(0,)),), switches=Switches(rht=False))
+ARM = Arm(
+    recipe="nvfp4",
+    name="nvfp4",
+    replicates=2,
+    overrides=(Override(recipe="bf16", blocks=(0,)),),
+    switches=Switches(rht=False),
+)
 JOB = JobSpec(
     name="pull-request",
     baseline=Arm(recipe="fp8_current", replicates=2),
@@ -36,7 +44,13 @@ JOB = JobSpec(
     seed=3,
 )
 POLICY = policy_from_mapping({"margin": "1%", "looks": 2, "checks": ["loss", "grad_norm"]})
-ASKED = Asked(spec=JOB, policy=POLICY, baseline=BaselineChoice(name="main", version=3), max_run_seconds=60.0, max_age_days=7.0)
+ASKED = Asked(
+    spec=JOB,
+    policy=POLICY,
+    baseline=BaselineChoice(name="main", version=3),
+    max_run_seconds=60.0,
+    max_age_days=7.0,
+)
 BASE, HEAD, OTHER = "a" * 40, "b" * 40, "c" * 40
 
 
@@ -73,7 +87,10 @@ def changed(whole, place, name, make):
         return forced(whole, name, make(getattr(whole, name)))
     step, *rest = place
     if isinstance(step, int):
-        return tuple(changed(each, rest, name, make) if number == step else each for number, each in enumerate(whole))
+        return tuple(
+            changed(each, rest, name, make) if number == step else each
+            for number, each in enumerate(whole)
+        )
     return forced(whole, step, changed(getattr(whole, step), rest, name, make))
 
 
@@ -104,14 +121,18 @@ def test_a_change_of_any_field_is_refused_and_named_or_is_free(part, name):
     assert all("\n" not in each for each in told)
 
 
-@pytest.mark.parametrize(("part", "name"), [each for each in FIELDS if choice(*each).kind not in ("free", "base and head")])
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [each for each in FIELDS if choice(*each).kind not in ("free", "base and head")],
+)
 def test_the_digest_differs_with_each_field_that_is_pinned(part, name):
     asked = changed(ASKED, PLACES[part], name, lambda value: less(name, value))
     assert digest_of(asked) != digest_of(ASKED)
 
 
 def test_each_part_of_a_question_is_tried():
-    own_requests = {"statement", "attach", "add_run", "project"}  # tests/server/jobs/test_gate_attacks.py
+    # tests/server/jobs/test_gate_attacks.py
+    own_requests = {"statement", "attach", "add_run", "project"}
     assert {*PLACES, "command"} == {*PARTS} - own_requests
     assert {*FREE} | {*PINNED_NAMES} == {*PARTS, "request"}
 
@@ -132,9 +153,13 @@ def test_asking_for_more_is_no_difference(part, name, more):
     assert differences(ASKED, asked, allowed=()) != []  # where the operator allows nothing
 
 
-@pytest.mark.parametrize(("seconds", "days", "words"), [(30.0, 7.0, "max_run_seconds"), (60.0, 8.0, "at most 7")])
+@pytest.mark.parametrize(
+    ("seconds", "days", "words"), [(30.0, 7.0, "max_run_seconds"), (60.0, 8.0, "at most 7")]
+)
 def test_the_request_around_the_job_is_pinned_too(seconds, days, words):
-    assert words in differences(ASKED, replace(ASKED, max_run_seconds=seconds, max_age_days=days))[0]
+    assert (
+        words in differences(ASKED, replace(ASKED, max_run_seconds=seconds, max_age_days=days))[0]
+    )
     assert differences(ASKED, replace(ASKED, max_age_days=1.0)) == []
 
 
@@ -145,14 +170,19 @@ def test_a_candidate_cannot_be_left_out_added_or_swapped():
 
 
 def test_nats_are_not_surely_less_than_a_share():
-    asked = replace(ASKED, policy=replace(POLICY, margin=policy_from_mapping({"margin": "0.0001 nats"}).margin))
+    asked = replace(
+        ASKED, policy=replace(POLICY, margin=policy_from_mapping({"margin": "0.0001 nats"}).margin)
+    )
     assert "expected at most 1 %" in differences(ASKED, asked)[0]
 
 
 def test_a_profile_whose_margin_is_measured_stays():
     pinned = replace(ASKED, policy=policy_from_mapping({"profile": "noise-floor"}))
     assert differences(pinned, replace(pinned, policy=policy_from_mapping({"margin": "5%"})))
-    assert not differences(pinned, replace(pinned, policy=policy_from_mapping({"margin": "5%", "profile": "noise-floor"})))
+    assert not differences(
+        pinned,
+        replace(pinned, policy=policy_from_mapping({"margin": "5%", "profile": "noise-floor"})),
+    )
 
 
 def write(folder, **content):
@@ -162,9 +192,20 @@ def write(folder, **content):
 
 
 def test_defaults_presets_and_the_order_of_keys_are_no_difference(tmp_path):
-    job = {"name": "x", "baseline": {"recipe": "bf16"}, "candidates": [{"recipe": "nvfp4"}], "model": {"preset": "llama3-1m"}}
+    job = {
+        "name": "x",
+        "baseline": {"recipe": "bf16"},
+        "candidates": [{"recipe": "nvfp4"}],
+        "model": {"preset": "llama3-1m"},
+    }
     pinned = read_question(write(tmp_path, job=job, policy={"margin": "1 %"}))
-    spelled = read_question(write(tmp_path, job=JobSpec(**_objects(job)).document() | {"engine": "emulated"}, policy={"margin": "1.0%"}))
+    spelled = read_question(
+        write(
+            tmp_path,
+            job=JobSpec(**_objects(job)).document() | {"engine": "emulated"},
+            policy={"margin": "1.0%"},
+        )
+    )
     assert differences(pinned, spelled) == []
     assert digest_of(pinned) == digest_of(spelled)
 
@@ -185,7 +226,10 @@ def command_job(first, second, third, **command):
         command=Command(launcher="loop", **command),
         schedule=Schedule(steps=1000, warmup_steps=0),
         baseline=Arm(recipe="bf16", revision=first, name="base"),
-        candidates=(Arm(recipe="bf16", revision=second, name="head"), Arm(recipe="nvfp4", revision=third, name="q")),
+        candidates=(
+            Arm(recipe="bf16", revision=second, name="head"),
+            Arm(recipe="nvfp4", revision=third, name="q"),
+        ),
     )
 
 
@@ -193,12 +237,17 @@ def command_job(first, second, third, **command):
 def by_words(tmp_path):
     """The question of a file with the words base and head for its commits."""
     job = json.loads(
-        json.dumps(command_job(BASE, HEAD, HEAD, parameters={"a": 1, "b": 2}).document()).replace(BASE, "base").replace(HEAD, "head")
+        json.dumps(command_job(BASE, HEAD, HEAD, parameters={"a": 1, "b": 2}).document())
+        .replace(BASE, "base")
+        .replace(HEAD, "head")
     )
     return read_question(write(tmp_path, job=job, policy={"margin": "1%"}))
 
 
-@pytest.mark.parametrize(("commits", "same"), [((BASE, HEAD, HEAD), True), ((HEAD, OTHER, OTHER), True), ((BASE, HEAD, BASE), False)])
+@pytest.mark.parametrize(
+    ("commits", "same"),
+    [((BASE, HEAD, HEAD), True), ((HEAD, OTHER, OTHER), True), ((BASE, HEAD, BASE), False)],
+)
 def test_commits_have_the_roles_of_the_file(by_words, commits, same):
     asked = replace(by_words, spec=command_job(*commits, parameters={"b": 2, "a": 1}))
     assert (differences(by_words, asked) == []) is same
@@ -208,20 +257,35 @@ def test_commits_have_the_roles_of_the_file(by_words, commits, same):
 def test_base_is_not_head(by_words):
     spec = command_job(BASE, HEAD, HEAD, parameters={"a": 1, "b": 2})
     same = forced(spec, "candidates", tuple(replace(arm, revision=BASE) for arm in spec.candidates))
-    assert any("expected base and head" in each for each in differences(by_words, replace(by_words, spec=same)))
+    assert any(
+        "expected base and head" in each
+        for each in differences(by_words, replace(by_words, spec=same))
+    )
 
 
 @pytest.mark.parametrize("parameters", [{"a": 1}, {"a": 1, "b": 3}, {"a": 1, "b": 2, "rate": 0.0}])
 def test_the_launchers_parameters_are_pinned(by_words, parameters):
     assert (
-        "job.command.parameters" in differences(by_words, replace(by_words, spec=command_job(BASE, HEAD, HEAD, parameters=parameters)))[0]
+        "job.command.parameters"
+        in differences(
+            by_words, replace(by_words, spec=command_job(BASE, HEAD, HEAD, parameters=parameters))
+        )[0]
     )
 
 
 def test_a_default_that_is_stated_of_a_users_own_run_is_a_statement():
-    job = replace(JOB, engine="external", short_reruns=None, candidates=(Arm(recipe="nvfp4"),), schedule=Schedule())
+    job = replace(
+        JOB,
+        engine="external",
+        short_reruns=None,
+        candidates=(Arm(recipe="nvfp4"),),
+        schedule=Schedule(),
+    )
     sent = {"name": "x", "engine": "external"}
-    pinned, same = asked_by(job, POLICY, sent, None), asked_by(job, POLICY, {**sent, "name": "y"}, None)
+    pinned, same = (
+        asked_by(job, POLICY, sent, None),
+        asked_by(job, POLICY, {**sent, "name": "y"}, None),
+    )
     assert differences(pinned, same) == []
     told = differences(pinned, asked_by(job, POLICY, {**sent, "schedule": {"steps": 1500}}, None))
     assert told == ["job.schedule.steps is stated, and the pinned file leaves it out; leave it out"]
@@ -232,11 +296,26 @@ def test_a_default_that_is_stated_of_a_users_own_run_is_a_statement():
     "content",
     [
         {"job": {"name": "x"}, "policy": {"margin": "1%"}},
-        {"job": {"name": "x", "baseline": {"recipe": "bf16"}, "candidates": [{"recipe": "nvfp5"}]}, "policy": {"margin": "1%"}},
+        {
+            "job": {
+                "name": "x",
+                "baseline": {"recipe": "bf16"},
+                "candidates": [{"recipe": "nvfp5"}],
+            },
+            "policy": {"margin": "1%"},
+        },
         {"job": {}, "policy": {"margin": "1"}},
         {"policy": {"margin": "1%"}},
         {"job": {}, "policy": {}, "jobs": {}},
-        {"job": {"name": "x", "baseline": {"recipe": "bf16"}, "candidates": [{"recipe": "nvfp4"}]}, "policy": {"margin": "1%"}, "gate": 7},
+        {
+            "job": {
+                "name": "x",
+                "baseline": {"recipe": "bf16"},
+                "candidates": [{"recipe": "nvfp4"}],
+            },
+            "policy": {"margin": "1%"},
+            "gate": 7,
+        },
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(tmp_path, content):
@@ -248,7 +327,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, content):
 
 @given(st.sampled_from(FIELDS), st.sampled_from(FIELDS))
 def test_a_difference_stays_whatever_else_changes(first, second):
-    """Two changes are refused wherever one of them is: nothing a contributor adds hides another change."""
+    """Two changes are refused wherever one of them is: nothing a contributor adds hides another
+    change.
+    """
 
     def with_change(asked, part, name):
         return changed(asked, PLACES[part], name, lambda value: less(name, value))
@@ -260,7 +341,9 @@ def test_a_difference_stays_whatever_else_changes(first, second):
 
 
 def _inside(first, second):
-    """Whether the second change replaces or reverts the value that holds the first one, or the other way round."""
+    """Whether the second change replaces or reverts the value that holds the first one, or the
+    other way round.
+    """
     return {first[1], second[1]} & {
         "candidates",
         "switches",
@@ -282,6 +365,8 @@ def test_values_are_shown_on_one_line_and_short():
 
 
 def test_what_is_imported_here_is_what_a_question_has():
-    kinds = {type(each) for each in (JOB.model, JOB.data, JOB.schedule, JOB.projections, JOB.maxtext)}
+    kinds = {
+        type(each) for each in (JOB.model, JOB.data, JOB.schedule, JOB.projections, JOB.maxtext)
+    }
     assert kinds == {Model, Data, Schedule, Projections, MaxTextOptions}
     assert {field.name for field in dataclasses.fields(Asked)} >= {"spec", "policy", "baseline"}

@@ -32,7 +32,13 @@ def test_an_equal_earlier_baseline_gives_loss_and_step_time(database, recorded, 
 
 
 @pytest.mark.parametrize(
-    "changes", [{"baseline": Arm(recipe="mxfp8")}, {"layer_policy": "all_linears"}, {"gradient_accumulation": 2}, {"engine": "external"}]
+    "changes",
+    [
+        {"baseline": Arm(recipe="mxfp8")},
+        {"layer_policy": "all_linears"},
+        {"gradient_accumulation": 2},
+        {"engine": "external"},
+    ],
 )
 def test_another_specification_is_not_known(database, recorded, make_job, changes):
     recorded({"nvfp4": 0.0})
@@ -67,14 +73,27 @@ def test_replicates_rounding_and_what_is_known_are_in_the_design(make_job):
         5000,
         devices=2,
         baseline=Arm(recipe="fp8_current", replicates=2),
-        candidates=(Arm(recipe="nvfp4", replicates=3), Arm(recipe="nvfp4", name="nearest", switches=Switches(stochastic_rounding=False))),
+        candidates=(
+            Arm(recipe="nvfp4", replicates=3),
+            Arm(recipe="nvfp4", name="nearest", switches=Switches(stochastic_rounding=False)),
+        ),
     )
     known = Known(run="r1", level=2.5, step_seconds=0.5)
     first, second = (one.plan for one in planned(spec, POLICY, known))
-    assert (first.design.baseline_runs, first.design.candidate_runs, first.design.level) == (2, 3, 2.5)
-    assert (first.design.candidate_rounding, second.design.candidate_rounding) == ("stochastic", "nearest")
-    assert [arm.share for arm in second.run_noise] == pytest.approx([FINISHED_FLOOR, FINISHED_FLOOR])
-    assert first.gpu_hours == pytest.approx((2 + 2 * 3) * 5000 * 0.5 * 2 / 3600)  # both candidates with as many runs
+    assert (first.design.baseline_runs, first.design.candidate_runs, first.design.level) == (
+        2,
+        3,
+        2.5,
+    )
+    assert (first.design.candidate_rounding, second.design.candidate_rounding) == (
+        "stochastic",
+        "nearest",
+    )
+    assert [arm.share for arm in second.run_noise] == pytest.approx(
+        [FINISHED_FLOOR, FINISHED_FLOOR]
+    )
+    # both candidates with as many runs
+    assert first.gpu_hours == pytest.approx((2 + 2 * 3) * 5000 * 0.5 * 2 / 3600)
     shares = planned(dataclasses.replace(spec), POLICY, None)[0].plan
     assert shares.unit == "share of the loss"
 
@@ -89,7 +108,12 @@ def test_reruns_on_record_lend_their_noise_to_the_plan(database, recorded, make_
     spec = make_job(1500, candidates=(Arm(recipe="mxfp8"),))
     with database.read() as session:
         lenders = lenders_for(session, spec)
-        assert lenders_for(session, dataclasses.replace(spec, layer_policy="all_linears")).of("baseline", "nearest") is None
+        assert (
+            lenders_for(session, dataclasses.replace(spec, layer_policy="all_linears")).of(
+                "baseline", "nearest"
+            )
+            is None
+        )
     (one,) = planned(spec, POLICY, None, lenders)
     assert [arm.basis.partition(" ")[0] for arm in one.plan.run_noise] == ["borrowed", "borrowed"]
     assert one.plan.design.level == pytest.approx(1.4, abs=0.02)
@@ -97,7 +121,9 @@ def test_reruns_on_record_lend_their_noise_to_the_plan(database, recorded, make_
 
 def test_reruns_that_stop_early_and_controls_are_in_the_design_and_in_the_line(make_job):
     (plain,) = planned(make_job(5000), POLICY, None)
-    (noisy,) = planned(make_job(5000, short_reruns=ShortReruns(runs=2, stop_at=0.4)), POLICY, None, controls=3)
+    (noisy,) = planned(
+        make_job(5000, short_reruns=ShortReruns(runs=2, stop_at=0.4)), POLICY, None, controls=3
+    )
     design = noisy.plan.design
     assert (design.short_reruns, design.stop_at, design.controls) == (2, 0.4, 3)
     assert (plain.plan.run_steps, noisy.plan.run_steps) == (10_000, 18_000)
@@ -106,7 +132,9 @@ def test_reruns_that_stop_early_and_controls_are_in_the_design_and_in_the_line(m
     assert "without" not in one_line(noisy.plan)
 
 
-def test_the_baseline_that_a_job_names_gives_loss_step_time_and_controls(api, database, judged, register):
+def test_the_baseline_that_a_job_names_gives_loss_step_time_and_controls(
+    api, database, judged, register
+):
     register()
     first, request = judged({"mxfp8": 0.0}, verdict=False)
     reruns, _ = judged({"mxfp8": 0.0}, verdict=False, rerun=1)
@@ -119,8 +147,12 @@ def test_the_baseline_that_a_job_names_gives_loss_step_time_and_controls(api, da
     plan = answer["candidates"][0]["plan"]
     with database.read() as session:
         (version,) = session.scalars(select(Baseline)).all()
-        assert plan["design"]["controls"] == sum(link.role == "control" for link in version.runs) > 0
-        assert answer["known"]["run"] in {link.run_id for link in version.runs if link.role == "member"}
+        assert (
+            plan["design"]["controls"] == sum(link.role == "control" for link in version.runs) > 0
+        )
+        assert answer["known"]["run"] in {
+            link.run_id for link in version.runs if link.role == "member"
+        }
     assert plan["half_width"] < own["half_width"]
     refused = api.post("/api/v1/jobs:plan", json=body | {"baseline": {"name": "nobody"}})
     assert refused.status_code == 404

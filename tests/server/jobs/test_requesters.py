@@ -1,4 +1,6 @@
-"""Who asked for a job in a gate: groups of two principals with one name are two, and who asked does not sign off."""
+"""Who asked for a job in a gate: groups of two principals with one name are two, and who asked does
+not sign off.
+"""
 
 import pytest
 
@@ -35,12 +37,16 @@ def ask(api, people):
 
 @pytest.fixture
 def status(api, people):
-    return lambda job_id: api.get(f"/api/v1/jobs/{job_id}", headers=people["carol"]).json()["status"]
+    return lambda job_id: api.get(f"/api/v1/jobs/{job_id}", headers=people["carol"]).json()[
+        "status"
+    ]
 
 
 @pytest.fixture
 def sign_off(api, people):
-    return lambda who, job_id: api.post(f"/api/v1/jobs/{job_id}/sign-offs", json=SIGN_OFF, headers=people[who]).status_code
+    return lambda who, job_id: (
+        api.post(f"/api/v1/jobs/{job_id}/sign-offs", json=SIGN_OFF, headers=people[who]).status_code
+    )
 
 
 @pytest.fixture
@@ -72,7 +78,9 @@ def test_groups_of_older_versions_are_those_of_the_submitter(ask, status, reques
     assert status(job_id) == "cancelled"
 
 
-def test_a_job_that_was_submitted_without_a_gate_is_cancelled_by_none(api, people, ask, status, request_body, database):
+def test_a_job_that_was_submitted_without_a_gate_is_cancelled_by_none(
+    api, people, ask, status, request_body, database
+):
     job_id = ask("alice", request_body, revision="a")
     with database.write() as session:
         session.get_one(Job, job_id).gate_groups = None  # as an older version wrote it

@@ -1,4 +1,6 @@
-"""Which job answers a gate's question: the one that was trained already, or a new one once anything that decides has changed."""
+"""Which job answers a gate's question: the one that was trained already, or a new one once anything
+that decides has changed.
+"""
 
 import copy
 import dataclasses
@@ -42,7 +44,9 @@ def test_a_concluded_job_answers_the_same_question(api, trained, register):
     assert (answer["found"], answer["job"]["id"]) == ("concluded", job_id)
     assert 0 <= answer["age_seconds"] < 600
     assert answer["expires_at"] > answer["job"]["finished_at"]
-    (listed,) = api.get("/api/v1/jobs", params={"config_hash": answer["job"]["config_hash"]}).json()["items"]
+    (listed,) = api.get(
+        "/api/v1/jobs", params={"config_hash": answer["job"]["config_hash"]}
+    ).json()["items"]
     assert listed["id"] == job_id
     assert api.get("/api/v1/jobs", params={"config_hash": "0" * 64}).json()["items"] == []
     assert api.get("/api/v1/jobs", params={"config_hash": "x"}).status_code == 422
@@ -66,14 +70,25 @@ def test_another_question_is_trained_once(api, trained, register, more, reason):
     assert first["job"]["id"] != job_id
     if not more.get("fresh"):
         again = _gate(api, request, **more)
-        assert (again["found"], again["job"]["id"], again["age_seconds"]) == ("running", first["job"]["id"], None)
+        assert (again["found"], again["job"]["id"], again["age_seconds"]) == (
+            "running",
+            first["job"]["id"],
+            None,
+        )
 
 
 @pytest.mark.parametrize("end", ["running", "cancelled", "failed"])
-def test_a_repeated_fresh_gate_says_what_has_become_of_its_job(api, database, trained, register, end):
+def test_a_repeated_fresh_gate_says_what_has_become_of_its_job(
+    api, database, trained, register, end
+):
     register()
     _, request = trained
-    ask = partial(api.post, "/api/v1/jobs:gate", json={**request, "fresh": True}, headers={"Idempotency-Key": "once"})
+    ask = partial(
+        api.post,
+        "/api/v1/jobs:gate",
+        json={**request, "fresh": True},
+        headers={"Idempotency-Key": "once"},
+    )
     first = ask().json()
     assert first["found"] == "new"
     if end != "running":
@@ -81,7 +96,11 @@ def test_a_repeated_fresh_gate_says_what_has_become_of_its_job(api, database, tr
             assert end_job(session, first["job"]["id"], end, code="X", message="as it goes")
     again = ask()
     document = again.json()
-    assert (again.status_code, document["found"], document["job"]["id"]) == (200, end, first["job"]["id"])
+    assert (again.status_code, document["found"], document["job"]["id"]) == (
+        200,
+        end,
+        first["job"]["id"],
+    )
     assert (document["age_seconds"], document["expires_at"]) == (None, None)
 
 
@@ -92,7 +111,10 @@ def test_a_repeated_fresh_gate_says_what_has_become_of_its_job(api, database, tr
         ({"version.jax": "0.12"}, "version.jax is 0.12"),
         ({"env.NVTE_X": "1"}, "env.NVTE_X is 1 on w, was not stated"),
         ({"env.JAX_PLATFORMS": None}, "env.JAX_PLATFORMS is not stated"),
-        (dict.fromkeys(("code_sha256", "trainer_version", "version.jax", "env.JAX_PLATFORMS")), "has not registered its library versions"),
+        (
+            dict.fromkeys(("code_sha256", "trainer_version", "version.jax", "env.JAX_PLATFORMS")),
+            "has not registered its library versions",
+        ),
     ],
 )
 def test_a_changed_trainer_never_gets_yesterdays_verdict(api, trained, register, changes, reason):
@@ -119,12 +141,18 @@ def _read(database, job_id, digest):
         job.status, job.finished_at = "concluded", time.time()
         for run in job.runs:
             if run.state == "queued":
-                run.state, run.finished_at, run.manifest = "finished", time.time(), TRAINER | {"data_digest": digest, "device_class": "cpu"}
+                run.state, run.finished_at, run.manifest = (
+                    "finished",
+                    time.time(),
+                    TRAINER | {"data_digest": digest, "device_class": "cpu"},
+                )
                 workers.record_data(session, run_spec(run), run.id, run.manifest)
 
 
 @both
-def test_data_that_changed_under_its_path_shows_in_what_a_worker_read_last(api, database, trained, register):
+def test_data_that_changed_under_its_path_shows_in_what_a_worker_read_last(
+    api, database, trained, register
+):
     register()
     _, request = trained
     request["job"]["data"] |= {"source": "text", "path": "/corpus"}
@@ -133,13 +161,20 @@ def test_data_that_changed_under_its_path_shows_in_what_a_worker_read_last(api, 
     assert _gate(api, request)["job"]["id"] == first
     _read(database, _gate(api, request, revision="other")["job"]["id"], "d2")
     assert "the data at /corpus changed" in _lookup(api, request)["reason"]
-    # Who only says what lies there changes nothing: a run that has a baseline's curve, and one of somebody's own trainer.
+    # Who only says what lies there changes nothing: a run that has a baseline's curve, and one of
+    # somebody's own trainer.
     with database.write() as session:
-        _age_rows(session.get_one(Job, _gate(api, request, revision="reuses")["job"]["id"]), data_digest="d1")
+        _age_rows(
+            session.get_one(Job, _gate(api, request, revision="reuses")["job"]["id"]),
+            data_digest="d1",
+        )
     external = copy.deepcopy(request)
     external["job"] |= {"engine": "external", "name": "own"}
     run = api.post("/api/v1/jobs", json=external).json()["arms"][0]["runs"][0]["id"]
-    assert api.post(f"/api/v1/runs/{run}:attach", json={"manifest": {"data_digest": "d1"}}).status_code == 200
+    assert (
+        api.post(f"/api/v1/runs/{run}:attach", json={"manifest": {"data_digest": "d1"}}).status_code
+        == 200
+    )
     assert _lookup(api, request)["found"] == "none"
     again = _gate(api, request)
     assert again["found"] == "new"
@@ -193,12 +228,18 @@ def test_a_lookup_returns_what_is_recorded_and_queues_nothing(api, trained, regi
     recorded = _lookup(api, request)
     assert (recorded["found"], recorded["job"]["id"]) == ("concluded", job_id)
     assert recorded["age_seconds"] >= 0
-    for more, reason in (({"revision": "b7c1"}, "revision changed: none -> b7c1"), ({"max_age_days": 0}, "days old")):
+    for more, reason in (
+        ({"revision": "b7c1"}, "revision changed: none -> b7c1"),
+        ({"max_age_days": 0}, "days old"),
+    ):
         missing = _lookup(api, request, **more)
         assert (missing["found"], missing["job"], missing["age_seconds"]) == ("none", None, None)
         assert reason in missing["reason"]
     queued = _gate(api, request, revision="b7c1")["job"]["id"]
-    assert f"job {queued} is queued and has no verdict yet" in _lookup(api, request, revision="b7c1")["reason"]
+    assert (
+        f"job {queued} is queued and has no verdict yet"
+        in _lookup(api, request, revision="b7c1")["reason"]
+    )
     refused = api.post("/api/v1/jobs:gate", json={**request, "lookup": True, "fresh": True})
     assert (refused.status_code, "lookup and fresh" in refused.json()["detail"]) == (422, True)
     with database.read() as session:
@@ -248,7 +289,11 @@ def test_two_who_ask_at_once_get_one_job(api, request_body):
 def test_a_fresh_call_may_be_repeated_under_its_key(api, request_body):
     ids = set()
     for _ in range(2):
-        answer = api.post("/api/v1/jobs:gate", json={**request_body, "fresh": True}, headers={"Idempotency-Key": "k"})
+        answer = api.post(
+            "/api/v1/jobs:gate",
+            json={**request_body, "fresh": True},
+            headers={"Idempotency-Key": "k"},
+        )
         ids.add(answer.json()["job"]["id"])
     assert len(ids) == 1
 
@@ -256,7 +301,10 @@ def test_a_fresh_call_may_be_repeated_under_its_key(api, request_body):
 def test_the_name_of_a_field_is_closed(api, request_body):
     assert api.post("/api/v1/jobs:gate", json={**request_body, "revison": "x"}).status_code == 422
     for revision in ("x" * 201, "\x00", "a\nb"):
-        assert api.post("/api/v1/jobs:gate", json={**request_body, "revision": revision}).status_code == 422
+        assert (
+            api.post("/api/v1/jobs:gate", json={**request_body, "revision": revision}).status_code
+            == 422
+        )
 
 
 def test_every_field_of_the_specification_changes_the_hash(make_job):
@@ -264,21 +312,35 @@ def test_every_field_of_the_specification_changes_the_hash(make_job):
     from server.jobs.submit import config_hash
 
     policy, spec = policy_from_mapping({"margin": "1%"}), make_job()
-    hashes = {config_hash(dataclasses.replace(spec, **change), policy, "") for change in ({}, {"seed": 1}, {"name": "x"}, {"remat": True})}
+    hashes = {
+        config_hash(dataclasses.replace(spec, **change), policy, "")
+        for change in ({}, {"seed": 1}, {"name": "x"}, {"remat": True})
+    }
     assert len(hashes) == 4
 
 
 @pytest.mark.parametrize("path", ["/api/v1/jobs", "/api/v1/jobs:gate"])
 def test_a_repeated_submission_gets_its_job_whatever_became_of_the_baseline(api, judged, path):
-    """The answer was lost, and before it is asked for again the name means another version, or none."""
+    """The answer was lost, and before it is asked for again the name means another version, or
+    none.
+    """
 
     def promote():
         job, request = judged({"nvfp4": 0.0}, verdict=False)
-        assert api.post("/api/v1/baselines", json={"name": "fp8", "job": job, "reason": "r"}).status_code == 201
+        assert (
+            api.post(
+                "/api/v1/baselines", json={"name": "fp8", "job": job, "reason": "r"}
+            ).status_code
+            == 201
+        )
         return request
 
     def submitted(**baseline):
-        answer = api.post(path, json={**body, "baseline": {"name": "fp8", **baseline}}, headers={"Idempotency-Key": "k"})
+        answer = api.post(
+            path,
+            json={**body, "baseline": {"name": "fp8", **baseline}},
+            headers={"Idempotency-Key": "k"},
+        )
         document = answer.json()
         return answer.status_code, document.get("job", document).get("id")
 
@@ -287,7 +349,9 @@ def test_a_repeated_submission_gets_its_job_whatever_became_of_the_baseline(api,
     assert status == 202
     promote()
     assert submitted()[1] == job
-    assert api.post("/api/v1/baselines/fp8/versions/2:expire", json={"reason": "r"}).status_code == 200
+    assert (
+        api.post("/api/v1/baselines/fp8/versions/2:expire", json={"reason": "r"}).status_code == 200
+    )
     assert submitted()[1] == job
     assert submitted(version=1)[0] == 422
 
@@ -298,9 +362,18 @@ def _age(database, job_id, outcome=None, days=0.0):
         job = session.get_one(Job, job_id)
         job.status, job.finished_at = "concluded", time.time() - days * 86_400
         for arm in job.arms[1:] if outcome else ():
-            document = json.dumps({"codes": ["GAP_EXCEEDS_MARGIN" if outcome == "fail" else "X"], "verdict": outcome})
+            document = json.dumps(
+                {"codes": ["GAP_EXCEEDS_MARGIN" if outcome == "fail" else "X"], "verdict": outcome}
+            )
             session.add(
-                Verdict(id=new_id("v"), job_id=job_id, candidate=arm.name, outcome=outcome, document=document, created_at=time.time())
+                Verdict(
+                    id=new_id("v"),
+                    job_id=job_id,
+                    candidate=arm.name,
+                    outcome=outcome,
+                    document=document,
+                    created_at=time.time(),
+                )
             )
 
 
@@ -329,7 +402,12 @@ def test_a_second_look_at_todays_answer_is_not_counted_with_yesterdays(api, requ
 def test_one_question_is_renewed_once_whatever_its_jobs_are_called(api, request_body, database):
     names = ("a", "b", "c")
     for name in names:
-        _age(database, _gate(api, _as_sent(request_body, looks=3, name=name))["job"]["id"], "inconclusive", days=1)
+        _age(
+            database,
+            _gate(api, _as_sent(request_body, looks=3, name=name))["job"]["id"],
+            "inconclusive",
+            days=1,
+        )
     looks = []
     for name in names:
         job_id = _gate(api, _as_sent(request_body, looks=3, name=name), fresh=True)["job"]["id"]
@@ -337,7 +415,12 @@ def test_one_question_is_renewed_once_whatever_its_jobs_are_called(api, request_
         with database.read() as session:
             looks.append(session.get_one(Job, job_id).look)
     assert looks == [1, 2, 3]
-    assert api.post("/api/v1/jobs:gate", json={**_as_sent(request_body, looks=3), "fresh": True}).status_code == 409
+    assert (
+        api.post(
+            "/api/v1/jobs:gate", json={**_as_sent(request_body, looks=3), "fresh": True}
+        ).status_code
+        == 409
+    )
 
 
 @pytest.fixture
@@ -353,7 +436,9 @@ def looked(api, request_body, database):
 
 @pytest.mark.parametrize("known", [[], [dict.fromkeys(TRAINER)], [{"code_sha256": "b" * 64}, {}]])
 def test_a_trainer_that_may_be_the_same_gives_no_further_look(api, looked, register, known):
-    """No worker is known, or one without its versions, or one with another trainer next to one with the job's."""
+    """No worker is known, or one without its versions, or one with another trainer next to one with
+    the job's.
+    """
     for changes in known:
         register(**changes)
     refused = api.post("/api/v1/jobs:gate", json=looked)
@@ -366,8 +451,12 @@ def test_another_trainer_is_another_question(api, looked, register):
     assert _gate(api, looked)["found"] == "new"
 
 
-@pytest.mark.parametrize(("outcome", "found"), [("inconclusive", "concluded"), ("fail", "concluded"), ("pass", "new")])
-def test_another_word_for_the_revision_is_answered_by_a_verdict_that_did_not_pass(api, request_body, database, outcome, found):
+@pytest.mark.parametrize(
+    ("outcome", "found"), [("inconclusive", "concluded"), ("fail", "concluded"), ("pass", "new")]
+)
+def test_another_word_for_the_revision_is_answered_by_a_verdict_that_did_not_pass(
+    api, request_body, database, outcome, found
+):
     first = _gate(api, request_body, revision="r1")
     assert first["found"] == "new"
     with database.write() as session:
@@ -375,10 +464,20 @@ def test_another_word_for_the_revision_is_answered_by_a_verdict_that_did_not_pas
         job.status, job.finished_at = "concluded", time.time()
         document = json.dumps({"codes": ["GAP_EXCEEDS_MARGIN"], "verdict": outcome})
         for arm in job.arms[1:]:
-            verdict = Verdict(id=new_id("v"), job_id=job.id, candidate=arm.name, outcome=outcome, document=document, created_at=time.time())
+            verdict = Verdict(
+                id=new_id("v"),
+                job_id=job.id,
+                candidate=arm.name,
+                outcome=outcome,
+                document=document,
+                created_at=time.time(),
+            )
             session.add(verdict)
     with database.write() as session:
-        spec, policy = job_spec(session.get_one(Job, first["job"]["id"])), policy_from_mapping(request_body["policy"])
+        spec, policy = (
+            job_spec(session.get_one(Job, first["job"]["id"])),
+            policy_from_mapping(request_body["policy"]),
+        )
         question = Question(spec=spec, policy=policy, revision="r2", max_age_days=7.0, fresh=False)
         reply = answer(session, question, "someone", None, 60.0)
         assert (reply.found, reply.job.id == first["job"]["id"]) == (found, found == "concluded")

@@ -1,4 +1,6 @@
-"""A cached verdict holds only while everything that decided it is the same: each argument of the judge, and each fact of a worker."""
+"""A cached verdict holds only while everything that decided it is the same: each argument of the
+judge, and each fact of a worker.
+"""
 
 import copy
 import inspect
@@ -48,7 +50,9 @@ def promoted(api, judged):
 
 @pytest.fixture
 def asked(api, database, judged, promoted, register):
-    """A request, and the concluded job that answers it: it names a baseline and a family, and its runs trained on the one live worker."""
+    """A request, and the concluded job that answers it: it names a baseline and a family, and its
+    runs trained on the one live worker.
+    """
     register()
     _import(api, 0, 4)
     done, request = judged({"nvfp4": 0.0}, verdict=False, rerun=3)
@@ -58,8 +62,15 @@ def asked(api, database, judged, promoted, register):
     assert answer.status_code == 202, answer.text
     with database.write() as session:
         job, source = session.get_one(Job, answer.json()["id"]), session.get_one(Job, done)
-        for run, trained in zip((run for run in job.runs if run.state == "queued"), source.arms[1].runs, strict=True):
-            run.state, run.reused_from, run.attempt_number, run.steps_done = "finished", trained.id, 1, trained.steps_done
+        for run, trained in zip(
+            (run for run in job.runs if run.state == "queued"), source.arms[1].runs, strict=True
+        ):
+            run.state, run.reused_from, run.attempt_number, run.steps_done = (
+                "finished",
+                trained.id,
+                1,
+                trained.steps_done,
+            )
             run.manifest, run.finished_at = trained.manifest, time.time()
         job.device_class, job.threads = "cpu", 1
     conclude(database, answer.json()["id"])
@@ -100,7 +111,10 @@ def _steps(api, request, judged):
 
 def _controls(api, request, judged):
     reruns, _ = judged({"nvfp4": 0.0}, verdict=False, rerun=1)
-    answer = api.post("/api/v1/baselines/fp8/versions/1/controls", json={"runs_of": reruns, "reason": "two reruns"})
+    answer = api.post(
+        "/api/v1/baselines/fp8/versions/1/controls",
+        json={"runs_of": reruns, "reason": "two reruns"},
+    )
     assert answer.status_code == 200, answer.text
 
 
@@ -108,7 +122,8 @@ def _groups(api, request, judged):
     _import(api, 4, 10)
 
 
-# What the judge is told before anything is trained. A job that names a baseline has its recipe and length, so these ask without one.
+# What the judge is told before anything is trained. A job that names a baseline has its recipe and
+# length, so these ask without one.
 BEFORE = {
     "baseline": _arm("baseline", recipe="fp8_delayed"),
     "candidates": _arm("candidate", recipe="mxfp8"),
@@ -127,17 +142,26 @@ NEVER = {"assume_complete": False, "evaluations": {}, "shorter": ()}
 WITH_THE_RUNS = {"layer_snr_db"}
 # How many looks and candidates share the error says nothing about the runs.
 EXEMPT = {"multiplicity"}
-# What is compared follows from the specification alone, which is in the key (`JobSpec.comparisons`).
+# What is compared follows from the specification alone, which is in the key
+# (`JobSpec.comparisons`).
 OF_THE_SPEC = {"compares", "against"}
 ON_A_BASELINE = {"policy", "controls", "families", "noise_table"}
 
 
 def test_every_argument_of_the_judge_is_accounted_for():
-    assert set(inspect.signature(judge).parameters) == {*BEFORE, *NEVER, *WITH_THE_RUNS, *EXEMPT, *OF_THE_SPEC}
+    assert set(inspect.signature(judge).parameters) == {
+        *BEFORE,
+        *NEVER,
+        *WITH_THE_RUNS,
+        *EXEMPT,
+        *OF_THE_SPEC,
+    }
 
 
 @pytest.mark.parametrize("argument", BEFORE)
-def test_what_the_judge_is_told_before_training_changes_the_key(api, asked, trained, judged, argument):
+def test_what_the_judge_is_told_before_training_changes_the_key(
+    api, asked, trained, judged, argument
+):
     job_id, request = asked if argument in ON_A_BASELINE else trained
     assert _found(api, request) == job_id
     BEFORE[argument](api, request, judged)
@@ -171,10 +195,17 @@ def test_a_run_that_has_ended_takes_no_further_statistics(api, request_body, kin
 
     def append(step, **more):
         columns = {"steps": [step], "columns": {"loss": [2.0]}}
-        return api.post(f"/api/v1/runs/{run}/steps", params={"attempt": attempt_number, **more}, json=columns).status_code
+        return api.post(
+            f"/api/v1/runs/{run}/steps", params={"attempt": attempt_number, **more}, json=columns
+        ).status_code
 
     assert append(0) == 200
-    assert api.post(f"/api/v1/runs/{run}:finish", json={"attempt": attempt_number, "outcome": "finished"}).status_code == 200
+    assert (
+        api.post(
+            f"/api/v1/runs/{run}:finish", json={"attempt": attempt_number, "outcome": "finished"}
+        ).status_code
+        == 200
+    )
     assert append(1, kind=kind) in (409, 422)
 
 
@@ -193,8 +224,12 @@ def _set(device, path, value):
         *((("trainer", name), "other") for name in (*TRAINER, "env.NVTE_X", "version.x")),
     ],
 )
-def test_each_fact_of_a_worker_that_can_change_a_curve_makes_a_verdict_stale(api, database, trained, path, value):
-    """The only live worker is another one. Any worker that can take a new job counts, whatever the earlier job was bound to."""
+def test_each_fact_of_a_worker_that_can_change_a_curve_makes_a_verdict_stale(
+    api, database, trained, path, value
+):
+    """The only live worker is another one. Any worker that can take a new job counts, whatever the
+    earlier job was bound to.
+    """
     job_id, request = trained
     with database.write() as session:
         row = session.query(Worker).one()
@@ -202,7 +237,17 @@ def test_each_fact_of_a_worker_that_can_change_a_curve_makes_a_verdict_stale(api
         _set(device, path, value)
         row.heartbeat_at = 0.0
         now = time.time()
-        session.add(Worker(id=new_id("w"), name="w2", capability="cpu", slots=1, device=device, started_at=now, heartbeat_at=now))
+        session.add(
+            Worker(
+                id=new_id("w"),
+                name="w2",
+                capability="cpu",
+                slots=1,
+                device=device,
+                started_at=now,
+                heartbeat_at=now,
+            )
+        )
     assert _found(api, request) is None
     with database.write() as session:
         session.query(Worker).filter(Worker.name == "w2").update({"heartbeat_at": 0.0})
@@ -210,11 +255,19 @@ def test_each_fact_of_a_worker_that_can_change_a_curve_makes_a_verdict_stale(api
     assert _found(api, request) == job_id, "the worker that trained it is back"
 
 
-def test_another_machine_with_the_same_trainer_beside_the_jobs_own_changes_nothing(api, database, trained):
+def test_another_machine_with_the_same_trainer_beside_the_jobs_own_changes_nothing(
+    api, database, trained
+):
     job_id, request = trained
     with database.write() as session:
         row = session.query(Worker).one()
-        other = Worker(id=new_id("w"), name="w2", capability="cpu", slots=1, device={**row.device, "device_class": "other"})
+        other = Worker(
+            id=new_id("w"),
+            name="w2",
+            capability="cpu",
+            slots=1,
+            device={**row.device, "device_class": "other"},
+        )
         other.started_at = other.heartbeat_at = time.time()
         session.add(other)
     assert _found(api, request) == job_id
@@ -227,8 +280,12 @@ def test_another_machine_with_the_same_trainer_beside_the_jobs_own_changes_nothi
 
 @both
 @pytest.mark.parametrize("gap", [0.0, 0.2])
-def test_reruns_that_arrive_later_make_a_pass_stale_and_leave_a_fail(api, database, judged, register, lending, gap):
-    """Nothing is lent before the fourth job: until then later reruns are no evidence for this one."""
+def test_reruns_that_arrive_later_make_a_pass_stale_and_leave_a_fail(
+    api, database, judged, register, lending, gap
+):
+    """Nothing is lent before the fourth job: until then later reruns are no evidence for this
+    one.
+    """
     register()
     job_id, request = judged({"nvfp4": gap})
     with database.write() as session:
@@ -251,7 +308,9 @@ def test_reruns_that_arrive_later_make_a_pass_stale_and_leave_a_fail(api, databa
 
 
 @both
-def test_a_pass_on_a_named_baseline_is_asked_again_once_its_controls_have_grown(api, database, asked, judged):
+def test_a_pass_on_a_named_baseline_is_asked_again_once_its_controls_have_grown(
+    api, database, asked, judged
+):
     job_id, request = asked
     with database.read() as session:
         assert [verdict.outcome for verdict in session.get_one(Job, job_id).verdicts] == ["pass"]

@@ -1,4 +1,6 @@
-"""Short reruns of a job: trained with it, ended with it, measured by the judge and never judged, reused or promoted."""
+"""Short reruns of a job: trained with it, ended with it, measured by the judge and never judged,
+reused or promoted.
+"""
 
 import dataclasses
 import json
@@ -27,7 +29,9 @@ SHORT = ShortReruns(runs=2, stop_at=0.5)
 
 @pytest.fixture
 def job_with_short_reruns(database, make_job):
-    """A function that writes a job with two short reruns per arm; all runs have ended, with curves of their length; returns its id."""
+    """A function that writes a job with two short reruns per arm; all runs have ended, with curves
+    of their length; returns its id.
+    """
 
     def record(state="finished", noise_gap=0.0, bad=None):
         spec = make_job(STEPS, candidates=(Arm(recipe="mxfp8"),), short_reruns=SHORT)
@@ -39,11 +43,22 @@ def job_with_short_reruns(database, make_job):
             for run in job.runs:
                 at = np.arange(run.planned_steps)
                 offset = own.normal(0, 0.001) + (noise_gap if run.kind == "short" else 0.0)
-                loss = 1.4 + 1.5 * np.exp(-at / 100) + batch[: len(at)] + offset + own.normal(0, 0.01, len(at))
+                loss = (
+                    1.4
+                    + 1.5 * np.exp(-at / 100)
+                    + batch[: len(at)]
+                    + offset
+                    + own.normal(0, 0.01, len(at))
+                )
                 if bad == run.position:
                     loss[-1] = np.nan
                 store.append(session, run.id, "train", 1, at, {"lm_loss": loss, "loss": loss})
-                run.state, run.attempt_number, run.steps_done, run.rounding = state, 1, len(at), stated_rounding(run)
+                run.state, run.attempt_number, run.steps_done, run.rounding = (
+                    state,
+                    1,
+                    len(at),
+                    stated_rounding(run),
+                )
                 run.manifest = {"engine": "maxtext", "data_digest": "d", "device_class": "cpu"}
                 run.fingerprint = "f"
             return job.id
@@ -73,7 +88,9 @@ def test_a_job_trains_its_short_reruns_after_its_full_runs(database, make_job):
         noise = baseline.short_reruns[0]
         assert (run_spec(noise).schedule.steps, run_spec(noise).replicate) == (40, 2)
         document = job_document(session, job, 5.0)
-        assert [(arm.planned_steps, len(arm.runs), len(arm.short_reruns)) for arm in document.arms] == [(80, 2, 2), (40, 1, 2)]
+        assert [
+            (arm.planned_steps, len(arm.runs), len(arm.short_reruns)) for arm in document.arms
+        ] == [(80, 2, 2), (40, 1, 2)]
         assert {run.kind for run in document.arms[0].short_reruns} == {"short"}
 
 
@@ -101,11 +118,16 @@ def test_the_judge_measures_short_reruns_and_does_not_judge_them(database, job_w
         early = document["tau"][arm]["early_stopped"]
         assert (early["runs"], early["stop"], early["first"], early["last"]) == (2, 0.5, 450, 749)
         assert document[arm]["runs"] == 1
-        assert [run["label"].split()[1] for run in document["inputs"]["short_reruns"][arm]] == ["short", "short"]
+        assert [run["label"].split()[1] for run in document["inputs"]["short_reruns"][arm]] == [
+            "short",
+            "short",
+        ]
     assert abs(document["gap"]["mean"]) < 0.005
 
 
-def test_a_short_rerun_that_diverged_blocks_a_pass_and_one_that_failed_is_left_out(database, job_with_short_reruns):
+def test_a_short_rerun_that_diverged_blocks_a_pass_and_one_that_failed_is_left_out(
+    database, job_with_short_reruns
+):
     job_id = job_with_short_reruns(bad=3)
     with database.read() as session:
         ((document, _),) = decide(session, job_id).verdicts
@@ -121,7 +143,9 @@ def test_a_short_rerun_that_diverged_blocks_a_pass_and_one_that_failed_is_left_o
     assert document["tau"]["candidate"]["early_stopped"]["runs"] == 1
 
 
-def test_a_job_ends_with_its_short_reruns_and_is_cancelled_with_them(database, job_with_short_reruns):
+def test_a_job_ends_with_its_short_reruns_and_is_cancelled_with_them(
+    database, job_with_short_reruns
+):
     job_id = job_with_short_reruns()
     with database.write() as session:
         session.get_one(Job, job_id).runs[-1].state = "queued"
@@ -133,7 +157,9 @@ def test_a_job_ends_with_its_short_reruns_and_is_cancelled_with_them(database, j
         assert session.get_one(Job, job_id).runs[-1].state == "cancelled"
 
 
-def test_a_short_rerun_is_no_source_of_reuse_no_member_and_no_control(database, job_with_short_reruns):
+def test_a_short_rerun_is_no_source_of_reuse_no_member_and_no_control(
+    database, job_with_short_reruns
+):
     job_id = job_with_short_reruns()
     with database.write() as session:
         job = session.get_one(Job, job_id)
@@ -151,7 +177,9 @@ def test_a_short_rerun_is_no_source_of_reuse_no_member_and_no_control(database, 
             baselines.attach_controls(session, promoted, noise.id, "why", "who")
 
 
-def test_live_forecasts_look_at_full_runs_alone_and_stops_the_short_reruns_of_a_futile_arm(database, make_job):
+def test_live_forecasts_look_at_full_runs_alone_and_stops_the_short_reruns_of_a_futile_arm(
+    database, make_job
+):
     spec = make_job(2000, candidates=(Arm(recipe="mxfp8"),), short_reruns=SHORT)
     policy = policy_from_mapping({"margin": "1.0%", "early_stop": "stop"})
     with database.write() as session:
@@ -161,7 +189,12 @@ def test_live_forecasts_look_at_full_runs_alone_and_stops_the_short_reruns_of_a_
             run.state, run.attempt_number = ("running", 1) if run.kind == "full" else ("queued", 0)
             at = np.arange(600)
             batch = np.random.default_rng(1).normal(0, 0.1, 600)
-            loss = 2.0 + batch + np.random.default_rng(run.position).normal(0, 0.01, 600) + (0.4 if run.arm.role == "candidate" else 0.0)
+            loss = (
+                2.0
+                + batch
+                + np.random.default_rng(run.position).normal(0, 0.01, 600)
+                + (0.4 if run.arm.role == "candidate" else 0.0)
+            )
             store.append(session, run.id, "train", 1, at, {"lm_loss": loss})
     assert forecasts.watch(database, job_id) == ["mxfp8"]
     with database.read() as session:
@@ -190,7 +223,10 @@ def test_the_page_and_the_list_of_runs_show_them_as_what_they_are(api, job_with_
         ({"short_reruns": {"stop_at": 0.39}}, "short_reruns.stop_at"),
         ({"short_reruns": {"stop_at": 0.95}}, "short_reruns.stop_at"),
         ({"short_reruns": {"runs": 3, "every": 2}}, "every"),
-        ({"short_reruns": {}, "engine": "external", "schedule": {"steps": 1, "warmup_steps": 0}}, "schedule.steps"),
+        (
+            {"short_reruns": {}, "engine": "external", "schedule": {"steps": 1, "warmup_steps": 0}},
+            "schedule.steps",
+        ),
     ],
 )
 def test_a_job_file_with_impossible_noise_is_refused(api, request_body, change, field):

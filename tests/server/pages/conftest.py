@@ -1,4 +1,6 @@
-"""A real browser on a real server. Where no Chromium is installed, exactly these tests are skipped, and said so once."""
+"""A real browser on a real server. Where no Chromium is installed, exactly these tests are skipped,
+and said so once.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,10 @@ expect.set_options(timeout=60_000)  # ms: what a page shows in the end, however 
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, _NAMES)), None)
 _LOOKS = {"light": ("light", 1440), "dark": ("dark", 1440), "narrow": ("light", 390)}
-# The addresses to be tried, for each route of a page. Of the jobs, `{job}` has ended, `{many}` too, with twelve candidates, `{live}` still
-# trains, `{failed}` ended without a step, `{why}` is an analysis with an answer, and `{begun}` one that has begun; `{search}` is
-# a search that has ended, and `{searching}` one that runs.
+# The addresses to be tried, for each route of a page. Of the jobs, `{job}` has ended, `{many}` too,
+# with twelve candidates, `{live}` still trains, `{failed}` ended without a step, `{why}` is an
+# analysis with an answer, and `{begun}` one that has begun; `{search}` is a search that has ended,
+# and `{searching}` one that runs.
 PAGES = {
     "/jobs": ["/jobs", "/jobs?state=awaiting_data"],
     "/compare": ["/compare", "/compare?job={job}&job={live}"],
@@ -63,11 +66,12 @@ MOVING = """[...document.querySelectorAll("*")].filter((element) => {
   const lasts = style.transitionDuration.split(",").some((time) => parseFloat(time) > 0);
   return lasts || style.animationName !== "none" || style.scrollBehavior === "smooth";
 }).map((element) => element.outerHTML.slice(0, 120))"""
-# The details of a job's page stand open, and its charts are near, so that tests reach them; test_verdict_page.py has them closed.
+# The details of a job's page stand open, and its charts are near, so that tests reach them;
+# test_verdict_page.py has them closed.
 OPEN = """addEventListener("DOMContentLoaded", () => {
   for (const details of document.querySelectorAll(".verdict-page .more > details")) details.open = true;
   document.getElementById("curves")?.scrollIntoView();
-})"""
+})"""  # noqa: E501
 _FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -82,7 +86,9 @@ _FLAGS = [
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
-        pytest.skip("no Chromium is installed: see the README's test section for the line that installs it")
+        pytest.skip(
+            "no Chromium is installed: see the README's test section for the line that installs it"
+        )
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=_FLAGS)
         yield started
@@ -91,15 +97,30 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def many_judged(owner_database, make_job) -> str:
-    """A concluded job with twelve candidates of one run each, c00 to c11, each 0.004 nats worse than the one before."""
+    """A concluded job with twelve candidates of one run each, c00 to c11, each 0.004 nats worse
+    than the one before.
+    """
     spec = make_job(400, candidates=tuple(Arm(recipe="nvfp4", name=f"c{i:02d}") for i in range(12)))
     generator, at = np.random.default_rng(7), np.arange(400)
     batch = generator.normal(0, 0.05, len(at))
     with owner_database.write() as session:
         job = submit_job(session, spec, policy_from_mapping({"margin": "1.0%"}))
         for run in job.runs:
-            loss = 1.4 + np.exp(-at / 40) + batch + 0.004 * run.arm.position + generator.normal(0, 0.005, len(at))
-            store.append(session, run.id, "train", 1, at, {"lm_loss": loss, "grad_norm": 0.7 + 0.1 * np.sin(at)})
+            loss = (
+                1.4
+                + np.exp(-at / 40)
+                + batch
+                + 0.004 * run.arm.position
+                + generator.normal(0, 0.005, len(at))
+            )
+            store.append(
+                session,
+                run.id,
+                "train",
+                1,
+                at,
+                {"lm_loss": loss, "grad_norm": 0.7 + 0.1 * np.sin(at)},
+            )
             run.state, run.attempt_number, run.steps_done = "finished", 1, len(at)
             run.manifest = {"engine": "maxtext", "data_digest": "d", "device_class": "cpu"}
         job_id = job.id
@@ -116,7 +137,14 @@ def job_id(database, recorded):
         auth.create_token(session, "ada", ["submit"], 90)
         baselines.promote(session, "fp8", made, None, "a release", "local", 90)
         run = session.get_one(Job, made).arms[1].runs[0]
-        store.append(session, run.id, "layers", 1, at, {f"{block}.up/x/underflow_share": at / 1500 + block for block in range(4)})
+        store.append(
+            session,
+            run.id,
+            "layers",
+            1,
+            at,
+            {f"{block}.up/x/underflow_share": at / 1500 + block for block in range(4)},
+        )
     with database.read() as session:
         outcome = decide(session, made)
     with database.write() as session:
@@ -126,9 +154,14 @@ def job_id(database, recorded):
 
 @pytest.fixture
 def others(database, recorded, many_judged):
-    """A job that trains, one that failed before its first step, one with twelve candidates, two analyses: one with an answer, and one
-    that has begun; and two searches: one that has ended, and one that has begun."""
-    live, failed = recorded({"nvfp4": 0.0}, done=300, state="running"), recorded({"nvfp4": 0.0}, done=0, state="failed")
+    """A job that trains, one that failed before its first step, one with twelve candidates, two
+    analyses: one with an answer, and one that has begun; and two searches: one that has ended, and
+    one that has begun.
+    """
+    live, failed = (
+        recorded({"nvfp4": 0.0}, done=300, state="running"),
+        recorded({"nvfp4": 0.0}, done=0, state="failed"),
+    )
     with database.write() as session:
         session.get_one(Job, live).finished_at = None
         job = session.get_one(Job, failed)
@@ -148,13 +181,21 @@ def others(database, recorded, many_judged):
             searches.append(submit_search(session, base, Wish(pairs=4)).id)
     play(database, searches[0])
     of_searches = {"search": searches[0], "searching": searches[1]}
-    return of_searches | {"live": live, "failed": failed, "many": many_judged, "why": analyses[0], "begun": analyses[1]}
+    return of_searches | {
+        "live": live,
+        "failed": failed,
+        "many": many_judged,
+        "why": analyses[0],
+        "begun": analyses[1],
+    }
 
 
 @pytest.fixture
 def addresses(job_id, others) -> list[str]:
     """Every page in every state, and pages of refusals."""
-    return [path.format(job=job_id, **others) for paths in PAGES.values() for path in paths] + REFUSED
+    return [
+        path.format(job=job_id, **others) for paths in PAGES.values() for path in paths
+    ] + REFUSED
 
 
 def _is_problem(message: ConsoleMessage, provoked: str) -> bool:
@@ -163,7 +204,9 @@ def _is_problem(message: ConsoleMessage, provoked: str) -> bool:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Pages in each look, except those of modules that say `LOOKS = ["light"]`: what they try does not hang on the looks."""
+    """Pages in each look, except those of modules that say `LOOKS = ["light"]`: what they try does
+    not hang on the looks.
+    """
     if "look" in metafunc.fixturenames:
         metafunc.parametrize("look", getattr(metafunc.module, "LOOKS", [*_LOOKS]))
 
@@ -173,15 +216,28 @@ def page(request, look, browser, served) -> Iterator[Page]:
     """A page in a look. Afterwards: no console error, and no request that left this machine."""
     scheme, width = _LOOKS[look]
     touch = getattr(request.module, "TOUCH", False)
-    context = browser.new_context(base_url=served, color_scheme=scheme, viewport={"width": width, "height": 900}, has_touch=touch)
+    context = browser.new_context(
+        base_url=served,
+        color_scheme=scheme,
+        viewport={"width": width, "height": 900},
+        has_touch=touch,
+    )
     opened = context.new_page()
     opened.add_init_script(OPEN)
     problems: list[str] = []
     provoked = getattr(request.module, "PROVOKED", "(?!)")
-    opened.on("console", lambda message: problems.append(message.text) if _is_problem(message, provoked) else None)
+    opened.on(
+        "console",
+        lambda message: problems.append(message.text) if _is_problem(message, provoked) else None,
+    )
     opened.on("pageerror", lambda error: problems.append(str(error)))
     opened.on(
-        "request", lambda sent: None if sent.url.startswith((served, "data:", "blob:")) else problems.append(f"left localhost: {sent.url}")
+        "request",
+        lambda sent: (
+            None
+            if sent.url.startswith((served, "data:", "blob:"))
+            else problems.append(f"left localhost: {sent.url}")
+        ),
     )
     yield opened
     context.close()

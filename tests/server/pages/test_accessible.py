@@ -1,8 +1,10 @@
-"""Every page in every look: axe-core finds nothing, the keyboard reaches every control and shows where it is, nothing moves or is cut off.
+"""Every page in every look: axe-core finds nothing, the keyboard reaches every control and shows
+where it is, nothing moves or is cut off.
 
-The dark look differs from the light one in colours alone (`prefers-color-scheme` sets nothing else), so only its
-colours are tried, on the narrow page: of each route's first state, and of all states where tests are thorough. Nothing on these
-pages moves by itself, so no reader has to ask for less motion.
+The dark look differs from the light one in colours alone (`prefers-color-scheme` sets nothing
+else), so only its colours are tried, on the narrow page: of each route's first state, and of all
+states where tests are thorough. Nothing on these pages moves by itself, so no reader has to ask for
+less motion.
 """
 
 from importlib import import_module
@@ -25,16 +27,22 @@ AXE = CHECKOUT / "node_modules" / "axe-core" / "axe.min.js"
 LOOKS = ["light"]  # this module changes the look itself, on the page that is open
 WIDTHS = (1440, 390)
 GRAVE = ("moderate", "serious", "critical")
-# The rows of a table of numbers are alike: the first few stand for hundreds, which would take most of the time, whether axe looks at
-# them or is told not to.
+# The rows of a table of numbers are alike: the first few stand for hundreds, which would take most
+# of the time, whether axe looks at them or is told not to.
 _RUN_AXE = """(options) => {
   for (const row of document.querySelectorAll(".numbers tr:nth-child(n+4)")) row.remove();
   return axe.run(document, options).then((results) => results.violations);
 }"""
 _ALL_RULES = {"resultTypes": ["violations"]}
-# What a narrow page and the dark look can break: the structure and the names are those of the wide, light page.
-_RULES_OF_LOOKS = _ALL_RULES | {"runOnly": ["color-contrast", "link-in-text-block", "scrollable-region-focusable"]}
-_CONTROLS = "a[href], button:not(:disabled), input:not([type=hidden]), select:not(:disabled), summary, [tabindex='0']"
+# What a narrow page and the dark look can break: the structure and the names are those of the wide,
+# light page.
+_RULES_OF_LOOKS = _ALL_RULES | {
+    "runOnly": ["color-contrast", "link-in-text-block", "scrollable-region-focusable"]
+}
+_CONTROLS = (
+    "a[href], button:not(:disabled), input:not([type=hidden]), select:not(:disabled), summary, "
+    "[tabindex='0']"
+)
 
 # "/" leads to the list of jobs, and tests/server/pages/test_site.py tries the documentation.
 _ELSEWHERE = {"/", "/docs/api", "/docs/api/", "/trend.svg"}
@@ -49,20 +57,27 @@ def _settled(page: Page):
 
 
 def _walk(page: Page) -> list[str]:
-    """Controls that a walk with the tabulator does not reach, or that do not show that they have the focus."""
+    """Controls that a walk with the tabulator does not reach, or that do not show that they have
+    the focus.
+    """
     visible = f"[...document.querySelectorAll(`{_CONTROLS}`)].filter((e) => e.checkVisibility())"
     count = page.evaluate(f"(window.controls = new Set({visible})).size")
     page.evaluate(
         """addEventListener("focusin", ({ target }) => {
         const style = getComputedStyle(target);
-        if (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0) window.controls.delete(target); })"""
+        if (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0) window.controls.delete(target); })"""  # noqa: E501
     )
     page.evaluate("document.activeElement.blur()")
     left: list[str] = []
-    for _ in range(2):  # a chart that came meanwhile has controls of its own, on which the first round spent some of its steps
+    # a chart that came meanwhile has controls of its own, on which the first round spent some of
+    # its steps
+    for _ in range(2):
         for _ in range(count + 5):
             page.keyboard.press("Tab")
-        left = page.evaluate("[...window.controls].filter((e) => e.isConnected).map((e) => e.outerHTML.slice(0, 120))")
+        left = page.evaluate(
+            "[...window.controls].filter((e) => e.isConnected).map((e) => e.outerHTML.slice(0, "
+            "120))"
+        )
         if not left:
             break
     return left
@@ -70,7 +85,11 @@ def _walk(page: Page) -> list[str]:
 
 def _axe(page: Page, options: dict[str, object]) -> list[tuple[object, ...]]:
     violations = page.evaluate(_RUN_AXE, options)
-    return [(one["id"], one["impact"], [node["html"][:160] for node in one["nodes"][:3]]) for one in violations if one["impact"] in GRAVE]
+    return [
+        (one["id"], one["impact"], [node["html"][:160] for node in one["nodes"][:3]])
+        for one in violations
+        if one["impact"] in GRAVE
+    ]
 
 
 def _sideways(page: Page) -> list[tuple[object, ...]]:
@@ -85,14 +104,17 @@ def _sideways(page: Page) -> list[tuple[object, ...]]:
 def _faults(page: Page, *, in_both_looks: bool = True) -> list[tuple[object, ...]]:
     """What is wrong with a page that is open, wide and light; it is left narrow.
 
-    Keys open the details of the first state of a page alone (`in_both_looks`), and reach every control there.
+    Keys open the details of the first state of a page alone (`in_both_looks`), and reach every
+    control there.
     """
     if in_both_looks:
         for summary in page.query_selector_all("details:not([open]) > summary"):
             if summary.is_visible():
                 summary.press("Enter")
     else:
-        page.evaluate("for (const details of document.querySelectorAll('details')) details.open = true")
+        page.evaluate(
+            "for (const details of document.querySelectorAll('details')) details.open = true"
+        )
     _settled(page)  # what was opened may have charts
     faults: list[tuple[object, ...]] = []
     if page.locator("details:visible:not([open])").count():
@@ -107,16 +129,32 @@ def _faults(page: Page, *, in_both_looks: bool = True) -> list[tuple[object, ...
         return faults + [(narrow, *fault) for fault in _sideways(page)]
     page.emulate_media(color_scheme="dark")
     of_width = _sideways(page) + _axe(page, _RULES_OF_LOOKS)
-    of_width += [("not reached by the keyboard, or without a visible focus", control) for control in _walk(page)]
+    of_width += [
+        ("not reached by the keyboard, or without a visible focus", control)
+        for control in _walk(page)
+    ]
     page.emulate_media(color_scheme="light")
     return faults + [(narrow, "dark", *fault) for fault in of_width]
 
 
 def test_each_route_of_a_page_is_tried():
-    modules = [import_module(f"server.pages.{module.name}") for module in iter_modules(server.pages.__path__)]
-    own = [value for module in modules for value in vars(module).values() if isinstance(value, APIRouter)]
+    modules = [
+        import_module(f"server.pages.{module.name}")
+        for module in iter_modules(server.pages.__path__)
+    ]
+    own = [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, APIRouter)
+    ]
     routers = [*own, web.pages]
-    pages = {route.path for router in routers for route in router.routes if isinstance(route, APIRoute) and "GET" in route.methods}
+    pages = {
+        route.path
+        for router in routers
+        for route in router.routes
+        if isinstance(route, APIRoute) and "GET" in route.methods
+    }
     assert pages == PAGES.keys() | _ELSEWHERE
 
 

@@ -1,4 +1,6 @@
-"""What the first screen lets a visitor do, in a real browser: without a script, and only what the visitor may."""
+"""What the first screen lets a visitor do, in a real browser: without a script, and only what the
+visitor may.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def failed(database, owner_database, recorded) -> str:
     return job_id
 
 
-def test_the_button_of_a_fail_makes_the_job_that_the_sentence_names(unscripted: Page, failed, database):
+def test_the_button_of_a_fail_makes_the_job_that_the_sentence_names(
+    unscripted: Page, failed, database
+):
     page = unscripted
     page.goto(f"/jobs/{failed}")
     expect(page.locator(".next p").first).to_contain_text("Keep the last blocks in bf16")
@@ -36,7 +40,10 @@ def test_the_button_of_a_fail_makes_the_job_that_the_sentence_names(unscripted: 
     expect(page.locator(".ctx")).to_contain_text("nvfp4-last1-bf16 against fp8_current")
     with database.read() as session:
         made = session.query(Job).filter(Job.id != failed).one()
-        assert [(arm.name, len(arm.overrides)) for arm in made.arms] == [("fp8_current", 0), ("nvfp4-last1-bf16", 1)]
+        assert [(arm.name, len(arm.overrides)) for arm in made.arms] == [
+            ("fp8_current", 0),
+            ("nvfp4-last1-bf16", 1),
+        ]
         assert failed in made.notes[0].text
 
 
@@ -52,7 +59,9 @@ def test_an_undecided_verdict_is_accepted_on_the_first_screen(unscripted: Page, 
     expect(page.locator(".acts details")).to_have_count(0)
 
 
-def test_a_run_is_added_while_the_job_waits_and_enter_does_not_do_it(page: Page, database, recorded):
+def test_a_run_is_added_while_the_job_waits_and_enter_does_not_do_it(
+    page: Page, database, recorded
+):
     job_id = recorded({"nvfp4": 0.0}, done=0, state="queued", replicates=1)
     page.goto(f"/jobs/{job_id}")
     expect(page.locator(".acts small")).to_contain_text("as one that was submitted")

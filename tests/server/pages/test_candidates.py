@@ -31,7 +31,9 @@ def test_judged_candidates_come_safest_first_and_the_chosen_one_is_marked(judged
     assert not any(row.selected for row in table(job_id, "nobody").rows)
 
 
-def test_forecasts_stand_in_the_table_while_the_job_trains_and_never_after_it(api, database, recorded, table):
+def test_forecasts_stand_in_the_table_while_the_job_trains_and_never_after_it(
+    api, database, recorded, table
+):
     job_id = recorded({"nvfp4": 0.0}, done=600, state="running")
     assert table(job_id).rows[0].estimate is None
     forecasts.watch(database, job_id)

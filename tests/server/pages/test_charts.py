@@ -1,4 +1,6 @@
-"""Charts that a reader moves: zoom, cursor, smoothing, arms, address; each asks the server for what it needs."""
+"""Charts that a reader moves: zoom, cursor, smoothing, arms, address; each asks the server for what
+it needs.
+"""
 
 import contextlib
 import re
@@ -19,7 +21,8 @@ LOSS = "figure[data-column=lm_loss]"
 
 
 def _drag(page: Page, figure: str, start: float, end: float):
-    expect(page.locator("figure[data-gaps] .note")).to_contain_text("Showing")  # drawn: what is below it moves no more
+    # drawn: what is below it moves no more
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text("Showing")
     plot = page.locator(f"{figure} .u-over")
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
@@ -30,7 +33,9 @@ def _drag(page: Page, figure: str, start: float, end: float):
 
 
 def _point(plot: Locator, x: float, shows: Locator, text: str):
-    """Point at x pixels from the left of a plot until `shows` contains the text: charts above, once drawn, may move the plot away."""
+    """Point at x pixels from the left of a plot until `shows` contains the text: charts above, once
+    drawn, may move the plot away.
+    """
     for _ in range(20):
         plot.page.mouse.move(0, 0)
         plot.hover(position={"x": x, "y": 80})
@@ -55,8 +60,12 @@ def test_a_drag_asks_again_and_says_that_it_is_exploratory(page: Page, recorded)
     assert abs(first - 300) < 5
     assert abs(last - 600) < 5
     expect(page.locator(f"{LOSS} .note")).to_contain_text(f"of {last - first + 1} steps")
-    expect(page.locator("figure[data-gaps] .note")).to_contain_text(f"of {last - first + 1} common steps")
-    expect(page.locator("#exploratory")).to_contain_text("the verdict, which reads steps 1,200 to 1,499")
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text(
+        f"of {last - first + 1} common steps"
+    )
+    expect(page.locator("#exploratory")).to_contain_text(
+        "the verdict, which reads steps 1,200 to 1,499"
+    )
     for kind in ("/overlay?", "/gaps?"):
         assert any(kind in url and f"from={first}&to={last}" in url for url in requests)
     page.locator(f"{LOSS} .u-over").dblclick()
@@ -82,7 +91,14 @@ def test_the_address_says_what_is_shown(page: Page, recorded):
     button.click()
     page.get_by_role("button", name="The verdict's window").click()
     expect(page.locator(f"{LOSS} .note")).to_contain_text("Showing 120 of 120 steps")
-    assert _query(page) == {"from": ["480"], "to": ["599"], "x": ["time"], "log": ["1"], "half": ["30"], "pair": ["0.1"]}
+    assert _query(page) == {
+        "from": ["480"],
+        "to": ["599"],
+        "x": ["time"],
+        "log": ["1"],
+        "half": ["30"],
+        "pair": ["0.1"],
+    }
 
 
 def test_cursors_go_together_and_name_both_arms_and_the_difference(page: Page, recorded):
@@ -100,7 +116,9 @@ def test_cursors_go_together_and_name_both_arms_and_the_difference(page: Page, r
 
 
 def _wait(page: Page, true: Callable[[], bool]):
-    """Wait until something holds; the pages' policy forbids the evaluation that the browser's own wait would need."""
+    """Wait until something holds; the pages' policy forbids the evaluation that the browser's own
+    wait would need.
+    """
     for _ in range(200):
         if true():
             return
@@ -120,7 +138,8 @@ def test_wheel_shift_drag_and_keys_move_all_charts(page: Page, recorded):
     note = page.locator(f"{LOSS} .note")
     expect(note).to_contain_text("of 600 steps")
     plot = page.locator(f"{LOSS} .u-over")
-    expect(page.locator("figure[data-gaps] .note")).to_contain_text("Showing")  # drawn: what is below it moves no more
+    # drawn: what is below it moves no more
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text("Showing")
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 80)
@@ -141,7 +160,9 @@ def test_wheel_shift_drag_and_keys_move_all_charts(page: Page, recorded):
     moved = _window(page)
     assert moved[1] - moved[0] == pytest.approx(last - first, abs=2)
     assert moved[0] - first == pytest.approx(0.2 * (last - first), abs=5)
-    expect(page.locator("figure[data-gaps] .note")).to_contain_text(f"of {moved[1] - moved[0] + 1} common steps")
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text(
+        f"of {moved[1] - moved[0] + 1} common steps"
+    )
     page.locator(f"{LOSS} .plot").focus()
     page.keyboard.press("+")
     expect(note).to_contain_text(f"of {round((moved[1] - moved[0]) / 2) + 1} steps")
@@ -168,12 +189,16 @@ def test_a_log_axis_asks_for_ranges_of_equal_ratio(page: Page, recorded):
     page.get_by_label("log x").check()
     expect(page.locator("figure[data-gaps] .note")).not_to_contain_text("Showing 146 bins")
     _wait(page, lambda: _query(page) == {"logx": ["1"]})
-    assert all(any(kind in url and "spacing=log" in url for url in requests) for kind in ("/gaps?", "/overlay?"))
+    assert all(
+        any(kind in url and "spacing=log" in url for url in requests)
+        for kind in ("/gaps?", "/overlay?")
+    )
     page.get_by_label("x axis").select_option("tokens")
     with page.expect_response(lambda answer: "seconds=true" in answer.url):
         page.get_by_label("x axis").select_option("time")
     expect(page.locator("figure[data-gaps] .note")).to_contain_text("x axis shows steps")
-    page.wait_for_timeout(500)  # every chart is drawn anew, and a plot that is replaced under a drag selects something else
+    # every chart is drawn anew, and a plot that is replaced under a drag selects something else
+    page.wait_for_timeout(500)
     _drag(page, "figure[data-gaps]", 0.5, 0.9)
     expect(page.locator("#exploratory")).to_contain_text("Exploratory")
     first, last = _window(page)
@@ -185,7 +210,8 @@ def test_a_drag_in_a_chart_that_is_replaced_meanwhile_selects_nothing(page: Page
     page.goto(f"/jobs/{recorded({'nvfp4': 0.05}, steps=600)}")
     figure = "figure[data-gaps]"
     expect(page.locator(f"{figure} .note")).to_contain_text("of 600 common steps")
-    expect(page.locator("figure[data-gaps] .note")).to_contain_text("Showing")  # drawn: what is below it moves no more
+    # drawn: what is below it moves no more
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text("Showing")
     plot = page.locator(f"{figure} .u-over")
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
@@ -221,7 +247,8 @@ def test_what_is_shown_can_be_had(page: Page, recorded, database):
     job_id = recorded({"nvfp4": 0.05}, steps=300)
     conclude(database, job_id)
     page.goto(f"/jobs/{job_id}?from=100&to=109")
-    expect(page.locator(f"{LOSS} .note")).to_contain_text("Showing 10 of 10 steps")  # drawn: the menu below it moves no more
+    # drawn: the menu below it moves no more
+    expect(page.locator(f"{LOSS} .note")).to_contain_text("Showing 10 of 10 steps")
     page.locator(f"{LOSS} summary").click()
     with page.expect_download() as csv:
         page.locator(LOSS).get_by_role("link", name="nvfp4 as CSV").click()
@@ -230,7 +257,9 @@ def test_what_is_shown_can_be_had(page: Page, recorded, database):
     assert [line.split(",")[0] for line in lines[1:]] == [str(step) for step in range(100, 110)]
     with page.expect_download() as arrow:
         page.locator(LOSS).get_by_role("link", name="nvfp4 as Arrow").click()
-    assert pa.ipc.open_stream(arrow.value.path().read_bytes()).read_all()["step"].to_pylist() == list(range(100, 110))
+    assert pa.ipc.open_stream(arrow.value.path().read_bytes()).read_all()[
+        "step"
+    ].to_pylist() == list(range(100, 110))
     expect(page.locator(LOSS).get_by_role("link", name="nvfp4 as Parquet")).to_have_count(0)
     with page.expect_download() as gap:
         page.locator("figure[data-gaps] summary").click()
@@ -263,7 +292,14 @@ def test_validation_losses_have_a_chart_where_they_are_taken(page: Page, databas
         job = session.get_one(Job, job_id)
         job.spec = job.spec | {"schedule": job.spec["schedule"] | {"validation_every": 50}}
         for arm, loss in zip(job.arms, (1.5, 1.625), strict=True):
-            store.append(session, arm.runs[0].id, "validation", 1, np.arange(49, 300, 50), {"loss": np.full(6, loss)})
+            store.append(
+                session,
+                arm.runs[0].id,
+                "validation",
+                1,
+                np.arange(49, 300, 50),
+                {"loss": np.full(6, loss)},
+            )
     page.goto(f"/jobs/{job_id}")
     chart.scroll_into_view_if_needed()
     expect(chart.locator(".note")).to_have_text("Showing 6 of 6 steps.")
@@ -293,7 +329,9 @@ def test_a_range_of_nan_alone_has_its_triangles_by_time_too(page: Page, database
             store.append(session, run.id, "train", 2, np.arange(400, 600), values)
     page.goto(f"/jobs/{job_id}?x=time&from=450&to=550")
     expect(page.locator(f"{LOSS} .note")).to_contain_text("nvfp4 101, first 450")
-    expect(page.locator(f"{LOSS} canvas")).to_have_attribute("aria-label", re.compile("nvfp4 without a finite value"))
+    expect(page.locator(f"{LOSS} canvas")).to_have_attribute(
+        "aria-label", re.compile("nvfp4 without a finite value")
+    )
     page.locator("figure[data-gaps] .plot").focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_timeout(200)  # for the page's own errors, which no test may leave
@@ -322,7 +360,7 @@ _DRAWN = """(figure, [r, g, b]) => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   const near = (at, value) => Math.abs(data[at] - value) < 30;
   return [...Array(data.length / 4).keys()].filter((i) => near(4 * i, r) && near(4 * i + 1, g) && near(4 * i + 2, b)).length;
-}"""
+}"""  # noqa: E501
 
 
 def test_an_arm_that_logs_less_often_is_a_line_and_its_nan_a_gap(page: Page, database, recorded):
@@ -336,7 +374,9 @@ def test_an_arm_that_logs_less_often_is_a_line_and_its_nan_a_gap(page: Page, dat
     page.goto(f"/jobs/{job_id}?half=0")
     expect(page.locator(f"{LOSS} .note")).to_contain_text("nvfp4 1, first 300")
     page.wait_for_timeout(300)
-    drawn = page.evaluate(f"([figure, colour]) => ({_DRAWN})(figure, colour)", [LOSS, [0x5C, 0x64, 0x6E]])
+    drawn = page.evaluate(
+        f"([figure, colour]) => ({_DRAWN})(figure, colour)", [LOSS, [0x5C, 0x64, 0x6E]]
+    )
     assert drawn > 300
     plot, tip = page.locator(f"{LOSS} .u-over"), page.locator(f"{LOSS} .tip")
     width = plot.bounding_box()["width"]
@@ -347,7 +387,8 @@ def test_an_arm_that_logs_less_often_is_a_line_and_its_nan_a_gap(page: Page, dat
 def test_arrow_keys_go_past_steps_of_several_arms_at_one_time(page: Page, recorded):
     page.goto(f"/jobs/{recorded({'nvfp4': 0.05}, steps=300)}?x=time")
     expect(page.locator(f"{LOSS} .note")).to_contain_text("of 300 steps")
-    page.wait_for_timeout(500)  # a page that has just been loaded asks once more, and a plot that is drawn anew has no cursor
+    # a page that has just been loaded asks once more, and a plot that is drawn anew has no cursor
+    page.wait_for_timeout(500)
     page.locator(f"{LOSS} .plot").focus()
     for step in range(3):
         page.keyboard.press("ArrowRight")
@@ -366,7 +407,9 @@ def test_where_nothing_is_shown_no_number_stays(page: Page, recorded):
     page.get_by_role("button", name="Show").click()
     expect(page.locator("figure[data-gaps] .note")).to_contain_text("No gap: ")
     expect(rows).to_have_count(0)
-    expect(page.locator("figure[data-gaps] canvas")).to_have_attribute("aria-label", "Gap chart without a value")
+    expect(page.locator("figure[data-gaps] canvas")).to_have_attribute(
+        "aria-label", "Gap chart without a value"
+    )
 
 
 def test_any_recorded_column_can_be_charted(page: Page, recorded):
@@ -382,7 +425,11 @@ def test_any_recorded_column_can_be_charted(page: Page, recorded):
     with page.expect_download() as csv:
         chart.get_by_role("button", name="CSV").click()
     assert csv.value.suggested_filename == "small-tokens.csv"
-    assert csv.value.path().read_text().splitlines()[:3] == ["first_step,last_step,fp8_current,nvfp4", "0,0,0,0", "1,1,64,64"]
+    assert csv.value.path().read_text().splitlines()[:3] == [
+        "first_step,last_step,fp8_current,nvfp4",
+        "0,0,0,0",
+        "1,1,64,64",
+    ]
 
 
 def test_an_empty_chart_has_no_numbers_and_no_error(page: Page, recorded):
@@ -408,7 +455,7 @@ def test_a_number_that_rounds_to_zero_has_no_minus(page: Page, recorded):
     shown = page.evaluate(
         """() => import("/static/chart_parts.js").then(({ signed }) => {
         return [[-0.00004], [-0.00006], [0], [-0.0004, 3], [-0.0006, 3]].map((one) => signed(...one));
-      })"""
+      })"""  # noqa: E501
     )
     assert shown == ["+0.0000", "−0.0001", "+0.0000", "+0.000", "−0.001"]
 
@@ -422,7 +469,7 @@ def test_smoothing_leaves_a_straight_line_and_what_is_missing(page: Page, record
         line[4] = null;
         const noisy = [...Array(2000).keys()].map((at) => Math.exp(-at / 200) + (at % 2 ? 0.1 : -0.1));
         return [smoothed(x, line, 4), smoothed(noisy.map((_, at) => at), noisy, 10), smoothed([7], [2], 10)];
-      })"""
+      })"""  # noqa: E501
     )
     x = [0, 1, 2, 5, 9, 10, 30, 31, 200]
     assert made[0] == [pytest.approx(3 - 0.5 * at, abs=1e-6) if at != 9 else None for at in x]

@@ -1,4 +1,6 @@
-"""Every page and every answer of the server for one record, written for `tools/corpus.py`; nothing is asserted here but that all answer."""
+"""Every page and every answer of the server for one record, written for `tools/corpus.py`; nothing
+is asserted here but that all answer.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from fastapi.testclient import TestClient
 from tests.server.pages.conftest import PAGES
 
 FOLDER = os.environ.get("PARITY_CORPUS", "")
-pytestmark = [pytest.mark.both_databases, pytest.mark.skipif(not FOLDER, reason="`python -m tools.corpus FOLDER` runs this")]
+pytestmark = [
+    pytest.mark.both_databases,
+    pytest.mark.skipif(not FOLDER, reason="`python -m tools.corpus FOLDER` runs this"),
+]
 _OF_A_JOB = (
     "",
     "/columns",
@@ -29,8 +34,23 @@ _OF_A_JOB = (
 )
 ANSWERS = (
     *(f"jobs/{{job}}{part}" for part in _OF_A_JOB),
-    *("jobs", "jobs/{many}", "jobs/{live}", "jobs/{failed}", "jobs/{why}", "jobs/{why}/why", "jobs/{many}/why/ablations"),
-    *("jobs:compare?job={job}&job={live}", "searches/{search}", "baselines", "baselines/fp8/versions/1", "noise_table", "workers"),
+    *(
+        "jobs",
+        "jobs/{many}",
+        "jobs/{live}",
+        "jobs/{failed}",
+        "jobs/{why}",
+        "jobs/{why}/why",
+        "jobs/{many}/why/ablations",
+    ),
+    *(
+        "jobs:compare?job={job}&job={live}",
+        "searches/{search}",
+        "baselines",
+        "baselines/fp8/versions/1",
+        "noise_table",
+        "workers",
+    ),
     *("trend?gate=small", "tokens", "schemas/parity.json"),
 )
 _IDS = re.compile(r"\b([a-z])[0-9a-f]{12}-[0-9a-f]{10}\b")
@@ -40,7 +60,9 @@ _TIMES = re.compile(
     r"|\d+\s(s|min|h)(\s\d+\ss)?\sago"
 )
 # Digests, request ids, and the seeds of searches.
-_RANDOM = re.compile(r"(?<![.\w])[0-9a-f]{16,64}\b|(?<=seed )\d{4,}|(?<=\"seed\": )\d{4,}|(?<=etag=)\S+")
+_RANDOM = re.compile(
+    r"(?<![.\w])[0-9a-f]{16,64}\b|(?<=seed )\d{4,}|(?<=\"seed\": )\d{4,}|(?<=etag=)\S+"
+)
 
 
 def masked(text: str) -> str:
@@ -55,7 +77,10 @@ def test_write(api: TestClient, job_id: str, others: dict[str, str], database_ki
     names = {"job": job_id, **others}
     folder = Path(FOLDER) / database_kind
     for path in (*itertools.chain(*PAGES.values()), *(f"/api/v1/{answer}" for answer in ANSWERS)):
-        answer = api.get(path.format(**names), headers={"Accept": "text/html" if not path.startswith("/api") else "application/json"})
+        answer = api.get(
+            path.format(**names),
+            headers={"Accept": "text/html" if not path.startswith("/api") else "application/json"},
+        )
         file = folder / f"{path.strip('/').replace('/', '-').replace('?', '--')}.txt"
         file.parent.mkdir(parents=True, exist_ok=True)
         is_json = "json" in answer.headers["content-type"]

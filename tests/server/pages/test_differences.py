@@ -13,7 +13,9 @@ from server.pages.dashboard import compare
 
 @pytest.fixture
 def compared(database, recorded):
-    """A function that gives each arm's runs facts of their own and returns the comparison and the judge's view of the curves."""
+    """A function that gives each arm's runs facts of their own and returns the comparison and the
+    judge's view of the curves.
+    """
 
     def tell(*facts, may_differ=()):
         job_id = recorded({"nvfp4": 0.0}, steps=30)
@@ -47,17 +49,29 @@ def test_the_page_and_the_judge_agree(compared, baseline, candidate):
 
 
 def test_values_are_told_by_arm_and_what_is_declared_does_not_confound(compared):
-    comparison, judged = compared({"version.jax": "1", "same": "s"}, {"version.jax": "2", "same": "s"}, may_differ=("version.jax",))
+    comparison, judged = compared(
+        {"version.jax": "1", "same": "s"},
+        {"version.jax": "2", "same": "s"},
+        may_differ=("version.jax",),
+    )
     assert not judged
     assert not comparison.confounded
-    assert dataclasses.asdict(comparison.differences[0]) == {"key": "version.jax", "values": ["1", "2"], "declared": True}
+    assert dataclasses.asdict(comparison.differences[0]) == {
+        "key": "version.jax",
+        "values": ["1", "2"],
+        "declared": True,
+    }
     assert comparison.shared == {"same": "s"}
     assert (comparison.recorded_runs, comparison.runs) == (4, 4)
 
 
 @pytest.mark.parametrize(
     ("asked", "question"),
-    [({"recipe"}, "recipe"), ({"revision"}, "revision"), ({"recipe", "revision"}, "recipe or the revision")],
+    [
+        ({"recipe"}, "recipe"),
+        ({"revision"}, "revision"),
+        ({"recipe", "revision"}, "recipe or the revision"),
+    ],
 )
 def test_the_page_names_what_the_arms_are_meant_to_differ_in(asked, question):
     assert compare([], (), asked).question == question

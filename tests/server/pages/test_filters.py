@@ -12,13 +12,24 @@ GAP = "\u00a0"
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(0.02621, "+0.0262"), (-0.004, "−0.0040"), (None, "–"), ("nan", "NaN"), ("-inf", "−∞"), (0.0, "+0.0000"), (-0.00004, "+0.0000")],
+    [
+        (0.02621, "+0.0262"),
+        (-0.004, "−0.0040"),
+        (None, "–"),
+        ("nan", "NaN"),
+        ("-inf", "−∞"),
+        (0.0, "+0.0000"),
+        (-0.00004, "+0.0000"),
+    ],
 )
 def test_gaps_carry_their_sign(value, shown):
     assert rendering.nats(value) == shown
 
 
-@pytest.mark.parametrize(("share", "shown"), [(0.0035, f"+0.35{GAP}%"), (-0.0035, f"−0.35{GAP}%"), (-0.00004, f"+0.00{GAP}%")])
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [(0.0035, f"+0.35{GAP}%"), (-0.0035, f"−0.35{GAP}%"), (-0.00004, f"+0.00{GAP}%")],
+)
 def test_shares_carry_their_sign(share, shown):
     assert rendering.signed_percent(share) == shown
 
@@ -38,25 +49,40 @@ def test_durations(seconds, shown):
     assert rendering.duration(seconds) == shown
 
 
-@pytest.mark.parametrize(("steps_a_second", "shown"), [(26.74, "26.7/s"), (0.032, f"31.2{GAP}s each"), (0.0, "0.0/s"), (None, "–")])
+@pytest.mark.parametrize(
+    ("steps_a_second", "shown"),
+    [(26.74, "26.7/s"), (0.032, f"31.2{GAP}s each"), (0.0, "0.0/s"), (None, "–")],
+)
 def test_rates_of_slow_steps_are_no_zero(steps_a_second, shown):
     assert rendering.rate(steps_a_second) == shown
 
 
 @pytest.mark.parametrize(
     ("parameters", "shown"),
-    [(319_584, f"320{GAP}k"), (8_030_000_000, f"8{GAP}B"), (405e9, f"405{GAP}B"), (1_050_000, f"1.1{GAP}M"), (12e6, f"12{GAP}M")],
+    [
+        (319_584, f"320{GAP}k"),
+        (8_030_000_000, f"8{GAP}B"),
+        (405e9, f"405{GAP}B"),
+        (1_050_000, f"1.1{GAP}M"),
+        (12e6, f"12{GAP}M"),
+    ],
 )
 def test_sizes(parameters, shown):
     assert rendering.size(parameters) == shown
 
 
 def test_minus_signs_only_where_a_number_is_negative():
-    assert wording.minus("gap -0.004 (CI -0.012 to +0.004); nvfp4-x 10-20") == "gap −0.004 (CI −0.012 to +0.004); nvfp4-x 10-20"
+    assert (
+        wording.minus("gap -0.004 (CI -0.012 to +0.004); nvfp4-x 10-20")
+        == "gap −0.004 (CI −0.012 to +0.004); nvfp4-x 10-20"
+    )
 
 
 def test_the_time_between_two_instants():
-    assert rendering.between("2026-01-01T00:00:00.000Z", "2026-01-01T00:01:30.000Z") == f"1{GAP}min 30{GAP}s"
+    assert (
+        rendering.between("2026-01-01T00:00:00.000Z", "2026-01-01T00:01:30.000Z")
+        == f"1{GAP}min 30{GAP}s"
+    )
     assert rendering.between(None, None) == "–"
 
 

@@ -1,4 +1,6 @@
-"""Charts under fingers, on a phone: sideways chooses, two zoom and move, up and down scrolls the page."""
+"""Charts under fingers, on a phone: sideways chooses, two zoom and move, up and down scrolls the
+page.
+"""
 
 from collections.abc import Sequence
 from urllib.parse import parse_qs, urlparse
@@ -14,7 +16,9 @@ PLOT = f"{LOSS} .u-over"
 
 @pytest.fixture
 def fingers(page: Page, recorded):
-    """A function that puts fingers down at shares of the loss chart's width and height, moves them on, and lifts them."""
+    """A function that puts fingers down at shares of the loss chart's width and height, moves them
+    on, and lifts them.
+    """
     page.goto(f"/jobs/{recorded({'nvfp4': 0.05}, steps=600)}")
     page.locator(LOSS).scroll_into_view_if_needed()
     expect(page.locator(f"{LOSS} .note")).to_contain_text("of 600 steps")
@@ -24,7 +28,10 @@ def fingers(page: Page, recorded):
     wire = page.context.new_cdp_session(page)
 
     def send(kind: str, places: Sequence[tuple[float, float]]) -> None:
-        points = [{"x": box["x"] + x * box["width"], "y": box["y"] + y * box["height"], "id": at} for at, (x, y) in enumerate(places)]
+        points = [
+            {"x": box["x"] + x * box["width"], "y": box["y"] + y * box["height"], "id": at}
+            for at, (x, y) in enumerate(places)
+        ]
         wire.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
 
     def move(*paths: Sequence[tuple[float, float]]) -> None:
@@ -32,7 +39,10 @@ def fingers(page: Page, recorded):
         for at in range(len(paths)):
             send("touchStart", [path[0] for path in paths[: at + 1]])
         for part in (0.25, 0.5, 0.75, 1.0):
-            send("touchMove", [tuple(a + part * (b - a) for a, b in zip(*path, strict=True)) for path in paths])
+            send(
+                "touchMove",
+                [tuple(a + part * (b - a) for a, b in zip(*path, strict=True)) for path in paths],
+            )
         send("touchEnd", [])
 
     return move
@@ -73,6 +83,9 @@ def test_one_finger_up_scrolls_the_page_and_a_tap_reads(page: Page, fingers):
     expect(page.get_by_text("two fingers zoom and move")).to_be_visible()
     expect(page.get_by_text("Ctrl and wheel zoom")).to_be_hidden()
     # A page that still scrolls takes a tap as "stop", not as a tap.
-    page.wait_for_function("() => new Promise(done => { const y = scrollY; setTimeout(() => done(scrollY === y), 200) })")
+    page.wait_for_function(
+        "() => new Promise(done => { const y = scrollY; setTimeout(() => done(scrollY === y), 200) "
+        "})"
+    )
     page.locator(PLOT).tap(position={"x": 100, "y": 80})
     expect(page.locator(f"{LOSS} .tip strong")).to_contain_text("step")

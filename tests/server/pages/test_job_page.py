@@ -1,4 +1,6 @@
-"""The first screen of a job's page in each of its states, on a real server: what it says, and that it is the same without a script."""
+"""The first screen of a job's page in each of its states, on a real server: what it says, and that
+it is the same without a script.
+"""
 
 import os
 import re
@@ -24,7 +26,9 @@ def _seen(page: Page, name: str) -> None:
         page.screenshot(path=str(Path(folder) / f"{name}.png"))
 
 
-def test_a_verdict_is_told_in_its_own_words_with_its_picture_and_its_details_closed(page: Page, api, database, recorded):
+def test_a_verdict_is_told_in_its_own_words_with_its_picture_and_its_details_closed(
+    page: Page, api, database, recorded
+):
     job_id = recorded({"nvfp4": 0.05})
     conclude(database, job_id)
     told = words(api.get(f"/api/v1/jobs/{job_id}").json()["verdicts"][0])
@@ -33,7 +37,9 @@ def test_a_verdict_is_told_in_its_own_words_with_its_picture_and_its_details_clo
     expect(page.locator(".meas")).to_have_text(minus(told.measure))
     expect(page.locator(".int .told")).to_have_text(minus(told.interval))
     expect(page.locator(".next p")).to_contain_text(minus(told.next))
-    expect(page.locator(".strip dt")).to_have_text(["Cost", "Speed", "Evidence", "Run-to-run noise", "What changes it"])
+    expect(page.locator(".strip dt")).to_have_text(
+        ["Cost", "Speed", "Evidence", "Run-to-run noise", "What changes it"]
+    )
     expect(page.locator(".strip dd").first).to_contain_text("device")
     assert page.locator(".screen > .pic .cv.on .line").count() == 1
     _seen(page, "fail")
@@ -43,7 +49,9 @@ def test_a_detail_opens_by_its_letter_and_by_its_address(page: Page, database, r
     job_id = recorded({"nvfp4": 0.05})
     conclude(database, job_id)
     page.goto(f"/jobs/{job_id}")
-    page.evaluate("document.querySelectorAll('.more > details').forEach((one) => { one.open = false; })")
+    page.evaluate(
+        "document.querySelectorAll('.more > details').forEach((one) => { one.open = false; })"
+    )
     page.keyboard.press("n")
     expect(page.locator("#runs")).to_have_attribute("open", "")
     expect(page.locator("#reasons")).not_to_have_attribute("open", "")
@@ -51,7 +59,9 @@ def test_a_detail_opens_by_its_letter_and_by_its_address(page: Page, database, r
     expect(page.locator("#history")).to_have_attribute("open", "")
 
 
-def test_a_job_in_training_has_the_axes_of_the_plan_a_forecast_and_its_chances(page: Page, database, recorded):
+def test_a_job_in_training_has_the_axes_of_the_plan_a_forecast_and_its_chances(
+    page: Page, database, recorded
+):
     job_id = recorded({"nvfp4": 0.0145}, done=600, state="running")
     page.goto(f"/jobs/{job_id}")
     expect(page.locator("h1")).to_have_text("Too early for a forecast.")
@@ -59,15 +69,21 @@ def test_a_job_in_training_has_the_axes_of_the_plan_a_forecast_and_its_chances(p
     _seen(page, "begun")
     assert forecasts.watch(database, job_id) is not None
     page.reload()
-    expect(page.locator("h1")).to_have_text(re.compile(r"^nvfp4 (is on course to|will probably stay|is still)"))
-    expect(page.locator(".meas")).to_have_text(re.compile(r"^Its final gap is forecast at 0\.\d{4,} nats above fp8_current\.$"))
+    expect(page.locator("h1")).to_have_text(
+        re.compile(r"^nvfp4 (is on course to|will probably stay|is still)")
+    )
+    expect(page.locator(".meas")).to_have_text(
+        re.compile(r"^Its final gap is forecast at 0\.\d{4,} nats above fp8_current\.$")
+    )
     expect(page.locator(".chances")).to_have_count(1)
     expect(page.locator(".screen > .pic .xax")).to_contain_text("1,499")
     expect(page.locator(".chip").first).to_contain_text("NO VERDICT YET · 40 % OF THE STEPS")
     _seen(page, "live")
 
 
-def test_a_choice_and_the_box_of_the_picture_stay_while_a_job_trains(page: Page, database, recorded):
+def test_a_choice_and_the_box_of_the_picture_stay_while_a_job_trains(
+    page: Page, database, recorded
+):
     job_id = recorded({"nvfp4": 0.0145, "mxfp8": 0.0}, done=600, state="running")
     forecasts.watch(database, job_id)
     page.goto(f"/jobs/{job_id}")
@@ -85,14 +101,23 @@ def test_a_choice_and_the_box_of_the_picture_stay_while_a_job_trains(page: Page,
     assert page.locator(".screen > .pic .plot").bounding_box() == before
 
 
-@pytest.mark.parametrize(("end", "lead"), [("cancelled", "This job was cancelled."), ("failed", "This job did not finish.")])
-def test_a_job_that_ended_without_a_verdict_never_says_fail(end: str, lead: str, page: Page, database, recorded):
+@pytest.mark.parametrize(
+    ("end", "lead"),
+    [("cancelled", "This job was cancelled."), ("failed", "This job did not finish.")],
+)
+def test_a_job_that_ended_without_a_verdict_never_says_fail(
+    end: str, lead: str, page: Page, database, recorded
+):
     job_id = recorded({"nvfp4": 0.0}, done=300, state="running")
     with database.write() as session:
         if end == "cancelled":
             cancel_job(session, job_id)
         for run in session.query(Run).where(Run.job_id == job_id):
-            run.state, run.code, run.message = end, "WORKER_CRASHED", "the training process ended with status -9"
+            run.state, run.code, run.message = (
+                end,
+                "WORKER_CRASHED",
+                "the training process ended with status -9",
+            )
     if end == "failed":
         conclude(database, job_id)
     with database.read() as session:
@@ -103,12 +128,18 @@ def test_a_job_that_ended_without_a_verdict_never_says_fail(end: str, lead: str,
     _seen(page, end)
 
 
-def test_an_accepted_verdict_names_who_and_until_when_and_stays_inconclusive(page: Page, database, recorded):
+def test_an_accepted_verdict_names_who_and_until_when_and_stays_inconclusive(
+    page: Page, database, recorded
+):
     job_id = recorded({"nvfp4": 0.0145})
     conclude(database, job_id)
     with database.write() as session:
-        remarks.sign_off(session, job_id, "nvfp4", "local", "the release is today, reruns follow", 14.0)
+        remarks.sign_off(
+            session, job_id, "nvfp4", "local", "the release is today, reruns follow", 14.0
+        )
     page.goto(f"/jobs/{job_id}")
     expect(page.locator(".chip").first).to_have_text("◇ INCONCLUSIVE")
-    expect(page.locator(".ans .acc")).to_contain_text("signed off the inconclusive verdict on nvfp4 until")
+    expect(page.locator(".ans .acc")).to_contain_text(
+        "signed off the inconclusive verdict on nvfp4 until"
+    )
     _seen(page, "accepted")

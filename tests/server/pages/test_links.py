@@ -16,10 +16,16 @@ def test_every_link_of_every_page_is_answered(api, database, judged, monkeypatch
     of_job = [f"jobs/{job}{rest}" for rest in ("", "?candidate=nvfp4", "?order=gap", "/compare")]
     of_jobs = ("jobs", f"compare?job={job}", "trend?gate=small")
     names = (*of_jobs, *of_job, "baselines", "baselines/fp8/1", "workers", "tokens", "jobs/j0")
-    links = {link for name in names for link in re.findall(r'(?:href|src|action)="([^"]*)"', api.get(f"/{name}").text)}
+    links = {
+        link
+        for name in names
+        for link in re.findall(r'(?:href|src|action)="([^"]*)"', api.get(f"/{name}").text)
+    }
     assert f"/api/v1/jobs/{job}/verdict.svg?candidate=nvfp4" in links
     # The documentation may not be built here: test_site.py has its anchors.
-    targets = sorted(html.unescape(link) for link in links if not link.startswith(("#", "?", "/docs/")))
+    targets = sorted(
+        html.unescape(link) for link in links if not link.startswith(("#", "?", "/docs/"))
+    )
     # A form that is posted may refuse a GET, but is there; the chart library is another's.
     answers = {link: api.get(link).status_code for link in targets if "/vendor/" not in link}
     assert {link: status for link, status in answers.items() if status not in (200, 405)} == {}

@@ -35,10 +35,27 @@ def test_the_list_is_filtered_by_state_verdict_and_name(database, recorded):
     with database.write() as session:
         session.get_one(Job, running).name = "100%_done"
         session.get_one(Job, running).submitted_by = auth.LOCAL.id
-    questions = [{}, {"verdict": "fail"}, {"verdict": "pass"}, {"status": "running"}, {"name": "%_D"}, {"name": "other"}]
+    questions = [
+        {},
+        {"verdict": "fail"},
+        {"verdict": "pass"},
+        {"status": "running"},
+        {"name": "%_D"},
+        {"name": "other"},
+    ]
     with database.read() as session:
-        lists = [job_list(session, Wanted(**each), "newest", None, JOBS_A_PAGE, counted=True) for each in questions]
-    assert [[job.id for job in each.items] for each in lists] == [[running, failed], [failed], [], [running], [running], []]
+        lists = [
+            job_list(session, Wanted(**each), "newest", None, JOBS_A_PAGE, counted=True)
+            for each in questions
+        ]
+    assert [[job.id for job in each.items] for each in lists] == [
+        [running, failed],
+        [failed],
+        [],
+        [running],
+        [running],
+        [],
+    ]
     assert [each.total for each in lists] == [2, 1, 0, 1, 1, 0]
     assert lists[0].items[0].submitted_by == "this machine"
 
@@ -49,18 +66,36 @@ def test_pages_of_the_list_follow_each_other(database, recorded):
         for number in range(JOBS_A_PAGE):
             session.add(_copy(session.get_one(Job, job_id), f"j{number:012x}-0000000000"))
     with database.read() as session:
-        first = job_list(session, Wanted(status="queued"), "newest", None, JOBS_A_PAGE, counted=False)
-        second = job_list(session, Wanted(status="queued"), "newest", first.next_cursor, JOBS_A_PAGE, counted=False)
+        first = job_list(
+            session, Wanted(status="queued"), "newest", None, JOBS_A_PAGE, counted=False
+        )
+        second = job_list(
+            session,
+            Wanted(status="queued"),
+            "newest",
+            first.next_cursor,
+            JOBS_A_PAGE,
+            counted=False,
+        )
     assert len(first.items) == JOBS_A_PAGE
     assert [job.id for job in second.items] == ["j000000000000-0000000000"]
     assert second.next_cursor is None
 
 
 def _copy(job: Job, job_id: str) -> Job:
-    values = {column.name: getattr(job, column.name) for column in Job.__table__.columns} | {"id": job_id}
+    values = {column.name: getattr(job, column.name) for column in Job.__table__.columns} | {
+        "id": job_id
+    }
     copy = Job(**values)
     copy.arms = [
-        type(arm)(id=f"{job_id}{arm.position}", position=arm.position, name=arm.name, role=arm.role, recipe=arm.recipe) for arm in job.arms
+        type(arm)(
+            id=f"{job_id}{arm.position}",
+            position=arm.position,
+            name=arm.name,
+            role=arm.role,
+            recipe=arm.recipe,
+        )
+        for arm in job.arms
     ]
     return copy
 
@@ -70,7 +105,9 @@ def test_filter_and_side_by_side_on_the_page(page: Page, database, recorded):
     _conclude(database, job_id)
     page.goto("/jobs")
     row = page.locator(".answers tbody tr")
-    expect(row.get_by_role("link", name="You may switch to mxfp8.", exact=True)).to_have_attribute("href", f"/jobs/{job_id}")
+    expect(row.get_by_role("link", name="You may switch to mxfp8.", exact=True)).to_have_attribute(
+        "href", f"/jobs/{job_id}"
+    )
     expect(row).to_contain_text("small · 2 candidates against fp8_current")
     expect(row.locator(".tally > *")).to_have_text([re.compile(r"^\s*1\s*$")] * 2)
     expect(row.locator(".gap-figure.pass")).to_have_count(1)
@@ -88,7 +125,9 @@ def test_filter_and_side_by_side_on_the_page(page: Page, database, recorded):
     table = page.get_by_role("region", name="Candidates", exact=True)
     expect(table.get_by_role("row", name="mxfp8 ")).to_contain_text("PASS")
     expect(table.get_by_role("row", name="nvfp4 ")).to_contain_text("3.")
-    expect(page.get_by_role("row", name="mxfp8 against nvfp4")).to_contain_text("\N{MINUS SIGN}0.05")
+    expect(page.get_by_role("row", name="mxfp8 against nvfp4")).to_contain_text(
+        "\N{MINUS SIGN}0.05"
+    )
 
 
 def _named(database, job_id: str, name: str, **columns) -> str:
@@ -103,7 +142,10 @@ def _named(database, job_id: str, name: str, **columns) -> str:
 
 def _rows(database, **filters):
     with database.read() as session:
-        return rows_of(session, job_list(session, Wanted(**filters), "newest", None, JOBS_A_PAGE, counted=False).items)
+        return rows_of(
+            session,
+            job_list(session, Wanted(**filters), "newest", None, JOBS_A_PAGE, counted=False).items,
+        )
 
 
 @pytest.mark.both_databases
@@ -115,17 +157,30 @@ def test_a_row_is_the_answer_of_the_safest_candidate(database, recorded):
     safest = words(safest_first(documents)[0])
     (row,) = _rows(database)
     answer = row.answer
-    assert (answer.lead, answer.why, answer.about) == (safest.lead, "", "3 candidates against fp8_current")
+    assert (answer.lead, answer.why, answer.about) == (
+        safest.lead,
+        "",
+        "3 candidates against fp8_current",
+    )
     assert answer.tally == tally(documents)
     assert minus(safest.interval).startswith(f"98.3 % interval {answer.gap.interval}:")
     figure = answer.gap.figure
-    assert (figure.state, figure.zero, figure.margin, figure.below, figure.above) == ("pass", 33.33, 50.0, False, False)
+    assert (figure.state, figure.zero, figure.margin, figure.below, figure.above) == (
+        "pass",
+        33.33,
+        50.0,
+        False,
+        False,
+    )
     assert figure.low < figure.mean < figure.high
     assert (row.repeats, row.smalls) == ((), [])
 
 
 @pytest.mark.both_databases
-@pytest.mark.parametrize(("gap", "below", "above", "why"), [(0.2, False, True, ""), (-0.2, True, False, "the candidate is better")])
+@pytest.mark.parametrize(
+    ("gap", "below", "above", "why"),
+    [(0.2, False, True, ""), (-0.2, True, False, "the candidate is better")],
+)
 def test_what_lies_beyond_the_axis_is_an_arrow(database, recorded, gap, below, above, why):
     _conclude(database, recorded({"nvfp4": gap}))
     (row,) = _rows(database)
@@ -152,7 +207,13 @@ def test_a_job_without_a_verdict_says_how_it_stands(database, recorded):
         ("h", "concluded", {}),
     ):
         done = 750 if status == "running" else 0
-        _named(database, recorded({"nvfp4": 0.0}, done=done, state="queued"), name, status=status, **columns)
+        _named(
+            database,
+            recorded({"nvfp4": 0.0}, done=done, state="queued"),
+            name,
+            status=status,
+            **columns,
+        )
     answers = {row.answer.job.name: row.answer for row in _rows(database)}
     assert {name: (answer.state, answer.lead) for name, answer in answers.items()} == {
         "a": ("live", "nvfp4 will probably stay undecided."),
@@ -165,14 +226,21 @@ def test_a_job_without_a_verdict_says_how_it_stands(database, recorded):
         "h": ("ended", "Ended; it has no verdict of its own."),
     }
     forecast = answers["a"]
-    assert (forecast.gap.mean, forecast.gap.interval, forecast.why) == ("+0.0202", "+0.0054 to +0.0349", "forecast, no verdict")
+    assert (forecast.gap.mean, forecast.gap.interval, forecast.why) == (
+        "+0.0202",
+        "+0.0054 to +0.0349",
+        "forecast, no verdict",
+    )
     assert forecast.gap.figure.words.startswith("forecast +0.0202")
     assert (forecast.progress, answers["b"].gap, answers["c"].progress) == (0.5, NO_GAP, None)
 
 
 @pytest.mark.both_databases
 def test_repeats_of_a_question_share_a_row(database, recorded):
-    ids = [_named(database, recorded({"mxfp8": gap}, rerun=1 + at), "nightly") for at, gap in enumerate((0.0, 0.05, 0.0, 0.0))]
+    ids = [
+        _named(database, recorded({"mxfp8": gap}, rerun=1 + at), "nightly")
+        for at, gap in enumerate((0.0, 0.05, 0.0, 0.0))
+    ]
     running = _named(database, recorded({"mxfp8": 0.0}, done=10, state="running"), "nightly")
     other = _named(database, recorded({"mxfp8": 0.0}), "weekly")
     for job_id in (*ids, other):
@@ -187,7 +255,7 @@ def test_repeats_of_a_question_share_a_row(database, recorded):
     assert (failed.repeats, failed.answer.job.id) == ((), ids[1])
 
 
-LONG = "llama3-8b-pretraining-with-a-name-that-somebody-has-generated-from-all-of-its-settings-and-its-seed-17"
+LONG = "llama3-8b-pretraining-with-a-name-that-somebody-has-generated-from-all-of-its-settings-and-its-seed-17"  # noqa: E501
 
 
 def test_the_list_at_every_width_and_after_a_refresh(page: Page, database, recorded):
@@ -204,12 +272,19 @@ def test_the_list_at_every_width_and_after_a_refresh(page: Page, database, recor
         for width in (1440, 1024, 390):
             page.set_viewport_size({"width": width, "height": 900})
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
-            assert page.evaluate("axe.run({resultTypes: ['violations']}).then((found) => found.violations.map((each) => each.id))") == []
+            assert (
+                page.evaluate(
+                    "axe.run({resultTypes: ['violations']}).then((found) => "
+                    "found.violations.map((each) => each.id))"
+                )
+                == []
+            )
             end = page.locator(".cut.long span").last.bounding_box()
             assert 0 < end["x"] < end["x"] + end["width"] < width
     expect(page.get_by_text("<b>a & b</b>")).to_be_visible()
     page.evaluate(
-        "window.shift = 0; new PerformanceObserver((list) => list.getEntries().forEach((each) => { window.shift += each.value; }))"
+        "window.shift = 0; new PerformanceObserver((list) => list.getEntries().forEach((each) => { "
+        "window.shift += each.value; }))"
         ".observe({type: 'layout-shift'})"
     )
     with database.write() as session:
@@ -266,7 +341,9 @@ def test_tokens_are_for_admins_and_for_this_sites_own_forms(asks, database, appl
     with database.write() as session:
         _, viewer = auth.create_token(session, "viewer", ["view"], None)
         _, admin = auth.create_token(session, "admin", ["admin"], None)
-    with TestClient(application(asks), base_url="http://127.0.0.1", follow_redirects=False) as client:
+    with TestClient(
+        application(asks), base_url="http://127.0.0.1", follow_redirects=False
+    ) as client:
         assert client.get("/tokens").headers["Location"] == "/login?next=/tokens"
         client.post("/login", data={"token": viewer})
         refused = client.post("/tokens", data={"name": "mine", "scopes": "admin"})
@@ -274,11 +351,21 @@ def test_tokens_are_for_admins_and_for_this_sites_own_forms(asks, database, appl
         assert "scope admin" in refused.text
         assert "/tokens" not in client.get("/workers").text
         client.post("/login", data={"token": admin})
-        foreign = client.post("/tokens", data={"name": "x", "scopes": "admin"}, headers={"Origin": "https://elsewhere.example"})
+        foreign = client.post(
+            "/tokens",
+            data={"name": "x", "scopes": "admin"},
+            headers={"Origin": "https://elsewhere.example"},
+        )
         assert foreign.status_code == 403
         assert client.post("/tokens", data={"name": "x"}).status_code == 422
-        assert "expected a number" in client.post("/tokens", data={"name": "x", "scopes": "view", "days": "soon"}).text
-        made = client.post("/tokens", data={"name": "x", "scopes": ["view", "worker"], "days": "", "max_running": "2"})
+        assert (
+            "expected a number"
+            in client.post("/tokens", data={"name": "x", "scopes": "view", "days": "soon"}).text
+        )
+        made = client.post(
+            "/tokens",
+            data={"name": "x", "scopes": ["view", "worker"], "days": "", "max_running": "2"},
+        )
         assert made.status_code == 201
         assert made.headers["Cache-Control"] == "no-store"
         with database.read() as session:
@@ -291,7 +378,10 @@ def test_tokens_are_for_admins_and_for_this_sites_own_forms(asks, database, appl
 
 
 def test_the_tag_filter_offers_the_tags_of_all_jobs(api, recorded):
-    first, second = recorded({"nvfp4": 0.0}, done=0, state="queued"), recorded({"nvfp4": 0.0}, done=0, state="queued")
+    first, second = (
+        recorded({"nvfp4": 0.0}, done=0, state="queued"),
+        recorded({"nvfp4": 0.0}, done=0, state="queued"),
+    )
     for job_id, tags in ((first, ["nightly", "release"]), (second, ["nightly"])):
         assert api.put(f"/api/v1/jobs/{job_id}/tags", json={"tags": tags}).status_code == 200
     page = api.get("/jobs?tag=release").text

@@ -1,6 +1,8 @@
-"""A page that stays open: it moves without a reload, and survives a server that restarts, a lost connection and a laptop that slept.
+"""A page that stays open: it moves without a reload, and survives a server that restarts, a lost
+connection and a laptop that slept.
 
-What is shown while nothing comes is said to be old; a run is never shown as broken because the page lost its connection.
+What is shown while nothing comes is said to be old; a run is never shown as broken because the page
+lost its connection.
 """
 
 import time
@@ -29,7 +31,9 @@ def _append(database, job_id, first, last):
     with database.write() as session:
         for run in session.query(Run).where(Run.job_id == job_id):
             steps = np.arange(first, last)
-            store.append(session, run.id, "train", 1, steps, {"lm_loss": np.full(last - first, 1.4)})
+            store.append(
+                session, run.id, "train", 1, steps, {"lm_loss": np.full(last - first, 1.4)}
+            )
             run.steps_done, run.recorded_at = last, time.time()
 
 
@@ -91,7 +95,8 @@ def test_a_page_wakes_with_the_laptop(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.01}, done=300, state="running")
     page.clock.install()
     _open(page, job_id)
-    page.route("**/events?*", lambda _: None)  # a network that answers nothing, as before it has woken itself
+    # a network that answers nothing, as before it has woken itself
+    page.route("**/events?*", lambda _: None)
     page.clock.fast_forward("01:00:00")
     _is_stale_and_not_broken(page, "no data since")
     page.unroute("**/events?*")
@@ -125,7 +130,9 @@ def test_a_page_outlives_a_server_in_trouble(page: Page, database, recorded):
     expect(page.locator("#connection.lost")).not_to_be_empty(timeout=20_000)
     _wait_for_timers(page)
     expect(page.locator("#connection")).to_have_text("live", timeout=20_000)
-    expect(page.locator("figure[data-gaps] .note")).to_contain_text("of 300 common steps", timeout=20_000)
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text(
+        "of 300 common steps", timeout=20_000
+    )
 
 
 def test_the_focus_survives_a_refresh(page: Page, database, recorded):
@@ -195,7 +202,8 @@ def test_a_cursor_stays_when_new_steps_come(page: Page, database, recorded):
     page.wait_for_timeout(300)
     assert cursor.get_attribute("style") == before
     expect(page.locator("figure[data-gaps] .readout")).to_contain_text("steps ")
-    page.get_by_label("log x").evaluate("box => box.click()")  # the plot is replaced under the mouse
+    # the plot is replaced under the mouse
+    page.get_by_label("log x").evaluate("box => box.click()")
     expect(page.locator("figure[data-gaps] .note")).not_to_contain_text("Showing 146 bins")
     expect(page.locator("figure[data-gaps] .readout")).to_contain_text("steps ")
 

@@ -1,4 +1,6 @@
-"""The acceptance of the verdict's page for a job that trains, and for the list: what is drawn is what is said, and nothing moves."""
+"""The acceptance of the verdict's page for a job that trains, and for the list: what is drawn is
+what is said, and nothing moves.
+"""
 
 import time
 from collections.abc import Iterator
@@ -12,7 +14,14 @@ from server.database.sessions import Database
 from server.database.tables import Run
 from server.jobs import forecasts
 from server.jobs.conclude import conclude
-from tests.server.pages.test_verdict_page import GEOMETRY, PIXELS, SHIFTS, SIZES, drawing_flaws, look_flaws
+from tests.server.pages.test_verdict_page import (
+    GEOMETRY,
+    PIXELS,
+    SHIFTS,
+    SIZES,
+    drawing_flaws,
+    look_flaws,
+)
 
 LOOKS = ["light"]
 ALL_FORECASTS = True
@@ -26,8 +35,9 @@ AXES = """() => JSON.stringify([".yax text", ".xax text", ".area", ".jud", ".win
   })))"""
 SHIFTED = """window.moved = []; new PerformanceObserver((list) => list.getEntries().forEach((entry) =>
   window.moved.push([entry.value, ...entry.sources.map((one) => one.node?.outerHTML?.slice(0, 80))])))
-  .observe({ type: 'layout-shift', buffered: true })"""
-# A row's figure read back: its mean and its ends in margins, through the lines of zero and of the margin; and what the row says, nats.
+  .observe({ type: 'layout-shift', buffered: true })"""  # noqa: E501
+# A row's figure read back: its mean and its ends in margins, through the lines of zero and of the
+# margin; and what the row says, nats.
 ROWS = r"""() => [...document.querySelectorAll(".answers tbody > tr:has(.fg line.interval)")].map((row) => {
   const number = (text) => parseFloat(text.replace("−", "-").replace("+", ""));
   const at = (what, side = "left") => row.querySelector(`.fg ${what}`).getBoundingClientRect()[side];
@@ -40,7 +50,7 @@ ROWS = r"""() => [...document.querySelectorAll(".answers tbody > tr:has(.fg line
     said: [number(row.querySelector(".value").textContent), ...row.querySelector("td.iv").textContent.split(" to ").map(number)],
     lead: row.querySelector(".lead").textContent,
   };
-})"""
+})"""  # noqa: E501
 
 
 @pytest.fixture
@@ -57,8 +67,21 @@ def append(database: Database, job_id: str, first: int, last: int) -> None:
     batch = generator.normal(0, 0.1, len(at))
     with database.write() as session:
         for run in session.query(Run).where(Run.job_id == job_id):
-            loss = 1.4 + 1.5 * np.exp(-at / 100) + batch + 0.02 * run.arm.position + generator.normal(0, 0.01, len(at))
-            store.append(session, run.id, "train", 1, at, {"lm_loss": loss, "step_seconds": np.full(len(at), 0.04)})
+            loss = (
+                1.4
+                + 1.5 * np.exp(-at / 100)
+                + batch
+                + 0.02 * run.arm.position
+                + generator.normal(0, 0.01, len(at))
+            )
+            store.append(
+                session,
+                run.id,
+                "train",
+                1,
+                at,
+                {"lm_loss": loss, "step_seconds": np.full(len(at), 0.04)},
+            )
             run.steps_done, run.recorded_at = last, time.time()
     forecasts.watch(database, job_id)
 
@@ -68,11 +91,17 @@ def narrow(page: Page, size: tuple[int, int]) -> None:
 
 
 def live_flaws(page: Page, size: tuple[int, int]) -> Iterator[str]:
-    """A live page: the forecast's mark and whisker are what the sentence says; the band ends now, at no verdict."""
+    """A live page: the forecast's mark and whisker are what the sentence says; the band ends now,
+    at no verdict.
+    """
     page.evaluate("scrollTo(0, 0)")
     told = page.evaluate(GEOMETRY)
     limit = SIZES[size]
-    checks = {"sideways": told["sideways"] <= 0, "inside": told["inside"], "low": limit is None or told["bottom"] <= limit + 44}
+    checks = {
+        "sideways": told["sideways"] <= 0,
+        "inside": told["inside"],
+        "low": limit is None or told["bottom"] <= limit + 44,
+    }
     yield from (name for name, holds in checks.items() if not holds)
     yield from (flaw for flaw in drawing_flaws(told) if flaw != "band")
 
@@ -85,9 +114,14 @@ def list_flaws(page: Page) -> Iterator[str]:
         mean, low, high = row["said"]
         near = PIXELS * row["px"]
         margin = (high - low) / (row["high"] - row["low"])  # nats; the list prints none
-        if abs(row["low"] * margin - low) > near * margin or abs(row["mean"] * margin - mean) > near * margin:
+        if (
+            abs(row["low"] * margin - low) > near * margin
+            or abs(row["mean"] * margin - mean) > near * margin
+        ):
             yield "figure"
-        if (row["low"] > 1.0 + near) != ("Do not switch" in row["lead"]) or (row["high"] < 1.0 - near) != ("You may switch" in row["lead"]):
+        if (row["low"] > 1.0 + near) != ("Do not switch" in row["lead"]) or (
+            row["high"] < 1.0 - near
+        ) != ("You may switch" in row["lead"]):
             yield "lead"
     if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
         yield "sideways"
@@ -133,7 +167,9 @@ def closed(browser: Browser, served: str) -> Iterator[Page]:
 
 
 def moved(page: Page, database: Database, job_id: str, appends: int) -> tuple[float, list[str]]:
-    """The layout shift of a page that stays open while steps come, and the axes of its picture wherever they differ from those before."""
+    """The layout shift of a page that stays open while steps come, and the axes of its picture
+    wherever they differ from those before.
+    """
     page.goto(f"/jobs/{job_id}")
     expect(page.locator("#connection")).to_have_text("live")
     axes = [page.evaluate(AXES)]
@@ -155,11 +191,13 @@ def test_nothing_moves_while_steps_come(closed: Page, database: Database, live: 
     assert len(axes) == 1, axes
 
 
-def test_a_shift_and_a_moving_axis_would_be_found(closed: Page, database: Database, live: str) -> None:
+def test_a_shift_and_a_moving_axis_would_be_found(
+    closed: Page, database: Database, live: str
+) -> None:
     closed.add_init_script(
         """document.addEventListener("parity:drawn", () => {
         document.querySelector(".screen").style.paddingTop = `${(window.pushed = (window.pushed ?? 0) + 400)}px`;
-      })"""
+      })"""  # noqa: E501
     )
     shift, axes = moved(closed, database, live, 2)
     assert shift > 0.05, closed.evaluate("window.moved")
@@ -186,7 +224,13 @@ def test_a_list_draws_what_it_says(page: Page, database: Database, recorded) -> 
     narrow(page, (1440, 900))
     for flaw, plant in (
         ("figure", "document.querySelector('.fg line.interval').setAttribute('x1', '5%')"),
-        ("lead", "document.querySelectorAll('.lead').forEach((one) => { one.textContent = 'Undecided.'; })"),
+        (
+            "lead",
+            (
+                "document.querySelectorAll('.lead').forEach((one) => { one.textContent = "
+                "'Undecided.'; })"
+            ),
+        ),
         ("sideways", "document.querySelector('table.answers').style.width = '3000px'"),
         ("rows", "document.querySelector('table.answers').remove()"),
     ):

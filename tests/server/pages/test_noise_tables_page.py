@@ -1,4 +1,6 @@
-"""The page of run-to-run noise: families on record, shipped and public ones, and one family's groups as a plot."""
+"""The page of run-to-run noise: families on record, shipped and public ones, and one family's
+groups as a plot.
+"""
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -38,7 +40,11 @@ def test_a_public_family_names_its_outliers_and_any_decoder_its_families(page: P
 
 def test_the_reruns_that_ship_with_the_engine_say_to_whom_they_lend(page: Page):
     page.goto("/noise-tables")
-    rows = page.get_by_role("region", name="Families").get_by_role("row").filter(has_text="ships with engine emulated")
+    rows = (
+        page.get_by_role("region", name="Families")
+        .get_by_role("row")
+        .filter(has_text="ships with engine emulated")
+    )
     expect(rows).to_have_count(4)
     rows.get_by_role("link", name=DEMO).first.click()
     expect(page.locator("main")).to_contain_text("fewer than 10 million parameters")
@@ -58,7 +64,10 @@ def test_the_table_over_rest_is_what_compare_reads(api, family):
     assert api.get("/noise-tables", params={"family": "nobody"}).status_code == 404
 
 
-ROWS = [f"my-700M,g{number},5,2.73,{0.001 + 0.0001 * number},nearest,our runs,internal" for number in range(4)]
+ROWS = [
+    f"my-700M,g{number},5,2.73,{0.001 + 0.0001 * number},nearest,our runs,internal"
+    for number in range(4)
+]
 TABLE = "\n".join(["family,group,runs,mean_loss,sd,rounding,source,licence", *ROWS])
 
 
@@ -71,14 +80,27 @@ def test_an_imported_family_is_marked_with_its_importer_source_and_licence(page:
     row.get_by_role("link").click()
     expect(page.locator("main")).to_contain_text("Imported: nobody here has seen these runs")
     groups = page.get_by_role("region", name="Groups")
-    expect(groups.get_by_text("by this machine; source: our runs; licence: internal")).to_have_count(4)
+    expect(
+        groups.get_by_text("by this machine; source: our runs; licence: internal")
+    ).to_have_count(4)
 
 
 def test_a_table_is_imported_over_rest_and_read_back_apart_from_the_record(api, family):
     answer = api.post("/api/v1/noise-tables", json={"table": TABLE})
-    assert (answer.status_code, answer.json()) == (201, {"families": ["my-700M"], "new_groups": 4, "known_groups": 0})
-    assert api.post("/api/v1/noise-tables", json={"table": TABLE, "family": None}).json()["known_groups"] == 4
-    assert len(read_noise_table(api.get("/api/v1/noise-tables", params={"of": "imported"}).text).rows) == 4
+    assert (answer.status_code, answer.json()) == (
+        201,
+        {"families": ["my-700M"], "new_groups": 4, "known_groups": 0},
+    )
+    assert (
+        api.post("/api/v1/noise-tables", json={"table": TABLE, "family": None}).json()[
+            "known_groups"
+        ]
+        == 4
+    )
+    assert (
+        len(read_noise_table(api.get("/api/v1/noise-tables", params={"of": "imported"}).text).rows)
+        == 4
+    )
     assert "my-700M" not in api.get("/api/v1/noise-tables").text
     bad = api.post("/api/v1/noise-tables", json={"table": TABLE, "family": "other"})
     assert (bad.status_code, bad.json()["errors"][0]["pointer"]) == (422, "/table")

@@ -1,4 +1,6 @@
-"""The pages as a person sees them, in a real browser, wide and narrow; test_accessible looks at each in the dark too."""
+"""The pages as a person sees them, in a real browser, wide and narrow; test_accessible looks at
+each in the dark too.
+"""
 
 import re
 
@@ -38,7 +40,7 @@ def _ink(page: Page, selector: str) -> int:
     return page.evaluate(
         """(selector) => { const c = document.querySelector(selector);
         const d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data; const seen = new Set();
-        for (let i = 0; i < d.length; i += 4) seen.add(`${d[i]},${d[i+1]},${d[i+2]},${d[i+3]}`); return seen.size; }""",
+        for (let i = 0; i < d.length; i += 4) seen.add(`${d[i]},${d[i+1]},${d[i+2]},${d[i+3]}`); return seen.size; }""",  # noqa: E501
         selector,
     )
 
@@ -66,14 +68,18 @@ def test_a_concluded_job(page: Page, database, recorded):
     table = page.get_by_role("grid", name="Candidates, safest first")
     expect(table.get_by_role("row", name="nvfp4")).to_contain_text("fail")
     expect(table.get_by_role("row", name="mxfp8")).to_contain_text("pass")
-    expect(page.locator("#reasons summary").first).to_contain_text("mxfp8 WITHIN_MARGIN · nvfp4 GAP_EXCEEDS_MARGIN")
+    expect(page.locator("#reasons summary").first).to_contain_text(
+        "mxfp8 WITHIN_MARGIN · nvfp4 GAP_EXCEEDS_MARGIN"
+    )
     table.get_by_role("row", name="nvfp4").click()
     expect(page.locator(".screen > .pic figcaption .name")).to_have_text("nvfp4")
     expect(page.locator(".screen > .pic .says")).to_contain_text("Do not switch to nvfp4.")
     expect(page.locator("figure[data-gaps] .note").first).to_contain_text("of 1,500 common steps")
     assert _ink(page, "figure canvas") > 5
     page.locator("figure[data-gaps] summary").click()
-    expect(page.locator("figure[data-gaps] table.numbers").first.locator("tbody tr").first).to_contain_text("0 to")
+    expect(
+        page.locator("figure[data-gaps] table.numbers").first.locator("tbody tr").first
+    ).to_contain_text("0 to")
     _fits(page)
 
 
@@ -81,10 +87,19 @@ def test_a_nan_is_said_and_drawn(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.0}, done=300, state="running")
     with database.write() as session:
         run = session.query(Run).where(Run.job_id == job_id).order_by(Run.position.desc()).first()
-        store.append(session, run.id, "train", 1, np.arange(300, 302), {"lm_loss": np.array([np.nan, np.inf])})
+        store.append(
+            session,
+            run.id,
+            "train",
+            1,
+            np.arange(300, 302),
+            {"lm_loss": np.array([np.nan, np.inf])},
+        )
         run.last_loss = "inf"
     page.goto(f"/jobs/{job_id}")
-    expect(page.locator("figure[data-gaps] .note")).to_contain_text("2 steps are NaN or infinite, first 300")
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text(
+        "2 steps are NaN or infinite, first 300"
+    )
     expect(page.locator("[data-live=runs]")).to_contain_text("∞")
 
 
@@ -102,7 +117,11 @@ def test_a_failed_job_says_why(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.0}, done=0, state="running")
     with database.write() as session:
         for run in session.query(Run).where(Run.job_id == job_id):
-            run.state, run.code, run.message = "failed", "DATA_NOT_FOUND", "there is no /corpus on this worker"
+            run.state, run.code, run.message = (
+                "failed",
+                "DATA_NOT_FOUND",
+                "there is no /corpus on this worker",
+            )
     _conclude(database, job_id)
     page.goto(f"/jobs/{job_id}")
     expect(page.locator("h1")).to_have_text("This job did not finish.")
@@ -116,17 +135,28 @@ def test_no_worker(page: Page):
     _fits(page)
 
 
-def test_a_pair_that_will_fail_and_a_run_that_was_tried_again_are_told(page: Page, database, recorded):
+def test_a_pair_that_will_fail_and_a_run_that_was_tried_again_are_told(
+    page: Page, database, recorded
+):
     job_id = recorded({"nvfp4": 0.3}, done=700, state="running")
     assert forecasts.watch(database, job_id) == ["nvfp4"]
     with database.write() as session:
         run = session.get_one(Job, job_id).runs[0]
         begin_attempt(session, run.id, 1, None)
-        end_attempt(session, run.id, 1, "crashed", "WORKER_CRASHED", "the training process ended with status -9")
+        end_attempt(
+            session,
+            run.id,
+            1,
+            "crashed",
+            "WORKER_CRASHED",
+            "the training process ended with status -9",
+        )
         begin_attempt(session, run.id, 2, None)
         run.attempt_number = 2
     page.goto(f"/jobs/{job_id}")
-    expect(page.locator(".will-fail")).to_contain_text("Will fail: the final gap is surely above the margin")
+    expect(page.locator(".will-fail")).to_contain_text(
+        "Will fail: the final gap is surely above the margin"
+    )
     expect(page.locator(".will-fail")).to_contain_text("the runs continue")
     expect(page.locator(".attempts li")).to_have_count(2)
     expect(page.locator(".attempts li").first).to_contain_text("crashed")
@@ -139,7 +169,12 @@ def test_the_log_of_a_run_is_there_when_it_is_opened(page: Page, settings, datab
         run = session.get_one(Job, job_id).runs[0]
         begin_attempt(session, run.id, 1, None)
         store.append(
-            session, run.id, "profile", 1, np.arange(29, 30), {"compile_seconds": np.array([3.25]), "idle_share": np.array([np.nan])}
+            session,
+            run.id,
+            "profile",
+            1,
+            np.arange(29, 30),
+            {"compile_seconds": np.array([3.25]), "idle_share": np.array([np.nan])},
         )
         path = settings.state_dir / "logs" / "runs" / f"{run.id}-1.log"
         trace = settings.state_dir / "artifacts" / f"{run.id}-1" / "plugins" / "trace.json"
@@ -162,8 +197,12 @@ def test_the_heat_map_opens_with_candidate_minus_baseline(page: Page, database, 
         baseline, candidate = session.get_one(Job, job_id).arms
         for arm, more in ((baseline, 0.0), (candidate, 1.0)):
             at = np.arange(0, 1500, 50)
-            watched = {f"{block}.up/x/snr_db": 20.0 - more * (block - 1) + 0 * at for block in range(4)}
-            watched["3.up/x/snr_db"] = np.where((at < 700) & (more > 0), np.nan, watched["3.up/x/snr_db"])
+            watched = {
+                f"{block}.up/x/snr_db": 20.0 - more * (block - 1) + 0 * at for block in range(4)
+            }
+            watched["3.up/x/snr_db"] = np.where(
+                (at < 700) & (more > 0), np.nan, watched["3.up/x/snr_db"]
+            )
             store.append(session, arm.runs[0].id, "layers", 1, at, watched)
     page.goto(f"/jobs/{job_id}")
     figure = page.locator("figure[data-heat]")
@@ -171,7 +210,9 @@ def test_the_heat_map_opens_with_candidate_minus_baseline(page: Page, database, 
     note = figure.locator(".note")
     expect(note).to_contain_text("Vermilion: nvfp4 has more than fp8_current; blue: less.")
     expect(note).to_contain_text("Hatched: one of them has no finite value")
-    expect(figure.locator("canvas.heat")).to_have_attribute("aria-label", re.compile("nvfp4 minus fp8_current: .* from −2 to \\+1 dB"))
+    expect(figure.locator("canvas.heat")).to_have_attribute(
+        "aria-label", re.compile("nvfp4 minus fp8_current: .* from −2 to \\+1 dB")
+    )
     # 0.up is above the baseline, 1.up level with it, 2.up below it, and half of 3.up has no number.
     above, level, below = (_cell(page, row) for row in range(3))
     assert above[0] > above[2] + 40
@@ -184,7 +225,9 @@ def test_the_heat_map_opens_with_candidate_minus_baseline(page: Page, database, 
     expect(note).not_to_contain_text("Vermilion")
     expect(figure.locator("tbody tr").nth(0)).to_contain_text("21")
     assert "heat-of=values" in page.url
-    page.locator("figure[data-heat] select[name=run]").select_option(label="fp8_current, replicate 0")
+    page.locator("figure[data-heat] select[name=run]").select_option(
+        label="fp8_current, replicate 0"
+    )
     expect(figure.locator(".shown")).to_have_text("fp8_current, by layer and step")
 
 
@@ -203,7 +246,7 @@ def _colours(page: Page, row: int) -> list[list[int]]:
         seen.set(colour, (seen.get(colour) ?? 0) + 1);
       }
       return [...seen].sort((a, b) => b[1] - a[1]).map(([colour]) => colour.split(",").map(Number));
-    }""",
+    }""",  # noqa: E501
         row,
     )
     return colours
@@ -218,7 +261,11 @@ def test_checks_speed_layers_and_what_differs(page: Page, database, recorded):
     with database.write() as session:
         candidate = session.get_one(Job, job_id).arms[1]
         at = np.arange(0, 1500, 50)
-        watched = {f"{block}.up/{operand}/underflow_share": at / 3000 + block / 10 for block in range(3) for operand in ("grad", "x")}
+        watched = {
+            f"{block}.up/{operand}/underflow_share": at / 3000 + block / 10
+            for block in range(3)
+            for operand in ("grad", "x")
+        }
         store.append(session, candidate.runs[0].id, "layers", 1, at, watched)
         for run in candidate.runs:
             run.manifest = {**run.manifest, "device_class": "other"}
@@ -226,15 +273,25 @@ def test_checks_speed_layers_and_what_differs(page: Page, database, recorded):
     page.goto(f"/jobs/{job_id}")
     checks = page.get_by_role("region", name="Checks of nvfp4")
     expect(checks.get_by_role("row", name="grad norm")).to_contain_text("advisory")
-    expect(checks.get_by_role("row", name="loss decides")).to_contain_text("against a margin of 0.0140")
-    expect(page.locator("[data-live=details]")).to_contain_text("the runs trained on different device classes")
+    expect(checks.get_by_role("row", name="loss decides")).to_contain_text(
+        "against a margin of 0.0140"
+    )
+    expect(page.locator("[data-live=details]")).to_contain_text(
+        "the runs trained on different device classes"
+    )
     expect(page.locator("[data-live=differences]")).to_contain_text("Confounded.")
-    expect(page.get_by_role("region", name="Differences").get_by_role("row", name="device_class")).to_contain_text("other")
+    expect(
+        page.get_by_role("region", name="Differences").get_by_role("row", name="device_class")
+    ).to_contain_text("other")
     page.locator("figure[data-heat]").scroll_into_view_if_needed()
-    expect(page.locator("figure[data-heat] .note")).to_contain_text("Showing 30 buckets of 30 watched steps, 3 layers")
+    expect(page.locator("figure[data-heat] .note")).to_contain_text(
+        "Showing 30 buckets of 30 watched steps, 3 layers"
+    )
     assert _ink(page, "canvas.heat") > 20
     page.get_by_label("operand").select_option("x")
-    expect(page.locator("canvas.heat")).to_have_attribute("aria-label", re.compile(r"\(x, for fprop\) of 3 layers"))
+    expect(page.locator("canvas.heat")).to_have_attribute(
+        "aria-label", re.compile(r"\(x, for fprop\) of 3 layers")
+    )
     page.locator("figure[data-heat] summary").click()
     expect(page.locator("figure[data-heat] tbody tr").nth(2)).to_contain_text("2.up")
     with page.expect_download() as csv:
@@ -242,11 +299,19 @@ def test_checks_speed_layers_and_what_differs(page: Page, database, recorded):
     lines = csv.value.path().read_text().splitlines()
     assert csv.value.suggested_filename == "small-layers-nvfp4-underflow_share-x.csv"
     assert (lines[0], len(lines)) == ("first_step,last_step,0.up,1.up,2.up", 31)
-    assert [float(cell) for cell in lines[2].split(",")[2:]] == pytest.approx([50 / 3000, 50 / 3000 + 0.1, 50 / 3000 + 0.2], rel=1e-4)
-    page.locator("figure[data-heat] select[name=run]").select_option(label="fp8_current, replicate 0")
-    expect(page.locator("figure[data-heat] .note")).to_contain_text("No statistics by layer were recorded")
+    assert [float(cell) for cell in lines[2].split(",")[2:]] == pytest.approx(
+        [50 / 3000, 50 / 3000 + 0.1, 50 / 3000 + 0.2], rel=1e-4
+    )
+    page.locator("figure[data-heat] select[name=run]").select_option(
+        label="fp8_current, replicate 0"
+    )
+    expect(page.locator("figure[data-heat] .note")).to_contain_text(
+        "No statistics by layer were recorded"
+    )
     expect(page.locator("figure[data-heat] tbody tr")).to_have_count(0)
     _fits(page)
     page.goto(f"/jobs/{job_id}?heat-run=gone")
     page.locator("figure[data-heat]").scroll_into_view_if_needed()
-    expect(page.locator("figure[data-heat] .note")).to_contain_text("Showing 30 buckets of 30 watched steps, 3 layers")
+    expect(page.locator("figure[data-heat] .note")).to_contain_text(
+        "Showing 30 buckets of 30 watched steps, 3 layers"
+    )

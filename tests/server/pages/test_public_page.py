@@ -1,4 +1,6 @@
-"""/public: every public verdict on one axis, filters that work without a script, and a page for each set."""
+"""/public: every public verdict on one axis, filters that work without a script, and a page for
+each set.
+"""
 
 from playwright.sync_api import Page, expect
 
@@ -15,7 +17,11 @@ def test_the_list_has_every_answer_and_filters_by_recipe_and_scale(page: Page):
     page.get_by_label("Recipe").select_option("MXFP8")
     page.get_by_label("Parameters").select_option("1 to 20 B")
     page.get_by_role("button", name="Show").click()
-    chosen = [each for each in gallery()["answers"] if (each["family"], each["scale"]) == ("MXFP8", "1 to 20 B")]
+    chosen = [
+        each
+        for each in gallery()["answers"]
+        if (each["family"], each["scale"]) == ("MXFP8", "1 to 20 B")
+    ]
     expect(rows).to_have_count(len(chosen))
     assert "recipe=MXFP8" in page.url
     page.goto("/public?recipe=MXFP8&scale=below+1+B")

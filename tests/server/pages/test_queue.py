@@ -9,15 +9,32 @@ from server.pages.dashboard import queue, training
 from training.spec import SPEC_VERSION
 
 LOOKS = ["light"]
-ABLE = {f"emulated/{recipe}": {"ok": True, "reason": "exact codes"} for recipe in ("fp8_current", "nvfp4")}
+ABLE = {
+    f"emulated/{recipe}": {"ok": True, "reason": "exact codes"}
+    for recipe in ("fp8_current", "nvfp4")
+}
 CAN = {**ABLE, "maxtext/nvfp4": {"ok": False, "reason": "needs the package maxtext"}}
 
 
 def _worker(database):
     now = time.time()
-    device = {"device_class": "cpu", "device_kind": "cpu", "threads_per_run": 1, "spec_version": SPEC_VERSION, "can_run": CAN}
+    device = {
+        "device_class": "cpu",
+        "device_kind": "cpu",
+        "threads_per_run": 1,
+        "spec_version": SPEC_VERSION,
+        "can_run": CAN,
+    }
     with database.write() as session:
-        row = Worker(id=new_id("w"), name="box", capability="cpu", slots=2, device=device, started_at=now, heartbeat_at=now + 600)
+        row = Worker(
+            id=new_id("w"),
+            name="box",
+            capability="cpu",
+            slots=2,
+            device=device,
+            started_at=now,
+            heartbeat_at=now + 600,
+        )
         session.add(row)
         return row.id
 
@@ -32,9 +49,14 @@ def _change(database, job_id, name, **values):
 
 
 def test_the_order_is_that_of_the_claims(database, recorded):
-    jobs = {name: recorded({"nvfp4": 0.0}, done=0, state="queued") for name in ("old", "young", "urgent", "ended")}
+    jobs = {
+        name: recorded({"nvfp4": 0.0}, done=0, state="queued")
+        for name in ("old", "young", "urgent", "ended")
+    }
     for age, (name, job_id) in enumerate(jobs.items()):
-        _change(database, job_id, name, created_at=1000.0 + age, priority=5 if name == "urgent" else 0)
+        _change(
+            database, job_id, name, created_at=1000.0 + age, priority=5 if name == "urgent" else 0
+        )
     with database.write() as session:
         session.get_one(Job, jobs["ended"]).status = "cancelled"
         # A run that has ended has no place in the queue, whatever its priority was.
@@ -54,7 +76,13 @@ def test_the_page_says_who_trains_what_and_what_waits(page: Page, database, reco
     page.goto("/workers")
     expect(page.get_by_text("The queue is empty.")).to_be_visible()
     worker = _worker(database)
-    _change(database, recorded({"nvfp4": 0.0}, done=750, state="running"), "pair", worker_id=worker, steps_per_second=10.0)
+    _change(
+        database,
+        recorded({"nvfp4": 0.0}, done=750, state="running"),
+        "pair",
+        worker_id=worker,
+        steps_per_second=10.0,
+    )
     _change(database, recorded({"nvfp4": 0.0}, done=0, state="queued"), "later")
     with database.read() as session:
         assert {key: len(runs) for key, runs in training(session).items()} == {worker: 4}

@@ -23,7 +23,10 @@ BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 )
 def test_a_browser_reads_the_sentence_of_the_api(api, address, status, words):
     answer = api.get(address)
-    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert (answer.status_code, answer.headers["content-type"]) == (
+        status,
+        "application/problem+json",
+    )
     page = api.get(address, headers=BROWSER)
     assert (page.status_code, page.headers["content-type"]) == (status, "text/html; charset=utf-8")
     text = html.unescape(page.text)
@@ -34,7 +37,10 @@ def test_a_browser_reads_the_sentence_of_the_api(api, address, status, words):
 
 
 def test_the_api_answers_json_whoever_asks(api):
-    assert api.get("/api/v1/jobs/j-none", headers=BROWSER).headers["content-type"] == "application/problem+json"
+    assert (
+        api.get("/api/v1/jobs/j-none", headers=BROWSER).headers["content-type"]
+        == "application/problem+json"
+    )
 
 
 def test_a_viewer_is_told_who_may_manage_tokens(settings: Settings, database, application):

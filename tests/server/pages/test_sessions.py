@@ -1,4 +1,6 @@
-"""A page that stays open longer than the session of its reader says so, and what a link shows outlives the login."""
+"""A page that stays open longer than the session of its reader says so, and what a link shows
+outlives the login.
+"""
 
 import re
 
@@ -62,5 +64,7 @@ def test_a_job_whose_session_has_ended_says_so(page: Page, visit, database, reco
     page.get_by_label("from step").fill("100")
     page.get_by_label("to", exact=True).fill("109")
     page.get_by_role("button", name="Show").click()
-    expect(page.locator("#connection.lost")).to_contain_text("Your session has ended", timeout=_SECONDS)
+    expect(page.locator("#connection.lost")).to_contain_text(
+        "Your session has ended", timeout=_SECONDS
+    )
     expect(page.locator("[data-live=runs] .chip.running")).to_have_count(4)

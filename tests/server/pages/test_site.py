@@ -1,4 +1,6 @@
-"""/docs: the documentation as `make docs` builds it, offline and under the server's policy; without it, how to build it."""
+"""/docs: the documentation as `make docs` builds it, offline and under the server's policy; without
+it, how to build it.
+"""
 
 import re
 import subprocess
@@ -20,10 +22,14 @@ LOOKS = ["narrow"]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The site, built strictly: a broken link, anchor or reference fails (with --quiet none would: mkdocs counts no warnings then)."""
+    """The site, built strictly: a broken link, anchor or reference fails (with --quiet none would:
+    mkdocs counts no warnings then).
+    """
     folder = tmp_path_factory.mktemp("docs")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    built = subprocess.run(command, cwd=CHECKOUT, check=False, capture_output=True, text=True, timeout=300)
+    built = subprocess.run(
+        command, cwd=CHECKOUT, check=False, capture_output=True, text=True, timeout=300
+    )
     assert built.returncode == 0, built.stdout + built.stderr
     return folder
 
@@ -51,7 +57,16 @@ class TestNotBuilt:
 
 
 def test_every_kind_of_page_is_there(api):
-    pages = ("tutorial-service/", "cli/", "rest/", "python-api/", "design/judge/", "glossary/", "CONTRIBUTING/", "examples/demo.yaml/")
+    pages = (
+        "tutorial-service/",
+        "cli/",
+        "rest/",
+        "python-api/",
+        "design/judge/",
+        "glossary/",
+        "CONTRIBUTING/",
+        "examples/demo.yaml/",
+    )
     for page in ("", *pages):
         assert api.get(f"/docs/{page}").status_code == 200, page
     missing = api.get("/docs/nothing/")
@@ -61,18 +76,30 @@ def test_every_kind_of_page_is_there(api):
 
 def test_each_code_of_a_verdict_and_of_a_run_has_an_anchor(site):
     verdicts = (site / "codes" / "index.html").read_text(encoding="utf-8")
-    assert set(re.findall(r'<h3 id="([a-z0-9_]+)"', verdicts)) == {entry.code.lower() for _, entry in table()}
+    assert set(re.findall(r'<h3 id="([a-z0-9_]+)"', verdicts)) == {
+        entry.code.lower() for _, entry in table()
+    }
     assert {f"runs-and-jobs-{code}" for code in RUNS} <= set(re.findall(r'id="([\w-]+)"', verdicts))
 
 
 def test_each_setting_and_each_option_has_an_anchor(site):
     settings = (site / "settings" / "index.html").read_text(encoding="utf-8")
-    assert {f"parity_{name}" for name in Settings.model_fields} <= set(re.findall(r'id="(\w+)"', settings))
-    options = set(re.findall(r'id="(parity-[\w-]+)"', (site / "cli" / "index.html").read_text(encoding="utf-8")))
+    assert {f"parity_{name}" for name in Settings.model_fields} <= set(
+        re.findall(r'id="(\w+)"', settings)
+    )
+    options = set(
+        re.findall(
+            r'id="(parity-[\w-]+)"', (site / "cli" / "index.html").read_text(encoding="utf-8")
+        )
+    )
     group: Any = get_command(app)
     for name in group.list_commands(None):
         parameters = group.get_command(None, name).params
-        flags = {max(each.opts, key=len) for each in parameters if each.param_type_name == "option" and not each.hidden}
+        flags = {
+            max(each.opts, key=len)
+            for each in parameters
+            if each.param_type_name == "option" and not each.hidden
+        }
         assert {f"parity-{name}{flag}" for flag in flags} <= options, name
 
 
@@ -86,16 +113,23 @@ def test_pages_have_no_inline_script_and_a_policy_that_forbids_it(api, site):
 def test_generated_pages_have_every_command_operation_and_name(site):
     import parity
 
-    text = {name: (site / name / "index.html").read_text(encoding="utf-8") for name in ("cli", "rest", "python-api")}
+    text = {
+        name: (site / name / "index.html").read_text(encoding="utf-8")
+        for name in ("cli", "rest", "python-api")
+    }
     assert 'id="parity-baseline-promote"' in text["cli"]
     assert "/api/v1/jobs/{job_id}:cancel" in text["rest"]
-    assert all(f'id="{parity._HOMES[name]}.{name}"' in text["python-api"] for name in parity.__all__)
+    assert all(
+        f'id="{parity._HOMES[name]}.{name}"' in text["python-api"] for name in parity.__all__
+    )
 
 
 def test_every_page_and_refusal_links_to_it(api):
     for page in ("jobs", "workers", "login", "nothing"):
         assert 'href="/docs/"' in api.get(f"/{page}", headers={"Accept": "text/html"}).text, page
-    assert api.get("/api/v1/jobs/j0").headers["Link"] == '</docs/codes/#refused-requests>; rel="help"'
+    assert (
+        api.get("/api/v1/jobs/j0").headers["Link"] == '</docs/codes/#refused-requests>; rel="help"'
+    )
     assert 'id="refused-requests"' in api.get("/docs/codes/").text
 
 
@@ -103,9 +137,13 @@ def test_its_search_finds_a_term(page, look):
     page.goto("/docs/")
     page.locator("label[for=__search]").first.click()
     # What is typed while the index is read is lost.
-    expect(page.locator(".md-search-result__meta")).to_have_text("Type to start searching", timeout=60_000)
+    expect(page.locator(".md-search-result__meta")).to_have_text(
+        "Type to start searching", timeout=60_000
+    )
     page.locator("[data-md-component=search-query]").press_sequentially("run-to-run noise")
-    expect(page.locator(".md-search-result__item").first).to_contain_text("floor", ignore_case=True, timeout=60_000)
+    expect(page.locator(".md-search-result__item").first).to_contain_text(
+        "floor", ignore_case=True, timeout=60_000
+    )
     assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
 
 
@@ -114,13 +152,26 @@ def test_axe_finds_nothing_serious_and_less_motion_is_none(page, path):
     page.emulate_media(color_scheme="light", reduced_motion="reduce")
     page.goto(path)
     page.locator("table, .opblock-tag").first.wait_for()
-    page.evaluate("[...document.querySelectorAll('.opblock')].slice(12).forEach((one) => one.remove())")  # all are alike
-    page.evaluate((CHECKOUT / "node_modules" / "axe-core" / "axe.min.js").read_text() + "; undefined")
-    for scheme, rules in (("light", {}), ("dark", {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}})):
+    # all are alike
+    page.evaluate(
+        "[...document.querySelectorAll('.opblock')].slice(12).forEach((one) => one.remove())"
+    )
+    page.evaluate(
+        (CHECKOUT / "node_modules" / "axe-core" / "axe.min.js").read_text() + "; undefined"
+    )
+    for scheme, rules in (
+        ("light", {}),
+        ("dark", {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}),
+    ):
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")  # scripts hear of a change then
+        # scripts hear of a change then
+        page.evaluate(
+            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
         options = {"resultTypes": ["violations"]} | rules
-        violations = page.evaluate("(options) => axe.run(options).then((results) => results.violations)", options)
+        violations = page.evaluate(
+            "(options) => axe.run(options).then((results) => results.violations)", options
+        )
         grave = [one for one in violations if one["impact"] in ("serious", "critical")]
         assert [(scheme, one["id"], one["nodes"][0]["html"][:160]) for one in grave] == []
         assert page.evaluate(MOVING) == []

@@ -1,4 +1,5 @@
-"""The verdict's page in a browser: what is drawn is what is said, in every size and look, with and without a script, and on paper.
+"""The verdict's page in a browser: what is drawn is what is said, in every size and look, with and
+without a script, and on paper.
 
 Each check is also seen to find the flaw that it is there for.
 """
@@ -29,12 +30,14 @@ from tests.parity.conftest import synthetic
 from tests.parity.report.conftest import evaluated
 
 KINDS = ("fail", "three", "thirty", "evaluations", "report")
-SIZES = {(1440, 900): 856, (1024, 768): None, (390, 844): 804}  # px: where answer, picture and strip end, so that a bar has room above
+# px: where answer, picture and strip end, so that a bar has room above
+SIZES = {(1440, 900): 856, (1024, 768): None, (390, 844): 804}
 PIXELS = 2.0
 MOST_BYTES = 150_000
 NUMBERS = itertools.count()
 SHIFTS = (
-    "window.shift = 0; new PerformanceObserver((list) => list.getEntries().forEach((entry) => { window.shift += entry.value; }))"
+    "window.shift = 0; new PerformanceObserver((list) => list.getEntries().forEach((entry) => { "
+    "window.shift += entry.value; }))"
     ".observe({ type: 'layout-shift', buffered: true })"
 )
 AXE = """axe.run({ resultTypes: ['violations'] })
@@ -66,25 +69,46 @@ GEOMETRY = r"""() => {
     inside: boxes.every((one) => one.right <= box(first + ".jud").right + 4 && one.bottom <= box(first + ".jud").bottom + 4),
     apart: boxes.every((one, at) => boxes.slice(at + 1).every((other) => apart(one, other))),
   };
-}"""
+}"""  # noqa: E501
 
 
 def case_of(gaps: dict[str, float], **changes: object) -> Case:
-    runs = {name: [synthetic(600, seed=10 + place, gap=gap)] for place, (name, gap) in enumerate(gaps.items())}
+    runs = {
+        name: [synthetic(600, seed=10 + place, gap=gap)]
+        for place, (name, gap) in enumerate(gaps.items())
+    }
     policy = policy_from_mapping({"schedule": "decayed", "margin": "1.0%"})
-    given = {"baseline": [synthetic(600)], "candidates": runs, "policy": policy, "baseline_name": "fp8", "planned_steps": 600}
+    given = {
+        "baseline": [synthetic(600)],
+        "candidates": runs,
+        "policy": policy,
+        "baseline_name": "fp8",
+        "planned_steps": 600,
+    }
     return Case(**(given | changes))  # type: ignore[arg-type]
 
 
 def real_case() -> Case:
-    fp8, nvfp4 = (replace(read_run(str(CHECKOUT / "examples" / "curves" / f"{name}.csv")), recipe=name) for name in ("fp8", "nvfp4"))
+    fp8, nvfp4 = (
+        replace(read_run(str(CHECKOUT / "examples" / "curves" / f"{name}.csv")), recipe=name)
+        for name in ("fp8", "nvfp4")
+    )
     return case_of({}, baseline=[fp8], candidates={"nvfp4": [nvfp4]}, planned_steps=1500)
 
 
 def evaluations() -> str:
-    arms = [[evaluated(name, place, gap, many) for place in range(6)] for name, gap, many in (("fp8_current", 0.0, 2), ("nvfp4", 0.03, 3))]
+    arms = [
+        [evaluated(name, place, gap, many) for place in range(6)]
+        for name, gap, many in (("fp8_current", 0.0, 2), ("nvfp4", 0.03, 3))
+    ]
     policy = policy_from_mapping({"schedule": "decayed", "margin": "1 %"})
-    case = EvaluationCase(baseline=arms[0], candidates={"NVFP4": arms[1]}, policy=policy, baseline_name="FP8", cluster="system")
+    case = EvaluationCase(
+        baseline=arms[0],
+        candidates={"NVFP4": arms[1]},
+        policy=policy,
+        baseline_name="FP8",
+        cluster="system",
+    )
     document: Any = {**case.documents()[0], "path": evaluation_path_of(case, "NVFP4")}
     return report_page([document], scene_of([document]), ["NVFP4 against FP8"], with_script=True)
 
@@ -98,8 +122,16 @@ def pages() -> dict[str, str]:
     """The pages that the product itself makes, one of each kind."""
     real = real_case()
     documents = with_path(real.verdicts())
-    job = {"id": "j1", "name": "nightly", "finished_at": "2026-11-24T03:49:00", "verdicts": documents, "policy": {}, "spec": {}}
-    with pytest.MonkeyPatch.context() as patch:  # thirty whole paths take longer than all of these tests
+    job = {
+        "id": "j1",
+        "name": "nightly",
+        "finished_at": "2026-11-24T03:49:00",
+        "verdicts": documents,
+        "policy": {},
+        "spec": {},
+    }
+    # thirty whole paths take longer than all of these tests
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr("parity.judging.path.POINTS", 8)
         patch.setattr("parity.judging.path.FEWEST", 5)
         thirty = report_of(case_of({f"nvfp4-policy-{place}": 0.004 * place for place in range(30)}))
@@ -120,9 +152,12 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     made.close()
 
 
-def shown(context: BrowserContext, html: str, size: tuple[int, int] = (1440, 900)) -> tuple[Page, list[str]]:
+def shown(
+    context: BrowserContext, html: str, size: tuple[int, int] = (1440, 900)
+) -> tuple[Page, list[str]]:
     """A page of this HTML, and what it asked for besides itself."""
-    page = context.pages[0] if context.pages else context.new_page()  # another one would take half a second
+    # another one would take half a second
+    page = context.pages[0] if context.pages else context.new_page()
     page.unroute_all()
     page.emulate_media(media="screen", color_scheme="light")
     page.set_viewport_size({"width": size[0], "height": size[1]})
@@ -133,7 +168,8 @@ def shown(context: BrowserContext, html: str, size: tuple[int, int] = (1440, 900
         route.fulfill(body=html, content_type="text/html; charset=utf-8")
 
     page.route("**/*", answer)
-    page.goto(f"http://parity.test/{next(NUMBERS)}")  # the same address again would keep where it was scrolled to
+    # the same address again would keep where it was scrolled to
+    page.goto(f"http://parity.test/{next(NUMBERS)}")
     return page, [address for address in asked[1:] if not address.startswith("data:")]
 
 
@@ -149,14 +185,20 @@ def layout_flaws(page: Page, size: tuple[int, int], asked: list[str]) -> Iterato
     told = page.evaluate(GEOMETRY)
     limit = SIZES[size]
     checks = {"sideways": told["sideways"] <= 0, "low": limit is None or told["bottom"] <= limit}
-    yield from (name for name, holds in (checks | {"inside": told["inside"], "overlap": told["apart"]}).items() if not holds)
+    yield from (
+        name
+        for name, holds in (checks | {"inside": told["inside"], "overlap": told["apart"]}).items()
+        if not holds
+    )
     yield from drawing_flaws(told)
 
 
 def drawing_flaws(told: dict) -> Iterator[str]:
     """What is drawn, read back from pixels, against the sentence."""
     near = PIXELS * told["px"] + 6e-5
-    ends = [float(end.replace("−", "-")) for end in re.findall(r"[+−]\d\.\d+", told["interval"])[:2]]
+    ends = [
+        float(end.replace("−", "-")) for end in re.findall(r"[+−]\d\.\d+", told["interval"])[:2]
+    ]
     if abs(abs(number(told["label"])) - number(told["strong"])) > 1e-9:
         yield "headline"
     if told["table"] and number(told["table"]) != number(told["label"]):
@@ -180,7 +222,9 @@ def key_flaws(page: Page, *, several: bool) -> Iterator[str]:
     page.keyboard.press("ArrowLeft")
     reading = page.locator(".screen > .pic .r").inner_text()
     label = page.locator("[data-judged]").text_content() or ""
-    if not page.locator(".screen > .pic .cursor.on").count() or number(reading.partition(":")[2]) != number(label):
+    if not page.locator(".screen > .pic .cursor.on").count() or number(
+        reading.partition(":")[2]
+    ) != number(label):
         yield "cursor"
     page.keyboard.press("?")
     if not page.locator(".keys").is_visible():
@@ -188,7 +232,9 @@ def key_flaws(page: Page, *, several: bool) -> Iterator[str]:
     page.keyboard.press("Escape")
     if several:
         page.keyboard.press("j")
-        if page.evaluate("document.querySelector('tr[aria-selected=true]').dataset.c") != "1" or set(drawing_of_second(page)):
+        if page.evaluate(
+            "document.querySelector('tr[aria-selected=true]').dataset.c"
+        ) != "1" or set(drawing_of_second(page)):
             yield "j"
     if page.locator(".screen > .pic .plot").bounding_box() != box:
         yield "moves"
@@ -197,9 +243,15 @@ def key_flaws(page: Page, *, several: bool) -> Iterator[str]:
 def drawing_of_second(page: Page) -> Iterator[str]:
     """The flaws of the second candidate's drawing, once it is chosen."""
     told = page.evaluate(GEOMETRY)
-    if number(told["label"]) != number(told["table"]) or abs(told["mark"] - number(told["label"])) > PIXELS * told["px"] + 6e-5:
+    if (
+        number(told["label"]) != number(told["table"])
+        or abs(told["mark"] - number(told["label"])) > PIXELS * told["px"] + 6e-5
+    ):
         yield "chosen"
-    if abs(told["band"][0] - told["lo"]) > 2 * PIXELS * told["px"] or abs(told["band"][1] - told["hi"]) > 2 * PIXELS * told["px"]:
+    if (
+        abs(told["band"][0] - told["lo"]) > 2 * PIXELS * told["px"]
+        or abs(told["band"][1] - told["hi"]) > 2 * PIXELS * told["px"]
+    ):
         yield "chosen"
 
 
@@ -207,27 +259,36 @@ def look_flaws(page: Page) -> Iterator[str]:
     page.emulate_media(media="print")
     if page.locator(".acts, .keys, kbd").filter(visible=True).count():
         yield "print"
-    page.evaluate((CHECKOUT / "node_modules" / "axe-core" / "axe.min.js").read_text() + "; undefined")
+    page.evaluate(
+        (CHECKOUT / "node_modules" / "axe-core" / "axe.min.js").read_text() + "; undefined"
+    )
     for scheme in ("light", "dark"):
         page.emulate_media(media="screen", color_scheme=scheme)
         yield from (f"axe: {one}" for one in page.evaluate(AXE))
 
 
-def test_what_is_drawn_is_what_is_said_in_every_size(kind: str, pages: dict[str, str], context: BrowserContext) -> None:
+def test_what_is_drawn_is_what_is_said_in_every_size(
+    kind: str, pages: dict[str, str], context: BrowserContext
+) -> None:
     for size in SIZES:
         page, asked = shown(context, pages[kind], size)
         assert list(layout_flaws(page, size, asked)) == [], size
-    assert len(gzip.compress(pages[kind].encode(), 1)) < MOST_BYTES  # as the server sends it (`GZipMiddleware`)
+    # as the server sends it (`GZipMiddleware`)
+    assert len(gzip.compress(pages[kind].encode(), 1)) < MOST_BYTES
 
 
-def test_keys_light_dark_and_paper(kind: str, pages: dict[str, str], context: BrowserContext) -> None:
+def test_keys_light_dark_and_paper(
+    kind: str, pages: dict[str, str], context: BrowserContext
+) -> None:
     page, _ = shown(context, pages[kind])
     if kind != "report":
         assert list(key_flaws(page, several=kind in ("three", "thirty"))) == []
     assert list(look_flaws(page)) == []
 
 
-def test_without_a_script_the_picture_is_the_same(kind: str, pages: dict[str, str], browser: Browser, context: BrowserContext) -> None:
+def test_without_a_script_the_picture_is_the_same(
+    kind: str, pages: dict[str, str], browser: Browser, context: BrowserContext
+) -> None:
     plain = browser.new_context(java_script_enabled=False)
     images = []
     for where in (plain, context):
@@ -257,7 +318,7 @@ def changed(old: str, new: str) -> Callable[[str], str]:
 
 
 MOVES = """new MutationObserver(() => { document.querySelector(".ctx").style.marginBottom = "300px"; })
-  .observe(document.querySelector(".cand"), { attributes: true, subtree: true })"""
+  .observe(document.querySelector(".cand"), { attributes: true, subtree: true })"""  # noqa: E501
 FLAWS: dict[str, Callable[[str], str]] = {
     "headline": changed(r'(data-judged="1">[+−]\d\.\d\d)\d', r"\g<1>9"),
     "table": changed(r'(v-gap">[+−]\d\.\d\d)\d', r"\g<1>9"),
@@ -279,16 +340,30 @@ def test_a_planted_flaw_is_found(flaw: str, pages: dict[str, str], context: Brow
 @pytest.mark.parametrize(
     ("flaw", "plant"),
     [
-        ("overlap", "document.querySelectorAll('.jl').forEach((one) => one.setAttribute('y', '50%'))"),
+        (
+            "overlap",
+            "document.querySelectorAll('.jl').forEach((one) => one.setAttribute('y', '50%'))",
+        ),
         ("shift", "window.shift = 0.06"),
         ("request", ""),
-        ("band", "document.querySelector('.cv.on .band').setAttribute('d', 'M0 0L1000 100L1000 200L0 500Z')"),
+        (
+            "band",
+            (
+                "document.querySelector('.cv.on .band').setAttribute('d', 'M0 0L1000 100L1000 "
+                "200L0 "
+                "500Z')"
+            ),
+        ),
     ],
 )
-def test_a_flaw_that_a_script_plants_is_found(flaw: str, plant: str, pages: dict[str, str], context: BrowserContext) -> None:
+def test_a_flaw_that_a_script_plants_is_found(
+    flaw: str, plant: str, pages: dict[str, str], context: BrowserContext
+) -> None:
     page, asked = shown(context, pages["three"])
     page.evaluate(plant)
-    assert flaw in list(layout_flaws(page, (1440, 900), asked if plant else ["http://parity.test/x.js"]))
+    assert flaw in list(
+        layout_flaws(page, (1440, 900), asked if plant else ["http://parity.test/x.js"])
+    )
 
 
 @pytest.mark.parametrize(
@@ -297,11 +372,16 @@ def test_a_flaw_that_a_script_plants_is_found(flaw: str, plant: str, pages: dict
         ("r", "document.querySelector('[data-key=r]').dataset.key = '_'"),
         ("cursor", "document.querySelector('.cursor').remove()"),
         ("help", "document.querySelector('.keys').style.visibility = 'hidden'"),
-        ("j", "document.querySelectorAll('.cand tr').forEach((one) => one.removeAttribute('data-c'))"),
+        (
+            "j",
+            "document.querySelectorAll('.cand tr').forEach((one) => one.removeAttribute('data-c'))",
+        ),
         ("moves", MOVES),
     ],
 )
-def test_a_flaw_of_the_keys_is_found(flaw: str, plant: str, pages: dict[str, str], context: BrowserContext) -> None:
+def test_a_flaw_of_the_keys_is_found(
+    flaw: str, plant: str, pages: dict[str, str], context: BrowserContext
+) -> None:
     page, _ = shown(context, pages["three"])
     page.evaluate(plant)
     assert flaw in list(key_flaws(page, several=True))
@@ -309,17 +389,27 @@ def test_a_flaw_of_the_keys_is_found(flaw: str, plant: str, pages: dict[str, str
 
 @pytest.mark.parametrize(
     ("flaw", "plant"),
-    [("print", styled("@media print{.v kbd{display:inline!important}}")), ("axe: color-contrast", styled(".v .int{color:#bbb!important}"))],
+    [
+        ("print", styled("@media print{.v kbd{display:inline!important}}")),
+        ("axe: color-contrast", styled(".v .int{color:#bbb!important}")),
+    ],
 )
-def test_a_flaw_of_the_looks_is_found(flaw: str, plant: Callable[[str], str], pages: dict[str, str], context: BrowserContext) -> None:
+def test_a_flaw_of_the_looks_is_found(
+    flaw: str, plant: Callable[[str], str], pages: dict[str, str], context: BrowserContext
+) -> None:
     page, _ = shown(context, plant(pages["fail"]))
     assert any(found.startswith(flaw) for found in look_flaws(page))
 
 
-def test_the_strip_says_whose_facts_it_shows_and_follows_the_choice(pages: dict[str, str], context: BrowserContext) -> None:
+def test_the_strip_says_whose_facts_it_shows_and_follows_the_choice(
+    pages: dict[str, str], context: BrowserContext
+) -> None:
     page, _ = shown(context, pages["three"])
     strip = page.locator(".strip > div")
-    assert [text.partition(" · ")[2] for text in strip.locator("dt").all_inner_texts()] == ["", *["mxfp8"] * 4]
+    assert [text.partition(" · ")[2] for text in strip.locator("dt").all_inner_texts()] == [
+        "",
+        *["mxfp8"] * 4,
+    ]
     before, height = strip.last.locator("dd").inner_text(), page.locator(".more").bounding_box()
     page.keyboard.press("j")
     assert strip.last.locator("dt").inner_text().endswith("nvfp4-wgrad16")
@@ -329,8 +419,12 @@ def test_the_strip_says_whose_facts_it_shows_and_follows_the_choice(pages: dict[
     assert strip.last.locator("dd").inner_text() == before
 
 
-def test_the_comment_has_the_sentences_of_the_page(pages: dict[str, str], context: BrowserContext) -> None:
-    comment = " ".join(render_markdown(real_case().documents()).replace("**", "").replace("\\", "").split())
+def test_the_comment_has_the_sentences_of_the_page(
+    pages: dict[str, str], context: BrowserContext
+) -> None:
+    comment = " ".join(
+        render_markdown(real_case().documents()).replace("**", "").replace("\\", "").split()
+    )
     page, _ = shown(context, pages["fail"])
     for place in ("h1", ".meas", ".int .told"):
         assert page.locator(place).inner_text() in comment
@@ -345,10 +439,17 @@ def test_the_servers_policy_lets_the_picture_be_as_it_is(context: BrowserContext
         table=candidates_table(documents),
         buttons=[button("Try again", "/pressed")],
     )
-    links = '<link rel="stylesheet" href="/verdict.css"><script type="module" src="/verdict.js"></script>'
+    links = (
+        '<link rel="stylesheet" href="/verdict.css"><script type="module" '
+        'src="/verdict.js"></script>'
+    )
     files = {
         "/": (
-            f'<!doctype html><html lang="en"><head>{links}</head><body class="v"><main class="v wrap">{screen_html(screen)}</main>',
+            (
+                f'<!doctype html><html lang="en"><head>{links}</head><body class="v"><main '
+                'class="v '
+                f'wrap">{screen_html(screen)}</main>'
+            ),
             "html",
         ),
         "/verdict.css": (verdict_style(), "css"),
@@ -362,7 +463,9 @@ def test_the_servers_policy_lets_the_picture_be_as_it_is(context: BrowserContext
     policy = {"Content-Security-Policy": _HEADERS["Content-Security-Policy"]}
 
     def answer(route):
-        body, kind = files.get("/" + route.request.url.removeprefix("http://parity.test/"), ("", "plain"))
+        body, kind = files.get(
+            "/" + route.request.url.removeprefix("http://parity.test/"), ("", "plain")
+        )
         route.fulfill(body=body, headers={**policy, "Content-Type": f"text/{kind}; charset=utf-8"})
 
     page.route("**/*", answer)

@@ -1,4 +1,6 @@
-"""The page of an analysis in a real browser: the named unit, the waterfall, the heat map, and its links."""
+"""The page of an analysis in a real browser: the named unit, the waterfall, the heat map, and its
+links.
+"""
 
 from playwright.sync_api import Page, expect
 
@@ -21,7 +23,10 @@ def test_an_analysis_from_its_plan_to_its_answer(page: Page, database):
     expect(page.locator("#main")).to_contain_text("The forks have no result yet")
     measured(database, analysis, {NAMED: 0.02})
     conclude(database, analysis)
-    expect(page.locator(".headline")).to_contain_text(f"{NAMED}: switching it off gains", timeout=60_000)  # the page refreshes itself
+    # the page refreshes itself
+    expect(page.locator(".headline")).to_contain_text(
+        f"{NAMED}: switching it off gains", timeout=60_000
+    )
     expect(page.get_by_role("img", name=NAMED).first).to_be_visible()
     cell = page.locator(".heat-map td", has_text="◆")
     expect(cell).to_have_count(1)
@@ -50,7 +55,9 @@ def test_a_record_that_is_not_followed_says_where_and_names_nothing(page: Page, 
     conclude(database, analysis)
     page.goto(f"/jobs/{analysis}/why")
     expect(page.locator(".headline")).to_contain_text("Not in the precision of these GEMMs")
-    expect(page.locator("#main li")).to_contain_text("learning rate at step 0: 0.001 in the baseline, 0.0013 in the candidate")
+    expect(page.locator("#main li")).to_contain_text(
+        "learning rate at step 0: 0.001 in the baseline, 0.0013 in the candidate"
+    )
     expect(page.locator(".heat-map")).to_have_count(0)
 
 
@@ -71,11 +78,22 @@ def test_the_units_of_a_named_group_are_listed(page: Page, database):
 def test_units_that_act_together_have_an_interaction(page: Page, database):
     with database.write() as session:
         analysis = submit_analysis(session, make_explained(database), WhyRequest()).id
-    measured(database, analysis, {NAMED: 0.02, "0.down.fprop": 0.02, (NAMED, "0.down.fprop"): -0.01})
+    measured(
+        database, analysis, {NAMED: 0.02, "0.down.fprop": 0.02, (NAMED, "0.down.fprop"): -0.01}
+    )
     conclude(database, analysis)
     page.goto(f"/jobs/{analysis}/why")
     rows = page.locator("section", has=page.locator("#forks")).locator(".waterfall tbody tr")
-    expect(rows).to_contain_text(["gap of the full runs", "effect at step 600", "0.down.", "0.down.", "interaction", "unexplained"])
+    expect(rows).to_contain_text(
+        [
+            "gap of the full runs",
+            "effect at step 600",
+            "0.down.",
+            "0.down.",
+            "interaction",
+            "unexplained",
+        ]
+    )
     expect(page.get_by_role("img", name="interaction: +0.0")).to_be_visible()
 
 

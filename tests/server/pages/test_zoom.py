@@ -1,4 +1,6 @@
-"""Zoom in the picture of a verdict: only the steps that are shown change. Line, band, axis of values and judged panel stay as they are."""
+"""Zoom in the picture of a verdict: only the steps that are shown change. Line, band, axis of
+values and judged panel stay as they are.
+"""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +17,8 @@ from server.jobs.conclude import conclude
 from tests.server.pages.test_verdict_page import case_of, evaluations, shown
 
 LOOKS = ["light"]
-# The points of line and band as (step, nats), read back from the screen through the numbers of both axes; and what may not change at all.
+# The points of line and band as (step, nats), read back from the screen through the numbers of both
+# axes; and what may not change at all.
 READ = r"""() => {
   const first = ".screen > .pic ";
   const number = (text) => parseFloat(text.replace("−", "-").replace(/[+,]|step /g, ""));
@@ -44,7 +47,7 @@ READ = r"""() => {
       return [step(area.left + share * area.width), mark.querySelector("title").textContent];
     }),
   };
-}"""
+}"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +74,16 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """What a zoom has changed besides the steps that are shown."""
     found = [name for name in ("stays", "box") if before[name] != after[name]]
-    near = (1.0 + before["a_step"] + after["a_step"], 1.5 * before["a_nat"])  # a step of rounding on the axis, and a pixel or so
+    # a step of rounding on the axis, and a pixel or so
+    near = (1.0 + before["a_step"] + after["a_step"], 1.5 * before["a_nat"])
     for name in ("line", "band"):
         for old, new in zip(before[name], after[name], strict=True):
             pairs = zip(old, new, strict=True)
-            if any(abs(a - b) > most for one, other in pairs for a, b, most in zip(one, other, near, strict=True)):
+            if any(
+                abs(a - b) > most
+                for one, other in pairs
+                for a, b, most in zip(one, other, near, strict=True)
+            ):
                 found.append(name)
     return found
 
@@ -91,13 +99,17 @@ def dragged(page: Page, start: float, end: float) -> None:
 
 @pytest.mark.parametrize("size", [(1440, 900), (390, 844)])
 @pytest.mark.parametrize("kind", ["runs", "evaluations"])
-def test_a_zoom_leaves_line_and_band_unchanged(kind: str, size: tuple[int, int], html: dict[str, str], context: BrowserContext) -> None:
+def test_a_zoom_leaves_line_and_band_unchanged(
+    kind: str, size: tuple[int, int], html: dict[str, str], context: BrowserContext
+) -> None:
     page, _ = shown(context, html[kind], size)
     whole = page.evaluate(READ)
     dragged(page, 0.25, 0.5)
     near = page.evaluate(READ)
     low, high = whole["ends"]
-    assert near["ends"] == pytest.approx([low + 0.25 * (high - low), low + 0.5 * (high - low)], abs=0.01 * (high - low))
+    assert near["ends"] == pytest.approx(
+        [low + 0.25 * (high - low), low + 0.5 * (high - low)], abs=0.01 * (high - low)
+    )
     assert changes(whole, near) == []
     page.mouse.dblclick(*middle(page))
     assert page.evaluate(READ) == whole
@@ -113,13 +125,27 @@ def middle(page: Page) -> tuple[float, float]:
 @pytest.mark.parametrize(
     ("flaw", "plant"),
     [
-        ("line", "const line = document.querySelector('.cv.on .line'); line.setAttribute('d', line.getAttribute('d').replace(/ /g, ' 1'))"),
-        ("band", "const band = document.querySelector('.cv.on .band'); band.setAttribute('d', band.getAttribute('d').replace(/L/g, 'L2'))"),
+        (
+            "line",
+            (
+                "const line = document.querySelector('.cv.on .line'); line.setAttribute('d', "
+                "line.getAttribute('d').replace(/ /g, ' 1'))"
+            ),
+        ),
+        (
+            "band",
+            (
+                "const band = document.querySelector('.cv.on .band'); band.setAttribute('d', "
+                "band.getAttribute('d').replace(/L/g, 'L2'))"
+            ),
+        ),
         ("stays", "document.querySelector('.screen > .pic .yax text').textContent = '+0.5'"),
         ("box", "document.querySelector('.screen > .pic .plot').style.marginTop = '30px'"),
     ],
 )
-def test_a_change_by_zoom_would_be_found(flaw: str, plant: str, html: dict[str, str], context: BrowserContext) -> None:
+def test_a_change_by_zoom_would_be_found(
+    flaw: str, plant: str, html: dict[str, str], context: BrowserContext
+) -> None:
     page, _ = shown(context, html["runs"])
     whole = page.evaluate(READ)
     dragged(page, 0.25, 0.5)
@@ -156,13 +182,16 @@ def test_keys_and_wheel_zoom_pan_and_reset(html: dict[str, str], context: Browse
     for _ in range(9):
         page.keyboard.press("+")
     low, high = page.evaluate(READ)["ends"]
-    assert high - low == pytest.approx(0.02 * 599, abs=1.5)  # no less, because the points are rounded for about this
+    # no less, because the points are rounded for about this
+    assert high - low == pytest.approx(0.02 * 599, abs=1.5)
     page.get_by_role("button", name="whole run").click()
     assert page.evaluate(READ)["ends"] == whole["ends"]
     page.close()
 
 
-def test_the_second_candidate_is_zoomed_as_well(html: dict[str, str], context: BrowserContext) -> None:
+def test_the_second_candidate_is_zoomed_as_well(
+    html: dict[str, str], context: BrowserContext
+) -> None:
     page, _ = shown(context, html["runs"])
     page.keyboard.press("j")
     whole = page.evaluate(READ)
@@ -173,14 +202,24 @@ def test_the_second_candidate_is_zoomed_as_well(html: dict[str, str], context: B
     page.close()
 
 
-def test_marks_that_a_zoom_parts_stand_at_their_own_steps(html: dict[str, str], context: BrowserContext) -> None:
+def test_marks_that_a_zoom_parts_stand_at_their_own_steps(
+    html: dict[str, str], context: BrowserContext
+) -> None:
     page, _ = shown(context, html["marks"], (1440, 900))
     marks = page.evaluate(READ)["marks"]
-    assert [title for _, title in marks] == ["spike at step 100", "3 spikes from step 300 to 309", "20 NaN from step 400 to 419"]
+    assert [title for _, title in marks] == [
+        "spike at step 100",
+        "3 spikes from step 300 to 309",
+        "20 NaN from step 400 to 419",
+    ]
     assert [step for step, _ in marks] == pytest.approx([100, 300, 400], abs=1)
     dragged(page, 0.49, 0.53)
     marks = page.evaluate(READ)["marks"]
-    assert [title for _, title in marks] == ["spike at step 300", "spike at step 304", "spike at step 309"]
+    assert [title for _, title in marks] == [
+        "spike at step 300",
+        "spike at step 304",
+        "spike at step 309",
+    ]
     assert [step for step, _ in marks] == pytest.approx([300, 304, 309], abs=0.6)
     page.keyboard.press("0")
     assert len(page.evaluate(READ)["marks"]) == 3
@@ -197,7 +236,10 @@ def test_two_fingers_zoom_and_one_selects(html: dict[str, str], browser: Browser
     assert box
 
     def touch(kind: str, *shares: float) -> None:
-        at = [{"x": box["x"] + share * box["width"], "y": box["y"] + 80, "id": number} for number, share in enumerate(shares)]
+        at = [
+            {"x": box["x"] + share * box["width"], "y": box["y"] + 80, "id": number}
+            for number, share in enumerate(shares)
+        ]
         wire.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": at})
 
     touch("touchStart", 0.4, 0.6)

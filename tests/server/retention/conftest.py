@@ -24,7 +24,9 @@ def age(database):
             job = session.get_one(Job, job_id)
             if job.finished_at is not None:
                 job.finished_at -= OLD
-            session.query(Event).filter(Event.job_id == job_id).update({Event.created_at: Event.created_at - OLD})
+            session.query(Event).filter(Event.job_id == job_id).update(
+                {Event.created_at: Event.created_at - OLD}
+            )
 
     return pass_days
 
@@ -37,9 +39,14 @@ def keeper_database(worker_database):
 
 @pytest.fixture
 def deleted(keeper_database):
-    """A function that deletes what the settings no longer keep; returns (kind, run or job, rows) of each deletion."""
+    """A function that deletes what the settings no longer keep; returns (kind, run or job, rows) of
+    each deletion.
+    """
 
     def run(settings):
-        return [(batch.what, batch.of, delete_batch(keeper_database, batch)) for batch in plan(settings, keeper_database)]
+        return [
+            (batch.what, batch.of, delete_batch(keeper_database, batch))
+            for batch in plan(settings, keeper_database)
+        ]
 
     return run

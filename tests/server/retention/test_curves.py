@@ -1,4 +1,6 @@
-"""Retention deletes curves that no verdict needs and nothing else: every job can still be judged again."""
+"""Retention deletes curves that no verdict needs and nothing else: every job can still be judged
+again.
+"""
 
 import time
 
@@ -28,10 +30,17 @@ def _verdicts(database, job_id):
 
 def _chunks(database, job_id):
     with database.read() as session:
-        return session.scalar(select(func.count()).select_from(Chunk).join(Run, Run.id == Chunk.run_id).where(Run.job_id == job_id))
+        return session.scalar(
+            select(func.count())
+            .select_from(Chunk)
+            .join(Run, Run.id == Chunk.run_id)
+            .where(Run.job_id == job_id)
+        )
 
 
-def test_a_concluded_job_keeps_its_curves_and_loses_replaced_attempts(database, kept, recorded, age, deleted):
+def test_a_concluded_job_keeps_its_curves_and_loses_replaced_attempts(
+    database, kept, recorded, age, deleted
+):
     job_id = recorded({"nvfp4": 0.0})
     with database.write() as session:
         runs = session.scalars(select(Run).where(Run.job_id == job_id).order_by(Run.position)).all()
@@ -39,7 +48,14 @@ def test_a_concluded_job_keeps_its_curves_and_loses_replaced_attempts(database, 
             steps, columns = store.read(session, run.id, "train")
             tail = {name: values[1000:] for name, values in columns.items()}
             store.append(session, run.id, "train", 2, steps[1000:], tail)
-            store.append(session, run.id, "train", 1, np.arange(1500, 1600), {name: np.zeros(100) for name in columns})
+            store.append(
+                session,
+                run.id,
+                "train",
+                1,
+                np.arange(1500, 1600),
+                {name: np.zeros(100) for name in columns},
+            )
             run.attempt_number = 2
         failed = runs[-1]
         failed.state, failed.message = "failed", "out of memory"
@@ -82,7 +98,10 @@ def test_a_job_without_a_verdict_keeps_its_baseline_only(database, kept, recorde
         job.status, job.finished_at = "failed", time.time() - OLD
     deleted(kept)
     with database.read() as session:
-        left = {run.arm.name: len(store.read(session, run.id, "train")[0]) for run in session.get_one(Job, job_id).runs}
+        left = {
+            run.arm.name: len(store.read(session, run.id, "train")[0])
+            for run in session.get_one(Job, job_id).runs
+        }
     assert left == {"fp8_current": 1500, "nvfp4": 0}
 
 
@@ -92,10 +111,19 @@ def test_the_tag_of_a_dropped_curve_does_not_match_any_more(api, database, kept,
         job = session.get_one(Job, job_id)
         job.status, job.finished_at = "cancelled", time.time() - OLD
         stays, goes = (f"/api/v1/runs/{arm.runs[0].id}" for arm in job.arms)
-    paths = [f"{stays}/steps", f"{goes}/steps", f"{goes}/metrics", f"/api/v1/jobs/{job_id}/gap", f"/api/v1/jobs/{job_id}/overlay"]
+    paths = [
+        f"{stays}/steps",
+        f"{goes}/steps",
+        f"{goes}/metrics",
+        f"/api/v1/jobs/{job_id}/gap",
+        f"/api/v1/jobs/{job_id}/overlay",
+    ]
 
     def ask_again(tags):
-        return [api.get(path, headers={"If-None-Match": tag}) for path, tag in zip(paths, tags, strict=True)]
+        return [
+            api.get(path, headers={"If-None-Match": tag})
+            for path, tag in zip(paths, tags, strict=True)
+        ]
 
     tags = [api.get(path).headers["ETag"] for path in paths]
     assert [answer.status_code for answer in ask_again(tags)] == [304] * 5
@@ -103,7 +131,9 @@ def test_the_tag_of_a_dropped_curve_does_not_match_any_more(api, database, kept,
     after = ask_again(tags)
     assert [answer.status_code for answer in after] == [304] + [200] * 4
     assert after[1].json()["steps"] == after[3].json()["first_step"] == []
-    assert [answer.status_code for answer in ask_again([answer.headers["ETag"] for answer in after])] == [304] * 5
+    assert [
+        answer.status_code for answer in ask_again([answer.headers["ETag"] for answer in after])
+    ] == [304] * 5
 
 
 def test_a_job_that_still_trains_loses_nothing(database, kept, recorded):

@@ -45,10 +45,39 @@ def keeper_database(owner_database):
 
 
 # Tables whose rows belong to no job, or (chunk_columns) go with a row that does.
-KEPT = {"baseline_events", "baseline_runs", "baselines", "browser_sessions", "duties", "imported_groups", "search_steps", "searches"}
+KEPT = {
+    "baseline_events",
+    "baseline_runs",
+    "baselines",
+    "browser_sessions",
+    "duties",
+    "imported_groups",
+    "search_steps",
+    "searches",
+}
 KEPT |= {"data_reads", "tokens", "webhooks", "workers"}
-BELONGING = {"arms", "attempts", "chunk_columns", "chunks", "events", "idempotency_keys", "jobs", "runs", "verdicts", "webhook_deliveries"}
-BELONGING |= {"analyses", "analysis_results", "job_notes", "job_tags", "new_questions", "sign_offs", "statements", "submissions"}
+BELONGING = {
+    "arms",
+    "attempts",
+    "chunk_columns",
+    "chunks",
+    "events",
+    "idempotency_keys",
+    "jobs",
+    "runs",
+    "verdicts",
+    "webhook_deliveries",
+}
+BELONGING |= {
+    "analyses",
+    "analysis_results",
+    "job_notes",
+    "job_tags",
+    "new_questions",
+    "sign_offs",
+    "statements",
+    "submissions",
+}
 
 
 @pytest.fixture
@@ -58,7 +87,9 @@ def kept(settings):
 
 @pytest.fixture
 def judged(database, recorded, age):
-    """A function that makes a job that was judged 40 days ago; returns its id and the ids of its runs."""
+    """A function that makes a job that was judged 40 days ago; returns its id and the ids of its
+    runs.
+    """
 
     def judge(gap: float = 0.0, *, is_a_look: bool = False):
         job_id = recorded({"nvfp4": gap})
@@ -68,14 +99,42 @@ def judged(database, recorded, age):
             job = session.get_one(Job, job_id)
             job.look, job.arms[1].question = (1, f"q{job_id}") if is_a_look else (None, None)
             runs = [run.id for run in session.get_one(Job, job_id).runs]
-            session.add(IdempotencyKey(principal="me", key=job_id, body_digest="", job_id=job_id, created_at=time.time()))
-            session.add(Attempt(run_id=runs[0], attempt_number=1, state="finished", started_at=time.time()))
+            session.add(
+                IdempotencyKey(
+                    principal="me",
+                    key=job_id,
+                    body_digest="",
+                    job_id=job_id,
+                    created_at=time.time(),
+                )
+            )
+            session.add(
+                Attempt(run_id=runs[0], attempt_number=1, state="finished", started_at=time.time())
+            )
             session.add(_delivery(job_id, "delivered"))
             session.add(JobTag(job_id=job_id, tag="old"))
-            session.add(JobNote(id=f"n{job_id}", job_id=job_id, who="me", text="old", created_at=0.0))
-            session.add(NewQuestion(id=f"q{job_id}", job_id=job_id, who="me", reason="old", created_at=0.0))
-            once = {"verdict_sha256": "", "policy_sha256": "", "who": "me", "reason": "old", "created_at": 0.0, "expires_at": 0.0}
-            stated = {"fact": "rounding", "arm": "nvfp4", "value": "nearest", "who": "me", "is_late": True, "is_informed": True}
+            session.add(
+                JobNote(id=f"n{job_id}", job_id=job_id, who="me", text="old", created_at=0.0)
+            )
+            session.add(
+                NewQuestion(id=f"q{job_id}", job_id=job_id, who="me", reason="old", created_at=0.0)
+            )
+            once = {
+                "verdict_sha256": "",
+                "policy_sha256": "",
+                "who": "me",
+                "reason": "old",
+                "created_at": 0.0,
+                "expires_at": 0.0,
+            }
+            stated = {
+                "fact": "rounding",
+                "arm": "nvfp4",
+                "value": "nearest",
+                "who": "me",
+                "is_late": True,
+                "is_informed": True,
+            }
             session.add(Statement(id=f"f{job_id}", job_id=job_id, created_at=0.0, **stated))
             session.add(SignOff(id=f"s{job_id}", job_id=job_id, candidate="nvfp4", **once))
         return job_id, runs
@@ -84,13 +143,21 @@ def judged(database, recorded, age):
 
 
 def _delivery(job_id, state):
-    made = {"webhook_id": f"h{job_id}", "kind": "job.ended", "created_at": time.time(), "next_attempt_at": 0.0}
+    made = {
+        "webhook_id": f"h{job_id}",
+        "kind": "job.ended",
+        "created_at": time.time(),
+        "next_attempt_at": 0.0,
+    }
     return WebhookDelivery(id=f"d{state}{job_id}", job_id=job_id, state=state, **made)
 
 
 def _rows(database):
     with database.read() as session:
-        counts = {table.name: session.scalar(select(func.count()).select_from(table)) for table in Base.metadata.sorted_tables}
+        counts = {
+            table.name: session.scalar(select(func.count()).select_from(table))
+            for table in Base.metadata.sorted_tables
+        }
     return {name: number for name, number in counts.items() if number and name in BELONGING}
 
 
@@ -104,7 +171,11 @@ def test_an_old_job_goes_with_all_of_its_rows(database, kept, judged, deleted):
     with database.write() as session:
         session.get_one(Job, young).finished_at = time.time()
     before = _rows(database)
-    assert [batch.of for batch in plan(kept.model_copy(update={"retention_job_days": None}), database) if batch.what == "job"] == []
+    assert [
+        batch.of
+        for batch in plan(kept.model_copy(update={"retention_job_days": None}), database)
+        if batch.what == "job"
+    ] == []
     assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [old]
     after = _rows(database)
     assert after.pop("events") == len(_events(database, young))
@@ -126,7 +197,11 @@ def test_a_job_that_something_needs_stays(database, kept, judged, recorded, dele
         if reason == "open":
             session.get_one(Job, job_id).status = "running"
         elif reason == "named":
-            session.add(Baseline(id="b1", name="a", version=1, recipe="bf16", engine="emulated", created_at=0.0))
+            session.add(
+                Baseline(
+                    id="b1", name="a", version=1, recipe="bf16", engine="emulated", created_at=0.0
+                )
+            )
             session.flush()
             session.add(BaselineRun(baseline_id="b1", run_id=runs[0], role="member"))
         elif reason == "to send":
@@ -140,7 +215,9 @@ def test_a_job_that_something_needs_stays(database, kept, judged, recorded, dele
 
 @pytest.fixture
 def analysis(database, age):
-    """An analysis of a job whose baseline has the curves of another one, both judged 40 days ago: the ids of job, other and analysis."""
+    """An analysis of a job whose baseline has the curves of another one, both judged 40 days ago:
+    the ids of job, other and analysis.
+    """
     other, job_id = make_explained(database), make_explained(database, name="planted2")
     with database.write() as session:  # as a worker writes it
         sources = {run.replicate: run for run in session.get_one(Job, other).arms[0].runs}
@@ -149,14 +226,18 @@ def analysis(database, age):
             run.reused_from, run.kept_checkpoints = sources[run.replicate].id, None
     with database.write() as session:
         made = submit_analysis(session, job_id, WhyRequest(anyway=True)).id
-        assert set(session.get_one(Analysis, made).setup["parents"]) <= {run.id for run in sources.values()}
+        assert set(session.get_one(Analysis, made).setup["parents"]) <= {
+            run.id for run in sources.values()
+        }
     for each in (other, job_id):
         age(each)
     return job_id, other, made
 
 
 @pytest.mark.parametrize("has_ended", [False, True])
-def test_what_an_analysis_explains_and_starts_from_stays(database, kept, analysis, deleted, has_ended):
+def test_what_an_analysis_explains_and_starts_from_stays(
+    database, kept, analysis, deleted, has_ended
+):
     if has_ended:
         with database.write() as session:
             job = session.get_one(Job, analysis[2])
@@ -185,7 +266,9 @@ def test_a_row_of_another_job_is_never_deleted_with_a_job(database, kept, analys
         with suppress(IntegrityError):
             delete_batch(database, batch)
     after = _rows(database)
-    assert {name: after[name] for name in ("jobs", "runs", "analyses")} == {name: before[name] for name in ("jobs", "runs", "analyses")}
+    assert {name: after[name] for name in ("jobs", "runs", "analyses")} == {
+        name: before[name] for name in ("jobs", "runs", "analyses")
+    }
 
 
 def test_a_job_and_the_one_that_reuses_it_go_together(database, kept, judged, deleted):
@@ -207,8 +290,20 @@ def test_a_look_stays_on_record_without_its_curves(api, database, kept, judged, 
     assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [second]
     assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [first]
     after = _rows(database)
-    kept_with_it = {"jobs", "arms", "runs", "verdicts", "job_tags", "job_notes", "new_questions", "sign_offs", "statements"}
-    assert {name: after[name] for name in kept_with_it} == {name: before[name] for name in kept_with_it}
+    kept_with_it = {
+        "jobs",
+        "arms",
+        "runs",
+        "verdicts",
+        "job_tags",
+        "job_notes",
+        "new_questions",
+        "sign_offs",
+        "statements",
+    }
+    assert {name: after[name] for name in kept_with_it} == {
+        name: before[name] for name in kept_with_it
+    }
     assert after.keys() == {*kept_with_it, "events"}
     assert [what for what, *_ in deleted(kept) if what == "job"] == []
     document = api.get(f"/api/v1/jobs/{second}").json()
@@ -218,14 +313,18 @@ def test_a_look_stays_on_record_without_its_curves(api, database, kept, judged, 
         assert [job.id for job in ledger._earlier(session, Job(id="j"), [f"q{second}"])] == [second]
 
 
-def test_long_curves_go_in_parts_and_nobody_reuses_what_is_left(database, kept, judged, deleted, monkeypatch):
+def test_long_curves_go_in_parts_and_nobody_reuses_what_is_left(
+    database, kept, judged, deleted, monkeypatch
+):
     monkeypatch.setattr(retention, "CHUNKS_AT_ONCE", 1)
     job_id, runs = judged()
     batches = [batch for batch in plan(kept, database) if batch.of == job_id]
     assert [batch.what for batch in batches] == ["curve"] * 3 + ["job"]
     assert delete_batch(database, batches[0]) == 1
     with database.read() as session:
-        begun, *others = sorted((session.get_one(Run, run_id) for run_id in runs), key=lambda run: run.message is None)
+        begun, *others = sorted(
+            (session.get_one(Run, run_id) for run_id in runs), key=lambda run: run.message is None
+        )
         assert "PARITY_RETENTION_JOB_DAYS" in begun.message
         assert unsound(session, begun) is not None
         assert [unsound(session, run) for run in others] == [None] * 3
@@ -234,7 +333,9 @@ def test_long_curves_go_in_parts_and_nobody_reuses_what_is_left(database, kept, 
     assert _rows(database) == {}
 
 
-def test_a_role_that_may_not_delete_jobs_deletes_nothing_of_them(database, kept, judged, deleted, monkeypatch):
+def test_a_role_that_may_not_delete_jobs_deletes_nothing_of_them(
+    database, kept, judged, deleted, monkeypatch
+):
     judged()
     monkeypatch.setattr(retention, "_may_delete", lambda _session: False)
     before = _rows(database)

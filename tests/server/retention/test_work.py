@@ -20,7 +20,13 @@ def old_keys(database, recorded):
     job_id = recorded({"nvfp4": 0.0}, done=1)
     with database.write() as session:
         for number in range(5):
-            row = IdempotencyKey(principal="me", key=f"{number}", body_digest="", job_id=job_id, created_at=time.time() - OLD)
+            row = IdempotencyKey(
+                principal="me",
+                key=f"{number}",
+                body_digest="",
+                job_id=job_id,
+                created_at=time.time() - OLD,
+            )
             session.add(row)
     return job_id
 
@@ -48,7 +54,15 @@ def test_after_the_last_batch_it_rests_for_an_hour(database, settings, old_keys)
     keeper.work()
     assert _left(database) == 0
     with database.write() as session:
-        session.add(IdempotencyKey(principal="me", key="again", body_digest="", job_id=old_keys, created_at=time.time() - OLD))
+        session.add(
+            IdempotencyKey(
+                principal="me",
+                key="again",
+                body_digest="",
+                job_id=old_keys,
+                created_at=time.time() - OLD,
+            )
+        )
     keeper.work()
     assert _left(database) == 1
 
@@ -64,7 +78,9 @@ def test_what_cannot_be_deleted_does_not_keep_the_rest(database, settings, old_k
     assert _left(database) == 0
 
 
-def test_the_list_is_printed_and_nothing_is_deleted_without_apply(database, kept, recorded, monkeypatch, capsys):
+def test_the_list_is_printed_and_nothing_is_deleted_without_apply(
+    database, kept, recorded, monkeypatch, capsys
+):
     job_id = recorded({"nvfp4": 0.0})
     with database.write() as session:
         job = session.get_one(Job, job_id)
@@ -79,7 +95,13 @@ def test_the_list_is_printed_and_nothing_is_deleted_without_apply(database, kept
 
 
 def test_a_database_that_cannot_be_opened_is_one_line(settings, monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(command, "Settings", lambda: settings.model_copy(update={"database_url": f"sqlite:///{tmp_path}/none/parity.db"}))
+    monkeypatch.setattr(
+        command,
+        "Settings",
+        lambda: settings.model_copy(
+            update={"database_url": f"sqlite:///{tmp_path}/none/parity.db"}
+        ),
+    )
     monkeypatch.setattr(sys, "argv", ["retention"])
     assert command.main() == 1
     assert capsys.readouterr().err.count("\n") == 1

@@ -28,13 +28,20 @@ def impatient(monkeypatch):
     monkeypatch.setattr(middleware, "BODY_SECONDS", 0.3)
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTT", HEAD], ids=["nothing", "half a line", "half a head"])
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /healthz HTT", HEAD], ids=["nothing", "half a line", "half a head"]
+)
 def test_a_head_that_does_not_arrive_is_cut(impatient, served, sent):
     assert reply(served, sent) == b""
 
 
 def test_half_a_head_after_a_whole_request_is_cut(impatient, served):
-    assert reply(served, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"GET /heal").count(b"HTTP/1.1 200") == 1
+    assert (
+        reply(served, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"GET /heal").count(
+            b"HTTP/1.1 200"
+        )
+        == 1
+    )
 
 
 def test_a_body_that_does_not_arrive_is_408(impatient, served):
@@ -44,5 +51,9 @@ def test_a_body_that_does_not_arrive_is_408(impatient, served):
 
 
 def test_two_lengths_are_refused(served):
-    answer = reply(served, HEAD + b"Connection: close\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+    answer = reply(
+        served,
+        HEAD
+        + b"Connection: close\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    )
     assert answer.startswith(b"HTTP/1.1 400")

@@ -1,4 +1,6 @@
-"""What one request may cost: bodies, lists, numbers and answers have limits, which the description of the API states."""
+"""What one request may cost: bodies, lists, numbers and answers have limits, which the description
+of the API states.
+"""
 
 import inspect
 import json
@@ -17,11 +19,18 @@ from server.web.requests import BodyRoute
 
 
 def _parts(openapi):
-    """Every schema of a request with where it is: parameters, and bodies with all that they refer to."""
+    """Every schema of a request with where it is: parameters, and bodies with all that they refer
+    to.
+    """
     rest = []
     for name, operation in operations(openapi).items():
-        rest += [(f"{name} {each['name']}", each["schema"]) for each in operation.get("parameters", ())]
-        rest += [(name, content["schema"]) for content in operation.get("requestBody", {}).get("content", {}).values()]
+        rest += [
+            (f"{name} {each['name']}", each["schema"]) for each in operation.get("parameters", ())
+        ]
+        rest += [
+            (name, content["schema"])
+            for content in operation.get("requestBody", {}).get("content", {}).values()
+        ]
     seen = set()
     while rest:
         place, schema = rest.pop()
@@ -42,18 +51,27 @@ def _parts(openapi):
 
 def test_every_whole_number_of_a_request_has_a_largest_and_every_list_a_longest_value(api):
     parts = list(_parts(api.get("/api/v1/openapi.json").json()))
-    whole = {place: schema for place, schema in parts if schema.get("type") == "integer" and "enum" not in schema}
+    whole = {
+        place: schema
+        for place, schema in parts
+        if schema.get("type") == "integer" and "enum" not in schema
+    }
     lists = {place: schema for place, schema in parts if schema.get("type") == "array"}
     assert len(whole) > 50
     assert len(lists) > 20
-    assert [place for place, schema in whole.items() if schema.get("maximum", np.inf) > LARGEST] == []
+    assert [
+        place for place, schema in whole.items() if schema.get("maximum", np.inf) > LARGEST
+    ] == []
     assert [place for place, schema in lists.items() if "maxItems" not in schema] == []
     assert lists["JobSpec.candidates"]["maxItems"] == 64
 
 
 @pytest.mark.both_databases
 @pytest.mark.parametrize("number", [2**53 + 1, 2**63, -(2**63) - 1, 10**400])
-@pytest.mark.parametrize("pointer", ["/job/seed", "/job/schedule/steps", "/baseline/version", "/priority", "/policy/looks"])
+@pytest.mark.parametrize(
+    "pointer",
+    ["/job/seed", "/job/schedule/steps", "/baseline/version", "/priority", "/policy/looks"],
+)
 def test_a_whole_number_that_no_database_can_hold_is_refused(api, request_body, number, pointer):
     body = request_body | {"baseline": {"name": "a", "version": 1}}
     at, (*path, last) = body, pointer[1:].split("/")
@@ -65,7 +83,14 @@ def test_a_whole_number_that_no_database_can_hold_is_refused(api, request_body, 
 
 
 @pytest.mark.both_databases
-@pytest.mark.parametrize("path", ["/api/v1/baselines/a/versions/{}", "/api/v1/runs/r1/artifacts/{}/x", "/api/v1/runs/r1/steps?from={}"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/baselines/a/versions/{}",
+        "/api/v1/runs/r1/artifacts/{}/x",
+        "/api/v1/runs/r1/steps?from={}",
+    ],
+)
 def test_so_is_one_in_an_address(api, path):
     assert api.get(path.format(2**63)).status_code == 422
     assert api.get(path.format(1)).status_code == 404
@@ -95,13 +120,21 @@ def test_a_part_of_a_body_that_is_too_large_is_named(body, pointer):
 
 def test_honest_bodies_are_not_limited():
     check_body(
-        {"steps": list(range(200_000)), "loss": [2.5, "nan", 1e300] * 50_000, "runs": [{"seed": 2**53}] * MOST_ITEMS, "off": True}, {}
+        {
+            "steps": list(range(200_000)),
+            "loss": [2.5, "nan", 1e300] * 50_000,
+            "runs": [{"seed": 2**53}] * MOST_ITEMS,
+            "off": True,
+        },
+        {},
     )
 
 
 @pytest.mark.parametrize("wrong", [{"recipe": "q"}, 3, {"recipe": "nvfp4", "x": 1}])
 def test_a_refused_list_costs_no_more_than_its_length(api, request_body, wrong):
-    """A list is counted before its items are looked at, and 40,000 wrong items are not 40,000 findings."""
+    """A list is counted before its items are looked at, and 40,000 wrong items are not 40,000
+    findings.
+    """
     request_body["job"]["candidates"] = [wrong] * 40_000
     answer = api.post("/api/v1/jobs:plan", json=request_body)
     assert answer.status_code == 422
@@ -112,7 +145,10 @@ def test_a_refused_list_costs_no_more_than_its_length(api, request_body, wrong):
 def test_a_problem_lists_some_findings_and_counts_the_rest(api, request_body):
     request_body["job"]["candidates"] = [{"recipe": "nvfp4", "a": 1, "b": 2, "c": 3}] * 64
     problem = api.post("/api/v1/jobs:plan", json=request_body).json()
-    assert (len(problem["errors"]), problem["more_errors"]) == (MOST_FINDINGS, 3 * 64 - MOST_FINDINGS)
+    assert (len(problem["errors"]), problem["more_errors"]) == (
+        MOST_FINDINGS,
+        3 * 64 - MOST_FINDINGS,
+    )
     request_body["job"]["candidates"] = request_body["job"]["candidates"][:20]
     problem = api.post("/api/v1/jobs:plan", json=request_body).json()
     assert (len(problem["errors"]), "more_errors" in problem) == (60, False)
@@ -120,15 +156,23 @@ def test_a_problem_lists_some_findings_and_counts_the_rest(api, request_body):
 
 def test_a_wrong_column_is_one_finding(api):
     run = {"steps": list(range(5000)), "loss": ["low"] * 5000}
-    problem = api.post("/api/v1/evaluations", json={"baseline": [run], "candidates": {"x": [run]}, "policy": {"margin": "1%"}}).json()
+    problem = api.post(
+        "/api/v1/evaluations",
+        json={"baseline": [run], "candidates": {"x": [run]}, "policy": {"margin": "1%"}},
+    ).json()
     assert problem["status"] == 422
     assert len(problem["errors"]) + problem.get("more_errors", 0) < 20
 
 
 def test_a_body_without_curves_may_not_be_as_large_as_one_with_them(api, request_body):
     large = json.dumps(request_body | {"x": "y" * limits.BODY_BYTES})
-    answer = api.post("/api/v1/jobs:plan", content=large, headers={"Content-Type": "application/json"})
-    assert (answer.status_code, f"{limits.BODY_BYTES:,} bytes" in answer.json()["detail"]) == (413, True)
+    answer = api.post(
+        "/api/v1/jobs:plan", content=large, headers={"Content-Type": "application/json"}
+    )
+    assert (answer.status_code, f"{limits.BODY_BYTES:,} bytes" in answer.json()["detail"]) == (
+        413,
+        True,
+    )
     run = {"steps": list(range(80_000)), "loss": [2.0 + 1e-9 * step for step in range(80_000)]}
     evaluation = {"baseline": [run], "candidates": {"nvfp4": [run]}, "policy": {"margin": "1%"}}
     assert len(json.dumps(evaluation)) > 2 * limits.BODY_BYTES
@@ -147,7 +191,13 @@ def test_a_word_of_any_length_is_refused_with_a_short_answer(api, request_body):
 def test_a_value_of_any_size_is_shown_by_its_beginning(kind):
     """Written out, this one has three thousand million characters."""
     huge = [[1] * 1_000_000] * 1000
-    finding = {"type": kind, "loc": ("body", "steps"), "input": huge, "msg": "wrong", "ctx": {"expected": "'a' or 'b'"}}
+    finding = {
+        "type": kind,
+        "loc": ("body", "steps"),
+        "input": huge,
+        "msg": "wrong",
+        "ctx": {"expected": "'a' or 'b'"},
+    }
     assert len(problems._field_problem(finding).detail) < 200
 
 
@@ -168,13 +218,25 @@ def _endpoints(router):
             yield from _endpoints(inner)
 
 
-def test_bodies_are_parsed_where_endpoints_run_and_never_in_the_event_loop(api, request_body, monkeypatch):
-    """The event loop answers everybody: one thread that parses 16 MiB may not be that of the loop."""
-    with_body = [route for route in _endpoints(api.app.router) if route.body_field and "/api/" in route.path]
+def test_bodies_are_parsed_where_endpoints_run_and_never_in_the_event_loop(
+    api, request_body, monkeypatch
+):
+    """The event loop answers everybody: one thread that parses 16 MiB may not be that of the
+    loop.
+    """
+    with_body = [
+        route for route in _endpoints(api.app.router) if route.body_field and "/api/" in route.path
+    ]
     assert len(with_body) > 15
-    assert [route.path for route in with_body if not isinstance(route, BodyRoute) or inspect.iscoroutinefunction(route.endpoint)] == []
+    assert [
+        route.path
+        for route in with_body
+        if not isinstance(route, BodyRoute) or inspect.iscoroutinefunction(route.endpoint)
+    ] == []
     threads = []
-    monkeypatch.setattr("server.web.requests.check_body", lambda *_: threads.append(threading.current_thread().name))
+    monkeypatch.setattr(
+        "server.web.requests.check_body", lambda *_: threads.append(threading.current_thread().name)
+    )
     api.post("/api/v1/jobs:plan", json=request_body)
     assert len(threads) == 1
     assert "AnyIO worker thread" in threads[0]
@@ -182,12 +244,16 @@ def test_bodies_are_parsed_where_endpoints_run_and_never_in_the_event_loop(api, 
 
 @pytest.mark.parametrize("content", ["{", "\ufeff{}", '{"a": ' + "9" * 5000 + "}", "[" * 200_000])
 def test_what_is_no_json_is_refused(api, content):
-    answer = api.post("/api/v1/jobs", content=content.encode(), headers={"Content-Type": "application/json"})
+    answer = api.post(
+        "/api/v1/jobs", content=content.encode(), headers={"Content-Type": "application/json"}
+    )
     assert answer.status_code in (400, 422)
 
 
 def test_refused_clients_try_again_one_after_another():
-    """A server refuses 300 at once, and no second has more than its share of those that try again."""
+    """A server refuses 300 at once, and no second has more than its share of those that try
+    again.
+    """
     times = limits.RetryTimes()
     seconds = [times.seconds(now=1000.0) for _ in range(300)]
     counts = np.bincount(seconds)

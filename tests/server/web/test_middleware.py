@@ -13,7 +13,13 @@ from server.web import auth, limits
 from server.web.auth import LOCAL
 from tests.server.conftest import people_of
 
-HEADERS = ("Content-Security-Policy", "X-Content-Type-Options", "X-Frame-Options", "Referrer-Policy", "X-Request-ID")
+HEADERS = (
+    "Content-Security-Policy",
+    "X-Content-Type-Options",
+    "X-Frame-Options",
+    "Referrer-Policy",
+    "X-Request-ID",
+)
 
 
 @pytest.mark.parametrize(
@@ -39,14 +45,23 @@ def test_every_answer_has_the_headers(api, method, path, status):
     assert all(answer.headers.get(name) for name in HEADERS)
 
 
-def test_an_error_of_ours_is_a_problem_with_its_id_and_without_its_inside(api, request_body, monkeypatch, caplog):
+def test_an_error_of_ours_is_a_problem_with_its_id_and_without_its_inside(
+    api, request_body, monkeypatch, caplog
+):
     def broken(*_args, **_options):
         raise RuntimeError("the secret inside")
 
     monkeypatch.setattr("server.api.jobs.job_list", broken)
     api.post(
         "/api/v1/jobs",
-        json={"job": {"name": "x", "baseline": {"recipe": "bf16"}, "candidates": [{"recipe": "nvfp4"}]}, "policy": {"margin": "1%"}},
+        json={
+            "job": {
+                "name": "x",
+                "baseline": {"recipe": "bf16"},
+                "candidates": [{"recipe": "nvfp4"}],
+            },
+            "policy": {"margin": "1%"},
+        },
     )
     answer = api.get("/api/v1/jobs", headers={"X-Request-ID": "mine-1"})
     assert answer.status_code == 500
@@ -65,7 +80,10 @@ def test_an_id_that_could_forge_a_line_is_replaced(api, given):
 
 def test_a_request_is_one_line_without_its_query_and_headers(api, caplog):
     with caplog.at_level(logging.INFO, logger="server.web.middleware"):
-        api.get("/api/v1/jobs?cursor=secret-in-query", headers={"Authorization": "Bearer secret-in-header"})
+        api.get(
+            "/api/v1/jobs?cursor=secret-in-query",
+            headers={"Authorization": "Bearer secret-in-header"},
+        )
         api.get("/healthz")
     (line,) = [record for record in caplog.records if record.name == "server.web.middleware"]
     assert (line.method, line.path, line.status) == ("GET", "/api/v1/jobs", 422)
@@ -73,7 +91,13 @@ def test_a_request_is_one_line_without_its_query_and_headers(api, caplog):
 
 
 @pytest.mark.parametrize(
-    "name_and_value", ["Origin: https://elsewhere.example", "Origin: null", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-site"]
+    "name_and_value",
+    [
+        "Origin: https://elsewhere.example",
+        "Origin: null",
+        "Sec-Fetch-Site: cross-site",
+        "Sec-Fetch-Site: same-site",
+    ],
 )
 @pytest.mark.parametrize("path", ["/api/v1/jobs", "/login", "/logout"])
 def test_another_sites_page_changes_nothing(api, path, name_and_value):
@@ -83,14 +107,19 @@ def test_another_sites_page_changes_nothing(api, path, name_and_value):
 
 
 @pytest.mark.parametrize(
-    ("reached", "status"), [("10.0.0.7", 403), ("::", 403), ("127.0.0.1", 200), ("::1", 200), ("::ffff:127.0.0.1", 200)]
+    ("reached", "status"),
+    [("10.0.0.7", 403), ("::", 403), ("127.0.0.1", 200), ("::1", 200), ("::ffff:127.0.0.1", 200)],
 )
-def test_without_tokens_only_loopback_is_answered_whatever_the_server_listens_on(settings, database, reached, status, application):
+def test_without_tokens_only_loopback_is_answered_whatever_the_server_listens_on(
+    settings, database, reached, status, application
+):
     """`uvicorn --host 0.0.0.0` without PARITY_HOST; the Host header is the caller's to choose."""
     app = application(settings)
 
     async def reached_at(scope, receive, send):
-        await app(scope | ({"server": (reached, 8321)} if scope["type"] == "http" else {}), receive, send)
+        await app(
+            scope | ({"server": (reached, 8321)} if scope["type"] == "http" else {}), receive, send
+        )
 
     with TestClient(reached_at, base_url="http://localhost") as client:
         answer = client.get("/api/v1/jobs")
@@ -113,7 +142,9 @@ def test_a_log_line_names_the_principal_and_no_token(api_settings, database, app
         client.get("/api/v1/jobs")
         client.post("/api/v1/jobs", headers=people["ann"], json={})
         client.get("/jobs", headers=people["ann"])
-    known, unknown, refused, page = [record for record in caplog.records if record.getMessage() == "request"]
+    known, unknown, refused, page = [
+        record for record in caplog.records if record.getMessage() == "request"
+    ]
     assert (refused.status, page.status) == (403, 200)
     assert known.principal == refused.principal == page.principal == people["ann id"]
     assert not hasattr(unknown, "principal")
@@ -139,7 +170,10 @@ def test_when_too_many_wait_a_request_is_refused_before_it_is_looked_at(server, 
             refused = httpx2.post(f"{server.address}/api/v1/jobs", content=b"{" * 2000, timeout=1)
     assert (refused.status_code, refused.json()["type"]) == (503, "urn:parity:problem:busy")
     assert int(refused.headers["Retry-After"]) > 0
-    assert [httpx2.get(server.address + path, timeout=30).status_code for path in ("/healthz", "/readyz")] == [200, 200]
+    assert [
+        httpx2.get(server.address + path, timeout=30).status_code
+        for path in ("/healthz", "/readyz")
+    ] == [200, 200]
     goes_on.set()
     for each in waiting:
         each.join()
@@ -160,7 +194,10 @@ def test_a_request_waits_for_a_thread_for_a_limited_time_and_is_then_left_alone(
 
     monkeypatch.setattr(auth, "principal", slow)
     statuses: list[int] = []
-    asked = [threading.Thread(target=lambda: statuses.append(api.get("/api/v1/jobs").status_code)) for _ in range(limits.THREADS)]
+    asked = [
+        threading.Thread(target=lambda: statuses.append(api.get("/api/v1/jobs").status_code))
+        for _ in range(limits.THREADS)
+    ]
     for each in asked:
         each.start()
     for _ in asked:

@@ -1,4 +1,6 @@
-"""Keys of a query: a misspelt one is refused with those that are known, instead of answering another question."""
+"""Keys of a query: a misspelt one is refused with those that are known, instead of answering
+another question.
+"""
 
 import pytest
 from fastapi.testclient import TestClient
@@ -16,10 +18,15 @@ def test_an_unknown_key_is_refused_with_the_known_ones(api):
     assert " limit" in problem["detail"]
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/api/v1/workers", "/api/v1/schemas/parity.json"])
+@pytest.mark.parametrize(
+    "path", ["/healthz", "/readyz", "/metrics", "/api/v1/workers", "/api/v1/schemas/parity.json"]
+)
 def test_a_route_without_a_query_says_so(api, path):
     answer = api.get(path, params={"token": "x"})
-    assert (answer.status_code, "expected no query at all" in answer.json()["detail"]) == (422, True)
+    assert (answer.status_code, "expected no query at all" in answer.json()["detail"]) == (
+        422,
+        True,
+    )
     assert api.get(path).status_code == 200
 
 
@@ -33,7 +40,11 @@ def test_every_known_key_of_every_route_is_known(api):
     paths = api.get("/api/v1/openapi.json").json()["paths"]
     tried = 0
     for path, methods in paths.items():
-        known = {each["name"] for each in methods.get("get", {}).get("parameters", ()) if each["in"] == "query"}
+        known = {
+            each["name"]
+            for each in methods.get("get", {}).get("parameters", ())
+            if each["in"] == "query"
+        }
         for key in known:
             answer = api.get(path.replace("{", "").replace("}", ""), params={key: "1"})
             assert "is not known here" not in answer.text, (path, key)
@@ -42,5 +53,8 @@ def test_every_known_key_of_every_route_is_known(api):
 
 
 def test_an_unauthorized_sender_learns_no_keys(api_settings, database, application):
-    with TestClient(application(api_settings.model_copy(update={"require_tokens": True})), base_url="http://127.0.0.1") as client:
+    with TestClient(
+        application(api_settings.model_copy(update={"require_tokens": True})),
+        base_url="http://127.0.0.1",
+    ) as client:
         assert client.get("/api/v1/jobs", params={"stat": "1"}).status_code == 401

@@ -1,4 +1,6 @@
-"""A token is replaced while it is in use: both are valid for a while, and everything stays with the principal."""
+"""A token is replaced while it is in use: both are valid for a while, and everything stays with the
+principal.
+"""
 
 import time
 
@@ -27,7 +29,9 @@ def settings(settings):
 def make_token(database):
     def make(*scopes, **more):
         with database.write() as session:
-            row, text = auth.create_token(session, "-".join(scopes), scopes, more.pop("days", 30), **more)
+            row, text = auth.create_token(
+                session, "-".join(scopes), scopes, more.pop("days", 30), **more
+            )
             return row.id, text
 
     return make
@@ -38,7 +42,9 @@ def _status(api: TestClient, text: str, path: str = "/api/v1/jobs") -> int:
 
 
 def _rotate(api, admin, token_id, **body):
-    return api.post(f"/api/v1/tokens/{token_id}:rotate", json=body, headers={"Authorization": f"Bearer {admin}"})
+    return api.post(
+        f"/api/v1/tokens/{token_id}:rotate", json=body, headers={"Authorization": f"Bearer {admin}"}
+    )
 
 
 def _pass_hours(database, token_id, hours):
@@ -53,13 +59,25 @@ def test_both_are_valid_until_the_overlap_ends_and_the_list_shows_both(api, data
     assert (answer.status_code, answer.headers["Cache-Control"]) == (201, "no-store")
     new, about = answer.json()["token"], answer.json()["about"]
     assert (_status(api, old), _status(api, new)) == (200, 200)
-    listed = {row["id"]: row for row in api.get("/api/v1/tokens", headers={"Authorization": f"Bearer {admin}"}).json()}
+    listed = {
+        row["id"]: row
+        for row in api.get("/api/v1/tokens", headers={"Authorization": f"Bearer {admin}"}).json()
+    }
     for row in (listed[old_id], listed[about["id"]]):
-        assert (row["principal"], row["name"], row["scopes"], row["max_running"]) == (old_id, "submit", ["submit"], 2)
+        assert (row["principal"], row["name"], row["scopes"], row["max_running"]) == (
+            old_id,
+            "submit",
+            ["submit"],
+            2,
+        )
         assert row["last_used_at"]
     with database.read() as session:
-        assert session.get_one(Token, old_id).expires_at == pytest.approx(time.time() + 24 * 3600, abs=60)
-        assert session.get_one(Token, about["id"]).expires_at == pytest.approx(time.time() + 30 * 86_400, abs=60)
+        assert session.get_one(Token, old_id).expires_at == pytest.approx(
+            time.time() + 24 * 3600, abs=60
+        )
+        assert session.get_one(Token, about["id"]).expires_at == pytest.approx(
+            time.time() + 30 * 86_400, abs=60
+        )
     _pass_hours(database, old_id, 25)
     assert (_status(api, old), _status(api, new)) == (401, 200)
 
@@ -75,11 +93,20 @@ def test_an_overlap_of_0_ends_the_old_one_at_once_and_its_sessions(api, make_tok
 
 
 def test_a_job_stays_with_its_principal(api, make_token, request_body):
-    (old_id, old), (_, admin), (_, stranger) = make_token("submit"), make_token("admin"), make_token("submit")
-    job = api.post("/api/v1/jobs", json=request_body, headers={"Authorization": f"Bearer {old}"}).json()["id"]
+    (old_id, old), (_, admin), (_, stranger) = (
+        make_token("submit"),
+        make_token("admin"),
+        make_token("submit"),
+    )
+    job = api.post(
+        "/api/v1/jobs", json=request_body, headers={"Authorization": f"Bearer {old}"}
+    ).json()["id"]
     new = _rotate(api, admin, old_id, overlap_hours=0).json()["token"]
     statuses = [
-        api.post(f"/api/v1/jobs/{job}:cancel", headers={"Authorization": f"Bearer {text}"}).status_code for text in (stranger, old, new)
+        api.post(
+            f"/api/v1/jobs/{job}:cancel", headers={"Authorization": f"Bearer {text}"}
+        ).status_code
+        for text in (stranger, old, new)
     ]
     assert statuses == [403, 401, 200]
 
@@ -109,13 +136,19 @@ def test_a_principal_that_does_not_exist_gets_no_token(database, make_token):
             auth.create_token(session, "x", ["worker"], None, principal_id=principal)
 
 
-def test_a_trainer_goes_on_while_its_token_is_rotated_and_the_server_restarts(server, database, make_job, make_token, tmp_path):
-    spec = make_job(60, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
+def test_a_trainer_goes_on_while_its_token_is_rotated_and_the_server_restarts(
+    server, database, make_job, make_token, tmp_path
+):
+    spec = make_job(
+        60, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),)
+    )
     owner, _ = make_token("submit")
     with database.write() as session:
         run = submit_job(session, spec, policy_from_mapping({"margin": "1%"}), owner).runs[0].id
     worker_id, worker = make_token("worker", principal_id=owner)
-    with parity.Run(run, server=server.address, token=worker, folder=tmp_path, flush_seconds=0.05, strict=True) as logger:
+    with parity.Run(
+        run, server=server.address, token=worker, folder=tmp_path, flush_seconds=0.05, strict=True
+    ) as logger:
         for step in range(30):
             logger.log(step=step, loss=1.0)
         deadline = time.monotonic() + 20
@@ -124,13 +157,17 @@ def test_a_trainer_goes_on_while_its_token_is_rotated_and_the_server_restarts(se
         (sent,) = (tmp_path / run).glob("*.sent")
         assert sent.stat().st_mode & 0o777 == 0o600
         with database.write() as session:
-            auth.rotate_token(session, worker_id, 0)  # the trainer's own process still has the old one
+            # the trainer's own process still has the old one
+            auth.rotate_token(session, worker_id, 0)
         server.stop()
         server.start()
         for step in range(30, 60):
             logger.log(step=step, loss=1.0)
     with database.read() as session:
-        assert (session.get_one(Run, run).state, session.get_one(Run, run).attempt_number) == ("finished", 1)
+        assert (session.get_one(Run, run).state, session.get_one(Run, run).attempt_number) == (
+            "finished",
+            1,
+        )
     assert _recorded(database, run) == 60
 
 

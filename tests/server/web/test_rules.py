@@ -1,4 +1,6 @@
-"""The rules of the API against the application: each operation, called with each kind of token, refuses exactly whom its rule refuses."""
+"""The rules of the API against the application: each operation, called with each kind of token,
+refuses exactly whom its rule refuses.
+"""
 
 import pytest
 from fastapi import APIRouter
@@ -48,7 +50,9 @@ def allows(rule: Rule, caller: str) -> bool:
     if caller in ("no token", "other run's token", "run token"):
         return caller == "run token" and rule.trainer != "no"
     who, _, scope = caller.partition(": ")
-    return bool(INCLUDES[scope].intersection(rule.scopes)) and not (rule.of_owner if who != "owner" else rule.by_another)
+    return bool(INCLUDES[scope].intersection(rule.scopes)) and not (
+        rule.of_owner if who != "owner" else rule.by_another
+    )
 
 
 @pytest.fixture
@@ -58,10 +62,17 @@ def settings(settings):
 
 @pytest.fixture
 def job(database, make_job):
-    """A function that makes a job of a principal whose first run has a trainer: the ids of the job and the run, and the run's token."""
+    """A function that makes a job of a principal whose first run has a trainer: the ids of the job
+    and the run, and the run's token.
+    """
 
     def make(principal):
-        spec = make_job(40, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
+        spec = make_job(
+            40,
+            engine="external",
+            baseline=Arm(recipe="fp8_current"),
+            candidates=(Arm(recipe="nvfp4"),),
+        )
         with database.write() as session:
             made = submit_job(session, spec, policy_from_mapping({"margin": "1%"}), principal)
             run = session.get_one(Run, made.runs[0].id)
@@ -80,7 +91,9 @@ def test_each_operation_refuses_whom_its_rule_refuses(api, database, job):
             first, texts[f"{name}: submit"] = auth.create_token(session, name, ["submit"], None)
             principals[name] = first.id
             for scope in ("view", "worker", "approve"):
-                _, texts[f"{name}: {scope}"] = auth.create_token(session, name, [scope], None, principal_id=first.id)
+                _, texts[f"{name}: {scope}"] = auth.create_token(
+                    session, name, [scope], None, principal_id=first.id
+                )
         _, texts["admin"] = auth.create_token(session, "admin", ["admin"], None)
     texts["other run's token"] = job(principals["owner"])[2]
     base = make_base(database)
@@ -95,10 +108,14 @@ def test_each_operation_refuses_whom_its_rule_refuses(api, database, job):
         for caller in CALLERS:
             headers = {} if caller == "no token" else {"Authorization": f"Bearer {texts[caller]}"}
             body = {"json": {}} if "requestBody" in document else {}
-            with api.stream(method, path, params={"attempt": 1, "after": 2**52}, headers=headers, **body) as answer:
+            with api.stream(
+                method, path, params={"attempt": 1, "after": 2**52}, headers=headers, **body
+            ) as answer:
                 refused = answer.status_code in (401, 403)
             assert answer.status_code != 500, (operation, caller)
-            if refused == allows(RULES[operation], caller) or (answer.status_code == 401) != (caller == "no token" and refused):
+            if refused == allows(RULES[operation], caller) or (answer.status_code == 401) != (
+                caller == "no token" and refused
+            ):
                 wrong.append((operation, caller, answer.status_code))
     assert wrong == []
 
@@ -115,7 +132,10 @@ def test_an_operation_without_a_rule_and_a_rule_without_an_operation_are_refused
     auth.check(routes)
     with_route = [*routes, APIRoute("/api/v1/jobs/{job_id}/stars", lambda: None, methods=["POST"])]
     without_route = [route for route in routes if route.path_format != "/api/v1/workers"]
-    for changed, name in ((with_route, "POST /api/v1/jobs/{job_id}/stars"), (without_route, "GET /api/v1/workers")):
+    for changed, name in (
+        (with_route, "POST /api/v1/jobs/{job_id}/stars"),
+        (without_route, "GET /api/v1/workers"),
+    ):
         with pytest.raises(RuntimeError, match=name.replace("{", r"\{").replace("}", r"\}")):
             auth.check(changed)
 

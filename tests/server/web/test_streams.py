@@ -22,7 +22,10 @@ from server.web.live import OpenStreams, Share
 pytestmark = pytest.mark.both_databases
 
 STEPS = 100_000
-EXPORTS, PAGES = Share(what="exports", each=4, in_all=6), Share(what="event streams", each=2, in_all=3)
+EXPORTS, PAGES = (
+    Share(what="exports", each=4, in_all=6),
+    Share(what="event streams", each=2, in_all=3),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +48,18 @@ def run_id(database, recorded):
         run.attempt_number, run.finished_at = 1, 1.0
         steps = np.arange(STEPS)
         store.append(session, run.id, "train", 1, steps[:10], {"lm_loss": np.ones(10)})
-        table = {"step": steps.astype(float), "lm_loss": np.linspace(3, 2, STEPS), "grad_norm": np.random.default_rng(0).random(STEPS)}
-        store.replace(session, run.id, "train", [store.Piece(attempt_number=1, first_step=0, last_step=9, count=10)], table)
+        table = {
+            "step": steps.astype(float),
+            "lm_loss": np.linspace(3, 2, STEPS),
+            "grad_norm": np.random.default_rng(0).random(STEPS),
+        }
+        store.replace(
+            session,
+            run.id,
+            "train",
+            [store.Piece(attempt_number=1, first_step=0, last_step=9, count=10)],
+            table,
+        )
         return run.id
 
 
@@ -56,7 +69,11 @@ def begin(address: str, run_id: str) -> socket.socket:
     reader = socket.socket()
     reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     reader.connect((host, int(port)))
-    reader.sendall(f"GET /api/v1/runs/{run_id}/steps?format=csv HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
+    reader.sendall(
+        (
+            f"GET /api/v1/runs/{run_id}/steps?format=csv HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n"
+        ).encode()
+    )
     assert reader.recv(12) == b"HTTP/1.1 200"
     return reader
 

@@ -15,7 +15,7 @@ DEVICE = """
 import json, sys
 facts = {"device": "NVIDIA H200", "driver": "580.1", "versions": {"python": "3.12.3", "jax": "0.11.2"}}
 open(sys.argv[-1], "w").write(json.dumps(facts))
-"""
+"""  # noqa: E501
 
 
 def step(name, program="", **more):
@@ -36,11 +36,15 @@ def short():
 
 @pytest.fixture
 def session(short):
-    """A function that makes a session of steps, with its folder; it has a day unless it is given another budget."""
+    """A function that makes a session of steps, with its folder; it has a day unless it is given
+    another budget.
+    """
 
     def make(*steps, budget=None, rehearsal=False):
         folder = new_folder(short / "out")
-        made = Session((FIRST, *steps), budget or Budget(24 * 60), folder, sys.executable, rehearsal=rehearsal)
+        made = Session(
+            (FIRST, *steps), budget or Budget(24 * 60), folder, sys.executable, rehearsal=rehearsal
+        )
         return made, folder
 
     return make

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from tools.gpu_evidence.layers import LARGEST_BOUND, MEAN_BOUND, RECIPES, compared, difference, exceeded, matrices
+from tools.gpu_evidence.layers import (
+    LARGEST_BOUND,
+    MEAN_BOUND,
+    RECIPES,
+    compared,
+    difference,
+    exceeded,
+    matrices,
+)
 from training.arithmetic.recipes import linear_recipe
 from training.preflight import Emulated
 
@@ -26,11 +34,18 @@ class Changed(Emulated):
         (lambda dw: dw * 1.0005, []),  # less than one rounding of bfloat16
         (lambda dw: dw * 1.01, ["dw"]),
         (lambda dw: np.where(np.arange(dw.size).reshape(dw.shape) == 5, np.nan, dw), ["dw"]),
-        (lambda dw: np.where(np.arange(dw.size).reshape(dw.shape) == 5, np.abs(dw).max() * 3, dw), ["dw"]),
+        (
+            lambda dw: np.where(
+                np.arange(dw.size).reshape(dw.shape) == 5, np.abs(dw).max() * 3, dw
+            ),
+            ["dw"],
+        ),
     ],
 )
 def test_a_difference_beyond_a_rounding_is_named(error, wrong):
-    found = compared(Changed(error), Emulated(), linear_recipe("fp8_current", fast_bf16=True), (64, 32, 96))
+    found = compared(
+        Changed(error), Emulated(), linear_recipe("fp8_current", fast_bf16=True), (64, 32, 96)
+    )
     assert [line.split()[0] for line in exceeded(found)] == wrong
 
 

@@ -1,4 +1,6 @@
-"""A prepared folder: whole or refused, and installed without a package index into an environment of its own."""
+"""A prepared folder: whole or refused, and installed without a package index into an environment of
+its own.
+"""
 
 import base64
 import hashlib
@@ -13,7 +15,14 @@ import numpy as np
 import pytest
 
 from tools.gpu_evidence.budget import Budget
-from tools.gpu_evidence.offline import MANIFEST, OfflineError, _share_packages, installed, token_file, write_manifest
+from tools.gpu_evidence.offline import (
+    MANIFEST,
+    OfflineError,
+    _share_packages,
+    installed,
+    token_file,
+    write_manifest,
+)
 
 
 def wheel(folder, name):
@@ -21,9 +30,13 @@ def wheel(folder, name):
     files = {
         f"{name}.py": f"NAME = {name!r}\n",
         f"{name}-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
-        f"{name}-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{name}-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: "
+        "true\nTag: py3-none-any\n",
     }
-    digests = {path: base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode() for path, text in files.items()}
+    digests = {
+        path: base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        for path, text in files.items()
+    }
     record = "".join(f"{path},sha256={digests[path]},{len(text)}\n" for path, text in files.items())
     files[f"{name}-1.0.dist-info/RECORD"] = f"{record}{name}-1.0.dist-info/RECORD,,\n"
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,7 +65,9 @@ def test_a_file_that_is_cut_short_or_changed_or_gone_is_named(prepared):
     tokens = prepared / "tokens.npy"
     content = tokens.read_bytes()
     tokens.write_bytes(content[:-100])
-    with pytest.raises(OfflineError, match=r"tokens\.npy has 2,028 bytes and is not what --prepare made"):
+    with pytest.raises(
+        OfflineError, match=r"tokens\.npy has 2,028 bytes and is not what --prepare made"
+    ):
         token_file(prepared)
     tokens.write_bytes(content[:-1] + b"\xff")
     with pytest.raises(OfflineError, match="is not what --prepare made"):
@@ -63,7 +78,12 @@ def test_a_file_that_is_cut_short_or_changed_or_gone_is_named(prepared):
 
 
 @pytest.mark.parametrize(
-    "break_it", [shutil.rmtree, lambda folder: (folder / MANIFEST).unlink(), lambda folder: (folder / MANIFEST).write_text("{")]
+    "break_it",
+    [
+        shutil.rmtree,
+        lambda folder: (folder / MANIFEST).unlink(),
+        lambda folder: (folder / MANIFEST).write_text("{"),
+    ],
 )
 def test_a_folder_that_was_not_prepared_is_refused(break_it, prepared):
     break_it(prepared)
@@ -83,7 +103,10 @@ def test_its_wheels_are_installed_beside_this_pythons_packages(prepared, tmp_pat
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     python = installed(prepared, tmp_path / "environment", Budget(60))
-    script = "import evidence_one, evidence_two, numpy, json, sys; print(json.dumps([evidence_one.NAME, numpy.__file__, sys.prefix]))"
+    script = (
+        "import evidence_one, evidence_two, numpy, json, sys; print(json.dumps([evidence_one.NAME, "
+        "numpy.__file__, sys.prefix]))"
+    )
     done = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True)
     name, numpy_file, prefix = json.loads(done.stdout)
     assert name == "evidence_one"
@@ -100,12 +123,20 @@ def test_a_wheel_that_cannot_be_installed_is_named_and_leaves_nothing(prepared, 
 
 
 def test_nvidias_libraries_are_where_transformer_engine_looks_for_them(tmp_path, monkeypatch):
-    there, own = tmp_path / "site" / "nvidia" / "cudnn" / "lib", tmp_path / "environment" / "nvidia" / "cudnn" / "lib"
-    for folder, names in ((there, ("libcudnn.so.9", "libcudnn_ops.so.9")), (own, ("libcudnn.so.9",))):
+    there, own = (
+        tmp_path / "site" / "nvidia" / "cudnn" / "lib",
+        tmp_path / "environment" / "nvidia" / "cudnn" / "lib",
+    )
+    for folder, names in (
+        (there, ("libcudnn.so.9", "libcudnn_ops.so.9")),
+        (own, ("libcudnn.so.9",)),
+    ):
         folder.mkdir(parents=True)
         for name in names:
             (folder / name).write_text(str(folder))
-    monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path / "site"), str(tmp_path / "absent")])
+    monkeypatch.setattr(
+        "site.getsitepackages", lambda: [str(tmp_path / "site"), str(tmp_path / "absent")]
+    )
     _share_packages(tmp_path / "environment")
     assert (own / "libcudnn_ops.so.9").resolve() == there / "libcudnn_ops.so.9"
     assert (own / "libcudnn.so.9").read_text() == str(own)  # what the environment has itself stays

@@ -16,7 +16,9 @@ from training.spec import JobSpec, capability
 @pytest.mark.parametrize("tokens", [None, Path("/prepared/tokens.npy")])
 @pytest.mark.parametrize("small", [True, False])
 def test_the_job_is_valid_and_has_two_seeds_of_each_arm(engine, tokens, small):
-    job = TypeAdapter(JobSpec).validate_python(job_of(engine, ("fp8_current",), 4000, tokens, small=small))
+    job = TypeAdapter(JobSpec).validate_python(
+        job_of(engine, ("fp8_current",), 4000, tokens, small=small)
+    )
     assert [(arm.recipe, arm.replicates) for arm in job.arms] == [("bf16", 2), ("fp8_current", 2)]
     assert capability(job)[0] == {"emulated": "cpu", "transformer_engine": "sm90"}[engine]
     assert job.data.source == ("tokens" if tokens else "python_stdlib")
@@ -58,7 +60,9 @@ def test_a_job_is_shortened_only_where_it_cannot_end(steps, runs, rate, left):
         assert chosen < steps
         assert steps * runs * 1.4 / rate + 45 > left
         assert chosen == min(STEPS) or chosen * runs * 1.4 / rate + 45 <= left
-        assert all(count * runs * 1.4 / rate + 45 > left for count in STEPS if chosen < count <= steps)
+        assert all(
+            count * runs * 1.4 / rate + 45 > left for count in STEPS if chosen < count <= steps
+        )
 
 
 def test_an_h200s_speed_needs_no_shorter_job():

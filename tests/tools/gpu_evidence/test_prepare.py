@@ -30,7 +30,8 @@ def test_an_entry_of_a_lock_is_taken_with_its_hashes():
 
 def test_a_package_with_an_entry_for_each_python_is_taken_with_both():
     forked = (
-        "numpy==2.4 ; python_version < '3.12' \\\n    --hash=sha256:aa\nnumpy==2.5 ; python_version >= '3.12' \\\n    --hash=sha256:bb\n"
+        "numpy==2.4 ; python_version < '3.12' \\\n    --hash=sha256:aa\nnumpy==2.5 ; "
+        "python_version >= '3.12' \\\n    --hash=sha256:bb\n"
     )
     assert split_lock(forked, "numpy") == ("", forked)
 
@@ -44,7 +45,16 @@ def test_the_lock_pins_the_extensions_source_with_its_hash():
 
 def test_the_lock_has_all_that_is_asked_of_it():
     names = names_of(LOCK.read_text(encoding="utf-8"))
-    wanted = {module._CORE, *module._ENGINE_PACKAGES, *module._LIBRARIES, *module._THERE, "tokenizers", "pip", "pytest", "pyyaml"}
+    wanted = {
+        module._CORE,
+        *module._ENGINE_PACKAGES,
+        *module._LIBRARIES,
+        *module._THERE,
+        "tokenizers",
+        "pip",
+        "pytest",
+        "pyyaml",
+    }
     assert wanted <= names
 
 
@@ -59,8 +69,16 @@ def test_the_extension_is_built_from_nvidias_packages_and_not_from_a_toolkit(tmp
     ("name", "output", "package"),
     [
         ("linux-doc", "linux-doc\n  Depends: linux-doc-6.1\n", "linux-doc-6.1"),
-        ("python3-doc", "python3-doc\n  Depends: python3.11-doc\n  Suggests: python3\n", "python3.11-doc"),
-        ("erlang-doc", "erlang-doc\n  Conflicts: <erlang-doc-html>\n  Depends: libjs-jquery\n", "erlang-doc"),
+        (
+            "python3-doc",
+            "python3-doc\n  Depends: python3.11-doc\n  Suggests: python3\n",
+            "python3.11-doc",
+        ),
+        (
+            "erlang-doc",
+            "erlang-doc\n  Conflicts: <erlang-doc-html>\n  Depends: libjs-jquery\n",
+            "erlang-doc",
+        ),
         ("debian-policy", "", "debian-policy"),
     ],
 )

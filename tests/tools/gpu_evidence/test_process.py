@@ -11,7 +11,8 @@ import pytest
 from tools.gpu_evidence.process import StepProcess
 from workers import watcher
 
-# Starts a child in a session of its own, which ignores SIGTERM, and which starts another; all write their ids and wait.
+# Starts a child in a session of its own, which ignores SIGTERM, and which starts another; all write
+# their ids and wait.
 STUBBORN = """
 import os, signal, subprocess, sys, time
 depth, folder = int(sys.argv[1]), sys.argv[2]
@@ -22,7 +23,7 @@ if depth:
     program = sys.argv[3]
     subprocess.Popen([sys.executable, "-c", program, str(depth - 1), folder, program], start_new_session=True)
 time.sleep(3600)
-"""
+"""  # noqa: E501
 POLITE = "import sys, time\nprint('begun', flush=True)\ntime.sleep(3600)"
 
 
@@ -38,7 +39,9 @@ def started(command, tmp_path):
 
 
 def test_its_output_and_status_are_kept(tmp_path):
-    process = started([sys.executable, "-c", "print('one'); print('two'); raise SystemExit(3)"], tmp_path)
+    process = started(
+        [sys.executable, "-c", "print('one'); print('two'); raise SystemExit(3)"], tmp_path
+    )
     until(lambda: process.status() is not None)
     assert (process.status(), process.lines()) == (3, ["one", "two"])
 
@@ -62,7 +65,9 @@ def test_children_in_sessions_of_their_own_that_ignore_sigterm_are_killed_too(tm
 def test_another_process_is_left_alone(tmp_path):
     other = started([sys.executable, "-c", POLITE], tmp_path)
     (tmp_path / "below").mkdir()
-    process = StepProcess([sys.executable, "-c", POLITE], tmp_path / "below" / "log", os.environ, tmp_path)
+    process = StepProcess(
+        [sys.executable, "-c", POLITE], tmp_path / "below" / "log", os.environ, tmp_path
+    )
     process.end(grace=1.0)
     assert other.status() is None
     other.end()

@@ -9,13 +9,32 @@ from tools.gpu_evidence.results import Folder, FolderError, Result, new_folder, 
 
 def test_a_result_is_written_at_once_with_its_number(short):
     folder = new_folder(short / "a" / "b")
-    folder.write(Result(step="device", outcome="done", machine={"device": "NVIDIA H200"}, command=("python", "-c", "")))
+    folder.write(
+        Result(
+            step="device",
+            outcome="done",
+            machine={"device": "NVIDIA H200"},
+            command=("python", "-c", ""),
+        )
+    )
     folder.write(Result(step="pair", outcome="failed", reason="status 1: no", first_lines=("one",)))
     written = [json.loads(path.read_text()) for path in sorted(folder.path.glob("*.json"))]
-    assert [path.name for path in sorted(folder.path.glob("*.json"))] == ["01-device.json", "02-pair.json"]
+    assert [path.name for path in sorted(folder.path.glob("*.json"))] == [
+        "01-device.json",
+        "02-pair.json",
+    ]
     assert [each["outcome"] for each in written] == ["done", "failed"]
     assert written[0]["machine"] == {"device": "NVIDIA H200"}
-    assert written[1].keys() >= {"command", "began", "seconds", "limit_seconds", "rehearsal", "facts", "first_lines", "reason"}
+    assert written[1].keys() >= {
+        "command",
+        "began",
+        "seconds",
+        "limit_seconds",
+        "rehearsal",
+        "facts",
+        "first_lines",
+        "reason",
+    }
 
 
 def test_a_folder_with_anything_in_it_is_refused_and_left_as_it_is(short):
@@ -44,6 +63,6 @@ def test_a_write_that_is_broken_off_leaves_the_file_as_it_was(short, monkeypatch
         raise OSError
 
     monkeypatch.setattr("os.fsync", fail)
-    with pytest.raises(OSError):  # noqa: PT011 (any)
+    with pytest.raises(OSError):  # noqa: PT011
         write_atomically(path, "new")
     assert path.read_text() == "old"

@@ -42,14 +42,20 @@ def test_every_step_ends_in_a_result_with_the_machine_and_the_command(session):
     assert made.run() == 0
     assert outcomes(folder) == {"device": ("done", ""), "fine": ("done", "")}
     fine = result_of(folder, "fine")
-    assert fine["machine"] == {"device": "NVIDIA H200", "driver": "580.1", "versions": {"python": "3.12.3", "jax": "0.11.2"}}
+    assert fine["machine"] == {
+        "device": "NVIDIA H200",
+        "driver": "580.1",
+        "versions": {"python": "3.12.3", "jax": "0.11.2"},
+    }
     assert fine["command"][:2] == [sys.executable, "-c"]
     assert fine["facts"]["lines"] == ["a figure"]
     assert not fine["rehearsal"]
 
 
 def test_a_failure_keeps_its_first_fifty_lines_and_the_next_step_is_begun(session):
-    made, folder = session(step("broken", "print('\\n'.join(map(str, range(80))))\nraise SystemExit(4)"), step("next"))
+    made, folder = session(
+        step("broken", "print('\\n'.join(map(str, range(80))))\nraise SystemExit(4)"), step("next")
+    )
     assert made.run() == 1
     broken = result_of(folder, "broken")
     assert broken["first_lines"] == [str(line) for line in range(50)]
@@ -59,10 +65,15 @@ def test_a_failure_keeps_its_first_fifty_lines_and_the_next_step_is_begun(sessio
 
 def test_a_status_that_means_a_refusal_is_no_failure(session):
     made, folder = session(
-        step("refused", "print('no torch here')\nraise SystemExit(2)", refusal=2), step("bar", "raise SystemExit(1)", fine=(0, 1))
+        step("refused", "print('no torch here')\nraise SystemExit(2)", refusal=2),
+        step("bar", "raise SystemExit(1)", fine=(0, 1)),
     )
     assert made.run() == 0
-    assert outcomes(folder) == {"device": ("done", ""), "refused": ("not begun", "status 2: no torch here"), "bar": ("done", "")}
+    assert outcomes(folder) == {
+        "device": ("done", ""),
+        "refused": ("not begun", "status 2: no torch here"),
+        "bar": ("done", ""),
+    }
 
 
 def test_without_its_device_nothing_else_begins(session):
@@ -77,15 +88,23 @@ def test_without_its_device_nothing_else_begins(session):
 
 def test_what_cannot_end_in_the_time_that_is_left_is_not_begun(session):
     made, folder = session(
-        step("long", "raise SystemExit('it was begun')", seconds=601), step("short", seconds=500), budget=Budget(10, Clock())
+        step("long", "raise SystemExit('it was begun')", seconds=601),
+        step("short", seconds=500),
+        budget=Budget(10, Clock()),
     )
     assert made.run() == 0
-    assert outcomes(folder) == {"device": ("done", ""), "long": ("not begun", "it needs 601 s, and 570 s are left"), "short": ("done", "")}
+    assert outcomes(folder) == {
+        "device": ("done", ""),
+        "long": ("not begun", "it needs 601 s, and 570 s are left"),
+        "short": ("done", ""),
+    }
 
 
 def test_the_largest_size_that_fits_is_run(session):
     sizes = tuple(Size(seconds=seconds, arguments=(str(seconds),)) for seconds in (700, 400, 300))
-    chosen = Step(name="pair", module=("-c", "import sys; print(sys.argv[1:])"), sizes=sizes, facts="lines")
+    chosen = Step(
+        name="pair", module=("-c", "import sys; print(sys.argv[1:])"), sizes=sizes, facts="lines"
+    )
     made, folder = session(chosen, budget=Budget(10, Clock()))
     assert made.run() == 0
     assert result_of(folder, "pair")["facts"]["lines"] == ["['400']"]
@@ -100,27 +119,45 @@ def test_a_step_that_hangs_is_killed_at_its_limit_and_its_facts_are_kept(session
     assert outcomes(folder)["next"] == ("done", "")
 
 
-def test_steps_run_beside_one_in_the_background_and_those_that_measure_wait_for_it(session, tmp_path):
+def test_steps_run_beside_one_in_the_background_and_those_that_measure_wait_for_it(
+    session, tmp_path
+):
     mark = tmp_path / "mark"
     waits = f"import os, time\nwhile not os.path.exists({str(mark)!r}): time.sleep(0.02)"
-    made, folder = session(step("pair", waits, background=True), step("beside", f"open({str(mark)!r}, 'w')"), step("speeds", alone=True))
+    made, folder = session(
+        step("pair", waits, background=True),
+        step("beside", f"open({str(mark)!r}, 'w')"),
+        step("speeds", alone=True),
+    )
     assert made.run() == 0
     assert [result.step for result in folder.results] == ["device", "beside", "pair", "speeds"]
 
 
 def test_a_measurement_is_not_begun_beside_what_does_not_end(session):
     clock = Clock()
-    made, folder = session(step("pair", SLEEP, background=True), step("speeds", alone=True, seconds=500), budget=Budget(10, clock))
-    threading.Timer(1.0, lambda: setattr(clock, "now", 100.0)).start()  # 470 s are left, in which it cannot end
+    made, folder = session(
+        step("pair", SLEEP, background=True),
+        step("speeds", alone=True, seconds=500),
+        budget=Budget(10, clock),
+    )
+    # 470 s are left, in which it cannot end
+    threading.Timer(1.0, lambda: setattr(clock, "now", 100.0)).start()
     threading.Timer(4.0, lambda: setattr(clock, "now", 600.0)).start()
     assert made.run() == 1
-    assert outcomes(folder)["speeds"] == ("not begun", "pair still runs, beside which no speed can be measured")
+    assert outcomes(folder)["speeds"] == (
+        "not begun",
+        "pair still runs, beside which no speed can be measured",
+    )
     assert outcomes(folder)["pair"] == ("failed", "the time of the session was over")
 
 
 def test_a_patient_step_begins_beside_the_other_when_it_can_only_just_end(session):
     clock = Clock()
-    made, folder = session(step("pair", SLEEP, background=True), step("te_pair", patient=True, seconds=480), budget=Budget(10, clock))
+    made, folder = session(
+        step("pair", SLEEP, background=True),
+        step("te_pair", patient=True, seconds=480),
+        budget=Budget(10, clock),
+    )
     threading.Timer(1.0, lambda: setattr(clock, "now", 80.0)).start()  # 490 s are left
     threading.Timer(6.0, lambda: setattr(clock, "now", 600.0)).start()
     assert made.run() == 1
@@ -129,7 +166,9 @@ def test_a_patient_step_begins_beside_the_other_when_it_can_only_just_end(sessio
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_in_the_middle_ends_what_runs_and_lists_the_rest(session, number, capsys):
-    made, folder = session(step("first"), step("pair", SLEEP, background=True), step("long", SLEEP), step("never"))
+    made, folder = session(
+        step("first"), step("pair", SLEEP, background=True), step("long", SLEEP), step("never")
+    )
 
     def interrupt():
         log = folder.path / "long.log"
@@ -171,7 +210,11 @@ def test_the_summary_has_forty_lines_at_most(session):
 
 def test_no_step_sees_a_processor_that_jax_could_train_on(session):
     made, folder = session(
-        step("platform", "import os; print(os.environ['JAX_PLATFORMS'], [n for n in os.environ if n.startswith('PARITY_')])")
+        step(
+            "platform",
+            "import os; print(os.environ['JAX_PLATFORMS'], [n for n in os.environ if "
+            "n.startswith('PARITY_')])",
+        )
     )
     assert made.run() == 0
     assert result_of(folder, "platform")["facts"]["lines"] == ["cuda []"]

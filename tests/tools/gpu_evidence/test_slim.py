@@ -1,4 +1,6 @@
-"""Cutting a library to one generation: what is kept, what is cleared, and that nothing else changes."""
+"""Cutting a library to one generation: what is kept, what is cleared, and that nothing else
+changes.
+"""
 
 import base64
 import hashlib
@@ -13,7 +15,9 @@ from tools.gpu_evidence.slim import NoCodeError, keep_only, slim_wheel
 
 LIBRARY = "transformer_engine/wheel_lib/libtransformer_engine.so"
 RECORD = "transformer_engine_cu13-2.20.2.dist-info/RECORD"
-entries = st.lists(st.tuples(st.sampled_from([75, 80, 90, 100, 120]), st.binary(max_size=40)), max_size=6)
+entries = st.lists(
+    st.tuples(st.sampled_from([75, 80, 90, 100, 120]), st.binary(max_size=40)), max_size=6
+)
 # No byte of the magic, so that the text around holds none by chance.
 around = st.binary(max_size=30).map(lambda data: data.replace(b"\x50", b"\x51"))
 
@@ -35,7 +39,10 @@ def test_only_the_code_of_other_generations_is_cleared(binaries, after):
     def library(cleared):
         parts = []
         for before, own in binaries:
-            kept = [(capability, payload if capability == 90 or not cleared else bytes(len(payload))) for capability, payload in own]
+            kept = [
+                (capability, payload if capability == 90 or not cleared else bytes(len(payload)))
+                for capability, payload in own
+            ]
             parts += [before, fat_binary(kept)]
         return b"".join(parts) + after
 
@@ -59,7 +66,11 @@ def wheel(path, library):
     with zipfile.ZipFile(path, "w") as made:
         made.writestr(LIBRARY, library)
         made.writestr("transformer_engine/__init__.py", "")
-        lines = (f"{LIBRARY},sha256=old,{len(library)}", "transformer_engine/__init__.py,sha256=own,0", f"{RECORD},,")
+        lines = (
+            f"{LIBRARY},sha256=old,{len(library)}",
+            "transformer_engine/__init__.py,sha256=own,0",
+            f"{RECORD},,",
+        )
         made.writestr(RECORD, "".join(f"{line}\n" for line in lines))
     return path
 
@@ -75,7 +86,10 @@ def test_a_wheel_is_packed_again_with_all_of_its_files(tmp_path):
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
         assert other.read(RECORD) == one.read(RECORD).replace(b"sha256=old", b"sha256=" + digest)
     assert len(content) == len(library)
-    assert (content.count(b"\x01" * 50), content.count(b"\x02")) == (1, library.count(b"\x02") - 5000)
+    assert (content.count(b"\x01" * 50), content.count(b"\x02")) == (
+        1,
+        library.count(b"\x02") - 5000,
+    )
     assert made.stat().st_size < 2000
 
 

@@ -1,4 +1,6 @@
-"""The steps themselves: each can be begun, the dearest comes first, and the page has the time of each."""
+"""The steps themselves: each can be begun, the dearest comes first, and the page has the time of
+each.
+"""
 
 import importlib.util
 from itertools import pairwise
@@ -17,7 +19,13 @@ OUT = Path("/out")
 def test_the_order_is_that_of_value():
     order = [step.name for step in steps(OUT, None)]
     assert order.index("device") == 0
-    assert order.index("pair") < order.index("te_layers") < order.index("te_pair") < order.index("speeds_20m") < order.index("speeds_1b")
+    assert (
+        order.index("pair")
+        < order.index("te_layers")
+        < order.index("te_pair")
+        < order.index("speeds_20m")
+        < order.index("speeds_1b")
+    )
 
 
 @pytest.mark.parametrize("made", [steps(OUT, OUT / "tokens.npy"), rehearsal(OUT, None, 5)])
@@ -51,7 +59,8 @@ def test_a_rehearsal_needs_no_gpu_and_leaves_out_no_kind_of_step():
         <= names
         <= {step.name for step in steps(OUT, None)}
     )
-    assert not any(step.limit for step in rehearsal(OUT, None, 120) if step.name != "device")  # no verdict on a slow host's speed
+    # no verdict on a slow host's speed
+    assert not any(step.limit for step in rehearsal(OUT, None, 120) if step.name != "device")
 
 
 def test_in_25_minutes_every_step_begins_and_the_pair_is_whole():

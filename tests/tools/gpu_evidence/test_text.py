@@ -1,11 +1,16 @@
-"""The text from which tokens are made: readable, each file once, mixed in an order that never changes."""
+"""The text from which tokens are made: readable, each file once, mixed in an order that never
+changes.
+"""
 
 from tools.gpu_evidence.text import documents, readable
 
 
 def test_html_becomes_what_a_person_reads():
     head, script = "<head><title>no</title></head>", "<script>no()</script>"
-    page = f"{head}<body><nav>no</nav><h1>Pages &amp; folios</h1>{script}\n\n\n<p>a <b>page</b></p><!-- no --></body>"
+    page = (
+        f"{head}<body><nav>no</nav><h1>Pages &amp; folios</h1>{script}\n\n\n<p>a "
+        "<b>page</b></p><!-- no --></body>"
+    )
     assert readable(page, ".html").split() == ["Pages", "&", "folios", "a", "page"]
     assert "\n\n\n" not in readable(page, ".html")
     assert readable("a < b & c\n", ".txt") == "a < b & c"

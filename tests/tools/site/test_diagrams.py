@@ -7,4 +7,6 @@ from tools.site.diagrams import DRAWINGS, IMAGES
 
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_the_file_is_what_is_drawn_today(name):
-    assert (IMAGES / name).read_text(encoding="utf-8") == DRAWINGS[name](), "run python -m tools.site.diagrams"
+    assert (IMAGES / name).read_text(encoding="utf-8") == DRAWINGS[name](), (
+        "run python -m tools.site.diagrams"
+    )

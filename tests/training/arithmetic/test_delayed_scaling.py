@@ -20,7 +20,11 @@ def test_scales_follow_the_amaxes_of_the_steps_before(most_recent):
         remembered = remembered[-3:]
         if 0 < largest < float("inf"):
             expected = largest
-        np.testing.assert_allclose(np.asarray(scales.scale)[0, 0], np.array([448, 448, 57344]) / expected if expected else 1, rtol=1e-6)
+        np.testing.assert_allclose(
+            np.asarray(scales.scale)[0, 0],
+            np.array([448, 448, 57344]) / expected if expected else 1,
+            rtol=1e-6,
+        )
 
 
 def test_without_a_history_every_scale_stays_one():
@@ -29,14 +33,18 @@ def test_without_a_history_every_scale_stays_one():
 
 
 def test_a_silent_first_step_keeps_scale_one():
-    scales = update(initial_scales(1, 1, 4), jnp.zeros((1, 1, 3)), DelayedScaling(formats=(E4M3, E4M3, E4M3)))
+    scales = update(
+        initial_scales(1, 1, 4), jnp.zeros((1, 1, 3)), DelayedScaling(formats=(E4M3, E4M3, E4M3))
+    )
     np.testing.assert_array_equal(np.asarray(scales.scale), 1)
 
 
 @pytest.mark.parametrize("margin", [1, 3])
 def test_a_margin_leaves_room_above_the_history(margin):
     amax = jnp.full((1, 1, 3), 3.5)
-    plain, roomy = (update(initial_scales(1, 1, 4), amax, DelayedScaling(margin=each)) for each in (0, margin))
+    plain, roomy = (
+        update(initial_scales(1, 1, 4), amax, DelayedScaling(margin=each)) for each in (0, margin)
+    )
     np.testing.assert_array_equal(np.asarray(roomy.scale) * 2**margin, np.asarray(plain.scale))
     np.testing.assert_array_equal(np.asarray(roomy.history), np.asarray(plain.history))
 

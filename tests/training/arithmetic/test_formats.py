@@ -1,4 +1,6 @@
-"""Every rounding against ml_dtypes, bit by bit, jitted and not; the value tables; stochastic rounding by its statistics."""
+"""Every rounding against ml_dtypes, bit by bit, jitted and not; the value tables; stochastic
+rounding by its statistics.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -27,15 +29,23 @@ from training.arithmetic.formats import (
     values,
 )
 
-PEERS = [(E2M1, ml_dtypes.float4_e2m1fn), (E4M3, ml_dtypes.float8_e4m3fn), (E5M2, ml_dtypes.float8_e5m2)]
+PEERS = [
+    (E2M1, ml_dtypes.float4_e2m1fn),
+    (E4M3, ml_dtypes.float8_e4m3fn),
+    (E5M2, ml_dtypes.float8_e5m2),
+]
 
 
 def hard_values(fmt: Format) -> np.ndarray:
-    """Every value, every midpoint of neighbours and its float32 neighbours, subnormals, and a wide random cloud."""
+    """Every value, every midpoint of neighbours and its float32 neighbours, subnormals, and a wide
+    random cloud.
+    """
     grid = values(fmt)
     grid = np.unique(grid[np.isfinite(grid)])
     middle = (grid[1:] + grid[:-1]) / 2
-    near = np.concatenate([np.nextafter(middle, np.float32(np.inf)), np.nextafter(middle, np.float32(-np.inf))])
+    near = np.concatenate(
+        [np.nextafter(middle, np.float32(np.inf)), np.nextafter(middle, np.float32(-np.inf))]
+    )
     random = np.random.default_rng(0)
     cloud = random.standard_normal(20_000) * np.exp2(random.integers(-20, 18, 20_000))
     edge = [0.0, fmt.largest, fmt.largest * 1.01, fmt.largest * 4, -fmt.largest * 4, 1e30, -1e30]
@@ -109,28 +119,46 @@ def test_stochastic_uses_all_sixteen_codes_and_saturates():
 
 @pytest.mark.parametrize("fmt", [E2M1, E4M3, E5M2], ids=lambda f: f.name)
 def test_e8m0_rounds_up_to_a_power_of_two(fmt):
-    amax = np.abs(np.random.default_rng(0).standard_normal(5000) * np.exp2(np.arange(5000) % 200 - 90)).astype(np.float32)
-    amax = np.concatenate([amax, np.float32(fmt.largest) * np.exp2(np.arange(-120.0, 100.0)).astype(np.float32)])
-    amax = np.concatenate([amax, np.nextafter(amax, np.float32(np.inf)), np.nextafter(amax, np.float32(0))])
+    amax = np.abs(
+        np.random.default_rng(0).standard_normal(5000) * np.exp2(np.arange(5000) % 200 - 90)
+    ).astype(np.float32)
+    amax = np.concatenate(
+        [amax, np.float32(fmt.largest) * np.exp2(np.arange(-120.0, 100.0)).astype(np.float32)]
+    )
+    amax = np.concatenate(
+        [amax, np.nextafter(amax, np.float32(np.inf)), np.nextafter(amax, np.float32(0))]
+    )
     byte = e8m0_round_up(jnp.asarray(amax), fmt)
-    quotient = amax * np.float32(1 / fmt.largest)  # as Transformer Engine's kernels have it, rounding included
-    np.testing.assert_array_equal(np.asarray(byte), np.ceil(np.log2(quotient.astype(np.float64))).astype(int) + 127)
-    np.testing.assert_array_equal(np.asarray(e8m0_value(byte)) * np.asarray(e8m0_reciprocal(byte)), 1.0)
+    # as Transformer Engine's kernels have it, rounding included
+    quotient = amax * np.float32(1 / fmt.largest)
+    np.testing.assert_array_equal(
+        np.asarray(byte), np.ceil(np.log2(quotient.astype(np.float64))).astype(int) + 127
+    )
+    np.testing.assert_array_equal(
+        np.asarray(e8m0_value(byte)) * np.asarray(e8m0_reciprocal(byte)), 1.0
+    )
     ends = e8m0_round_up(jnp.asarray([0, 1e-38, np.inf, np.nan], jnp.float32), fmt)
     assert np.asarray(ends).tolist() == [0, 0, 254, 254]
 
 
 def test_reciprocals_keep_their_subnormals():
-    exact = np.append(np.exp2(np.arange(-120.0, 128.0)), 3.3895313892515355e38).astype(np.float32)  # powers of two, the largest bfloat16
-    np.testing.assert_array_equal(np.asarray(jax.jit(reciprocal)(jnp.asarray(exact))), np.float32(1) / exact)
+    # powers of two, the largest bfloat16
+    exact = np.append(np.exp2(np.arange(-120.0, 128.0)), 3.3895313892515355e38).astype(np.float32)
+    np.testing.assert_array_equal(
+        np.asarray(jax.jit(reciprocal)(jnp.asarray(exact))), np.float32(1) / exact
+    )
     x = np.random.default_rng(0).uniform(1e38, 3.4e38, 1000).astype(np.float32)
-    np.testing.assert_allclose(np.asarray(jax.jit(reciprocal)(jnp.asarray(x))), np.float32(1) / x, rtol=0, atol=1e-45)
+    np.testing.assert_allclose(
+        np.asarray(jax.jit(reciprocal)(jnp.asarray(x))), np.float32(1) / x, rtol=0, atol=1e-45
+    )
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("axes", [None, (0,), (1,), (0, 1)])
 @pytest.mark.parametrize(("columns", "backend"), [(15, "cpu"), (16, "cpu"), (16, "gpu")])
-def test_largest_magnitude_is_that_of_numpy_and_shows_nan(monkeypatch, dtype, axes, columns, backend):
+def test_largest_magnitude_is_that_of_numpy_and_shows_nan(
+    monkeypatch, dtype, axes, columns, backend
+):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)  # which way of the same arithmetic
     x = jnp.asarray(np.random.default_rng(0).standard_normal((6, columns)), dtype)
     every_axis = (0, 1) if axes is None else axes
@@ -153,7 +181,13 @@ def test_largest_magnitude_of_neighbours_is_the_same_however_it_is_run(shape):
     def in_turn(v):
         return jax.lax.scan(lambda carry, row: (carry, largest(row)), 0, v)[1]
 
-    for run in (largest, jax.jit(largest), jax.vmap(largest), jax.jit(jax.vmap(jax.checkpoint(largest))), in_turn):
+    for run in (
+        largest,
+        jax.jit(largest),
+        jax.vmap(largest),
+        jax.jit(jax.vmap(jax.checkpoint(largest))),
+        in_turn,
+    ):
         magnitudes = run(x)
         assert magnitudes.dtype == jnp.float32
         np.testing.assert_array_equal(np.asarray(magnitudes).view(np.uint32), expected)
@@ -161,28 +195,48 @@ def test_largest_magnitude_of_neighbours_is_the_same_however_it_is_run(shape):
 
 def test_exact_values_become_bfloat16_without_a_change():
     x = jnp.asarray(np.random.default_rng(0).standard_normal(999), jnp.bfloat16)
-    np.testing.assert_array_equal(np.asarray(exact_bfloat16(x.astype(jnp.float32)), np.float32), np.asarray(x, np.float32))
+    np.testing.assert_array_equal(
+        np.asarray(exact_bfloat16(x.astype(jnp.float32)), np.float32), np.asarray(x, np.float32)
+    )
 
 
 def test_bfloat16_rounding_is_not_dropped_by_the_compiler():
     x = np.random.default_rng(0).standard_normal(4096).astype(np.float32)
     expected = x.astype(ml_dtypes.bfloat16).astype(np.float32)
     for run in (lambda f: f, jax.jit):
-        np.testing.assert_array_equal(np.asarray(run(lambda v: round_bfloat16(v) * 1)(jnp.asarray(x))), expected)
+        np.testing.assert_array_equal(
+            np.asarray(run(lambda v: round_bfloat16(v) * 1)(jnp.asarray(x))), expected
+        )
 
 
 @pytest.mark.parametrize("units", [-2, -1, 0, 1, 2])
 def test_the_corrected_quotient_is_exact_whatever_the_division_does(monkeypatch, units):
-    monkeypatch.setattr(formats, "divided", lambda x, y: formats.float_of(formats.bits_of(x / y) + units))
+    monkeypatch.setattr(
+        formats, "divided", lambda x, y: formats.float_of(formats.bits_of(x / y) + units)
+    )
     random = np.random.default_rng(0)
-    mantissas = (np.concatenate([np.arange(48), (1 << 23) - 1 - np.arange(48)]) | (127 << 23)).astype(np.int32).view(np.float32)
+    mantissas = (
+        (np.concatenate([np.arange(48), (1 << 23) - 1 - np.arange(48)]) | (127 << 23))
+        .astype(np.int32)
+        .view(np.float32)
+    )
     x, y = (
         np.concatenate([grid.ravel(), bits.view(np.float32)])
-        for grid, bits in zip(np.meshgrid(mantissas, mantissas), random.integers(100 << 23, 150 << 23, (2, 50_000), np.int32), strict=True)
+        for grid, bits in zip(
+            np.meshgrid(mantissas, mantissas),
+            random.integers(100 << 23, 150 << 23, (2, 50_000), np.int32),
+            strict=True,
+        )
     )
     np.testing.assert_array_equal(np.asarray(jax.jit(corrected_quotient)(x, y)), x / y)
-    amax = random.integers(1 << 23, 255 << 23, 50_000, np.int32).view(np.float32)  # every normal number below a scale's numerator
+    # every normal number below a scale's numerator
+    amax = random.integers(1 << 23, 255 << 23, 50_000, np.int32).view(np.float32)
     with np.errstate(over="ignore"):
-        np.testing.assert_array_equal(np.asarray(jax.jit(corrected_quotient)(jnp.float32(2688), amax)), np.float32(2688) / amax)
+        np.testing.assert_array_equal(
+            np.asarray(jax.jit(corrected_quotient)(jnp.float32(2688), amax)),
+            np.float32(2688) / amax,
+        )
     edges = np.asarray([0, np.inf, np.nan], np.float32)
-    np.testing.assert_array_equal(np.asarray(corrected_quotient(jnp.float32(448), jnp.asarray(edges))), [np.inf, 0, np.nan])
+    np.testing.assert_array_equal(
+        np.asarray(corrected_quotient(jnp.float32(448), jnp.asarray(edges))), [np.inf, 0, np.nan]
+    )

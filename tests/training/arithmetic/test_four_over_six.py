@@ -1,4 +1,6 @@
-"""Four over six against a slow twin in plain numpy; test_vectors has the codes of Transformer Engine's reference."""
+"""Four over six against a slow twin in plain numpy; test_vectors has the codes of Transformer
+Engine's reference.
+"""
 
 from dataclasses import replace
 
@@ -24,7 +26,9 @@ VARIANTS = {
 
 
 def twin_block(block, sequential, amax, quantizer):
-    """The codes (as values) and the scale of one block: both candidates in full, and the one with the smaller error."""
+    """The codes (as values) and the scale of one block: both candidates in full, and the one with
+    the smaller error.
+    """
     both = F32(6 * quantizer.scale_bound)
     encode = both / amax
     tries = []
@@ -48,10 +52,16 @@ def twin_block(block, sequential, amax, quantizer):
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize(("name", "size"), [*((name, 1.0) for name in VARIANTS), ("mae", 3e-27), ("2d", 3e-27)])
+@pytest.mark.parametrize(
+    ("name", "size"), [*((name, 1.0) for name in VARIANTS), ("mae", 3e-27), ("2d", 3e-27)]
+)
 def test_equals_the_slow_twin(name, size, axis):
     quantizer = VARIANTS[name]
-    x = (np.random.default_rng(3).standard_normal((32, 48)) * size).astype(ml_dtypes.bfloat16).astype(F32)
+    x = (
+        (np.random.default_rng(3).standard_normal((32, 48)) * size)
+        .astype(ml_dtypes.bfloat16)
+        .astype(F32)
+    )
     amax = np.max(np.abs(x))
     rows, columns = (16, 16) if quantizer.two_dimensional else ((16, 1) if axis == 0 else (1, 16))
     values, scales = np.zeros_like(x), np.zeros((32 // rows, 48 // columns), F32)
@@ -65,7 +75,9 @@ def test_equals_the_slow_twin(name, size, axis):
 
 
 def encode_magnitude(values):
-    return np.searchsorted(np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], F32), np.abs(values)).astype(np.uint8)
+    return np.searchsorted(np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], F32), np.abs(values)).astype(
+        np.uint8
+    )
 
 
 def test_some_blocks_choose_four_and_none_gets_a_larger_error():
@@ -76,7 +88,11 @@ def test_some_blocks_choose_four_and_none_gets_a_larger_error():
 
     def errors(quantizer):
         operand = jax.jit(to_bfloat16, static_argnums=(1, 2))(x, 1, quantizer)
-        return np.abs(np.asarray(operand.value.astype(jnp.float32) * operand.factor - x)).reshape(64, 4, 16).sum(axis=2)
+        return (
+            np.abs(np.asarray(operand.value.astype(jnp.float32) * operand.factor - x))
+            .reshape(64, 4, 16)
+            .sum(axis=2)
+        )
 
     assert (errors(MAE) <= errors(replace(MAE, four_over_six=None)) * (1 + 1e-6)).all()
 
@@ -85,10 +101,16 @@ def test_some_blocks_choose_four_and_none_gets_a_larger_error():
 def test_quotients_by_a_constant_are_rounded_once(by):
     random = np.random.default_rng(1)
     x = (random.standard_normal(200_000) * np.exp2(random.integers(-90, 90, 200_000))).astype(F32)
-    np.testing.assert_array_equal(np.asarray(jax.jit(constant_quotient, static_argnums=1)(jnp.asarray(x), by)), x / F32(by))
+    np.testing.assert_array_equal(
+        np.asarray(jax.jit(constant_quotient, static_argnums=1)(jnp.asarray(x), by)), x / F32(by)
+    )
 
 
-@pytest.mark.parametrize("change", [{"stochastic": True}, {"block": 32}, {"scaling": "mx", "block": 16}], ids=["stochastic", "block", "mx"])
+@pytest.mark.parametrize(
+    "change",
+    [{"stochastic": True}, {"block": 32}, {"scaling": "mx", "block": 16}],
+    ids=["stochastic", "block", "mx"],
+)
 def test_what_four_over_six_does_not_have_is_refused(change):
     with pytest.raises(ValueError, match="four_over_six is mae, expected None"):
         replace(MAE, **change)

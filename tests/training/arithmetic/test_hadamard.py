@@ -9,7 +9,9 @@ from training.arithmetic.quantize import SIGNS, matrix, rotate, sylvester
 
 def test_matrix_is_the_reference_matrix_and_orthogonal(te_vectors):
     np.testing.assert_array_equal(sylvester(16), scipy.linalg.hadamard(16))
-    np.testing.assert_array_equal(matrix(), np.asarray(SIGNS)[:, None] * scipy.linalg.hadamard(16) / 4)
+    np.testing.assert_array_equal(
+        matrix(), np.asarray(SIGNS)[:, None] * scipy.linalg.hadamard(16) / 4
+    )
     np.testing.assert_array_equal(matrix() @ matrix().T, np.eye(16))
     np.testing.assert_array_equal(matrix(), te_vectors["rht/matrix_f32"])
 
@@ -23,22 +25,29 @@ def test_rotation_is_the_plain_product_on_every_group():
 
 def test_bfloat16_in_is_summed_in_float32_and_rounded_once():
     x = jnp.asarray(np.random.default_rng(1).standard_normal((32, 7)), jnp.bfloat16)
-    exact = np.einsum("gsk,st->gtk", np.asarray(x, np.float64).reshape(2, 16, 7), matrix().astype(np.float64)).reshape(32, 7)
+    exact = np.einsum(
+        "gsk,st->gtk", np.asarray(x, np.float64).reshape(2, 16, 7), matrix().astype(np.float64)
+    ).reshape(32, 7)
     rotated = rotate(x)
     assert rotated.dtype == jnp.bfloat16
     np.testing.assert_array_equal(
-        np.asarray(rotated, np.float32), np.asarray(jnp.asarray(exact, jnp.float32).astype(jnp.bfloat16), np.float32)
+        np.asarray(rotated, np.float32),
+        np.asarray(jnp.asarray(exact, jnp.float32).astype(jnp.bfloat16), np.float32),
     )
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
 def test_a_gpus_rotation_has_the_bits_of_a_cpus(request, dtype):
     random = np.random.default_rng(4)
-    x = jnp.asarray(random.standard_normal((64, 24)) * np.exp(8 * random.standard_normal((64, 24))), dtype)  # no order of sums is exact
+    # no order of sums is exact
+    x = jnp.asarray(
+        random.standard_normal((64, 24)) * np.exp(8 * random.standard_normal((64, 24))), dtype
+    )
     on_cpu = np.asarray(jax.jit(rotate)(x), np.float32)
     request.getfixturevalue("gpu_program")
     np.testing.assert_array_equal(np.asarray(jax.jit(rotate)(x), np.float32), on_cpu)
-    assert "concatenate" not in jax.jit(rotate).lower(x).as_text()  # the stages are put together from parts, which a GPU copies
+    # the stages are put together from parts, which a GPU copies
+    assert "concatenate" not in jax.jit(rotate).lower(x).as_text()
 
 
 def test_rotation_cancels_in_the_weight_gradient():

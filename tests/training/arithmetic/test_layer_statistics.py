@@ -34,7 +34,11 @@ MXFP8 = Quantizer(format=E4M3, scaling="mx", block=32)
 @partial(jax.jit, static_argnums=(1, 2))
 def look(x, axis, quantizer, scale=None):
     ours = quantize(x, axis, quantizer, None, scale)
-    return statistics(x, to_bfloat16(x, axis, quantizer, None, scale), axis, quantizer, scale), ours, dequantize(ours, axis, quantizer)
+    return (
+        statistics(x, to_bfloat16(x, axis, quantizer, None, scale), axis, quantizer, scale),
+        ours,
+        dequantize(ours, axis, quantizer),
+    )
 
 
 def twin(x, axis, quantizer, ours, value):
@@ -44,7 +48,9 @@ def twin(x, axis, quantizer, ours, value):
     if quantizer.scaling == "nvfp4":
         unit = values(E4M3)[np.asarray(ours.scales)].astype(np.float64) * unit
     elif quantizer.scaling == "mx":
-        unit = np.where(np.asarray(ours.scales) > 0, np.exp2(np.asarray(ours.scales).astype(float) - 127), 0)
+        unit = np.where(
+            np.asarray(ours.scales) > 0, np.exp2(np.asarray(ours.scales).astype(float) - 127), 0
+        )
     whole = unit
     for dimension in (0, 1):
         whole = np.repeat(whole, x.shape[dimension] // unit.shape[dimension], axis=dimension)
@@ -63,19 +69,40 @@ def twin(x, axis, quantizer, ours, value):
 
 @pytest.mark.parametrize(
     ("case", "axis"),
-    some_pairs([(NVFP4, None), (replace(NVFP4, two_dimensional=True), None), (MXFP8, None), (FP8, None), (DELAYED, 300.0)], [0, 1]),
+    some_pairs(
+        [
+            (NVFP4, None),
+            (replace(NVFP4, two_dimensional=True), None),
+            (MXFP8, None),
+            (FP8, None),
+            (DELAYED, 300.0),
+        ],
+        [0, 1],
+    ),
 )
 def test_equals_plain_numpy(case, axis):
     quantizer, scale = case
     random = np.random.default_rng(4)
-    x = jnp.asarray(random.standard_normal((64, 96)) * np.exp2(random.integers(-9, 4, (64, 96))), jnp.bfloat16)
+    x = jnp.asarray(
+        random.standard_normal((64, 96)) * np.exp2(random.integers(-9, 4, (64, 96))), jnp.bfloat16
+    )
     x = x.at[:32, :32].multiply(2.0**-30)  # blocks whose scale is 0 in NVFP4
-    statistics, ours, value = look(x, axis, quantizer, None if scale is None else jnp.float32(scale))
-    np.testing.assert_allclose(np.asarray(statistics), twin(x, axis, quantizer, ours, value), rtol=2e-4, atol=1e-7)
+    statistics, ours, value = look(
+        x, axis, quantizer, None if scale is None else jnp.float32(scale)
+    )
+    np.testing.assert_allclose(
+        np.asarray(statistics), twin(x, axis, quantizer, ours, value), rtol=2e-4, atol=1e-7
+    )
 
 
 def named(x: np.ndarray) -> dict[str, float]:
-    return dict(zip(STATISTICS, np.asarray(look(jnp.asarray(x, jnp.bfloat16), 1, NVFP4)[0]).tolist(), strict=True))
+    return dict(
+        zip(
+            STATISTICS,
+            np.asarray(look(jnp.asarray(x, jnp.bfloat16), 1, NVFP4)[0]).tolist(),
+            strict=True,
+        )
+    )
 
 
 def test_nothing_lost_nothing_there_and_nothing_finite():
@@ -83,7 +110,12 @@ def test_nothing_lost_nothing_there_and_nothing_finite():
     assert exact["snr_db"] > 140
     assert (exact["underflow_share"], exact["saturation_share"]) == (0, 0)
     silent = named(np.zeros((16, 32)))
-    assert (silent["amax"], silent["underflow_share"], silent["snr_db"], silent["zero_scale_share"]) == (0, 0, np.inf, 1)
+    assert (
+        silent["amax"],
+        silent["underflow_share"],
+        silent["snr_db"],
+        silent["zero_scale_share"],
+    ) == (0, 0, np.inf, 1)
     sick = np.ones((16, 32))
     sick[3, 3], sick[4, 4] = np.nan, np.inf
     assert named(sick)["nonfinite"] == 2
@@ -92,7 +124,8 @@ def test_nothing_lost_nothing_there_and_nothing_finite():
 
 RECIPE = linear_recipe("nvfp4", fast_bf16=True)
 MATRICES = tuple(
-    jnp.asarray(np.random.default_rng(i).standard_normal(shape), jnp.bfloat16) for i, shape in enumerate(((64, 32), (32, 48), (64, 48)))
+    jnp.asarray(np.random.default_rng(i).standard_normal(shape), jnp.bfloat16)
+    for i, shape in enumerate(((64, 32), (32, 48), (64, 48)))
 )
 
 
@@ -100,7 +133,9 @@ MATRICES = tuple(
 def layer(recipe):
     """y, dx and dw, and the statistics."""
     x, w, g = MATRICES
-    y, pull = jax.vjp(lambda x, w, c: linear(recipe, x, w, formats.key(1), c), x, w, quiet_channel())
+    y, pull = jax.vjp(
+        lambda x, w, c: linear(recipe, x, w, formats.key(1), c), x, w, quiet_channel()
+    )
     dx, dw, channel = pull(g)
     return (y, dx, dw), channel.statistics
 
@@ -114,16 +149,27 @@ def test_a_layer_says_its_statistics_when_watched_and_zeros_when_not():
     assert np.all(np.isnan(np.asarray(statistics[-len(COMPARISONS) :])))
     statistics = statistics[: -len(COMPARISONS)].reshape(len(OPERANDS), len(STATISTICS))
     assert not np.any(np.asarray(silent))
-    for row, tensor, quantizer, axis in ((0, x, RECIPE.fprop_x, 1), (1, w, RECIPE.fprop_w, 0), (3, x, RECIPE.wgrad_x, 0)):
-        np.testing.assert_allclose(np.asarray(statistics[row]), np.asarray(look(tensor, axis, quantizer)[0]), rtol=1e-6)
+    for row, tensor, quantizer, axis in (
+        (0, x, RECIPE.fprop_x, 1),
+        (1, w, RECIPE.fprop_w, 0),
+        (3, x, RECIPE.wgrad_x, 0),
+    ):
+        np.testing.assert_allclose(
+            np.asarray(statistics[row]), np.asarray(look(tensor, axis, quantizer)[0]), rtol=1e-6
+        )
     snr = STATISTICS.index("snr_db")
-    assert float(statistics[2, snr]) < float(look(g, 1, replace(RECIPE.dgrad_g, stochastic=False))[0][snr])  # SR adds noise
+    # SR adds noise
+    assert float(statistics[2, snr]) < float(
+        look(g, 1, replace(RECIPE.dgrad_g, stochastic=False))[0][snr]
+    )
 
 
 def test_the_statistics_of_a_layer_that_is_not_quantized_are_no_numbers():
     recipe = linear_recipe("bf16", fast_bf16=True)
     x = jnp.ones((16, 16), jnp.bfloat16)
-    statistics = jax.vjp(lambda c: linear(recipe, x, x, formats.key(0), c), quiet_channel())[1](x)[0].statistics
+    statistics = jax.vjp(lambda c: linear(recipe, x, x, formats.key(0), c), quiet_channel())[1](x)[
+        0
+    ].statistics
     assert statistics.shape == (len(COLUMNS),)
     assert np.all(np.isnan(np.asarray(statistics)))
 
@@ -144,7 +190,10 @@ def test_a_rotated_copy_is_compared_with_the_rotated_original():
     assert seen[lost] < np.asarray(look(x, 0, NVFP4)[0])[lost]  # what the rotation is for
 
 
-@pytest.mark.parametrize(("quantizer", "axis"), [(NVFP4, 0), (NVFP4, 1), (replace(NVFP4, two_dimensional=True), 1), (FP8, 1), (MXFP8, 0)])
+@pytest.mark.parametrize(
+    ("quantizer", "axis"),
+    [(NVFP4, 0), (NVFP4, 1), (replace(NVFP4, two_dimensional=True), 1), (FP8, 1), (MXFP8, 0)],
+)
 def test_a_large_matrix_is_watched_in_every_fourth_group_of_rows(quantizer, axis):
     x = np.random.default_rng(3).standard_normal((256, 64))
     x[40] *= 100  # in a group that is not sampled: it sets the amax, and so the scale of the tensor
@@ -155,7 +204,9 @@ def test_a_large_matrix_is_watched_in_every_fourth_group_of_rows(quantizer, axis
     named = dict(zip(STATISTICS, np.asarray(whole).tolist(), strict=True))
     assert named["amax"] == np.abs(np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)).max()
     assert named["snr_db"] == pytest.approx(10 * np.log10(np.sum(part**2) / noise), rel=1e-4)
-    assert named["underflow_share"] == pytest.approx(np.mean((part != 0) & (np.asarray(value)[kept] == 0)), abs=1e-7)
+    assert named["underflow_share"] == pytest.approx(
+        np.mean((part != 0) & (np.asarray(value)[kept] == 0)), abs=1e-7
+    )
 
 
 def test_a_gradient_is_compared_with_the_one_of_unquantized_operands():
@@ -163,11 +214,24 @@ def test_a_gradient_is_compared_with_the_one_of_unquantized_operands():
     reference = random.standard_normal((32, 48))
     for size in (1.0, 1e-30, 1e30):
         dw = (0.9 * reference + 0.1 * random.standard_normal((32, 48))) * size
-        cosine, bias, snr = np.asarray(gradient_comparison(jnp.asarray(dw, jnp.float32), jnp.asarray(reference * size, jnp.float32)))
-        assert cosine == pytest.approx(np.sum(dw * reference) / np.linalg.norm(dw) / np.linalg.norm(reference), rel=1e-5)
-        assert bias == pytest.approx(np.sum(dw * reference) / np.sum(reference**2) / size - 1, rel=1e-4)
-        assert snr == pytest.approx(20 * np.log10(np.linalg.norm(reference) / np.linalg.norm(dw / size - reference)), rel=1e-5)
-    assert np.asarray(gradient_comparison(jnp.ones((8, 8)), jnp.ones((8, 8)))).tolist() == pytest.approx([1, 0, np.inf])
+        cosine, bias, snr = np.asarray(
+            gradient_comparison(
+                jnp.asarray(dw, jnp.float32), jnp.asarray(reference * size, jnp.float32)
+            )
+        )
+        assert cosine == pytest.approx(
+            np.sum(dw * reference) / np.linalg.norm(dw) / np.linalg.norm(reference), rel=1e-5
+        )
+        assert bias == pytest.approx(
+            np.sum(dw * reference) / np.sum(reference**2) / size - 1, rel=1e-4
+        )
+        assert snr == pytest.approx(
+            20 * np.log10(np.linalg.norm(reference) / np.linalg.norm(dw / size - reference)),
+            rel=1e-5,
+        )
+    assert np.asarray(
+        gradient_comparison(jnp.ones((8, 8)), jnp.ones((8, 8)))
+    ).tolist() == pytest.approx([1, 0, np.inf])
     assert np.isnan(np.asarray(gradient_comparison(jnp.zeros((8, 8)), jnp.zeros((8, 8))))[:2]).all()
 
 
@@ -179,7 +243,11 @@ def test_a_compared_layer_says_how_far_its_gradient_is_off_and_computes_the_same
     exact = np.asarray(x, np.float64).T @ np.asarray(g, np.float64)
     dw = np.asarray(products[2], np.float64)
     named = dict(zip(COLUMNS, np.asarray(statistics).tolist(), strict=True))
-    assert named["kernel_grad/cosine"] == pytest.approx(np.sum(dw * exact) / np.linalg.norm(dw) / np.linalg.norm(exact), rel=1e-4)
-    assert named["kernel_grad/bias"] == pytest.approx(np.sum(dw * exact) / np.sum(exact**2) - 1, abs=1e-4)
+    assert named["kernel_grad/cosine"] == pytest.approx(
+        np.sum(dw * exact) / np.linalg.norm(dw) / np.linalg.norm(exact), rel=1e-4
+    )
+    assert named["kernel_grad/bias"] == pytest.approx(
+        np.sum(dw * exact) / np.sum(exact**2) - 1, abs=1e-4
+    )
     assert 0.9 < named["kernel_grad/cosine"] < 0.999
     assert np.isfinite(np.asarray(statistics)).all()

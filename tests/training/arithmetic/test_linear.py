@@ -1,4 +1,6 @@
-"""The linear layer: against Transformer Engine's results, against a plain float64 formula, and its side channels."""
+"""The linear layer: against Transformer Engine's results, against a plain float64 formula, and its
+side channels.
+"""
 
 from dataclasses import replace
 from functools import partial
@@ -17,19 +19,30 @@ from training.segments import Arithmetic
 from training.switches import GEMMS, Switches
 
 # 96 outputs: wgrad transposes x; the test of the narrower operand takes g.
-X, W, G = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((64, 32), (32, 96), (64, 96)))
+X, W, G = (
+    np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    for shape in ((64, 32), (32, 96), (64, 96))
+)
 
 
 @partial(jax.jit, static_argnums=0)
 def compiled(recipe, x, w, g, key):
-    y, pull = jax.vjp(lambda x, w, channel: linear(recipe, x, w, key, channel), x, w, quiet_channel())
+    y, pull = jax.vjp(
+        lambda x, w, channel: linear(recipe, x, w, key, channel), x, w, quiet_channel()
+    )
     dx, dw, channel = pull(g)
     return y, dx, dw, channel.report
 
 
 def run(recipe, x=X, w=W, g=G, seed=0):
-    """y, dx, dw and the count of non-finite values, from arrays that are rounded to the recipe's type first."""
-    return compiled(recipe, *(jnp.asarray(part).astype(recipe.activations) for part in (x, w, g)), formats.key(seed))
+    """y, dx, dw and the count of non-finite values, from arrays that are rounded to the recipe's
+    type first.
+    """
+    return compiled(
+        recipe,
+        *(jnp.asarray(part).astype(recipe.activations) for part in (x, w, g)),
+        formats.key(seed),
+    )
 
 
 def as_float64(x):
@@ -44,14 +57,31 @@ def operand(quantizer, x, axis):
     x = jnp.asarray(x, jnp.bfloat16)
     if quantizer is None:
         return as_float64(x)
-    value, factor, _ = narrow(x, axis, replace(quantizer, stochastic=False), None, jnp.float32(1) if quantizer.delayed else None)
+    value, factor, _ = narrow(
+        x,
+        axis,
+        replace(quantizer, stochastic=False),
+        None,
+        jnp.float32(1) if quantizer.delayed else None,
+    )
     return as_float64(value) * as_float64(factor)
 
 
 @pytest.mark.parametrize(
     ("name", "switches", "fast"),
     [
-        *((name, {}, True) for name in ("bf16", "fp8_current", "fp8_delayed", "mxfp8", "fp8_block", "nvfp4", "mxfp4")),
+        *(
+            (name, {}, True)
+            for name in (
+                "bf16",
+                "fp8_current",
+                "fp8_delayed",
+                "mxfp8",
+                "fp8_block",
+                "nvfp4",
+                "mxfp4",
+            )
+        ),
         ("nvfp4", {}, False),
         ("nvfp4", {"row_scaled_activation": True}, True),
         ("nvfp4", {"row_scaled_activation": True, "nvfp4_4over6": "all", "rht": False}, False),
@@ -61,7 +91,10 @@ def operand(quantizer, x, axis):
 def test_three_gemms_are_the_products_of_the_quantized_operands(name, switches, fast):
     recipe = linear_recipe(name, Switches(**switches), fast_bf16=fast)
     if recipe.dgrad_g is not None and recipe.dgrad_g.stochastic:
-        still = {side: replace(getattr(recipe, side), stochastic=False) for side in ("dgrad_g", "wgrad_g")}
+        still = {
+            side: replace(getattr(recipe, side), stochastic=False)
+            for side in ("dgrad_g", "wgrad_g")
+        }
         recipe = replace(recipe, **still)
     y, dx, dw, report = run(recipe)
     expected = (
@@ -72,16 +105,25 @@ def test_three_gemms_are_the_products_of_the_quantized_operands(name, switches, 
     for ours, plain in zip((y, dx, dw), expected, strict=True):
         assert ours.dtype == jnp.bfloat16
         np.testing.assert_allclose(as_float64(ours), plain, rtol=2.0**-8, atol=1e-4)
-    amaxes = [float(np.max(np.abs(as_float64(jnp.asarray(part, jnp.bfloat16))))) for part in (X, W, G)] if recipe.quantized else [0, 0, 0]
+    amaxes = (
+        [float(np.max(np.abs(as_float64(jnp.asarray(part, jnp.bfloat16))))) for part in (X, W, G)]
+        if recipe.quantized
+        else [0, 0, 0]
+    )
     assert np.asarray(report).tolist() == [*amaxes, 0]
 
 
-@pytest.mark.parametrize(("name", "switches"), [("fp8_current", {}), ("nvfp4_no_sr", {"row_scaled_activation": True})])
+@pytest.mark.parametrize(
+    ("name", "switches"), [("fp8_current", {}), ("nvfp4_no_sr", {"row_scaled_activation": True})]
+)
 def test_wgrad_is_the_same_whichever_operand_is_written_out_transposed(name, switches):
     recipe = linear_recipe(name, Switches(**switches), fast_bf16=True)
-    w, g = np.ascontiguousarray(W[:, :16]), np.ascontiguousarray(G[:, :16])  # fewer outputs than inputs: g is
+    # fewer outputs than inputs: g is
+    w, g = np.ascontiguousarray(W[:, :16]), np.ascontiguousarray(G[:, :16])
     expected = operand(recipe.wgrad_x, X, 0).T @ operand(recipe.wgrad_g, g, 0)
-    np.testing.assert_allclose(as_float64(run(recipe, X, w, g)[2]), expected, rtol=2.0**-8, atol=1e-4)
+    np.testing.assert_allclose(
+        as_float64(run(recipe, X, w, g)[2]), expected, rtol=2.0**-8, atol=1e-4
+    )
 
 
 def test_f32_is_plain_float32():
@@ -92,7 +134,9 @@ def test_f32_is_plain_float32():
 
 def test_rotation_cancels_where_nothing_is_quantized():
     x, g = (jnp.asarray(part) for part in (X, G))
-    np.testing.assert_allclose(np.asarray(rotate(x)).T @ np.asarray(rotate(g)), X.T @ G, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        np.asarray(rotate(x)).T @ np.asarray(rotate(g)), X.T @ G, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_gradient_rounding_follows_the_seed_and_the_forward_pass_does_not():
@@ -108,7 +152,8 @@ def test_gradient_rounding_follows_the_seed_and_the_forward_pass_does_not():
 def test_dgrad_and_wgrad_are_rounded_by_different_numbers():
     recipe = linear_recipe("nvfp4_no_rht", fast_bf16=True)
     g = np.full((16, 16), 1.0, np.float32)
-    g[0, 0] = g[1, 1] = 1.9  # so that 1 beside them, along the row and along the column, rounds up at random in either copy
+    # so that 1 beside them, along the row and along the column, rounds up at random in either copy
+    g[0, 0] = g[1, 1] = 1.9
     eye = np.eye(16, dtype=np.float32)
     rounds_up = []
     for seed in range(64):
@@ -117,20 +162,33 @@ def test_dgrad_and_wgrad_are_rounded_by_different_numbers():
     assert {(True, False), (False, True)} <= set(rounds_up)
 
 
-OPERANDS = {"fprop": ("fprop_x", "fprop_w"), "dgrad": ("dgrad_g", "dgrad_w"), "wgrad": ("wgrad_x", "wgrad_g")}
+OPERANDS = {
+    "fprop": ("fprop_x", "fprop_w"),
+    "dgrad": ("dgrad_g", "dgrad_w"),
+    "wgrad": ("wgrad_x", "wgrad_g"),
+}
 
 
-@pytest.mark.parametrize(("other", "gemm"), some_pairs(["bf16", "mxfp8", "fp8_delayed", "nvfp4_no_rht"], GEMMS))
+@pytest.mark.parametrize(
+    ("other", "gemm"), some_pairs(["bf16", "mxfp8", "fp8_delayed", "nvfp4_no_rht"], GEMMS)
+)
 def test_another_recipe_in_one_gemm_changes_its_product_alone(other, gemm):
     product = GEMMS.index(gemm)
     alone, whole = Arithmetic(other), Arithmetic("nvfp4")
     mixed = layer_recipe(tuple(alone if each == gemm else whole for each in GEMMS), fast_bf16=True)
-    own, nvfp4, replaced = run(mixed, seed=3), run(linear_recipe("nvfp4", fast_bf16=True), seed=3), linear_recipe(other, fast_bf16=True)
+    own, nvfp4, replaced = (
+        run(mixed, seed=3),
+        run(linear_recipe("nvfp4", fast_bf16=True), seed=3),
+        linear_recipe(other, fast_bf16=True),
+    )
     other_alone = run(replaced, seed=3)
     for number in range(3):
         expected = other_alone if number == product else nvfp4
         np.testing.assert_array_equal(as_float64(own[number]), as_float64(expected[number]))
-    same = all(getattr(replaced, side) == getattr(linear_recipe("nvfp4", fast_bf16=True), side) for side in OPERANDS[gemm])
+    same = all(
+        getattr(replaced, side) == getattr(linear_recipe("nvfp4", fast_bf16=True), side)
+        for side in OPERANDS[gemm]
+    )
     assert np.array_equal(as_float64(own[product]), as_float64(nvfp4[product])) == same
     assert float(own[3][3]) == 0
     if other != "bf16":  # then x or g has only its rotated copy
@@ -140,7 +198,8 @@ def test_another_recipe_in_one_gemm_changes_its_product_alone(other, gemm):
 def test_one_quantized_gemm_reports_its_two_tensors_and_their_nonfinite_values():
     x, w, g = X.copy(), W.copy(), G.copy()
     x[0, 0], w[1, 1], g[2, 2] = np.nan, np.inf, np.nan
-    for number, missing in ((0, 2), (1, 0), (2, 1)):  # fprop does not see g, dgrad not x, wgrad not w
+    # fprop does not see g, dgrad not x, wgrad not w
+    for number, missing in ((0, 2), (1, 0), (2, 1)):
         layer = tuple(Arithmetic("mxfp8" if each == number else "bf16") for each in range(3))
         recipe = layer_recipe(layer, fast_bf16=True)
         amaxes = np.asarray(run(recipe)[3])
@@ -181,13 +240,18 @@ def test_the_layer_is_the_same_under_scan_and_vmap():
         return 0, (y, *pull(g))
 
     twice = tuple(jnp.stack([part[::-1], part]) for part in (x, w, g))
-    for many in (jax.lax.scan(layer, 0, twice)[1], jax.jit(jax.vmap(layer, (None, 0)))(0, twice)[1]):
+    for many in (
+        jax.lax.scan(layer, 0, twice)[1],
+        jax.jit(jax.vmap(layer, (None, 0)))(0, twice)[1],
+    ):
         for ours, one in zip(many, run(recipe, seed=7), strict=False):
             np.testing.assert_array_equal(as_float64(ours[1]), as_float64(one))
 
 
 def test_two_dimensional_weights_and_their_transpose_make_the_same_layer():
-    """x w and x' w' with w' = w^T: fprop of one is the dgrad of the other, for one quantization of the weight."""
+    """x w and x' w' with w' = w^T: fprop of one is the dgrad of the other, for one quantization of
+    the weight.
+    """
     recipe = linear_recipe("nvfp4_no_sr", fast_bf16=True)
     _, dx, _, _ = run(recipe)
     y, _, _, _ = run(recipe, G, np.ascontiguousarray(W.T), X)

@@ -1,4 +1,6 @@
-"""Every quantizer against a slow twin in plain numpy, over shapes and ranges; exactness of the bfloat16 path; edge inputs."""
+"""Every quantizer against a slow twin in plain numpy, over shapes and ranges; exactness of the
+bfloat16 path; edge inputs.
+"""
 
 from dataclasses import replace
 from functools import partial
@@ -15,7 +17,15 @@ from hypothesis import strategies as st
 from tests.conftest import some, some_of, some_pairs
 from training.arithmetic import formats
 from training.arithmetic.formats import E2M1, E4M3, E5M2, stochastic, stochastic_floor, values
-from training.arithmetic.quantize import Quantizer, count_nonfinite, dequantize, matrix, quantize, tensor_scale, to_bfloat16
+from training.arithmetic.quantize import (
+    Quantizer,
+    count_nonfinite,
+    dequantize,
+    matrix,
+    quantize,
+    tensor_scale,
+    to_bfloat16,
+)
 
 F32 = np.float32
 PEER = {E2M1: ml_dtypes.float4_e2m1fn, E4M3: ml_dtypes.float8_e4m3fn, E5M2: ml_dtypes.float8_e5m2}
@@ -30,7 +40,19 @@ FP8_BLOCK = Quantizer(format=E4M3, scaling="fp8_block", block=128)
 FP8_BLOCK_E5M2 = replace(FP8_BLOCK, format=E5M2)
 FP8_BLOCK_2D = replace(FP8_BLOCK, two_dimensional=True)
 NVFP4_ROW = replace(NVFP4, row_scaled=True)
-ALL = [NVFP4, NVFP4_2D, NVFP4_ROW, MXFP4, MXFP8, MXFP8_E5M2, FP8_BLOCK, FP8_BLOCK_E5M2, FP8_BLOCK_2D, FP8, FP8_E5M2]
+ALL = [
+    NVFP4,
+    NVFP4_2D,
+    NVFP4_ROW,
+    MXFP4,
+    MXFP8,
+    MXFP8_E5M2,
+    FP8_BLOCK,
+    FP8_BLOCK_E5M2,
+    FP8_BLOCK_2D,
+    FP8,
+    FP8_E5M2,
+]
 IDS = [
     "nvfp4",
     "nvfp4_2d",
@@ -46,12 +68,15 @@ IDS = [
 ]
 
 ALONG_AN_AXIS = [
-    pytest.param(quantizer, axis, id=f"{name}-{axis}") for (name, quantizer), axis in some_pairs(zip(IDS, ALL, strict=True), [0, 1])
+    pytest.param(quantizer, axis, id=f"{name}-{axis}")
+    for (name, quantizer), axis in some_pairs(zip(IDS, ALL, strict=True), [0, 1])
 ]
 
 
 def cast(scaled: np.ndarray, fmt, uniform: np.ndarray | None = None) -> np.ndarray:
-    """The textbook cast: clip, then let ml_dtypes round one element after the other; at random, move each by `uniform` steps first."""
+    """The textbook cast: clip, then let ml_dtypes round one element after the other; at random,
+    move each by `uniform` steps first.
+    """
     scaled = np.clip(scaled, -fmt.largest, fmt.largest).astype(F32)
     if uniform is None:
         return scaled.astype(PEER[fmt])
@@ -60,33 +85,53 @@ def cast(scaled: np.ndarray, fmt, uniform: np.ndarray | None = None) -> np.ndarr
     return (np.rint((scaled + uniform * step) / step) * step).astype(PEER[fmt])
 
 
-def twin(x: np.ndarray, axis: int, quantizer: Quantizer, uniform: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Codes, scale bytes and decoded values by the formulas of the specification, one block at a time."""
+def twin(
+    x: np.ndarray, axis: int, quantizer: Quantizer, uniform: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Codes, scale bytes and decoded values by the formulas of the specification, one block at a
+    time.
+    """
     fmt = quantizer.format
     if quantizer.row_scaled:  # each row along the blocks is a tensor of its own
         lines = np.split(x, x.shape[1 - axis], axis=1 - axis)
         parts = [twin(line, axis, replace(quantizer, row_scaled=False)) for line in lines]
-        codes, scales, decoded = (np.concatenate(part, axis=1 - axis) for part in zip(*parts, strict=True))
+        codes, scales, decoded = (
+            np.concatenate(part, axis=1 - axis) for part in zip(*parts, strict=True)
+        )
         return codes, scales, decoded
     amax = np.max(np.abs(x))
     if quantizer.scaling == "tensor":
         with np.errstate(over="ignore"):
-            scale = min(F32(fmt.largest) / amax, F32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)) if amax > 0 else F32(1)
+            scale = (
+                min(F32(fmt.largest) / amax, F32(ml_dtypes.finfo(ml_dtypes.bfloat16).max))
+                if amax > 0
+                else F32(1)
+            )
         code = cast(x * scale, fmt, uniform)
         return code.view(np.uint8), np.zeros((1, 1), np.uint8), code.astype(F32) * (F32(1) / scale)
     size = quantizer.block
-    rows, columns = (size, size) if quantizer.two_dimensional else ((size, 1) if axis == 0 else (1, size))
+    rows, columns = (
+        (size, size) if quantizer.two_dimensional else ((size, 1) if axis == 0 else (1, size))
+    )
     blocks = (-(-x.shape[0] // rows), -(-x.shape[1] // columns))
-    codes, scales, decoded = np.zeros(x.shape, np.uint8), np.zeros(blocks, np.uint8), np.zeros(x.shape, F32)
+    codes, scales, decoded = (
+        np.zeros(x.shape, np.uint8),
+        np.zeros(blocks, np.uint8),
+        np.zeros(x.shape, F32),
+    )
     for i, j in np.ndindex(*blocks):
         where = np.s_[i * rows : (i + 1) * rows, j * columns : (j + 1) * columns]
-        code, scales[i, j], decoded[where] = twin_block(x[where], amax, quantizer, None if uniform is None else uniform[where])
+        code, scales[i, j], decoded[where] = twin_block(
+            x[where], amax, quantizer, None if uniform is None else uniform[where]
+        )
         codes[where] = code.view(np.uint8)
     return codes, scales, decoded
 
 
 def twin_rotated(x: np.ndarray) -> np.ndarray:
-    """Sixteen rows after sixteen rows times the Hadamard matrix, rounded to bfloat16; rows that are missing are zeros."""
+    """Sixteen rows after sixteen rows times the Hadamard matrix, rounded to bfloat16; rows that are
+    missing are zeros.
+    """
     padded = np.pad(x, ((0, -len(x) % 16), (0, 0)))
     groups = padded.reshape(-1, 16, x.shape[1])
     rotated = np.einsum("gsk,st->gtk", groups.astype(np.float64), matrix().astype(np.float64))
@@ -102,17 +147,27 @@ def twin_block(
         byte = 0 if ratio == 0 else max(int(np.ceil(np.log2(np.float64(ratio)))) + 127, 0)
         code = cast(block * F32(2.0 ** (127 - byte)), fmt, uniform)
         return code, byte, (code.astype(np.float64) * 2.0 ** (byte - 127)).astype(F32)
-    if quantizer.scaling == "fp8_block":  # a float32 that is the largest power of two not above largest / amax; 1 for zeros
-        exponent = min(int(np.floor(np.log2(np.float64(fmt.largest) / np.float64(b)))), 127) if b > 0 else 0
+    # a float32 that is the largest power of two not above largest / amax; 1 for zeros
+    if quantizer.scaling == "fp8_block":
+        exponent = (
+            min(int(np.floor(np.log2(np.float64(fmt.largest) / np.float64(b)))), 127)
+            if b > 0
+            else 0
+        )
         code = cast(block * F32(2.0**exponent), fmt, uniform)
         return code, 127 - exponent, (code.astype(np.float64) * 2.0**-exponent).astype(F32)
     with np.errstate(over="ignore"):
         encode = min(F32(2688) / amax, np.finfo(F32).max) if amax > 0 else F32(1)
     scale = np.minimum(b * (encode * F32(1 / 6)), F32(448)).astype(ml_dtypes.float8_e4m3fn)
-    with np.errstate(divide="ignore", over="ignore"):  # scale 0: the reciprocal saturates, and so do the codes
+    # scale 0: the reciprocal saturates, and so do the codes
+    with np.errstate(divide="ignore", over="ignore"):
         reciprocal = np.minimum(F32(1) / (scale.astype(F32) * (F32(1) / encode)), np.finfo(F32).max)
         code = cast(block * reciprocal, fmt, uniform)
-    return code, int(scale.view(np.uint8)), code.astype(F32) * scale.astype(F32) * (amax * F32(1 / 2688))
+    return (
+        code,
+        int(scale.view(np.uint8)),
+        code.astype(F32) * scale.astype(F32) * (amax * F32(1 / 2688)),
+    )
 
 
 narrow = jax.jit(to_bfloat16, static_argnums=(1, 2))
@@ -131,12 +186,16 @@ def assert_equals_twin(x: np.ndarray, axis: int, quantizer: Quantizer, dtype=jnp
     np.testing.assert_array_equal(np.asarray(ours.codes), codes)
     np.testing.assert_array_equal(np.asarray(ours_decoded), decoded)
     assert value.dtype == jnp.bfloat16
-    np.testing.assert_array_equal(np.asarray(value.astype(jnp.float32)) * np.asarray(factor), decoded)
+    np.testing.assert_array_equal(
+        np.asarray(value.astype(jnp.float32)) * np.asarray(factor), decoded
+    )
 
 
 def bfloat16_values(shape: tuple[int, int], seed: int, exponent: int, spread: int) -> np.ndarray:
     random = np.random.default_rng(seed)
-    x = random.standard_normal(shape) * np.exp2(exponent + random.integers(-spread, spread + 1, shape))
+    x = random.standard_normal(shape) * np.exp2(
+        exponent + random.integers(-spread, spread + 1, shape)
+    )
     return x.astype(ml_dtypes.bfloat16).astype(F32)
 
 
@@ -167,8 +226,12 @@ def test_any_shape_equals_the_slow_twin(quantizer, shape, axis, dtype):
 @pytest.mark.parametrize(("quantizer", "axis"), ALONG_AN_AXIS)
 @settings(max_examples=some(18))
 @given(seed=st.integers(0, 2**31), exponent=st.integers(-120, -100), spread=st.integers(0, 3))
-def test_codes_and_scales_of_tiny_tensors_equal_the_slow_twin(quantizer, axis, seed, exponent, spread):
-    """Down to 1e-37, where scales and their reciprocals are subnormal in numpy and would be flushed in XLA."""
+def test_codes_and_scales_of_tiny_tensors_equal_the_slow_twin(
+    quantizer, axis, seed, exponent, spread
+):
+    """Down to 1e-37, where scales and their reciprocals are subnormal in numpy and would be flushed
+    in XLA.
+    """
     x = bfloat16_values((32, 64), seed, exponent, spread)
     x[np.abs(x) < np.finfo(F32).tiny] = 0
     codes, scales, _ = twin(x, axis, quantizer)
@@ -196,7 +259,9 @@ def test_a_subnormal_decode_scale_is_rounded_once(amax):
 @pytest.mark.parametrize("amax", [1.3e-26, 1e-25])
 @pytest.mark.parametrize("quantizer", [NVFP4, NVFP4_ROW], ids=["nvfp4", "nvfp4_row"])
 def test_just_above_the_lifted_scales_the_codes_equal_the_slow_twin(monkeypatch, quantizer, amax):
-    """Encode scales of 2^94 to 2^100, as a GPU computes them: the decode scale is far from subnormal and keeps all its bits."""
+    """Encode scales of 2^94 to 2^100, as a GPU computes them: the decode scale is far from
+    subnormal and keeps all its bits.
+    """
     x = np.concatenate([bfloat16_values((32, 64), seed, 0, 3) for seed in range(4)])
     x = (x * F32(amax / np.abs(x).max())).astype(ml_dtypes.bfloat16).astype(F32)
     codes, scales, _ = twin(x, 1, quantizer)
@@ -209,8 +274,15 @@ def test_just_above_the_lifted_scales_the_codes_equal_the_slow_twin(monkeypatch,
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("amax", [1e-34, 1e-33, 5e-33])
 def test_a_block_far_below_a_tiny_tensors_amax_equals_the_slow_twin(amax, axis):
-    """Its decode scale, which is subnormal, must not be flushed to zero: its codes would all be the largest."""
-    x = np.random.default_rng(0).uniform(1.2e-38, 4.7e-38, (32, 64)).astype(ml_dtypes.bfloat16).astype(F32)
+    """Its decode scale, which is subnormal, must not be flushed to zero: its codes would all be the
+    largest.
+    """
+    x = (
+        np.random.default_rng(0)
+        .uniform(1.2e-38, 4.7e-38, (32, 64))
+        .astype(ml_dtypes.bfloat16)
+        .astype(F32)
+    )
     x[0, 0] = F32(amax)
     codes, scales, _ = twin(x, axis, NVFP4)
     ours = everything(jnp.asarray(x), axis, NVFP4)[0]
@@ -237,7 +309,9 @@ def test_edges_equal_the_slow_twin(quantizer, axis):
 def test_rotated_copies_equal_the_slow_twin(quantizer, shape, axis, seed, exponent):
     x = bfloat16_values(shape, seed, exponent, 1)
     block = quantizer.block
-    padded = np.pad(x, [(0, -size % block if dimension == axis else 0) for dimension, size in enumerate(shape)])
+    padded = np.pad(
+        x, [(0, -size % block if dimension == axis else 0) for dimension, size in enumerate(shape)]
+    )
     spread = twin_rotated(padded) if axis == 0 else twin_rotated(padded.T).T
     codes, scales, _ = twin(spread, axis, quantizer)
     ours = everything(jnp.asarray(x, jnp.bfloat16), axis, replace(quantizer, rotated=True))[0]
@@ -253,7 +327,9 @@ def test_stochastic_codes_equal_the_slow_twin(quantizer):
     codes, scales, _ = twin(x, 1, quantizer, uniform)
     ours = everything(jnp.asarray(x), 1, replace(quantizer, stochastic=True), formats.key(5))[0]
     np.testing.assert_array_equal(np.asarray(ours.scales), scales)
-    np.testing.assert_array_equal(values(quantizer.format)[np.asarray(ours.codes)], values(quantizer.format)[codes])
+    np.testing.assert_array_equal(
+        values(quantizer.format)[np.asarray(ours.codes)], values(quantizer.format)[codes]
+    )
     assert np.any(codes != twin(x, 1, quantizer)[0])
 
 
@@ -262,13 +338,20 @@ ROTATED_SR = replace(NVFP4, rotated=True, stochastic=True)
 
 WAYS = [
     pytest.param(quantizer, axis, id=name)
-    for name, quantizer, axis in (("nvfp4_rht_sr", ROTATED_SR, 0), ("nvfp4_2d", NVFP4_2D, 1), ("mxfp8", MXFP8, 1), ("fp8", FP8, 1))
+    for name, quantizer, axis in (
+        ("nvfp4_rht_sr", ROTATED_SR, 0),
+        ("nvfp4_2d", NVFP4_2D, 1),
+        ("mxfp8", MXFP8, 1),
+        ("fp8", FP8, 1),
+    )
 ]
 
 
 @pytest.mark.parametrize(("quantizer", "axis"), some_of(WAYS, 2, 0))
 def test_jit_scan_and_vmap_equal_eager(quantizer, axis):
-    x = jnp.asarray(np.stack([bfloat16_values((32, 64), seed, -3, 6) for seed in range(3)]), jnp.bfloat16)
+    x = jnp.asarray(
+        np.stack([bfloat16_values((32, 64), seed, -3, 6) for seed in range(3)]), jnp.bfloat16
+    )
     key = formats.key(3)
 
     def both(x_MK):
@@ -278,7 +361,8 @@ def test_jit_scan_and_vmap_equal_eager(quantizer, axis):
 
     jitted = jax.jit(both)
     eager = [both(x_MK) for x_MK in x]
-    mapped = jax.jit(jax.vmap(both))(x)  # compiled whole: op by op it takes as long as the rest of this file
+    # compiled whole: op by op it takes as long as the rest of this file
+    mapped = jax.jit(jax.vmap(both))(x)
     scanned = jax.lax.scan(lambda carry, x_MK: (carry, both(x_MK)), 0, x)[1]
     for index, one in enumerate(eager):
         jax.tree.map(np.testing.assert_array_equal, jitted(x[index]), one)
@@ -307,7 +391,9 @@ def test_two_dimensional_scales_are_the_same_under_transpose():
     rows, columns = codes(jnp.asarray(x), 1, NVFP4_2D), codes(jnp.asarray(x.T), 1, NVFP4_2D)
     np.testing.assert_array_equal(np.asarray(rows.codes), np.asarray(columns.codes).T)
     np.testing.assert_array_equal(np.asarray(rows.scales), np.asarray(columns.scales).T)
-    np.testing.assert_array_equal(np.asarray(rows.codes), np.asarray(codes(jnp.asarray(x), 0, NVFP4_2D).codes))
+    np.testing.assert_array_equal(
+        np.asarray(rows.codes), np.asarray(codes(jnp.asarray(x), 0, NVFP4_2D).codes)
+    )
 
 
 def test_stochastic_rounding_is_unbiased_reproducible_and_leaves_scales_alone():
@@ -319,8 +405,13 @@ def test_stochastic_rounding_is_unbiased_reproducible_and_leaves_scales_alone():
     assert np.any(draws[0] != draws[1])
     codes = jax.jit(quantize, static_argnums=(1, 2))
     nearest, random = codes(x, 1, NVFP4), codes(x, 1, rounding, formats.key(1))
-    top = 6 * np.repeat(values(E4M3)[np.asarray(nearest.scales)], 16, axis=1) * float(nearest.scale_inv)
-    reachable = np.abs(np.asarray(x)) <= top  # beyond it the E4M3 scale was rounded down, and the value saturates
+    top = (
+        6
+        * np.repeat(values(E4M3)[np.asarray(nearest.scales)], 16, axis=1)
+        * float(nearest.scale_inv)
+    )
+    # beyond it the E4M3 scale was rounded down, and the value saturates
+    reachable = np.abs(np.asarray(x)) <= top
     step = top / 6 * np.where(np.abs(x) < top / 3, 0.5, np.where(np.abs(x) < top / 1.5, 1, 2))
     error = (draws.mean(axis=0) - np.asarray(x))[reachable]
     assert np.all(np.abs(error) <= 5 * (step / 2 / np.sqrt(len(draws)))[reachable])
@@ -334,7 +425,8 @@ def test_stochastic_rounding_without_a_key_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"), [({"block": 1}, "block is 1"), ({"two_dimensional": True, "rotated": True}, "rotated is True")]
+    ("change", "message"),
+    [({"block": 1}, "block is 1"), ({"two_dimensional": True, "rotated": True}, "rotated is True")],
 )
 def test_a_quantizer_that_cannot_be_says_so(change, message):
     with pytest.raises(ValueError, match=message):
@@ -349,7 +441,13 @@ def test_nonfinite_values_are_counted():
     def count(x, quantizer):
         return count_nonfinite(x, to_bfloat16(x, 0, quantizer).amax, quantizer)
 
-    for quantizer in (NVFP4, MXFP8, FP8, FP8_BLOCK, *(replace(each, drops_nan=True) for each in (NVFP4, MXFP8, FP8))):
+    for quantizer in (
+        NVFP4,
+        MXFP8,
+        FP8,
+        FP8_BLOCK,
+        *(replace(each, drops_nan=True) for each in (NVFP4, MXFP8, FP8)),
+    ):
         assert float(count(jnp.asarray(sick, jnp.bfloat16), quantizer)) == 3
         assert float(count(jnp.full((16, 32), 3e38, jnp.bfloat16), quantizer)) == 0
     assert float(count(jnp.asarray(sick), NVFP4)) == 3
@@ -360,7 +458,11 @@ def test_the_scale_of_a_silent_or_overflowing_tensor_is_usable():
         assert float(tensor_scale(jnp.float32(amax), E4M3)) == expected
 
 
-@pytest.mark.parametrize("quantizer", [NVFP4, NVFP4_2D, NVFP4_ROW, MXFP8, MXFP4, FP8_BLOCK, FP8], ids=lambda q: f"{q.scaling}-{q.block}")
+@pytest.mark.parametrize(
+    "quantizer",
+    [NVFP4, NVFP4_2D, NVFP4_ROW, MXFP8, MXFP4, FP8_BLOCK, FP8],
+    ids=lambda q: f"{q.scaling}-{q.block}",
+)
 def test_hardware_ignores_nan_in_an_amax_and_fp4_turns_it_into_six(quantizer):
     x = bfloat16_values((32, 128), 5, 0, 3)
     sick = x.copy()
@@ -381,7 +483,9 @@ def test_by_default_one_nan_is_not_hidden():
     x = np.ones((16, 128), np.float32)
     x[0, 0] = np.nan
     for quantizer in (NVFP4, MXFP8, FP8_BLOCK, FP8):
-        assert np.isnan(np.asarray(narrow(jnp.asarray(x), 1, quantizer).value.astype(jnp.float32))).any()
+        assert np.isnan(
+            np.asarray(narrow(jnp.asarray(x), 1, quantizer).value.astype(jnp.float32))
+        ).any()
 
 
 def test_infinity_makes_the_scale_of_its_block_infinite_in_fp8_block():
@@ -399,7 +503,9 @@ def test_a_row_scaled_factor_multiplies_its_row_or_in_wgrad_its_column():
         operand = narrow(jnp.asarray(x), axis, NVFP4_ROW)
         assert operand.factor.shape == shape
         assert float(operand.amax) == np.abs(x).max()
-        np.testing.assert_array_equal(np.asarray(operand.factor).ravel(), np.abs(x).max(axis=axis) * F32(1 / 2688))
+        np.testing.assert_array_equal(
+            np.asarray(operand.factor).ravel(), np.abs(x).max(axis=axis) * F32(1 / 2688)
+        )
 
 
 @pytest.mark.parametrize("quantizer", [NVFP4, MXFP8], ids=["nvfp4", "mxfp8"])
@@ -416,7 +522,9 @@ def test_eight_random_bits_cut_as_transformer_engines_software_rounder_does(quan
         where = np.s_[i : i + 1, j * quantizer.block : (j + 1) * quantizer.block]
         scaled = _scaled_block(x[where], np.abs(x).max(), quantizer)
         magnitude = np.minimum(np.abs(scaled), fmt.largest)
-        step = np.exp2(np.maximum(np.frexp(magnitude)[1] - 1, fmt.smallest_exponent) - fmt.mantissa_bits).astype(F32)
+        step = np.exp2(
+            np.maximum(np.frexp(magnitude)[1] - 1, fmt.smallest_exponent) - fmt.mantissa_bits
+        ).astype(F32)
         cut = np.floor((magnitude + draws[where] * step).astype(F32) / step) * step
         np.testing.assert_array_equal(np.abs(values(fmt)[codes[where]]), cut)
 
@@ -431,7 +539,8 @@ def _scaled_block(block: np.ndarray, amax: np.floating, quantizer: Quantizer) ->
 
 
 def test_eight_bits_are_biased_towards_zero_by_a_512th_of_a_step_and_sixteen_are_not():
-    x = jnp.asarray(np.random.default_rng(4).uniform(2.0, 4.0, (512, 512)).astype(F32))  # the grid there has step 1
+    # the grid there has step 1
+    x = jnp.asarray(np.random.default_rng(4).uniform(2.0, 4.0, (512, 512)).astype(F32))
     key = formats.key(3)
     few = jax.jit(lambda x: stochastic_floor(x, E2M1, formats.byte_uniform(key, x.shape)) - x)(x)
     many = jax.jit(lambda x: stochastic(x, E2M1, formats.centred_uniform(key, x.shape)) - x)(x)

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from training.arithmetic import formats
-from training.arithmetic.formats import Key, centred_uniform, counter_bits, finalize, fold, integer_fold
+from training.arithmetic.formats import (
+    Key,
+    centred_uniform,
+    counter_bits,
+    finalize,
+    fold,
+    integer_fold,
+)
 from training.trainer.loop import rounding_words
 
 
@@ -18,7 +25,9 @@ def murmur3_finalizer(h: int) -> int:
 
 def test_finalize_equals_plain_integers():
     numbers = [0, 1, 2, 0x80000000, 0xFFFFFFFF, 123456789]
-    assert np.asarray(finalize(jnp.asarray(numbers, jnp.uint32))).tolist() == [murmur3_finalizer(n) for n in numbers]
+    assert np.asarray(finalize(jnp.asarray(numbers, jnp.uint32))).tolist() == [
+        murmur3_finalizer(n) for n in numbers
+    ]
 
 
 def test_host_and_device_fold_alike():
@@ -28,7 +37,10 @@ def test_host_and_device_fold_alike():
 
 def test_bits_are_those_of_the_written_rule():
     high, low = (int(word) for word in formats.key(5, (7, 2**32 - 1)).words())
-    fold_of = [integer_fold(*numbers, start=start) for start, numbers in ((5, (7, 2**32 - 1)), (2**32 - 1, (5, 7)))]
+    fold_of = [
+        integer_fold(*numbers, start=start)
+        for start, numbers in ((5, (7, 2**32 - 1)), (2**32 - 1, (5, 7)))
+    ]
     assert [high, low] == fold_of
 
     def slow(index: int) -> int:
@@ -37,13 +49,17 @@ def test_bits_are_those_of_the_written_rule():
         h = (h ^ (h >> 13)) * 0xC2B2AE35 % 2**32
         return h ^ (h >> 16)
 
-    assert np.asarray(counter_bits(formats.key(5, (7, 2**32 - 1)), (3, 5))).ravel().tolist() == [slow(index) for index in range(15)]
+    assert np.asarray(counter_bits(formats.key(5, (7, 2**32 - 1)), (3, 5))).ravel().tolist() == [
+        slow(index) for index in range(15)
+    ]
 
 
 def test_bits_depend_on_the_flat_index_only_and_on_the_seed():
     flat = np.asarray(counter_bits(formats.key(5), (24,)))
     np.testing.assert_array_equal(np.asarray(counter_bits(formats.key(5), (4, 6))).ravel(), flat)
-    np.testing.assert_array_equal(np.asarray(jax.jit(lambda key: counter_bits(key, (2, 3, 4)))(formats.key(5))).ravel(), flat)
+    np.testing.assert_array_equal(
+        np.asarray(jax.jit(lambda key: counter_bits(key, (2, 3, 4)))(formats.key(5))).ravel(), flat
+    )
     assert not np.any(np.asarray(counter_bits(formats.key(6), (24,))) == flat)
 
 
@@ -67,11 +83,20 @@ def words():
     """Where the counters of each tensor begin: high and low, (runs, tensors)."""
 
     def of_run(run):
-        step, block, projection, gemm = (axis.ravel() for axis in jnp.indices((STEPS, BLOCKS, PROJECTIONS, GEMMS)))
-        key = Key(run, step.astype(jnp.uint32)).numbered(block, BLOCKS).numbered(projection, PROJECTIONS).numbered(gemm, GEMMS)
+        step, block, projection, gemm = (
+            axis.ravel() for axis in jnp.indices((STEPS, BLOCKS, PROJECTIONS, GEMMS))
+        )
+        key = (
+            Key(run, step.astype(jnp.uint32))
+            .numbered(block, BLOCKS)
+            .numbered(projection, PROJECTIONS)
+            .numbered(gemm, GEMMS)
+        )
         return jnp.stack(key.words())
 
-    runs = [rounding_words(seed, replicate) for seed in (0, 1, 7, 2**31 - 1) for replicate in (0, 1)]
+    runs = [
+        rounding_words(seed, replicate) for seed in (0, 1, 7, 2**31 - 1) for replicate in (0, 1)
+    ]
     return np.asarray(jax.vmap(of_run)(jnp.asarray(runs, jnp.uint32))).transpose(1, 0, 2)
 
 
@@ -84,10 +109,13 @@ def test_no_two_tensors_of_a_run_share_a_counter(words):
 
 
 def test_tensors_of_different_runs_do_not_overlap_either(words):
-    """Sorted by high word and place: the next tensor with the same high word begins after the last element of the one before."""
+    """Sorted by high word and place: the next tensor with the same high word begins after the last
+    element of the one before.
+    """
     inverse = pow(0x9E3779B9, -1, 2**32)
     high, low = (part.ravel().astype(np.uint64) for part in words)
-    place = (low * np.uint64(inverse)) % np.uint64(2**32)  # the element at which a common sequence would begin
+    # the element at which a common sequence would begin
+    place = (low * np.uint64(inverse)) % np.uint64(2**32)
     begins = np.sort((high << np.uint64(32)) | place)
     met = begins[:-1] >> np.uint64(32) == begins[1:] >> np.uint64(32)
     assert np.any(met)  # of a million numbers of 32 bits some pairs are equal
@@ -95,17 +123,33 @@ def test_tensors_of_different_runs_do_not_overlap_either(words):
 
 
 def test_tensors_whose_low_words_agree_draw_unrelated_numbers():
-    """The worst case: every element of two tensors differs in the high word of its counter alone."""
+    """The worst case: every element of two tensors differs in the high word of its counter
+    alone.
+    """
     count, index = 1 << 16, jnp.arange(1 << 16, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
-    high = np.asarray(jax.vmap(lambda tensor: formats.key()._replace(tensor=tensor).words()[0])(jnp.arange(40, dtype=jnp.uint32)))
-    drawn = np.stack([np.asarray(formats._second(formats._first(index) + jnp.uint32(each)) >> 16, np.float64) for each in high])
+    high = np.asarray(
+        jax.vmap(lambda tensor: formats.key()._replace(tensor=tensor).words()[0])(
+            jnp.arange(40, dtype=jnp.uint32)
+        )
+    )
+    drawn = np.stack(
+        [
+            np.asarray(formats._second(formats._first(index) + jnp.uint32(each)) >> 16, np.float64)
+            for each in high
+        ]
+    )
     correlation = np.asarray(np.corrcoef(drawn))[np.triu_indices(len(drawn), 1)]
     assert np.abs(correlation).max() < 5 / np.sqrt(count)
     assert np.mean(correlation**2) * count < 1.3
 
 
 def test_bits_of_neighbouring_tensors_are_unrelated():
-    drawn = np.stack([np.asarray(centred_uniform(formats.key(tensor), (1 << 14,)), np.float64) for tensor in range(60)])
+    drawn = np.stack(
+        [
+            np.asarray(centred_uniform(formats.key(tensor), (1 << 14,)), np.float64)
+            for tensor in range(60)
+        ]
+    )
     correlation = np.asarray(np.corrcoef(drawn))[np.triu_indices(len(drawn), 1)]
     assert np.abs(correlation).max() < 5 / np.sqrt(1 << 14)
     assert abs(np.mean(correlation)) < 5 / np.sqrt(correlation.size * (1 << 14))

@@ -29,7 +29,9 @@ def environment(player):
 
 @pytest.fixture
 def job(tmp_path):
-    """A function that makes a job for the player: bf16 against MaxText's own fp8, as long as the recorded session."""
+    """A function that makes a job for the player: bf16 against MaxText's own fp8, as long as the
+    recorded session.
+    """
     for name in ("train.parquet", "spm.model"):
         (tmp_path / name).write_bytes(b"tokens")
 
@@ -43,7 +45,10 @@ def job(tmp_path):
             "data": Data(source="grain", path=str(tmp_path / "train.parquet")),
             "schedule": Schedule(steps=85, warmup_steps=5),
             "maxtext": MaxTextOptions(
-                hardware="cpu", implementation="xla", grain_file_type="parquet", tokenizer_path=str(tmp_path / "spm.model")
+                hardware="cpu",
+                implementation="xla",
+                grain_file_type="parquet",
+                tokenizer_path=str(tmp_path / "spm.model"),
             ),
         }
         return JobSpec(**values | changes)

@@ -1,9 +1,11 @@
-"""Stands where a Python with MaxText stands, and plays a session that MaxText 0.2.5 really had (tests/data/maxtext_session.*).
+"""Stands where a Python with MaxText stands, and plays a session that MaxText 0.2.5 really had
+(tests/data/maxtext_session.*).
 
-Asked with -c it tells versions; started with -m it prints the recorded log and writes the recorded metrics_file, a step at a time
-with the recorded step times (scaled by PLAY_SPEED), in MaxText's order: a step's log line, then its record, appended to a file that is
-emptied first when the record's step is 0. PLAY_FAULT is what goes wrong: NAME or NAME:STEP. Of several that train together each prints
-where they meet; only one that is told a metrics_file writes it.
+Asked with -c it tells versions; started with -m it prints the recorded log and writes the recorded
+metrics_file, a step at a time with the recorded step times (scaled by PLAY_SPEED), in MaxText's
+order: a step's log line, then its record, appended to a file that is emptied first when the
+record's step is 0. PLAY_FAULT is what goes wrong: NAME or NAME:STEP. Of several that train together
+each prints where they meet; only one that is told a metrics_file writes it.
 """
 
 import gzip
@@ -20,13 +22,23 @@ STEP = re.compile(r"completed step: (\d+),")
 
 def main() -> int:
     if sys.argv[1] == "-c":
-        versions = {"python": "3.12.1", "jax": "0.12.0.1", "maxtext": os.environ.get("PLAY_VERSION", "0.2.5")}
+        versions = {
+            "python": "3.12.1",
+            "jax": "0.12.0.1",
+            "maxtext": os.environ.get("PLAY_VERSION", "0.2.5"),
+        }
         print(json.dumps([versions, "/maxtext/configs/base.yml"]))
         return 0
     options = dict(argument.split("=", 1) for argument in sys.argv[4:])
     checkpoints = Path(options["base_output_directory"]) / options["run_name"] / "checkpoints"
     if "NODE_RANK" in os.environ:
-        print(*(f"{name}={os.environ[name]}" for name in ("JAX_COORDINATOR_IP", "JAX_COORDINATOR_PORT", "NNODES", "NODE_RANK")), flush=True)
+        print(
+            *(
+                f"{name}={os.environ[name]}"
+                for name in ("JAX_COORDINATOR_IP", "JAX_COORDINATOR_PORT", "NNODES", "NODE_RANK")
+            ),
+            flush=True,
+        )
     if os.environ.get("PLAY_FAULT") == "is slow":
         for halves in range(16):
             print(f"has compiled for {halves / 2} s", flush=True)
@@ -51,10 +63,16 @@ def main() -> int:
 
 
 def evaluate(options: dict[str, str], checkpoints: Path) -> int:
-    """Go on from the only checkpoint for a step, and evaluate: a record of each batch, then their summary."""
+    """Go on from the only checkpoint for a step, and evaluate: a record of each batch, then their
+    summary.
+    """
     (checkpoint,) = checkpoints.iterdir()
     step = int(checkpoint.name) + 1
-    assert (int(options["steps"]), int(options["eval_start_step"]), float(options["learning_rate"])) == (step + 1, step, 0.0)
+    assert (
+        int(options["steps"]),
+        int(options["eval_start_step"]),
+        float(options["learning_rate"]),
+    ) == (step + 1, step, 0.0)
     fault = os.environ.get("PLAY_FAULT")
     if fault == "evaluates nothing":
         return 0
@@ -69,7 +87,11 @@ def evaluate(options: dict[str, str], checkpoints: Path) -> int:
 
 
 def evaluations() -> list[str]:
-    return [line for line in (DATA / "maxtext_eval_truncates.jsonl").read_text().splitlines() if '"eval/' in line][:6]
+    return [
+        line
+        for line in (DATA / "maxtext_eval_truncates.jsonl").read_text().splitlines()
+        if '"eval/' in line
+    ][:6]
 
 
 def play(options: dict[str, str], first: int, steps: int, checkpoints: Path) -> int:
@@ -89,12 +111,21 @@ def play(options: dict[str, str], first: int, steps: int, checkpoints: Path) -> 
             print(line, flush=True)
         if match is None or step < first:
             continue
-        time.sleep(json.loads(records[step])["perf/step_time_seconds"] * float(os.environ.get("PLAY_SPEED", "0.01")))
+        time.sleep(
+            json.loads(records[step])["perf/step_time_seconds"]
+            * float(os.environ.get("PLAY_SPEED", "0.01"))
+        )
         if options.get("record_internal_nn_metrics") == "1":
             activations = {"activ_mean": 0.5, "activ_stdev": 2.0, "activ_fraction_zero": 0.25}
-            seen = {f"{name}/layer_{layer:03d}": value + layer for name, value in activations.items() for layer in range(2)}
+            seen = {
+                f"{name}/layer_{layer:03d}": value + layer
+                for name, value in activations.items()
+                for layer in range(2)
+            }
             records[step] = json.dumps(json.loads(records[step]) | seen)
-        if not (fault == "stops" and step >= int(at)) and not (fault == "loses" and int(at) <= step < int(at) + 3):
+        if not (fault == "stops" and step >= int(at)) and not (
+            fault == "loses" and int(at) <= step < int(at) + 3
+        ):
             append(metrics, records[step], step)
         if step and step % period == 0:
             (checkpoints / str(step) / "items").mkdir(parents=True)
@@ -110,7 +141,10 @@ def go_wrong(fault: str, metrics: str | None, record: str) -> int | None:
             print("ValueError: the recipe asks for what is not there")
             return 1
         case "memory":
-            print("jaxlib.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 8589934592 bytes.")
+            print(
+                "jaxlib.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 8589934592 "
+                "bytes."
+            )
             return 1
         case "ends":
             return 0
@@ -120,8 +154,18 @@ def go_wrong(fault: str, metrics: str | None, record: str) -> int | None:
             os.kill(os.getpid(), 9)
         case "diverges":
             step = int(json.loads(record)["step"])
-            print(f"completed step: {step}, seconds: 0.013, total_weights: 1016, loss: nan, lm_loss: nan, perplexity: nan")
-            append(metrics, json.dumps(json.loads(record) | {"learning/lm_loss": float("nan"), "learning/loss": float("nan")}), step)
+            print(
+                f"completed step: {step}, seconds: 0.013, total_weights: 1016, loss: nan, lm_loss: "
+                "nan, perplexity: nan"
+            )
+            append(
+                metrics,
+                json.dumps(
+                    json.loads(record)
+                    | {"learning/lm_loss": float("nan"), "learning/loss": float("nan")}
+                ),
+                step,
+            )
             print("Aborting training due to NaN loss.")
             return 1
         case "garbage":
@@ -134,7 +178,7 @@ def go_wrong(fault: str, metrics: str | None, record: str) -> int | None:
 def append(metrics: str | None, record: str, step: int) -> None:
     if metrics is None:
         return
-    with open(metrics, "a", encoding="utf8") as file:  # noqa: PTH123 (as MaxText does it)
+    with open(metrics, "a", encoding="utf8") as file:  # noqa: PTH123
         if step == 0:
             file.truncate(0)
         file.write(record + "\n")

@@ -1,4 +1,6 @@
-"""The engine against a process that plays a recorded MaxText: told in full, or ended with a code and a sentence."""
+"""The engine against a process that plays a recorded MaxText: told in full, or ended with a code
+and a sentence.
+"""
 
 import gzip
 import json
@@ -17,7 +19,10 @@ from training.rules import DivergedError
 from training.spec import Arm, Data
 
 DATA = Path(__file__).parents[2] / "data"
-LOSSES = [json.loads(line)["learning/lm_loss"] for line in gzip.decompress((DATA / "maxtext_session.jsonl.gz").read_bytes()).splitlines()]
+LOSSES = [
+    json.loads(line)["learning/lm_loss"]
+    for line in gzip.decompress((DATA / "maxtext_session.jsonl.gz").read_bytes()).splitlines()
+]
 
 
 @pytest.fixture
@@ -25,10 +30,17 @@ def train(spec, environment, tmp_path):
     """A function that trains the run; returns what it told, its notes, and what it raised."""
 
     def run(recorded=0, silence_seconds=60.0, changed=spec, stop_after=None, **play):
-        place = maxtext.Place(folder=tmp_path / "run", resume_at_most=recorded, stop_after=stop_after, silence_seconds=silence_seconds)
+        place = maxtext.Place(
+            folder=tmp_path / "run",
+            resume_at_most=recorded,
+            stop_after=stop_after,
+            silence_seconds=silence_seconds,
+        )
         steps, notes = [], []
         try:
-            steps.extend(maxtext.train(changed, place, environment=environment | play, note=notes.append))
+            steps.extend(
+                maxtext.train(changed, place, environment=environment | play, note=notes.append)
+            )
         except (MaxTextError, DivergedError) as error:
             return steps, notes, error
         return steps, notes, None
@@ -40,7 +52,9 @@ def train(spec, environment, tmp_path):
 def evaluated(spec):
     """The run with two evaluations, of the checkpoints 40 and 80."""
     return replace(
-        spec, schedule=replace(spec.schedule, validation_every=40), maxtext=replace(spec.maxtext, eval_path="/data/held_out.parquet")
+        spec,
+        schedule=replace(spec.schedule, validation_every=40),
+        maxtext=replace(spec.maxtext, eval_path="/data/held_out.parquet"),
     )
 
 
@@ -88,15 +102,30 @@ def test_an_evaluating_maxtext_loses_steps_and_says_which(train):
 @pytest.mark.parametrize(
     ("fault", "code", "message", "transient"),
     [
-        ("crashes:0", "MAXTEXT_CRASHED", "before its first step: ValueError: the recipe asks for what is not there; the last", False),
+        (
+            "crashes:0",
+            "MAXTEXT_CRASHED",
+            "before its first step: ValueError: the recipe asks for what is not there; the last",
+            False,
+        ),
         ("crashes:40", "MAXTEXT_CRASHED", "status 1 after step 39 of 85", True),
-        ("memory:40", "OUT_OF_MEMORY", "ran out of memory after step 39.*reduce data.batch_size", False),
+        (
+            "memory:40",
+            "OUT_OF_MEMORY",
+            "ran out of memory after step 39.*reduce data.batch_size",
+            False,
+        ),
         ("killed:40", "MAXTEXT_CRASHED", "killed by signal 9 .*if memory ran out", True),
         ("ends:40", "MAXTEXT_ENDED_EARLY", "status 0 after step 39 of 85; did its data end", False),
         ("garbage:40", "METRICS_GARBAGE", "not a record", False),
         ("contradicts:40", "METRICS_GARBAGE", "step 40 has lm_loss 1.5", False),
         ("loses:40", "METRICS_GAP", "lost 3 steps that were trained: 40-42", False),
-        ("stops:40", "METRICS_STOPPED", "ends at step 39, and MaxText's log also shows 40-84", False),
+        (
+            "stops:40",
+            "METRICS_STOPPED",
+            "ends at step 39, and MaxText's log also shows 40-84",
+            False,
+        ),
     ],
 )
 def test_what_goes_wrong_has_a_code_and_a_sentence(train, fault, code, message, transient):
@@ -104,18 +133,32 @@ def test_what_goes_wrong_has_a_code_and_a_sentence(train, fault, code, message, 
     assert error.code == code
     assert error.transient is transient
     assert re.search(message, str(error), re.DOTALL)
-    assert [step.lm_loss for step in steps if step.step < int(fault.split(":")[1])] == LOSSES[: int(fault.split(":")[1])]
+    assert [step.lm_loss for step in steps if step.step < int(fault.split(":")[1])] == LOSSES[
+        : int(fault.split(":")[1])
+    ]
 
 
 @pytest.mark.parametrize(
     ("fault", "code", "message", "transient"),
     [
         ("no parameters", "MAXTEXT_CRASHED", "wrote no checkpoint of step 0", False),
-        ("parameters crash", "MAXTEXT_CRASHED", "while it made the parameters of step 0: ValueError: no such recipe; the last", False),
-        ("parameters hang", "MAXTEXT_HUNG", "wrote nothing for 2 s while it made the parameters of step 0 and was killed", True),
+        (
+            "parameters crash",
+            "MAXTEXT_CRASHED",
+            "while it made the parameters of step 0: ValueError: no such recipe; the last",
+            False,
+        ),
+        (
+            "parameters hang",
+            "MAXTEXT_HUNG",
+            "wrote nothing for 2 s while it made the parameters of step 0 and was killed",
+            True,
+        ),
     ],
 )
-def test_parameters_of_step_0_that_are_not_made_are_an_error(train, fault, code, message, transient):
+def test_parameters_of_step_0_that_are_not_made_are_an_error(
+    train, fault, code, message, transient
+):
     steps, _, error = train(silence_seconds=2.0 if transient else 60.0, PLAY_FAULT=fault)
     assert steps == []
     assert (error.code, error.transient) == (code, transient)
@@ -145,47 +188,74 @@ def test_a_hanging_evaluation_is_killed_and_the_training_stays_reported(train, e
     assert "restored the checkpoint" in str(error)
 
 
-def test_an_evaluation_that_a_crash_broke_off_is_made_by_the_next_attempt(evaluated, environment, tmp_path):
+def test_an_evaluation_that_a_crash_broke_off_is_made_by_the_next_attempt(
+    evaluated, environment, tmp_path
+):
     run = tmp_path / "run"
     (run / "run" / "checkpoints" / "80" / "items").mkdir(parents=True)
     (run / "evaluation" / "checkpoints" / "40" / "items").mkdir(parents=True)
     heard = []
     place = maxtext.Place(folder=run, resume_at_most=85)
-    steps = maxtext.train(evaluated, place, environment=environment, validated=lambda step, _: heard.append(step))
+    steps = maxtext.train(
+        evaluated, place, environment=environment, validated=lambda step, _: heard.append(step)
+    )
     assert [step.step for step in steps] == [81, 82, 83, 84]
     assert heard == [40, 80]
 
 
 def test_of_several_processes_one_reports_and_the_others_take_part(together, environment, tmp_path):
-    by_process = [list(maxtext.train(together, _part(tmp_path, number), environment=environment)) for number in range(2)]
+    by_process = [
+        list(maxtext.train(together, _part(tmp_path, number), environment=environment))
+        for number in range(2)
+    ]
     assert [len(steps) for steps in by_process] == [85, 0]
     logs = [(tmp_path / name).read_text() for name in ("maxtext.log", "maxtext-1.log")]
     for number, log in enumerate(logs):
-        assert f"JAX_COORDINATOR_IP=first JAX_COORDINATOR_PORT=8476 NNODES=2 NODE_RANK={number}" in log
+        assert (
+            f"JAX_COORDINATOR_IP=first JAX_COORDINATOR_PORT=8476 NNODES=2 NODE_RANK={number}" in log
+        )
         assert log.count("completed step:") == 85
 
 
 @pytest.mark.parametrize(
     ("changes", "place", "message"),
     [
-        ({}, {"coordinator": ""}, "PARITY_COORDINATOR is '', expected host:port of the first of 2 processes of MaxText"),
-        ({"hardware": "gpu"}, {}, "maxtext.hardware is gpu, expected gpu_multiprocess: the wrapper started 2 processes"),
+        (
+            {},
+            {"coordinator": ""},
+            "PARITY_COORDINATOR is '', expected host:port of the first of 2 processes of MaxText",
+        ),
+        (
+            {"hardware": "gpu"},
+            {},
+            "maxtext.hardware is gpu, expected gpu_multiprocess: the wrapper started 2 processes",
+        ),
     ],
 )
-def test_processes_that_could_not_train_together_are_refused(together, environment, tmp_path, changes, place, message):
+def test_processes_that_could_not_train_together_are_refused(
+    together, environment, tmp_path, changes, place, message
+):
     run = replace(together, maxtext=replace(together.maxtext, **changes))
     with pytest.raises(WrapperError, match=message):
         next(maxtext.train(run, _part(tmp_path, 1, **place), environment=environment))
 
 
 def test_a_process_that_only_takes_part_ends_with_its_maxtext(together, environment, tmp_path):
-    with pytest.raises(MaxTextError, match=r"status 1 in process 1; its log is .*maxtext-1\.log") as raised:
-        next(maxtext.train(together, _part(tmp_path, 1), environment=environment | {"PLAY_FAULT": "crashes:40"}))
+    with pytest.raises(
+        MaxTextError, match=r"status 1 in process 1; its log is .*maxtext-1\.log"
+    ) as raised:
+        next(
+            maxtext.train(
+                together, _part(tmp_path, 1), environment=environment | {"PLAY_FAULT": "crashes:40"}
+            )
+        )
     assert raised.value.transient
 
 
 def _part(folder, number, coordinator="first:8476"):
-    return maxtext.Place(folder=folder, processes=Processes(number=number, count=2, coordinator=coordinator))
+    return maxtext.Place(
+        folder=folder, processes=Processes(number=number, count=2, coordinator=coordinator)
+    )
 
 
 def test_a_run_goes_on_after_the_newest_checkpoint_that_the_record_covers(train, tmp_path):
@@ -209,13 +279,25 @@ def test_data_whose_place_is_not_saved_is_trained_anew(train, spec, tmp_path):
 
 def test_the_manifest_proves_that_arms_differ_in_quantization_alone(job, environment):
     manifests = [maxtext.manifest(run, environment) for _, run in job().runs()]
-    common = [{name: value for name, value in each.items() if not name.startswith("maxtext.arm.")} for each in manifests]
+    common = [
+        {name: value for name, value in each.items() if not name.startswith("maxtext.arm.")}
+        for each in manifests
+    ]
     assert all(each == common[0] for each in common)
-    assert manifests[0]["maxtext.arm.bf16"] == "quantization= remat_policy=full first_parameters=loaded"
-    assert manifests[2]["maxtext.arm.fp8_delayed"] == "quantization=fp8 remat_policy=full first_parameters=drawn"
+    assert (
+        manifests[0]["maxtext.arm.bf16"]
+        == "quantization= remat_policy=full first_parameters=loaded"
+    )
+    assert (
+        manifests[2]["maxtext.arm.fp8_delayed"]
+        == "quantization=fp8 remat_policy=full first_parameters=drawn"
+    )
     assert common[0]["maxtext.version.maxtext"] == "0.2.5"
     other = job(maxtext=replace(job().maxtext, packing=False))
-    assert maxtext.manifest(next(other.runs())[1], environment)["maxtext.command_sha256"] != common[0]["maxtext.command_sha256"]
+    assert (
+        maxtext.manifest(next(other.runs())[1], environment)["maxtext.command_sha256"]
+        != common[0]["maxtext.command_sha256"]
+    )
 
 
 def test_what_a_worker_registers_changes_with_its_maxtext(tmp_path):
@@ -223,8 +305,13 @@ def test_what_a_worker_registers_changes_with_its_maxtext(tmp_path):
     for name in ("maxtext-0.2.5", "jax-0.12.0.1", "requests-2.0"):
         (packages / f"{name}.dist-info").mkdir(parents=True)
     facts = trainer_facts({"PARITY_MAXTEXT_PYTHON": str(tmp_path / "bin" / "python")})
-    versions = {name: value for name, value in facts.items() if name.startswith("version.maxtext-python.")}
-    assert versions == {"version.maxtext-python.maxtext": "0.2.5", "version.maxtext-python.jax": "0.12.0.1"}
+    versions = {
+        name: value for name, value in facts.items() if name.startswith("version.maxtext-python.")
+    }
+    assert versions == {
+        "version.maxtext-python.maxtext": "0.2.5",
+        "version.maxtext-python.jax": "0.12.0.1",
+    }
 
 
 def test_other_data_has_another_digest(spec, tmp_path):
@@ -245,9 +332,21 @@ def test_a_digest_says_whether_it_was_made_from_names_alone(spec, monkeypatch):
     ("environment", "code", "message"),
     [
         ({}, "MAXTEXT_NOT_INSTALLED", "PARITY_MAXTEXT_PYTHON is not set on this worker"),
-        ({"PARITY_MAXTEXT_PYTHON": "/no/python"}, "MAXTEXT_NOT_INSTALLED", "expected a Python that starts: .*No such file"),
-        ({"PARITY_MAXTEXT_PYTHON": "/bin/false"}, "MAXTEXT_NOT_INSTALLED", "'/bin/false', expected .* starts: it ended with status 1$"),
-        ({"PARITY_MAXTEXT_PYTHON": "/bin/echo"}, "MAXTEXT_NOT_INSTALLED", "'/bin/echo', expected .* starts: it did not list"),
+        (
+            {"PARITY_MAXTEXT_PYTHON": "/no/python"},
+            "MAXTEXT_NOT_INSTALLED",
+            "expected a Python that starts: .*No such file",
+        ),
+        (
+            {"PARITY_MAXTEXT_PYTHON": "/bin/false"},
+            "MAXTEXT_NOT_INSTALLED",
+            "'/bin/false', expected .* starts: it ended with status 1$",
+        ),
+        (
+            {"PARITY_MAXTEXT_PYTHON": "/bin/echo"},
+            "MAXTEXT_NOT_INSTALLED",
+            "'/bin/echo', expected .* starts: it did not list",
+        ),
     ],
 )
 def test_a_worker_without_maxtext_says_so(spec, environment, code, message):
@@ -256,23 +355,43 @@ def test_a_worker_without_maxtext_says_so(spec, environment, code, message):
     assert raised.value.code == code
 
 
-def test_a_python_without_maxtext_and_a_wrong_version_are_refused(spec, tmp_path, player, monkeypatch):
+def test_a_python_without_maxtext_and_a_wrong_version_are_refused(
+    spec, tmp_path, player, monkeypatch
+):
     with pytest.raises(MaxTextError, match="has no package maxtext"):
         maxtext.manifest(spec, {"PARITY_MAXTEXT_PYTHON": sys.executable})
     monkeypatch.setenv("PLAY_VERSION", "0.1.1")
     old = tmp_path / "old"
     old.symlink_to(player)
-    with pytest.raises(MaxTextError, match=r"has MaxText 0\.1\.1, expected 0\.2\.x from 0\.2\.5 on"):
+    with pytest.raises(
+        MaxTextError, match=r"has MaxText 0\.1\.1, expected 0\.2\.x from 0\.2\.5 on"
+    ):
         maxtext.manifest(spec, {"PARITY_MAXTEXT_PYTHON": str(old)})
 
 
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        (Data(source="grain", path="/no/such/*.parquet"), {}, r"data\.path is '/no/such/\*\.parquet', .* on this worker; there is none"),
-        (Data(source="grain", path="train.parquet"), {}, r"data\.path is 'train\.parquet', expected an absolute path"),
-        (Data(source="grain", path="gs://bucket/x"), {"eval_path": "x.parquet"}, r"maxtext\.eval_path is 'x\.parquet', expected an abs"),
-        (Data(source="hf", path="parquet"), {"hf_train_files": "/no/such.parquet"}, r"hf_train_files is '/no/such\.parquet', expected"),
+        (
+            Data(source="grain", path="/no/such/*.parquet"),
+            {},
+            r"data\.path is '/no/such/\*\.parquet', .* on this worker; there is none",
+        ),
+        (
+            Data(source="grain", path="train.parquet"),
+            {},
+            r"data\.path is 'train\.parquet', expected an absolute path",
+        ),
+        (
+            Data(source="grain", path="gs://bucket/x"),
+            {"eval_path": "x.parquet"},
+            r"maxtext\.eval_path is 'x\.parquet', expected an abs",
+        ),
+        (
+            Data(source="hf", path="parquet"),
+            {"hf_train_files": "/no/such.parquet"},
+            r"hf_train_files is '/no/such\.parquet', expected",
+        ),
     ],
 )
 def test_data_that_is_not_there_is_named(job, environment, data, options, message):

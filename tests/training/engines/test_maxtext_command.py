@@ -1,4 +1,6 @@
-"""What MaxText is told: typed options, the arms' difference, replicates, and nothing that a shell or YAML would interpret."""
+"""What MaxText is told: typed options, the arms' difference, replicates, and nothing that a shell
+or YAML would interpret.
+"""
 
 from dataclasses import replace
 
@@ -23,17 +25,24 @@ def launch(spec, folder, environment=None):
 
 
 def settings_of(spec, folder, environment=None, steps=None):
-    arguments = maxtext_process.train_command(launch(spec, folder, environment), steps or spec.schedule.steps)
+    arguments = maxtext_process.train_command(
+        launch(spec, folder, environment), steps or spec.schedule.steps
+    )
     assert arguments[:4] == ["python", "-m", "maxtext.trainers.pre_train.train", "base.yml"]
     return dict(argument.split("=", 1) for argument in arguments[4:])
 
 
 def test_the_command_says_what_the_run_is(spec, folder):
-    settings = settings_of(replace(spec, gradient_accumulation=2), folder, {"JAX_COMPILATION_CACHE_DIR": "/cache"})
+    settings = settings_of(
+        replace(spec, gradient_accumulation=2), folder, {"JAX_COMPILATION_CACHE_DIR": "/cache"}
+    )
     assert settings["base_emb_dim"] == "96"
     assert settings["per_device_batch_size"] == "4.0"
     assert settings["gradient_accumulation_steps"] == "2"
-    assert int(int(settings["steps"]) * float(settings["warmup_steps_fraction"])) == spec.schedule.warmup_steps
+    assert (
+        int(int(settings["steps"]) * float(settings["warmup_steps_fraction"]))
+        == spec.schedule.warmup_steps
+    )
     assert (settings["enable_dropout"], settings["eval_interval"]) == ("False", "-1")
     assert (settings["hardware"], settings["skip_jax_distributed_system"]) == ("cpu", "True")
     assert settings["load_parameters_path"] == str(launch(spec, folder).first_parameters)
@@ -48,7 +57,9 @@ def test_a_run_that_stops_early_has_the_schedule_of_the_whole_one(spec, folder):
 
 
 def test_a_model_by_name_brings_its_own_dimensions(spec, folder):
-    settings = settings_of(replace(spec, maxtext=replace(spec.maxtext, model_name="llama3-8b")), folder)
+    settings = settings_of(
+        replace(spec, maxtext=replace(spec.maxtext, model_name="llama3-8b")), folder
+    )
     assert settings["model_name"] == "llama3-8b"
     assert "base_emb_dim" not in settings
 
@@ -56,7 +67,9 @@ def test_a_model_by_name_brings_its_own_dimensions(spec, folder):
 @pytest.mark.parametrize("steps", [10, 85, 999, 1500, 10_007])
 def test_warmup_steps_survive_the_way_through_a_fraction(spec, steps):
     for warmup in (0, 1, 7, steps // 3, steps - 1):
-        plan = maxtext_process.settings(replace(spec, schedule=Schedule(steps=steps, warmup_steps=warmup)))
+        plan = maxtext_process.settings(
+            replace(spec, schedule=Schedule(steps=steps, warmup_steps=warmup))
+        )
         assert int(steps * plan["warmup_steps_fraction"]) == warmup
 
 
@@ -65,19 +78,33 @@ def test_arms_differ_in_quantization_and_its_declared_consequences(job, folder):
     runs = [run for _, run in job(maxtext=options).runs() if run.replicate == 1]
     bf16, fp8 = (settings_of(run, folder) for run in runs)
     differing = {name for name in bf16.keys() | fp8.keys() if bf16.get(name) != fp8.get(name)}
-    assert differing == {"quantization", "remat_policy", "load_parameters_path", "init_weights_seed"}
+    assert differing == {
+        "quantization",
+        "remat_policy",
+        "load_parameters_path",
+        "init_weights_seed",
+    }
     assert maxtext_process.shared(runs[0]) == maxtext_process.shared(runs[1])
-    assert maxtext_process.own(runs[1]) == "quantization=fp8 remat_policy=minimal_with_quantization first_parameters=drawn"
+    assert (
+        maxtext_process.own(runs[1])
+        == "quantization=fp8 remat_policy=minimal_with_quantization first_parameters=drawn"
+    )
 
 
 def test_replicates_share_parameters_and_batches_and_differ_in_rounding(job, folder):
     one, other = (settings_of(run, folder) for _, run in list(job().runs())[:2])
     differing = {name for name in one if one[name] != other[name]}
     assert differing == {"init_weights_seed", "learning_rate"}
-    assert float(other["learning_rate"]) / float(one["learning_rate"]) == pytest.approx(1 + 1e-6, abs=1e-9)
-    first = [maxtext_process.first_parameters_command(launch(run, folder)) for _, run in job().runs()]
+    assert float(other["learning_rate"]) / float(one["learning_rate"]) == pytest.approx(
+        1 + 1e-6, abs=1e-9
+    )
+    first = [
+        maxtext_process.first_parameters_command(launch(run, folder)) for _, run in job().runs()
+    ]
     assert first[0] == first[1] == first[2]
-    assert {"quantization=fp8", "learning_rate=0.0", "steps=1", "init_weights_seed=0"} <= set(first[0])
+    assert {"quantization=fp8", "learning_rate=0.0", "steps=1", "init_weights_seed=0"} <= set(
+        first[0]
+    )
 
 
 def test_every_te_recipe_has_its_name(job, folder):
@@ -95,20 +122,35 @@ def test_every_te_recipe_has_its_name(job, folder):
     ("changes", "message"),
     [
         ({"maxtext": {"hardware": "tpu"}}, r"maxtext\.hardware is 'tpu', expected one of cpu, gpu"),
-        ({"maxtext": {"grain_worker_count": "2"}}, r"maxtext\.grain_worker_count is '2', expected a whole number"),
+        (
+            {"maxtext": {"grain_worker_count": "2"}},
+            r"maxtext\.grain_worker_count is '2', expected a whole number",
+        ),
         ({"maxtext": {"packing": 1}}, r"maxtext\.packing is 1, expected true or false"),
         ({"maxtext": {"hf_name": "${oc.env:HOME}"}}, r"maxtext\.hf_name is .*, expected letters"),
         ({"maxtext": {"tokenizer_path": "-x"}}, r"maxtext\.tokenizer_path is '-x'"),
         ({"maxtext": {"attention": "flash"}}, "autoselected or dot_product with hardware: cpu"),
         ({"data": Data(source="grain", path="/a b; rm")}, r"data\.path is '/a b; rm'"),
         ({"maxtext": {"implementation": "te"}}, "xla with maxtext.hardware: cpu"),
-        ({"candidates": (Arm(recipe="nvfp4"),)}, r"arm\.recipe is 'nvfp4', expected one of bf16, fp8_delayed"),
-        ({"schedule": Schedule(validation_every=10)}, r"expected 0 under engine maxtext, or data\.source: grain and maxtext\.eval_path"),
+        (
+            {"candidates": (Arm(recipe="nvfp4"),)},
+            r"arm\.recipe is 'nvfp4', expected one of bf16, fp8_delayed",
+        ),
+        (
+            {"schedule": Schedule(validation_every=10)},
+            r"expected 0 under engine maxtext, or data\.source: grain and maxtext\.eval_path",
+        ),
         ({"maxtext": {"eval_steps": 0}}, r"maxtext\.eval_steps is 0"),
-        ({"schedule": Schedule(statistics_every=10)}, r"0 under engine maxtext; .*maxtext\.record_internal_nn_metrics"),
+        (
+            {"schedule": Schedule(statistics_every=10)},
+            r"0 under engine maxtext; .*maxtext\.record_internal_nn_metrics",
+        ),
         ({"devices": 2}, r"devices is 2, expected 1 with maxtext\.hardware: cpu"),
         ({"gradient_accumulation": 3}, "a multiple of gradient_accumulation x devices"),
-        ({"engine": "emulated", "data": Data()}, "maxtext is 'set', expected nothing under engine emulated"),
+        (
+            {"engine": "emulated", "data": Data()},
+            "maxtext is 'set', expected nothing under engine emulated",
+        ),
     ],
 )
 def test_options_that_maxtext_has_not_are_refused(job, changes, message):
@@ -126,9 +168,18 @@ def test_the_mesh_has_as_many_places_as_the_job_has_devices(job):
     options = MaxTextOptions(ici_tensor_parallelism=2)
     run = next(job(devices=8, maxtext=options).runs())[1]
     settings = maxtext_process.settings(run)
-    assert (settings["ici_fsdp_parallelism"], settings["ici_tensor_parallelism"], settings["dcn_data_parallelism"]) == (4, 2, 1)
+    assert (
+        settings["ici_fsdp_parallelism"],
+        settings["ici_tensor_parallelism"],
+        settings["dcn_data_parallelism"],
+    ) == (4, 2, 1)
     assert settings["per_device_batch_size"] == 1.0
-    for wrong in ({"ici_tensor_parallelism": 3}, {"ici_fsdp_parallelism": 4}, {"ici_data_parallelism": 0}, {"dcn_data_parallelism": -1}):
+    for wrong in (
+        {"ici_tensor_parallelism": 3},
+        {"ici_fsdp_parallelism": 4},
+        {"ici_data_parallelism": 0},
+        {"dcn_data_parallelism": -1},
+    ):
         with pytest.raises(SpecError, match="sizes whose product is devices = 8"):
             job(devices=8, maxtext=MaxTextOptions(**wrong))
 
@@ -146,16 +197,32 @@ def test_a_job_on_processors_waits_for_a_worker_with_processors(job):
 @pytest.mark.parametrize("steps", [10, 85, 999, 10_007])
 def test_a_stable_phase_survives_the_way_through_fractions(spec, steps):
     assert "lr_schedule_type" not in maxtext_process.settings(spec)
-    for warmup, decay in ((0, 1), (1, steps - 2), (steps // 3, steps // 5), (steps // 2, steps - steps // 2 - 1)):
-        plan = maxtext_process.settings(replace(spec, schedule=Schedule(steps=steps, warmup_steps=warmup, decay_steps=decay)))
+    for warmup, decay in (
+        (0, 1),
+        (1, steps - 2),
+        (steps // 3, steps // 5),
+        (steps // 2, steps - steps // 2 - 1),
+    ):
+        plan = maxtext_process.settings(
+            replace(spec, schedule=Schedule(steps=steps, warmup_steps=warmup, decay_steps=decay))
+        )
         assert plan["lr_schedule_type"] == "wsd"
-        rising, falling = float(plan["warmup_steps_fraction"]), float(plan["wsd_decay_steps_fraction"])
+        rising, falling = (
+            float(plan["warmup_steps_fraction"]),
+            float(plan["wsd_decay_steps_fraction"]),
+        )
         assert (int(steps * rising), int(steps * falling)) == (warmup, decay)
         assert rising + falling <= 1
 
 
 def test_muon_is_maxtexts_with_the_scale_of_ours(spec):
-    plan = maxtext_process.settings(replace(spec, schedule=Schedule(optimizer="muon", weight_decay=0.3)))
-    assert (plan["opt_type"], plan["muon_consistent_rms"], plan["muon_weight_decay"]) == ("muon", 0.2, 0.3)
+    plan = maxtext_process.settings(
+        replace(spec, schedule=Schedule(optimizer="muon", weight_decay=0.3))
+    )
+    assert (plan["opt_type"], plan["muon_consistent_rms"], plan["muon_weight_decay"]) == (
+        "muon",
+        0.2,
+        0.3,
+    )
     assert maxtext_process.settings(spec)["opt_type"] == "adamw"
     assert not any(name.startswith("muon") for name in maxtext_process.settings(spec))

@@ -13,8 +13,16 @@ from training.engines.maxtext_process import Follower, Log, Plan, Tail
 from training.environment.maxtext import MetricsError, MetricsStoppedError, steps_in_words
 
 DATA = Path(__file__).parents[2] / "data"
-RECORDS = gzip.decompress((DATA / "maxtext_session.jsonl.gz").read_bytes()).decode().splitlines(keepends=True)
-LOG = gzip.decompress((DATA / "maxtext_session.log.gz").read_bytes()).decode().splitlines(keepends=True)
+RECORDS = (
+    gzip.decompress((DATA / "maxtext_session.jsonl.gz").read_bytes())
+    .decode()
+    .splitlines(keepends=True)
+)
+LOG = (
+    gzip.decompress((DATA / "maxtext_session.log.gz").read_bytes())
+    .decode()
+    .splitlines(keepends=True)
+)
 STEP_LINES = [line for line in LOG if "completed step:" in line]
 PLAN = Plan(first=0, steps=1200, tokens_per_step=1024)
 
@@ -38,7 +46,13 @@ class Written:
 
     def evaluate(self) -> None:
         """An evaluation pass: its first record empties the file."""
-        evaluations = [line for line in (DATA / "maxtext_eval_truncates.jsonl").read_text().splitlines(keepends=True) if '"eval/' in line]
+        evaluations = [
+            line
+            for line in (DATA / "maxtext_eval_truncates.jsonl")
+            .read_text()
+            .splitlines(keepends=True)
+            if '"eval/' in line
+        ]
         self.metrics.write_text("".join(evaluations[:5]))
 
     def look(self) -> list[int]:
@@ -55,7 +69,10 @@ def test_a_record_becomes_what_our_own_engine_reports(written):
     (stats,) = written.follower.steps()
     record = json.loads(RECORDS[0])
     assert stats.lm_loss == record["learning/lm_loss"] == 6.781802177429199
-    assert (stats.grad_norm, stats.clipped_grad_norm) == (record["learning/raw_grad_norm"], record["learning/grad_norm"])
+    assert (stats.grad_norm, stats.clipped_grad_norm) == (
+        record["learning/raw_grad_norm"],
+        record["learning/grad_norm"],
+    )
     assert (stats.step_seconds, stats.tokens) == (record["perf/step_time_seconds"], 1024)
     assert stats.tflops_per_device == record["perf/per_device_tflops_per_sec"]
     assert math.isnan(stats.update_norm)
@@ -70,7 +87,10 @@ def test_what_the_devices_hold_is_read_from_the_log(tmp_path):
     list(log.steps())
     assert math.isnan(log.held_bytes)
     with path.open("a") as file:
-        file.write("\tUsing (GB) 12.5 / 139.0 (8.992806%) on cuda:0\n\tUsing (GB) 12.25 / 139.0 (8.812950%) on cuda:1\n")
+        file.write(
+            "\tUsing (GB) 12.5 / 139.0 (8.992806%) on cuda:0\n\tUsing (GB) 12.25 / 139.0 "
+            "(8.812950%) on cuda:1\n"
+        )
     list(log.steps())
     assert log.held_bytes == 12.5 * 2**30
 
@@ -152,8 +172,13 @@ def test_steps_that_the_log_alone_shows_at_the_end_are_unrecorded(written):
 def test_a_log_far_ahead_of_the_record_is_an_error(written):
     written.step(0)
     for step in range(1, 103):
-        written.write(written.log, f"completed step: {step}, seconds: 0.1, loss: 2.000, lm_loss: 2.000, perplexity: 7.4\n")
-    with pytest.raises(MetricsStoppedError, match=r"log shows step 102 and its metrics_file ends at step 0"):
+        written.write(
+            written.log,
+            f"completed step: {step}, seconds: 0.1, loss: 2.000, lm_loss: 2.000, perplexity: 7.4\n",
+        )
+    with pytest.raises(
+        MetricsStoppedError, match=r"log shows step 102 and its metrics_file ends at step 0"
+    ):
         written.look()
 
 
@@ -177,7 +202,11 @@ def test_garbage_is_named(written, line, message):
 
 
 def test_a_log_line_that_another_has_torn_is_no_witness(written):
-    written.write(written.log, "completed step: 0, seconds: 0.1, loss: 6.782, lm_loss: 6.7W1121 a warning within\n82, perplexity: 8\n")
+    written.write(
+        written.log,
+        "completed step: 0, seconds: 0.1, loss: 6.782, lm_loss: 6.7W1121 a warning within\n82, "
+        "perplexity: 8\n",
+    )
     written.write(written.log, "completed step: 1, seconds: 0.1, loss: 6.705, lm_loss: 6.\n")
     written.write(written.metrics, RECORDS[0] + RECORDS[1])
     assert written.look() == [0, 1]
@@ -186,7 +215,9 @@ def test_a_log_line_that_another_has_torn_is_no_witness(written):
 
 def test_a_record_that_contradicts_the_log_is_an_error(written):
     written.write(written.log, STEP_LINES[0])
-    written.write(written.metrics, json.dumps(json.loads(RECORDS[0]) | {"learning/lm_loss": 6.7}) + "\n")
+    written.write(
+        written.metrics, json.dumps(json.loads(RECORDS[0]) | {"learning/lm_loss": 6.7}) + "\n"
+    )
     with pytest.raises(MetricsError, match=r"lm_loss 6\.7 in metrics_file and 6\.782 in the log"):
         written.look()
 

@@ -22,7 +22,9 @@ sys.stdin.read()
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
 def test_the_child_of_a_killed_process_is_gone():
     command = [sys.executable, "-c", PARENT]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]) as parent:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]
+    ) as parent:
         child = Path("/proc") / parent.stdout.readline().decode().strip()
         wait_until(lambda: (child / "cmdline").read_bytes().startswith(b"sleep\0"))
         parent.kill()
@@ -32,14 +34,18 @@ def test_the_child_of_a_killed_process_is_gone():
 
 def test_the_command_is_started_with_its_own_arguments_and_status():
     ran = subprocess.run(
-        ends_with_parent(["sh", "-c", 'echo "$0 $1"; exit 3', "a b", "*"], signal.SIGKILL), capture_output=True, check=False
+        ends_with_parent(["sh", "-c", 'echo "$0 $1"; exit 3', "a b", "*"], signal.SIGKILL),
+        capture_output=True,
+        check=False,
     )
     assert (ran.returncode, ran.stdout) == (3, b"a b *\n")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Popen raises")
 def test_a_command_that_is_not_there_is_named():
-    ran = subprocess.run(ends_with_parent(["/no/such"], signal.SIGKILL), capture_output=True, check=False, text=True)
+    ran = subprocess.run(
+        ends_with_parent(["/no/such"], signal.SIGKILL), capture_output=True, check=False, text=True
+    )
     assert ran.returncode == 1
     assert "/no/such can't be started: [Errno 2]" in ran.stderr
 

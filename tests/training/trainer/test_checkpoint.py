@@ -1,4 +1,6 @@
-"""A run that is killed goes on to the bit; what a crash tears is found; what another run made is refused."""
+"""A run that is killed goes on to the bit; what a crash tears is found; what another run made is
+refused.
+"""
 
 import json
 import signal
@@ -47,7 +49,7 @@ plan = Checkpointing(folder=Path(folder), every_seconds=None, every_steps=3, res
 for step in train(KILLED, corpus(), checkpointing=plan):
     print(step.step, step.loss.hex(), step.param_norm.hex(), flush=True)
     time.sleep(float(pause))
-"""
+"""  # noqa: E501
 STATE: dict[str, Any] = {
     "w": jnp.arange(4096, dtype=jnp.float32),
     "moments": (jnp.int32(7), jnp.full((3, 5), jnp.nan)),
@@ -58,7 +60,9 @@ IDENTITY = {"recipe": "nvfp4", "threads": "1"}
 
 def corpus() -> Corpus:
     tokens = (np.arange(4000) ** 2 % 13).astype(np.uint8)
-    return Corpus(train=tokens[:3500], validation=tokens[3500:], largest=12, digest="d", description="squares")
+    return Corpus(
+        train=tokens[:3500], validation=tokens[3500:], largest=12, digest="d", description="squares"
+    )
 
 
 def lines_of(step) -> list[str]:
@@ -66,9 +70,13 @@ def lines_of(step) -> list[str]:
 
 
 def killed(folder: Path, recorded: int, kill_after: int) -> list[list[str]]:
-    """The lines that a training process printed, a step each, until it was killed after `kill_after` of them and its first checkpoint."""
+    """The lines that a training process printed, a step each, until it was killed after
+    `kill_after` of them and its first checkpoint.
+    """
     arguments = [str(Path(__file__).parent), str(folder), str(recorded), "0.03"]
-    with subprocess.Popen([sys.executable, "-c", CHILD, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as child:
         lines = []
         for line in child.stdout:
             lines.append(line.split())
@@ -81,7 +89,8 @@ def killed(folder: Path, recorded: int, kill_after: int) -> list[list[str]]:
 
 
 def test_a_run_killed_at_any_moment_goes_on_as_if_it_had_not_been(tmp_path):
-    from tests.conftest import some  # not above: the killed process imports this file, and needs no database
+    # not above: the killed process imports this file, and needs no database
+    from tests.conftest import some
 
     folder = tmp_path / "run"
     uninterrupted = [lines_of(step) for step in train(KILLED, corpus())]
@@ -91,7 +100,9 @@ def test_a_run_killed_at_any_moment_goes_on_as_if_it_had_not_been(tmp_path):
         if kill_after:
             lines = killed(folder, len(recorded), kill_after)
         else:
-            plan = Checkpointing(folder=folder, every_seconds=None, every_steps=3, resume_at_most=len(recorded))
+            plan = Checkpointing(
+                folder=folder, every_seconds=None, every_steps=3, resume_at_most=len(recorded)
+            )
             lines = [lines_of(step) for step in train(KILLED, corpus(), checkpointing=plan)]
         start = int(lines[0][0])
         starts.append(start)
@@ -113,17 +124,27 @@ def test_a_run_killed_at_any_moment_goes_on_as_if_it_had_not_been(tmp_path):
     ids=["heads_and_muon", "stable"],
 )
 def test_models_and_schedules_resume_to_the_bit(model, schedule, tmp_path):
-    spec = replace(SPEC, model=replace(SPEC.model, **model), schedule=replace(SPEC.schedule, steps=9, **schedule))
+    spec = replace(
+        SPEC,
+        model=replace(SPEC.model, **model),
+        schedule=replace(SPEC.schedule, steps=9, **schedule),
+    )
     uninterrupted = [lines_of(step) for step in train(spec, corpus())]
     plan = Checkpointing(folder=tmp_path, every_seconds=None, every_steps=3)
     started = train(spec, corpus(), checkpointing=plan)
     first = [lines_of(step) for step in islice(started, 7)]
     del started  # which ends it
-    rest = [lines_of(step) for step in train(spec, corpus(), checkpointing=replace(plan, resume_at_most=7))]
+    rest = [
+        lines_of(step)
+        for step in train(spec, corpus(), checkpointing=replace(plan, resume_at_most=7))
+    ]
     assert first == uninterrupted[:7]
     assert 0 < 9 - len(rest) <= 6
     assert rest == uninterrupted[-len(rest) :]
-    plain = [lines_of(step) for step in train(replace(SPEC, schedule=replace(SPEC.schedule, steps=9)), corpus())]
+    plain = [
+        lines_of(step)
+        for step in train(replace(SPEC, schedule=replace(SPEC.schedule, steps=9)), corpus())
+    ]
     assert plain != uninterrupted
 
 
@@ -139,7 +160,12 @@ def test_a_run_that_is_resumed_uses_the_program_of_its_start(tmp_path):
 
 def test_a_run_is_resumed_across_the_step_of_an_override(tmp_path, monkeypatch):
     save = Checkpoints.save
-    monkeypatch.setattr(Checkpoints, "save", lambda own, step, state: save(own, step, state) or own._writing.result())  # none is skipped
+    # none is skipped
+    monkeypatch.setattr(
+        Checkpoints,
+        "save",
+        lambda own, step, state: save(own, step, state) or own._writing.result(),
+    )
     late = (
         Override(projections=("down",), gemms=("wgrad",), recipe="bf16", from_step=4),
         Override(projections=("gate",), recipe="mxfp8", from_step=7),
@@ -150,18 +176,35 @@ def test_a_run_is_resumed_across_the_step_of_an_override(tmp_path, monkeypatch):
     assert [lines_of(step) for step in train(spec, corpus(), checkpointing=plan)] == uninterrupted
     for recorded, start in ((9, 9), (8, 6), (5, 3)):  # after both steps, between them, before them
         resumed_at = Checkpointing(folder=tmp_path, every_seconds=None, resume_at_most=recorded)
-        assert [lines_of(step) for step in train(spec, corpus(), checkpointing=resumed_at)] == uninterrupted[start:]
+        assert [
+            lines_of(step) for step in train(spec, corpus(), checkpointing=resumed_at)
+        ] == uninterrupted[start:]
     with pytest.raises(CheckpointRefusedError, match=r"overrides is .*mxfp8.* and was .*bf16"):
-        next(train(replace(spec, overrides=late[1:]), corpus(), checkpointing=Checkpointing(folder=tmp_path)))
+        next(
+            train(
+                replace(spec, overrides=late[1:]),
+                corpus(),
+                checkpointing=Checkpointing(folder=tmp_path),
+            )
+        )
 
 
 def test_a_run_with_another_history_does_not_resume_from_this_one(tmp_path):
     plan = Checkpointing(folder=tmp_path, every_seconds=None, every_steps=3)
-    spec = replace(SPEC, recipe="fp8_delayed", schedule=replace(SPEC.schedule, steps=5), switches=Switches(amax_history_len=4))
+    spec = replace(
+        SPEC,
+        recipe="fp8_delayed",
+        schedule=replace(SPEC.schedule, steps=5),
+        switches=Switches(amax_history_len=4),
+    )
     first = [lines_of(step) for step in train(spec, corpus(), checkpointing=plan)]
     assert [lines_of(step) for step in train(spec, corpus(), checkpointing=plan)] == first[3:]
     with pytest.raises(CheckpointRefusedError, match=r"switches\.amax_history_len is 5 and was 4"):
-        list(train(replace(spec, switches=Switches(amax_history_len=5)), corpus(), checkpointing=plan))
+        list(
+            train(
+                replace(spec, switches=Switches(amax_history_len=5)), corpus(), checkpointing=plan
+            )
+        )
 
 
 def saved(folder: Path, *steps: int) -> None:
@@ -180,7 +223,9 @@ def resumed(folder: Path, **plan):
 
 def test_the_newest_three_are_kept_and_hold_every_bit(tmp_path):
     saved(tmp_path, 10, 20, 30, 40)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"step-{step:012d}" for step in (20, 30, 40)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"step-{step:012d}" for step in (20, 30, 40)
+    ]
     step, state = resumed(tmp_path)
     assert step == 40
     np.testing.assert_array_equal(state["w"], STATE["w"] + 40)
@@ -205,9 +250,15 @@ def test_what_is_newer_than_the_record_is_not_used_and_not_kept(tmp_path):
 
 
 def test_whatever_file_is_torn_no_other_numbers_come_back(tmp_path):
-    """Every file of the newest checkpoint deleted, cut short or with one bit turned: the one before is used."""
+    """Every file of the newest checkpoint deleted, cut short or with one bit turned: the one before
+    is used.
+    """
     saved(tmp_path / "whole", 10, 20)
-    files = sorted(path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole" / f"step-{20:012d}").rglob("*") if path.is_file())
+    files = sorted(
+        path.relative_to(tmp_path / "whole")
+        for path in (tmp_path / "whole" / f"step-{20:012d}").rglob("*")
+        if path.is_file()
+    )
     for number, name in enumerate(files):
         for how in ("delete", "truncate", "turn"):
             folder = tmp_path / f"{number}-{how}"
@@ -236,8 +287,13 @@ def test_a_folder_half_written_is_no_checkpoint(tmp_path):
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     saved(tmp_path, 10)
-    checkpoints = Checkpoints(Checkpointing(folder=tmp_path), IDENTITY | {"threads": "2", "code_sha256": "abc"})
-    with pytest.raises(CheckpointRefusedError, match=r"step 10 .* code_sha256 is abc and was None, threads is 2 and was 1;") as raised:
+    checkpoints = Checkpoints(
+        Checkpointing(folder=tmp_path), IDENTITY | {"threads": "2", "code_sha256": "abc"}
+    )
+    with pytest.raises(
+        CheckpointRefusedError,
+        match=r"step 10 .* code_sha256 is abc and was None, threads is 2 and was 1;",
+    ) as raised:
         checkpoints.resume(STATE)
     assert raised.value.code == "CHECKPOINT_REFUSED"
     checkpoints.close()
@@ -269,7 +325,9 @@ def test_a_disk_that_is_full_does_not_end_the_run(tmp_path, caplog):
 
 
 def test_a_plan_checks_itself(tmp_path):
-    with pytest.raises(ValueError, match=r"checkpointing\.every_steps is 0, expected a number above 0"):
+    with pytest.raises(
+        ValueError, match=r"checkpointing\.every_steps is 0, expected a number above 0"
+    ):
         Checkpointing(folder=tmp_path, every_steps=0)
     assert json.dumps(Checkpointing(folder=tmp_path).every_seconds) == "60.0"
 
@@ -277,8 +335,13 @@ def test_a_plan_checks_itself(tmp_path):
 def test_a_run_with_remat_resumes_to_the_bit_where_other_blocks_are_stacked(tmp_path):
     """The first blocks of three are one loop, and from step 4 on only two of them."""
     late = Override(blocks=("last 1",), projections=("down",), recipe="fp8_current", from_step=4)
-    model, schedule = replace(SPEC.model, n_layers=3), replace(SPEC.schedule, steps=8, validation_every=0)
-    spec = replace(SPEC, recipe="bf16", model=model, schedule=schedule, overrides=(late,), remat=True)
+    model, schedule = (
+        replace(SPEC.model, n_layers=3),
+        replace(SPEC.schedule, steps=8, validation_every=0),
+    )
+    spec = replace(
+        SPEC, recipe="bf16", model=model, schedule=schedule, overrides=(late,), remat=True
+    )
     run = Run(spec, corpus(), fast_bf16=True)
     assert [each.groups for each in run._models.values()] == [((0, 3),), ((0, 2), (2, 1))]
     state = run.state
@@ -290,8 +353,13 @@ def test_a_run_with_remat_resumes_to_the_bit_where_other_blocks_are_stacked(tmp_
     started = train(spec, corpus(), checkpointing=plan)
     first = [lines_of(step) for step in islice(started, 7)]
     del started  # which ends it
-    rest = [lines_of(step) for step in train(spec, corpus(), checkpointing=replace(plan, resume_at_most=7))]
+    rest = [
+        lines_of(step)
+        for step in train(spec, corpus(), checkpointing=replace(plan, resume_at_most=7))
+    ]
     assert first + rest[-1:] == [lines_of(step) for step in uninterrupted]
     assert 0 < 8 - len(rest) <= 6
-    plain = [step.loss for step in islice(train(replace(spec, remat=False, overrides=()), corpus()), 4)]
+    plain = [
+        step.loss for step in islice(train(replace(spec, remat=False, overrides=()), corpus()), 4)
+    ]
     np.testing.assert_allclose([step.loss for step in uninterrupted[:4]], plain, rtol=1e-4)

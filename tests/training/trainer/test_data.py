@@ -24,7 +24,13 @@ TEXT = bytes(range(97, 123)) * 40
 @pytest.fixture
 def text(tmp_path):
     (tmp_path / "text.txt").write_bytes(TEXT)
-    return Data(source="text", path=str(tmp_path / "text.txt"), sequence_length=16, batch_size=4, validation_fraction=0.25)
+    return Data(
+        source="text",
+        path=str(tmp_path / "text.txt"),
+        sequence_length=16,
+        batch_size=4,
+        validation_fraction=0.25,
+    )
 
 
 def test_a_file_is_split_and_digested(text):
@@ -39,7 +45,9 @@ def test_a_folder_is_read_in_the_order_of_its_paths(tmp_path):
     (tmp_path / "b").mkdir()
     for name in ("b/2.txt", "a.txt", "b/1.txt"):
         (tmp_path / name).write_text(name * 20)
-    corpus = load(Data(source="text", path=str(tmp_path), sequence_length=16, validation_fraction=0))
+    corpus = load(
+        Data(source="text", path=str(tmp_path), sequence_length=16, validation_fraction=0)
+    )
     assert bytes(corpus.train).decode() == "a.txt" * 20 + "b/1.txt" * 20 + "b/2.txt" * 20
 
 
@@ -52,7 +60,9 @@ def test_the_standard_library_is_sorted_and_holds_no_tests():
 
 
 def test_what_is_not_there_is_named(text, tmp_path):
-    with pytest.raises(DataNotFoundError, match=r"data\.path is .*nowhere.*copy the data") as raised:
+    with pytest.raises(
+        DataNotFoundError, match=r"data\.path is .*nowhere.*copy the data"
+    ) as raised:
         load(replace(text, path=str(tmp_path / "nowhere")))
     assert raised.value.code == "DATA_NOT_FOUND"
     (tmp_path / "empty").mkdir()
@@ -61,7 +71,9 @@ def test_what_is_not_there_is_named(text, tmp_path):
 
 
 def test_a_text_shorter_than_a_sequence_is_refused(text):
-    with pytest.raises(DataTooSmallError, match="training part has 780 tokens, expected at least 1002") as raised:
+    with pytest.raises(
+        DataTooSmallError, match="training part has 780 tokens, expected at least 1002"
+    ) as raised:
         load(replace(text, sequence_length=1000))
     assert raised.value.code == "DATA_TOO_SMALL"
     with pytest.raises(DataTooSmallError, match="validation part has 10 tokens"):
@@ -92,8 +104,12 @@ def test_batches_start_where_the_hash_says():
     train = np.arange(200, dtype=np.uint8)
     for step in (0, 1, 2**31 - 1):
         key = formats.fold(jnp.uint32(2**32 - 1), jnp.int32(step))
-        starts = formats.finalize(jnp.arange(4, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9) + key) % jnp.uint32(200 - 16)
-        np.testing.assert_array_equal(batches(train, CUT, 2**32 - 1, step, 1)[0, :, 0], np.asarray(starts))
+        starts = formats.finalize(
+            jnp.arange(4, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9) + key
+        ) % jnp.uint32(200 - 16)
+        np.testing.assert_array_equal(
+            batches(train, CUT, 2**32 - 1, step, 1)[0, :, 0], np.asarray(starts)
+        )
 
 
 def test_batches_reach_the_whole_corpus():
@@ -118,7 +134,14 @@ def test_a_token_array_stays_on_disk_and_its_digest_does_not_depend_on_its_type(
     digests = set()
     for dtype in (np.int64, np.uint32, ">i4"):
         np.save(tmp_path / "ids.npy", ids.astype(dtype))
-        corpus = load(Data(source="tokens", path=str(tmp_path / "ids.npy"), sequence_length=16, validation_fraction=0))
+        corpus = load(
+            Data(
+                source="tokens",
+                path=str(tmp_path / "ids.npy"),
+                sequence_length=16,
+                validation_fraction=0,
+            )
+        )
         assert isinstance(corpus.train, np.memmap)
         assert corpus.largest == largest
         np.testing.assert_array_equal(corpus.train, ids)
@@ -137,8 +160,12 @@ def test_a_long_corpus_is_read_in_pieces(text, monkeypatch):
 
 
 def test_bytes_that_two_corpora_have_in_common_are_not_one_digest(tmp_path):
-    """A `tokens` file that was written with a wrong type and then corrected at its path is other data."""
-    data = Data(source="tokens", path=str(tmp_path / "ids.npy"), sequence_length=16, validation_fraction=0)
+    """A `tokens` file that was written with a wrong type and then corrected at its path is other
+    data.
+    """
+    data = Data(
+        source="tokens", path=str(tmp_path / "ids.npy"), sequence_length=16, validation_fraction=0
+    )
     ids = np.random.default_rng(0).integers(0, 256, 400, dtype=np.uint8)
     np.save(data.path, ids)
     wrong = load(data).digest
@@ -150,18 +177,38 @@ def test_bytes_that_two_corpora_have_in_common_are_not_one_digest(tmp_path):
 
 def test_a_bin_file_is_little_endian_uint16(tmp_path):
     (tmp_path / "ids.bin").write_bytes(b"\x01\x02" * 200)
-    corpus = load(Data(source="tokens", path=str(tmp_path / "ids.bin"), sequence_length=16, validation_fraction=0))
+    corpus = load(
+        Data(
+            source="tokens",
+            path=str(tmp_path / "ids.bin"),
+            sequence_length=16,
+            validation_fraction=0,
+        )
+    )
     np.testing.assert_array_equal(corpus.train, 513)
 
 
 @pytest.mark.parametrize(
     ("dtype", "vocab_size", "expected"),
-    [(None, 65_536, "<u2"), (None, 65_537, "<u4"), ("uint16", 70_000, "<u2"), ("uint32", 256, "<u4")],
+    [
+        (None, 65_536, "<u2"),
+        (None, 65_537, "<u4"),
+        ("uint16", 70_000, "<u2"),
+        ("uint32", 256, "<u4"),
+    ],
 )
-def test_a_bin_file_has_the_declared_type_or_that_of_the_vocabulary(tmp_path, dtype, vocab_size, expected):
+def test_a_bin_file_has_the_declared_type_or_that_of_the_vocabulary(
+    tmp_path, dtype, vocab_size, expected
+):
     ids = np.random.default_rng(0).integers(0, 256, 600)
     (tmp_path / "ids.bin").write_bytes(ids.astype(expected).tobytes())
-    data = Data(source="tokens", path=str(tmp_path / "ids.bin"), sequence_length=16, validation_fraction=0, dtype=dtype)
+    data = Data(
+        source="tokens",
+        path=str(tmp_path / "ids.bin"),
+        sequence_length=16,
+        validation_fraction=0,
+        dtype=dtype,
+    )
     corpus = load(data, vocab_size)
     assert isinstance(corpus.train, np.memmap)
     np.testing.assert_array_equal(corpus.train, ids)
@@ -172,7 +219,13 @@ def test_an_id_beyond_the_vocabulary_is_named_with_its_file_and_place(tmp_path, 
     ids = np.full(1000, 7, "<u4")
     ids[[950, 990]] = 70_000, 200_000
     (tmp_path / "ids.bin").write_bytes(ids.tobytes())
-    data = Data(source="tokens", path=str(tmp_path / "ids.bin"), sequence_length=16, validation_fraction=0.25, dtype="uint32")
+    data = Data(
+        source="tokens",
+        path=str(tmp_path / "ids.bin"),
+        sequence_length=16,
+        validation_fraction=0.25,
+        dtype="uint32",
+    )
     with pytest.raises(VocabularyTooSmallError, match=r"ids\.bin.* 70000 at token 950,"):
         check_vocabulary(load(data), 70_000)
     with pytest.raises(VocabularyTooSmallError, match=r"200000 at token 990,"):

@@ -9,7 +9,13 @@ from training import device
 from training.rules import SpecError
 from training.spec import Data, Fork, Model, RunSpec, Schedule
 from training.switches import Override, Switches
-from training.trainer.checkpoint import Checkpointing, CheckpointNotFoundError, identity, kept_steps, read_kept
+from training.trainer.checkpoint import (
+    Checkpointing,
+    CheckpointNotFoundError,
+    identity,
+    kept_steps,
+    read_kept,
+)
 from training.trainer.data import Corpus
 from training.trainer.loop import Run, train
 
@@ -34,7 +40,9 @@ def forked(*overrides):
 
 def corpus() -> Corpus:
     tokens = (np.arange(4000) ** 2 % 13).astype(np.uint8)
-    return Corpus(train=tokens[:3500], validation=tokens[3500:], largest=12, digest="d", description="squares")
+    return Corpus(
+        train=tokens[:3500], validation=tokens[3500:], largest=12, digest="d", description="squares"
+    )
 
 
 def curve(steps) -> list[list[str]]:
@@ -59,10 +67,14 @@ def from_parent(parent, spec, draw=0, step=STEP):
 def test_keeping_checkpoints_changes_no_bit_and_they_stay(parent):
     assert parent[1] == curve(train(PARENT, corpus()))
     assert kept_steps(parent[0]) == [STEP, 24]
-    assert STEP not in [int(path.name[5:]) for path in parent[0].glob("step-*")]  # one of those for resuming would be deleted
+    # one of those for resuming would be deleted
+    assert STEP not in [int(path.name[5:]) for path in parent[0].glob("step-*")]
 
 
-@pytest.mark.parametrize("toggles", [(), (TOGGLE,), (Override(switches=Switches(rht=False), projections=("up",), from_step=STEP),)])
+@pytest.mark.parametrize(
+    "toggles",
+    [(), (TOGGLE,), (Override(switches=Switches(rht=False), projections=("up",), from_step=STEP),)],
+)
 def test_a_fork_equals_the_run_from_step_0_to_the_bit(parent, toggles):
     spec = forked(*toggles)
     assert curve(from_parent(parent, spec)) == curve(train(spec, corpus()))[STEP:]

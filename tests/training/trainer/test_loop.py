@@ -1,4 +1,6 @@
-"""Whole runs of a tiny model: repeatability, pairing, replicates, divergence, cancelling, the manifest."""
+"""Whole runs of a tiny model: repeatability, pairing, replicates, divergence, cancelling, the
+manifest.
+"""
 
 import math
 from collections.abc import Generator, Iterator
@@ -18,7 +20,14 @@ from training.switches import GEMMS, Override, Switches
 from training.trainer import loop, model, step
 from training.trainer.checkpoint import manifest
 from training.trainer.data import Corpus, VocabularyTooSmallError
-from training.trainer.loop import DevicesMissingError, OutOfMemoryError, RecipeRefusedError, Run, rounding_words, train
+from training.trainer.loop import (
+    DevicesMissingError,
+    OutOfMemoryError,
+    RecipeRefusedError,
+    Run,
+    rounding_words,
+    train,
+)
 
 SPEC = RunSpec(
     recipe="nvfp4",
@@ -34,7 +43,9 @@ SPEC = RunSpec(
 BATCH_OF_64 = replace(SPEC.data, batch_size=4)
 TOKENS = (np.arange(4000) * 7 % 31).astype(np.uint8)
 SNR = [COLUMNS.index(f"{operand}/snr_db") for operand in OPERANDS]
-CORPUS = Corpus(train=TOKENS[:3500], validation=TOKENS[3500:], largest=30, digest="d1", description="a ramp")
+CORPUS = Corpus(
+    train=TOKENS[:3500], validation=TOKENS[3500:], largest=30, digest="d1", description="a ramp"
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -95,7 +106,9 @@ def test_gradients_are_compared_when_it_is_due_and_no_bit_moves(steps):
     spec = replace(SPEC, schedule=replace(SPEC.schedule, statistics_every=2, gradients_every=4))
     compared = list(train(spec, CORPUS))
     quantized = np.array([name in ("gate", "up", "down") for name in PROJECTIONS])
-    tables = {step.step: np.array(step.layers)[quantized] for step in compared if step.layers is not None}
+    tables = {
+        step.step: np.array(step.layers)[quantized] for step in compared if step.layers is not None
+    }
     assert list(tables) == [0, 2, 4, 6, 8, 10]
     for at, table in tables.items():
         cosine = table[:, COLUMNS.index("kernel_grad/cosine")]
@@ -120,10 +133,19 @@ def test_replicates_share_data_and_differ_in_rounding_and_a_millionth(steps):
 
 
 def test_arms_start_from_the_same_point_and_see_the_same_tokens():
-    """At step 0 the recipes see one batch through one set of weights: the loss differs by rounding only."""
-    first = {recipe: next(train(replace(SPEC, recipe=recipe), CORPUS)).lm_loss for recipe in ("f32", "bf16")}
+    """At step 0 the recipes see one batch through one set of weights: the loss differs by rounding
+    only.
+    """
+    first = {
+        recipe: next(train(replace(SPEC, recipe=recipe), CORPUS)).lm_loss
+        for recipe in ("f32", "bf16")
+    }
     assert abs(first["bf16"] - first["f32"]) < 0.01
-    first_again = next(train(replace(SPEC, recipe="bf16", schedule=replace(SPEC.schedule, learning_rate=0.5)), CORPUS)).lm_loss
+    first_again = next(
+        train(
+            replace(SPEC, recipe="bf16", schedule=replace(SPEC.schedule, learning_rate=0.5)), CORPUS
+        )
+    ).lm_loss
     assert first_again == first["bf16"]  # the schedule is an argument, not part of the first loss
 
 
@@ -145,25 +167,41 @@ def test_a_switch_to_bf16_changes_nothing_before_its_step(steps):
 
 def test_an_override_changes_nothing_before_its_step_and_is_watched_like_any_layer(steps):
     late = Override(projections=("gate",), gemms=("fprop",), recipe="bf16", from_step=7)
-    every_step = replace(SPEC.schedule, statistics_every=1, validation_every=0)  # one program for each arithmetic: every step is watched
+    # one program for each arithmetic: every step is watched
+    every_step = replace(SPEC.schedule, statistics_every=1, validation_every=0)
     switched = list(train(replace(SPEC, overrides=(late,), schedule=every_step), CORPUS))
     assert [step.loss for step in switched[:7]] == [step.loss for step in steps[:7]]
     assert switched[7].loss != steps[7].loss
-    both = replace(SPEC, overrides=(late, replace(late, projections=("up",), from_step=9)), schedule=every_step)
+    both = replace(
+        SPEC, overrides=(late, replace(late, projections=("up",), from_step=9)), schedule=every_step
+    )
     twice = list(train(both, CORPUS))
     assert [step.loss for step in twice[:9]] == [step.loss for step in switched[:9]]
     assert twice[9].loss != switched[9].loss
     gate, up = PROJECTIONS.index("gate"), PROJECTIONS.index("up")
     is_watched = [[not np.isnan(step.layers[name][0]) for name in (gate, up)] for step in twice]
-    assert is_watched == [[True, True]] * 7 + [[False, True]] * 2 + [[False, False]] * 3  # x of their fprop
+    # x of their fprop
+    assert is_watched == [[True, True]] * 7 + [[False, True]] * 2 + [[False, False]] * 3
     assert [each.first_step for each in both.segments] == [0, 7, 9]
 
 
-def test_a_model_that_spells_out_its_recipe_layer_by_layer_is_the_same_to_the_bit(steps, monkeypatch):
-    """The default, written as rules; a specification refuses rules that change nothing, so they are made below it."""
-    whole = [Override(projections=(name,), gemms=(gemm,), recipe="nvfp4") for name in ("gate", "up", "down") for gemm in GEMMS]
+def test_a_model_that_spells_out_its_recipe_layer_by_layer_is_the_same_to_the_bit(
+    steps, monkeypatch
+):
+    """The default, written as rules; a specification refuses rules that change nothing, so they are
+    made below it.
+    """
+    whole = [
+        Override(projections=(name,), gemms=(gemm,), recipe="nvfp4")
+        for name in ("gate", "up", "down")
+        for gemm in GEMMS
+    ]
     resolve = segments.resolve
-    monkeypatch.setattr(segments, "resolve", lambda plan: resolve(plan._replace(overrides=(*whole, *plan.overrides))))
+    monkeypatch.setattr(
+        segments,
+        "resolve",
+        lambda plan: resolve(plan._replace(overrides=(*whole, *plan.overrides))),
+    )
     again = list(train(SPEC, CORPUS))
     for name in ("loss", "grad_norm", "param_norm", "validation_loss"):
         assert [getattr(step, name) for step in again] == [getattr(step, name) for step in steps]
@@ -184,21 +222,28 @@ def test_delayed_scaling_learns_its_scales_and_repeats_to_the_bit():
     scale = np.asarray(trained._state.scales.scale)[0]
     quantized = [PROJECTIONS.index(name) for name in ("gate", "up", "down")]
     assert np.all(scale[quantized] != 1)
-    assert np.all(np.delete(scale, quantized, axis=0) == 1)  # the attention projections are not quantized
+    # the attention projections are not quantized
+    assert np.all(np.delete(scale, quantized, axis=0) == 1)
     again = Run(trained._spec, CORPUS, fast_bf16=True)
     assert [step.loss for step in again.steps()] == [step.loss for step in first]
 
 
 def test_delayed_scaling_in_some_gemms_has_the_history_of_its_own_tensors():
-    """gate: x and w by fprop, g by dgrad; up: x and g by wgrad; down: nothing, so its scales stay 1."""
+    """gate: x and w by fprop, g by dgrad; up: x and g by wgrad; down: nothing, so its scales stay
+    1.
+    """
     other = Override(recipe="nvfp4", projections=("gate",), gemms=("wgrad",))
     nvfp4 = Override(recipe="nvfp4", projections=("up",), gemms=("fprop", "dgrad"))
     bf16 = Override(recipe="bf16", projections=("down",))
-    mixed, whole = (Run(replace(DELAYED, overrides=each), CORPUS, fast_bf16=True) for each in ((other, nvfp4, bf16), ()))
+    mixed, whole = (
+        Run(replace(DELAYED, overrides=each), CORPUS, fast_bf16=True)
+        for each in ((other, nvfp4, bf16), ())
+    )
     rows = [np.asarray(each.advance(0, 1).rows)[0] for each in (mixed, whole)]
     gate, up, down = (PROJECTIONS.index(name) for name in ("gate", "up", "down"))
     history, full = (np.asarray(each._state.scales.history)[0, :, :, -1] for each in (mixed, whole))
-    np.testing.assert_array_equal(history[[gate, up], 0], full[[gate, up], 0])  # x of gate and up is the same tensor in both runs
+    # x of gate and up is the same tensor in both runs
+    np.testing.assert_array_equal(history[[gate, up], 0], full[[gate, up], 0])
     np.testing.assert_allclose(history[gate], full[gate], rtol=0.3)
     assert (history[[gate, up]] > 0).all()
     assert (history[down] == 0).all()
@@ -210,7 +255,11 @@ def test_delayed_scaling_in_some_gemms_has_the_history_of_its_own_tensors():
 def test_the_history_of_delayed_scaling_has_the_length_of_its_switch():
     def made(**switches):
         schedule = replace(SPEC.schedule, steps=6, validation_every=0)
-        return Run(replace(SPEC, recipe="fp8_delayed", switches=Switches(**switches), schedule=schedule), CORPUS, fast_bf16=False)
+        return Run(
+            replace(SPEC, recipe="fp8_delayed", switches=Switches(**switches), schedule=schedule),
+            CORPUS,
+            fast_bf16=False,
+        )
 
     assert made()._state.scales.history.shape[-1] == 1024
     short, recent = made(amax_history_len=1), made(amax_compute_algo="most_recent")
@@ -222,7 +271,10 @@ def test_the_history_of_delayed_scaling_has_the_length_of_its_switch():
     ("recipe", "switches"),
     [
         ("fp8_block", {"gradient_format": "e5m2", "nan": "hardware"}),
-        ("nvfp4", {"row_scaled_activation": True, "nvfp4_4over6": "all", "rht": False, "sr_bits": 8}),
+        (
+            "nvfp4",
+            {"row_scaled_activation": True, "nvfp4_4over6": "all", "rht": False, "sr_bits": 8},
+        ),
     ],
 )
 def test_new_arithmetic_trains_watched_and_on_pieces(recipe, switches):
@@ -232,7 +284,8 @@ def test_new_arithmetic_trains_watched_and_on_pieces(recipe, switches):
         switches=Switches(**switches),
         model=Model(vocab_size=32, d_model=128, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=128),
         data=Data(source="text", path="given", sequence_length=128, batch_size=2),
-        schedule=replace(SPEC.schedule, steps=5, validation_every=0, statistics_every=1),  # one program: every step is watched
+        # one program: every step is watched
+        schedule=replace(SPEC.schedule, steps=5, validation_every=0, statistics_every=1),
         gradient_accumulation=2,
     )
     stats = list(train(spec, CORPUS))
@@ -244,16 +297,24 @@ def test_new_arithmetic_trains_watched_and_on_pieces(recipe, switches):
 
 
 def test_pieces_of_a_batch_are_a_batch():
-    """The mean gradient of two pieces is that of the batch, their largest amax is its own; the first piece is watched."""
-    schedule = replace(DELAYED.schedule, steps=2, warmup_steps=0, statistics_every=1)  # one program each: every step is watched
+    """The mean gradient of two pieces is that of the batch, their largest amax is its own; the
+    first piece is watched.
+    """
+    # one program each: every step is watched
+    schedule = replace(DELAYED.schedule, steps=2, warmup_steps=0, statistics_every=1)
     spec = replace(DELAYED, schedule=schedule)
-    whole, halves = (Run(replace(spec, gradient_accumulation=pieces), CORPUS, fast_bf16=True) for pieces in (1, 2))
+    whole, halves = (
+        Run(replace(spec, gradient_accumulation=pieces), CORPUS, fast_bf16=True)
+        for pieces in (1, 2)
+    )
     (expected, _), (first, _) = list(whole.steps()), list(halves.steps())
     for name in ("loss", "lm_loss", "grad_norm", "param_norm", "update_norm"):
         assert getattr(first, name) == pytest.approx(getattr(expected, name), rel=1e-2)
     gate = PROJECTIONS.index("gate")
     amax = np.asarray(whole._state.scales.history)[0, gate, 0, -2:]
-    np.testing.assert_allclose(np.asarray(halves._state.scales.history)[0, gate, 0, -2:], amax, rtol=0.02)
+    np.testing.assert_allclose(
+        np.asarray(halves._state.scales.history)[0, gate, 0, -2:], amax, rtol=0.02
+    )
     assert 0 < first.layers[gate][0] <= expected.layers[gate][0]
 
 
@@ -264,7 +325,17 @@ def _programs() -> int:
 
 def test_seeds_salts_and_schedules_share_one_program(steps):
     before = _programs()
-    list(islice(train(replace(SPEC, seed=5, replicate=2, schedule=replace(SPEC.schedule, learning_rate=1e-3)), CORPUS), 2))
+    list(
+        islice(
+            train(
+                replace(
+                    SPEC, seed=5, replicate=2, schedule=replace(SPEC.schedule, learning_rate=1e-3)
+                ),
+                CORPUS,
+            ),
+            2,
+        )
+    )
     assert _programs() == before
 
 
@@ -295,14 +366,26 @@ def test_a_device_that_is_too_small_says_what_to_reduce(monkeypatch):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes")
 
     monkeypatch.setattr(step, "block", exhausted)
-    with pytest.raises(OutOfMemoryError, match=r"32 tokens a step do not fit.*reduce data\.batch_size.*raise gradient_acc") as raised:
+    with pytest.raises(
+        OutOfMemoryError,
+        match=r"32 tokens a step do not fit.*reduce data\.batch_size.*raise gradient_acc",
+    ) as raised:
         next(train(SPEC, CORPUS))
     assert raised.value.code == "OUT_OF_MEMORY"
-    large = replace(SPEC, model=Model(preset="llama3-405b"))  # refused before a byte of it is allocated
-    for changes, words in (({}, "the model, set remat: true, or raise"), ({"remat": True}, "the model, or raise")):
-        with pytest.raises(OutOfMemoryError, match=rf"405,853,388,800 parameters .* at least [0-9.]+\); reduce .*{words}"):
+    # refused before a byte of it is allocated
+    large = replace(SPEC, model=Model(preset="llama3-405b"))
+    for changes, words in (
+        ({}, "the model, set remat: true, or raise"),
+        ({"remat": True}, "the model, or raise"),
+    ):
+        with pytest.raises(
+            OutOfMemoryError,
+            match=rf"405,853,388,800 parameters .* at least [0-9.]+\); reduce .*{words}",
+        ):
             next(train(replace(large, **changes), CORPUS))
-    batches = replace(SPEC, model=Model(preset="llama3-1b"), data=replace(SPEC.data, batch_size=1 << 16))
+    batches = replace(
+        SPEC, model=Model(preset="llama3-1b"), data=replace(SPEC.data, batch_size=1 << 16)
+    )
     with pytest.raises(OutOfMemoryError, match=r"1,048,576 tokens a step do not fit"):
         next(train(batches, CORPUS))
 
@@ -317,7 +400,9 @@ def test_what_a_run_needs_at_the_least_is_below_what_xla_takes(monkeypatch):
     block = step.block
     monkeypatch.setattr(step, "block", measured)
     wide = Model(d_model=64, n_layers=2, n_heads=4, n_kv_heads=2, d_ff=192)
-    spec = replace(SPEC, recipe="f32", model=wide, data=replace(SPEC.data, batch_size=2, sequence_length=256))
+    spec = replace(
+        SPEC, recipe="f32", model=wide, data=replace(SPEC.data, batch_size=2, sequence_length=256)
+    )
     with pytest.raises(OutOfMemoryError):
         next(train(spec, CORPUS))
     taken = analyses[0].temp_size_in_bytes + analyses[0].argument_size_in_bytes
@@ -326,7 +411,17 @@ def test_what_a_run_needs_at_the_least_is_below_what_xla_takes(monkeypatch):
 
 def test_what_cannot_run_is_refused_before_the_first_step():
     with pytest.raises(RecipeRefusedError, match="needs an NVIDIA GPU") as raised:
-        next(train(replace(SPEC, engine="transformer_engine", model=Model(preset="llama3-0.3m-by128"), data=BATCH_OF_64), CORPUS))
+        next(
+            train(
+                replace(
+                    SPEC,
+                    engine="transformer_engine",
+                    model=Model(preset="llama3-0.3m-by128"),
+                    data=BATCH_OF_64,
+                ),
+                CORPUS,
+            )
+        )
     assert raised.value.code == "RECIPE_REFUSED"
     with pytest.raises(DevicesMissingError, match="devices is 2, expected at most 1"):
         next(train(replace(SPEC, devices=2, data=replace(SPEC.data, batch_size=4)), CORPUS))
@@ -338,7 +433,9 @@ def test_manifest_is_flat_and_the_same_for_every_arm(monkeypatch):
     monkeypatch.setenv("NVTE_ANSWER", "42")
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "somewhere")
     facts = manifest(SPEC, CORPUS)
-    assert facts == manifest(replace(SPEC, recipe="fp8_current", bf16_from_step=3, seed=4, replicate=3), CORPUS)
+    assert facts == manifest(
+        replace(SPEC, recipe="fp8_current", bf16_from_step=3, seed=4, replicate=3), CORPUS
+    )
     assert all(isinstance(value, str) for value in facts.values())
     assert facts["env.NVTE_ANSWER"] == "42"
     assert "env.JAX_COMPILATION_CACHE_DIR" not in facts
@@ -346,7 +443,9 @@ def test_manifest_is_flat_and_the_same_for_every_arm(monkeypatch):
     assert len(facts["code_sha256"]) == 64
     assert not [name for name in facts if name.startswith("not_te_parity")]
     ours_alone = manifest(replace(SPEC, switches=Switches(weight_scaling="1d")), CORPUS)
-    assert ours_alone["not_te_parity.nvfp4+weight_scaling=1d"].startswith("Transformer Engine refuses 1D weight scales")
+    assert ours_alone["not_te_parity.nvfp4+weight_scaling=1d"].startswith(
+        "Transformer Engine refuses 1D weight scales"
+    )
     rule = Override(projections=("down",), gemms=("wgrad",), recipe="bf16")
     named = manifest(replace(SPEC, overrides=(rule,)), CORPUS)
     own = "nvfp4+bf16@down.wgrad"

@@ -23,13 +23,20 @@ def test_the_corpus_is_every_byte_of_it():
     text = data.read()
     corpus = data.load(Data(source="parity_docs", sequence_length=128, batch_size=8))
     assert bytes(corpus.train) + bytes(corpus.validation) == text
-    assert corpus.description.startswith(f"a snapshot of this project's documentation: {len(text):,} byte tokens")
+    assert corpus.description.startswith(
+        f"a snapshot of this project's documentation: {len(text):,} byte tokens"
+    )
     assert corpus.largest < 256
 
 
 @pytest.mark.parametrize("name", ["demo.yaml", "demo-quick.yaml"])
 def test_the_demos_train_on_it(name):
-    assert yaml.safe_load((CHECKOUT / "examples" / name).read_text(encoding="utf-8"))["job"]["data"]["source"] == "parity_docs"
+    assert (
+        yaml.safe_load((CHECKOUT / "examples" / name).read_text(encoding="utf-8"))["job"]["data"][
+            "source"
+        ]
+        == "parity_docs"
+    )
 
 
 def test_it_takes_no_path():

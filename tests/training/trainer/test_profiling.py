@@ -8,7 +8,14 @@ import jax.numpy as jnp
 import pytest
 
 from training.rules import StepStats
-from training.trainer.profiling import COLUMNS, Tracing, device_shares, newest, peak_memory_bytes, profiled
+from training.trainer.profiling import (
+    COLUMNS,
+    Tracing,
+    device_shares,
+    newest,
+    peak_memory_bytes,
+    profiled,
+)
 
 STEP = StepStats(
     step=0,
@@ -38,7 +45,12 @@ def trace(*events, process="/device:GPU:0", lane="Stream #16(Compute)"):
         {"ph": "X", "pid": 9, "tid": 1, "name": "all-reduce", "ts": 0, "dur": 1000},
         {"ph": "X", "pid": 1, "tid": 3, "name": "jit_block", "ts": 0, "dur": 1000},
     ]
-    return {"traceEvents": [*names, *({"ph": "X", "pid": 1, "tid": 2, "name": n, "ts": t, "dur": d} for n, t, d in events)]}
+    return {
+        "traceEvents": [
+            *names,
+            *({"ph": "X", "pid": 1, "tid": 2, "name": n, "ts": t, "dur": d} for n, t, d in events),
+        ]
+    }
 
 
 def test_a_collective_counts_where_nothing_computes():
@@ -48,14 +60,23 @@ def test_a_collective_counts_where_nothing_computes():
         "communication_share": pytest.approx(0.2),
         "idle_share": pytest.approx(0.1),
     }
-    on_cpu = trace(("ynn_fusion", 0, 50), ("end: ynn_fusion", 0, 100), ("ThunkExecutor::Execute", 0, 100), ("dot", 75, 25))
-    on_cpu["traceEvents"][0]["args"]["name"], on_cpu["traceEvents"][1]["args"]["name"] = "/host:CPU", "tf_XLAPjRtCpuClient/7"
+    on_cpu = trace(
+        ("ynn_fusion", 0, 50),
+        ("end: ynn_fusion", 0, 100),
+        ("ThunkExecutor::Execute", 0, 100),
+        ("dot", 75, 25),
+    )
+    on_cpu["traceEvents"][0]["args"]["name"], on_cpu["traceEvents"][1]["args"]["name"] = (
+        "/host:CPU",
+        "tf_XLAPjRtCpuClient/7",
+    )
     assert device_shares(on_cpu)["compute_share"] == pytest.approx(0.75)
     assert all(math.isnan(value) for value in device_shares({"traceEvents": []}).values())
 
 
 def test_a_real_trace_of_some_steps(tmp_path, monkeypatch):
-    monkeypatch.setattr("training.trainer.profiling._LEAST_SECONDS", 0.0)  # these steps are done when they are told
+    # these steps are done when they are told
+    monkeypatch.setattr("training.trainer.profiling._LEAST_SECONDS", 0.0)
 
     @jax.jit
     def work(x):
@@ -69,7 +90,11 @@ def test_a_real_trace_of_some_steps(tmp_path, monkeypatch):
 
     heard = []
     stats = list(
-        profiled(steps(), Tracing(folder=tmp_path / "profile", first=2, steps=3), lambda step, values: heard.append((step, values)))
+        profiled(
+            steps(),
+            Tracing(folder=tmp_path / "profile", first=2, steps=3),
+            lambda step, values: heard.append((step, values)),
+        )
     )
     assert [step.step for step in stats] == list(range(6))
     assert [step for step, _ in heard] == [4, 5]
@@ -87,7 +112,11 @@ def test_a_real_trace_of_some_steps(tmp_path, monkeypatch):
 
 def test_without_a_trace_there_are_no_shares_and_a_broken_run_ends_its_trace(tmp_path):
     heard = []
-    list(profiled([STEP], Tracing(folder=tmp_path), lambda step, values: heard.append((step, values))))
+    list(
+        profiled(
+            [STEP], Tracing(folder=tmp_path), lambda step, values: heard.append((step, values))
+        )
+    )
     ((step, values),) = heard
     assert step == 0
     assert math.isnan(values["compute_share"])
@@ -99,5 +128,11 @@ def test_without_a_trace_there_are_no_shares_and_a_broken_run_ends_its_trace(tmp
 
     for _ in range(2):  # a second trace could not begin while the first runs
         with pytest.raises(ValueError, match="broken"):
-            list(profiled(breaks(), Tracing(folder=tmp_path / "p", first=1, steps=5), lambda *_: heard.append(None)))
+            list(
+                profiled(
+                    breaks(),
+                    Tracing(folder=tmp_path / "p", first=1, steps=5),
+                    lambda *_: heard.append(None),
+                )
+            )
     assert len(heard) == 1

@@ -23,7 +23,8 @@ SPEC = RunSpec(
     replicate=0,
     devices=1,
 )
-PROJECTION_OF = {"fp8_current": "query", "fp8_delayed": "out", "mxfp8": "gate"}  # the others have nvfp4
+# the others have nvfp4
+PROJECTION_OF = {"fp8_current": "query", "fp8_delayed": "out", "mxfp8": "gate"}
 
 
 def program(spec: RunSpec, platform: str) -> str:
@@ -34,8 +35,14 @@ def program(spec: RunSpec, platform: str) -> str:
     scales = quantize.initial_scales(spec.model.n_layers, len(PROJECTIONS), length)
     state = step.State(parameters, step.initial_state(parameters), scales)
     tokens = jnp.zeros((1, 2, 33), jnp.int32)
-    inputs = step.Inputs(tokens, jnp.int32(0), jnp.int32(1), jnp.zeros(2, jnp.uint32), step.settings(spec.schedule))
-    return step.block.trace(model, step.Sharing(1, 1), state, inputs).lower(lowering_platforms=(platform,)).as_text()
+    inputs = step.Inputs(
+        tokens, jnp.int32(0), jnp.int32(1), jnp.zeros(2, jnp.uint32), step.settings(spec.schedule)
+    )
+    return (
+        step.block.trace(model, step.Sharing(1, 1), state, inputs)
+        .lower(lowering_platforms=(platform,))
+        .as_text()
+    )
 
 
 def branches(text: str) -> int:
@@ -45,9 +52,14 @@ def branches(text: str) -> int:
 @pytest.mark.usefixtures("gpu_program")
 def test_a_gpus_step_has_no_branch():
     """In one program, a layer for each recipe."""
-    overrides = tuple(Override(recipe=recipe, projections=(name,)) for recipe, name in PROJECTION_OF.items())
+    overrides = tuple(
+        Override(recipe=recipe, projections=(name,)) for recipe, name in PROJECTION_OF.items()
+    )
     mixed = replace(SPEC, overrides=overrides)
-    assert {arithmetic.recipe for *_, arithmetic in mixed.segments[0].cells()} == {"nvfp4", *PROJECTION_OF}
+    assert {arithmetic.recipe for *_, arithmetic in mixed.segments[0].cells()} == {
+        "nvfp4",
+        *PROJECTION_OF,
+    }
     assert branches(program(mixed, "cuda")) == 0
 
 
@@ -57,6 +69,10 @@ def test_a_cpus_step_branches_to_save_work():
 
 def test_layers_of_one_shape_and_recipe_are_traced_once():
     lines = program(SPEC, "cpu").splitlines()
-    layers = [line for line in lines if "func.func private @_forward" in line or "func.func private @_backward" in line]
+    layers = [
+        line
+        for line in lines
+        if "func.func private @_forward" in line or "func.func private @_backward" in line
+    ]
     assert 0 < len(layers) <= 2 * len(PROJECTIONS)
     assert sum("call @_forward" in line for line in lines) == len(PROJECTIONS)

@@ -1,4 +1,6 @@
-"""A git repository with a trainer, a file of launchers that starts it, and a worker that has these launchers."""
+"""A git repository with a trainer, a file of launchers that starts it, and a worker that has these
+launchers.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ from workers.training_process import Slot
 STEPS = 60
 LOOP = (Path(__file__).parent / "loop.py").read_text(encoding="utf-8")
 _ENVIRONMENT = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-_AUTHOR = {f"GIT_{who}_{what}": "someone@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+_AUTHOR = {
+    f"GIT_{who}_{what}": "someone@example.org"
+    for who in ("AUTHOR", "COMMITTER")
+    for what in ("NAME", "EMAIL")
+}
 
 
 class Repository:
@@ -40,7 +46,12 @@ class Repository:
     def git(self, *arguments: str) -> str:
         environment = {**os.environ, **_ENVIRONMENT, **_AUTHOR}
         return subprocess.run(
-            ["git", *arguments], cwd=self.path, env=environment, check=True, capture_output=True, text=True
+            ["git", *arguments],
+            cwd=self.path,
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
         ).stdout.strip()
 
     def commit(self, files: dict[str, str], branch: str = "main", start: str | None = None) -> str:
@@ -76,17 +87,32 @@ def gate(tmp_path):
 
 @pytest.fixture
 def gated(repository, base, gate):
-    """A commit whose trainer stops after ten steps until the file `gate` exists, so that it cannot finish first on a slow machine."""
-    waits = f"            while step == 10 and not Path({str(gate)!r}).exists():\n                __import__('time').sleep(0.02)\n"
-    return repository.commit({"train/loop.py": LOOP.replace("            log.write(", waits + "            log.write(")})
+    """A commit whose trainer stops after ten steps until the file `gate` exists, so that it cannot
+    finish first on a slow machine.
+    """
+    waits = (
+        f"            while step == 10 and not Path({str(gate)!r}).exists():\n                "
+        "__import__('time').sleep(0.02)\n"
+    )
+    return repository.commit(
+        {"train/loop.py": LOOP.replace("            log.write(", waits + "            log.write(")}
+    )
 
 
 @pytest.fixture
 def write_launchers(tmp_path, repository):
-    """A function that writes the file of launchers; `changes` replaces keys of the launcher (values in TOML), `more` adds tables."""
+    """A function that writes the file of launchers; `changes` replaces keys of the launcher (values
+    in TOML), `more` adds tables.
+    """
 
     def write(more: str = "", **changes: str) -> Path:
-        command = ["train/loop.py", "--steps={steps}", "--seed={seed}", "--out={output}", "--width={width}"]
+        command = [
+            "train/loop.py",
+            "--steps={steps}",
+            "--seed={seed}",
+            "--out={output}",
+            "--width={width}",
+        ]
         keys = {
             "repository": f'"{repository.path}"',
             "paths": '["train"]',
@@ -97,7 +123,12 @@ def write_launchers(tmp_path, repository):
             "pinned": '"libraries of the tests"',
         } | changes
         path = tmp_path / "launchers.toml"
-        path.write_text("[launcher.loop]\n" + "".join(f"{key} = {value}\n" for key, value in keys.items()) + more, encoding="utf-8")
+        path.write_text(
+            "[launcher.loop]\n"
+            + "".join(f"{key} = {value}\n" for key, value in keys.items())
+            + more,
+            encoding="utf-8",
+        )
         return path
 
     return write
@@ -110,10 +141,18 @@ class Stack:
     head: str
 
     def __init__(self, settings, database, owner_database, launchers):
-        self.settings = settings.model_copy(update={"launchers": launchers, "capability": "command"})
+        self.settings = settings.model_copy(
+            update={"launchers": launchers, "capability": "command"}
+        )
         self.database, self.owner_database = database, owner_database
         documents = {name: own.document() for name, own in read_launchers(launchers).items()}
-        device = {"device_class": "command", "threads_per_run": 1, "spec_version": SPEC_VERSION, "devices": 1, "launchers": documents}
+        device = {
+            "device_class": "command",
+            "threads_per_run": 1,
+            "spec_version": SPEC_VERSION,
+            "devices": 1,
+            "launchers": documents,
+        }
         self.worker = Worker(
             id="w-launchers",
             name="launchers",
@@ -128,7 +167,9 @@ class Stack:
             session.flush()
             session.expunge(self.worker)
 
-    def submit(self, base, *candidates, parameters=None, steps=STEPS, launcher="loop", sent=None, **policy):
+    def submit(
+        self, base, *candidates, parameters=None, steps=STEPS, launcher="loop", sent=None, **policy
+    ):
         command = Command(launcher=launcher, parameters=parameters or {})
         spec = JobSpec(
             name="a change",
@@ -139,7 +180,12 @@ class Stack:
             candidates=tuple(candidates),
         )
         with self.owner_database.write() as session:
-            wanted = Submission(spec=spec, policy=policy_from_mapping({"margin": "1.0%", **policy}), revision="r", sent=sent)
+            wanted = Submission(
+                spec=spec,
+                policy=policy_from_mapping({"margin": "1.0%", **policy}),
+                revision="r",
+                sent=sent,
+            )
             return submit_registered(session, wanted, "someone").id
 
     def claim(self):
@@ -149,7 +195,13 @@ class Stack:
     def train(self, stopping=None, held=None, **changes):
         """Claim the next run and train it; returns the run."""
         held = held or self.claim()
-        supervisor.train(self.settings.model_copy(update=changes), self.database, held, Slot(), stopping or threading.Event())
+        supervisor.train(
+            self.settings.model_copy(update=changes),
+            self.database,
+            held,
+            Slot(),
+            stopping or threading.Event(),
+        )
         return self.run(held.run_id)
 
     def claim_and_train(self):
@@ -167,7 +219,10 @@ class Stack:
         """The verdicts of a job whose runs have ended, by candidate."""
         conclude.conclude(self.database, job)
         with self.database.read() as session:
-            return {document["candidate"]["name"]: document for document in conclude.verdict_documents(session.get_one(Job, job))}
+            return {
+                document["candidate"]["name"]: document
+                for document in conclude.verdict_documents(session.get_one(Job, job))
+            }
 
     def run(self, run_id):
         with self.database.read() as session:

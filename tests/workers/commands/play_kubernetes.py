@@ -1,9 +1,12 @@
-"""What the API server of Kubernetes, its scheduler and its nodes do for us, on this machine: Jobs whose pods are processes.
+"""What the API server of Kubernetes, its scheduler and its nodes do for us, on this machine: Jobs
+whose pods are processes.
 
-play_kubernetes.py FOLDER     writes its port to FOLDER/port, and its Jobs to FOLDER/jobs.json after every change
+play_kubernetes.py FOLDER     writes its port to FOLDER/port, and its Jobs to FOLDER/jobs.json after
+                              every change
 
-A file `down` in the folder makes it answer 503, `full` leaves pods unscheduled. POST /again/NAME takes a Job's pod from its node and starts
-another one. It speaks as much as `kubectl` needs: discovery, create, get with a selector, patch, delete.
+A file `down` in the folder makes it answer 503, `full` leaves pods unscheduled. POST /again/NAME
+takes a Job's pod from its node and starts another one. It speaks as much as `kubectl` needs:
+discovery, create, get with a selector, patch, delete.
 """
 
 import contextlib
@@ -36,12 +39,28 @@ DISCOVERY = {
     "/api/v1": {
         "kind": "APIResourceList",
         "groupVersion": "v1",
-        "resources": [{"name": "pods", "singularName": "pod", "namespaced": True, "kind": "Pod", "verbs": VERBS}],
+        "resources": [
+            {
+                "name": "pods",
+                "singularName": "pod",
+                "namespaced": True,
+                "kind": "Pod",
+                "verbs": VERBS,
+            }
+        ],
     },
     "/apis/batch/v1": {
         "kind": "APIResourceList",
         "groupVersion": "batch/v1",
-        "resources": [{"name": "jobs", "singularName": "job", "namespaced": True, "kind": "Job", "verbs": VERBS}],
+        "resources": [
+            {
+                "name": "jobs",
+                "singularName": "job",
+                "namespaced": True,
+                "kind": "Job",
+                "verbs": VERBS,
+            }
+        ],
     },
 }
 jobs: dict[str, dict] = {}
@@ -59,11 +78,29 @@ class Answers(BaseHTTPRequestHandler):
             kind, _, name = path.partition("/namespaces/ml/")[2].partition("/")
             found = {"jobs": jobs, "pods": pods}.get(kind, {})
             if name:
-                return self._answer(200, found[name]) if name in found else self._refuse(404, "NotFound", name)
-            labels = dict(each.split("=") for each in wanted.get("labelSelector", [""])[0].split(",") if each)
-            items = [item for item in found.values() if labels.items() <= item["metadata"].get("labels", {}).items()]
+                return (
+                    self._answer(200, found[name])
+                    if name in found
+                    else self._refuse(404, "NotFound", name)
+                )
+            labels = dict(
+                each.split("=") for each in wanted.get("labelSelector", [""])[0].split(",") if each
+            )
+            items = [
+                item
+                for item in found.values()
+                if labels.items() <= item["metadata"].get("labels", {}).items()
+            ]
             version = "batch/v1" if kind == "jobs" else "v1"
-            return self._answer(200, {"kind": f"{kind[:-1].capitalize()}List", "apiVersion": version, "metadata": {}, "items": items})
+            return self._answer(
+                200,
+                {
+                    "kind": f"{kind[:-1].capitalize()}List",
+                    "apiVersion": version,
+                    "metadata": {},
+                    "items": items,
+                },
+            )
 
     def do_POST(self):
         path, _ = self._asked()
@@ -117,7 +154,17 @@ class Answers(BaseHTTPRequestHandler):
 
     def _refuse(self, status, reason, name):
         what = f'jobs.batch "{name}": {reason}'
-        self._answer(status, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": what, "reason": reason, "code": status})
+        self._answer(
+            status,
+            {
+                "kind": "Status",
+                "apiVersion": "v1",
+                "status": "Failure",
+                "message": what,
+                "reason": reason,
+                "code": status,
+            },
+        )
 
     def _answer(self, status, content):
         text = json.dumps(content).encode()
@@ -134,15 +181,28 @@ class Answers(BaseHTTPRequestHandler):
 def start(name):
     job = jobs[name]
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    metadata = {"name": name, "labels": job["spec"]["template"]["metadata"]["labels"], "creationTimestamp": stamp}
-    pod = pods[name] = {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "status": {"phase": "Pending"}, "pid": 0}
+    metadata = {
+        "name": name,
+        "labels": job["spec"]["template"]["metadata"]["labels"],
+        "creationTimestamp": stamp,
+    }
+    pod = pods[name] = {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": metadata,
+        "status": {"phase": "Pending"},
+        "pid": 0,
+    }
     if (HOME / "full").exists():
-        why = {"reason": "Unschedulable", "message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."}
+        why = {
+            "reason": "Unschedulable",
+            "message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+        }
         pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", **why}]
         return
     command = job["spec"]["template"]["spec"]["containers"][0]["command"]
     process = subprocess.Popen(
-        command, env={"PATH": os.environ["PATH"]}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        command, env={"PATH": os.environ["PATH"]}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,  # noqa: E501
         start_new_session=True, cwd="/",
     )  # fmt: skip
     threading.Thread(target=process.wait, daemon=True).start()

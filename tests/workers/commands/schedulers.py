@@ -1,4 +1,6 @@
-"""A Slurm and a Kubernetes of the tests, and a worker that submits to them, step by step in the test's own thread."""
+"""A Slurm and a Kubernetes of the tests, and a worker that submits to them, step by step in the
+test's own thread.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class PlaySlurm:
         play = Path(__file__).with_name("play_slurm.py")
         for name in PROGRAMS:
             program = self.programs / name
-            program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{play}" "{folder}" {name} "$@"\n')
+            program.write_text(
+                f'#!/bin/sh\nexec "{sys.executable}" -I -S "{play}" "{folder}" {name} "$@"\n'
+            )
             program.chmod(0o755)
 
     @property
@@ -38,17 +42,22 @@ class PlaySlurm:
         return os.pathsep.join((str(self.programs), os.environ["PATH"]))
 
     def call(self, *command: str) -> str:
-        return subprocess.run([str(self.programs / command[0]), *command[1:]], check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            [str(self.programs / command[0]), *command[1:]],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
 
     def jobs(self) -> dict[str, dict]:
         self.call("squeue", "--states=all")
-        return marshal.loads((self.folder / "jobs").read_bytes())  # noqa: S302 (the tests' own)
+        return marshal.loads((self.folder / "jobs").read_bytes())  # noqa: S302
 
     def calls(self, program: str) -> list[list[str]]:
         made = []
         with (self.folder / "calls").open("rb") as file, contextlib.suppress(EOFError):
             while True:
-                made.append(marshal.load(file))  # noqa: S302 (the tests' own)
+                made.append(marshal.load(file))  # noqa: S302
         return [call for call in made if call[0] == program]
 
     def is_down(self, down: bool) -> None:
@@ -58,9 +67,11 @@ class PlaySlurm:
         _present(self.folder / "full", full)
 
     def forget(self, job_id: str, **values: object) -> None:
-        """Give a job an older state, as a controller does that was killed before it saved the newer one."""
+        """Give a job an older state, as a controller does that was killed before it saved the newer
+        one.
+        """
         path = self.folder / "jobs"
-        jobs = marshal.loads(path.read_bytes())  # noqa: S302 (the tests' own)
+        jobs = marshal.loads(path.read_bytes())  # noqa: S302
         jobs[job_id] |= {"pid": 0, **values}
         path.write_bytes(marshal.dumps(jobs))
 
@@ -71,13 +82,17 @@ class PlaySlurm:
 
 
 class PlayKubernetes:
-    """An API server of the tests (`play_kubernetes.py`) for the real kubectl, and what its Jobs did."""
+    """An API server of the tests (`play_kubernetes.py`) for the real kubectl, and what its Jobs
+    did.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True)
         play = Path(__file__).with_name("play_kubernetes.py")
-        self._process = subprocess.Popen([sys.executable, "-I", "-S", str(play), str(folder)], start_new_session=True)
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(play), str(folder)], start_new_session=True
+        )
         deadline = time.monotonic() + 60
         while not (folder / "port").exists():
             assert time.monotonic() < deadline, "the API server did not start"
@@ -96,13 +111,16 @@ class PlayKubernetes:
         self.kubeconfig.write_text(json.dumps(config))
         self.template = folder / "job.yaml"
         self.template.write_text(
-            "apiVersion: batch/v1\nkind: Job\nspec:\n  backoffLimit: 3\n  template:\n    spec:\n      restartPolicy: Never\n"
+            "apiVersion: batch/v1\nkind: Job\nspec:\n  backoffLimit: 3\n  template:\n    spec:\n   "
+            "   restartPolicy: Never\n"
             "      containers:\n        - {name: trainer, image: example/trainer}\n"
         )
 
     @property
     def launcher(self) -> str:
-        return f'{{template = "{self.template}", kubeconfig = "{self.kubeconfig}", namespace = "ml"}}'
+        return (
+            f'{{template = "{self.template}", kubeconfig = "{self.kubeconfig}", namespace = "ml"}}'
+        )
 
     def jobs(self) -> dict[str, dict]:
         return {item["metadata"]["name"]: item for item in self._get("jobs")}
@@ -115,7 +133,10 @@ class PlayKubernetes:
         return [each["created"] for each in self._events() if "created" in each]
 
     def start_again(self, name: str) -> None:
-        urllib.request.urlopen(urllib.request.Request(f"{self.address}/again/{name}", method="POST"), timeout=60).close()  # noqa: S310 (http)
+        urllib.request.urlopen(  # noqa: S310
+            urllib.request.Request(f"{self.address}/again/{name}", method="POST"),  # noqa: S310
+            timeout=60,
+        ).close()
 
     def is_down(self, down: bool) -> None:
         _present(self.folder / "down", down)
@@ -126,13 +147,17 @@ class PlayKubernetes:
     def end(self) -> None:
         self.is_down(False)
         for name in self.jobs():
-            request = urllib.request.Request(f"{self.address}/apis/batch/v1/namespaces/ml/jobs/{name}", method="DELETE")  # noqa: S310 (http)
-            urllib.request.urlopen(request, timeout=60).close()  # noqa: S310 (http)
+            request = urllib.request.Request(  # noqa: S310
+                f"{self.address}/apis/batch/v1/namespaces/ml/jobs/{name}", method="DELETE"
+            )
+            urllib.request.urlopen(request, timeout=60).close()  # noqa: S310
         self._process.kill()
         self._process.wait()
 
     def _get(self, kind: str) -> list[dict]:
-        with urllib.request.urlopen(f"{self.address}/apis/batch/v1/namespaces/ml/{kind}", timeout=60) as answer:  # noqa: S310 (http)
+        with urllib.request.urlopen(  # noqa: S310
+            f"{self.address}/apis/batch/v1/namespaces/ml/{kind}", timeout=60
+        ) as answer:
             return json.load(answer)["items"]
 
     def _events(self) -> list[dict]:
@@ -154,11 +179,18 @@ class AtOnce:
 
 
 class Stepping:
-    """A submitter whose rounds a test makes; each round claims, follows and asks the scheduler once."""
+    """A submitter whose rounds a test makes; each round claims, follows and asks the scheduler
+    once.
+    """
 
     def __init__(self, stack, **changes: object) -> None:
         settings = stack.settings.model_copy(
-            update={"reconcile_seconds": 0.01, "heartbeat_seconds": 0.05, "flush_seconds": 0.01, **changes}
+            update={
+                "reconcile_seconds": 0.01,
+                "heartbeat_seconds": 0.05,
+                "flush_seconds": 0.01,
+                **changes,
+            }
         )
         self.submitter = Submitter(settings, stack.database, stack.worker, threading.Event())
         self._pool = AtOnce()

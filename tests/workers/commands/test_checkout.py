@@ -1,4 +1,6 @@
-"""Commits from real repositories: found on listed refs, written byte by byte, and nothing of the repository runs."""
+"""Commits from real repositories: found on listed refs, written byte by byte, and nothing of the
+repository runs.
+"""
 
 import fcntl
 import os
@@ -25,13 +27,25 @@ def test_the_files_below_the_paths_are_written_as_they_are(repository, find, tmp
     script = "#!/bin/sh\r\nexit 0\n"
     (repository.path / "train").mkdir()
     (repository.path / "train" / "link").symlink_to("run.sh")
-    repository.commit({"train/run.sh": script, "README.md": "x", ".gitattributes": "* text eol=lf filter=evil ident\n"})
+    repository.commit(
+        {
+            "train/run.sh": script,
+            "README.md": "x",
+            ".gitattributes": "* text eol=lf filter=evil ident\n",
+        }
+    )
     (repository.path / "train" / "run.sh").chmod(0o700)
     commit = repository.commit({"train/id.txt": "$Id$"})
     launcher, mirror, tree = find(commit)
     checkout.write(launcher, mirror, tree, tmp_path)
-    assert sorted(file.path for file in tree.files) == ["train/id.txt", "train/link", "train/run.sh"]
-    assert (tmp_path / "train/run.sh").read_bytes() == repository.git("show", f"{commit}:train/run.sh").encode() + b"\n"
+    assert sorted(file.path for file in tree.files) == [
+        "train/id.txt",
+        "train/link",
+        "train/run.sh",
+    ]
+    assert (tmp_path / "train/run.sh").read_bytes() == repository.git(
+        "show", f"{commit}:train/run.sh"
+    ).encode() + b"\n"
     assert (tmp_path / "train/id.txt").read_text() == "$Id$"
     assert os.access(tmp_path / "train/run.sh", os.X_OK)
     assert (tmp_path / "train/link").readlink().name == "run.sh"
@@ -92,15 +106,20 @@ def test_a_new_commit_is_fetched_and_an_old_one_needs_no_repository(repository, 
     assert find(base)[2].files == find(base)[2].files
 
 
-def test_two_slots_that_fetch_at_once_do_not_disturb_each_other(repository, base, write_launchers, tmp_path):
+def test_two_slots_that_fetch_at_once_do_not_disturb_each_other(
+    repository, base, write_launchers, tmp_path
+):
     launcher = read_launchers(write_launchers())["loop"]
-    commits = [base, *(repository.commit({"train/loop.py": f"print({number})"}) for number in range(4))]
+    commits = [
+        base,
+        *(repository.commit({"train/loop.py": f"print({number})"}) for number in range(4)),
+    ]
     found, errors = [], []
 
     def look(commit):
         try:
             found.append(checkout.find(launcher, commit, tmp_path / "mirrors")[1].digest)
-        except Exception as error:  # noqa: BLE001 (any error is the test's failure)
+        except Exception as error:  # noqa: BLE001
             errors.append(error)
 
     threads = [threading.Thread(target=look, args=(commit,)) for commit in commits]
@@ -132,13 +151,16 @@ def test_a_submodule_is_refused_and_not_left_out(repository, base, find):
     assert find(repository.git("rev-parse", "HEAD"), paths='["train/loop.py"]')
 
 
-def test_no_hook_and_no_configuration_of_anybody_runs(repository, base, find, tmp_path, monkeypatch):
+def test_no_hook_and_no_configuration_of_anybody_runs(
+    repository, base, find, tmp_path, monkeypatch
+):
     flag = tmp_path / "ran"
     hook = repository.path / ".git" / "hooks" / "post-checkout"
     hook.write_text(f"#!/bin/sh\ntouch {flag}\n")
     hook.chmod(0o755)
     (tmp_path / "gitconfig").write_text(
-        f'[core]\n\tsshCommand = touch {flag}\n[url "ext::touch {flag}"]\n\tinsteadOf = {repository.path}\n'
+        f'[core]\n\tsshCommand = touch {flag}\n[url "ext::touch {flag}"]\n\tinsteadOf = '
+        f"{repository.path}\n"
     )
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
@@ -149,11 +171,15 @@ def test_no_hook_and_no_configuration_of_anybody_runs(repository, base, find, tm
 
 
 def test_a_password_in_the_url_is_not_shown(write_launchers):
-    launcher = read_launchers(write_launchers(repository='"https://user:secret@git.example/team/model.git"'))["loop"]
+    launcher = read_launchers(
+        write_launchers(repository='"https://user:secret@git.example/team/model.git"')
+    )["loop"]
     assert checkout.shown(launcher) == "https://git.example/team/model.git"
 
 
-def test_a_mirror_that_no_run_used_is_removed_and_one_in_use_is_not(repository, base, find, tmp_path):
+def test_a_mirror_that_no_run_used_is_removed_and_one_in_use_is_not(
+    repository, base, find, tmp_path
+):
     _, mirror, _ = find(base)
     folder, lock = mirror.parent, mirror.with_suffix(".lock")
     assert (checkout.remove_unused(folder, 30.0), mirror.is_dir()) == ([], True)

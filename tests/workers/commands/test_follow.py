@@ -31,7 +31,11 @@ def _line(step, loss, **more):
 
 
 def _rows(*reports):
-    told = [(each.steps.tolist(), each.columns["lm_loss"].tolist()) for each in reports if each is not None]
+    told = [
+        (each.steps.tolist(), each.columns["lm_loss"].tolist())
+        for each in reports
+        if each is not None
+    ]
     return [row for steps, losses in told for row in zip(steps, losses, strict=True)]
 
 
@@ -50,7 +54,10 @@ def test_rows_come_as_their_lines_end(follower, tmp_path):
 
 @pytest.mark.parametrize("cut", [1, 7, 64, 1000])
 def test_any_pieces_give_what_the_whole_file_gives(folder, tmp_path, cut):
-    lines = "".join(_line(step, 3.0 - step / 100, grad_norm=1.0 + step, learning_rate=0.1) for step in range(0, 60, 3))
+    lines = "".join(
+        _line(step, 3.0 - step / 100, grad_norm=1.0 + step, learning_rate=0.1)
+        for step in range(0, 60, 3)
+    )
     follower = Follower(folder, "log.jsonl")
     found = []
     with (tmp_path / "log.jsonl").open("a") as file:
@@ -63,7 +70,9 @@ def test_any_pieces_give_what_the_whole_file_gives(folder, tmp_path, cut):
     whole = read_run(str(tmp_path / "log.jsonl"))
     assert np.concatenate([report.steps for report in reports]).tolist() == whole.steps.tolist()
     for ours, theirs in (("lm_loss", whole.loss), ("grad_norm", whole.columns["grad_norm"])):
-        assert np.concatenate([report.columns[ours] for report in reports]).tolist() == theirs.tolist()
+        assert (
+            np.concatenate([report.columns[ours] for report in reports]).tolist() == theirs.tolist()
+        )
     follower.close()
 
 
@@ -82,20 +91,29 @@ def test_a_printed_log_with_a_preamble_is_read_by_its_lines(folder, tmp_path):
 
 def test_a_pattern_finds_what_no_reader_knows(folder, tmp_path):
     follower = Follower(folder, "log.txt", r"iter (?P<step>\d+): l=(?P<loss>\S+),")
-    (tmp_path / "log.txt").write_text("".join(f"iter {step}: l={3.5 - step}, time 3ms\n" for step in range(3)))
+    (tmp_path / "log.txt").write_text(
+        "".join(f"iter {step}: l={3.5 - step}, time 3ms\n" for step in range(3))
+    )
     assert _rows(*follower.finish()) == [(0.0, 3.5), (1.0, 2.5), (2.0, 1.5)]
     follower.close()
 
 
 def test_a_held_out_loss_has_a_table_of_its_own(follower, tmp_path):
-    (tmp_path / "log.jsonl").write_text(_line(0, 3.0) + _line(1, 2.5, val_loss=2.75) + _line(2, 2.25))
+    (tmp_path / "log.jsonl").write_text(
+        _line(0, 3.0) + _line(1, 2.5, val_loss=2.75) + _line(2, 2.25)
+    )
     report = follower.poll()
-    assert (report.validation["step"].tolist(), report.validation["loss"].tolist()) == ([1.0], [2.75])
+    assert (report.validation["step"].tolist(), report.validation["loss"].tolist()) == (
+        [1.0],
+        [2.75],
+    )
     assert set(report.columns) == {"lm_loss"}
 
 
 def test_losses_that_are_not_finite_are_data(follower, tmp_path):
-    (tmp_path / "log.jsonl").write_text('{"step": 0, "loss": 3.0}\n{"step": 1, "loss": NaN}\n{"step": 2, "loss": Infinity}\n')
+    (tmp_path / "log.jsonl").write_text(
+        '{"step": 0, "loss": 3.0}\n{"step": 1, "loss": NaN}\n{"step": 2, "loss": Infinity}\n'
+    )
     report = follower.poll()
     assert math.isnan(report.columns["lm_loss"][1])
     assert math.isinf(report.columns["lm_loss"][2])
@@ -106,9 +124,13 @@ def test_the_newest_file_of_a_folder_is_the_report(folder, tmp_path):
     (tmp_path / "spool").mkdir()
     follower = Follower(folder, "spool")
     assert follower.poll() is None
-    (tmp_path / "spool" / "0001.jsonl").write_text('{"parity_spool": 1, "run": null}\n' + _line(0, 3.0) + '{"end": "finished"}\n')
+    (tmp_path / "spool" / "0001.jsonl").write_text(
+        '{"parity_spool": 1, "run": null}\n' + _line(0, 3.0) + '{"end": "finished"}\n'
+    )
     assert _rows(follower.poll()) == [(0.0, 3.0)]
-    (tmp_path / "spool" / "0002.jsonl").write_text('{"parity_spool": 1, "run": null}\n' + _line(1, 2.0))
+    (tmp_path / "spool" / "0002.jsonl").write_text(
+        '{"parity_spool": 1, "run": null}\n' + _line(1, 2.0)
+    )
     assert _rows(follower.poll()) + _rows(follower.poll()) == [(1.0, 2.0)]
     follower.close()
 
@@ -117,7 +139,9 @@ def test_a_spool_has_a_folder_for_each_run_in_it(folder, tmp_path):
     (tmp_path / "spool" / "unnamed-1").mkdir(parents=True)
     follower = Follower(folder, "spool")
     assert follower.poll() is None
-    (tmp_path / "spool" / "unnamed-1" / "0001.jsonl").write_text('{"parity_spool": 1, "run": null}\n' + _line(0, 3.0))
+    (tmp_path / "spool" / "unnamed-1" / "0001.jsonl").write_text(
+        '{"parity_spool": 1, "run": null}\n' + _line(0, 3.0)
+    )
     assert _rows(follower.poll()) == [(0.0, 3.0)]
     (tmp_path / "spool" / "unnamed-2").symlink_to("/etc")
     with (tmp_path / "spool" / "unnamed-1" / "0001.jsonl").open("a") as file:
@@ -137,7 +161,9 @@ def test_a_rotated_log_is_read_to_its_end_and_then_the_new_one(follower, tmp_pat
     assert [row for _ in range(3) for row in _rows(follower.poll())] == [(1.0, 2.5), (2.0, 2.25)]
 
 
-def test_a_log_that_is_cut_short_and_begun_again_goes_on_behind_what_is_recorded(follower, tmp_path):
+def test_a_log_that_is_cut_short_and_begun_again_goes_on_behind_what_is_recorded(
+    follower, tmp_path
+):
     log = tmp_path / "log.jsonl"
     log.write_text(_line(0, 3.0) + _line(1, 2.5) + _line(2, 2.25))
     assert len(_rows(follower.poll())) == 3

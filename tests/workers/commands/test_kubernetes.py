@@ -29,7 +29,12 @@ def kubernetes(tmp_path):
 
 @pytest.fixture
 def on_kubernetes(stack, kubernetes):
-    return lambda **changes: stack(scheduler='"kubernetes"', kubernetes=kubernetes.launcher, device_class='"8 x H100"', **changes)
+    return lambda **changes: stack(
+        scheduler='"kubernetes"',
+        kubernetes=kubernetes.launcher,
+        device_class='"8 x H100"',
+        **changes,
+    )
 
 
 def _rows(own):
@@ -40,12 +45,17 @@ def _rows(own):
 def _all_ended(own):
     def ended():
         with own.database.read() as session:
-            return all(run.state in ("finished", "failed", "cancelled") for run in session.scalars(select(Run)))
+            return all(
+                run.state in ("finished", "failed", "cancelled")
+                for run in session.scalars(select(Run))
+            )
 
     return ended
 
 
-def test_each_run_is_one_job_that_is_started_again_followed_and_removed(on_kubernetes, kubernetes, gated, gate):
+def test_each_run_is_one_job_that_is_started_again_followed_and_removed(
+    on_kubernetes, kubernetes, gated, gate
+):
     own = on_kubernetes()
     own.submit(gated, head_of(gated, "quantized", "nvfp4"))
     kubernetes.is_down(True)
@@ -55,8 +65,15 @@ def test_each_run_is_one_job_that_is_started_again_followed_and_removed(on_kuber
     assert {row.state for row in _rows(own)} == {"intended"}
     kubernetes.is_down(False)
     kubernetes.is_full(True)
-    worker.until(lambda: {(row.reason or "").partition(":")[0] for row in _rows(own)} == {"Pending (Unschedulable"})
-    assert submissions.why_not_training(_rows(own)[0]).startswith("in Kubernetes's queue as job parity-")
+    worker.until(
+        lambda: (
+            {(row.reason or "").partition(":")[0] for row in _rows(own)}
+            == {"Pending (Unschedulable"}
+        )
+    )
+    assert submissions.why_not_training(_rows(own)[0]).startswith(
+        "in Kubernetes's queue as job parity-"
+    )
     kubernetes.is_full(False)
     for row in _rows(own):
         kubernetes.start_again(row.scheduler_id)
@@ -71,21 +88,38 @@ def test_each_run_is_one_job_that_is_started_again_followed_and_removed(on_kuber
         assert own.steps(run.id)[0].tolist() == list(range(STEPS))
     assert sorted(row.start for row in _rows(own)) == [0, 1]
     with own.database.read() as session:
-        states = session.scalars(select(Attempt.state).where(Attempt.run_id == again.run_id).order_by(Attempt.attempt_number)).all()
+        states = session.scalars(
+            select(Attempt.state)
+            .where(Attempt.run_id == again.run_id)
+            .order_by(Attempt.attempt_number)
+        ).all()
     assert states == ["released", "finished"]
     assert sorted(kubernetes.created()) == sorted(row.key for row in _rows(own))
     worker.until(lambda: not kubernetes.jobs())  # no Job is left there for ever
 
 
 def test_a_job_that_exists_is_found_and_no_second_one_is_made(kubernetes, tmp_path):
-    options = {"template": "", "kubeconfig": str(kubernetes.kubeconfig), "context": "", "namespace": "ml"}
-    manifest = {"kind": "Job", "apiVersion": "batch/v1", "spec": {"template": {"spec": {"containers": [{"name": "t"}]}}}}
+    options = {
+        "template": "",
+        "kubeconfig": str(kubernetes.kubeconfig),
+        "context": "",
+        "namespace": "ml",
+    }
+    manifest = {
+        "kind": "Job",
+        "apiVersion": "batch/v1",
+        "spec": {"template": {"spec": {"containers": [{"name": "t"}]}}},
+    }
     cluster = Kubernetes(options | {"manifest": manifest})
-    assert cluster.submit("parity-1", tmp_path) == cluster.submit("parity-1", tmp_path) == "parity-1"
+    assert (
+        cluster.submit("parity-1", tmp_path) == cluster.submit("parity-1", tmp_path) == "parity-1"
+    )
     (job,) = cluster.jobs("parity-1")
     assert (job.id, job.key, job.state) == ("parity-1", "parity-1", "held")
     assert cluster.jobs("parity-2") == []
-    assert kubernetes.jobs()["parity-1"]["spec"]["template"]["spec"]["containers"][0]["command"] == ["/bin/sh", f"{tmp_path}/job.sh"]
+    assert kubernetes.jobs()["parity-1"]["spec"]["template"]["spec"]["containers"][0][
+        "command"
+    ] == ["/bin/sh", f"{tmp_path}/job.sh"]
     cluster.release("parity-2")
     cluster.cancel("parity-2")
     cluster.cancel("parity-1")
@@ -116,7 +150,9 @@ def test_a_killed_worker_and_a_cancelled_job_leave_nothing(on_kubernetes, kubern
     assert all(submissions.device_seconds(row, time.time()) > 0 for row in _rows(own))
 
 
-def test_a_finished_job_of_the_same_key_is_found_and_the_run_begins_under_another(on_kubernetes, kubernetes, base, monkeypatch):
+def test_a_finished_job_of_the_same_key_is_found_and_the_run_begins_under_another(
+    on_kubernetes, kubernetes, base, monkeypatch
+):
     """After the record was restored from a backup, or a Job was made by hand."""
     monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
     own = on_kubernetes()
@@ -136,21 +172,31 @@ def test_a_finished_job_of_the_same_key_is_found_and_the_run_begins_under_anothe
     assert own.job().id == job
 
 
-def test_a_job_that_was_deleted_is_lost_and_the_run_begins_again(on_kubernetes, kubernetes, gated, gate, monkeypatch):
+def test_a_job_that_was_deleted_is_lost_and_the_run_begins_again(
+    on_kubernetes, kubernetes, gated, gate, monkeypatch
+):
     monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
     own = on_kubernetes()
     own.submit(gated, head_of(gated, "quantized", "nvfp4"))
     worker = Stepping(own)
-    worker.until(lambda: len(_rows(own)) == 2 and all(own.run(row.run_id).steps_done > 3 for row in _rows(own)))
+    worker.until(
+        lambda: (
+            len(_rows(own)) == 2 and all(own.run(row.run_id).steps_done > 3 for row in _rows(own))
+        )
+    )
     first = _rows(own)[0]
-    Kubernetes(next(iter(read_launchers(own.settings.launchers).values())).submits_with).cancel(first.scheduler_id)
+    Kubernetes(next(iter(read_launchers(own.settings.launchers).values())).submits_with).cancel(
+        first.scheduler_id
+    )
     gate.touch()
     worker.until(_all_ended(own))
     assert [row.number for row in _rows(own) if row.run_id == first.run_id] == [1, 2]
     assert {run.state for run in own.job().runs} == {"finished"}
 
 
-@pytest.mark.parametrize("answer", ["", "[]", '{"items": null}', "<html>", '{"items": [{"kind": "Pod"}]}'])
+@pytest.mark.parametrize(
+    "answer", ["", "[]", '{"items": null}', "<html>", '{"items": [{"kind": "Pod"}]}']
+)
 def test_what_is_no_list_of_jobs_is_no_answer(tmp_path, monkeypatch, answer):
     program = tmp_path / "kubectl"
     program.write_text(f"#!/bin/sh\necho '{answer}'\n")
@@ -161,12 +207,19 @@ def test_what_is_no_list_of_jobs_is_no_answer(tmp_path, monkeypatch, answer):
 
 
 def test_a_pod_of_somebody_else_with_our_label_is_left_out(tmp_path, monkeypatch):
-    theirs = {"kind": "Pod", "metadata": {"name": "theirs", "labels": {"app.kubernetes.io/managed-by": "parity"}}}
+    theirs = {
+        "kind": "Pod",
+        "metadata": {"name": "theirs", "labels": {"app.kubernetes.io/managed-by": "parity"}},
+    }
     program = tmp_path / "kubectl"
-    program.write_text(f"#!/bin/sh\necho '{json.dumps({'items': [theirs, {**theirs, 'kind': 'Job'}]})}'\n")
+    program.write_text(
+        f"#!/bin/sh\necho '{json.dumps({'items': [theirs, {**theirs, 'kind': 'Job'}]})}'\n"
+    )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert Kubernetes({"manifest": {}, "kubeconfig": "", "context": "", "namespace": ""}).jobs() == []
+    assert (
+        Kubernetes({"manifest": {}, "kubeconfig": "", "context": "", "namespace": ""}).jobs() == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,14 +235,20 @@ def test_a_pod_of_somebody_else_with_our_label_is_left_out(tmp_path, monkeypatch
 )
 def test_a_template_says_nothing_of_what_is_ours(kubernetes, write_launchers, was, wrong, place):
     kubernetes.template.write_text(kubernetes.template.read_text().replace(was, wrong))
-    file = write_launchers(scheduler='"kubernetes"', kubernetes=kubernetes.launcher, device_class='"8 x H100"')
+    file = write_launchers(
+        scheduler='"kubernetes"', kubernetes=kubernetes.launcher, device_class='"8 x H100"'
+    )
     with pytest.raises(LauncherError) as refused:
         read_launchers(file)
     assert place in str(refused.value)
 
 
 def test_the_template_is_a_part_of_the_launcher(kubernetes, write_launchers):
-    file = write_launchers(scheduler='"kubernetes"', kubernetes=kubernetes.launcher, device_class='"8 x H100"')
+    file = write_launchers(
+        scheduler='"kubernetes"', kubernetes=kubernetes.launcher, device_class='"8 x H100"'
+    )
     before = read_launchers(file)["loop"].digest
-    kubernetes.template.write_text(kubernetes.template.read_text().replace("example/trainer", "example/another"))
+    kubernetes.template.write_text(
+        kubernetes.template.read_text().replace("example/trainer", "example/another")
+    )
     assert read_launchers(file)["loop"].digest != before

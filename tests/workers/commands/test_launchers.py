@@ -34,7 +34,9 @@ def read(write_launchers):
 
 
 def test_an_entry_is_an_argument_and_a_recipe_adds_its_own(read):
-    argv = read(command='["python", "a {steps} {seed} {replicate} b", "--w={width}", "{recipe}"]').argv(_run("nvfp4", width=8), PLACES)
+    argv = read(
+        command='["python", "a {steps} {seed} {replicate} b", "--w={width}", "{recipe}"]'
+    ).argv(_run("nvfp4", width=8), PLACES)
     assert argv == ["python", "a 300 7 2 b", "--w=8", "nvfp4", "--recipe=nvfp4"]
 
 
@@ -48,7 +50,11 @@ def test_the_environment_has_nothing_of_the_workers_but_what_finds_programs(read
         environments='{new = {LIBRARY = "2"}}',
         recipes='{bf16 = {environment = {RECIPE = "1"}}}',
     )
-    found = launcher.variables(_run(environment="new"), PLACES, {"PATH": "/bin", "PARITY_DATABASE_URL": "secret", "AWS_SECRET": "x"})
+    found = launcher.variables(
+        _run(environment="new"),
+        PLACES,
+        {"PATH": "/bin", "PARITY_DATABASE_URL": "secret", "AWS_SECRET": "x"},
+    )
     assert {name: found[name] for name in ("PATH", "HF_HOME", "LIBRARY", "RECIPE", "HOME")} == {
         "PATH": "/bin",
         "HF_HOME": "/c/hf",
@@ -83,7 +89,15 @@ def test_a_value_that_could_be_more_than_a_value_is_refused_before_a_worker_sees
 
 
 @pytest.mark.parametrize(
-    ("value", "fits"), [("data/v2", True), ("v2.1-b", True), ("a b", False), ("a;b", False), ("$HOME", False), ("/etc", True)]
+    ("value", "fits"),
+    [
+        ("data/v2", True),
+        ("v2.1-b", True),
+        ("a b", False),
+        ("a;b", False),
+        ("$HOME", False),
+        ("/etc", True),
+    ],
 )
 def test_a_name_has_no_character_of_a_shell(read, value, fits):
     launcher = read(parameters='{width = {type = "name"}}')
@@ -95,7 +109,10 @@ def test_a_name_has_no_character_of_a_shell(read, value, fits):
 
 
 def test_choices_and_flags_are_written_as_text(read):
-    launcher = read(parameters='{width = {type = "choice", choices = ["a", "b"]}, fast = {type = "bool", default = false}}')
+    launcher = read(
+        parameters='{width = {type = "choice", choices = ["a", "b"]}, fast = {type = "bool", '
+        "default = false}}"
+    )
     assert launcher.check(_run(width="b")) == {"width": "b", "fast": "false"}
     for wrong in ("c", 1):
         with pytest.raises(LauncherError):
@@ -171,11 +188,25 @@ def test_a_file_that_is_none(tmp_path):
         ({"scheduler": '"slurm"', "user": '"nobody"'}, "user is 'nobody'"),
         ({"slurm": '{options = ["--mem=1"]}'}, "scheduler is ''"),
         ({"scheduler": '"kubernetes"'}, "kubernetes.template"),
-        ({"scheduler": '"kubernetes"', "kubernetes": '{template = "/nowhere.yaml"}'}, "/nowhere.yaml"),
+        (
+            {"scheduler": '"kubernetes"', "kubernetes": '{template = "/nowhere.yaml"}'},
+            "/nowhere.yaml",
+        ),
         ({"scheduler": '"kubernetes"', "kubernetes": "{manifest = {}}"}, "kubernetes.manifest"),
         *(
             ({"scheduler": '"slurm"', "slurm": f'{{options = ["{option}"]}}'}, option)
-            for option in ("-p", "low", "--array=1-5", "--arr=1-5", "--export=ALL", "--job-name=x", "--hold", "--output=/x", "--o", "--")
+            for option in (
+                "-p",
+                "low",
+                "--array=1-5",
+                "--arr=1-5",
+                "--export=ALL",
+                "--job-name=x",
+                "--hold",
+                "--output=/x",
+                "--o",
+                "--",
+            )
         ),
     ],
 )
@@ -187,7 +218,11 @@ def test_what_a_scheduler_cannot_be_told_is_named(read, changes, named):
 
 def test_a_scheduler_is_a_part_of_the_launcher_and_the_server_knows_its_name(read):
     local = read(device_class='"8 x H100"')
-    on_slurm = read(device_class='"8 x H100"', scheduler='"slurm"', slurm='{options = ["--gpus-per-node=8", "--requeue"]}')
+    on_slurm = read(
+        device_class='"8 x H100"',
+        scheduler='"slurm"',
+        slurm='{options = ["--gpus-per-node=8", "--requeue"]}',
+    )
     assert "scheduler" not in local.document()
     assert on_slurm.document()["scheduler"] == "slurm"
     assert on_slurm.submits_with == {"options": ("--gpus-per-node=8", "--requeue")}

@@ -1,4 +1,6 @@
-"""A scheduler that is away for an hour, of either kind: nothing fails, one line says so, and nothing is submitted twice."""
+"""A scheduler that is away for an hour, of either kind: nothing fails, one line says so, and
+nothing is submitted twice.
+"""
 
 import logging
 import shutil
@@ -85,7 +87,9 @@ def clock(monkeypatch):
 
 def _rows(own, job):
     with own.database.read() as session:
-        return session.scalars(select(Submission).join(Run).where(Run.job_id == job).order_by(Submission.run_id)).all()
+        return session.scalars(
+            select(Submission).join(Run).where(Run.job_id == job).order_by(Submission.run_id)
+        ).all()
 
 
 def _told(own, job):
@@ -99,11 +103,22 @@ def _runs(own, *jobs):
 
 
 def _are_pending(own, job):
-    return [(row.reason or "").lower().startswith("pending") for row in _rows(own, job)] == [True, True]
+    return [(row.reason or "").lower().startswith("pending") for row in _rows(own, job)] == [
+        True,
+        True,
+    ]
 
 
-def test_nothing_fails_while_the_scheduler_is_away_and_one_line_says_so(stack, cluster, clock, gated, gate, caplog):
-    own = stack(scheduler=f'"{cluster.name}"', device_class='"a CPU"', limits="{silent_seconds = 1e6}", pinned='""', **cluster.keys)
+def test_nothing_fails_while_the_scheduler_is_away_and_one_line_says_so(
+    stack, cluster, clock, gated, gate, caplog
+):
+    own = stack(
+        scheduler=f'"{cluster.name}"',
+        device_class='"a CPU"',
+        limits="{silent_seconds = 1e6}",
+        pinned='""',
+        **cluster.keys,
+    )
     worker = Stepping(own)
     trains = own.submit(gated, head_of(gated, "quantized", "nvfp4"))
     worker.until(lambda: [run.steps_done for run in _runs(own, trains)] == [10, 10])
@@ -114,7 +129,12 @@ def test_nothing_fails_while_the_scheduler_is_away_and_one_line_says_so(stack, c
     cluster.is_down(True)
     new = own.submit(gated, head_of(gated, "quantized", "nvfp4"), question="new")
     with caplog.at_level(logging.WARNING):
-        worker.until(lambda: {row.reason is not None for row in _rows(own, new)} == {True} and len(_rows(own, new)) == 2)
+        worker.until(
+            lambda: (
+                {row.reason is not None for row in _rows(own, new)} == {True}
+                and len(_rows(own, new)) == 2
+            )
+        )
         for _ in range(ROUNDS):
             worker.round()
             clock.forward(300.0)
@@ -123,7 +143,10 @@ def test_nothing_fails_while_the_scheduler_is_away_and_one_line_says_so(stack, c
     assert [row.state for row in _rows(own, new)] == ["intended", "intended"]
     assert all(row.reason.startswith(CODE) for job in (waits, new) for row in _rows(own, job))
     assert f"to be submitted to {cluster.name.capitalize()}: {CODE}" in _told(own, new).waiting
-    assert f"in {cluster.name.capitalize()}'s queue as job {_rows(own, waits)[0].scheduler_id}: {CODE}" in _told(own, waits).waiting
+    assert (
+        f"in {cluster.name.capitalize()}'s queue as job {_rows(own, waits)[0].scheduler_id}: {CODE}"
+        in _told(own, waits).waiting
+    )
     (line,) = watching._queue_words(json_value(_told(own, new)))  # the same words once
     assert CODE in line
     assert "1 other run are" in line
@@ -131,16 +154,27 @@ def test_nothing_fails_while_the_scheduler_is_away_and_one_line_says_so(stack, c
     gate.touch()
     worker.until(lambda: {run.state for run in _runs(own, trains)} == {"finished"})
     cluster.is_down(False)
-    worker.until(lambda: [row.reason for row in _rows(own, waits)] == before and all(row.scheduler_id for row in _rows(own, new)))
+    worker.until(
+        lambda: (
+            [row.reason for row in _rows(own, waits)] == before
+            and all(row.scheduler_id for row in _rows(own, new))
+        )
+    )
     worker.until(lambda: _are_pending(own, new))
     cluster.is_full(False)
     for row in (*_rows(own, waits), *_rows(own, new)):
         cluster.go_on(row)
     worker.until(lambda: {run.state for run in _runs(own, waits, new)} == {"finished"})
-    warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING and "cluster" not in record.name]
+    warned = [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelno >= logging.WARNING and "cluster" not in record.name
+    ]
     assert len([line for line in warned if CODE in line]) == 1
     assert len([line for line in warned if "answers again" in line]) == 1
     runs = _runs(own, trains, waits, new)
     assert {(run.crashes, run.attempt_number, run.code) for run in runs} == {(0, 1, None)}
     assert all(own.steps(run.id)[0].tolist() == list(range(STEPS)) for run in runs)
-    assert cluster.submitted() == sorted(row.key for job in (trains, waits, new) for row in _rows(own, job))
+    assert cluster.submitted() == sorted(
+        row.key for job in (trains, waits, new) for row in _rows(own, job)
+    )

@@ -1,4 +1,6 @@
-"""docs/launchers.md and examples/launchers: the file of launchers is read, the job is accepted, and the gate fills in whole ids."""
+"""docs/launchers.md and examples/launchers: the file of launchers is read, the job is accepted, and
+the gate fills in whole ids.
+"""
 
 import re
 from dataclasses import fields
@@ -24,14 +26,23 @@ def _block(language):
 
 def test_the_launcher_of_the_page_is_that_of_the_example_and_fits_its_trainer(tmp_path):
     (tmp_path / "launchers.toml").write_text(_block("toml"))
-    shown, whole = (read_launchers(path)["loop"] for path in (tmp_path / "launchers.toml", EXAMPLES / "launchers.toml"))
-    assert {name: getattr(shown, name) for name in ("command", "recipes", "parameters", "reports", "pinned", "paths")} == {
-        name: getattr(whole, name) for name in ("command", "recipes", "parameters", "reports", "pinned", "paths")
+    shown, whole = (
+        read_launchers(path)["loop"]
+        for path in (tmp_path / "launchers.toml", EXAMPLES / "launchers.toml")
+    )
+    assert {
+        name: getattr(shown, name)
+        for name in ("command", "recipes", "parameters", "reports", "pinned", "paths")
+    } == {
+        name: getattr(whole, name)
+        for name in ("command", "recipes", "parameters", "reports", "pinned", "paths")
     }
     trainer = (EXAMPLES / "train.py").read_text(encoding="utf-8")
     known = set(re.findall(r'\("(\w+)", \w+, ', trainer))
     asked = {
-        argument.partition("=")[0].removeprefix("--") for argument in (*whole.command, *whole.recipes["f32"].arguments) if "--" in argument
+        argument.partition("=")[0].removeprefix("--")
+        for argument in (*whole.command, *whole.recipes["f32"].arguments)
+        if "--" in argument
     }
     assert asked <= known
     compile(trainer, "train.py", "exec")
@@ -42,12 +53,18 @@ def test_the_launcher_of_the_page_goes_to_a_cluster_with_the_keys_that_the_page_
     first, on_a_cluster = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     (tmp_path / "launchers.toml").write_text(first + on_a_cluster)
     loop = read_launchers(tmp_path / "launchers.toml")["loop"]
-    assert (loop.scheduler, loop.slurm.options[0], loop.document()["scheduler"]) == ("slurm", "--partition=gpu", "slurm")
+    assert (loop.scheduler, loop.slurm.options[0], loop.document()["scheduler"]) == (
+        "slurm",
+        "--partition=gpu",
+        "slurm",
+    )
 
 
 def test_every_key_of_a_launcher_has_a_row():
     rows = re.findall(r"^\| `(\w+)` \|", PAGE.partition("## Keys of a launcher")[2], re.MULTILINE)
-    assert rows == [name for name in dict.fromkeys(rows) if name in {own.name for own in fields(Launcher)}]
+    assert rows == [
+        name for name in dict.fromkeys(rows) if name in {own.name for own in fields(Launcher)}
+    ]
     assert {*rows} == {own.name for own in fields(Launcher)} - {"name", "digest"}
 
 
@@ -55,7 +72,9 @@ def test_every_key_of_a_launcher_has_a_row():
 def pull_request(tmp_path, monkeypatch):
     """GitHub's event of a pull request."""
     event = tmp_path / "event.json"
-    event.write_text(f'{{"pull_request": {{"base": {{"sha": "{BASE}"}}, "head": {{"sha": "{HEAD}"}}}}}}')
+    event.write_text(
+        f'{{"pull_request": {{"base": {{"sha": "{BASE}"}}, "head": {{"sha": "{HEAD}"}}}}}}'
+    )
     monkeypatch.setenv("GITHUB_EVENT_PATH", str(event))
     monkeypatch.setenv("GITHUB_SHA", "c" * 40)
 
@@ -73,16 +92,29 @@ def test_the_job_of_the_page_is_that_of_the_example_and_asks_two_questions(pull_
     assert all(launcher.check(run) == {"layers": "4"} for _, run in job.runs())
 
 
-def test_options_count_more_than_the_event_and_a_commit_that_nobody_names_is_asked_for(pull_request, monkeypatch, tmp_path):
-    content = {"job": {"engine": "command", "baseline": {"revision": "base"}, "candidates": [{"revision": "head"}, {"revision": "d" * 40}]}}
+def test_options_count_more_than_the_event_and_a_commit_that_nobody_names_is_asked_for(
+    pull_request, monkeypatch, tmp_path
+):
+    content = {
+        "job": {
+            "engine": "command",
+            "baseline": {"revision": "base"},
+            "candidates": [{"revision": "head"}, {"revision": "d" * 40}],
+        }
+    }
     filled, revision = gate.at_commits("p.yaml", content, {"base": "e" * 40, "head": None}, "mine")
-    assert [filled["job"]["baseline"]["revision"], *(arm["revision"] for arm in filled["job"]["candidates"])] == ["e" * 40, HEAD, "d" * 40]
+    assert [
+        filled["job"]["baseline"]["revision"],
+        *(arm["revision"] for arm in filled["job"]["candidates"]),
+    ] == ["e" * 40, HEAD, "d" * 40]
     assert revision == "mine"
     monkeypatch.delenv("GITHUB_EVENT_PATH")
     with pytest.raises(UsageError, match="--base"):
         gate.at_commits(str(tmp_path / "p.yaml"), content, {"base": None, "head": HEAD}, None)
     with pytest.raises(UsageError, match="engine: command"):
-        gate.at_commits("p.yaml", {"job": {"engine": "emulated"}}, {"base": BASE, "head": None}, None)
+        gate.at_commits(
+            "p.yaml", {"job": {"engine": "emulated"}}, {"base": BASE, "head": None}, None
+        )
     assert gate.at_commits("p.yaml", {"job": {}}, {"base": None, "head": None}, None) is None
 
 
@@ -99,17 +131,28 @@ def test_options_count_more_than_the_event_and_a_commit_that_nobody_names_is_ask
         (("head", "base", "head"), HEAD),  # the other way round
     ],
 )
-def test_a_job_file_that_trains_other_commits_than_the_pull_requests_is_told(pull_request, revisions, refused):
+def test_a_job_file_that_trains_other_commits_than_the_pull_requests_is_told(
+    pull_request, revisions, refused
+):
     first, *others = ({"revision": each} for each in revisions)
     none = {"base": None, "head": None}
-    filled, _ = gate.at_commits("p.yaml", {"job": {"engine": "command", "baseline": first, "candidates": others}}, none, None)
+    filled, _ = gate.at_commits(
+        "p.yaml",
+        {"job": {"engine": "command", "baseline": first, "candidates": others}},
+        none,
+        None,
+    )
     told = gate.elsewhere(filled["job"], none)
     assert told is None if refused is None else refused in told
 
 
 def test_without_a_pull_request_a_job_file_names_the_commits_that_it_likes(monkeypatch):
     monkeypatch.delenv("GITHUB_EVENT_PATH", raising=False)
-    job = {"engine": "command", "baseline": {"revision": "c" * 40}, "candidates": [{"revision": "d" * 40}]}
+    job = {
+        "engine": "command",
+        "baseline": {"revision": "c" * 40},
+        "candidates": [{"revision": "d" * 40}],
+    }
     assert gate.elsewhere(job, {"base": None, "head": None}) is None
     assert "d" * 40 not in gate.elsewhere(job, {"base": None, "head": HEAD})
     assert gate.elsewhere({"engine": "emulated"}, {"base": None, "head": HEAD}) is None

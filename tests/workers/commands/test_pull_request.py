@@ -1,4 +1,6 @@
-"""examples/ci/github-command.yml on a stack of its own: its steps, as a runner takes them, in a clone of a pull request's repository."""
+"""examples/ci/github-command.yml on a stack of its own: its steps, as a runner takes them, in a
+clone of a pull request's repository.
+"""
 
 import contextlib
 import io
@@ -19,7 +21,9 @@ from server import tokens
 from server.settings import CHECKOUT
 
 ACTION = yaml.safe_load((CHECKOUT / "action.yml").read_text(encoding="utf-8"))
-WORKFLOW = yaml.safe_load((CHECKOUT / "examples" / "ci" / "github-command.yml").read_text(encoding="utf-8"))
+WORKFLOW = yaml.safe_load(
+    (CHECKOUT / "examples" / "ci" / "github-command.yml").read_text(encoding="utf-8")
+)
 JOB = """\
 job:
   name: pull-request
@@ -30,12 +34,17 @@ job:
   candidates: [{recipe: bf16, revision: head, name: head}]
 policy: {margin: "1%"}
 """
-RULES = '[repository."team/model"]\nmargin = "1%"\nlauncher = "loop"\nsteps = 400\njob = "model.yaml"\nquestions = ["revision"]\n'
+RULES = (
+    '[repository."team/model"]\nmargin = "1%"\nlauncher = "loop"\nsteps = 400\njob = '
+    '"model.yaml"\nquestions = ["revision"]\n'
+)
 
 
 @pytest.fixture
 def stack(tmp_path_factory, repository, base, write_launchers):
-    """The address of a stack that `PARITY_LAUNCHERS` gave launchers, and a token of the repository."""
+    """The address of a stack that `PARITY_LAUNCHERS` gave launchers, and a token of the
+    repository.
+    """
     state = tmp_path_factory.mktemp("s")
     (state / "jax-cache").symlink_to(os.environ["JAX_COMPILATION_CACHE_DIR"])
     rules = state / "rules.toml"
@@ -45,16 +54,39 @@ def stack(tmp_path_factory, repository, base, write_launchers):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PARITY_")}
-    own = {"STATE_DIR": state, "PORT": port, "LAUNCHERS": write_launchers(), "GATE_RULES": rules, "REQUIRE_TOKENS": "true"}
-    environment = kept | {f"PARITY_{name}": str(value) for name, value in own.items()} | {"PARITY_FLUSH_SECONDS": "0.2", "NO_COLOR": "1"}
+    own = {
+        "STATE_DIR": state,
+        "PORT": port,
+        "LAUNCHERS": write_launchers(),
+        "GATE_RULES": rules,
+        "REQUIRE_TOKENS": "true",
+    }
+    environment = (
+        kept
+        | {f"PARITY_{name}": str(value) for name, value in own.items()}
+        | {"PARITY_FLUSH_SECONDS": "0.2", "NO_COLOR": "1"}
+    )
     serve = [sys.executable, "-m", "workers.standalone", "serve"]
-    with subprocess.Popen(serve, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        serve,
+        cwd=CHECKOUT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
         for line in process.stdout:
             if "parity is up" in line:
                 break
-        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as made:
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            contextlib.redirect_stdout(io.StringIO()) as made,
+        ):
             patch.setenv("PARITY_STATE_DIR", str(state))
-            assert tokens.main(["create", "ci", "--scope", "submit", "--repository", "team/model"]) == 0
+            assert (
+                tokens.main(["create", "ci", "--scope", "submit", "--repository", "team/model"])
+                == 0
+            )
         yield f"http://127.0.0.1:{port}", made.getvalue().strip()
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=600)
@@ -63,27 +95,62 @@ def stack(tmp_path_factory, repository, base, write_launchers):
 
 @pytest.fixture
 def pull_request(stack, repository, base, tmp_path):
-    """A function that runs the workflow for a branch; the exit code, the action's outputs and the job."""
+    """A function that runs the workflow for a branch; the exit code, the action's outputs and the
+    job.
+    """
     address, token = stack
-    (step,) = [each for each in WORKFLOW["jobs"]["gate"]["steps"] if each["uses"].startswith("OWNER/parity@")]
+    (step,) = [
+        each
+        for each in WORKFLOW["jobs"]["gate"]["steps"]
+        if each["uses"].startswith("OWNER/parity@")
+    ]
     given = step["with"]
     assert {*given} <= {*ACTION["inputs"]}
     assert "secrets.PARITY_TOKEN" in given["token"]
 
     def run(head):
         clone, runner = tmp_path / f"clone-{head}", tmp_path / f"runner-{head}"
-        subprocess.run(["git", "clone", "--quiet", str(repository.path), str(clone)], check=True, capture_output=True)
-        subprocess.run(["git", "checkout", "--quiet", head], cwd=clone, check=True, capture_output=True)
+        subprocess.run(
+            ["git", "clone", "--quiet", str(repository.path), str(clone)],
+            check=True,
+            capture_output=True,
+        )
+        subprocess.run(
+            ["git", "checkout", "--quiet", head], cwd=clone, check=True, capture_output=True
+        )
         runner.mkdir()
         (runner / "parity").symlink_to(Path(sys.prefix))
         event = {"pull_request": {"number": 7, "base": {"sha": base}, "head": {"sha": head}}}
         (runner / "event.json").write_text(json.dumps(event))
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "PARITY_", "GATE_"))}
-        kept |= {"GITHUB_ACTION_PATH": str(CHECKOUT), "GITHUB_API_URL": "http://127.0.0.1:9", "GITHUB_REPOSITORY": "team/model"}
-        kept |= {"GITHUB_SHA": "d" * 40, "GITHUB_EVENT_PATH": str(runner / "event.json"), "RUNNER_TEMP": str(runner)}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("GITHUB_", "PARITY_", "GATE_"))
+        }
+        kept |= {
+            "GITHUB_ACTION_PATH": str(CHECKOUT),
+            "GITHUB_API_URL": "http://127.0.0.1:9",
+            "GITHUB_REPOSITORY": "team/model",
+        }
+        kept |= {
+            "GITHUB_SHA": "d" * 40,
+            "GITHUB_EVENT_PATH": str(runner / "event.json"),
+            "RUNNER_TEMP": str(runner),
+        }
         kept |= {"GITHUB_STEP_SUMMARY": str(runner / "summary")}
-        values = {f"inputs.{name}": declared.get("default", "") for name, declared in ACTION["inputs"].items()}
-        values |= {f"inputs.{name}": value for name, value in {**given, "server": address, "token": token, "github-token": "none"}.items()}
+        values = {
+            f"inputs.{name}": declared.get("default", "")
+            for name, declared in ACTION["inputs"].items()
+        }
+        values |= {
+            f"inputs.{name}": value
+            for name, value in {
+                **given,
+                "server": address,
+                "token": token,
+                "github-token": "none",
+            }.items()
+        }
         values["github.event.pull_request.number"] = "7"
         failed, log = 0, ""
         for each in ACTION["runs"]["steps"]:
@@ -105,7 +172,9 @@ def pull_request(stack, repository, base, tmp_path):
             failed = failed or done.returncode
             pairs = (line.partition("=") for line in output.read_text().splitlines())
             values |= {f"steps.{each['id']}.outputs.{name}": value for name, _, value in pairs}
-        outputs = {name: _filled(declared["value"], values) for name, declared in ACTION["outputs"].items()}
+        outputs = {
+            name: _filled(declared["value"], values) for name, declared in ACTION["outputs"].items()
+        }
         with Client(address, token) as client:
             return failed, outputs, client.job(outputs["job"]) if outputs["job"] else None, log
 
@@ -116,15 +185,25 @@ def _filled(text, values):
     return re.sub(r"\$\{\{ ([\w.-]+) \}\}", lambda match: str(values.get(match[1], "")), text)
 
 
-def test_a_pull_request_is_stopped_by_what_it_breaks_and_trains_nothing_where_it_changes_none(repository, base, stack, pull_request):
+def test_a_pull_request_is_stopped_by_what_it_breaks_and_trains_nothing_where_it_changes_none(
+    repository, base, stack, pull_request
+):
     loop = (repository.path / "train/loop.py").read_text(encoding="utf-8")
     repository.commit({"parity.yaml": JOB}, "change", base)
     readme = repository.commit({"README.md": "changed"}, "change")
-    broken = repository.commit({"train/loop.py": loop.replace("SKIPPED = 1", "SKIPPED = 4")}, "change")
+    broken = repository.commit(
+        {"train/loop.py": loop.replace("SKIPPED = 1", "SKIPPED = 4")}, "change"
+    )
     crashed = repository.commit({"train/loop.py": "raise SystemExit('broken trainer')"}, "change")
-    loosened = repository.commit({"train/loop.py": loop, "parity.yaml": JOB.replace("1%", "50%")}, "change")
+    loosened = repository.commit(
+        {"train/loop.py": loop, "parity.yaml": JOB.replace("1%", "50%")}, "change"
+    )
     elsewhere = repository.commit(
-        {"train/loop.py": "raise SystemExit(1)", "parity.yaml": JOB.replace("revision: head", f"revision: {readme}")}, "change"
+        {
+            "train/loop.py": "raise SystemExit(1)",
+            "parity.yaml": JOB.replace("revision: head", f"revision: {readme}"),
+        },
+        "change",
     )
 
     code, outputs, job, log = pull_request(broken)

@@ -1,4 +1,6 @@
-"""Real trainers, started by a launcher at commits of a real repository: recorded, reused, killed, refused."""
+"""Real trainers, started by a launcher at commits of a real repository: recorded, reused, killed,
+refused.
+"""
 
 import sys
 import threading
@@ -14,15 +16,25 @@ from server.jobs.lifecycle import cancel_job
 from tests.workers.commands.conftest import STEPS, head_of
 from workers import supervisor
 
-REPORT = 'import json, sys\nlog = open(sys.argv[3].removeprefix("--out=") + "/metrics.jsonl", "w")\n'
+REPORT = (
+    'import json, sys\nlog = open(sys.argv[3].removeprefix("--out=") + "/metrics.jsonl", "w")\n'
+)
 
 
 def test_each_arm_trains_its_own_commit_and_recipe(stack, repository, base):
-    head = repository.commit({"train/loop.py": (repository.path / "train/loop.py").read_text().replace("SKIPPED = 1", "SKIPPED = 4")})
+    head = repository.commit(
+        {
+            "train/loop.py": (repository.path / "train/loop.py")
+            .read_text()
+            .replace("SKIPPED = 1", "SKIPPED = 4")
+        }
+    )
     own = stack()
     own.submit(base, head_of(head), head_of(base, "quantized", "nvfp4"), parameters={"width": 8})
     runs = {run.arm.name: run for run in (own.train() for _ in range(3))}
-    assert {(run.state, run.code, run.steps_done, run.attempt_number) for run in runs.values()} == {("finished", None, STEPS, 1)}
+    assert {(run.state, run.code, run.steps_done, run.attempt_number) for run in runs.values()} == {
+        ("finished", None, STEPS, 1)
+    }
     steps, columns = own.steps(runs["base"].id)
     assert steps.tolist() == list(range(STEPS))
     assert set(columns) == {"lm_loss", "learning_rate"}
@@ -31,8 +43,16 @@ def test_each_arm_trains_its_own_commit_and_recipe(stack, repository, base):
     assert losses["base"][2] != losses["head"][2]
     assert losses["base"][2] != losses["quantized"][2]
     manifest = runs["head"].manifest
-    assert (manifest["code_revision"], manifest["launcher"], manifest["parameters"]) == (head, "loop", '{"width": "8"}')
-    assert manifest["code_digest"] != runs["base"].manifest["code_digest"] == runs["quantized"].manifest["code_digest"]
+    assert (manifest["code_revision"], manifest["launcher"], manifest["parameters"]) == (
+        head,
+        "loop",
+        '{"width": "8"}',
+    )
+    assert (
+        manifest["code_digest"]
+        != runs["base"].manifest["code_digest"]
+        == runs["quantized"].manifest["code_digest"]
+    )
     assert not any((own.settings.state_dir / "commands").iterdir())
 
 
@@ -41,7 +61,11 @@ def test_a_replicate_has_a_seed_of_its_own(stack, base, repository):
     own = stack()
     own.submit(base, head_of(head, replicates=2), steps=8)
     runs = [own.train() for _ in range(3)]
-    assert sorted((run.arm.name, run.seed) for run in runs) == [("base", 0), ("head", 0), ("head", 1)]
+    assert sorted((run.arm.name, run.seed) for run in runs) == [
+        ("base", 0),
+        ("head", 0),
+        ("head", 1),
+    ]
     firsts = {run.seed: own.steps(run.id)[1]["lm_loss"][0] for run in runs}
     assert firsts[0] != firsts[1]
 
@@ -62,7 +86,9 @@ def test_a_commit_of_the_readme_trains_nothing(stack, base, repository):
     assert [own.train().reused_from for _ in range(2)] == [trained[0].id, None]
 
 
-def test_nothing_is_reused_where_the_launcher_does_not_say_which_libraries_it_has(stack, base, repository):
+def test_nothing_is_reused_where_the_launcher_does_not_say_which_libraries_it_has(
+    stack, base, repository
+):
     own = stack(pinned='""')
     head = repository.commit({"README.md": "changed"})
     own.submit(base, head_of(head))
@@ -72,41 +98,49 @@ def test_nothing_is_reused_where_the_launcher_does_not_say_which_libraries_it_ha
 @pytest.mark.parametrize(
     ("script", "state", "code"),
     [
-        pytest.param('raise SystemExit("broken trainer")', "failed", "TRAINER_FAILED", id="it fails"),
+        pytest.param(
+            'raise SystemExit("broken trainer")', "failed", "TRAINER_FAILED", id="it fails"
+        ),
         pytest.param('print("hello")', "failed", "NO_LOSS", id="it reports nothing"),
         pytest.param(
-            f"{REPORT}for step in range(20):\n    print(json.dumps(dict(step=step, loss=3.0 - step / 100)), file=log)",
+            f"{REPORT}for step in range(20):\n    print(json.dumps(dict(step=step, loss=3.0 - "
+            "step / 100)), file=log)",
             "finished",
             "ENDED_EARLY",
             id="it stops early and says that it is done",
         ),
         pytest.param(
-            f"{REPORT}for step in range(1, 63):\n    print(json.dumps(dict(step=step, loss=3.0 - step / 100)), file=log)",
+            f"{REPORT}for step in range(1, 63):\n    print(json.dumps(dict(step=step, loss=3.0 - "
+            "step / 100)), file=log)",
             "finished",
             None,
             id="it counts from 1 and logs its end once more",
         ),
         pytest.param(
-            f"{REPORT}for step in range(120):\n    print(json.dumps(dict(step=step, loss=3.0 - step / 100)), file=log)",
+            f"{REPORT}for step in range(120):\n    print(json.dumps(dict(step=step, loss=3.0 - "
+            "step / 100)), file=log)",
             "finished",
             "STEPS_ABOVE_PLAN",
             id="it trains another plan",
         ),
         pytest.param(
-            f'{REPORT}for loss in (3.0, float("nan")):\n    print(json.dumps(dict(step=int(loss != 3.0), loss=loss)), file=log)\n'
+            f'{REPORT}for loss in (3.0, float("nan")):\n    print(json.dumps(dict(step=int(loss != '
+            "3.0), loss=loss)), file=log)\n"
             'log.close()\nsys.exit("NaN")',
             "finished",
             "DIVERGED",
             id="it stops at a NaN",
         ),
         pytest.param(
-            'import os, sys; os.symlink("/etc/hostname", sys.argv[3][6:] + "/metrics.jsonl")\nimport time; time.sleep(600)',
+            'import os, sys; os.symlink("/etc/hostname", sys.argv[3][6:] + '
+            '"/metrics.jsonl")\nimport time; time.sleep(600)',
             "failed",
             "LOG_REFUSED",
             id="its report is a link",
         ),
         pytest.param(
-            'import os, sys; os.mkfifo(sys.argv[3][6:] + "/metrics.jsonl")\nimport time; time.sleep(600)',
+            'import os, sys; os.mkfifo(sys.argv[3][6:] + "/metrics.jsonl")\nimport time; '
+            "time.sleep(600)",
             "failed",
             "LOG_REFUSED",
             id="its report is a pipe",
@@ -128,14 +162,19 @@ def test_how_a_trainer_ends_is_told(stack, base, repository, script, state, code
 def test_a_launcher_that_does_not_run_the_commit_is_refused(stack, base, repository, tmp_path):
     elsewhere = tmp_path / "elsewhere.py"
     elsewhere.write_text((repository.path / "train/loop.py").read_text())
-    own = stack(command=f'["{sys.executable}", "{elsewhere}", "--steps={{steps}}", "--seed={{seed}}", "--out={{output}}"]')
+    own = stack(
+        command=f'["{sys.executable}", "{elsewhere}", "--steps={{steps}}", "--seed={{seed}}", '
+        '"--out={output}"]'
+    )
     own.submit(base, head_of(repository.commit({"train/more.py": ""})))
     refused = own.train()
     assert (refused.state, refused.code, refused.steps_done) == ("failed", "LAUNCHER_REFUSED", 0)
     assert own.train().code == "LAUNCHER_REFUSED"  # remembered
 
 
-def test_a_worker_takes_only_jobs_of_its_launchers_and_refuses_what_they_do_not_have(stack, base, repository):
+def test_a_worker_takes_only_jobs_of_its_launchers_and_refuses_what_they_do_not_have(
+    stack, base, repository
+):
     own = stack()
     head = head_of(repository.commit({"train/more.py": ""}))
     own.submit(base, head, launcher="another")
@@ -158,7 +197,9 @@ def test_a_job_says_nothing_of_a_model(stack, base, repository):
 def test_the_trainer_has_none_of_the_workers_secrets(stack, base, repository, monkeypatch):
     monkeypatch.setenv("PARITY_DATABASE_URL", "postgresql://planted")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted")
-    head = repository.commit({"train/loop.py": "import os\nraise SystemExit(repr(sorted(os.environ.items())))"})
+    head = repository.commit(
+        {"train/loop.py": "import os\nraise SystemExit(repr(sorted(os.environ.items())))"}
+    )
     own = stack()
     own.submit(head, head_of(base))
     message = own.train().message
@@ -167,10 +208,15 @@ def test_the_trainer_has_none_of_the_workers_secrets(stack, base, repository, mo
     assert "PARITY" not in message
 
 
-def test_a_trainer_that_replaces_what_it_printed_shows_nothing_else(stack, base, repository, tmp_path):
+def test_a_trainer_that_replaces_what_it_printed_shows_nothing_else(
+    stack, base, repository, tmp_path
+):
     secret = tmp_path / "secret"
     secret.write_text("the secret of somebody else")
-    script = f"import os, sys\nout = os.path.dirname(sys.argv[3][6:]) + '/stdout'\nos.unlink(out)\nos.symlink({str(secret)!r}, out)\n"
+    script = (
+        "import os, sys\nout = os.path.dirname(sys.argv[3][6:]) + "
+        f"'/stdout'\nos.unlink(out)\nos.symlink({str(secret)!r}, out)\n"
+    )
     own = stack()
     own.submit(repository.commit({"train/loop.py": script + "sys.exit('over')"}), head_of(base))
     message = own.train().message
@@ -179,7 +225,11 @@ def test_a_trainer_that_replaces_what_it_printed_shows_nothing_else(stack, base,
 
 
 def test_a_trainer_that_changes_its_files_is_told(stack, base, repository):
-    text = (repository.path / "train/loop.py").read_text().replace("    main()\n", "    main()\n    open(__file__, 'a').write('#')\n")
+    text = (
+        (repository.path / "train/loop.py")
+        .read_text()
+        .replace("    main()\n", "    main()\n    open(__file__, 'a').write('#')\n")
+    )
     own = stack()
     own.submit(base, head_of(repository.commit({"train/loop.py": text})))
     runs = [own.train() for _ in range(2)]
@@ -195,7 +245,8 @@ def _slow(repository, seconds=0.02):
     return repository.commit(
         {
             "train/loop.py": text.replace(
-                "            log.write(", f"            __import__('time').sleep({seconds})\n            log.write("
+                "            log.write(",
+                f"            __import__('time').sleep({seconds})\n            log.write(",
             )
         }
     )
@@ -214,7 +265,11 @@ def _once_it_trains(own, held, act):
 
 
 def _trainers():
-    return [child for child in psutil.Process().children(recursive=True) if "train/loop.py" in " ".join(child.cmdline())]
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if "train/loop.py" in " ".join(child.cmdline())
+    ]
 
 
 @pytest.mark.parametrize("victim", ["the process that follows it", "the trainer"])
@@ -276,7 +331,8 @@ def test_a_head_that_will_fail_is_stopped_where_the_policy_says_so(stack, base, 
     assert (run.state, run.code) == ("finished", "EARLY_STOP")
     assert run.steps_done < 400
     assert _trainers() == []
-    assert own.judged(job)["head"]["verdict"] in ("fail", "inconclusive")  # by how far it came, and never a pass
+    # by how far it came, and never a pass
+    assert own.judged(job)["head"]["verdict"] in ("fail", "inconclusive")
 
 
 @pytest.mark.parametrize(
@@ -292,7 +348,10 @@ def test_the_launchers_limits_hold(stack, base, repository, limits, code, state)
     script = (
         (repository.path / "train/loop.py")
         .read_text()
-        .replace("            log.write(", "            __import__('time').sleep(2 * step)\n            log.write(")
+        .replace(
+            "            log.write(",
+            "            __import__('time').sleep(2 * step)\n            log.write(",
+        )
     )
     own.submit(repository.commit({"train/loop.py": script}), head_of(base))
     run = own.train()
@@ -319,7 +378,10 @@ def test_arms_that_a_changed_launcher_trained_are_no_pair(stack, base, repositor
     second = own.train()
     assert second.reused_from is None
     assert first.manifest["launcher_digest"] != second.manifest["launcher_digest"]
-    assert (own.judged(job)["head"]["verdict"], own.judged(job)["head"]["codes"][0]) == ("inconclusive", "CONFOUNDED")
+    assert (own.judged(job)["head"]["verdict"], own.judged(job)["head"]["codes"][0]) == (
+        "inconclusive",
+        "CONFOUNDED",
+    )
 
 
 def test_folders_of_attempts_whose_worker_was_killed_are_removed(stack, base):
@@ -327,7 +389,11 @@ def test_folders_of_attempts_whose_worker_was_killed_are_removed(stack, base):
     own.submit(base, head_of(base, "quantized", "nvfp4"))
     held = own.claim()
     commands = own.settings.state_dir / "commands"
-    for name in (f"{held.run_id}-{held.attempt_number}", f"{held.run_id}-99", "r0123456789ab-0123456789-1"):
+    for name in (
+        f"{held.run_id}-{held.attempt_number}",
+        f"{held.run_id}-99",
+        "r0123456789ab-0123456789-1",
+    ):
         (commands / name).mkdir(parents=True)
     supervisor.sweep(own.settings, own.database)
     assert [path.name for path in commands.iterdir()] == [f"{held.run_id}-{held.attempt_number}"]
@@ -336,20 +402,37 @@ def test_folders_of_attempts_whose_worker_was_killed_are_removed(stack, base):
 def test_a_change_is_judged_on_what_it_changes(stack, base, repository):
     own = stack()
     loop = (repository.path / "train/loop.py").read_text()
-    broken = repository.commit({"train/loop.py": loop.replace("SKIPPED = 1", "SKIPPED = 4")}, "change", base)
-    mended = repository.commit({"train/loop.py": loop.replace("SKIPPED = 1", "SKIPPED = 2 - 1")}, "change")
+    broken = repository.commit(
+        {"train/loop.py": loop.replace("SKIPPED = 1", "SKIPPED = 4")}, "change", base
+    )
+    mended = repository.commit(
+        {"train/loop.py": loop.replace("SKIPPED = 1", "SKIPPED = 2 - 1")}, "change"
+    )
     readme = repository.commit({"README.md": "changed"}, "change")
-    worse = repository.commit({"train/loop.py": loop.replace("round(gradient, 1)", "0.0")}, "change")
+    worse = repository.commit(
+        {"train/loop.py": loop.replace("round(gradient, 1)", "0.0")}, "change"
+    )
     verdicts = {
-        name: own.verdicts(base, head_of(commit))["head"] for name, commit in (("broken", broken), ("mended", mended), ("readme", readme))
+        name: own.verdicts(base, head_of(commit))["head"]
+        for name, commit in (("broken", broken), ("mended", mended), ("readme", readme))
     }
-    assert {name: verdict["verdict"] for name, verdict in verdicts.items()} == {"broken": "fail", "mended": "pass", "readme": "pass"}
+    assert {name: verdict["verdict"] for name, verdict in verdicts.items()} == {
+        "broken": "fail",
+        "mended": "pass",
+        "readme": "pass",
+    }
     assert {verdicts[name]["codes"][0] for name in ("mended", "readme")} == {"IDENTICAL"}
     assert {verdict["compares"] for verdict in verdicts.values()} == {"revision"}
     pair = own.verdicts(base, head_of(worse), head_of(worse, "head-nvfp4", "nvfp4"))
-    assert {name: (verdict["verdict"], verdict["baseline"]["name"]) for name, verdict in pair.items()} == {
+    assert {
+        name: (verdict["verdict"], verdict["baseline"]["name"]) for name, verdict in pair.items()
+    } == {
         "head": ("pass", "base"),
         "head-nvfp4": ("fail", "head"),
     }
-    assert not any(name in sentence for sentence in pair["head-nvfp4"]["advice"]["sentences"] for name in ("mlp_only", "overrides"))
+    assert not any(
+        name in sentence
+        for sentence in pair["head-nvfp4"]["advice"]["sentences"]
+        for name in ("mlp_only", "overrides")
+    )
     assert "launcher" in pair["head-nvfp4"]["advice"]["sentences"][0]

@@ -26,7 +26,9 @@ sys.exit(int(os.environ["STATUS"]))
 
 @pytest.fixture
 def written(tmp_path, write_launchers):
-    """A function that writes the script of a run into a folder with a quote in its name; returns the folder."""
+    """A function that writes the script of a run into a folder with a quote in its name; returns
+    the folder.
+    """
 
     def write(status: int = 0, *, proves: bool = False):
         folder = tmp_path / "it's here"
@@ -34,7 +36,16 @@ def written(tmp_path, write_launchers):
         (folder / "source" / "train" / "loop.py").write_text(TRAINER)
         launcher = read_launchers(
             write_launchers(
-                command=json.dumps([sys.executable, "train/loop.py", "{output}", "{checkpoints}/x", "$HOME `id` ' \"", "*"]),
+                command=json.dumps(
+                    [
+                        sys.executable,
+                        "train/loop.py",
+                        "{output}",
+                        "{checkpoints}/x",
+                        "$HOME `id` ' \"",
+                        "*",
+                    ]
+                ),
                 environment=f'{{STATUS = "{status}", ODD = "a \'b\' $PATH"}}',
             )
         )["loop"]
@@ -45,7 +56,9 @@ def written(tmp_path, write_launchers):
 
 
 def _start(folder, job_id="7"):
-    return subprocess.Popen(["sh", str(folder / "job.sh")], env={"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": job_id})
+    return subprocess.Popen(
+        ["sh", str(folder / "job.sh")], env={"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": job_id}
+    )
 
 
 def _told(folder, read, *number):
@@ -60,7 +73,12 @@ def test_arguments_and_variables_reach_the_trainer_as_they_are(written, tmp_path
     folder = written()
     assert _start(folder).wait() == 0
     out = folder / "output.0"
-    assert (out / "argv").read_text().split("\n") == [str(out), f"{tmp_path}/kept/x", "$HOME `id` ' \"", "*"]
+    assert (out / "argv").read_text().split("\n") == [
+        str(out),
+        f"{tmp_path}/kept/x",
+        "$HOME `id` ' \"",
+        "*",
+    ]
     assert (out / "where").read_text().split("\n") == [f"{folder}/source", str(out), "a 'b' $PATH"]
     assert _told(folder, script.started, 0).word == "7"
     assert _told(folder, script.started, 1) is None

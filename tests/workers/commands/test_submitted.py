@@ -1,4 +1,6 @@
-"""Runs that a scheduler trains: submitted once, found again, started anew, cancelled, lost; with a stand-in for Slurm's programs."""
+"""Runs that a scheduler trains: submitted once, found again, started anew, cancelled, lost; with a
+stand-in for Slurm's programs.
+"""
 
 import logging
 import shutil
@@ -55,7 +57,9 @@ def _all_ended(own):
 
 def _rows(own):
     with own.database.read() as session:
-        return session.scalars(select(Submission).order_by(Submission.run_id, Submission.number)).all()
+        return session.scalars(
+            select(Submission).order_by(Submission.run_id, Submission.number)
+        ).all()
 
 
 def _waits_at_the_gate(own):
@@ -69,11 +73,15 @@ def _row(own):
 
 def _attempts(own, run_id):
     with own.database.read() as session:
-        return session.scalars(select(Attempt.state).where(Attempt.run_id == run_id).order_by(Attempt.attempt_number)).all()
+        return session.scalars(
+            select(Attempt.state).where(Attempt.run_id == run_id).order_by(Attempt.attempt_number)
+        ).all()
 
 
 def _expire(own):
-    """Let all leases end, as if their worker had been killed a while ago, and give the runs back."""
+    """Let all leases end, as if their worker had been killed a while ago, and give the runs
+    back.
+    """
     with own.database.write() as session:
         session.execute(update(Run).where(Run.state == "running").values(lease_expires_at=1.0))
     runtime.give_back_expired(own.settings, own.database)
@@ -108,7 +116,9 @@ def test_runs_train_on_the_cluster_and_are_judged(on_slurm, slurm, base, reposit
     assert _states(own) == [("base", "finished", None), ("head", "finished", None)]
     assert len({_whole(own, run.id) for run in own.job().runs}) == 2
     rows = _rows(own)
-    assert {(row.state, row.exit_status, row.start, row.number) for row in rows} == {("ended", 0, 0, 1)}
+    assert {(row.state, row.exit_status, row.start, row.number) for row in rows} == {
+        ("ended", 0, 0, 1)
+    }
     assert {row.key for row in rows} == {job["name"] for job in slurm.jobs().values()}
     assert all("--partition=low" in call for call in slurm.calls("sbatch"))
     assert not any((own.settings.state_dir / "submitted").iterdir())
@@ -128,15 +138,34 @@ def test_a_commit_of_the_readme_submits_nothing(on_slurm, slurm, base, repositor
     worker.until(_all_ended(own))
     assert len(slurm.jobs()) == 2
     with own.database.read() as session:
-        reused = [run.reused_from for run in session.scalars(select(Run).where(Run.reused_from.is_not(None)))]
+        reused = [
+            run.reused_from
+            for run in session.scalars(select(Run).where(Run.reused_from.is_not(None)))
+        ]
     assert len(reused) == 2
 
 
-def test_nothing_of_the_workers_environment_reaches_slurm_or_the_node(on_slurm, slurm, base, repository, monkeypatch):
-    for name in ("PARITY_DATABASE_URL", "SBATCH_EXPORT", "SLURM_JOB_ID", "GIT_SSH_COMMAND", "KUBECONFIG", "AWS_SECRET_ACCESS_KEY"):
+def test_nothing_of_the_workers_environment_reaches_slurm_or_the_node(
+    on_slurm, slurm, base, repository, monkeypatch
+):
+    for name in (
+        "PARITY_DATABASE_URL",
+        "SBATCH_EXPORT",
+        "SLURM_JOB_ID",
+        "GIT_SSH_COMMAND",
+        "KUBECONFIG",
+        "AWS_SECRET_ACCESS_KEY",
+    ):
         monkeypatch.setenv(name, "planted")
     own = on_slurm()
-    own.submit(base, head_of(repository.commit({"train/loop.py": "import os\nraise SystemExit(repr(sorted(os.environ.items())))"})))
+    own.submit(
+        base,
+        head_of(
+            repository.commit(
+                {"train/loop.py": "import os\nraise SystemExit(repr(sorted(os.environ.items())))"}
+            )
+        ),
+    )
     Stepping(own).until(_all_ended(own))
     assert "planted" not in (slurm.folder / "environment").read_text()
     with own.database.read() as session:
@@ -152,7 +181,10 @@ def test_nothing_of_the_workers_environment_reaches_slurm_or_the_node(on_slurm, 
         ('print("hello")', "failed", "NO_LOSS"),
         (LOOP.replace("range(steps)", "range(20)"), "finished", "ENDED_EARLY"),
         (
-            'import os, sys; os.symlink("/etc/hostname", sys.argv[3][6:] + "/metrics.jsonl")\nimport time; time.sleep(600)',
+            (
+                'import os, sys; os.symlink("/etc/hostname", sys.argv[3][6:] + '
+                '"/metrics.jsonl")\nimport time; time.sleep(600)'
+            ),
             "failed",
             "LOG_REFUSED",
         ),
@@ -166,10 +198,15 @@ def test_how_a_trainer_ends_is_told(on_slurm, slurm, base, repository, script, s
     assert {job["state"] for job in slurm.jobs().values()} <= {"COMPLETED", "FAILED", "CANCELLED"}
 
 
-def test_a_launcher_that_does_not_run_the_commit_is_refused(on_slurm, slurm, base, repository, tmp_path):
+def test_a_launcher_that_does_not_run_the_commit_is_refused(
+    on_slurm, slurm, base, repository, tmp_path
+):
     elsewhere = tmp_path / "elsewhere.py"
     elsewhere.write_text(LOOP)
-    own = on_slurm(command=f'["{sys.executable}", "{elsewhere}", "--steps={{steps}}", "--seed={{seed}}", "--out={{output}}"]')
+    own = on_slurm(
+        command=f'["{sys.executable}", "{elsewhere}", "--steps={{steps}}", "--seed={{seed}}", '
+        '"--out={output}"]'
+    )
     _only_one(own, base)
     worker = Stepping(own)
     worker.until(_all_ended(own))
@@ -187,7 +224,9 @@ def test_losses_that_are_printed_are_followed(on_slurm, base, repository):
     assert {(state, code) for _, state, code in _states(own)} == {("finished", None)}
 
 
-def test_a_worker_that_is_killed_loses_nothing_and_the_next_one_goes_on(on_slurm, slurm, gated, gate):
+def test_a_worker_that_is_killed_loses_nothing_and_the_next_one_goes_on(
+    on_slurm, slurm, gated, gate
+):
     own = on_slurm()
     _only_one(own, gated)
     first = Stepping(own)
@@ -205,7 +244,8 @@ def test_a_worker_that_is_killed_loses_nothing_and_the_next_one_goes_on(on_slurm
     _whole(own, run.id)
     assert len(slurm.jobs()) == 1
     with own.database.read() as session:
-        assert session.get_one(Attempt, (run.id, 2)).first_step == 10  # from the first step that was not recorded
+        # from the first step that was not recorded
+        assert session.get_one(Attempt, (run.id, 2)).first_step == 10
 
 
 def test_a_worker_that_stops_leaves_the_job(on_slurm, slurm, gated, gate):
@@ -222,7 +262,9 @@ def test_a_worker_that_stops_leaves_the_job(on_slurm, slurm, gated, gate):
     assert len(slurm.jobs()) == 1
 
 
-def test_a_job_that_is_taken_from_its_node_starts_again_and_its_steps_replace_the_earlier_ones(on_slurm, slurm, gated, gate):
+def test_a_job_that_is_taken_from_its_node_starts_again_and_its_steps_replace_the_earlier_ones(
+    on_slurm, slurm, gated, gate
+):
     own = on_slurm()
     _only_one(own, gated)
     worker = Stepping(own)
@@ -272,13 +314,26 @@ def test_cancel_ends_the_run_at_once_and_its_job_soon(on_slurm, slurm, gated):
     other.until(lambda: not any((own.settings.state_dir / "submitted").iterdir()))
 
 
-def test_a_held_job_on_no_record_is_cancelled_and_that_of_somebody_else_is_left(on_slurm, slurm, base):
+def test_a_held_job_on_no_record_is_cancelled_and_that_of_somebody_else_is_left(
+    on_slurm, slurm, base
+):
     own = on_slurm()
     own.submit(base, head_of(base, "quantized", "nvfp4"))
     with own.database.read() as session:
         prefix = submissions.deployment(session)
-    for name in (f"{prefix}-r0123456789ab-0123456789-1", "parity-00000000-r0123456789ab-0123456789-1", "theirs"):
-        slurm.call("sbatch", "--hold", "--export=NIL", f"--job-name={name}", "--output=/dev/null", "/bin/true")
+    for name in (
+        f"{prefix}-r0123456789ab-0123456789-1",
+        "parity-00000000-r0123456789ab-0123456789-1",
+        "theirs",
+    ):
+        slurm.call(
+            "sbatch",
+            "--hold",
+            "--export=NIL",
+            f"--job-name={name}",
+            "--output=/dev/null",
+            "/bin/true",
+        )
     worker = Stepping(own)
     worker.until(_all_ended(own))
     worker.round()
@@ -296,7 +351,12 @@ def test_a_scheduler_that_is_away_fails_nothing_and_is_told_once(on_slurm, slurm
             worker.round()
             time.sleep(0.02)
         assert {state for _, state, _ in _states(own)} == {"running"}
-        assert all(submissions.why_not_training(row).startswith("to be submitted to Slurm: SCHEDULER_UNREACHABLE") for row in _rows(own))
+        assert all(
+            submissions.why_not_training(row).startswith(
+                "to be submitted to Slurm: SCHEDULER_UNREACHABLE"
+            )
+            for row in _rows(own)
+        )
         slurm.is_down(False)
         worker.until(_all_ended(own))
     lines = [record.getMessage() for record in caplog.records]
@@ -321,7 +381,10 @@ def test_where_a_run_waits_is_told_in_the_schedulers_words(on_slurm, slurm, base
     worker = Stepping(own)
     worker.until(lambda: _rows(own) and (_row(own).reason or "").startswith("PENDING"))
     row = _row(own)
-    assert submissions.why_not_training(row) == f"in Slurm's queue as job {row.scheduler_id}: PENDING (Resources)"
+    assert (
+        submissions.why_not_training(row)
+        == f"in Slurm's queue as job {row.scheduler_id}: PENDING (Resources)"
+    )
     assert submissions.device_seconds(row, time.time() + 60) == 0
     assert submissions.queued_seconds(row, row.created_at + 60) == 60
     with own.database.read() as session:
@@ -329,7 +392,11 @@ def test_where_a_run_waits_is_told_in_the_schedulers_words(on_slurm, slurm, base
     (run,) = document.arms[0].runs
     assert run.waiting == submissions.why_not_training(row)
     assert document.waiting == f"1 of 2 runs wait; the first is {run.waiting}."
-    assert (run.submissions[0].id, run.submissions[0].reason, run.submissions[0].device_seconds) == (row.scheduler_id, row.reason, 0)
+    assert (
+        run.submissions[0].id,
+        run.submissions[0].reason,
+        run.submissions[0].device_seconds,
+    ) == (row.scheduler_id, row.reason, 0)
     assert document.cost.device_seconds == 0
     told = watching._queue_words(json_value(document))
     assert told == [f"base replicate 0 is {run.waiting}"]
@@ -339,7 +406,9 @@ def test_where_a_run_waits_is_told_in_the_schedulers_words(on_slurm, slurm, base
     assert submissions.why_not_training(_row(own)) is None
 
 
-def test_a_controller_that_comes_back_with_an_older_state_leaves_no_job_held(on_slurm, slurm, gated, gate):
+def test_a_controller_that_comes_back_with_an_older_state_leaves_no_job_held(
+    on_slurm, slurm, gated, gate
+):
     own = on_slurm()
     _only_one(own, gated)
     worker = Stepping(own)
@@ -353,7 +422,9 @@ def test_a_controller_that_comes_back_with_an_older_state_leaves_no_job_held(on_
     _whole(own, _row(own).run_id)
 
 
-def test_a_job_of_ours_with_the_id_of_one_that_was_forgotten_is_another_job(on_slurm, slurm, gated, gate, monkeypatch):
+def test_a_job_of_ours_with_the_id_of_one_that_was_forgotten_is_another_job(
+    on_slurm, slurm, gated, gate, monkeypatch
+):
     monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
     own = on_slurm()
     _only_one(own, gated)
@@ -367,7 +438,9 @@ def test_a_job_of_ours_with_the_id_of_one_that_was_forgotten_is_another_job(on_s
     assert slurm.jobs()["1"]["state"] != "CANCELLED"
 
 
-def test_a_job_that_is_over_without_its_end_is_lost_and_tried_again(on_slurm, slurm, gated, gate, monkeypatch):
+def test_a_job_that_is_over_without_its_end_is_lost_and_tried_again(
+    on_slurm, slurm, gated, gate, monkeypatch
+):
     monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
     own = on_slurm()
     _only_one(own, gated)
@@ -395,13 +468,19 @@ def test_what_the_job_says_outranks_the_scheduler(on_slurm, slurm, base, monkeyp
     slurm.is_full(True)
     worker = Stepping(own)
     worker.until(lambda: _rows(own) and _row(own).state == "released")
-    subprocess.run(["sh", f"{_row(own).folder}/job.sh"], env={"PATH": slurm.path, "SLURM_JOB_ID": _row(own).scheduler_id}, check=True)
+    subprocess.run(
+        ["sh", f"{_row(own).folder}/job.sh"],
+        env={"PATH": slurm.path, "SLURM_JOB_ID": _row(own).scheduler_id},
+        check=True,
+    )
     assert slurm.jobs()[_row(own).scheduler_id]["state"] == "PENDING"
     worker.until(_all_ended(own))
     assert ("base", "finished", None) in _states(own)
 
 
-def test_a_launcher_that_changed_lets_its_jobs_go_on_and_begins_no_other_attempt(on_slurm, slurm, gated, gate, monkeypatch):
+def test_a_launcher_that_changed_lets_its_jobs_go_on_and_begins_no_other_attempt(
+    on_slurm, slurm, gated, gate, monkeypatch
+):
     monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
     own = on_slurm()
     own.submit(gated, head_of(gated, "quantized", "nvfp4"))
@@ -409,7 +488,11 @@ def test_a_launcher_that_changed_lets_its_jobs_go_on_and_begins_no_other_attempt
     worker.until(lambda: [own.run(row.run_id).steps_done for row in _rows(own)] == [10, 10])
     worker.forget()
     file = own.settings.launchers
-    file.write_text(file.read_text().replace("libraries of the tests", "other libraries").replace('"metrics.jsonl"', '"elsewhere.jsonl"'))
+    file.write_text(
+        file.read_text()
+        .replace("libraries of the tests", "other libraries")
+        .replace('"metrics.jsonl"', '"elsewhere.jsonl"')
+    )
     _expire(own)
     again = Stepping(own)
     again.until(lambda: {state for _, state, _ in _states(own)} == {"running"})
@@ -421,7 +504,9 @@ def test_a_launcher_that_changed_lets_its_jobs_go_on_and_begins_no_other_attempt
     assert len(slurm.jobs()) == 2
 
 
-@pytest.mark.parametrize(("limits", "code"), [("{seconds = 0.5}", "TIME_LIMIT"), ("{output_bytes = 10}", "OUTPUT_LIMIT")])
+@pytest.mark.parametrize(
+    ("limits", "code"), [("{seconds = 0.5}", "TIME_LIMIT"), ("{output_bytes = 10}", "OUTPUT_LIMIT")]
+)
 def test_the_launchers_limits_hold_on_the_node(on_slurm, slurm, gated, monkeypatch, limits, code):
     monkeypatch.setattr(submitted, "_SIZES", (0.1, 0.05))
     own = on_slurm(limits=limits)
@@ -485,7 +570,9 @@ def test_a_file_that_no_script_of_ours_wrote_is_none(on_slurm, slurm, gated, gat
     _only_one(own, gated)
     worker = Stepping(own)
     worker.until(_waits_at_the_gate(own))
-    (Path(_row(own).folder) / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    (Path(_row(own).folder) / name).write_bytes(
+        content if isinstance(content, bytes) else content.encode()
+    )
     for _ in range(2):
         worker.round()
     assert (own.run(_row(own).run_id).state, _row(own).start) == ("running", 0)
@@ -495,7 +582,9 @@ def test_a_file_that_no_script_of_ours_wrote_is_none(on_slurm, slurm, gated, gat
     _whole(own, _row(own).run_id)
 
 
-def test_starts_that_a_trainer_invents_are_believed_up_to_a_number(on_slurm, slurm, gated, monkeypatch):
+def test_starts_that_a_trainer_invents_are_believed_up_to_a_number(
+    on_slurm, slurm, gated, monkeypatch
+):
     monkeypatch.setattr(submitted, "_MOST_STARTS", 5)
     monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
     own = on_slurm()
@@ -507,14 +596,23 @@ def test_starts_that_a_trainer_invents_are_believed_up_to_a_number(on_slurm, slu
     worker.round()
     assert _row(own).start == 5
     assert len(_attempts(own, _row(own).run_id)) == 2
-    assert submissions.device_seconds(_row(own), time.time()) < time.time() - _row(own).created_at + 1
+    assert (
+        submissions.device_seconds(_row(own), time.time()) < time.time() - _row(own).created_at + 1
+    )
 
 
-def test_a_report_that_is_refused_or_huge_costs_the_other_runs_nothing(on_slurm, base, repository, monkeypatch):
+def test_a_report_that_is_refused_or_huge_costs_the_other_runs_nothing(
+    on_slurm, base, repository, monkeypatch
+):
     monkeypatch.setattr(follow, "_AT_ONCE", 1 << 18)
     monkeypatch.setattr(follow, "_PIECE", 1 << 17)
     own = on_slurm()
-    line = repository.commit({"train/loop.py": 'import sys\nopen(sys.argv[3][6:] + "/metrics.jsonl", "w").write("x" * (3 << 20))'})
+    line = repository.commit(
+        {
+            "train/loop.py": 'import sys\nopen(sys.argv[3][6:] + "/metrics.jsonl", "w").write("x" '
+            "* (3 << 20))"
+        }
+    )
     own.submit(base, head_of(line))
     Stepping(own).until(_all_ended(own))
     assert _states(own) == [("base", "finished", None), ("head", "failed", "LOG_REFUSED")]
@@ -544,7 +642,9 @@ def test_steps_that_cannot_be_written_end_their_own_run_alone(on_slurm, base, mo
     assert own.run(bad).crashes == own.settings.max_attempts
 
 
-def test_a_scheduler_whose_programs_are_not_installed_is_told_and_nothing_fails(on_slurm, slurm, base, monkeypatch, tmp_path):
+def test_a_scheduler_whose_programs_are_not_installed_is_told_and_nothing_fails(
+    on_slurm, slurm, base, monkeypatch, tmp_path
+):
     own = on_slurm()
     _only_one(own, base)
     path = slurm.path
@@ -594,11 +694,18 @@ def test_workers_that_sweep_at_once_end_each_job_once(on_slurm, slurm, gated):
     assert not any((own.settings.state_dir / "submitted").iterdir())
 
 
-def test_a_job_that_reports_is_not_lost_whatever_the_scheduler_says(on_slurm, slurm, base, repository, monkeypatch):
+def test_a_job_that_reports_is_not_lost_whatever_the_scheduler_says(
+    on_slurm, slurm, base, repository, monkeypatch
+):
     monkeypatch.setattr(submitted, "LOST_SECONDS", 3.0)
     own = on_slurm()
     slow = repository.commit(
-        {"train/loop.py": LOOP.replace("            log.write(", "            __import__('time').sleep(0.1)\n            log.write(")}
+        {
+            "train/loop.py": LOOP.replace(
+                "            log.write(",
+                "            __import__('time').sleep(0.1)\n            log.write(",
+            )
+        }
     )
     _only_one(own, slow)
     worker = Stepping(own)

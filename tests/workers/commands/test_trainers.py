@@ -1,4 +1,6 @@
-"""Trainers that people have, started by a launcher: torchtitan's lines as it printed them on GB200, and MaxText, where it is installed."""
+"""Trainers that people have, started by a launcher: torchtitan's lines as it printed them on GB200,
+and MaxText, where it is installed.
+"""
 
 import csv
 import json
@@ -16,7 +18,8 @@ from training.environment.maxtext import VARIABLE
 DATA = CHECKOUT / "tests" / "data"
 PLAYER = CHECKOUT / "tests" / "training" / "engines" / "play_maxtext.py"
 
-# Prints the losses of an arm as torchtitan's console does, with its colours, steps from 1; `WORSE` is what a change makes of them.
+# Prints the losses of an arm as torchtitan's console does, with its colours, steps from 1; `WORSE`
+# is what a change makes of them.
 TITAN = """\
 import csv, sys
 
@@ -34,12 +37,19 @@ for row in csv.DictReader(open(options["arm_file"])):
             flush=True,
         )
 print("[titan] 2026-03-01 07:00:02,001 - root - INFO - Training completed", flush=True)
-"""
+"""  # noqa: E501
 
 
 def _titan(stack):
     return stack(
-        command=json.dumps([sys.executable, "train/titan.py", "--training.steps={steps}", f"--arm_file={DATA / 'torchtitan_gb200.csv'}"]),
+        command=json.dumps(
+            [
+                sys.executable,
+                "train/titan.py",
+                "--training.steps={steps}",
+                f"--arm_file={DATA / 'torchtitan_gb200.csv'}",
+            ]
+        ),
         recipes='{bf16 = ["--arm=bf16"], nvfp4 = ["--arm=nvfp4_mixed"]}',
         parameters="{}",
         reports='{path = "stdout"}',
@@ -48,7 +58,9 @@ def _titan(stack):
 
 def test_what_torchtitan_printed_is_recorded_and_judged(stack, repository):
     base = repository.commit({"train/titan.py": TITAN})
-    worse = repository.commit({"train/titan.py": TITAN.replace("WORSE = 0.0", "WORSE = 0.05")}, "worse", base)
+    worse = repository.commit(
+        {"train/titan.py": TITAN.replace("WORSE = 0.0", "WORSE = 0.05")}, "worse", base
+    )
     own = _titan(stack)
     verdicts = own.verdicts(base, head_of(worse), head_of(base, "quantized", "nvfp4"), steps=763)
     with (DATA / "torchtitan_gb200.csv").open(encoding="utf-8") as file:
@@ -59,14 +71,25 @@ def test_what_torchtitan_printed_is_recorded_and_judged(stack, repository):
     assert steps.tolist() == [int(row["step"]) for row in printed]
     assert columns["lm_loss"].tolist() == [float(row["loss"]) for row in printed]
     assert columns["grad_norm"].tolist() == [float(row["grad_norm"]) for row in printed]
-    # As of its last step: the rate had not decayed, and the log is not of it. 2.70 % above bf16 is what its own notes have.
-    assert {name: verdict["verdict"] for name, verdict in verdicts.items()} == {"head": "fail", "quantized": "fail"}
+    # As of its last step: the rate had not decayed, and the log is not of it. 2.70 % above bf16 is
+    # what its own notes have.
+    assert {name: verdict["verdict"] for name, verdict in verdicts.items()} == {
+        "head": "fail",
+        "quantized": "fail",
+    }
     assert verdicts["quantized"]["gap"]["mean"] == pytest.approx(0.061, abs=0.001)
 
 
 def _maxtext(python, folder=None):
     """The command of docs/launchers.md, of one small model."""
-    tokens = [] if folder is None else [f"grain_train_files={folder / 'train.parquet'}", f"tokenizer_path={folder / 'spm.model'}"]
+    tokens = (
+        []
+        if folder is None
+        else [
+            f"grain_train_files={folder / 'train.parquet'}",
+            f"tokenizer_path={folder / 'spm.model'}",
+        ]
+    )
     return [
         python,
         "-m",
@@ -86,7 +109,10 @@ def _maxtext(python, folder=None):
 def test_what_maxtext_wrote_is_recorded(stack, repository, tmp_path):
     """A recorded session of MaxText 0.2.5, played as a process."""
     python = tmp_path / "python-with-maxtext"
-    python.write_text(f'#!/bin/sh\n[ -e "$3" ] || exit 1  # the configuration\nexec {sys.executable} {PLAYER} "$@"\n')
+    python.write_text(
+        f'#!/bin/sh\n[ -e "$3" ] || exit 1  # the configuration\nexec {sys.executable} {PLAYER} '
+        '"$@"\n'
+    )
     python.chmod(0o755)
     base = repository.commit({"train/tiny.yml": "base_config: base.yml\n"})
     head = repository.commit({"README.md": "changed"}, "change", base)
@@ -98,20 +124,28 @@ def test_what_maxtext_wrote_is_recorded(stack, repository, tmp_path):
     )
     own.submit(base, head_of(head), steps=85)
     first, second = own.train(), own.train()
-    assert {(run.state, run.code, run.steps_done) for run in (first, second)} == {("finished", None, 85)}
+    assert {(run.state, run.code, run.steps_done) for run in (first, second)} == {
+        ("finished", None, 85)
+    }
     assert second.reused_from == first.id
     steps, columns = own.steps(first.id)
     assert steps.tolist() == list(range(85))
     assert {"lm_loss", "learning_rate"} <= {*columns}
 
 
-@pytest.mark.skipif(not os.environ.get(VARIABLE), reason="needs a Python with MaxText (make test-maxtext)")
+@pytest.mark.skipif(
+    not os.environ.get(VARIABLE), reason="needs a Python with MaxText (make test-maxtext)"
+)
 def test_maxtext_is_started_by_a_launcher(stack, repository, tmp_path):
     python = os.environ[VARIABLE]
     subprocess.run([python, CHECKOUT / "tools" / "maxtext_data.py", tmp_path], check=True)
     tiny = (Path(__file__).parent / "tiny.yml").read_text(encoding="utf-8")
     base = repository.commit({"train/tiny.yml": tiny})
-    broken = repository.commit({"train/tiny.yml": tiny.replace("learning_rate: 4.0e-3", "learning_rate: 1.0e-5")}, "change", base)
+    broken = repository.commit(
+        {"train/tiny.yml": tiny.replace("learning_rate: 4.0e-3", "learning_rate: 1.0e-5")},
+        "change",
+        base,
+    )
     own = stack(
         command=json.dumps(_maxtext(python, tmp_path)),
         recipes="{bf16 = []}",

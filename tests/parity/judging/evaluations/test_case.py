@@ -18,7 +18,14 @@ FINISHED = 3.0 + 2.0 * np.exp(-STEPS / 800.0)
 FALLING = 4.2 - STEPS / 12_000.0
 
 
-def arm(seed: int, runs: int, gap: float = 0.0, law: np.ndarray = FINISHED, sd: float = 0.004, **extra: Any) -> list[Curve]:
+def arm(
+    seed: int,
+    runs: int,
+    gap: float = 0.0,
+    law: np.ndarray = FINISHED,
+    sd: float = 0.004,
+    **extra: Any,
+) -> list[Curve]:
     """Runs whose offsets and evaluation noise are drawn, sd nats between runs."""
     rng = np.random.default_rng(seed)
     made = []
@@ -29,7 +36,11 @@ def arm(seed: int, runs: int, gap: float = 0.0, law: np.ndarray = FINISHED, sd: 
 
 
 def judged(
-    baseline: list[Curve], candidate: list[Curve], margin: str = "1.0%", policy: dict[str, Any] | None = None, **asked: Any
+    baseline: list[Curve],
+    candidate: list[Curve],
+    margin: str = "1.0%",
+    policy: dict[str, Any] | None = None,
+    **asked: Any,
 ) -> EvaluationDocument:
     """The document of one comparison; the owner states that the learning rate had decayed."""
     options = {"planned_steps": 10_000, **asked}
@@ -45,7 +56,10 @@ def judged(
 
 def on_systems(runs: list[Curve], systems: str, key: str = "system") -> list[Curve]:
     """The runs, each with the next letter as its system."""
-    return [dataclasses.replace(run, context={key: systems[number % len(systems)]}) for number, run in enumerate(runs)]
+    return [
+        dataclasses.replace(run, context={key: systems[number % len(systems)]})
+        for number, run in enumerate(runs)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +73,9 @@ def on_systems(runs: list[Curve], systems: str, key: str = "system") -> list[Cur
         (0.0, "0.02%", "inconclusive", "CI_STRADDLES_MARGIN"),
     ],
 )
-def test_a_finished_training_is_judged_against_the_margin(gap: float, margin: str, verdict: str, code: str) -> None:
+def test_a_finished_training_is_judged_against_the_margin(
+    gap: float, margin: str, verdict: str, code: str
+) -> None:
     document = judged(arm(1, 8), arm(2, 8, gap), margin)
     assert (document["verdict"], document["codes"][0]) == (verdict, code)
     over_runs = document["gap"]["over_runs"]
@@ -77,7 +93,9 @@ def test_a_finished_training_is_judged_against_the_margin(gap: float, margin: st
         ({"at": (5000, 10_000)}, {}),
     ],
 )
-@pytest.mark.parametrize(("gap", "expected"), [(0.0, ("inconclusive", "AS_OF")), (0.2, ("fail", "GAP_EXCEEDS_MARGIN"))])
+@pytest.mark.parametrize(
+    ("gap", "expected"), [(0.0, ("inconclusive", "AS_OF")), (0.2, ("fail", "GAP_EXCEEDS_MARGIN"))]
+)
 def test_an_unfinished_training_can_fail_but_passes_only_as_of(
     asked: dict[str, Any], policy: dict[str, Any], gap: float, expected: tuple[str, str]
 ) -> None:
@@ -118,12 +136,18 @@ def test_points_in_tokens() -> None:
     assert document["as_of"]["words"] == "1.3 B tokens"
 
 
-@pytest.mark.parametrize(("gap", "expected"), [(0.0, "pass"), (0.06, "fail"), (0.03, "inconclusive")])
+@pytest.mark.parametrize(
+    ("gap", "expected"), [(0.0, "pass"), (0.06, "fail"), (0.03, "inconclusive")]
+)
 def test_one_run_an_arm_is_judged_with_assumed_noise(gap: float, expected: str) -> None:
     document = judged(arm(1, 1, rounding="nearest"), arm(2, 1, gap, rounding="nearest"))
     assert document["verdict"] == expected
     assert "RUN_NOISE_ASSUMED" in document["codes"]
-    rejected = judged(arm(1, 1, rounding="nearest"), arm(2, 1, gap, rounding="nearest"), policy={"assumed_noise": "reject"})
+    rejected = judged(
+        arm(1, 1, rounding="nearest"),
+        arm(2, 1, gap, rounding="nearest"),
+        policy={"assumed_noise": "reject"},
+    )
     assert rejected["verdict"] == ("fail" if gap == 0.06 else "inconclusive")
 
 
@@ -133,11 +157,19 @@ def test_an_arm_without_a_run_is_refused() -> None:
 
 
 def test_a_single_evaluation_an_arm_is_judged() -> None:
-    """Facts of QuEST, 800 M parameters, 1 evaluation at the end: INT4 is 1.38 % worse than BF16, INT8 at 100 M 0.07 %."""
+    """Facts of QuEST, 800 M parameters, 1 evaluation at the end: INT4 is 1.38 % worse than BF16,
+    INT8 at 100 M 0.07 %.
+    """
     for base, cand, expected in ((2.6843, 2.7400, "fail"), (3.0970, 3.0992, "pass")):
-        arms = [[curve_from_arrays([9000], [loss], label=str(loss), rounding="nearest")] for loss in (base, cand)]
+        arms = [
+            [curve_from_arrays([9000], [loss], label=str(loss), rounding="nearest")]
+            for loss in (base, cand)
+        ]
         assert judged(arms[0], arms[1], planned_steps=None)["verdict"] == expected
-        assert judged(arms[0], arms[1], planned_steps=None, policy={"schedule": "unstated"})["verdict"] == "inconclusive"
+        assert (
+            judged(arms[0], arms[1], planned_steps=None, policy={"schedule": "unstated"})["verdict"]
+            == "inconclusive"
+        )
 
 
 @pytest.mark.parametrize(
@@ -151,7 +183,9 @@ def test_a_single_evaluation_an_arm_is_judged() -> None:
 )
 def test_copies_are_no_runs(copied: Any) -> None:
     (run,) = arm(2, 1)
-    copies = [curve_from_arrays(run.steps, copied(run), label=f"copy {number}") for number in range(3)]
+    copies = [
+        curve_from_arrays(run.steps, copied(run), label=f"copy {number}") for number in range(3)
+    ]
     document = judged(arm(1, 4), [run, *copies])
     assert {"REPLICATES_IDENTICAL", "RUN_NOISE_ASSUMED"} <= set(document["codes"])
     assert len(document["candidate"]["runs"]) == 1
@@ -159,7 +193,9 @@ def test_copies_are_no_runs(copied: Any) -> None:
 
 def test_a_candidate_made_from_the_baseline_does_not_pass() -> None:
     baseline = arm(1, 4)
-    candidate = [curve_from_arrays(run.steps, run.loss + 0.001, label=f"new {run.label}") for run in baseline]
+    candidate = [
+        curve_from_arrays(run.steps, run.loss + 0.001, label=f"new {run.label}") for run in baseline
+    ]
     assert judged(baseline, candidate)["codes"][0] == "ARMS_IDENTICAL"
 
 
@@ -167,7 +203,12 @@ def forks_of(run: Curve, seed: int, number: int, at: int) -> list[Curve]:
     """Runs that leave a run after its evaluation `at`."""
     rng = np.random.default_rng(seed)
     away = np.where(np.arange(len(STEPS)) < at, 0.0, 1.0)
-    return [curve_from_arrays(STEPS, run.loss + away * rng.normal(0.002, 0.002, len(STEPS)), label=f"fork {i}") for i in range(number)]
+    return [
+        curve_from_arrays(
+            STEPS, run.loss + away * rng.normal(0.002, 0.002, len(STEPS)), label=f"fork {i}"
+        )
+        for i in range(number)
+    ]
 
 
 @pytest.mark.parametrize("at", [2, 6, 12])
@@ -182,12 +223,17 @@ def test_forks_are_no_runs(at: int) -> None:
 def test_a_candidate_forked_from_the_baseline_does_not_pass(constant: float) -> None:
     baseline = arm(1, 4)
     forks = [forks_of(run, number, 1, 6)[0] for number, run in enumerate(baseline)]
-    candidate = [curve_from_arrays(run.steps, run.loss + constant, label=run.label) for run in forks]
+    candidate = [
+        curve_from_arrays(run.steps, run.loss + constant, label=run.label) for run in forks
+    ]
     assert judged(baseline, candidate)["codes"][0] == "ARMS_SHARE_START"
 
 
 def test_runs_that_share_step_0_alone_are_runs() -> None:
-    arms = [[curve_from_arrays([0, *run.steps], [10.8, *run.loss], label=run.label) for run in runs] for runs in (arm(1, 4), arm(2, 4))]
+    arms = [
+        [curve_from_arrays([0, *run.steps], [10.8, *run.loss], label=run.label) for run in runs]
+        for runs in (arm(1, 4), arm(2, 4))
+    ]
     assert judged(*arms)["verdict"] == "pass"
 
 
@@ -202,7 +248,13 @@ def test_other_gates_are_refused() -> None:
 
 
 def test_coarse_rounding_makes_no_copies() -> None:
-    arms = [[curve_from_arrays(run.steps, np.round(run.loss, 2), label=run.label) for run in arm(seed, 6, sd=0.01)] for seed in (1, 2)]
+    arms = [
+        [
+            curve_from_arrays(run.steps, np.round(run.loss, 2), label=run.label)
+            for run in arm(seed, 6, sd=0.01)
+        ]
+        for seed in (1, 2)
+    ]
     document = judged(*arms)
     assert "ARMS_IDENTICAL" not in document["codes"]
     assert "REPLICATES_IDENTICAL" not in document["codes"]
@@ -214,13 +266,18 @@ def test_a_loss_that_is_not_finite(bad: float) -> None:
     broken = candidate[2].loss.copy()
     broken[-3] = bad
     broken_arm = [*candidate[:2], curve_from_arrays(STEPS, broken, label="broken"), candidate[3]]
-    assert (judged(baseline, broken_arm)["verdict"], judged(baseline, broken_arm)["codes"][0]) == ("fail", "NONFINITE_CAND")
+    assert (judged(baseline, broken_arm)["verdict"], judged(baseline, broken_arm)["codes"][0]) == (
+        "fail",
+        "NONFINITE_CAND",
+    )
     assert judged(broken_arm, candidate)["codes"][0] == "BASELINE_INVALID"
 
 
 def test_bits_against_nats() -> None:
     baseline = arm(1, 4)
-    bits = [curve_from_arrays(run.steps, run.loss / math.log(2.0), label=run.label) for run in arm(2, 4)]
+    bits = [
+        curve_from_arrays(run.steps, run.loss / math.log(2.0), label=run.label) for run in arm(2, 4)
+    ]
     assert judged(baseline, bits)["codes"][0] == "LOSS_SCALED"
     assert judged(bits, baseline)["codes"][0] == "LOSS_SCALED"
 
@@ -246,7 +303,9 @@ def test_clusters_decide_and_both_intervals_are_named() -> None:
 
     def runs(seed: int, letters: str, gap: float) -> list[Curve]:
         made = on_systems(arm(seed, 12, gap), letters)
-        return [dataclasses.replace(run, loss=run.loss + systems[run.context["system"]]) for run in made]
+        return [
+            dataclasses.replace(run, loss=run.loss + systems[run.context["system"]]) for run in made
+        ]
 
     document = judged(runs(1, "ab", 0.0), runs(2, "cdef", 0.015), cluster="system")
     gap = document["gap"]
@@ -255,7 +314,11 @@ def test_clusters_decide_and_both_intervals_are_named() -> None:
     assert gap["over_runs"]["hi"] < 0.03 < gap["over_clusters"]["hi"]
     assert gap["judged"] is not None
     assert gap["judged"].items() <= gap["over_clusters"].items()
-    assert (gap["over_clusters"]["baseline"], gap["over_clusters"]["candidate"], gap["over_clusters"]["df"]) == (2, 4, 4.0)
+    assert (
+        gap["over_clusters"]["baseline"],
+        gap["over_clusters"]["candidate"],
+        gap["over_clusters"]["df"],
+    ) == (2, 4, 4.0)
     assert document["verdict"] == "inconclusive"
     assert document["codes"][:2] == ["CI_STRADDLES_MARGIN", "CLUSTERS_WIDEN"]
 
@@ -273,7 +336,10 @@ def test_a_cluster_that_a_run_lacks_is_refused() -> None:
 def test_pairs_of_one_seed_cancel_what_the_seed_shares() -> None:
     shared = np.random.default_rng(5).normal(0, 0.05, 6)
     arms = [
-        [curve_from_arrays(run.steps, run.loss + shift, label=run.label, seed=run.seed) for run, shift in zip(runs, shared, strict=True)]
+        [
+            curve_from_arrays(run.steps, run.loss + shift, label=run.label, seed=run.seed)
+            for run, shift in zip(runs, shared, strict=True)
+        ]
         for runs in (arm(1, 6), arm(2, 6))
     ]
     paired, unpaired = judged(*arms, paired=True)["gap"], judged(*arms)["gap"]
@@ -295,7 +361,10 @@ def test_a_declared_point_without_an_evaluation_of_every_run(at: tuple[int, ...]
         judged(arm(1, 4), arm(2, 4), at=at)
 
 
-@pytest.mark.parametrize("asked", [{"target": -1.0}, {"target": math.nan}, {"tokens_per_step": 0.0}, {"planned_steps": 0}])
+@pytest.mark.parametrize(
+    "asked",
+    [{"target": -1.0}, {"target": math.nan}, {"tokens_per_step": 0.0}, {"planned_steps": 0}],
+)
 def test_what_is_not_positive_is_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="expected a positive number"):
         judged(arm(1, 3), arm(2, 3), **asked)
@@ -315,7 +384,9 @@ def test_bands_hold_at_every_point_at_once() -> None:
 def test_target_and_times() -> None:
     baseline, candidate = arm(1, 5, law=FALLING), arm(2, 5, 0.05, law=FALLING)
     times = [
-        RunTimes(arm=name, run=run.label, hardware="b200", step_seconds=seconds, seconds_to_target=None)
+        RunTimes(
+            arm=name, run=run.label, hardware="b200", step_seconds=seconds, seconds_to_target=None
+        )
         for name, runs, seconds in (("fp8", baseline, 0.30), ("nvfp4", candidate, 0.25))
         for run in runs
     ]
@@ -345,7 +416,12 @@ def test_honest_arms_of_five_evaluations_are_rarely_called_copies() -> None:
     for trial in range(some(60)):
         rng = np.random.default_rng(trial)
         arms = [
-            [curve_from_arrays(STEPS[::4], law + rng.normal(0, 0.004) + rng.normal(0, 0.001, 5), label=f"{n}") for n in range(6)]
+            [
+                curve_from_arrays(
+                    STEPS[::4], law + rng.normal(0, 0.004) + rng.normal(0, 0.001, 5), label=f"{n}"
+                )
+                for n in range(6)
+            ]
             for _ in "ab"
         ]
         called += "ARMS_IDENTICAL" in judged(*arms)["codes"]
@@ -362,7 +438,9 @@ def test_honest_arms_of_five_evaluations_are_rarely_called_copies() -> None:
     ],
 )
 @pytest.mark.parametrize("gap", [0.0, 0.3])
-def test_nothing_is_assumed_about_the_noise_of_small_models_and_encoders(context: dict[str, str], blocked: bool, gap: float) -> None:
+def test_nothing_is_assumed_about_the_noise_of_small_models_and_encoders(
+    context: dict[str, str], blocked: bool, gap: float
+) -> None:
     document = judged(arm(1, 1, context=context), arm(2, 1, gap, context=context))
     codes = [reason["code"] for reason in document["reasons"]]
     assert ("RUN_NOISE_UNKNOWN" in codes) == blocked
@@ -395,17 +473,27 @@ def test_a_candidate_that_was_rolled_back_cannot_pass(height: float, verdict: st
     )
     document = judged(arm(1, 2), [restarted, second])
     assert document["verdict"] == verdict
-    assert ("ROLLED_BACK" in [reason["code"] for reason in document["reasons"]]) == (verdict == "inconclusive")
+    assert ("ROLLED_BACK" in [reason["code"] for reason in document["reasons"]]) == (
+        verdict == "inconclusive"
+    )
 
 
-@pytest.mark.parametrize(("off", "same"), [(5, True), (-5, True), (0, True), (6, False), (250, False)])
+@pytest.mark.parametrize(
+    ("off", "same"), [(5, True), (-5, True), (0, True), (6, False), (250, False)]
+)
 def test_steps_that_are_off_by_a_few_samples_are_the_same_evaluations(off: int, same: bool) -> None:
-    """Two trainers that count 32 samples apart evaluated at the same points; 1 % of the 500 steps between evaluations is not much."""
+    """Two trainers that count 32 samples apart evaluated at the same points; 1 % of the 500 steps
+    between evaluations is not much.
+    """
     base, cand = arm(1, 2), arm(2, 2)
     document = judged(base, [dataclasses.replace(run, steps=run.steps + off) for run in cand])
     if same:
         plain = judged(base, cand)
-        assert (document["verdict"], document["gap"], document["as_of"]) == (plain["verdict"], plain["gap"], plain["as_of"])
+        assert (document["verdict"], document["gap"], document["as_of"]) == (
+            plain["verdict"],
+            plain["gap"],
+            plain["as_of"],
+        )
         assert bool(off) == any("steps moved" in note["note"] for note in document["notes"])
     else:
         assert document["codes"][0] == "NO_COMMON_STEPS"
@@ -419,5 +507,8 @@ def test_a_copy_is_found_although_its_steps_were_moved() -> None:
 
 def test_runs_with_gaps_between_their_evaluations_are_not_moved() -> None:
     base, cand = arm(1, 2), arm(2, 2)
-    jittered = [dataclasses.replace(run, steps=run.steps + np.arange(len(run.steps)) % 3 + 1) for run in cand]
+    jittered = [
+        dataclasses.replace(run, steps=run.steps + np.arange(len(run.steps)) % 3 + 1)
+        for run in cand
+    ]
     assert judged(base, jittered)["codes"][0] == "NO_COMMON_STEPS"

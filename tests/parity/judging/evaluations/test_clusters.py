@@ -13,7 +13,9 @@ arms = st.dictionaries(st.sampled_from("abcd"), runs, min_size=1, max_size=4)
 
 
 def gap_of(baseline: Arm, candidate: Arm) -> ClusteredGap | None:
-    return clustered_gap(*({name: np.array(own) for name, own in arm.items()} for arm in (baseline, candidate)))
+    return clustered_gap(
+        *({name: np.array(own) for name, own in arm.items()} for arm in (baseline, candidate))
+    )
 
 
 def nested_twin(baseline: Arm, candidate: Arm) -> tuple[float, float, float] | None:
@@ -23,13 +25,17 @@ def nested_twin(baseline: Arm, candidate: Arm) -> tuple[float, float, float] | N
     df = sum(len(own) - 1 for own in means)
     if df < 1:
         return None
-    squares = sum((mean - centre) ** 2 for own, centre in zip(means, centres, strict=True) for mean in own)
+    squares = sum(
+        (mean - centre) ** 2 for own, centre in zip(means, centres, strict=True) for mean in own
+    )
     variance = sum(squares / df / len(own) for own in means)
     floor = 0.0
     for arm in (baseline, candidate):
         inside = sum(len(own) - 1 for own in arm.values())
         if inside:
-            spread = sum((x - sum(own) / len(own)) ** 2 for own in arm.values() for x in own) / inside
+            spread = (
+                sum((x - sum(own) / len(own)) ** 2 for own in arm.values() for x in own) / inside
+            )
             floor += sum(spread / len(own) for own in arm.values()) / len(arm) ** 2
     return centres[1] - centres[0], math.sqrt(max(variance, floor)), df
 
@@ -42,7 +48,9 @@ def test_nested_twin(baseline: Arm, candidate: Arm) -> None:
         assert gap is None
         assert expected is None
         return
-    assert (gap.estimate.mean, gap.estimate.se, gap.estimate.df) == pytest.approx(expected, abs=1e-12)
+    assert (gap.estimate.mean, gap.estimate.se, gap.estimate.df) == pytest.approx(
+        expected, abs=1e-12
+    )
     assert gap.clusters == (len(baseline), len(other))
     assert not gap.crossed
 
@@ -84,15 +92,22 @@ def test_one_cluster_an_arm_says_nothing() -> None:
 
 
 def test_runs_of_one_cluster_are_no_independent_evidence() -> None:
-    """Twenty runs of two systems that differ: over runs the interval is too narrow, over clusters it covers what two systems can say."""
+    """Twenty runs of two systems that differ: over runs the interval is too narrow, over clusters
+    it covers what two systems can say.
+    """
     rng = np.random.default_rng(1)
     outside = {"runs": 0, "clusters": 0}
     for _ in range(300):
         made = [
-            {f"{arm}{j}": rng.normal(rng.normal(3.0, 0.01), 0.002, 10).tolist() for j in range(2 + 2 * number)}
+            {
+                f"{arm}{j}": rng.normal(rng.normal(3.0, 0.01), 0.002, 10).tolist()
+                for j in range(2 + 2 * number)
+            }
             for number, arm in enumerate("ab")
         ]
-        plain = difference(*(np.concatenate([np.array(own) for own in arm.values()]) for arm in made))
+        plain = difference(
+            *(np.concatenate([np.array(own) for own in arm.values()]) for arm in made)
+        )
         over = gap_of(made[0], made[1])
         assert over is not None
         for name, estimate in (("runs", plain), ("clusters", over.estimate)):

@@ -1,4 +1,6 @@
-"""The interval of few held-out losses: against the formula written out, its ends, its points, and its printed digits."""
+"""The interval of few held-out losses: against the formula written out, its ends, its points, and
+its printed digits.
+"""
 
 import math
 from collections.abc import Sequence
@@ -20,9 +22,20 @@ def prior(recipe: str = "bf16", slope: float | None = None) -> Prior:
     return prior_for(recipe, None, Policy(margin="1%"), LEVEL, slope=slope)
 
 
-def gap(base: np.ndarray, cand: np.ndarray, rounding: float = 0.0, seeds: Sequence[Sequence[int]] | None = None) -> Interval:
-    """The interval of (K_A, n) and (K_B, n) losses that round to nearest, of a finished training."""
-    own = [np.array(seed, np.int64) for seed in seeds] if seeds else [np.zeros(len(arm), np.int64) for arm in (base, cand)]
+def gap(
+    base: np.ndarray,
+    cand: np.ndarray,
+    rounding: float = 0.0,
+    seeds: Sequence[Sequence[int]] | None = None,
+) -> Interval:
+    """The interval of (K_A, n) and (K_B, n) losses that round to nearest, of a finished
+    training.
+    """
+    own = (
+        [np.array(seed, np.int64) for seed in seeds]
+        if seeds
+        else [np.zeros(len(arm), np.int64) for arm in (base, cand)]
+    )
     return gap_interval((base, cand), (prior(), prior()), (own[0], own[1]), rounding)
 
 
@@ -35,7 +48,10 @@ def test_one_run_an_arm_as_the_formula_says(n: int) -> None:
     s0 = 0.0005 * base.mean()
     variance = (1.5 if n > 1 else 1.0) * (4 * s0**2 + squares) / (n + 3) / n
     tau = 0.0009 * LEVEL
-    half = math.hypot(stats.t.ppf(0.975, 4) * tau * math.sqrt(2.0), stats.t.ppf(0.975, n + 3) * math.sqrt(variance))
+    half = math.hypot(
+        stats.t.ppf(0.975, 4) * tau * math.sqrt(2.0),
+        stats.t.ppf(0.975, n + 3) * math.sqrt(variance),
+    )
     measured = gap(base, cand, rounding=0.0005)
     assert measured.mean == pytest.approx(d.mean())
     assert measured.half_width(0.95) == pytest.approx(half + 0.0005, rel=1e-6)
@@ -61,7 +77,10 @@ def test_pairs_of_one_seed_leave_out_runs_without_a_partner() -> None:
     shared = rng.normal(0, 0.05, (4, 1))
     base, cand = (LEVEL + shared + rng.normal(0, 0.001, (4, 2)) for _ in range(2))
     alone = np.vstack([cand, np.full((1, 2), 9.0)])
-    paired, all_runs = gap(base, cand, seeds=([0, 1, 2, 3], [0, 1, 2, 3])), gap(base, alone, seeds=([0, 1, 2, 3], [0, 1, 2, 3, 7]))
+    paired, all_runs = (
+        gap(base, cand, seeds=([0, 1, 2, 3], [0, 1, 2, 3])),
+        gap(base, alone, seeds=([0, 1, 2, 3], [0, 1, 2, 3, 7])),
+    )
     assert paired.bounds(0.95) == all_runs.bounds(0.95)
     assert paired.se < 0.2 * gap(base, cand).se
     assert paired.run.df == 7.0
@@ -90,7 +109,9 @@ def test_one_evaluation_more_is_no_cliff(first: int, second: int) -> None:
     halves = []
     for n in (first, second):
         rows = np.random.default_rng(0).normal(0, 0.0005 * LEVEL / 2**0.5, (40, 2, n))
-        halves.append(np.median([gap(LEVEL + row[:1], LEVEL + row[1:]).half_width(0.95) for row in rows]))
+        halves.append(
+            np.median([gap(LEVEL + row[:1], LEVEL + row[1:]).half_width(0.95) for row in rows])
+        )
     assert halves[1] / halves[0] == pytest.approx(1.0, abs=0.05)
 
 
@@ -98,11 +119,15 @@ def test_an_unfinished_pair_is_wider_by_its_slope() -> None:
     base, cand = np.full((1, 1), LEVEL), np.full((1, 1), LEVEL)
     zeros = np.zeros(1, np.int64)
     halves = [
-        gap_interval((base, cand), (prior(slope=slope), prior(slope=slope)), (zeros, zeros), 0.0).half_width(0.95)
+        gap_interval(
+            (base, cand), (prior(slope=slope), prior(slope=slope)), (zeros, zeros), 0.0
+        ).half_width(0.95)
         for slope in (None, 0.0, 0.20, 0.40)
     ]
     assert halves == sorted(halves)
-    assert halves[2] == pytest.approx(LEVEL * math.hypot(2.7764451 * 0.0024 * 2**0.5, 2.7764451 * 0.0005), rel=1e-6)
+    assert halves[2] == pytest.approx(
+        LEVEL * math.hypot(2.7764451 * 0.0024 * 2**0.5, 2.7764451 * 0.0005), rel=1e-6
+    )
 
 
 def test_errors_of_several_series_are_those_of_each() -> None:

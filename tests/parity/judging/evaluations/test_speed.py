@@ -7,16 +7,23 @@ from scipy import stats
 from parity.judging.evaluations.gap import RunTimes, speeds
 
 
-def times(hardware: str | None, *seconds: float | None, to_target: float | None = 100.0) -> list[RunTimes]:
+def times(
+    hardware: str | None, *seconds: float | None, to_target: float | None = 100.0
+) -> list[RunTimes]:
     return [
-        RunTimes(arm="x", run=str(i), hardware=hardware, step_seconds=own, seconds_to_target=to_target) for i, own in enumerate(seconds)
+        RunTimes(
+            arm="x", run=str(i), hardware=hardware, step_seconds=own, seconds_to_target=to_target
+        )
+        for i, own in enumerate(seconds)
     ]
 
 
 def test_ratio_twin() -> None:
     slow, fast = (0.30, 0.31, 0.305), (0.25, 0.26)
     (got,) = speeds(times("b200", *slow), times("b200", *fast), 0.95)
-    low, high = stats.ttest_ind(np.log(slow), np.log(fast), equal_var=False).confidence_interval(0.95)
+    low, high = stats.ttest_ind(np.log(slow), np.log(fast), equal_var=False).confidence_interval(
+        0.95
+    )
     assert got.step is not None
     assert got.runs == (3, 2)
     assert (got.step["lo"], got.step["hi"]) == pytest.approx((math.exp(low), math.exp(high)))

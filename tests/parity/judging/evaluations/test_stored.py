@@ -24,7 +24,11 @@ def case() -> EvaluationCase:
         target=3.2,
         tokens_per_step=2048.0,
         planned_steps=10_000,
-        times=[RunTimes(arm="fp8", run="1-0", hardware="b200", step_seconds=0.3, seconds_to_target=None)],
+        times=[
+            RunTimes(
+                arm="fp8", run="1-0", hardware="b200", step_seconds=0.3, seconds_to_target=None
+            )
+        ],
     )
 
 
@@ -53,7 +57,12 @@ def test_a_bundle_verifies_and_gives_the_case_back(tmp_path: Path) -> None:
     assert verification.same_judge
     back = case_of(path)
     assert isinstance(back, EvaluationCase)
-    assert (back.cluster, back.at, back.target, back.times) == ("system", (9000, 10000), 3.2, case().times)
+    assert (back.cluster, back.at, back.target, back.times) == (
+        "system",
+        (9000, 10000),
+        3.2,
+        case().times,
+    )
     assert back.documents() == case().documents()
 
 

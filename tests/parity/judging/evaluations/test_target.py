@@ -44,10 +44,17 @@ def test_censored_twin() -> None:
     truth = rng.normal(5.0, 0.1, 30)
     limit = 5.05
     seen = truth[truth < limit]
-    arm = arm_time([Reached(samples=math.exp(min(value, limit)), beyond="above" if value >= limit else None) for value in truth])
+    arm = arm_time(
+        [
+            Reached(samples=math.exp(min(value, limit)), beyond="above" if value >= limit else None)
+            for value in truth
+        ]
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        mean, sd = stats.norm.fit(stats.CensoredData(uncensored=seen, right=np.full(30 - len(seen), limit)))
+        mean, sd = stats.norm.fit(
+            stats.CensoredData(uncensored=seen, right=np.full(30 - len(seen), limit))
+        )
     assert arm is not None
     assert arm.df == len(seen) - 1
     assert arm.mean == pytest.approx(mean, abs=1e-4)
@@ -67,7 +74,9 @@ def test_censored_runs_widen_the_error_and_raise_the_mean() -> None:
 
 @pytest.mark.parametrize("reached", [0, 1])
 def test_too_few_that_reach_the_target(reached: int) -> None:
-    runs = [Reached(samples=100.0, beyond=None)] * reached + [Reached(samples=120.0, beyond="above")] * 5
+    runs = [Reached(samples=100.0, beyond=None)] * reached + [
+        Reached(samples=120.0, beyond="above")
+    ] * 5
     assert arm_time(runs) is None
 
 
@@ -76,7 +85,9 @@ def test_tax_of_a_known_shift() -> None:
     covered = 0
     for _ in range(200):
         arms = [
-            arm_time([Reached(samples=value, beyond=None) for value in np.exp(rng.normal(mean, 0.05, 8))])
+            arm_time(
+                [Reached(samples=value, beyond=None) for value in np.exp(rng.normal(mean, 0.05, 8))]
+            )
             for mean in (5.0, 5.0 + math.log(1.09))
         ]
         assert arms[0]
@@ -94,7 +105,16 @@ def test_coverage_where_a_third_is_censored() -> None:
         arms = []
         for mean in (5.0, 5.1):
             truth = rng.normal(mean, 0.1, 12)
-            arms.append(arm_time([Reached(samples=math.exp(min(x, 5.15)), beyond="above" if x > 5.15 else None) for x in truth]))
+            arms.append(
+                arm_time(
+                    [
+                        Reached(
+                            samples=math.exp(min(x, 5.15)), beyond="above" if x > 5.15 else None
+                        )
+                        for x in truth
+                    ]
+                )
+            )
         assert arms[0]
         assert arms[1]
         tax = token_tax(arms[0], arms[1], 0.95)

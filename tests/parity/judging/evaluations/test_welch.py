@@ -6,7 +6,9 @@ from scipy import stats
 
 from parity.judging.evaluations.gap import difference, of_clusters, spread
 
-values = st.lists(st.floats(1.0, 10.0), min_size=2, max_size=12).filter(lambda own: max(own) - min(own) > 1e-6)
+values = st.lists(st.floats(1.0, 10.0), min_size=2, max_size=12).filter(
+    lambda own: max(own) - min(own) > 1e-6
+)
 
 
 @given(values, values)

@@ -27,12 +27,18 @@ def test_a_pair_that_has_not_begun_is_unknown() -> None:
     assert combined.weights == pytest.approx((1.0,))
 
 
-@pytest.mark.parametrize(("shares", "planned"), [([0.3], 1), ([1.0, 0.4], 2), ([0.9, 0.2], 4), ([0.6, 0.5, 0.1], 3)])
+@pytest.mark.parametrize(
+    ("shares", "planned"), [([0.3], 1), ([1.0, 0.4], 2), ([0.9, 0.2], 4), ([0.6, 0.5, 0.1], 3)]
+)
 def test_slow_twin_by_simulation(shares: list[float], planned: int) -> None:
     rng = np.random.default_rng(0)
     end = rng.normal(size=(200_000, planned))
     now = [
-        spread(share) * (correlation(share) * end[:, i] + np.sqrt(1 - correlation(share) ** 2) * rng.normal(size=len(end)))
+        spread(share)
+        * (
+            correlation(share) * end[:, i]
+            + np.sqrt(1 - correlation(share) ** 2) * rng.normal(size=len(end))
+        )
         for i, share in enumerate(shares)
     ]
     combined = combine(shares, planned)

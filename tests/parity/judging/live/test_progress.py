@@ -9,7 +9,9 @@ from parity.judging.live.prediction import BLOCKS, Progress, begin, observe, pro
 from tests.conftest import some
 
 
-def fed(planned: int, base: np.ndarray, gap: np.ndarray, first: int = 1, cuts: tuple[int, ...] = ()) -> Progress:
+def fed(
+    planned: int, base: np.ndarray, gap: np.ndarray, first: int = 1, cuts: tuple[int, ...] = ()
+) -> Progress:
     steps = np.arange(first, first + len(base))
     state = begin(planned)
     for part in np.split(np.arange(len(base)), cuts):
@@ -32,8 +34,14 @@ def test_slow_twin() -> None:
 
 
 @settings(max_examples=some(60))
-@given(cuts=st.lists(st.integers(0, 500), max_size=8), first=st.sampled_from([0, 1]), planned=st.sampled_from([37, 640, 777]))
-def test_a_resumed_state_equals_an_uninterrupted_one_bit_for_bit(cuts: list[int], first: int, planned: int) -> None:
+@given(
+    cuts=st.lists(st.integers(0, 500), max_size=8),
+    first=st.sampled_from([0, 1]),
+    planned=st.sampled_from([37, 640, 777]),
+)
+def test_a_resumed_state_equals_an_uninterrupted_one_bit_for_bit(
+    cuts: list[int], first: int, planned: int
+) -> None:
     rng = np.random.default_rng(1)
     base, gap = rng.normal(3.0, 0.1, 500), rng.normal(0.0, 0.1, 500)
     assert fed(planned, base, gap, first, tuple(sorted(cuts))) == fed(planned, base, gap, first)

@@ -6,7 +6,15 @@ import pytest
 
 from parity.judging.curve import Curve
 from parity.judging.live.prediction import BLOCKS, LiveArm, Progress, begin, observe, predict
-from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, due_forecasts, forecast_at, forecast_from_mapping, sentence, state_of
+from parity.judging.live.rules import (
+    ENDED_BY,
+    FIRST_FORECAST,
+    due_forecasts,
+    forecast_at,
+    forecast_from_mapping,
+    sentence,
+    state_of,
+)
 from parity.judging.policy import policy_from_mapping
 
 POLICY = policy_from_mapping({"margin": "1%"})
@@ -18,16 +26,28 @@ def pair(gap: float | np.ndarray, seed: int = 0) -> Progress:
     rng = np.random.default_rng(seed)
     steps = np.arange(1, 10 * BLOCKS + 1)
     base = np.full(len(steps), 3.0)
-    return observe(begin(len(steps)), steps, base, base + np.broadcast_to(gap, len(steps)) + 0.003 * rng.normal(size=len(steps)))
+    return observe(
+        begin(len(steps)),
+        steps,
+        base,
+        base + np.broadcast_to(gap, len(steps)) + 0.003 * rng.normal(size=len(steps)),
+    )
 
 
 def states(whole: Progress, arms: tuple[LiveArm, LiveArm] = (NEAREST, NEAREST)) -> dict[int, str]:
-    made = {block: predict([(whole.until(block), block == BLOCKS)], 1, arms, POLICY) for (block,) in LOOKS}
-    return {block: state_of(prediction) for block, prediction in made.items() if prediction is not None}
+    made = {
+        block: predict([(whole.until(block), block == BLOCKS)], 1, arms, POLICY)
+        for (block,) in LOOKS
+    }
+    return {
+        block: state_of(prediction) for block, prediction in made.items() if prediction is not None
+    }
 
 
 def stopped_at(whole: Progress, arms: tuple[LiveArm, LiveArm] = (NEAREST, NEAREST)) -> float | None:
-    return next((block / BLOCKS for block, state in states(whole, arms).items() if state in ENDED_BY), None)
+    return next(
+        (block / BLOCKS for block, state in states(whole, arms).items() if state in ENDED_BY), None
+    )
 
 
 def test_looks_come_every_fortieth_of_the_plan_from_a_tenth_on() -> None:
@@ -69,7 +89,9 @@ def test_a_gap_at_the_margin_is_futile_only_late() -> None:
 @pytest.mark.parametrize("shape", ["linear", "exponential", "step"])
 def test_a_transient_is_not_stopped(shape: str) -> None:
     t = np.linspace(0.0, 1.0, 10 * BLOCKS)
-    gap = {"linear": 1.0 - t, "exponential": np.exp(-t / 0.2), "step": (t < 0.15).astype(float)}[shape]
+    gap = {"linear": 1.0 - t, "exponential": np.exp(-t / 0.2), "step": (t < 0.15).astype(float)}[
+        shape
+    ]
     assert stopped_at(pair(0.06 * gap)) is None
 
 

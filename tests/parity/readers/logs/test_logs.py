@@ -1,4 +1,6 @@
-"""A corpus of logs: each is read to the last digit that it shows, and judged as a table of the same numbers; or refused as intended."""
+"""A corpus of logs: each is read to the last digit that it shows, and judged as a table of the same
+numbers; or refused as intended.
+"""
 
 import shlex
 from collections.abc import Iterator
@@ -59,7 +61,9 @@ def test_a_refusal_names_the_option_that_reads_the_log(form: str, tmp_path: Path
     if flag == "--pattern":
         typed = shlex.split(said.partition("say where they stand: ")[2])
         assert typed[0] == flag
-        assert read_run(path, columns={PATTERN: typed[1]}).loss.tolist() == [LOGS[form].shown(loss) for loss in FEW]
+        assert read_run(path, columns={PATTERN: typed[1]}).loss.tolist() == [
+            LOGS[form].shown(loss) for loss in FEW
+        ]
     else:
         assert f"{flag} {value.partition('=')[0]}=NAME" in said
 
@@ -73,12 +77,21 @@ def test_the_verdict_is_that_of_a_table_of_the_same_numbers(form: str, tmp_path:
         assert run.loss.tolist() == [LOGS[form].shown(loss) for loss in losses.tolist()]
         arms.append((path, columns))
         tables.append({"step": run.steps, "loss": run.loss, **run.columns})
-    names = {"names": ("a", "b"), "planned_steps": STEPS, "recipe": {"a": "fp8_current", "b": "nvfp4"}}
+    names = {
+        "names": ("a", "b"),
+        "planned_steps": STEPS,
+        "recipe": {"a": "fp8_current", "b": "nvfp4"},
+    }
     by_arm = {arm: columns for arm, (_, columns) in zip(("a", "b"), arms, strict=True)}
-    of_log, of_table = parity.compare(arms[0][0], arms[1][0], columns=by_arm, **names), parity.compare(*tables, **names)
+    of_log, of_table = (
+        parity.compare(arms[0][0], arms[1][0], columns=by_arm, **names),
+        parity.compare(*tables, **names),
+    )
     assert of_log.verdict == of_table.verdict == "fail"
     assert of_log.document["gap"] == of_table.document["gap"]
-    assert [reason["code"] for reason in of_log.document["reasons"]] == [reason["code"] for reason in of_table.document["reasons"]]
+    assert [reason["code"] for reason in of_log.document["reasons"]] == [
+        reason["code"] for reason in of_table.document["reasons"]
+    ]
 
 
 def test_most_logs_need_no_option() -> None:

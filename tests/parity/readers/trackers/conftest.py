@@ -1,4 +1,6 @@
-"""The trackers' packages are not installed here: stand-ins give back what the packages returned (tools/make_tracker_fixtures.py)."""
+"""The trackers' packages are not installed here: stand-ins give back what the packages returned
+(tools/make_tracker_fixtures.py).
+"""
 
 import importlib
 import json
@@ -41,7 +43,9 @@ def install(monkeypatch):
 
 @pytest.fixture
 def whole():
-    """The steps and the losses, as text, of the fixtures' run; its one NaN is an infinity in MLflow's."""
+    """The steps and the losses, as text, of the fixtures' run; its one NaN is an infinity in
+    MLflow's.
+    """
     return list(range(STEPS)), [repr(loss(step)) for step in range(STEPS)]
 
 
@@ -58,9 +62,14 @@ def mlflow(install, recorded):
             return SimpleNamespace(info=SimpleNamespace(**record["info"]), data=data)
 
         def get_metric_history(self, _run_id, name):
-            return [SimpleNamespace(timestamp=time, step=step, value=value) for time, step, value in record["history"][name]]
+            return [
+                SimpleNamespace(timestamp=time, step=step, value=value)
+                for time, step, value in record["history"][name]
+            ]
 
-    install("mlflow", MlflowClient=Client, get_tracking_uri=lambda: "http://me:secret@tracking.example")
+    install(
+        "mlflow", MlflowClient=Client, get_tracking_uri=lambda: "http://me:secret@tracking.example"
+    )
     return record
 
 
@@ -87,15 +96,31 @@ def trackio(install, recorded):
 @pytest.fixture
 def wandb(install):
     """W&B with one run; a test changes the record before it reads."""
-    rows = [{"_step": step, "train/loss": loss(step), "train/global_step": step, "_timestamp": 1.7e9 + step} for step in range(STEPS)]
-    record: dict[str, Any] = {"rows": rows, "state": "finished", "lines": STEPS, "counted": STEPS, "config": {"recipe": "nvfp4", "seed": 1}}
+    rows = [
+        {
+            "_step": step,
+            "train/loss": loss(step),
+            "train/global_step": step,
+            "_timestamp": 1.7e9 + step,
+        }
+        for step in range(STEPS)
+    ]
+    record: dict[str, Any] = {
+        "rows": rows,
+        "state": "finished",
+        "lines": STEPS,
+        "counted": STEPS,
+        "config": {"recipe": "nvfp4", "seed": 1},
+    }
     record["error"] = None  # what the package raises when it is called
 
     class Run:
         state = property(lambda _: record["state"])
         config = property(lambda _: record["config"])
-        historyLineCount = property(lambda _: record["lines"])  # noqa: N815 (W&B's name)
-        historyKeys = property(lambda _: {"keys": {"train/loss": {"typeCounts": [{"count": record["counted"]}]}}})  # noqa: N815
+        historyLineCount = property(lambda _: record["lines"])  # noqa: N815
+        historyKeys = property(  # noqa: N815
+            lambda _: {"keys": {"train/loss": {"typeCounts": [{"count": record["counted"]}]}}}
+        )
 
         def scan_history(self, *, use_cache):
             assert not use_cache

@@ -1,4 +1,6 @@
-"""A tracker's rows become columns by the rules of any file; its own step counts only where the trainer logged none."""
+"""A tracker's rows become columns by the rules of any file; its own step counts only where the
+trainer logged none.
+"""
 
 import pytest
 
@@ -9,11 +11,22 @@ COUNTER = "_step"
 
 
 def columns(rows, **wanted):
-    return columns_of_rows([{COUNTER: number, **row} for number, row in enumerate(rows)], wanted, "wandb:a/b/c", COUNTER)
+    return columns_of_rows(
+        [{COUNTER: number, **row} for number, row in enumerate(rows)],
+        wanted,
+        "wandb:a/b/c",
+        COUNTER,
+    )
 
 
 def test_a_step_that_was_logged_counts_more_than_the_trackers():
-    taken = columns([{"train/loss": 3.0, "train/global_step": 10}, {"eval/loss": 2.0}, {"train/loss": 2.5, "train/global_step": 20}])
+    taken = columns(
+        [
+            {"train/loss": 3.0, "train/global_step": 10},
+            {"eval/loss": 2.0},
+            {"train/loss": 2.5, "train/global_step": 20},
+        ]
+    )
     assert (taken.names[STEP], taken.values[STEP].tolist()) == ("train/global_step", [10.0, 20.0])
     assert taken.values[LOSS].tolist() == [3.0, 2.5]
 
@@ -21,7 +34,10 @@ def test_a_step_that_was_logged_counts_more_than_the_trackers():
 def test_the_trackers_step_where_the_run_logged_none():
     taken = columns([{"loss": 3.0}, {"loss": 2.5}])
     assert taken.values[STEP].tolist() == [0.0, 1.0]
-    assert "step is the tracker's own counter '_step': the run logged no step of its own" in taken.notes
+    assert (
+        "step is the tracker's own counter '_step': the run logged no step of its own"
+        in taken.notes
+    )
 
 
 def test_the_trackers_step_on_request():
@@ -31,12 +47,21 @@ def test_the_trackers_step_on_request():
 
 
 def test_a_step_that_some_rows_lack_is_refused_with_the_line_to_type():
-    with pytest.raises(ReadError, match=r"1 rows with a loss have no 'global_step' \(first row 2\).*--column step=NAME, such as _step"):
+    with pytest.raises(
+        ReadError,
+        match=r"1 rows with a loss have no 'global_step' \(first row 2\).*--column step=NAME, "
+        r"such as _step",
+    ):
         columns([{"loss": 3.0, "global_step": 0}, {"loss": 2.5}])
 
 
 def test_histograms_and_tables_are_not_columns():
-    taken = columns([{"loss": 3.0, "grad_norm": {"_type": "histogram", "values": [1]}, "lr": 1.0}, {"loss": "NaN", "lr": None}])
+    taken = columns(
+        [
+            {"loss": 3.0, "grad_norm": {"_type": "histogram", "values": [1]}, "lr": 1.0},
+            {"loss": "NaN", "lr": None},
+        ]
+    )
     assert set(taken.values) == {STEP, LOSS, "learning_rate"}
     assert repr(taken.values[LOSS].tolist()) == "[3.0, nan]"
 

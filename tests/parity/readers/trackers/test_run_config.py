@@ -1,4 +1,6 @@
-"""What a run's config states: only what is written as it is meant, shown, and overridden by what a person states."""
+"""What a run's config states: only what is written as it is meant, shown, and overridden by what a
+person states.
+"""
 
 import dataclasses
 
@@ -33,7 +35,9 @@ def test_one_thing_is_read_alike_however_a_tracker_stores_it(config):
     assert run.notes == ("from the run's config: recipe nvfp4, seed 1, learning_rate 0.0003",)
 
 
-@pytest.mark.parametrize("word", ["NVFP4", "te_nvfp4", "sft", "configs/llama.yaml", "fp4", "other:"])
+@pytest.mark.parametrize(
+    "word", ["NVFP4", "te_nvfp4", "sft", "configs/llama.yaml", "fp4", "other:"]
+)
 def test_a_word_that_is_no_recipe_is_shown_and_not_guessed(word):
     run = curve(recipe=word)
     assert run.recipe is None
@@ -53,7 +57,8 @@ def test_names_that_resemble_a_recipe_are_shown_only():
         ({"rounding": "stochastic", "recipe": "bf16"}, "stochastic"),
         ({"stochastic_rounding": True}, "stochastic"),
         ({"stochastic_rounding": "True", "rounding": "nearest"}, "stochastic"),
-        ({"stochastic_rounding": False}, None),  # it may be the optimizer's, and nearest is the smaller noise
+        # it may be the optimizer's, and nearest is the smaller noise
+        ({"stochastic_rounding": False}, None),
         ({"rounding": "up"}, None),
         ({}, None),
     ],
@@ -63,7 +68,10 @@ def test_rounding(config, rounding):
 
 
 def test_a_config_that_contradicts_itself_is_refused():
-    with pytest.raises(ReadError, match="rounding in the run's config is nearest, but recipe nvfp4 rounds stochastically"):
+    with pytest.raises(
+        ReadError,
+        match="rounding in the run's config is nearest, but recipe nvfp4 rounds stochastically",
+    ):
         facts(recipe="nvfp4", rounding="nearest")
 
 
@@ -80,10 +88,16 @@ def test_a_key_that_says_two_things_equals_only_the_same_two():
     assert run.seed not in (0, 1, 2)
     assert run.seed == curve(**twice).seed
     assert sum("more than once" in note for note in run.notes) == 2
-    assert curve(recipe="nvfp4", parity={"rounding": "stochastic"}, train={"recipe": "mxfp8"}).recipe is None
+    assert (
+        curve(recipe="nvfp4", parity={"rounding": "stochastic"}, train={"recipe": "mxfp8"}).recipe
+        is None
+    )
 
 
-@pytest.mark.parametrize("pair", [(2**53, 2**53 + 1), (2**64 - 1, 2**64 - 2), (10**22, 10**22 + 1), ("one", "two"), ("one", 0)])
+@pytest.mark.parametrize(
+    "pair",
+    [(2**53, 2**53 + 1), (2**64 - 1, 2**64 - 2), (10**22, 10**22 + 1), ("one", "two"), ("one", 0)],
+)
 def test_seeds_that_differ_stay_different(pair):
     first, second = (curve(seed=seed).seed for seed in pair)
     assert first != second
@@ -112,7 +126,10 @@ def test_runs_have_one_seed_only_where_both_of_their_seeds_are_equal(one, other,
     ("config", "context"),
     [
         ({"global_batch_size": 512, "batch_size": 8}, {"batch_size": "512"}),
-        ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4}, {"micro_batch_size": "8", "gradient_accumulation": "4"}),
+        (
+            {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4},
+            {"micro_batch_size": "8", "gradient_accumulation": "4"},
+        ),
         (
             {"max_seq_len": 4096, "warmup_steps": 0, "weight_decay": 0.1},
             {"sequence_length": "4096", "warmup_steps": "0", "weight_decay": "0.1"},
@@ -125,7 +142,10 @@ def test_what_must_be_equal_in_both_arms(config, context):
     assert curve(**config).context == context
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("0.5", 0.5), (2, 2.0), ("fast", None), (0, None), ("inf", None), ("nan", None)])
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0.5", 0.5), (2, 2.0), ("fast", None), (0, None), ("inf", None), ("nan", None)],
+)
 def test_step_time(text, seconds):
     assert facts(step_seconds=text).step_seconds == seconds
 

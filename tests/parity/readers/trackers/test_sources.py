@@ -1,4 +1,6 @@
-"""Runs in trackers, with stand-ins for their packages: whole, or refused in one line. `make test-trackers` tries the real packages."""
+"""Runs in trackers, with stand-ins for their packages: whole, or refused in one line. `make
+test-trackers` tries the real packages.
+"""
 
 import shutil
 import sys
@@ -40,9 +42,13 @@ def test_a_package_that_is_missing_says_what_to_install(name, capsys):
     (line,) = capsys.readouterr().err.splitlines()
     package = name.partition(":")[0]
     assert ended.value.code == 2
-    extras = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     assert f"the package {package} is not installed" in line
-    assert set(line.partition("pip install ")[2].split()) == {need.partition(">")[0] for need in extras[package]}
+    assert set(line.partition("pip install ")[2].split()) == {
+        need.partition(">")[0] for need in extras[package]
+    }
 
 
 def test_a_package_is_imported_only_for_its_own_source(data, imports):
@@ -52,7 +58,17 @@ def test_a_package_is_imported_only_for_its_own_source(data, imports):
 
 
 @pytest.mark.parametrize(
-    "name", ["wandb:r1", "wandb:team/llm/r1/x", "wandb://r1", "mlflow:", "mlflow:1/2", "trackio:llm", "trackio:/x", "trackio:llm/"]
+    "name",
+    [
+        "wandb:r1",
+        "wandb:team/llm/r1/x",
+        "wandb://r1",
+        "mlflow:",
+        "mlflow:1/2",
+        "trackio:llm",
+        "trackio:/x",
+        "trackio:llm/",
+    ],
 )
 def test_a_name_of_another_shape_is_refused_with_the_shape(name, wandb, mlflow, trackio):
     with pytest.raises(ReadError, match="expected"):
@@ -167,8 +183,16 @@ def test_wandb_counts_by_either_number(wandb):
 @pytest.mark.parametrize(
     ("text", "kind", "words"),
     [
-        ("giving up after 3 attempt(s)\nwhile retrying: HTTP 429: rate limit exceeded", UnreachableSourceError, "HTTP 429"),
-        ("Failed to verify credentials: dial tcp 127.0.0.1:9: connect: connection refused", UnreachableSourceError, "connection refused"),
+        (
+            "giving up after 3 attempt(s)\nwhile retrying: HTTP 429: rate limit exceeded",
+            UnreachableSourceError,
+            "HTTP 429",
+        ),
+        (
+            "Failed to verify credentials: dial tcp 127.0.0.1:9: connect: connection refused",
+            UnreachableSourceError,
+            "connection refused",
+        ),
         ("Could not find run <Run team/llm/r1 (not found)>", ReadError, "no such run"),
         ("No API key configured. Use `wandb login` to log in.", ReadError, "wandb login"),
         ("something else\nentirely", UnreachableSourceError, "something else"),

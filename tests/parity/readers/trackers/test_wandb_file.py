@@ -1,4 +1,6 @@
-"""A .wandb file that W&B wrote: every record, or what is cut at the end is noted and what is damaged before it is refused."""
+"""A .wandb file that W&B wrote: every record, or what is cut at the end is noted and what is
+damaged before it is refused.
+"""
 
 import random
 
@@ -51,7 +53,7 @@ def test_room_that_was_never_written_is_the_end(file):
 
 def test_any_changed_byte_is_refused_or_cuts_the_end(file):
     """No changed byte may lose a row in the middle, or change a loss, in silence."""
-    chance = random.Random(0)  # noqa: S311 (places to damage)
+    chance = random.Random(0)  # noqa: S311
     whole = read_run(file(lambda _: None))
     for _ in range(40):
         place, flip = chance.randrange(7, 60_000), chance.randrange(1, 256)
@@ -64,7 +66,10 @@ def test_any_changed_byte_is_refused_or_cuts_the_end(file):
     assert len(whole.steps) == STEPS
 
 
-@pytest.mark.parametrize("change", [lambda data: data[:0], lambda data: b"x" + data, lambda data: data[:6] + b"\x01" + data[7:]])
+@pytest.mark.parametrize(
+    "change",
+    [lambda data: data[:0], lambda data: b"x" + data, lambda data: data[:6] + b"\x01" + data[7:]],
+)
 def test_another_file_is_refused(file, change):
     path = file(lambda data: change(data) or b"x")
     with pytest.raises(ReadError, match="does not begin like"):

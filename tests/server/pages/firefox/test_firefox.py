@@ -1,6 +1,8 @@
-"""Each page in Firefox, light and wide, then dark and narrow: no console error, no uncaught exception, and charts with Chromium's texts.
+"""Each page in Firefox, light and wide, then dark and narrow: no console error, no uncaught
+exception, and charts with Chromium's texts.
 
-`make test-firefox` runs this; every other run of the tests skips it. It needs Firefox (Debian's firefox-esr), Chromium and npm.
+`make test-firefox` runs this; every other run of the tests skips it. It needs Firefox (Debian's
+firefox-esr), Chromium and npm.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.skipif("PARITY_TEST_FIREFOX" not in os.environ, reason="`make test-firefox` runs this")
+pytestmark = pytest.mark.skipif(
+    "PARITY_TEST_FIREFOX" not in os.environ, reason="`make test-firefox` runs this"
+)
 SCRIPT = Path(__file__).with_name("open_pages.mjs")
 LOOKS = (("light", 1440), ("dark", 390))
 _PICTURES = 3  # pages at least that have the picture of a verdict
@@ -26,7 +30,9 @@ _LIMIT = 900  # s; a browser that hangs must not hang the tests
 _REFUSALS = r"/nowhere$|/jobs/j-none$|/baselines/fp8/last$"
 
 
-def _pages(browser: str, executable: str | None, scheme: str, width: int, addresses: list[str]) -> list[dict[str, Any]]:
+def _pages(
+    browser: str, executable: str | None, scheme: str, width: int, addresses: list[str]
+) -> list[dict[str, Any]]:
     """What each page shows in a browser."""
     node = shutil.which("node")
     assert node, "node is not installed"
@@ -40,28 +46,42 @@ def _pages(browser: str, executable: str | None, scheme: str, width: int, addres
 
 
 def _apart(pictures: list[Any], others: list[Any]) -> list[str]:
-    """In what the pictures of a verdict differ: their texts, or a place by more than a percent of the plot."""
+    """In what the pictures of a verdict differ: their texts, or a place by more than a percent of
+    the plot.
+    """
     found = []
     for one, other in zip(pictures, others, strict=True):
         if one is None or other is None:
             found += [] if one == other else ["one has none"]
             continue
-        found += [f"{own!r} instead of {known!r}" for own, known in itertools.zip_longest(one["texts"], other["texts"]) if own != known]
+        found += [
+            f"{own!r} instead of {known!r}"
+            for own, known in itertools.zip_longest(one["texts"], other["texts"])
+            if own != known
+        ]
         places = [np.array(each["ends"], float).ravel() for each in (one, other)]
-        near = len(places[0]) == len(places[1]) and bool(np.all(np.abs(places[0] - places[1]) <= 1.0))
+        near = len(places[0]) == len(places[1]) and bool(
+            np.all(np.abs(places[0] - places[1]) <= 1.0)
+        )
         found += [] if near else ["ends"]
     return found
 
 
 def test_firefox_shows_what_chromium_shows(served, addresses):
-    firefox, chromium = shutil.which("firefox-esr") or shutil.which("firefox"), shutil.which("chromium")
+    firefox, chromium = (
+        shutil.which("firefox-esr") or shutil.which("firefox"),
+        shutil.which("chromium"),
+    )
     everywhere = [served + address for address in addresses]
     for scheme, width in LOOKS:
         in_firefox, in_chromium = (
-            _pages(browser, executable, scheme, width, everywhere) for browser, executable in (("firefox", firefox), ("chrome", chromium))
+            _pages(browser, executable, scheme, width, everywhere)
+            for browser, executable in (("firefox", firefox), ("chrome", chromium))
         )
         problems = [
-            (page["address"], page["problems"]) for page in in_firefox if page["problems"] and not re.search(_REFUSALS, page["address"])
+            (page["address"], page["problems"])
+            for page in in_firefox
+            if page["problems"] and not re.search(_REFUSALS, page["address"])
         ]
         assert problems == []
         assert [page["address"] for page in in_firefox if page["sideways"]] == []
@@ -72,4 +92,6 @@ def test_firefox_shows_what_chromium_shows(served, addresses):
                 assert (one["address"], one[part]) == (other["address"], other[part])
         assert sum(page["pictures"][0] is not None for page in in_firefox) >= _PICTURES
         assert sum(len(page["notes"]) for page in in_firefox) > 10
-        assert any("gap" in text or "step" in text for page in in_firefox for text in page["readouts"])
+        assert any(
+            "gap" in text or "step" in text for page in in_firefox for text in page["readouts"]
+        )
