@@ -34,7 +34,7 @@ from parity.readers.columns import (
     plain_number,
     step_number,
 )
-from parity.readers.lines import LONGEST, GrowingLog, LookAlikes, numbered_lines
+from parity.readers.lines import LONGEST, GrowingLog, LookAlikes, looked_at, numbered_lines
 from parity.readers.series import from_series
 from parity.readers.table import MISSING
 from parity.wording import did_you_mean
@@ -151,7 +151,8 @@ def _found(
     pattern that does counts.
     """
     for number, line in lines:
-        match = next(filter(None, (pattern.search(line, 0, LONGEST) for pattern in patterns)), None)
+        begin = looked_at(line)
+        match = next(filter(None, (pattern.search(begin) for pattern in patterns)), None)
         has_loss = match is not None and match.groupdict().get(LOSS) is not None
         alike.count(line, int(has_loss), int(match is None))
         if match is None:

@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from parity.readers.columns import HELD_OUT, KNOWN_NAMES, LOSS, NOT_THE_LOSS, STEP
-from parity.readers.lines import LONGEST, Line, Log, Place
+from parity.readers.lines import LONGEST, Line, Log, Place, looked_at
 from parity.readers.table import MISSING
 
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))", re.IGNORECASE)
@@ -135,7 +135,7 @@ def read_line(line: str) -> Line | None:
     """The record of a printed line without colours; None where it has neither a step nor a number
     behind a name.
     """
-    text = line[:LONGEST]
+    text = looked_at(line)
     if _NAME_OR_BAR.search(text) is None:  # as most lines of a table, which are looked at too
         return None
     rank = _RANK.match(text)

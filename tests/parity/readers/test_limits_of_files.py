@@ -200,6 +200,15 @@ def test_4096_characters_of_a_line_are_looked_at(find: Callable[[str], float | N
     assert find(line.rjust(4096 + 3)) is None
 
 
+@pytest.mark.parametrize("find", [_found_by_pattern, _found_in_print])
+@pytest.mark.parametrize("loss", ["2.513", "1,234.5", "2.5e-3", "nan"])
+@pytest.mark.parametrize("cut", [1, 2])
+def test_a_number_that_is_cut_there_is_not_read_as_another(
+    find: Callable[[str], float | None], loss: str, cut: int
+) -> None:
+    assert find(f"step 7 loss={loss}".rjust(4096 + cut)) is None
+
+
 @pytest.mark.parametrize(("others", "unread"), [(4095, 1), (4096, 0)])
 def test_4096_kinds_of_lines_that_were_not_read_are_remembered(others: int, unread: int) -> None:
     alike = LookAlikes()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from parity.readers import lines as lines_module
 from parity.readers import read_run
 from parity.readers.columns import ReadError
-from parity.readers.lines import LONGEST
+from parity.readers.lines import LONGEST, looked_at
 from parity.readers.printed import printed_log, read_line
 from tests.conftest import some
 from tests.parity.readers.logs.corpus import PRINTED, printed_lines
@@ -299,7 +299,7 @@ def test_epochs_that_count_from_0_are_refused_as_mixed(tmp_path: Path) -> None:
 )
 def test_a_hostile_line_is_read_up_to_its_first_characters(text: str) -> None:
     whole, start = (min(_seconds(part) for _ in range(3)) for part in (text, text[:LONGEST]))
-    assert read_line(text) == read_line(text[:LONGEST])
+    assert read_line(text) == read_line(looked_at(text))
     assert whole < 20 * start + 0.01
 
 
