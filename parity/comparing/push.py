@@ -124,9 +124,8 @@ def _names(arms: Sequence[str]) -> dict[str, str]:
             ]
             or f"arm{number}"
         )
-        names[arm] = (
-            plain if plain not in names.values() else f"{plain[: _LONGEST_NAME - 3]}-{number}"
-        )
+        others = (f"{plain[: _LONGEST_NAME - 3]}-{at}" for at in range(number, 2 * number))
+        names[arm] = next(name for name in (plain, *others) if name not in names.values())
     return names
 
 

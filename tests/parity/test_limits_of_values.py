@@ -56,3 +56,9 @@ def test_an_arm_is_pushed_under_64_characters_of_its_name() -> None:
     whole, cut = "x" * 64, "x" * 65
     assert _names([whole, "y" * 65]) == {whole: whole, "y" * 65: "y" * 64}
     assert _names([whole, cut]) == {whole: whole, cut: "x" * 61 + "-2"}
+
+
+def test_no_two_arms_are_pushed_under_one_name() -> None:
+    arms = ["a_-3", "a?", "a!", *("x" * 64 + str(at) for at in range(62))]
+    names = _names(arms).values()
+    assert (len(names), len({*names}), max(map(len, names)) <= 64) == (65, 65, True)
