@@ -290,6 +290,7 @@ Bearer = Annotated[
 _LAST_USE_SECONDS = 60.0
 # For how long a rotated token stays valid next to the new one.
 OVERLAP_HOURS, LONGEST_OVERLAP_HOURS = 24.0, 24.0 * 90
+_MOST_DAYS = 3650.0
 
 
 @frozen
@@ -365,8 +366,8 @@ def create_token(
             f"repository is {repository!r:.40}, expected 1 to 200 printable characters, such as "
             "team/model"
         )
-    if days is not None and not 0 < days <= 3650:
-        raise InvalidError(f"days is {days:g}, expected more than 0 and at most 3650")
+    if days is not None and not 0 < days <= _MOST_DAYS:
+        raise InvalidError(f"days is {days:g}, expected more than 0 and at most {_MOST_DAYS:g}")
     if max_running is not None and not 1 <= max_running <= 10_000:
         raise InvalidError(
             f"max_running is {max_running}, expected a whole number from 1 to 10000; leave it out "
@@ -427,7 +428,9 @@ def rotate_token(
         raise ConflictError(
             f"token {token_id} was rotated to {newer} already; rotate that one, or revoke it first"
         )
-    lifetime = None if old.expires_at is None else (old.expires_at - old.created_at) / 86_400
+    lifetime = None
+    if old.expires_at is not None:  # as a difference of times, 3650 days may be a hair more
+        lifetime = min((old.expires_at - old.created_at) / 86_400, _MOST_DAYS)
     new, text = create_token(
         session,
         old.name,
@@ -600,11 +603,10 @@ def _check_owner(context: Context, rule: Rule, sender: Principal, path: Mapping[
         if owner != sender.id:
             name = session.scalar(select(Token.name).where(Token.id == owner))
             who = f"token {name!r} submitted" if name else "no token submitted"
-            also = (
-                ""
-                if rule.trainer == "no"
-                else ", the token that the run's trainer got when it attached,"
-            )
+            if rule.trainer == "no":
+                also = ""
+            else:
+                also = ", the token that the run's trainer got when it attached,"
             raise ForbiddenError(
                 f"token {sender.name!r} may not change {what}, which {who}; expected that "
                 f"token{also} or scope admin"
@@ -630,11 +632,10 @@ def _check_another(context: Context, sender: Principal, path: Mapping[str, Any])
     with context.database.read() as session:
         job = find_job(session, path["job_id"])
         if sender.id in requesters_of(job):
-            did = (
-                "submitted that job"
-                if job.submitted_by == sender.id
-                else "asked for that job in a gate"
-            )
+            if job.submitted_by == sender.id:
+                did = "submitted that job"
+            else:
+                did = "asked for that job in a gate"
             raise ForbiddenError(
                 f"token {sender.name!r} may not sign off job {job.id}, because its principal "
                 f"{did}; ask another person"

@@ -128,6 +128,16 @@ def test_a_token_is_rotated_once_and_not_after_its_end(database, make_token):
         auth.rotate_token(session, new, 1)
 
 
+def test_a_token_of_the_longest_life_is_rotated_at_any_time(database, make_token, monkeypatch):
+    """Above 2^31 seconds a time is stored to half a microsecond, so 3,650 days may be longer."""
+    for at in range(8):
+        monkeypatch.setattr(time, "time", lambda at=at: 1_840_000_000.0 + at * 2.0**-22)
+        token_id, _ = make_token("submit", days=3650)
+        with database.write() as session:
+            new, _ = auth.rotate_token(session, token_id, 1)
+            assert new.expires_at - new.created_at == pytest.approx(3650 * 86_400)
+
+
 def test_a_principal_that_does_not_exist_gets_no_token(database, make_token):
     token_id, _ = make_token("submit")
     further, _ = make_token("worker", principal_id=token_id)
