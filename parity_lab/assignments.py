@@ -313,11 +313,10 @@ def _transformer_engine(candidate: str, overrides: Sequence[Mapping[str, Any]]) 
                 f"DisableFP8GEMM with gemms: [{', '.join(gemm for gemm in GEMMS if gemm in gemms)}]"
             )
         else:
-            what = (
-                "te.autocast(enabled=False)"
-                if recipe == "bf16"
-                else f"te.autocast(recipe={_RECIPES[recipe]})"
-            )
+            if recipe == "bf16":
+                what = "te.autocast(enabled=False)"
+            else:
+                what = f"te.autocast(recipe={_RECIPES[recipe]})"
         yield f"  blocks {blocks}, {projections}: {what}"
 
 

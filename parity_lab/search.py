@@ -340,11 +340,10 @@ class SearchSetup:
 
     @cached_property
     def _lenders(self) -> Lenders:
-        families = (
-            {BASELINE: self.family, CANDIDATE: self.family}
-            if self.family and self.noise_table
-            else {}
-        )
+        if self.family and self.noise_table:
+            families = {BASELINE: self.family, CANDIDATE: self.family}
+        else:
+            families = {}
         return Lenders(read_noise_table(self.noise_table) if self.noise_table else None, families)
 
     @cached_property

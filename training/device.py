@@ -186,11 +186,10 @@ def can_run(
                         f"({wrong_formats[name]}); run parity preflight there"
                     ),
                 )
-        how = (
-            "bfloat16 products"
-            if device.fast_bf16
-            else "float32 products, because this processor has no bfloat16 instructions"
-        )
+        if device.fast_bf16:
+            how = "bfloat16 products"
+        else:
+            how = "float32 products, because this processor has no bfloat16 instructions"
         return True, f"exact codes on {device.device_class} with {how}"
     if engine not in _ENGINES:
         return False, f"engine {engine!r} is not trained by a worker"

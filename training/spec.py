@@ -134,11 +134,10 @@ class Model(Strict):
         if self.head_dim is not None:
             rules.check_at_least("model.head_dim", self.head_dim, 2)
         if self.head_size % 2:
-            own = (
-                ("model.d_model", self.d_model)
-                if self.head_dim is None
-                else ("model.head_dim", self.head_dim)
-            )
+            if self.head_dim is None:
+                own = ("model.d_model", self.d_model)
+            else:
+                own = ("model.head_dim", self.head_dim)
             raise SpecError(
                 *own, f"an even size per head (rotary positions turn pairs), not {self.head_size}"
             )
@@ -900,11 +899,10 @@ def _check_shapes(spec: JobSpec | RunSpec, parts: tuple[Segment, ...]) -> None:
     )
     if wrong is None:
         return
-    presets = (
-        []
-        if not native or wrong.need.size in ("M", "T")
-        else [Model(preset=name) for name in PRESETS]
-    )
+    if not native or wrong.need.size in ("M", "T"):
+        presets = []
+    else:
+        presets = [Model(preset=name) for name in PRESETS]
     fitting = {
         name: model.parameters
         for name, model in zip(PRESETS, presets, strict=False)

@@ -107,11 +107,10 @@ def _statements(
     """
     waiting = (Run.state == "queued", Run.capability == capability)
     of_maxtext, of_others = (Job.devices.between(*counts) for counts in devices)
-    counts = (
-        of_others
-        if devices[0] == devices[1]
-        else case((Job.engine == "maxtext", of_maxtext), else_=of_others)
-    )
+    if devices[0] == devices[1]:
+        counts = of_others
+    else:
+        counts = case((Job.engine == "maxtext", of_maxtext), else_=of_others)
     on_device = (or_(Job.threads.is_(None), Job.threads == threads), counts)
     bound = (Job.device_class.is_(None), Job.device_class == device_class)
     open_jobs = exists().where(
@@ -481,11 +480,10 @@ def finish_with_equal_run(session: Session, held: Claim, fingerprint: str) -> bo
     earlier = equal_run(session, fingerprint, held.question, held.keep, any_arm=any_arm)
     # Retention may have deleted the curve since it was read; once the run is locked, it finds that
     # the curve is reused, and leaves it.
-    source = (
-        session.get(Run, earlier.id, with_for_update=True, populate_existing=True)
-        if earlier
-        else None
-    )
+    if earlier:
+        source = session.get(Run, earlier.id, with_for_update=True, populate_existing=True)
+    else:
+        source = None
     if source is None or unsound(session, source) is not None:
         return False
     note = (

@@ -569,11 +569,10 @@ def _environment(settings: Settings) -> dict[str, str]:
     """The environment of the parts: all settings, also those with default values, must be the same
     in all of them.
     """
-    launchers = (
-        {}
-        if settings.launchers is None
-        else {"PARITY_LAUNCHERS": str(settings.launchers.resolve())}
-    )
+    if settings.launchers is None:
+        launchers = {}
+    else:
+        launchers = {"PARITY_LAUNCHERS": str(settings.launchers.resolve())}
     return {
         **launchers,
         "PARITY_STATE_DIR": str(settings.state_dir.resolve()),

@@ -484,11 +484,10 @@ class _Submitted:
         None where that is unknown.
         """
         row = self._submission
-        started = (
-            None
-            if self._folder is None or row.start is None
-            else script.started(self._folder, row.start)
-        )
+        if self._folder is None or row.start is None:
+            started = None
+        else:
+            started = script.started(self._folder, row.start)
         if started is None or row.started_at is None:
             return None
         return min(row.started_at + max(0.0, told - started.at), max(time.time(), row.started_at))

@@ -72,11 +72,10 @@ def judged_files(path: str, revision: str) -> Outcome:
     except JsonError as error:
         raise UsageError(f"{name}: {error}; {_EXPECTED}") from None
     except (OSError, ValueError, RecursionError) as error:
-        why = (
-            (error.strerror or "cannot be read").lower()
-            if isinstance(error, OSError)
-            else "is not JSON"
-        )
+        if isinstance(error, OSError):
+            why = (error.strerror or "cannot be read").lower()
+        else:
+            why = "is not JSON"
         raise UsageError(f"{name}: {why}; {_EXPECTED}") from None
     verdicts = content.get("verdicts") if isinstance(content, dict) else None
     if (
@@ -566,11 +565,10 @@ def elsewhere(job: Document, given: Mapping[str, str | None]) -> str | None:
         return f"no candidate has revision {head}; expected `revision: head`"
     if base is None or head is None or {first, *others} == {head}:
         return None
-    strange = (
-        first
-        if first != base
-        else next((each for each in others if each not in (base, head)), None)
-    )
+    if first != base:
+        strange = first
+    else:
+        strange = next((each for each in others if each not in (base, head)), None)
     if strange is None:
         return None
     return (

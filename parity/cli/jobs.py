@@ -182,11 +182,10 @@ def submit(
             raise UsageError(f"{file}: {UNSENDABLE}") from None
         print_missing(job, progress)
         if look := job.get("look"):
-            shared = (
-                f", shared by {count(look['candidates'], 'candidate')}"
-                if look["candidates"] > 1
-                else ""
-            )
+            if look["candidates"] > 1:
+                shared = f", shared by {count(look['candidates'], 'candidate')}"
+            else:
+                shared = ""
             progress.print(f"look {look['number']} of {look['looks']} at this question{shared}")
         return _shown_or_followed(client, job, following, at, watch=watch)
 

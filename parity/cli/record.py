@@ -229,11 +229,10 @@ def _version_lines(document: Document) -> Iterator[str]:
         f"{document['job']}, {count(document['controls'], 'control')}; {until}"
     )
     for run in document["members"]:
-        age = (
-            ""
-            if run["age_seconds"] is None
-            else f", trained {age_in_words(run['age_seconds'])} ago"
-        )
+        if run["age_seconds"] is None:
+            age = ""
+        else:
+            age = f", trained {age_in_words(run['age_seconds'])} ago"
         yield f"  {run['role']} replicate {run['replicate']}: {run['run']}{age}"
     yield f"  {_noise_words(document['noise'])}"
     for entry in document["audit"]:
@@ -442,11 +441,10 @@ def _lenders(noise_table: NoiseTable, name: str) -> list[tuple[Rounding, Lender]
     """What a family lends to an arm of each class of rounding that its groups have; any-decoder to
     one of any class.
     """
-    have = (
-        ROUNDINGS
-        if name == ANY_DECODER
-        else {group.rounding for group in noise_table.families[name].groups}
-    )
+    if name == ANY_DECODER:
+        have = ROUNDINGS
+    else:
+        have = {group.rounding for group in noise_table.families[name].groups}
     return [
         (rounding, find_lender(noise_table, name, rounding))
         for rounding in ROUNDINGS

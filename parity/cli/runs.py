@@ -493,11 +493,10 @@ def fail(
         manifest = {
             name: value for name, value in (known["manifest"] or {}).items() if name != "engine"
         }
-        attempt_number = (
-            known["attempt"]
-            if known["state"] == "running"
-            else client.attach(run, manifest)["attempt"]
-        )
+        if known["state"] == "running":
+            attempt_number = known["attempt"]
+        else:
+            attempt_number = client.attach(run, manifest)["attempt"]
         ended = client.finish(run, attempt_number, "failed", reason)
     return at.show(ended, [f"{run} {ended['state']}"])
 

@@ -221,11 +221,10 @@ def what_is_wrong(error: Any) -> str:
             f"example: `{example}`" if example else see
         )
     if kind == "BadOptionUsage":
-        wrong = (
-            "takes no value; give it alone"
-            if "does not take a value" in message
-            else "needs a value"
-        )
+        if "does not take a value" in message:
+            wrong = "takes no value; give it alone"
+        else:
+            wrong = "needs a value"
         return f"{error.option_name} {wrong}"
     if kind == "BadParameter":
         return (

@@ -510,11 +510,10 @@ def reused_words(document: Document) -> list[str]:
     for arm in document["arms"]:
         for run in arm["runs"]:
             if reused := run["reused"]:
-                age = (
-                    ""
-                    if reused["age_seconds"] is None
-                    else f", trained {age_in_words(reused['age_seconds'])} ago"
-                )
+                if reused["age_seconds"] is None:
+                    age = ""
+                else:
+                    age = f", trained {age_in_words(reused['age_seconds'])} ago"
                 lines.append(
                     f"{arm['name']} replicate {run['replicate']} is reused: run {reused['run']} of "
                     f"job {reused['job']}{age}"
@@ -536,10 +535,9 @@ def _list_jobs(jobs: Sequence[Document], *, filtered: bool) -> None:
         verdicts = ", ".join(
             f"{verdict['candidate']} {_STATES[verdict['verdict']]}" for verdict in job["verdicts"]
         )
-        state = (
-            f"{job['status']} {job['share_done']:.0%}"
-            if job["status"] == "running"
-            else job["status"]
-        )
+        if job["status"] == "running":
+            state = f"{job['status']} {job['share_done']:.0%}"
+        else:
+            state = job["status"]
         rows.append((job["id"], job["name"], state, verdicts, " ".join(job.get("tags", ()))))
     print_rows(("job", "name", "status", "verdicts", "tags"), rows)

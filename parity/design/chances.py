@@ -639,11 +639,10 @@ def stops(
     for factor in GAPS_IN_MARGINS:
         shares = np.array([trained(path + factor * margin) for path in noise])
         saved = float((1.0 - shares).mean()) * design.candidate_runs * design.planned_steps
-        hours = (
-            None
-            if design.step_seconds is None
-            else hours_of(saved, design.step_seconds, design.devices)
-        )
+        if design.step_seconds is None:
+            hours = None
+        else:
+            hours = hours_of(saved, design.step_seconds, design.devices)
         stopped = float((shares < 1.0).mean())
         rows.append(
             Stop(

@@ -258,11 +258,10 @@ def parse_margin(text: object, path: str = "margin") -> Amount:
             raise PolicyError(path, text, expected) from None
     else:
         raise PolicyError(path, text, expected)
-    amount = (
-        Amount(value=value / 100, unit="relative")
-        if unit == "%"
-        else Amount(value=value, unit="nats")
-    )
+    if unit == "%":
+        amount = Amount(value=value / 100, unit="relative")
+    else:
+        amount = Amount(value=value, unit="nats")
     if not amount.value > 0.0:
         raise PolicyError(path, text, expected)
     return _bounded(amount, text, path)

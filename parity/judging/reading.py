@@ -90,11 +90,10 @@ def without_losses(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
 
 
 def _lacks(run: Curve, other: Curve) -> bool:
-    shared = (
-        other.steps[: int(np.searchsorted(other.steps, run.steps[-1], side="right"))]
-        if len(run.steps)
-        else other.steps
-    )
+    if len(run.steps):
+        shared = other.steps[: int(np.searchsorted(other.steps, run.steps[-1], side="right"))]
+    else:
+        shared = other.steps
     return (
         bool(len(shared))
         and float(np.isin(shared, run.steps, invert=True).mean()) > OTHER_POINTS_SHARE

@@ -304,11 +304,10 @@ def one_apart(groups: Sequence[Sequence[float]]) -> bool:
     for group in groups:
         for own, value in enumerate(group):
             others = [*group[:own], *group[own + 1 :]]
-            squares, df = (
-                _within([others, *(each for each in groups if each is not group)])
-                if others
-                else (0.0, 0)
-            )
+            if others:
+                squares, df = _within([others, *(each for each in groups if each is not group)])
+            else:
+                squares, df = (0.0, 0)
             if df < MIN_DF_APART or squares == 0.0:
                 continue
             limit = float(special.stdtrit(df, 1.0 - ONE_APART / (2 * values))) * math.sqrt(

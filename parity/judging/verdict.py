@@ -289,11 +289,10 @@ class Verdict:
     def __repr__(self) -> str:
         """One line: the candidate, the state and what decided it; `document()` has everything."""
         ends = self.measurements.bounds
-        interval = (
-            f", gap {signed(self.gap.mean)} nats ({interval_words(*ends)})"
-            if self.gap and ends
-            else ""
-        )
+        if self.gap and ends:
+            interval = f", gap {signed(self.gap.mean)} nats ({interval_words(*ends)})"
+        else:
+            interval = ""
         return (
             f"<Verdict on {self.candidate!r:.80}: {self.verdict}{interval}, decided by "
             f"{self.codes[0]}>"
@@ -501,11 +500,10 @@ def _pairs(
     pairs = {}
     for candidate, runs in candidates.items():
         _check_chain(candidate, against)
-        name, base = (
-            (against[candidate], candidates[against[candidate]])
-            if candidate in against
-            else baseline
-        )
+        if candidate in against:
+            name, base = (against[candidate], candidates[against[candidate]])
+        else:
+            name, base = baseline
         comparison = compares.get(candidate, RECIPE)
         recipes = {run.recipe or "none stated" for run in (*base, *runs)}
         if comparison != RECIPE and len(recipes) > 1:

@@ -438,11 +438,10 @@ def _pairing_unproven(m: Measurements) -> str | None:
         or not m.same_data_recorded
     ):
         return None
-    what = (
-        "The order of the data is stated"
-        if m.policy.pairing == "stated"
-        else "The data digests agree"
-    )
+    if m.policy.pairing == "stated":
+        what = "The order of the data is stated"
+    else:
+        what = "The data digests agree"
     return f"{what}, but the batch noise of the arms correlates only {m.r_pair:.2f}."
 
 

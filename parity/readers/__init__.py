@@ -173,11 +173,10 @@ def growing(
 
 def _read_folder(path: str, wanted: Mapping[str, str]) -> Columns:
     """The run in a folder of TensorBoard's event files, or of one MLPerf log."""
-    logs = (
-        []
-        if any(Path(path).rglob(EVENT_FILES))
-        else [str(file) for file in result_files(Path(path))]
-    )
+    if any(Path(path).rglob(EVENT_FILES)):
+        logs = []
+    else:
+        logs = [str(file) for file in result_files(Path(path))]
     if len(logs) > 1:
         raise SeveralRunsError(
             f"{path}: a folder of {len(logs):,} MLPerf logs; name one, or compare them: parity "

@@ -616,11 +616,10 @@ def check_repeats(steps: FloatArray | IntArray, loss: FloatArray, source: str) -
     same_loss = (left == right) | (np.isnan(left) & np.isnan(right))
     other = int((same_step & ~same_loss).sum())
     copies = int((same_step & same_loss).sum())
-    notes = (
-        (f"{count(copies, 'row')} repeat a step with the same loss and count once",)
-        if copies
-        else ()
-    )
+    if copies:
+        notes = (f"{count(copies, 'row')} repeat a step with the same loss and count once",)
+    else:
+        notes = ()
     if other <= max(REPEATED_SHARE * total, REPEATED_ROWS):
         return notes
     back = np.flatnonzero(steps[1:] <= steps[:-1]) + 1
@@ -772,11 +771,10 @@ def curve_of(taken: Columns, name: str, *, label: str, stated: bool) -> Curve:
             overwritten=taken.overwritten,
             context=context,
         )
-        repeats = (
-            check_repeats(steps, loss, name)
-            if curve.completeness.duplicates > taken.overwritten
-            else ()
-        )
+        if curve.completeness.duplicates > taken.overwritten:
+            repeats = check_repeats(steps, loss, name)
+        else:
+            repeats = ()
     except CurveError as error:
         raise ReadError(f"{name}: {error}") from None
     if change := unit_change(curve.steps):

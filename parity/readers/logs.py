@@ -309,11 +309,10 @@ def _of_document(text: str, source: str) -> list[Record] | None:
     object of its own.
     """
     if _is_list(text):
-        rows = (
-            _printed_list(text, source)
-            if re.match(r"\s*\[\s*\{\s*'", text)
-            else json_of(text, source)
-        )
+        if re.match(r"\s*\[\s*\{\s*'", text):
+            rows = _printed_list(text, source)
+        else:
+            rows = json_of(text, source)
     elif f'"{LOG_HISTORY}"' in text:
         state = json_of(text, source, _AS_WRITTEN)
         rows = state.get(LOG_HISTORY) if isinstance(state, dict) else state
@@ -860,11 +859,10 @@ def read_folder(path: str, wanted: Mapping[str, str]) -> Columns:
     ((_, parts),) = by_folder.items()
     steps, loss = (np.concatenate([part.values[name] for part in parts]) for name in (STEP, LOSS))
     check_repeats(steps, loss, path)
-    left_out = (
-        (f"{count(len(refusals), 'event file')} without a training loss left out",)
-        if refusals
-        else ()
-    )
+    if refusals:
+        left_out = (f"{count(len(refusals), 'event file')} without a training loss left out",)
+    else:
+        left_out = ()
     return join_parts(parts, left_out)
 
 

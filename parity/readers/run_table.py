@@ -373,11 +373,10 @@ def read_sizes(
             if len(run.rows) > 1:
                 _refuse_two_losses(part, run, label, size, loss)
         at_size = [arm for arm in arms if arm in part.texts(layout.arm)]
-        curve = (
-            partial(_curve_at_size, part, layout)
-            if has_steps
-            else partial(_number_of, part, loss=loss)
-        )
+        if has_steps:
+            curve = partial(_curve_at_size, part, layout)
+        else:
+            curve = partial(_number_of, part, loss=loss)
         sizes[label] = _runs_by_arm(part, layout, at_size, curve)
     return sizes
 

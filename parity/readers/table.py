@@ -760,11 +760,10 @@ def read_npz(path: str, run: str | None) -> tuple[Columns, str]:
 def _arrays(path: str) -> dict[str, Mapping[str, FloatArray]]:
     """Arrays by run and quantity."""
     if not Path(path).is_file():
-        problem = (
-            "is a directory; expected a file"
-            if Path(path).is_dir()
-            else "no such file; check the path"
-        )
+        if Path(path).is_dir():
+            problem = "is a directory; expected a file"
+        else:
+            problem = "no such file; check the path"
         raise ReadError(f"{path}: {problem}")
     try:
         with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:

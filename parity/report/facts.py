@@ -340,11 +340,10 @@ def _noise_words(document: VerdictDocument) -> str:
         f"within-pair SE {parts['within']:.4f}, between-run SE {parts['run']:.4f}" if parts else ""
     )
     multiple = noise.get("r_step")
-    gap = (
-        f" (the gap is {round(multiple, 2) + 0.0:.2f} x of it)"
-        if isinstance(multiple, float)
-        else ""
-    )
+    if isinstance(multiple, float):
+        gap = f" (the gap is {round(multiple, 2) + 0.0:.2f} x of it)"
+    else:
+        gap = ""
     return f"step noise {noise['sigma_step']:.4f} nats{gap}, {errors}{pairing}"
 
 

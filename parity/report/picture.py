@@ -472,11 +472,10 @@ def _level_labels(scene: Scene, axes: _Axes) -> Iterator[str]:
     for level in _margins(scene):
         words = minus(f"margin {signed(level, max(scene.decimals, nats_decimals(level)))}")
         if level >= 0.0:
-            note = (
-                f'<tspan class="minor"> ({escape(scene.margin_note)})</tspan>'
-                if scene.margin_note
-                else ""
-            )
+            if scene.margin_note:
+                note = f'<tspan class="minor"> ({escape(scene.margin_note)})</tspan>'
+            else:
+                note = ""
             yield (
                 f'<text class="lab strong" x="6" y="{_percent(axes.y(level))}" '
                 f'dy="-5">{words}{note}</text>'
@@ -523,20 +522,18 @@ def _marks(marks: Marks, axes: _Axes) -> Iterator[str]:
         for side, steps in zip(("base", "own"), kinds, strict=True):
             for group in _groups(steps, axes):
                 x, more = axes.x(group[0]), len(group)
-                tip, foot = (
-                    (1 + 10 * row, 9 + 10 * row)
-                    if side == "own"
-                    else (-1 - 10 * row, -9 - 10 * row)
-                )
+                if side == "own":
+                    tip, foot = (1 + 10 * row, 9 + 10 * row)
+                else:
+                    tip, foot = (-1 - 10 * row, -9 - 10 * row)
                 if more == 1:
                     title = f"{word} at step {group[0]:,}"
                 else:
                     title = f"{more:,} {words} from step {group[0]:,} to {group[-1]:,}"
-                counted = (
-                    f'<text class="count" x="7" y="{max(tip, foot)}">{more:,}</text>'
-                    if more > 1
-                    else ""
-                )
+                if more > 1:
+                    counted = f'<text class="count" x="7" y="{max(tip, foot)}">{more:,}</text>'
+                else:
+                    counted = ""
                 shape = (
                     f'<path class="tri {look} {side}" d="M0 {tip}L-5 '
                     f'{foot}H5Z"><title>{title}</title></path>{counted}'

@@ -245,11 +245,10 @@ def _trace(document: AnyDocument, dots: Dots, *, several: bool, mixed: bool) -> 
 def _judged(document: AnyDocument) -> list[Judged]:
     """The judged interval, and after it the other one of a comparison of evaluations."""
     if is_evaluation(document):
-        gaps = (
-            [gap for gap, _ in reversed(evaluation_intervals(document))]
-            if told_gap(document)
-            else []
-        )
+        if told_gap(document):
+            gaps = [gap for gap, _ in reversed(evaluation_intervals(document))]
+        else:
+            gaps = []
     else:
         own = cast("VerdictDocument", document)["gap"] if told_gap(document) else None
         gaps = [own] if own else []  # type: ignore[list-item]

@@ -464,11 +464,10 @@ def _summary_table(documents: Sequence[VerdictDocument], width: int) -> Table:
     rows = [tuple(map(minus, summary_row(document))) for document in documents]
     for name, *cells in zip(SUMMARY, *rows, strict=True):
         # only a name may be folded
-        whole = (
-            max(len(name), *(len(cell) for cell in cells))
-            if name != "candidate" and width >= 80
-            else None
-        )
+        if name != "candidate" and width >= 80:
+            whole = max(len(name), *(len(cell) for cell in cells))
+        else:
+            whole = None
         left = name in ("candidate", "verdict")
         table.add_column(
             name,

@@ -571,11 +571,10 @@ def _speed(document: AnyDocument) -> Fact:
     speed, reason = verdict.get("throughput"), verdict.get("speed_reason")
     modelled = verdict.get("gemm_time")
     if modelled and (reason is not None or speed is None):
-        value = (
-            "GEMMs as fast, modelled"
-            if modelled == 1.0
-            else f"GEMMs {1.0 / modelled:.2f} x, modelled"
-        )
+        if modelled == 1.0:
+            value = "GEMMs as fast, modelled"
+        else:
+            value = f"GEMMs {1.0 / modelled:.2f} x, modelled"
         return Fact("Speed", value, f"{_RATES}; {taxed}" if taxed else _RATES)
     if reason is not None:
         return Fact("Speed", "Not compared", "; ".join(part for part in (reason, taxed) if part))
@@ -713,11 +712,10 @@ def _run_noise(document: AnyDocument) -> Fact:
     shares = _floor_shares(document)
     texts = [f"{short_percent(share)} {name}" for name, share in shares]
     alike = len({short_percent(share) for _, share in shares}) == 1
-    of_loss = (
-        f"{short_percent(shares[0][1])} of the loss per run"
-        if shares and alike
-        else ", ".join(texts)
-    )
+    if shares and alike:
+        of_loss = f"{short_percent(shares[0][1])} of the loss per run"
+    else:
+        of_loss = ", ".join(texts)
     left = {"assumed": ", not measured", "borrowed": ", from a family of reruns"}.get(basis, "")
     return Fact("Run-to-run noise", basis.capitalize(), f"{of_loss}{left}".lstrip(", "))
 

@@ -544,11 +544,10 @@ def kept_step(arm: Arm, wanted: int | None, steps: int) -> int:
 def _subject(spec: JobSpec, arm: Arm, question: WhyRequest, step: int) -> Measured:
     candidate = spec.run_of(spec.arms[arm.position], 0)
     baseline = spec.run_of(spec.baseline, 0) if question.against == "baseline" else None
-    length = (
-        min(candidate.schedule.steps - step, 1)
-        if question.fork_steps is None
-        else question.fork_steps
-    )
+    if question.fork_steps is None:
+        length = min(candidate.schedule.steps - step, 1)
+    else:
+        length = question.fork_steps
     try:
         return subject(candidate, baseline, step, length)
     except SpecError as error:

@@ -452,11 +452,10 @@ def seal(
             small = [_piece(row, attempt_number) for row in group]
             is_packed = all(row.payload is not None for row in group)
             own = (run_id, kind, attempt_number)
-            parts = (
-                [_packed_table(row, own) for row in group]
-                if is_packed
-                else load(session, run_id, kind, small)
-            )
+            if is_packed:
+                parts = [_packed_table(row, own) for row in group]
+            else:
+                parts = load(session, run_id, kind, small)
             replace(session, run_id, kind, small, join(parts))
     return len(groups)
 

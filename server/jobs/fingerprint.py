@@ -107,11 +107,10 @@ def equal_run(
     arm of any job.
     """
     of_the_arm = Arm.role == "baseline" if question is None else Arm.question == question
-    conditions = (
-        (Run.fingerprint == fingerprint,)
-        if any_arm
-        else (Run.fingerprint == fingerprint, of_the_arm)
-    )
+    if any_arm:
+        conditions = (Run.fingerprint == fingerprint,)
+    else:
+        conditions = (Run.fingerprint == fingerprint, of_the_arm)
     there = trained_runs(*conditions).limit(_LOOKED_AT)
     kept = (run for run in session.scalars(there) if set(keep) <= set(run.kept_checkpoints or ()))
     return next(

@@ -411,11 +411,10 @@ def _judged_with_other_reruns(session: Session, job: Job) -> str | None:
             f"{len(controls)} now, not all the same"
         )
     family = statements.family(job, late=False)
-    now = (
-        named_noise_table(session, family)
-        if family
-        else lent_noise_table(session, job, family_of(job))
-    )
+    if family:
+        now = named_noise_table(session, family)
+    else:
+        now = lent_noise_table(session, job, family_of(job))
     if (now.csv() if now else None) == job.noise_table:
         return None
     then = len(read_noise_table(job.noise_table).rows) if job.noise_table else 0

@@ -114,11 +114,10 @@ def state(session: Session, job_id: str, request: StatementRequest, who: str) ->
     if request.planned_steps is not None:
         stop_at = job.spec.get("short_reruns", {}).get("stop_at", 1.0)
         for run in runs:
-            run.planned_steps = (
-                request.planned_steps
-                if run.kind == "full"
-                else round(stop_at * request.planned_steps)
-            )
+            if run.kind == "full":
+                run.planned_steps = request.planned_steps
+            else:
+                run.planned_steps = round(stop_at * request.planned_steps)
     session.flush()
     return job
 

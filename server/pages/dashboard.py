@@ -503,11 +503,10 @@ def login(
             request, "login.html", {"following": following, "wrong": True}, status_code=401
         )
     # Only a path of this site; `//elsewhere` and `https://elsewhere` lead to other sites.
-    inside = (
-        following
-        if following.startswith("/") and not following.startswith(("//", "/\\"))
-        else "/jobs"
-    )
+    if following.startswith("/") and not following.startswith(("//", "/\\")):
+        inside = following
+    else:
+        inside = "/jobs"
     answer = RedirectResponse(inside, 303)
     secure = request.url.scheme == "https"
     answer.set_cookie(

@@ -127,11 +127,10 @@ def _statement(facts: Mapping[str, str]) -> statements.StatementRequest:
         elif arm:
             sent.setdefault(fact, {})[arm] = text
         else:
-            sent[fact] = (
-                text
-                if fact == "family"
-                else _parsed(fact, text.replace(",", ""), int, "a whole number")
-            )
+            if fact == "family":
+                sent[fact] = text
+            else:
+                sent[fact] = _parsed(fact, text.replace(",", ""), int, "a whole number")
     try:
         return _STATEMENT.validate_python(sent)
     except ValidationError as error:

@@ -686,11 +686,10 @@ def _nvfp4_scales(
     largest: jax.Array, quantizer: Quantizer, view: jax.Array, axis: int, amax: jax.Array | None
 ) -> _Scales:
     if amax is None:
-        amax = (
-            jnp.max(largest, axis=axis, keepdims=True)
-            if quantizer.row_scaled
-            else _tensor_amax(largest)
-        )
+        if quantizer.row_scaled:
+            amax = jnp.max(largest, axis=axis, keepdims=True)
+        else:
+            amax = _tensor_amax(largest)
     both = quantizer.scale_bound * quantizer.format.largest
     encode = jnp.minimum(formats.quotient(jnp.float32(both), amax), _FLOAT32_MAX)
     encode = jnp.where((amax == 0) | (encode == 0), jnp.float32(1), encode)

@@ -205,11 +205,10 @@ class Run:
                 # only now, so that a checkpoint never holds a step that was not reported
                 if checkpoints and pending.snapshot:
                     checkpoints.save(pending.first + pending.steps, pending.snapshot)
-                wanted = (
-                    round(_BLOCK_SECONDS / step_seconds)
-                    if jax.process_count() == 1
-                    else _JOINT_STEPS
-                )
+                if jax.process_count() == 1:
+                    wanted = round(_BLOCK_SECONDS / step_seconds)
+                else:
+                    wanted = _JOINT_STEPS
                 count = max(1, min(self._capacity, wanted))
             pending = following
 

@@ -237,11 +237,10 @@ def _rows(m: Measured, question: Question, grounds: tuple[Ground, ...]) -> Itera
     gap, margin = judged(m, question), question.margin
     code = side(gap, margin.nats, question)[1] if gap and margin else None
     why = _unfinished(m, question) if m.points else None
-    as_of = (
-        f"{_as_of(m, question)}; {why}, so this is no verdict on a finished training."
-        if why
-        else ""
-    )
+    if why:
+        as_of = f"{_as_of(m, question)}; {why}, so this is no verdict on a finished training."
+    else:
+        as_of = ""
     if unknown := _noise_unknown(m, question.policy):
         yield INCONCLUSIVE, "RUN_NOISE_UNKNOWN", unknown
     if gap and margin and code == "GAP_EXCEEDS_MARGIN":

@@ -289,11 +289,10 @@ def _floors(
         means = [(_late_mean(run, late), run.seed) for run in arm]
         known = [(mean, seed) for mean, seed in means if math.isfinite(mean)]
         rounding = rounding_of(run.rounding for run in arm)
-        prior = (
-            priors[number]
-            if priors
-            else prior_for(arm[0].recipe, declared, policy, abs(level), rounding)
-        )
+        if priors:
+            prior = priors[number]
+        else:
+            prior = prior_for(arm[0].recipe, declared, policy, abs(level), rounding)
         floors.append(
             run_floor(prior, np.array([mean for mean, _ in known]), [seed for _, seed in known])
         )
