@@ -422,6 +422,7 @@ def _no_control(session: Session, reference: Run, run: Run) -> str | None:
 def _hold(session: Session, baseline: Baseline, who: str, *, overrules: bool) -> None:
     """Lock the name of a version until the end of the transaction, and check whose it is."""
     hold_lock(session, f"baseline {baseline.name}")
+    session.refresh(baseline)  # who held the lock may have expired it
     _check_owner(session, _find(session, baseline.name) or baseline, who, overrules=overrules)
 
 

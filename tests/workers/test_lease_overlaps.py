@@ -1,0 +1,526 @@
+"""Two workers, attempts, tokens or jobs at once, held so that their transactions overlap: claims, leases, the fence, duties."""  # noqa: E501
+
+import dataclasses
+import time
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from server import retention
+from server.database import sessions, tokens
+from server.database.tables import Attempt, Duty, Job, Run, Submission, Token, Worker
+from server.jobs.lifecycle import cancel_job
+from tests.overlap import locked_out_of_order, overlap, overlap_with
+from workers import lease
+from workers.lease import LeaseLostError, Progress
+from workers.recorder import AttemptRecord, Recorder
+from workers.runtime import Runtime, give_back_expired, give_up, take
+
+pytestmark = pytest.mark.postgresql
+OLD = 40 * 86_400.0
+
+
+def _claim(database, worker, seconds=60.0):
+    with database.write() as session:
+        return lease.claim(session, worker, seconds)
+
+
+def _run(database, run_id):
+    with database.read() as session:
+        run = session.get_one(Run, run_id)
+        assert run.job.runs  # read while it can be
+        return run
+
+
+def _attempt(database, held, number=None):
+    with database.read() as session:
+        return session.get_one(Attempt, (held.run_id, number or held.attempt_number))
+
+
+@pytest.fixture
+def both(database, submit, make_worker):
+    """The two runs of a job, held by one worker, in the order of their ids."""
+    submit()
+    worker = make_worker()
+    return sorted((_claim(database, worker) for _ in range(2)), key=lambda held: held.run_id)
+
+
+@pytest.fixture
+def held(both):
+    return both[0]
+
+
+@pytest.fixture
+def next_held(database, held, make_worker):
+    """A function that gives the run to another worker within a transaction; the claim of that attempt."""  # noqa: E501
+    worker = make_worker("next")
+    return lambda session: lease.next_attempt(session, held, worker, 60.0, "taken over")
+
+
+@pytest.fixture
+def record(settings, database):
+    """A function that gives the record of a claim."""
+    return lambda held: AttemptRecord(settings, database, held, None)
+
+
+# Claims.
+
+
+def test_two_workers_that_claim_at_once_get_two_runs(database, submit, make_worker):
+    submit()
+    one, two = make_worker("one"), make_worker("two")
+    both = overlap(
+        database, lambda s: lease.claim(s, one, 60.0), lambda s: lease.claim(s, two, 60.0)
+    )
+    assert [both.first.arm, both.second.arm] == ["fp8_current", "nvfp4"]
+    assert {_run(database, each.run_id).worker_id for each in (both.first, both.second)} == {
+        one.id,
+        two.id,
+    }
+
+
+def test_a_claim_waits_for_no_run_that_another_writer_holds(database, submit, make_worker):
+    cancelled, other = submit(), submit()
+    worker = make_worker()
+    both = overlap(
+        database, lambda s: cancel_job(s, cancelled), lambda s: lease.claim(s, worker, 60.0)
+    )
+    assert (both.waited, both.second.job_id) == (False, other)
+
+
+def test_a_job_is_bound_to_one_device_class_however_two_workers_meet(database, submit, make_worker):
+    submit()
+    one, two = make_worker("one"), make_worker("two", device_class="cpu:other")
+    both = overlap(
+        database, lambda s: lease.claim(s, one, 60.0), lambda s: lease.claim(s, two, 60.0)
+    )
+    assert (both.first.arm, both.second, both.waited) == ("fp8_current", None, True)
+
+
+def test_the_last_place_of_a_token_is_taken_once(database, submit, make_worker, limit):
+    limit("t-limited", 2, submit(), submit())
+    one, two = make_worker("one"), make_worker("two")
+    assert _claim(
+        database, one
+    )  # of the first job, whose other run is claimed below, and a run of the second job beside it
+    both = overlap(
+        database, lambda s: lease.claim(s, one, 60.0), lambda s: lease.claim(s, two, 60.0)
+    )
+    assert (both.first is None, both.second, both.waited) == (False, None, True)
+
+
+@pytest.fixture
+def limit(database):
+    """A function that limits a token of these jobs to so many runs at once."""
+
+    def make(token_id, most, *job_ids):
+        about = {"principal": token_id, "name": token_id, "digest": "", "scopes": ["submit"]}
+        with database.write() as session:
+            session.add(Token(id=token_id, max_running=most, created_at=time.time(), **about))
+            for job_id in job_ids:
+                session.get_one(Job, job_id).submitted_by = token_id
+
+    return make
+
+
+def test_the_runs_of_one_token_take_no_place_of_another(database, submit, make_worker, limit):
+    one, two = submit(), submit()
+    limit("t-one", 1, one)
+    limit("t-two", 1, two)
+    worker = make_worker()
+    assert [_claim(database, worker).job_id for _ in range(2)] == [one, two]
+    assert _claim(database, worker) is None
+
+
+@pytest.mark.parametrize("narrow_first", [True, False])
+def test_the_limit_of_one_token_is_none_of_another(
+    database, submit, make_worker, limit, narrow_first
+):
+    first, second = submit(), submit()
+    limit("t-one", 1 if narrow_first else 2, first)
+    limit("t-two", 2 if narrow_first else 1, second)
+    worker = make_worker()
+    claimed = [_claim(database, worker) for _ in range(4)]
+    of = [each.job_id for each in claimed if each]
+    assert (of.count(first), of.count(second)) == ((1, 2) if narrow_first else (2, 1))
+
+
+def test_a_token_without_a_limit_has_none_beside_one_that_is_full(
+    database, submit, make_worker, limit
+):
+    one, free = submit(), submit()
+    limit("t-one", 1, one)
+    limit("t-free", None, free)
+    worker = make_worker()
+    assert [_claim(database, worker).job_id for _ in range(3)] == [one, free, free]
+
+
+def test_the_time_of_one_run_is_none_of_another(database, submit, make_worker):
+    for _ in range(2):
+        with database.write() as session:
+            session.get_one(Job, submit()).max_run_seconds = 100.0
+    worker = make_worker()
+    one = _claim(database, worker)
+    with database.write() as session:
+        lease.give_back(
+            session, session.get_one(Run, one.run_id), "it fell", attempt="crashed", max_attempts=3
+        )
+        session.get_one(Attempt, (one.run_id, 1)).started_at -= 60
+    again, other = _claim(database, worker), _claim(database, worker)
+    assert (again.run_id, round(again.max_seconds)) == (one.run_id, 40)
+    assert (other.max_seconds, other.seconds_trained) == (100.0, 0.0)
+
+
+# The fence.
+
+
+def test_the_heartbeat_of_one_run_is_none_of_another(database, both):
+    one, other = both
+    before = _run(database, other.run_id).lease_expires_at
+    with database.write() as session:
+        lease.renew(session, one, 1000.0, steps_done=7)
+    assert _run(database, one.run_id).lease_expires_at > time.time() + 900
+    assert (
+        _run(database, other.run_id).lease_expires_at,
+        _run(database, other.run_id).steps_done,
+    ) == (before, 0)
+    with database.write() as session:
+        assert lease.renew_all(session, [one], 2000.0) == set()
+    assert _run(database, other.run_id).lease_expires_at == before
+
+
+def test_an_earlier_attempt_neither_renews_nor_writes_nor_ends_the_next(
+    database, held, next_held, record
+):
+    with database.write() as session:
+        newer = next_held(session)
+        before = session.get_one(Run, held.run_id).lease_expires_at
+    for late in (
+        lambda session: lease.renew(session, held, 1000.0, steps_done=7),
+        lambda session: lease.finish(session, held),
+        lambda session: lease.fail(session, held, code="TRAINER_FAILED", message="no"),
+        lambda session: lease.next_attempt(session, held, None, 60.0, "no"),
+        lambda session: lease.fail_with_job(session, held, "no"),
+    ):
+        with pytest.raises(LeaseLostError), database.write() as session:
+            late(session)
+    with database.write() as session:
+        assert lease.renew_all(session, [held], 1000.0) == {held.run_id}
+        progress = Progress(
+            held=held,
+            expected=(0,),
+            columns={"steps_done": 7, "last_loss": "1.0", "steps_per_second": 1.0},
+        )
+        assert lease.record_all(session, [progress], 1000.0) == {held.run_id}
+    for attempt in ("released", "crashed"):
+        record(held).give_back("it fell", attempt)
+    run = _run(database, held.run_id)
+    assert (run.state, run.attempt_number, run.steps_done, run.lease_expires_at) == (
+        "running",
+        2,
+        0,
+        before,
+    )
+    assert {each.state for each in run.job.runs} == {"running"}
+    with database.write() as session:
+        lease.finish(session, newer)
+
+
+def test_the_token_of_one_run_and_of_one_attempt_fits_no_other(database, both, next_held):
+    one, other = both
+    with database.write() as session:
+        newer = next_held(session)
+    for forged in (
+        dataclasses.replace(newer, token=other.token),
+        dataclasses.replace(newer, token=one.token),
+    ):
+        with pytest.raises(LeaseLostError), database.write() as session:
+            lease.renew(session, forged, 1000.0)
+        with pytest.raises(LeaseLostError), database.write() as session:
+            lease.finish(session, forged)
+    with database.write() as session:
+        assert lease.renew_all(session, [dataclasses.replace(newer, token=one.token)], 1000.0) == {
+            one.run_id
+        }
+        lease.renew(session, newer, 1000.0)
+
+
+def test_a_new_token_of_one_attempt_leaves_those_of_others(database, both):
+    one, other = both
+    with database.write() as session:
+        text = tokens.issue(session, one.run_id, one.attempt_number)
+    with database.read() as session:
+        assert tokens.authenticate(session, one.token) is None
+        assert tokens.authenticate(session, text).is_live
+        assert tokens.authenticate(session, other.token).is_live
+
+
+def test_a_note_of_one_attempt_is_none_of_another(database, both, next_held):
+    one, other = both
+    with database.write() as session:
+        newer = next_held(session)
+        lease.note(session, newer, first_step=5)
+        lease.note(session, other, first_step=7)
+    assert [_attempt(database, each).first_step for each in (one, newer, other)] == [None, 5, 7]
+
+
+def test_who_writes_while_the_run_is_given_away_writes_nothing(database, held, next_held):
+    recorder = Recorder(database, held, 60.0)
+    both = overlap_with(database, next_held, recorder.flush)
+    assert (both.waited, type(both.second)) == (True, LeaseLostError)
+
+
+@pytest.mark.parametrize("end", ["finish", "fail"])
+def test_who_ends_a_run_while_it_is_cancelled_is_told_so(database, held, end):
+    how = {} if end == "finish" else {"code": "TRAINER_FAILED", "message": "no"}
+    both = overlap(
+        database,
+        lambda s: cancel_job(s, held.job_id),
+        lambda s: getattr(lease, end)(s, held, **how),
+    )
+    assert (both.first, both.waited, type(both.second)) == (True, True, LeaseLostError)
+    assert _run(database, held.run_id).state == "cancelled"
+
+
+def test_progress_that_meets_the_next_attempt_is_not_written(database, held, next_held):
+    progress = Progress(
+        held=held,
+        expected=(0,),
+        columns={"steps_done": 7, "last_loss": "1.0", "steps_per_second": 1.0},
+    )
+    both = overlap(database, next_held, lambda s: lease.record_all(s, [progress], 60.0))
+    assert (both.waited, both.second) == (True, {held.run_id})
+    run = _run(database, held.run_id)
+    assert (run.attempt_number, run.steps_done, run.last_loss) == (2, 0, None)
+
+
+def test_progress_that_meets_other_steps_of_the_run_is_not_written(database, held):
+    columns = {"steps_done": 7, "last_loss": "1.0", "steps_per_second": 1.0}
+    both = overlap(
+        database,
+        lambda s: lease.renew(s, held, 60.0, steps_done=3),
+        lambda s: lease.record_all(
+            s, [Progress(held=held, expected=(0, 7), columns=columns)], 60.0
+        ),
+    )
+    assert (both.waited, both.second, _run(database, held.run_id).steps_done) == (
+        True,
+        {held.run_id},
+        3,
+    )
+
+
+def test_a_run_that_another_took_over_meanwhile_is_not_given_back(
+    database, held, next_held, record
+):
+    both = overlap(
+        database, next_held, lambda s: record(held).give_back_in(s, "it fell", "crashed")
+    )
+    assert (both.waited, both.second) == (True, False)
+    run = _run(database, held.run_id)
+    assert (run.state, run.attempt_number, run.crashes) == ("running", 2, 0)
+
+
+def test_two_crashes_that_are_forgiven_at_once_are_two(database, held, next_held):
+    with database.write() as session:
+        newer = next_held(session)
+        session.get_one(Run, held.run_id).crashes = 2
+        for number in (1, 2):
+            session.get_one(Attempt, (held.run_id, number)).state = "lost"
+    both = overlap(database, lambda s: lease.forgive(s, held), lambda s: lease.forgive(s, newer))
+    assert both.waited
+    assert _run(database, held.run_id).crashes == 0
+    assert all("not counted" in _attempt(database, held, number).message for number in (1, 2))
+
+
+# Runs of a job are locked in one order.
+
+
+@pytest.mark.parametrize("write", ["renew_all", "record_all", "fail_with_job"])
+def test_a_worker_locks_runs_by_id_and_before_their_job(database, both, write):
+    columns = {"steps_done": 7, "last_loss": "1.0", "steps_per_second": 1.0}
+    does = {
+        "renew_all": lambda s: lease.renew_all(s, both, 60.0),
+        "record_all": lambda s: lease.record_all(
+            s, [Progress(held=each, expected=(0,), columns=columns) for each in both], 60.0
+        ),
+        "fail_with_job": lambda s: lease.fail_with_job(s, both[1], "another trainer"),
+    }
+
+    def work():
+        with database.write() as session:
+            does[write](session)
+
+    assert locked_out_of_order(database, both[0].job_id, work) == []
+
+
+# A curve that is reused and deleted at once.
+
+
+@pytest.fixture
+def reusing(database, recorded, submit, make_worker):
+    """Runs of an old job that was cancelled, and the claim of a run that may reuse the curve of its candidate."""  # noqa: E501
+    with database.write() as session:
+        job = session.get_one(Job, recorded({"nvfp4": 0.0}, steps=40, replicates=1))
+        job.status, job.finished_at = "cancelled", sessions.now(session) - OLD
+        for run in job.runs:
+            run.fingerprint = f"f-{run.arm.name}"
+        job.arms[1].question = "q"
+        baseline, candidate = (arm.runs[0].id for arm in job.arms)
+    submit()
+    held = dataclasses.replace(_claim(database, make_worker()), reuses=True, question="q")
+    return baseline, candidate, held
+
+
+def _chunks(database, run_id):
+    with database.read() as session:
+        keys = retention.chunk_keys(session, [run_id])
+        return [key for part in keys for key in part]
+
+
+def test_a_curve_that_is_being_deleted_is_not_reused(database, reusing):
+    _, candidate, held = reusing
+    keys = _chunks(database, candidate)
+    both = overlap(
+        database,
+        lambda s: retention._drop("curve", candidate, time.time(), keys, s),
+        lambda s: lease.finish_with_equal_run(s, held, "f-nvfp4"),
+    )
+    assert (both.first, both.waited, both.second) == (len(keys), True, False)
+    assert _run(database, held.run_id).state == "running"
+
+
+def test_a_curve_that_is_being_reused_is_not_deleted(database, reusing):
+    _, candidate, held = reusing
+    keys = _chunks(database, candidate)
+    both = overlap(
+        database,
+        lambda s: lease.finish_with_equal_run(s, held, "f-nvfp4"),
+        lambda s: retention._drop("curve", candidate, time.time(), keys, s),
+    )
+    assert (both.first, both.waited, both.second) == (True, True, 0)
+    assert _run(database, held.run_id).reused_from == candidate
+    assert _chunks(database, candidate) == keys
+
+
+def test_a_job_whose_curve_is_being_reused_is_not_deleted(database, reusing):
+    baseline, _, held = reusing
+    held, job_id = dataclasses.replace(held, question=None), _run(database, baseline).job_id
+    both = overlap(
+        database,
+        lambda s: lease.finish_with_equal_run(s, held, "f-fp8_current"),
+        lambda s: retention._drop_jobs(job_id, time.time(), s),
+    )
+    assert (both.first, both.waited, both.second) == (True, True, 0)
+    assert _run(database, held.run_id).reused_from == baseline
+    assert _chunks(database, baseline)
+
+
+# Housekeeping.
+
+
+def _expire(database, *held):
+    with database.write() as session:
+        for each in held:
+            session.get_one(Run, each.run_id).lease_expires_at = 1.0
+
+
+def test_a_worker_that_comes_back_in_time_keeps_its_run_and_holds_up_no_other(
+    settings, database, both
+):
+    _expire(database, *both)
+    back, silent = both
+    at_once = overlap_with(
+        database,
+        lambda s: lease.renew(s, back, 60.0),
+        lambda: give_back_expired(settings, database),
+    )
+    assert (at_once.waited, at_once.second) == (False, [silent.run_id])
+    assert [_run(database, each.run_id).state for each in both] == ["running", "queued"]
+
+
+def test_a_lost_run_is_given_back_once(settings, database, held):
+    _expire(database, held)
+    lost = {"attempt": "lost", "max_attempts": settings.max_attempts}
+    at_once = overlap_with(
+        database,
+        lambda s: lease.give_back(
+            s, s.get_one(Run, held.run_id, with_for_update=True), "silent", **lost
+        ),
+        lambda: give_back_expired(settings, database),
+    )
+    assert (at_once.first, at_once.waited, at_once.second) == ("queued", False, [])
+    assert _run(database, held.run_id).crashes == 1
+
+
+def test_of_two_workers_that_take_a_duty_at_once_one_has_it(database):
+    with database.write() as session:
+        session.add(Duty(name="sweeping", holder="", expires_at=0.0))
+    both = overlap(
+        database,
+        lambda s: take(s, "sweeping", "one", 60.0),
+        lambda s: take(s, "sweeping", "two", 60.0),
+    )
+    assert (both.first, both.waited, both.second) == (True, True, False)
+
+
+def test_a_duty_is_given_up_by_its_holder_alone_and_no_other_duty_with_it(database):
+    with database.write() as session:
+        for name in ("sweeping", "sorting"):
+            session.add(Duty(name=name, holder="", expires_at=0.0))
+            session.flush()
+            assert take(session, name, "one", 60.0)
+        give_up(session, "sweeping", "two")
+        assert not take(session, "sweeping", "two", 60.0)
+        give_up(session, "sweeping", "one")
+        assert take(session, "sweeping", "two", 60.0)
+        assert not take(session, "sorting", "two", 60.0)
+
+
+def test_the_heartbeat_and_the_end_of_one_worker_are_none_of_another(
+    settings, database, make_worker, monkeypatch
+):
+    monkeypatch.setattr(
+        "workers.runtime._device",
+        lambda _settings: {"device_class": "cpu:test", "threads_per_run": 1},
+    )
+    make_worker("other")
+    with database.write() as session:
+        session.get_one(Worker, "w-other").heartbeat_at = 7.0
+    runtime = Runtime(settings)
+    with database.write() as session:
+        session.add(runtime._worker)
+        session.flush()
+        session.expunge(runtime._worker)
+    runtime._beat()
+    with database.read() as session:
+        assert session.get_one(Worker, "w-other").heartbeat_at == 7.0
+        assert session.get_one(Worker, runtime._worker.id).heartbeat_at > 7.0
+    runtime._database.close()
+
+
+def test_a_run_has_one_open_submission_however_two_workers_meet(database, both):
+    def intend(held, number):
+        about = {
+            "scheduler": "slurm",
+            "launcher": "l",
+            "launcher_digest": "d",
+            "plan": {},
+            "folder": "/f",
+            "state": "intended",
+        }
+        row = Submission(
+            run_id=held.run_id,
+            number=number,
+            attempt_number=1,
+            key=f"{held.run_id}-{number}",
+            created_at=1.0,
+            **about,
+        )
+        return lambda session: (session.add(row), session.flush())[1]
+
+    one, other = both
+    at_once = overlap(database, intend(one, 1), intend(one, 2))
+    assert (at_once.waited, type(at_once.second)) == (True, IntegrityError)
+    at_once = overlap(database, lambda s: s.get_one(Run, one.run_id), intend(other, 1))
+    assert (at_once.waited, at_once.second) == (False, None)
