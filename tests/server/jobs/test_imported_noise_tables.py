@@ -160,6 +160,10 @@ def test_there_is_a_most_of_groups(database, imported, monkeypatch):
     monkeypatch.setattr("server.jobs.noise_tables.MOST_IMPORTED_GROUPS", 9)
     with pytest.raises(ServiceError, match="at most 9"):
         imported()
+    monkeypatch.setattr("server.jobs.noise_tables.MOST_IMPORTED_GROUPS", 10)
+    assert imported().new_groups == 10
+    with pytest.raises(ServiceError, match="at most 10"):
+        imported(f"{HEAD}\n{OTHER}")
 
 
 @pytest.fixture
