@@ -1,0 +1,77 @@
+"""How much one claim, and one worker of submitted runs, takes on: each limit at its value."""
+
+import os
+import threading
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+
+from workers import lease, submitted
+from workers.commands import child
+
+
+@pytest.mark.parametrize(("failing", "claimed"), [(99, True), (100, False)])
+def test_one_claim_fails_up_to_100_runs_that_nobody_could_train(monkeypatch, failing, claimed):
+    failed = []
+
+    def claim(_session, _worker, run, *_):
+        if len(failed) == failing:
+            return run
+        run.state = "failed"
+        failed.append(run)
+        return None
+
+    monkeypatch.setattr(
+        lease, "next_run", lambda *_, **__: SimpleNamespace(state="queued", job_id="j")
+    )
+    monkeypatch.setattr(lease, "_claim", claim)
+    assert (lease.claim(None, None, 5.0) is not None, len(failed)) == (claimed, failing)
+
+
+@pytest.fixture
+def worker(settings):
+    """A worker of submitted runs whose database gives it a run at each claim."""
+    database = SimpleNamespace(write=nullcontext)
+    return submitted.Submitter(settings, database, None, threading.Event())
+
+
+@pytest.mark.parametrize("held", [398, 399, 400])
+def test_a_worker_follows_400_submitted_runs(worker, monkeypatch, held):
+    monkeypatch.setattr(submitted, "_Submitted", lambda _, held: SimpleNamespace(prepare=held))
+    waiting = iter(range(1000))
+    monkeypatch.setattr(
+        lease, "claim", lambda *_, **__: SimpleNamespace(run_id=f"r{next(waiting)}")
+    )
+    worker._runs = {f"held {at}": None for at in range(held)}
+    worker.ring()
+    worker._claim(SimpleNamespace(submit=lambda _: None))
+    assert (len(worker._runs), next(waiting)) == (400, 400 - held)
+
+
+@pytest.mark.parametrize(("held", "looks"), [(399, False), (400, True)])
+def test_it_looks_for_another_run_once_one_of_400_has_ended(worker, held, looks):
+    worker._runs = {f"r{at}": SimpleNamespace(close=lambda: None) for at in range(held)}
+    worker._drop("r0")
+    assert (len(worker._runs), worker._bell.is_set()) == (held - 1, looks)
+
+
+@pytest.mark.parametrize("size", [99, 100, 101])
+def test_64_mebibytes_of_what_a_trainer_prints_are_copied(tmp_path, monkeypatch, capfdbinary, size):
+    """With a limit of 100 bytes and pieces of 25, by a child and by a worker that follows."""
+    assert child._MOST_LOG_BYTES == submitted._MOST_LOG_BYTES == 64 * 2**20
+    for module, piece in ((child, 25), (submitted, 25)):
+        monkeypatch.setattr(module, "_MOST_LOG_BYTES", 100)
+        monkeypatch.setattr(module, "_PIECE", piece)
+    printed = child._Printed(tmp_path / "printed")
+    (tmp_path / "printed").write_bytes(b"x" * size)
+    printed.copy()
+    os.close(printed.descriptor)
+    assert len(capfdbinary.readouterr().err) == min(size, 100)
+    reported = object.__new__(submitted._Reported)
+    reported._folder, reported._copied = os.open(tmp_path, os.O_RDONLY), {"printed": 0}
+    for _ in range(8):
+        reported.copy(tmp_path / "run.log")
+    reported.copy(tmp_path / "run.log", all_of_it=True)
+    os.close(reported._folder)
+    assert (tmp_path / "run.log").stat().st_size == min(size, 100)
