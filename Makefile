@@ -16,7 +16,7 @@ export UV_SYSTEM_CERTS := 1
 # Modules are compiled once, not at each start of a process: some images tell Python to keep no bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo serve docs test test-faults test-slurm test-firefox test-trackers test-integrations check audit fuzz bench-record bench-charts test-maxtext test-te lock clean
+.PHONY: demo serve docs test test-faults test-slurm test-firefox test-trackers test-integrations test-mutants check audit fuzz bench-record bench-charts test-maxtext test-te lock clean
 
 demo: .venv/.installed node_modules/.installed ## train the FP8/MXFP8/NVFP4 demo and print its verdicts; QUICK=1: one pair for fewer steps
 	@$(BIN)/python -m workers.standalone demo $(if $(QUICK),--quick)
@@ -91,6 +91,9 @@ test-integrations: .venv/.installed-dev .venv/integrations/.installed ## real tr
 	@$(UV) venv --quiet --clear --python $(BIN)/python .venv/integrations
 	@$(UV) pip install --quiet --python .venv/integrations/bin/python --require-hashes -r locks/integrations.lock
 	@touch $@
+
+test-mutants: .venv/.installed-dev node_modules/.installed ## do the tests notice small mistakes? N mutants of AREA, drawn by SEED, each killed, survived, equivalent or undecided
+	@$(BIN)/python -m tools.mutants $(or $(AREA),parity/judging) --count $(or $(N),40) --seed $(or $(SEED),67) --jobs $(or $(JOBS),2) $(if $(ONLY),--only $(ONLY))
 
 bench-record: .venv/trackers/.installed ## compare recording with MLflow and trackio, which get their own environment
 	@$(BIN)/python benchmarks/record.py --peers .venv/trackers/bin/python --postgresql

@@ -26,12 +26,16 @@ SWAPPED = "swap with the next branch"
 
 @dataclass(frozen=True, order=True)
 class Mutation:
-    """One stretch of a module's text, in bytes, and what stands there instead."""
+    """One stretch of a module's text, in bytes, and what stands there instead.
+
+    `statement` and `change` say which one it is, however the text is formatted.
+    """
 
     start: int
     end: int
     new: str
     change: str
+    statement: str
     line: int
 
     def applied(self, source: bytes) -> bytes:
@@ -39,9 +43,7 @@ class Mutation:
         return source[: self.start] + self.new.encode() + source[self.end :]
 
     def parses(self, source: bytes) -> bool:
-        """Whether the text with the mistake is Python: dropping what stands in parentheses may
-        leave one.
-        """
+        """Whether the text with the mistake is Python: a change may leave a parenthesis alone."""
         try:
             ast.parse(self.applied(source))
         except SyntaxError:
@@ -50,16 +52,16 @@ class Mutation:
 
 
 def mutations(source: bytes) -> Sequence[Mutation]:
-    """All mutations of a module, in the order of its text; equal changes of one line are
+    """All mutations of a module, in the order of its text; equal changes of equal statements are
     numbered.
     """
     finder = _Finder(source)
     finder.visit(ast.parse(source))
-    seen: Counter[tuple[int, str]] = Counter()
+    seen: Counter[tuple[str, str]] = Counter()
     numbered = []
     for found in sorted(finder.found):
-        seen[found.line, found.change] += 1
-        number = seen[found.line, found.change]
+        seen[found.statement, found.change] += 1
+        number = seen[found.statement, found.change]
         change = found.change if number == 1 else f"{found.change} #{number}"
         numbered.append(replace(found, change=change))
     return numbered
@@ -75,6 +77,16 @@ class _Finder(ast.NodeVisitor):
         for line in source.splitlines(keepends=True):
             self._lines.append(self._lines[-1] + len(line))
         self._is_key = False
+        self._statement: ast.AST = ast.Pass()
+        self._headers: dict[ast.AST, str] = {}
+
+    def visit(self, node: ast.AST) -> None:
+        """Walk over a node, and remember in which statement that is."""
+        before = self._statement
+        if isinstance(node, ast.stmt):
+            self._statement = node
+        super().visit(node)
+        self._statement = before
 
     def _start(self, node: ast.AST) -> int:
         return self._lines[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined, no-any-return]
@@ -86,9 +98,11 @@ class _Finder(ast.NodeVisitor):
         return self.source[start:end].decode()
 
     def _add(self, start: int, end: int, new: str, change: str | None = None) -> None:
+        change = change or f"{' '.join(self._text(start, end).split())} -> {new}"
         line = self.source.count(b"\n", 0, start) + 1
-        was = " ".join(self._text(start, end).split())
-        self.found.append(Mutation(start, end, new, change or f"{was} -> {new}", line))
+        if self._statement not in self._headers:
+            self._headers[self._statement] = _header(self._statement)
+        self.found.append(Mutation(start, end, new, change, self._headers[self._statement], line))
 
     def _between(self, left: ast.AST, right: ast.AST, words: re.Pattern[bytes]) -> re.Match[bytes]:
         """The operator between two operands."""
@@ -112,11 +126,13 @@ class _Finder(ast.NodeVisitor):
 
     def _swaps(self, block: Sequence[object]) -> None:
         """Neighbours of a block that each return or yield, in the other order."""
-        for first, second in pairwise(block):
+        for first, second in pairwise(each for each in block if isinstance(each, ast.AST)):
             if _gives(first) and _gives(second) and not _same_end(first, second):
+                before, self._statement = self._statement, first
                 self._swap(
                     self._start(first), self._end(first), self._start(second), self._end(second)
-                )  # type: ignore[arg-type]
+                )
+                self._statement = before
 
     def _swap(self, start: int, end: int, second_start: int, second_end: int) -> None:
         parts = (second_start, second_end), (end, second_start), (start, end)
@@ -157,32 +173,41 @@ class _Finder(ast.NodeVisitor):
         if isinstance(node.test, ast.Compare) and _name(node.test.left) == "__name__":
             return
         other = node.orelse[0] if len(node.orelse) == 1 else None
-        if isinstance(other, ast.If) and self.source.startswith(b"elif", self._start(other)):  # noqa: SIM102
-            if ast.dump(ast.Module(node.body, [])) != ast.dump(ast.Module(other.body, [])):
-                own = self._start(node) + (
-                    4 if self.source.startswith(b"elif", self._start(node)) else 2
-                )
-                self._swap(
-                    own, self._end(node.body[-1]), self._start(other) + 4, self._end(other.body[-1])
-                )
+        if isinstance(other, ast.If) and self._is_elif(other) and not _same_end(node, other):
+            condition = self._start(node) + len("elif" if self._is_elif(node) else "if")
+            ends = self._end(node.body[-1]), self._end(other.body[-1])
+            self._swap(condition, ends[0], self._start(other) + len("elif"), ends[1])
         self.generic_visit(node)
+
+    def _is_elif(self, node: ast.If) -> bool:
+        return self.source.startswith(b"elif", self._start(node))
 
     def visit_With(self, node: ast.With | ast.AsyncWith) -> None:
         for item in node.items:
             if _LOCK.search(_name(item.context_expr)):
-                self._add(self._start(item.context_expr), self._end(item.context_expr), _NO_LOCK)
+                self._add(
+                    self._start(item.context_expr),
+                    self._end(item.context_expr),
+                    _NO_LOCK,
+                    f"dropped {_words(item.context_expr)}",
+                )
         self.generic_visit(node)
 
     def visit_Expr(self, node: ast.Expr) -> None:
         if isinstance(node.value, ast.Call) and _LOCK.search(_name(node.value)):
-            self._add(self._start(node), self._end(node), "pass")
+            self._add(self._start(node), self._end(node), "pass", f"dropped {_words(node)}")
         self.generic_visit(node)
 
     def visit_Return(self, node: ast.Return) -> None:
         if node.value is not None and not (
             isinstance(node.value, ast.Constant) and node.value.value is None
         ):
-            self._add(self._start(node.value), self._end(node.value), "None")
+            self._add(
+                self._start(node.value),
+                self._end(node.value),
+                "None",
+                f"{_words(node.value)} -> None",
+            )
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
@@ -242,28 +267,39 @@ class _Finder(ast.NodeVisitor):
 
     def visit_Tuple(self, node: ast.Tuple) -> None:
         if self._is_key and isinstance(node.ctx, ast.Load) and len(node.elts) > 1:
-            self._drops([(self._start(part), self._end(part)) for part in node.elts], is_tuple=True)
+            self._drops([(part, part) for part in node.elts], is_tuple=True)
         self.generic_visit(node)
 
     def visit_Dict(self, node: ast.Dict) -> None:
         if self._is_key and len(node.keys) > 1 and None not in node.keys:
             pairs = zip(node.keys, node.values, strict=True)
-            self._drops(
-                [(self._start(key), self._end(value)) for key, value in pairs if key],
-                is_tuple=False,
-            )
+            self._drops([(key, value) for key, value in pairs if key], is_tuple=False)
         self.generic_visit(node)
 
-    def _drops(self, spans: Sequence[tuple[int, int]], *, is_tuple: bool) -> None:
-        """Each field of a key left out."""
-        comma = "," if is_tuple and len(spans) == 2 else ""
+    def _drops(self, fields: Sequence[tuple[ast.expr, ast.expr]], *, is_tuple: bool) -> None:
+        """Each field of a key left out; `fields` has where each begins and where it ends."""
+        comma = "," if is_tuple and len(fields) == 2 else ""
+        spans = [(self._start(first), self._end(last)) for first, last in fields]
         for number, (start, end) in enumerate(spans):
-            change = "dropped " + " ".join(self._text(start, end).split())
+            change = f"dropped {_words(fields[number][0])}"
             if number + 1 < len(spans):
                 following = spans[number + 1]
                 self._add(start, following[1], self._text(*following) + comma, change)
             else:
                 self._add(spans[number - 1][1], end, comma, change)
+
+
+def _words(node: ast.AST) -> str:
+    """The text of a node, whoever formatted it; Python's versions differ in the quotes."""
+    return " ".join(ast.unparse(node).replace('"', "'").split())
+
+
+def _header(statement: ast.AST) -> str:
+    """The text of a statement, without what stands in its blocks."""
+    if not isinstance(getattr(statement, "body", None), list):
+        return _words(statement)
+    lines = [line for line in ast.unparse(statement).splitlines() if not line.startswith("@")]
+    return lines[0].replace('"', "'")
 
 
 def _name(node: ast.AST) -> str:
@@ -282,8 +318,8 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def _gives(node: object) -> bool:
-    """Whether a statement yields, or is a condition without another branch that returns or yields
-    at its end.
+    """Whether a statement yields, or is a condition with one branch that returns or yields at its
+    end.
     """
     if isinstance(node, ast.If):
         return not node.orelse and (isinstance(node.body[-1], ast.Return) or _gives(node.body[-1]))
