@@ -186,11 +186,7 @@ def can_run(
                         f"({wrong_formats[name]}); run parity preflight there"
                     ),
                 )
-        if device.fast_bf16:
-            how = "bfloat16 products"
-        else:
-            how = "float32 products, because this processor has no bfloat16 instructions"
-        return True, f"exact codes on {device.device_class} with {how}"
+        return True, f"exact codes on {device.device_class} with {_products(device)}"
     if engine not in _ENGINES:
         return False, f"engine {engine!r} is not trained by a worker"
     # MaxText's own implementations of recipes, selected with maxtext.hardware: cpu
@@ -218,6 +214,13 @@ def can_run(
     if engine == "maxtext":
         return _maxtext_is_there()
     return transformer_engine.can_run(recipe)
+
+
+def _products(device: Device) -> str:
+    """In what the emulation multiplies on that device."""
+    if device.fast_bf16:
+        return "bfloat16 products"
+    return "float32 products, because this processor has no bfloat16 instructions"
 
 
 def _formats(recipe: str) -> list[str]:

@@ -616,10 +616,9 @@ def check_repeats(steps: FloatArray | IntArray, loss: FloatArray, source: str) -
     same_loss = (left == right) | (np.isnan(left) & np.isnan(right))
     other = int((same_step & ~same_loss).sum())
     copies = int((same_step & same_loss).sum())
+    notes: tuple[str, ...] = ()
     if copies:
         notes = (f"{count(copies, 'row')} repeat a step with the same loss and count once",)
-    else:
-        notes = ()
     if other <= max(REPEATED_SHARE * total, REPEATED_ROWS):
         return notes
     back = np.flatnonzero(steps[1:] <= steps[:-1]) + 1

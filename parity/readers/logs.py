@@ -859,10 +859,9 @@ def read_folder(path: str, wanted: Mapping[str, str]) -> Columns:
     ((_, parts),) = by_folder.items()
     steps, loss = (np.concatenate([part.values[name] for part in parts]) for name in (STEP, LOSS))
     check_repeats(steps, loss, path)
+    left_out: tuple[str, ...] = ()
     if refusals:
         left_out = (f"{count(len(refusals), 'event file')} without a training loss left out",)
-    else:
-        left_out = ()
     return join_parts(parts, left_out)
 
 

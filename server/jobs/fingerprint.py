@@ -107,10 +107,9 @@ def equal_run(
     arm of any job.
     """
     of_the_arm = Arm.role == "baseline" if question is None else Arm.question == question
-    if any_arm:
-        conditions = (Run.fingerprint == fingerprint,)
-    else:
-        conditions = (Run.fingerprint == fingerprint, of_the_arm)
+    conditions = [Run.fingerprint == fingerprint]
+    if not any_arm:
+        conditions.append(of_the_arm)
     there = trained_runs(*conditions).limit(_LOOKED_AT)
     kept = (run for run in session.scalars(there) if set(keep) <= set(run.kept_checkpoints or ()))
     return next(
