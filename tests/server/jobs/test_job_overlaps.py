@@ -1,6 +1,8 @@
 """Two writers of one job whose transactions overlap: the second waits and then sees the first."""
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -304,6 +306,7 @@ def test_a_job_is_opened_again_once(database, job):
         row.status, row.code = "failed", states.JUDGE_FAILED
     both = overlap(database, lambda s: judge_again(s, job), lambda s: judge_again(s, job))
     assert (both.waited, type(both.second)) == (True, ConflictError)
+    assert f"job {job} is running" in str(both.second), "as it is now, and not as it was"
     assert _job(database, job).status == "running"
 
 
@@ -327,7 +330,19 @@ def test_a_job_is_not_ended_under_a_trainer_that_comes_back_as_its_verdict_is_wr
         batch = Batch(steps=np.array([3]), columns={"loss": np.array([1.0])})
         return external.append(session, settings, own[1], silent[own[1]], "train", batch)[0]
 
-    both = overlap_with(database, come_back, lambda: conclude(database, job_id))
+    decided, go, decide = threading.Event(), threading.Event(), concluding.decide
+
+    def slowly(session, of_job):
+        outcome = decide(session, of_job)
+        decided.set()
+        assert go.wait(30)
+        return outcome
+
+    monkeypatch.setattr(concluding, "decide", slowly)
+    with ThreadPoolExecutor(1) as pool:
+        judging = pool.submit(conclude, database, job_id)
+        assert decided.wait(30)
+        both = overlap_with(database, come_back, lambda: (go.set(), judging.result(30)))
     assert (both.first, both.waited) == (1, True)
     assert (_job(database, job_id).status, _run(database, own[1]).state) == ("running", "running")
 
