@@ -77,11 +77,3 @@ def test_references_in_code_lead_to_a_section() -> None:
             found.append(name)
             assert anchor in anchors.get(name, set()), f"{module}: {name}#{anchor}"
     assert found
-
-
-def test_pages_for_users_link_to_no_decision() -> None:
-    assert not [
-        page.name
-        for page in (CHECKOUT / "docs").glob("*.md")
-        if "](design/" in page.read_text("utf-8")
-    ]
