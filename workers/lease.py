@@ -107,9 +107,8 @@ def _statements(
     """
     waiting = (Run.state == "queued", Run.capability == capability)
     of_maxtext, of_others = (Job.devices.between(*counts) for counts in devices)
-    if devices[0] == devices[1]:
-        counts = of_others
-    else:
+    counts: ColumnElement[bool] = of_others
+    if devices[0] != devices[1]:
         counts = case((Job.engine == "maxtext", of_maxtext), else_=of_others)
     on_device = (or_(Job.threads.is_(None), Job.threads == threads), counts)
     bound = (Job.device_class.is_(None), Job.device_class == device_class)

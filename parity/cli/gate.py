@@ -565,14 +565,11 @@ def elsewhere(job: Document, given: Mapping[str, str | None]) -> str | None:
         return f"no candidate has revision {head}; expected `revision: head`"
     if base is None or head is None or {first, *others} == {head}:
         return None
-    if first != base:
-        strange = first
-    else:
-        strange = next((each for each in others if each not in (base, head)), None)
-    if strange is None:
+    strange = [first] if first != base else [arm for arm in others if arm not in (base, head)]
+    if not strange:
         return None
     return (
-        f"revision is {strange}; expected `revision: base` of the baseline, and base or head of "
+        f"revision is {strange[0]}; expected `revision: base` of the baseline, and base or head of "
         "each candidate"
     )
 

@@ -3,7 +3,7 @@ noise is borrowed.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -441,9 +441,8 @@ def _lenders(noise_table: NoiseTable, name: str) -> list[tuple[Rounding, Lender]
     """What a family lends to an arm of each class of rounding that its groups have; any-decoder to
     one of any class.
     """
-    if name == ANY_DECODER:
-        have = ROUNDINGS
-    else:
+    have: Collection[Rounding | None] = ROUNDINGS
+    if name != ANY_DECODER:
         have = {group.rounding for group in noise_table.families[name].groups}
     return [
         (rounding, find_lender(noise_table, name, rounding))

@@ -17,7 +17,7 @@ from typing import Literal
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
-from parity.judging.noise_table import read_noise_table
+from parity.judging.noise_table import NoiseTable, read_noise_table
 from parity.structure import frozen
 from parity.wording import short_commit
 from server.database.sessions import find_job, hold_lock
@@ -411,6 +411,7 @@ def _judged_with_other_reruns(session: Session, job: Job) -> str | None:
             f"{len(controls)} now, not all the same"
         )
     family = statements.family(job, late=False)
+    now: NoiseTable | None
     if family:
         now = named_noise_table(session, family)
     else:
