@@ -30,11 +30,13 @@ TIMES, START_SECONDS = 3.0, 40.0
 INSTALLED = (".venv", "node_modules")
 # A mistake in what such a module does could end or delete what is not the test's own.
 _DANGEROUS = re.compile(rb"\bkill|\bterminate\(|rmtree|unlink")
-# PostgreSQL, which is in the environment, sets rights there before it starts.
+# What is written to the checkout, $0, goes to a layer in memory and ends with the command.
 _PROTECTED = """
-set -e; cd "$0"; mount --bind -o ro . .; cd "$0"
-if test -d .venv; then mount --bind .venv .venv; mount -o remount,bind,rw .venv; fi
-cd "$OLDPWD"; cd "$1"; shift; set +e; "$@"; exit $?
+set -e
+mkdir "$1"; mount -t tmpfs none "$1"; mkdir "$1/new" "$1/work"
+mount -t overlay none -o "lowerdir=$0,upperdir=$1/new,workdir=$1/work" "$0"
+cd "$2"; shift 2; set +e
+"$@"; exit $?
 """
 
 
@@ -84,8 +86,10 @@ class Copy:
         self.temporary.mkdir()
         pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         alone = _alone(self.root)
+        if alone:
+            alone = (*alone, str(self.temporary / "checkout"), str(self.folder))
         ended = subprocess.run(
-            [*alone, *([str(self.folder)] if alone else []), *pytest, *arguments],
+            [*alone, *pytest, *arguments],
             cwd=self.folder, env=environment, timeout=seconds, check=False, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
@@ -122,15 +126,19 @@ def _tracked(root: Path) -> list[str]:
 
 @functools.cache
 def _alone(root: Path) -> tuple[str, ...]:
-    """What gives a command, after the folder in which it runs, processes of its own that end with
-    it, and a checkout that it cannot write to; nothing where the kernel refuses.
+    """What gives a command processes of its own that end with it, and a checkout that it cannot
+    change: it takes an unused path and the folder in which the command runs. Nothing where the
+    kernel refuses.
     """
     user = ("--user", "--map-current-user", "--keep-caps") if os.getuid() else ()
     own = ("unshare", *user, "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
     command = ("setpriv", "--pdeathsig", "KILL", *own, "sh", "-c", _PROTECTED, str(root))
     if not (shutil.which("unshare") and shutil.which("setpriv")):
         return ()
-    tried = subprocess.run([*command, str(root), "true"], capture_output=True, check=False)
+    with tempfile.TemporaryDirectory() as folder:
+        tried = subprocess.run(
+            [*command, f"{folder}/checkout", folder, "true"], check=False, capture_output=True
+        )
     return () if tried.returncode else command
 
 

@@ -9,8 +9,8 @@ tests/mutant_tests.toml names. tests/equivalent_mutants.toml lists what no test 
 import argparse
 import ast
 import functools
+import hashlib
 import itertools
-import random
 import sys
 import tomllib
 from collections import defaultdict
@@ -51,16 +51,14 @@ def modules_of(root: Path, areas: Iterable[str]) -> list[str]:
 
 
 def drawn(root: Path, areas: Iterable[str], count: int, seed: str) -> list[Mutant]:
-    """Different mutants of the areas: the same ones for the same seed and sources."""
+    """Different mutants of the areas: those whose digests with the seed are the smallest, so that
+    a change elsewhere in the sources leaves the others as they are.
+    """
     every = mutants(root, modules_of(root, areas))
-    random.Random(seed).shuffle(every)  # noqa: S311
-    kept: list[Mutant] = []
-    for mutant in every:
-        if len(kept) == count:
-            break
-        if mutant.mutation.parses(mutant.source):
-            kept.append(mutant)
-    return sorted(kept, key=lambda mutant: (mutant.module, mutant.mutation))
+    every.sort(key=lambda mutant: hashlib.sha256(repr((seed, _place(mutant))).encode()).digest())
+    fitting = (mutant for mutant in every if mutant.mutation.parses(mutant.source))
+    chosen = itertools.islice(fitting, count)
+    return sorted(chosen, key=lambda mutant: (mutant.module, mutant.mutation))
 
 
 def equivalents(root: Path) -> dict[tuple[str, str, str], str]:
