@@ -9,6 +9,7 @@ import pytest
 
 from workers import lease, submitted
 from workers.commands import child
+from workers.training_process import _argument
 
 
 @pytest.mark.parametrize(("failing", "claimed"), [(99, True), (100, False)])
@@ -75,3 +76,12 @@ def test_64_mebibytes_of_what_a_trainer_prints_are_copied(tmp_path, monkeypatch,
     reported.copy(tmp_path / "run.log", all_of_it=True)
     os.close(reported._folder)
     assert (tmp_path / "run.log").stat().st_size == min(size, 100)
+
+
+@pytest.mark.parametrize(("size", "is_file"), [(100_000, False), (100_001, True)])
+def test_a_request_of_100_000_bytes_is_an_argument_and_a_longer_one_a_file(tmp_path, size, is_file):
+    """Bytes, not characters: these have two each, but for one."""
+    line = "é" * (size // 2) + "x" * (size % 2)
+    with _argument(line, tmp_path / "run.log") as argument:
+        assert argument.startswith("@") == is_file
+        assert is_file or argument == line

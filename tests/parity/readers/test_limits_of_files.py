@@ -16,8 +16,6 @@ from parity.readers.lines import LookAlikes
 from parity.readers.pattern import PATTERN, PatternLog
 from parity.readers.printed import read_line
 from parity.readers.run_table import RunTable, proposed_options, read_run_table, read_sizes
-from parity.readers.trackers.run import first_line
-from parity.readers.trackers.stores import _rows
 
 
 def is_refused(read: Callable[[], object]) -> bool:
@@ -65,10 +63,6 @@ def test_an_error_shows_60_characters_of_a_name_and_twelve_names() -> None:
     assert listed(["x" * 61]) == repr("x" * 60 + "…")
     twelve, more = (listed([f"n{at}" for at in range(number)]) for number in (12, 13))
     assert ("n11" in twelve, "n11" in more, "n12" in more) == (True, True, False)
-
-
-def test_a_trackers_error_is_cut_to_160_characters() -> None:
-    assert [len(first_line(ValueError("x" * size))) for size in (160, 161)] == [160, 160]
 
 
 @pytest.mark.parametrize(
@@ -217,18 +211,3 @@ def test_4096_kinds_of_lines_that_were_not_read_are_remembered(others: int, unre
     alike.count("loss 2.0", 0, 1)
     alike.count("loss 1.9", 1, 0)
     assert alike.unread == unread
-
-
-@pytest.mark.parametrize(("rows", "asked"), [(4999, 1), (5000, 2)])
-def test_a_full_page_of_trackios_rows_is_followed_by_another(rows: int, asked: int) -> None:
-    pages = []
-
-    def call(_name: str, _project: str, query: str) -> dict[str, Any]:
-        after = int(query.partition("id > ")[2].split()[0])
-        pages.append(after)
-        left = range(after + 1, rows)
-        each = {"timestamp": "1", "step": 1, "metrics": "{}"}
-        return {"rows": [{"id": at, **each} for at in left[:5000]]}
-
-    assert len(_rows(call, "p", "r")) == rows
-    assert pages == [-1, 4999][:asked]

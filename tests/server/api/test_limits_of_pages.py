@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from parity.judging.policy import policy_from_mapping
-from server.api import lists, runs
+from server.api import lists, overviews, runs
 from server.api.lists import Wanted, job_list, known_tags
 from server.database.tables import Job, JobTag
-from server.errors import InvalidError
+from server.errors import InvalidError, NotFoundError
 from server.jobs import baselines
 from server.jobs.submit import submit_job
 
@@ -134,3 +134,12 @@ def test_a_hundred_files_of_an_attempt_are_listed(tmp_path, number):
         (folder / f"{at:03}").touch()
     names = [f"{at:03}" for at in range(min(number, 100))]
     assert _log(tmp_path, "").artifacts == names
+
+
+@pytest.mark.parametrize(("number", "too_many"), [(0, True), (1, False), (30, False), (31, True)])
+def test_30_jobs_are_compared_and_one_twice_counts_once(database, number, too_many) -> None:
+    """Jobs that are not on record are missed only once their number is right."""
+    ids = [f"j{at}" for at in range(number)]
+    with database.read() as session, pytest.raises((InvalidError, NotFoundError)) as failed:
+        overviews.matrix(session, [*ids, *ids], "recipe")
+    assert isinstance(failed.value, InvalidError) == too_many

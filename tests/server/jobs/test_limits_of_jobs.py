@@ -1,6 +1,5 @@
 """How much one job, project, token or remark may have: each limit at its value, and one beyond."""
 
-import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -25,8 +24,6 @@ from server.jobs import (
     remarks,
     submit,
 )
-from server.web import auth
-from server.web.live import _QUEUE_LIMIT, _Subscriber
 from training.spec import Arm, ShortReruns
 
 POLICY = policy_from_mapping({"margin": "1%"})
@@ -223,44 +220,3 @@ def test_a_sign_off_holds_for_up_to_90_days(database, make_job, days, refused):
         with pytest.raises(ServiceError) as failed:
             remarks.sign_off(session, job.id, "nvfp4", "me", "x" * 10, days)
     assert isinstance(failed.value, InvalidError) == refused
-
-
-@pytest.mark.parametrize(
-    ("field", "allowed", "refused"),
-    [
-        ("name", ["x", "x" * 100], ["", "x" * 101]),
-        ("days", [1e-9, 3650, None], [0, 3650.1, float("nan")]),
-        ("max_running", [1, 10_000, None], [0, 10_001]),
-        ("repository", ["x", "x" * 200, None], ["", "x" * 201]),
-    ],
-)
-def test_a_token_is_made_within_its_limits(database, field, allowed, refused):
-    named = {"name": "mine", "scopes": ["submit"], "days": 1}
-    with database.write() as session:
-        made = [
-            is_refused(auth.create_token, session, **named | {field: value})
-            for value in (*allowed, *refused)
-        ]
-    assert made == [False] * len(allowed) + [True] * len(refused)
-
-
-@pytest.mark.parametrize(
-    ("hours", "refused"), [(0, False), (2160, False), (-1, True), (2160.1, True)]
-)
-def test_a_rotated_token_overlaps_for_up_to_90_days(database, hours, refused):
-    with database.write() as session:
-        token, _ = auth.create_token(session, "mine", ["submit"], None)
-        session.flush()
-        assert is_refused(auth.rotate_token, session, token.id, hours) == refused
-
-
-def test_a_stream_that_nobody_reads_is_ended_after_1000_messages():
-    async def messages(number: int) -> tuple[bool, int]:
-        subscriber = _Subscriber(job_id="j", loop=asyncio.get_running_loop())
-        for _ in range(number):
-            subscriber.put([])
-        return subscriber.closed, subscriber.rows.qsize()
-
-    assert _QUEUE_LIMIT == 1000
-    assert asyncio.run(messages(1000)) == (False, 1000)
-    assert asyncio.run(messages(1001)) == (True, 1)

@@ -7,8 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import TypeAdapter, ValidationError
 
-from server.api import overviews
-from server.errors import InvalidError, NotFoundError
+from server.errors import InvalidError
 from server.web.limits import BODY_BYTES, check_body, check_values
 from server.web.requests import refused
 
@@ -83,12 +82,3 @@ def test_10_000_findings_are_looked_at_and_more_are_counted(number, shown) -> No
     with pytest.raises(ValidationError) as wrong:
         TypeAdapter(list[int]).validate_python(["x"] * number)
     assert len(refused(wrong.value).errors()) == shown
-
-
-@pytest.mark.parametrize(("number", "too_many"), [(0, True), (1, False), (30, False), (31, True)])
-def test_30_jobs_are_compared_and_one_twice_counts_once(database, number, too_many) -> None:
-    """Jobs that are not on record are missed only once their number is right."""
-    ids = [f"j{at}" for at in range(number)]
-    with database.read() as session, pytest.raises((InvalidError, NotFoundError)) as failed:
-        overviews.matrix(session, [*ids, *ids], "recipe")
-    assert isinstance(failed.value, InvalidError) == too_many

@@ -321,7 +321,7 @@ def _own_limits(place: str, schema: dict[str, Any]) -> Iterator[str]:
             yield from _own_limits(place + end, inner)
 
 
-def _errors_at(place: str, value: object) -> bool:
+def is_refused_at(place: str, value: object) -> bool:
     """Whether a body with this value at the place is refused for it, whatever else it lacks."""
     model, field, rest = re.fullmatch(r"(\w+)\.(\w+)(.*)", place).groups()
     for part in reversed(re.findall(r"\[\]|\.\*| keys", rest)):
@@ -334,15 +334,20 @@ def _errors_at(place: str, value: object) -> bool:
     return any(each["loc"][0] == field for each in refused.value.errors(include_input=False))
 
 
+def check_field(place: str) -> None:
+    """Fails unless a field is allowed at its limit and refused beyond it."""
+    limit = BODIES[place]
+    assert [is_refused_at(place, value) for value in limit.allowed] == [False] * len(limit.allowed)
+    assert [is_refused_at(place, value) for value in limit.refused] == [True] * len(limit.refused)
+
+
 @pytest.mark.parametrize("place", BODIES)
 def test_a_field_of_a_body_is_allowed_at_its_limit_and_refused_beyond_it(place: str) -> None:
-    limit = BODIES[place]
-    assert [_errors_at(place, value) for value in limit.allowed] == [False] * len(limit.allowed)
-    assert [_errors_at(place, value) for value in limit.refused] == [True] * len(limit.refused)
+    check_field(place)
 
 
-@pytest.mark.parametrize("route", PARAMETERS)
-def test_a_parameter_is_allowed_at_its_limit_and_refused_beyond_it(route: str) -> None:
+def check_route(route: str) -> None:
+    """Fails unless each parameter is allowed at its limit and refused beyond it."""
     fields = _parameters(_routes()[route].dependant)
     for name, limit in PARAMETERS[route].items():
         field = fields[name]
@@ -356,6 +361,11 @@ def _errors_of(field: Any, value: object) -> Any:
     return field.validate(sent, {}, loc=("query",))[1]
 
 
+@pytest.mark.parametrize("route", PARAMETERS)
+def test_a_parameter_is_allowed_at_its_limit_and_refused_beyond_it(route: str) -> None:
+    check_route(route)
+
+
 def test_a_column_has_ten_million_numbers_and_is_refused_with_one_more() -> None:
     schema = _bodies()["RunBody"].json_schema()
     run = {"steps": [0] * 10**7}
@@ -363,7 +373,7 @@ def test_a_column_has_ten_million_numbers_and_is_refused_with_one_more() -> None
     run["steps"].append(0)
     with pytest.raises(InvalidError, match="10,000,001"):
         check_body(run, schema)
-    assert _errors_at("RunBody.steps", run["steps"])
+    assert is_refused_at("RunBody.steps", run["steps"])
     columns = (
         schema["properties"]["loss"],
         schema["properties"]["columns"]["additionalProperties"],

@@ -11,7 +11,6 @@ from workers.commands import checkout, follow, schedulers, script
 from workers.commands.checkout import CheckoutError, File, Tree
 from workers.commands.follow import Follower, LogRefusedError
 from workers.commands.launchers import LauncherError, Parameter, read_launchers
-from workers.training_process import _argument
 
 
 @pytest.fixture
@@ -99,12 +98,3 @@ def test_a_note_of_a_job_has_200_bytes(folder, tmp_path, size, word):
     (tmp_path / "ended.0").write_text("ended 12".ljust(size - 1) + "\n")
     told = script._told(folder, "ended.0")
     assert (told and told.word) == word
-
-
-@pytest.mark.parametrize(("size", "is_file"), [(100_000, False), (100_001, True)])
-def test_a_request_of_100_000_bytes_is_an_argument_and_a_longer_one_a_file(tmp_path, size, is_file):
-    """Bytes, not characters: these have two each, but for one."""
-    line = "é" * (size // 2) + "x" * (size % 2)
-    with _argument(line, tmp_path / "run.log") as argument:
-        assert argument.startswith("@") == is_file
-        assert is_file or argument == line
