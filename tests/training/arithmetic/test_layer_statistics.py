@@ -251,3 +251,14 @@ def test_a_compared_layer_says_how_far_its_gradient_is_off_and_computes_the_same
     )
     assert 0.9 < named["kernel_grad/cosine"] < 0.999
     assert np.isfinite(np.asarray(statistics)).all()
+
+
+@pytest.mark.parametrize("quantizer", [NVFP4, FP8])
+@pytest.mark.parametrize("exponent", [-100, -80, 0, 60])
+def test_a_power_of_two_changes_the_amax_alone(quantizer, exponent):
+    """Also where the squares of the elements are smaller or larger than any float."""
+    x = jax.random.normal(jax.random.key(0), (64, 64), jnp.float32)
+    first = np.asarray(look(x, 0, quantizer)[0])
+    scaled = np.asarray(look(x * np.float32(2.0**exponent), 0, quantizer)[0])
+    assert scaled[0] == first[0] * 2.0**exponent
+    np.testing.assert_array_equal(scaled[1:], first[1:])
