@@ -1,6 +1,7 @@
 """How much one claim, and one worker of submitted runs, takes on: each limit at its value."""
 
 import os
+import resource
 import threading
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -85,3 +86,28 @@ def test_a_request_of_100_000_bytes_is_an_argument_and_a_longer_one_a_file(tmp_p
     with _argument(line, tmp_path / "run.log") as argument:
         assert argument.startswith("@") == is_file
         assert is_file or argument == line
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "wanted"),
+    [
+        (1024, resource.RLIM_INFINITY, 8192),
+        (1024, 8192, 8192),
+        (1024, 8193, 8192),
+        (1024, 4096, 4096),
+        (4096, 4096, None),
+        (8191, 16384, 8192),
+        (8192, 16384, None),
+        (65536, 1048576, None),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None),
+    ],
+)
+def test_a_worker_of_submitted_runs_may_have_8192_files_open_if_the_system_allows_it(
+    monkeypatch, soft, hard, wanted
+):
+    """The folders and reports of 400 runs; what the system allows beyond is left as it is."""
+    given = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: given.append(limits))
+    submitted._allow_many_files()
+    assert given == ([] if wanted is None else [(wanted, hard)])
