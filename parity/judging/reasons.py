@@ -8,6 +8,7 @@ something other than the precision has changed. docs/codes.md, which has them in
 generated from this file.
 """
 
+import functools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -161,6 +162,7 @@ def with_margin(rule: MarginRule) -> Rule:
     takes too.
     """
 
+    @functools.wraps(rule)
     def of_measurements(m: Measurements) -> str | None:
         s = m.statistics
         if s is None or s.margin is None:
@@ -170,22 +172,31 @@ def with_margin(rule: MarginRule) -> Rule:
     return of_measurements
 
 
+def holding(m: Measurements) -> list[tuple[str, State, Reason]]:
+    """The rules that hold, by name, in the order in which they decide: the first one does."""
+    skipped = NOT_OF_IDENTICAL if m.identical else ()
+    rows = (
+        (rule.__name__.lstrip("_"), state, entry.code, rule(m))
+        for state, entry, rule in _TABLE
+        if entry.code not in skipped
+    )
+    return [
+        (name, state, Reason(code=code, sentence=sentence))
+        for name, state, code, sentence in rows
+        if sentence is not None
+    ]
+
+
 def decide(m: Measurements) -> Decision:
     """Apply the table to one comparison's measurements."""
-    skipped = NOT_OF_IDENTICAL if m.identical else ()
-    rows = [(state, entry, rule(m)) for state, entry, rule in _TABLE if entry.code not in skipped]
-    (state, deciding), *further = [
-        (state, Reason(code=entry.code, sentence=text))
-        for state, entry, text in rows
-        if text is not None
-    ]
+    (_, state, deciding), *further = holding(m)
     if deciding.code in MISFITS:  # everything else that holds follows from the misfit
         return Decision(state=state, deciding=deciding, others=())
     # then the fails that it could explain are listed, too
     of_a_confound = state == INCONCLUSIVE and deciding.code in CONFOUNDS
     other_reasons = [
         reason
-        for other, reason in further
+        for _, other, reason in further
         if other == INCONCLUSIVE
         or reason.code == IDENTICAL.code
         or (other == FAIL and of_a_confound)
@@ -1665,6 +1676,8 @@ def table() -> tuple[tuple[State | None, ReasonCode], ...]:
     return tuple(first.values())
 
 
+RULES: tuple[str, ...] = tuple(rule.__name__.lstrip("_") for _, _, rule in _TABLE)
+"""The rules by name, in the order in which they decide."""
 BY_CODE: Mapping[str, ReasonCode] = {entry.code: entry for _, entry in table()}
 FAILING = frozenset(entry.code for state, entry in table() if state == FAIL)
 """The codes that decide a fail."""

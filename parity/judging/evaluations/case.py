@@ -516,10 +516,13 @@ class EvaluationCase:
         )
         return measured, question
 
+    def grounds(self, candidate: str) -> tuple[Ground, ...]:
+        """What is on record of both arms and may explain a gap."""
+        return _grounds((self.baseline, self.candidates[candidate]), self.policy.may_differ)
+
     def _document(self, candidate: str) -> EvaluationDocument:
         measured, question = self.measured(candidate)
-        arms = self.baseline, self.candidates[candidate]
-        grounds = _grounds(arms, self.policy.may_differ)
+        grounds = self.grounds(candidate)
         base_times, cand_times = (
             [run for run in self.times if run.arm == name]
             for name in (self.baseline_name, candidate)

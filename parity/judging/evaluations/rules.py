@@ -200,11 +200,16 @@ def tokens_words(tokens: float) -> str:
     return f"{tokens:,.0f} tokens"
 
 
+def holding(m: Measured, question: Question, grounds: tuple[Ground, ...]) -> list[Row]:
+    """The rules that hold: those that decide in their order, of which the first one does, then what
+    is only said.
+    """
+    return sorted(_rows(m, question, grounds), key=lambda row: row[0] is None)
+
+
 def decide(m: Measured, question: Question, grounds: tuple[Ground, ...]) -> Decision:
     """Apply the rules to what was measured."""
-    # what decides first, then what is only said
-    rows = sorted(_rows(m, question, grounds), key=lambda row: row[0] is None)
-    (state, code, sentence), *further = rows
+    (state, code, sentence), *further = holding(m, question, grounds)
     others = tuple(
         Reason(code=other, sentence=text)
         for other_state, other, text in further
