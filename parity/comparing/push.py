@@ -179,7 +179,7 @@ def _manifest(run: Curve) -> dict[str, str]:
 
 def _key(spec: Mapping[str, Any], policy: Mapping[str, Any], case: Case) -> str:
     series = [
-        [run.digest(), _columns(run), _manifest(run), run.rounding]
+        [run.digest(), _columns(run), _manifest(run), _rounding(run)]
         for _, _, runs in case.arms()
         for run in runs
     ]

@@ -40,7 +40,7 @@ from server.jobs.reuse import Question
 from server.jobs.statements import StatementRequest
 from server.jobs.submit import Submission, submit_job, submit_job_once, submit_registered
 from server.jobs.workers import place_of, record_data
-from server.retention import _drop_jobs
+from server.retention import _drop, _drop_jobs, chunk_keys
 from tests.conftest import small_job
 from tests.overlap import locked_out_of_order, overlap, overlap_with
 from training.spec import Arm, Data
@@ -655,11 +655,11 @@ def test_a_key_makes_one_job_and_one_of_another_principal_makes_another(database
 
     both = overlap(database, submit("me"), submit("me"))
     assert (both.waited, both.second) == (True, both.first)
-    for other in (submit("you"), submit("me", "k2")):
-        again = overlap(database, lambda s: sessions.hold_lock(s, "key me k"), other)
-        assert (again.waited, again.second == both.first) == (False, False)
+    for other in (submit("you", "k2"), submit("me", "k3")):
+        again = overlap(database, submit("me", "k2"), other)
+        assert (again.waited, again.second == again.first) == (False, False)
     with database.read() as session:
-        assert len(session.scalars(select(IdempotencyKey)).all()) == 3
+        assert len(session.scalars(select(IdempotencyKey)).all()) == 4
 
 
 def test_the_first_runs_of_two_arms_that_begin_at_once_are_one_project(database, settings):
@@ -780,13 +780,14 @@ def test_a_curve_that_is_being_deleted_is_not_promoted(database, concluded):
     with database.write() as session:
         row = session.get_one(Job, job_id)
         row.status, row.finished_at = "cancelled", 1.0
+        run_id = row.arms[1].runs[0].id
+        (keys,) = chunk_keys(session, [run_id])
     both = overlap(
         database,
-        lambda s: _drop_jobs(job_id, time.time(), s),
-        lambda s: baselines.promote(s, "fp8", job_id, None, "a test", "me", None).id,
+        lambda s: _drop("curve", run_id, time.time(), keys, s),
+        lambda s: baselines.promote(s, "nvfp4", job_id, "nvfp4", "a test", "me", None).id,
     )
-    assert both.waited
-    assert isinstance(both.second, Exception)
+    assert (both.first, both.waited, type(both.second)) == (len(keys), True, ConflictError)
     with database.read() as session:
         assert session.scalars(select(Baseline)).all() == []
 

@@ -1,0 +1,171 @@
+"""Which comparisons are one job of a server: each field of what was compared in its turn.
+
+What is sent makes another key, or a push that corrects it would get the job of before.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import parity
+from parity.comparing import push
+from parity.comparing.arms import InputError
+from parity.judging.curve import Curve
+from parity.judging.evidence import Case
+from parity.judging.noise_table import NoiseTable
+from parity.judging.policy import Amount, Multiplicity, Policy
+from tests.changed import indifferent
+
+STEPS = np.arange(40)
+
+
+def _case(**changes):
+    run = {"step": STEPS, "loss": 3.0 - STEPS / 100}
+    case = parity.compare(run, run | {"loss": run["loss"] + 0.01}, planned_steps=40).case
+    return dataclasses.replace(case, **changes)
+
+
+CASE = _case()
+RUN = CASE.baseline[0]
+
+
+def _sent(case):
+    """The job that is submitted."""
+    push.check_pushable(case)
+    names = push._names([case.baseline_name or "baseline", *case.candidates])
+    return push._job(case, names)
+
+
+def _key(case):
+    return push._key(_sent(case), case.policy.document(), case)
+
+
+def _runs(case):
+    """What is sent with each run."""
+    sent = (push._columns, push._manifest, push._recipe, push._rounding)
+    return [[run.digest(), *(of(run) for of in sent)] for _, _, runs in case.arms() for run in runs]
+
+
+def _with(**columns):
+    """The comparison with another baseline run."""
+    return dataclasses.replace(CASE, baseline=[dataclasses.replace(RUN, **columns)])
+
+
+def _seeded(seed):
+    return [dataclasses.replace(run, seed=seed) for run in CASE.candidates["candidate"]]
+
+
+# Another value of each field of a run, and whether it is sent.
+OF_A_RUN = {
+    "steps": (RUN.steps * 2, True),
+    "loss": (RUN.loss + 1e-12, True),
+    "columns": ({"learning_rate": RUN.loss}, True),
+    "context": ({**RUN.context, "engine": "other"}, True),
+    "rounding": ("nearest", True),
+    "recipe": ("nvfp4", True),
+    "completeness": (dataclasses.replace(RUN.completeness, duplicates=1), False),
+    "label": ("other", False),
+    "seed": (1, False),  # a job has one
+    "seed_stated": (not RUN.seed_stated, False),
+    "replicate": (1, False),  # the server numbers them
+    "notes": (("a note",), False),
+}
+
+
+@pytest.mark.parametrize("name", [own.name for own in dataclasses.fields(Curve)])
+def test_each_field_of_a_run_that_is_sent_makes_another_job(name):
+    value, is_sent = OF_A_RUN[name]
+    if name == "seed":
+        case = dataclasses.replace(_with(seed=1), candidates={"candidate": _seeded(1)})
+    else:
+        case = _with(**{name: value})
+    assert (_runs(case) != _runs(CASE)) == is_sent
+    assert (_key(case) != _key(CASE)) == is_sent
+
+
+@pytest.mark.parametrize("role", ["baseline", "candidate"])
+@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
+def test_a_corrected_rounding_of_either_arm_makes_another_job(role, rounding):
+    if role == "baseline":
+        corrected = _with(rounding=rounding)
+    else:
+        runs = [dataclasses.replace(run, rounding=rounding) for run in CASE.candidates["candidate"]]
+        corrected = dataclasses.replace(CASE, candidates={"candidate": runs})
+    assert _key(corrected) != _key(CASE)
+
+
+def test_a_rounding_that_the_recipe_says_makes_another_job():
+    """`fp8` rounds to nearest, which is sent with the run; `other:fp8` is a user's own word."""
+    known, own = _with(recipe="fp8"), _with(recipe="other:fp8")
+    assert _sent(known) == _sent(own)
+    assert [runs[-1] for runs in (_runs(known)[0], _runs(own)[0])] == ["nearest", None]
+    assert _key(known) != _key(own)
+
+
+def test_each_column_and_each_fact_makes_another_job():
+    cases = [
+        CASE,
+        _with(columns={"learning_rate": RUN.loss}),
+        _with(columns={"learning_rate": 2 * RUN.loss}),
+        _with(columns={"validation_loss": RUN.loss}),
+        _with(context={**RUN.context, "data_digest": "a"}),
+        _with(context={**RUN.context, "data_digest": "b"}),
+    ]
+    assert len({_key(case) for case in cases}) == len(cases)
+
+
+MORE = CASE.candidates["candidate"]
+REFUSED = {"controls": [RUN], "shorter": [RUN], "short_reruns": {"x": [RUN]}, "evaluations": {1: 2}}
+OF_A_CASE = {
+    "baseline": [dataclasses.replace(RUN, loss=RUN.loss + 1.0)],
+    "candidates": {"candidate": [*MORE, *MORE]},
+    "policy": Policy(margin=Amount(value=0.5, unit="nats")),
+    "planned_steps": 41,
+    "baseline_name": "other",
+    "families": dict.fromkeys(("baseline", "candidate"), "any-decoder"),
+}
+# The server finds each by itself, or has no use for it.
+NOT_SENT = {
+    "assume_complete": True,
+    "layer_policy": "mlp_only",
+    "layer_snr_db": {"candidate": {}},
+    "noise_table": NoiseTable(()),
+    "multiplicity": Multiplicity(looks=2),
+    "compares": {"candidate": "commit"},
+    "against": {"candidate": "baseline"},
+}
+
+
+@pytest.mark.parametrize("name", [own.name for own in dataclasses.fields(Case)])
+def test_each_part_of_a_comparison_is_sent_refused_or_not_needed(name):
+    if name in REFUSED:
+        with pytest.raises(InputError, match="cannot be sent"):
+            push.check_pushable(_case(**{name: REFUSED[name]}))
+        return
+    case = _case(**{name: (OF_A_CASE | NOT_SENT)[name]})
+    assert (_key(case) != _key(CASE)) == (name in OF_A_CASE)
+
+
+def test_names_of_arms_and_the_order_of_candidates_make_another_job():
+    one, other = (dict.fromkeys(names, MORE) for names in ("ab", "ba"))
+    renamed = _case(candidates={"renamed": MORE})
+    cases = [CASE, renamed, _case(candidates=one), _case(candidates=other)]
+    assert len({_key(case) for case in cases}) == len(cases)
+
+
+@pytest.mark.parametrize("margin", ["1%", "5% tokens at 0.2 nats"])
+def test_each_field_of_a_policy_makes_another_job(margin):
+    policy = Policy(margin=margin)
+    equal = indifferent(policy, lambda policy: _key(_case(policy=policy)))
+    assert equal == ({"margin.slope"} if margin == "1%" else set())  # of tokens alone
+
+
+def test_another_version_makes_another_job(monkeypatch):
+    before = _key(CASE)
+    monkeypatch.setattr(push, "VERSION", "another")
+    assert _key(CASE) != before
+
+
+def test_the_same_comparison_makes_the_same_job():
+    assert _key(_case()) == _key(CASE)
