@@ -177,9 +177,9 @@ _candidate("candidate begins 4 % behind", _start(0.42, 12.0))
 _candidate("candidate begins 4 % ahead", _start(-0.42, 12.0))
 _candidate("candidate begins 1 % ahead", _start(-0.11, 12.0))
 _both("both spike often", _spikes(0.16, 2.0))
+_both("both logs hold means of 60 steps", lambda loss: smoothed(loss, 60))
 _both("losses with one decimal", lambda loss: loss.round(1))
 _both("losses with two decimals", lambda loss: loss.round(2))
-_both("both logs hold means of 60 steps", lambda loss: smoothed(loss, 60))
 _both("losses of a hundred nats", lambda loss: 40.0 * loss)
 _both("losses near zero", lambda loss: 0.01 * loss)
 _both("losses below zero", lambda loss: loss - 8.0)
@@ -378,6 +378,19 @@ def _(pair: Pair) -> None:
         return loss
 
     pair.cand = [with_loss(curve, late) for curve in pair.cand]
+
+
+@change("candidate's log holds means of other batches")
+def _(pair: Pair) -> None:
+    pair.cand = [
+        with_loss(curve, lambda loss: smoothed(shuffled(loss), 100)) for curve in pair.cand
+    ]
+
+
+@change("other code of one recipe, with equal losses")
+def _(pair: Pair) -> None:
+    CHANGES["candidate is the baseline's log"](pair)
+    pair.options["compares"] = "revision"
 
 
 @change("other code of one recipe")
