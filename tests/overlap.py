@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, func, select, text
+from sqlalchemy import Connection, event, func, select, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
@@ -24,21 +24,21 @@ Work = Callable[[Session], Any]
 
 @dataclass(frozen=True)
 class Overlap:
-    """What each of the two returned (or raised, of the second), and whether the second waited for a lock of the first."""  # noqa: E501
+    """What each of the two returned (or the second raised), and whether the second waited."""
 
     first: Any
     second: Any
     waited: bool
 
 
-def overlap(
-    database: Database, first: Work, second: Work, *, of_second: Database | None = None
-) -> Overlap:
-    """Do `first` in a transaction that commits once `second`, in a transaction of another thread, has ended or waits for it."""  # noqa: E501
-    own = of_second or database
+def overlap(database: Database, first: Work, second: Work) -> Overlap:
+    """Do `first` in a transaction that commits once `second` has ended or waits for it.
+
+    `second` has a transaction of its own, in another thread.
+    """
 
     def write() -> Any:
-        with own.write() as session:
+        with database.write() as session:
             return second(session)
 
     return overlap_with(database, first, write)
@@ -57,7 +57,7 @@ def overlap_with(database: Database, first: Work, second: Callable[[], Any]) -> 
 
 
 def waits_for(database: Database, holder: int | None, other: Future[Any]) -> bool:
-    """Whether somebody waits for a lock of a process of the server; False if `other` ends without that."""  # noqa: E501
+    """Whether somebody waits for a lock of a process of the server before `other` has ended."""
     until = time.monotonic() + _SECONDS
     with database.read() as session:
         while not other.done():
@@ -74,16 +74,22 @@ def _outcome(other: Future[Any]) -> Any:
 
 
 def locked_out_of_order(database: Database, job_id: str, work: Callable[[], Any]) -> list[str]:
-    """What `work` holds of a job while it waits for the first of its runs; ["nothing waits"] if it does not wait.
+    """What `work` holds of a job while it waits for the first of its runs.
 
-    Who locks the runs of a job in the order of their ids, and before their job, holds nothing of it then. The first run is written
-    before, so that a search of the table meets it last.
-    """  # noqa: E501
+    That is nothing if it locks the runs of a job in the order of their ids, and before their job;
+    ["nothing waits"] if it does not wait. Whatever reads whole tables meets the first run last, as
+    it was written last; and no index or sorted join may give the order that is to be asked for.
+    """
+    event.listen(database.engine, "begin", _read_whole_tables)
     with database.write() as session:
         first, *others = session.scalars(
             select(Run.id).where(Run.job_id == job_id).order_by(Run.id)
         ).all()
-        session.execute(text("update runs set priority = priority where id = :id"), {"id": first})
+        for statement in (
+            "update runs set priority = priority where id = :id",
+            "update attempts set state = state where run_id = :id",
+        ):
+            session.execute(text(statement), {"id": first})
     with ThreadPoolExecutor(1) as pool:  # noqa: SIM117
         with database.write() as session:
             session.get_one(Run, first, with_for_update=True)
@@ -97,9 +103,9 @@ def locked_out_of_order(database: Database, job_id: str, work: Callable[[], Any]
     return held
 
 
-def _use_no_index(connection: Connection) -> None:
-    for scan in ("indexscan", "bitmapscan"):
-        connection.exec_driver_sql(f"set local enable_{scan} = off")
+def _read_whole_tables(connection: Connection) -> None:
+    for way in ("indexscan", "indexonlyscan", "bitmapscan", "mergejoin"):
+        connection.exec_driver_sql(f"set local enable_{way} = off")
 
 
 def _is_locked(database: Database, row: Any, key: str) -> bool:

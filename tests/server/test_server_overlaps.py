@@ -134,7 +134,7 @@ def test_a_token_is_rotated_once(database, token):
 
 
 def test_to_rotate_or_revoke_one_token_leaves_another_and_its_sessions(database, token):
-    one, (other, text) = token()[0], token()
+    (other, text), (one, _) = token(), token()  # the later one has the same name
     with database.write() as session:
         cookies = [
             auth.open_session(session, session.get_one(Token, each)) for each in (one, other)

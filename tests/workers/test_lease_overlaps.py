@@ -1,4 +1,6 @@
-"""Two workers, attempts, tokens or jobs at once, held so that their transactions overlap: claims, leases, the fence, duties."""  # noqa: E501
+"""Two workers, attempts, tokens or jobs whose transactions overlap: claims, leases, the fence,
+duties.
+"""
 
 import dataclasses
 import time
@@ -52,7 +54,7 @@ def held(both):
 
 @pytest.fixture
 def next_held(database, held, make_worker):
-    """A function that gives the run to another worker within a transaction; the claim of that attempt."""  # noqa: E501
+    """A function that gives the run to another worker in a transaction; that worker's claim."""
     worker = make_worker("next")
     return lambda session: lease.next_attempt(session, held, worker, 60.0, "taken over")
 
@@ -155,20 +157,19 @@ def test_a_token_without_a_limit_has_none_beside_one_that_is_full(
     assert [_claim(database, worker).job_id for _ in range(3)] == [one, free, free]
 
 
-def test_the_time_of_one_run_is_none_of_another(database, submit, make_worker):
-    for _ in range(2):
-        with database.write() as session:
-            session.get_one(Job, submit()).max_run_seconds = 100.0
-    worker = make_worker()
-    one = _claim(database, worker)
+def test_the_time_of_one_run_is_none_of_another(settings, database, submit, make_worker):
+    job_id, worker, seconds = submit(), make_worker(), (60, 10)
     with database.write() as session:
-        lease.give_back(
-            session, session.get_one(Run, one.run_id), "it fell", attempt="crashed", max_attempts=3
-        )
-        session.get_one(Attempt, (one.run_id, 1)).started_at -= 60
-    again, other = _claim(database, worker), _claim(database, worker)
-    assert (again.run_id, round(again.max_seconds)) == (one.run_id, 40)
-    assert (other.max_seconds, other.seconds_trained) == (100.0, 0.0)
+        session.get_one(Job, job_id).max_run_seconds = 100.0
+    fallen = [_claim(database, worker) for _ in seconds]
+    crashed = {"attempt": "crashed", "max_attempts": settings.max_attempts}
+    with database.write() as session:
+        for each, took in zip(fallen, seconds, strict=True):
+            lease.give_back(session, session.get_one(Run, each.run_id), "it fell", **crashed)
+            session.get_one(Attempt, (each.run_id, 1)).started_at -= took
+    claims = [_claim(database, worker) for _ in seconds]
+    again = {each.run_id: each.max_seconds for each in claims}
+    assert [again[each.run_id] for each in fallen] == pytest.approx([40.0, 90.0], abs=2.0)
 
 
 # The fence.
@@ -228,6 +229,8 @@ def test_an_earlier_attempt_neither_renews_nor_writes_nor_ends_the_next(
 
 def test_the_token_of_one_run_and_of_one_attempt_fits_no_other(database, both, next_held):
     one, other = both
+    with pytest.raises(LeaseLostError), database.write() as session:
+        lease.renew(session, dataclasses.replace(one, token=other.token), 1000.0)
     with database.write() as session:
         newer = next_held(session)
     for forged in (
@@ -359,7 +362,7 @@ def test_a_worker_locks_runs_by_id_and_before_their_job(database, both, write):
 
 @pytest.fixture
 def reusing(database, recorded, submit, make_worker):
-    """Runs of an old job that was cancelled, and the claim of a run that may reuse the curve of its candidate."""  # noqa: E501
+    """Runs of an old job that was cancelled, and the claim of a run that may reuse their curves."""
     with database.write() as session:
         job = session.get_one(Job, recorded({"nvfp4": 0.0}, steps=40, replicates=1))
         job.status, job.finished_at = "cancelled", sessions.now(session) - OLD

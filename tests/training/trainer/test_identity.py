@@ -7,6 +7,7 @@ import pytest
 
 from tests.changed import called, indifferent, leaves
 from training import device
+from training.environment import transformer_engine
 from training.spec import Arm, Data, JobSpec
 from training.switches import Override
 from training.trainer import checkpoint
@@ -39,9 +40,9 @@ def corpus():
 def same_machine(monkeypatch):
     """Facts of the machine and of the arithmetic, which are no fields of a run."""
     machine = device.describe()
-    monkeypatch.setattr(checkpoint.device, "describe", lambda: machine)
+    monkeypatch.setattr(device, "describe", lambda: machine)
     monkeypatch.setattr(checkpoint, "trainer_facts", lambda _: dict(FACTS))
-    monkeypatch.setattr(checkpoint.transformer_engine, "facts", dict)
+    monkeypatch.setattr(transformer_engine, "facts", dict)
     monkeypatch.setattr(checkpoint, "not_te_parity_of", lambda _: None)
     monkeypatch.setattr(checkpoint, "not_te_parity", lambda *_: None)
     monkeypatch.setattr(RUN.__class__, "segments", ())
@@ -82,9 +83,7 @@ def test_data_code_and_libraries_make_another_run(corpus, monkeypatch):
 def test_another_machine_makes_another_run(corpus, monkeypatch, fact):
     first, machine = identity(RUN, corpus), device.describe()
     made = {"device_class": "other", "threads": 1234, "fast_bf16": not machine.fast_bf16}
-    monkeypatch.setattr(
-        checkpoint.device, "describe", lambda: replace(machine, **{fact: made[fact]})
-    )
+    monkeypatch.setattr(device, "describe", lambda: replace(machine, **{fact: made[fact]}))
     assert {key for key, value in identity(RUN, corpus).items() if first[key] != value} == {fact}
 
 
