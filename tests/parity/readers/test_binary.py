@@ -135,3 +135,39 @@ def test_parquet(tmp_path: Path) -> None:
     (tmp_path / "cut.parquet").write_bytes(path.read_bytes()[:40])
     with pytest.raises(ReadError, match="not a readable Parquet"):
         read_run(str(tmp_path / "cut.parquet"))
+
+
+def as_tensor(step: int, tensor: bytes) -> bytes:
+    """An event whose loss is a tensor: what TensorFlow 2 and PyTorch's new style write."""
+    value = b"\x0a\x04loss" + b"\x42" + bytes([len(tensor)]) + tensor
+    summary = b"\x0a" + bytes([len(value)]) + value
+    return record(b"\x10" + bytes([step]) + b"\x2a" + bytes([len(summary)]) + summary)
+
+
+@pytest.mark.parametrize(
+    ("kind", "layout", "loss"),
+    [
+        (1, "<f", 2.5),
+        (2, "<d", 2.25),
+        (3, "<i", 2.0),
+        (9, "<q", 3.0),
+        (0, "<f", None),
+        (1, "<d", None),
+        (2, "<f", None),
+        (14, "<f", None),
+    ],
+)
+def test_a_tensor_is_a_number_of_the_type_that_it_states(
+    tmp_path: Path, kind: int, layout: str, loss: float | None
+) -> None:
+    """4 and 8 bytes alone say neither which type they are of nor that they are one number."""
+    content = struct.pack(layout, int(loss or 2) if layout in ("<i", "<q") else loss or 2.0)
+    stated = b"\x08" + bytes([kind]) if kind else b""
+    tensor = stated + b"\x22" + bytes([len(content)]) + content
+    path = tmp_path / "events.out.tfevents.1"
+    path.write_bytes(as_tensor(1, tensor) + as_tensor(2, tensor))
+    if loss is None:
+        with pytest.raises(ReadError, match="no scalar"):
+            read_run(str(path))
+    else:
+        np.testing.assert_array_equal(read_run(str(path)).loss, [loss, loss])

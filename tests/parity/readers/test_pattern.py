@@ -163,3 +163,19 @@ def test_the_proposed_pattern_reads_the_log_it_was_made_from(log, lines):
 )
 def test_nothing_is_proposed_where_no_step_rises_or_nothing_may_be_a_loss(lines):
     assert proposed("\n".join([*lines, ""])) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["run.npz", "run.parquet", "events.out.tfevents.1.host", "folder", "log.txt:a", "wandb:a/b/c"],
+)
+def test_a_pattern_for_what_is_not_one_log_of_text_is_refused_and_not_left_out(
+    tmp_path, monkeypatch, name
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    for each in ("run.npz", "run.parquet", "events.out.tfevents.1.host", "log.txt"):
+        (tmp_path / each).write_bytes(b"it=1 L=2.5\n")
+    with pytest.raises(ReadError, match="a pattern finds lines of a log, a text file"):
+        read_run(name, columns={PATTERN: BOTH})
+    assert read_run("log.txt", columns={PATTERN: BOTH}).loss[0] == 2.5
