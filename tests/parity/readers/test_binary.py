@@ -171,3 +171,18 @@ def test_a_tensor_is_a_number_of_the_type_that_it_states(
             read_run(str(path))
     else:
         np.testing.assert_array_equal(read_run(str(path)).loss, [loss, loss])
+
+
+def test_the_files_of_a_run_that_was_restarted_are_one_curve_in_their_order(
+    tmp_path: Path,
+) -> None:
+    """The restart at 4 replaces what the first file has from there on, also step 6, which it did
+    not reach again.
+    """
+    first = b"".join(event(step, 10.0 + step) for step in range(1, 7))
+    second = b"".join(event(step, 20.0 + step) for step in range(4, 6))
+    (tmp_path / "events.out.tfevents.2000000001.host").write_bytes(second)
+    (tmp_path / "events.out.tfevents.1000000001.host").write_bytes(first)
+    curve = read_run(str(tmp_path))
+    np.testing.assert_array_equal(curve.steps, [1, 2, 3, 4, 5])
+    np.testing.assert_array_equal(curve.loss, [11.0, 12.0, 13.0, 24.0, 25.0])

@@ -2,6 +2,8 @@
 gone.
 """
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.workers.commands.schedulers import PlaySlurm
@@ -27,12 +29,13 @@ def test_a_controller_that_is_away_is_told_in_its_own_words(play, folder):
     slurm = Slurm({"options": ()})
     job_id = slurm.submit("a-key", folder)
     play.is_down(True)
-    for program, call in {
-        "sbatch": lambda: slurm.submit("another", folder),
-        "squeue": slurm.jobs,
-        "scontrol": lambda: slurm.release(job_id),
-        "scancel": lambda: slurm.cancel(job_id),
-    }.items():
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("sbatch", lambda: slurm.submit("another", folder)),
+        ("squeue", slurm.jobs),
+        ("scontrol", lambda: slurm.release(job_id)),
+        ("scancel", lambda: slurm.cancel(job_id)),
+    ]
+    for program, call in calls:
         with pytest.raises(UnreachableError) as away:
             call()
         assert str(away.value).startswith(f"{program}: Unable to contact slurm controller")
