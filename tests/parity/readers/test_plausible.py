@@ -181,3 +181,13 @@ def test_missing_values_of_other_columns_are_nothing(tmp_path: Path) -> None:
     run = read_run(write(tmp_path, "step,loss,lr,grad_norm\n0,3.0,,None\n1,2.9,0.1,null\n"))
     assert np.isnan(run.columns["learning_rate"][0])
     assert np.isnan(run.columns["grad_norm"]).all()
+
+
+@pytest.mark.parametrize(
+    "losses", [[2.5, 2.75, 3.5], [5, 4, 3], [3, 3, 3], [3], [2.0, 3.0, 3.5]], ids=str
+)
+def test_two_bare_columns_are_read_where_the_second_can_only_be_the_loss(tmp_path, losses):
+    """A rising loss with decimals, and a whole one that does not rise, are no steps."""
+    text = "".join(f"{step},{loss}\n" for step, loss in enumerate(losses, 1))
+    curve = read_run(write(tmp_path, text))
+    assert (curve.steps.tolist(), curve.loss.tolist()) == ([*range(1, len(losses) + 1)], losses)
