@@ -292,7 +292,7 @@ def test_one_point_of_a_copy_may_be_anothers(apart: int, alike: bool) -> None:
     assert ("ARMS_IDENTICAL" in judged(run(falling()), run(cand))["codes"]) == alike
 
 
-@pytest.mark.parametrize(("size", "alike"), [(0.9e-5, True), (1.1e-5, False)])
+@pytest.mark.parametrize(("size", "alike"), [(0.99e-5, True), (1.01e-5, False)])
 def test_a_copy_is_within_a_hundred_thousandth(size: float, alike: bool) -> None:
     wave = size * np.array([1.0, -1.0, 1.0, -1.0, 0.0, 0.0, 1.0, -1.0, 1.0, -1.0])
     found = judged(run(falling()), run(falling() + 0.02 + wave))
@@ -313,11 +313,34 @@ def test_three_that_differ_by_a_constant_are_one_too(equal: int, shares: bool) -
     assert ("ARMS_SHARE_START" in judged(run(falling()), run(cand))["codes"]) == shares
 
 
-@pytest.mark.parametrize(("off", "common"), [(1, True), (-1, True), (2, False)])
-def test_steps_may_be_off_by_a_hundredth_of_the_interval(off: int, common: bool) -> None:
-    cand = run(falling() + 1e-4 * np.cos(STEPS), steps=STEPS + off)
-    found = judged(run(falling()), cand)
+@pytest.mark.parametrize(
+    ("every", "off", "common"),
+    [(100, 1, True), (100, -1, True), (100, 2, False), (1000, 10, True), (1000, 11, False)],
+)
+def test_steps_may_be_off_by_a_hundredth_of_the_interval(
+    every: int, off: int, common: bool
+) -> None:
+    steps = every * np.arange(1, 11)
+    cand = run(falling() + OWN, steps=steps + off)
+    found = judged(run(falling(), steps=steps), cand, planned_steps=10 * every)
     assert ("NO_COMMON_STEPS" in found["codes"]) != common
+
+
+@pytest.mark.parametrize("arm", [0, 1])
+@pytest.mark.parametrize(("runs", "decides"), [(1, True), (2, False)])
+@pytest.mark.parametrize(
+    ("policy", "code"),
+    [
+        ({"assumed_noise": "reject"}, "RUN_NOISE_ASSUMED"),
+        ({"loss_unit": "other"}, "TOO_FEW_RUNS"),
+    ],
+)
+def test_two_runs_of_each_arm_show_how_much_runs_differ(
+    policy: dict[str, str], code: str, runs: int, decides: bool, arm: int
+) -> None:
+    arms = [[run(falling() + own(10 * side + k)) for k in range(2)] for side in range(2)]
+    arms[arm] = arms[arm][:runs]
+    assert (first(judged(*arms, policy)) == ("inconclusive", code)) == decides
 
 
 # The error of few evaluations.
