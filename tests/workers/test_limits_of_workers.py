@@ -111,3 +111,29 @@ def test_a_worker_of_submitted_runs_may_have_8192_files_open_if_the_system_allow
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: given.append(limits))
     submitted._allow_many_files()
     assert given == ([] if wanted is None else [(wanted, hard)])
+
+
+def test_the_chunks_of_a_run_that_trains_are_merged_and_those_of_one_that_ended_are_left(worker):
+    """Its own end merges those of a run that is over, and it may be another worker's by then."""
+    merged = []
+
+    def run(name, *, followed=True, over=False):
+        return SimpleNamespace(
+            is_followed=followed,
+            over=over,
+            may_ask_again=lambda: False,
+            is_due=lambda: False,
+            next_look=float("inf"),
+            guarded=lambda call: call(),
+            close=lambda: None,
+            record=SimpleNamespace(recorder=SimpleNamespace(merge=lambda: merged.append(name))),
+        )
+
+    worker._runs = {
+        "a": run("a"),
+        "b": run("b", over=True),
+        "c": run("c", followed=False),
+        "d": run("d"),
+    }
+    worker._follow(SimpleNamespace(submit=lambda *_: None))
+    assert merged == ["a", "d"]
