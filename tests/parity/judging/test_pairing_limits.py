@@ -141,7 +141,7 @@ def test_blocks_of_two_hundred_points_are_looked_at_from_two_of_them_on(
 
 def test_a_long_run_has_twenty_blocks() -> None:
     """Other data in the last 200 points of 8,000 are half of a block of 400."""
-    assert worst(late(0.0, 8000, 200)) == pytest.approx(0.5, abs=0.05)
+    assert worst(late(0.0, 8000, 200)) == pytest.approx(0.5, abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -257,20 +257,20 @@ def correlations(rows: list[np.ndarray], baselines: int, *, centred: bool) -> np
 
 
 def test_one_order_is_nine_tenths_of_all_runs() -> None:
-    """Two runs an arm that share their batches but for noise of their own."""
-    points = 400
-    made = basis(5, points)
+    """Though two runs an arm each have a partner of their own in what is left."""
+    points = 4000
+    made = basis(3, points)
 
     def rows(share: float) -> list[np.ndarray]:
-        return [share * made[0] + math.sqrt(1.0 - share**2) * own for own in made[1:]]
+        return [share * made[0] + math.sqrt(1.0 - share**2) * made[own] for own in (1, 2, 1, 2)]
 
     def is_one(share: float) -> bool:
-        halves = [[row[part:] for row in rows(share)] for part in (0, points // 2)]
-        return min(correlations(one, 2, centred=False).min() for one in halves) >= 0.9
+        parts = [[row[part:] for row in rows(share)] for part in (0, points // 2)]
+        return bool(min(correlations(part, 2, centred=False).min() for part in parts) >= 0.9)
 
     below, above = turning(is_one, 0.8, 0.99)
     assert paired(rows(above), 2).by == "one order"
-    assert paired(rows(below), 2).by in ("one order", "batches", "unknown")
+    assert paired(rows(below), 2).by == "batches"
 
 
 def pairs_of(rho: float, other: float, points: int) -> list[np.ndarray]:
