@@ -1,6 +1,7 @@
 """When do two arms read the same batches? Each limit from both sides, on correlations that are
 built exactly."""
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -238,6 +239,7 @@ def turning(wanted: Callable[[float], bool], low: float, high: float) -> tuple[f
     return low - 1e-8, high + 1e-8
 
 
+@functools.cache
 def basis(rows: int, points: int) -> np.ndarray:
     """Orthonormal rows of noise without a mean and a trend, over all and over the last half."""
     rng = np.random.default_rng(rows)
