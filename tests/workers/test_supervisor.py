@@ -423,3 +423,28 @@ def test_a_run_is_given_back_once_the_database_answers_again(database, submit, t
     monkeypatch.setattr(supervisor.Supervisor, "train", stopped)
     run = _run(database, train())
     assert (run.state, run.crashes, len(failures)) == ("queued", 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "flush_seconds"),
+    [(["report", "report", "report"], 3600.0), ([None, None, None], 0.0)],
+    ids=["steps", "silence"],
+)
+def test_steps_are_written_once_a_flush_and_the_lease_renewed_once_a_heartbeat(
+    settings, kinds, flush_seconds
+):
+    """Not with each message, nor at each look while nothing is to be written."""
+    batches = [[] if kind is None else [{"kind": kind}] for kind in kinds] + [[None]]
+    written = []
+    own = SimpleNamespace(
+        _settings=settings.model_copy(
+            update={"flush_seconds": flush_seconds, "heartbeat_seconds": 3600.0}
+        ),
+        _stopping=threading.Event(),
+        _limits=lambda _: iter(lambda: None, 0),
+        recorder=SimpleNamespace(add_report=lambda _: None),
+        flush=lambda: written.append(time.monotonic()),
+    )
+    process = SimpleNamespace(messages=lambda _: batches.pop(0))
+    assert not supervisor.Supervisor._follow(own, process)
+    assert len(written) == 1
