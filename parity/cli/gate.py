@@ -41,9 +41,10 @@ from parity.client.rest import (
 from parity.comparing.arms import place_in, read_yaml
 from parity.inert import inert, inert_value
 from parity.judging.bundle import JsonError, parse_json
+from parity.judging.codes import GAP_EXCEEDS_MARGIN
 from parity.judging.decision import WORST_FIRST
 from parity.judging.document_types import VerdictDocument
-from parity.judging.policy import FAIL_BY_GAP, PolicyError
+from parity.judging.policy import PolicyError
 from parity.report.text import markdown_sections
 from parity.report.words import words
 from parity.structure import canonical_json, frozen
@@ -372,7 +373,7 @@ def _outcome(client: Client, question: _Question, rules: GateRules, progress: Co
 
 def is_narrow(verdict: Mapping[str, Any]) -> bool:
     """Whether an interval lies beyond the margin by less than half of its own width."""
-    if verdict["codes"][0] != FAIL_BY_GAP:
+    if verdict["codes"][0] != GAP_EXCEEDS_MARGIN.code:
         return False
     gap, margin = verdict["gap"], verdict["margin"]["nats"]
     return bool(gap["lo"] - margin < (gap["hi"] - gap["lo"]) / 2)

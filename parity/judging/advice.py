@@ -21,12 +21,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from parity.judging.agreement import ENGINE, PARAMETERS, RECIPE
+from parity.judging.codes import AS_OF, BY_CODE, CONFOUNDED
 from parity.judging.curve import Curve
-from parity.judging.decision import AS_OF, FAIL, INCONCLUSIVE, PASS, Decision
+from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision
 from parity.judging.document_types import STOPPED
 from parity.judging.interval import Interval, interval
 from parity.judging.measurements import Measurements
-from parity.judging.reasons import BY_CODE, MISFITS
 from parity.judging.run_floor import RunFloor, RunTerm, run_term
 from parity.judging.schedule import recorded_rates
 from parity.judging.window import StandardError
@@ -38,8 +38,6 @@ LayerSnr = Mapping[tuple[str, str], float]
 
 MAX_ADDED_RUNS = 16
 LAYERS_NAMED = 3
-# next to a fail they come before what to change in the recipe
-CONFOUNDS = ("LEARNING_RATES_DIFFER", "CONFOUNDED")
 TOO_FEW, NO_MARGIN = "TOO_FEW_STEPS", "MARGIN_UNDETERMINED"
 NO_LOOK_LEFT = (
     "Adding them to this question would be a further look, and none is left: judging again until "
@@ -101,7 +99,7 @@ def advise(
     statistics = m.statistics
     if statistics is None or statistics.margin is None:
         return Advice(sentences=_by_code(m, decision, layer_policy, layer_snr_db))
-    if decision.state == INCONCLUSIVE and decision.deciding.code not in MISFITS:
+    if decision.state == INCONCLUSIVE and not BY_CODE[decision.deciding.code].suppresses_others:
         state_first = _state_rounding(m)
     else:
         state_first = ()
@@ -314,10 +312,12 @@ def _by_code(
     ):
         return (step,)
     if decision.state == FAIL:
-        confounds = [code for code in CONFOUNDS if code in decision.codes and m.compares == RECIPE]
-        first = [
-            step for code in confounds if (step := BY_CODE[code].next_for(job=job)) is not None
-        ]
+        entries = (BY_CODE[code] for code in decision.codes if m.compares == RECIPE)
+        confounds = sorted(
+            (entry for entry in entries if entry.explains_a_fail),
+            key=lambda entry: entry is CONFOUNDED,
+        )
+        first = [step for entry in confounds if (step := entry.next_for(job=job)) is not None]
         return (
             *first,
             _after_fail(m, layer_policy),

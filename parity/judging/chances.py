@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from parity.judging import special
+from parity.judging.codes import BY_CODE
 from parity.judging.curve import FloatArray
 from parity.judging.document_types import (
     ChancesDocument,
@@ -40,10 +41,6 @@ from parity.judging.interval import t_quantile
 from parity.judging.policy import LOSS, POINTS_TO_FAIL, WIDE_MARGIN, Multiplicity
 from parity.structure import frozen
 
-# What an interval alone decides, so that another margin would change it; and what keeps back a pass
-# whatever pairs of runs are added.
-DECIDED_BY_GAP = ("WITHIN_MARGIN", "GAP_EXCEEDS_MARGIN", "CI_STRADDLES_MARGIN")
-KEPT_BACK = ("AS_OF", "TOO_FEW_STEPS", "RUN_NOISE_ASSUMED")
 PAIRS, QUANTILES = 1, 2_000
 
 
@@ -71,6 +68,7 @@ def chances_of(document: VerdictDocument) -> ChancesDocument | None:
     """The chances after one more pair, from a verdict's document; None without a gap or a margin,
     or where no pair of runs changes what decided, such as other data in one arm.
     """
+    code = BY_CODE.get(document["codes"][0])
     gap, margin, parts, tau = (
         document["gap"],
         document["margin"],
@@ -82,7 +80,8 @@ def chances_of(document: VerdictDocument) -> ChancesDocument | None:
         or margin is None
         or parts is None
         or tau is None
-        or document["codes"][0] not in (*DECIDED_BY_GAP, *KEPT_BACK)
+        or code is None
+        or not (code.decided_by_interval or code.keeps_back_a_pass)
     ):
         return None
     if not _all_finite(gap, margin["nats"], parts) or document["window"]["n"] < POINTS_TO_FAIL:

@@ -12,13 +12,11 @@ is surely not
 
 from collections.abc import Mapping
 
+from parity.judging.codes import AS_OF, VALIDATION_LOSS_WORSE
 from parity.judging.decision import (
-    AS_OF,
-    CHECK_CODES,
     FAIL,
     INCONCLUSIVE,
     PASS,
-    VALIDATION_LOSS_WORSE,
     WORST_FIRST,
     Decision,
     Reason,
@@ -28,6 +26,7 @@ from parity.judging.decision import (
 from parity.judging.document_types import CheckDocument
 from parity.judging.interval import Margin
 from parity.judging.policy import Policy
+from parity.judging.precedence import CHECKS
 from parity.judging.secondary import Advisory
 from parity.judging.window import ONE_SIDED_ALPHA, RUN_BLOCK_POINTS
 from parity.wording import count
@@ -70,9 +69,7 @@ def apply_checks(decision: Decision, made: tuple[CheckDocument, ...], policy: Po
     for place, state in enumerate((FAIL, INCONCLUSIVE)):
         for check in deciding:
             if (check["state"] or INCONCLUSIVE) == state:
-                reason = Reason(
-                    code=CHECK_CODES[check["name"]][place].code, sentence=check["sentence"]
-                )
+                reason = Reason(code=CHECKS[check["name"]][place].code, sentence=check["sentence"])
                 return Decision(
                     state=state, deciding=reason, others=(decision.deciding, *decision.others)
                 )

@@ -43,7 +43,6 @@ MAX_LOOKS = 30
 # q_L of t(4) for a two-sided 95 %, by looks.
 LOOK_QUANTILES = ((1, 2.7764451051977987), (2, 3.44), (5, 4.39), (10, 5.13), (20, 5.87), (30, 6.29))
 TABLE_ERROR = 0.05
-FAIL_BY_GAP = "GAP_EXCEEDS_MARGIN"  # the one fail that further runs can undo, as a further look
 
 
 @frozen

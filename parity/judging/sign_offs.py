@@ -12,10 +12,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
+from parity.judging.codes import BY_CODE
 from parity.judging.decision import INCONCLUSIVE, CheckName
 from parity.judging.document_types import SHOWN_ONLY, VerdictDocument
 from parity.judging.policy import POINTS_TO_FAIL
-from parity.judging.reasons import BY_CODE, FAILING
+from parity.judging.precedence import FAILING
 from parity.structure import canonical_json
 from parity.wording import count
 

@@ -12,7 +12,9 @@ from parity.judging.advice import Advice, LayerSnr, advise
 from parity.judging.agreement import COMPARISONS, RECIPE, Comparison, compared_keys
 from parity.judging.arms import MAX_SHORT_RERUNS, Arm, Arms, EarlySpread
 from parity.judging.checks import apply_checks, checks
+from parity.judging.codes import BY_CODE
 from parity.judging.curve import MAX_STEP, Curve
+from parity.judging.decide import decide
 from parity.judging.decision import Decision, State
 from parity.judging.document_types import CheckDocument, PeerDocument, VerdictDocument
 from parity.judging.interval import Interval, Margin, TokenSlope
@@ -21,7 +23,7 @@ from parity.judging.measurements import Compared, FurtherRuns, Measurements, mea
 from parity.judging.noise_table import NoiseTable
 from parity.judging.pairing import NONFINITE_SHARE
 from parity.judging.policy import POINTS_TO_FAIL, Multiplicity, Policy, look_weight
-from parity.judging.reasons import DRIFT_REACH, DRIFT_Z, decide
+from parity.judging.rules.stability import DRIFT_REACH, DRIFT_Z
 from parity.judging.run_floor import RunFloor
 from parity.judging.secondary import (
     Advisory,
@@ -46,7 +48,6 @@ from parity.wording import interval_words, signed
 
 VERDICT_SCHEMA = "parity.verdict/1"
 SIDES = ("baseline", "candidate")
-CHANCE_SHOWN = ("CI_STRADDLES_MARGIN", "AS_OF", "TOO_FEW_STEPS", "RUN_NOISE_ASSUMED")
 
 
 _MEASURED = (
@@ -112,7 +113,7 @@ def _chance(m: Measurements, decision: Decision) -> dict[str, Any]:
     """The chance of parity, where only the evidence is missing for a pass or a fail."""
     s = m.statistics
     if (
-        decision.deciding.code not in CHANCE_SHOWN
+        not BY_CODE[decision.deciding.code].shows_chance
         or s is None
         or s.margin is None
         or s.n < POINTS_TO_FAIL

@@ -7,7 +7,7 @@ from itertools import starmap
 from typing import NamedTuple
 
 from parity.effective_recipe import title
-from parity.judging.chances import DECIDED_BY_GAP
+from parity.judging.codes import BY_CODE
 from parity.judging.document_types import (
     REUSED,
     EstimateDocument,
@@ -390,7 +390,8 @@ def _margin_fact(document: VerdictDocument) -> str:
         words += f", worth {percent(tokens)} more tokens"
     if is_identical(document):
         return words
-    if document["codes"][0] in DECIDED_BY_GAP:
+    entry = BY_CODE.get(document["codes"][0])
+    if entry is not None and entry.decided_by_interval:
         words += f"; a margin of {to_pass:.4f} would pass"
     if detectable > 0.0:
         return f"{words}; with an interval of this width a gap up to {detectable:.4f} can pass"

@@ -15,12 +15,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from parity.judging.codes import BY_CODE
 from parity.judging.decision import FAIL, PASS, POLICY_CHECK, CheckName, State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationDocument
-from parity.judging.reasons import BY_CODE, table
+from parity.judging.precedence import WARNINGS, table
 from parity.judging.sign_offs import SignOffDocument
-from parity.judging.warnings import WARNING_CODES
 from parity.report.facts import (
     NOT_A_PASS,
     SUMMARY,
@@ -73,7 +73,7 @@ NOT_OF_EVALUATIONS: tuple[CheckName, ...] = ("same data order", "stability", "la
 _DECIDED_BY: Mapping[str, State | None] = {entry.code: state for state, entry in table()}
 _PASSING = {code for code, state in _DECIDED_BY.items() if state == PASS}
 # a warning is an error only where its code decides
-_WARNINGS = frozenset(entry.code for entry in WARNING_CODES)
+_WARNINGS = frozenset(entry.code for entry, _ in WARNINGS)
 
 
 def render_junit(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard, cast
 
 from parity.effective_recipe import title
 from parity.judging.chances import chances_of
-from parity.judging.decision import AS_OF, IDENTICAL, NUMBERS_ALONE
+from parity.judging.codes import AS_OF, BY_CODE, IDENTICAL, NUMBERS_ALONE
 from parity.judging.document_types import (
     ADDED,
     REUSED,
@@ -24,7 +24,6 @@ from parity.judging.document_types import (
     VerdictDocument,
 )
 from parity.judging.evaluations.case import EVALUATION_SCHEMA, EvaluationDocument, IntervalDocument
-from parity.judging.reasons import BY_CODE, MISFITS
 from parity.structure import frozen, picked
 from parity.wording import (
     count,
@@ -44,17 +43,17 @@ MARKS = {"pass": "●", "fail": "■", "inconclusive": "◇"}
 BEST_FIRST: Sequence[State] = ("pass", "inconclusive", "fail")
 LEAST_CHANCE = 0.03
 MOST_OF_TITLE = 100  # characters of what an arm did, next to its name; the facts have all of it
-NOISE_BASES = {"RUN_NOISE_ASSUMED": "assumed", "RUN_NOISE_BORROWED": "borrowed"}
-# An interval alone decides these, and its sentence says how: there is no other reason to tell.
-BY_INTERVAL = (
-    IDENTICAL.code,
-    "WITHIN_MARGIN",
-    "GAP_EXCEEDS_MARGIN",
-    "CI_STRADDLES_MARGIN",
-    AS_OF.code,
-)
+# Their sentence is about the interval: there is no other reason to tell.
+BY_INTERVAL = frozenset(code for code, entry in BY_CODE.items() if entry.says_its_interval)
 # A gap is on record with these, and says nothing: the runs were not compared.
-NO_GAP_TO_TELL = (*MISFITS, "NONFINITE_CAND", "BASELINE_INVALID", "LOSS_NOT_NATS", "LOSS_CONSTANT")
+NO_GAP_TO_TELL = frozenset(code for code, entry in BY_CODE.items() if entry.gap_means_nothing)
+FIRST_LINES: Mapping[str, frozenset[str]] = {
+    "pass": frozenset(code for code, entry in BY_CODE.items() if entry.rests_on),
+    "fail": frozenset(code for code, entry in BY_CODE.items() if entry.explains_a_fail),
+}
+"""What a pass rests on, and what else than the recipe a fail may be of, by verdict: told in its
+first lines.
+"""
 _RATES = "at 1 : 2 : 4 for bf16 : fp8 : fp4"  # `training.gemm_time.GB200`
 PROBABLE = 0.8  # from here on a forecast says what the verdict will be
 
@@ -107,15 +106,6 @@ def own_facts(strip: Sequence[Fact]) -> Sequence[Fact]:
     of the whole comparison.
     """
     return strip[1:]
-
-
-_FIRST_LINE_CODES = {
-    "pass": ("SCHEDULE_STATED",),
-    "fail": ("LEARNING_RATES_DIFFER", "CONFOUNDED"),
-}
-"""What a pass rests on, and what else than the recipe a fail may be of, by verdict: told in its
-first lines.
-"""
 
 
 def words(document: AnyDocument, cost: Fact | None = None) -> Words:
@@ -310,7 +300,7 @@ def _interval(document: AnyDocument) -> str:
     else:
         told = [_ends_and_side(document, told_gap(document))]
     is_told = (
-        document["codes"][0] in (*BY_INTERVAL, *NO_GAP_TO_TELL)
+        document["codes"][0] in BY_INTERVAL | NO_GAP_TO_TELL
         or document["verdict"] == "pass"
         or _fails_apart(document)
     )
@@ -321,7 +311,7 @@ def _interval(document: AnyDocument) -> str:
     told += [
         reason["sentence"]
         for reason in document["reasons"][1:]
-        if reason["code"] in _FIRST_LINE_CODES.get(document["verdict"], ())
+        if reason["code"] in FIRST_LINES.get(document["verdict"], ())
     ]
     return " ".join(part for part in told if part)
 
@@ -696,9 +686,8 @@ def noise_basis(document: AnyDocument) -> str:
     """
     if told_gap(document) is None or is_identical(document):
         return ""
-    return next(
-        (word for code, word in NOISE_BASES.items() if code in document["codes"]), "measured"
-    )
+    entries = (BY_CODE[code] for code in sorted(document["codes"]) if code in BY_CODE)
+    return next((entry.basis_of_noise for entry in entries if entry.basis_of_noise), "measured")
 
 
 def _run_noise(document: AnyDocument) -> Fact:

@@ -33,7 +33,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session
 
-from parity.judging.policy import FAIL_BY_GAP, policy_from_mapping
+from parity.judging.codes import BY_CODE
+from parity.judging.policy import policy_from_mapping
 from server.database.sessions import hold_lock
 from server.database.tables import Arm, Job, NewQuestion, Verdict
 from server.errors import LookError
@@ -401,10 +402,11 @@ def _check_open(session: Session, earlier: Sequence[Job], by_question: dict[str,
                 None,
             )
             code = json.loads(verdict.document)["codes"][0]
+            entry = BY_CODE.get(code)
             if (
                 question is None
                 or question not in by_question
-                or (verdict.outcome == "fail" and code == FAIL_BY_GAP)
+                or (verdict.outcome == "fail" and entry and entry.more_runs_can_undo)
             ):
                 continue
             why = "has passed; a look after a pass can only take it back"

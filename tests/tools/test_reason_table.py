@@ -2,10 +2,10 @@ import re
 
 import pytest
 
-from parity.judging.decision import CHECK_CODES
+from parity.judging.codes import BY_CODE
 from parity.judging.policy import POLICY_CHECKS
-from parity.judging.reasons import BY_CODE, table
-from tools.reason_table import BEGIN, END, PAGE, REMEDIES, reason_codes, rewritten
+from parity.judging.precedence import CHECKS, table
+from tools.reason_table import BEGIN, END, PAGE, reason_codes, rewritten
 
 
 def test_the_page_holds_the_codes_of_today() -> None:
@@ -24,11 +24,13 @@ def test_every_code_comes_once_with_its_meaning() -> None:
 
 
 def test_a_remedy_stands_here_only_where_the_judge_has_none() -> None:
-    assert set(REMEDIES) == {entry.code for entry in BY_CODE.values() if entry.next_step is None}
+    assert [
+        code for code, entry in BY_CODE.items() if bool(entry.next_step) == bool(entry.remedy)
+    ] == []
 
 
 def test_every_gate_of_a_policy_has_its_two_codes() -> None:
-    assert set(CHECK_CODES) == set(POLICY_CHECKS) - {"loss"}
+    assert set(CHECKS) == set(POLICY_CHECKS) - {"loss"}
 
 
 def test_a_page_without_marks_is_refused() -> None:

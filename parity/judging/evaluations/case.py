@@ -10,8 +10,9 @@ import numpy as np
 
 from parity.judging.agreement import HOST, values_of
 from parity.judging.bundle import Arms, multiplicity_of, policy_of
+from parity.judging.codes import AS_OF, BY_CODE, NUMBERS_ALONE
 from parity.judging.curve import Curve
-from parity.judging.decision import AS_OF, NUMBERS_ALONE, Decision, State
+from parity.judging.decision import Decision, State
 from parity.judging.document_types import (
     EvaluationPathDocument,
     MarginDocument,
@@ -31,7 +32,6 @@ from parity.judging.evaluations.measured import MIN_RUNS, Measured, measure
 from parity.judging.evaluations.rules import Ground, Question, clustered, decide, judged, side
 from parity.judging.interval import Interval, determine_margin
 from parity.judging.policy import LOSS, NOISE_FLOOR, Multiplicity, Policy
-from parity.judging.reasons import BY_CODE
 from parity.judging.run_floor import run_floor
 from parity.recipes import check_recipe
 from parity.structure import (
@@ -215,7 +215,6 @@ class EvaluationDocument(TypedDict):
 # A comparison of evaluations as a JSON-able document: everything that is needed to argue with it
 # and to compute it again.
 
-CHANCE_SHOWN = ("CI_STRADDLES_MARGIN", "AS_OF", "NUMBERS_ALONE", "RUN_NOISE_ASSUMED")
 EVALUATION_SCHEMA = "parity.evaluations/1"
 
 
@@ -372,7 +371,7 @@ def _gap(m: Measured, question: Question) -> dict[str, object]:
 
 def _chance(m: Measured, question: Question, decision: Decision) -> dict[str, float]:
     gap, margin = judged(m, question), question.margin
-    if gap and margin and decision.deciding.code in CHANCE_SHOWN:
+    if gap and margin and BY_CODE[decision.deciding.code].shows_chance:
         return {"chance_of_parity": gap.chance_below(margin.nats)}
     return {}
 

@@ -13,15 +13,11 @@ from parity.judging.evaluations.gap import ClusteredGap
 from parity.judging.evaluations.measured import LATE_SHARE, Measured
 from parity.judging.interval import Interval, Margin, interval
 from parity.judging.policy import WIDE_MARGIN, Policy
-from parity.judging.reasons import (
-    ANOTHER_LOSS,
-    MIN_PRINTED_STEPS,
-    few_digits,
-    no_relative_margin,
-    noise_unknown,
-    recipe_contradicted,
-    rolled_back,
-)
+from parity.judging.rules.comparability import contradiction
+from parity.judging.rules.inputs import no_relative_margin
+from parity.judging.rules.margin import MIN_PRINTED_STEPS, few_digits
+from parity.judging.rules.noise import ANOTHER_LOSS, noise_unknown_sentence
+from parity.judging.rules.stability import rolled_back_sentence
 from parity.judging.run_floor import RunTerm
 from parity.judging.schedule import MAX_BEYOND
 from parity.judging.window import COMPLETE_SHARE, StandardError
@@ -327,9 +323,9 @@ def _nothing_common(m: Measured, question: Question) -> Iterator[Row]:
 
 def _no_evidence_for_a_pass(m: Measured, margin: Margin, question: Question) -> Iterator[Row]:
     policy = question.policy
-    if contradiction := recipe_contradicted(*zip(question.arms, m.runs, strict=True)):
-        yield INCONCLUSIVE, "RECIPE_CONTRADICTED", contradiction
-    if overwrote := rolled_back(question.names[1], m.runs[1], float(m.baseline.mean())):
+    if contradicted := contradiction(*zip(question.arms, m.runs, strict=True)):
+        yield INCONCLUSIVE, "RECIPE_CONTRADICTED", contradicted
+    if overwrote := rolled_back_sentence(question.names[1], m.runs[1], float(m.baseline.mean())):
         yield INCONCLUSIVE, "ROLLED_BACK", overwrote
     printed = max(m.steps_printed)
     if not policy.is_absolute and margin.nats < MIN_PRINTED_STEPS * printed:
@@ -355,7 +351,7 @@ def _noise_unknown(m: Measured, policy: Policy) -> str | None:
     shown = sum(len(arm) - 1 for arm in m.runs) >= MIN_MEASURED_DF and not m.single
     if record is None or declared or shown or not m.points:
         return None
-    return noise_unknown(record)
+    return noise_unknown_sentence(record)
 
 
 def _noise_assumed(m: Measured, question: Question) -> str:

@@ -17,11 +17,10 @@ from parity.judging.advice import (
     steps_that_decide,
     worst_layers,
 )
+from parity.judging.codes import BY_CODE, ReasonCode
 from parity.judging.curve import Curve
-from parity.judging.decision import ReasonCode
 from parity.judging.evidence import Case, bundle_bytes, verify
 from parity.judging.policy import Multiplicity, Policy, policy_from_mapping
-from parity.judging.reasons import BY_CODE
 from parity.judging.verdict import Verdict, judge
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")

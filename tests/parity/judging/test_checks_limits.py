@@ -8,8 +8,9 @@ import pytest
 from scipy.stats import t as student
 
 from parity.judging.checks import apply_checks, checks
+from parity.judging.codes import AS_OF
 from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.decision import AS_OF, Decision, Reason
+from parity.judging.decision import Decision, Reason
 from parity.judging.interval import Margin
 from parity.judging.policy import Policy
 from parity.judging.run_floor import RunTerm

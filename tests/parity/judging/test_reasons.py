@@ -13,12 +13,14 @@ import pytest
 
 from parity.judging.agreement import FirstGap, Mismatch
 from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.decide import decide
 from parity.judging.interval import Margin, interval
 from parity.judging.lacking import Lacking
 from parity.judging.measurements import Measurements
 from parity.judging.pairing import Aligned
 from parity.judging.policy import Policy, policy_from_mapping
-from parity.judging.reasons import decide, no_relative_margin, rolled_back
+from parity.judging.rules.inputs import no_relative_margin
+from parity.judging.rules.stability import rolled_back_sentence
 from parity.judging.run_floor import RunTerm
 from parity.judging.verdict import Verdict
 from parity.judging.window import Spikes, StandardError
@@ -195,10 +197,10 @@ def risen(by: float) -> Curve:
 
 
 def test_a_run_that_was_rolled_back_had_risen_by_a_twentieth_of_the_loss() -> None:
-    assert rolled_back("c", [risen(0.2)], 4.0) is None
-    assert rolled_back("c", [risen(0.1), risen(just_above(0.2))], 4.0) is not None
-    assert rolled_back("c", [risen(just_above(0.2))], -4.0) is not None
-    assert rolled_back("c", [risen(0.2)], -4.0) is None
+    assert rolled_back_sentence("c", [risen(0.2)], 4.0) is None
+    assert rolled_back_sentence("c", [risen(0.1), risen(just_above(0.2))], 4.0) is not None
+    assert rolled_back_sentence("c", [risen(just_above(0.2))], -4.0) is not None
+    assert rolled_back_sentence("c", [risen(0.2)], -4.0) is None
 
 
 @pytest.mark.parametrize(

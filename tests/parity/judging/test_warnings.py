@@ -9,12 +9,12 @@ import pytest
 
 from parity.judging.agreement import Resolution
 from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.decide import warnings_of
 from parity.judging.interval import Margin
 from parity.judging.measurements import Measurements, find_identical
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.run_floor import Prior
 from parity.judging.verdict import Verdict, judge
-from parity.judging.warnings import warnings_of
 
 MakeRun = Callable[..., Curve]
 JudgePair = Callable[..., Verdict]

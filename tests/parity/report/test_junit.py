@@ -10,7 +10,7 @@ from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.decision import CheckName
 from parity.judging.document_types import REUSED
 from parity.judging.policy import POLICY_CHECKS, Policy, policy_from_mapping
-from parity.judging.reasons import table
+from parity.judging.precedence import table
 from parity.judging.secondary import TaskResult
 from parity.judging.verdict import judge
 from parity.report.text import CHECKS, render_junit

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from typer.main import get_command
 
 from parity.cli.application import app
-from parity.judging.reasons import table
+from parity.judging.precedence import table
 from server.settings import CHECKOUT, Settings
 from tests.server.pages.conftest import MOVING
 from tools.code_tables import RUNS

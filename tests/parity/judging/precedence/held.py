@@ -1,12 +1,13 @@
 """The rules that hold for a pair after some changes, by name, in the order of decision."""
 
-from parity.judging import reasons
+from parity.judging.decide import holding
 from parity.judging.evaluations import rules
+from parity.judging.precedence import ROWS
 from tests.parity.judging.precedence import changes, evaluation_changes
 from tests.parity.judging.precedence.evaluation_pair import EvaluationPair
 from tests.parity.judging.precedence.pair import Pair
 
-RULES_OF_TRAINING = reasons.RULES
+RULES_OF_TRAINING = tuple(row.name for row in ROWS)
 RULES_OF_EVALUATIONS = (
     "BASELINE_INVALID",
     "NONFINITE_CAND",
@@ -44,7 +45,7 @@ def training_holds(combination: tuple[str, ...]) -> tuple[str, ...]:
     pair = Pair()
     for name in combination:
         changes.CHANGES[name](pair)
-    return tuple(name for name, _, _ in reasons.holding(pair.measured()))
+    return tuple(name for name, _, _ in holding(pair.measured()))
 
 
 def evaluations_hold(combination: tuple[str, ...]) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ def _pairs() -> Iterator[object]:
             yield pytest.param(losses, first, other, made, id=f"{losses}: {first} before {other}")
 
 
-@pytest.mark.parametrize(("losses", "first", "other", "made"), _pairs())
+@pytest.mark.parametrize(("losses", "first", "other", "made"), list(_pairs()))
 def test_of_two_rules_that_hold_the_first_decides(
     losses: str, first: str, other: str, made: tuple[str, ...]
 ) -> None:
@@ -58,7 +58,7 @@ def test_of_two_rules_that_hold_the_first_decides(
     assert deciding == first, f"{deciding} decides in place of {first}; made: {made}"
 
 
-@pytest.mark.parametrize("losses", ORDERS)
+@pytest.mark.parametrize("losses", list(ORDERS))
 def test_neighbours_of_the_order_have_a_case_or_a_reason_why_they_exclude_each_other(
     losses: str,
 ) -> None:
@@ -73,7 +73,7 @@ def test_neighbours_of_the_order_have_a_case_or_a_reason_why_they_exclude_each_o
     assert CASES[losses].keys() & excluded == set()
 
 
-@pytest.mark.parametrize("losses", ORDERS)
+@pytest.mark.parametrize("losses", list(ORDERS))
 def test_every_rule_is_named_where_pairs_are_listed(losses: str) -> None:
     named = set(itertools.chain.from_iterable(CASES[losses]))
     assert named == set(ORDERS[losses])

@@ -1,6 +1,4 @@
-"""Warnings: what a reader should know next to the verdict; none of them decides. One function per
-warning, below its code.
-"""
+"""Warnings: what a reader should know next to the verdict; none of them decides."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +12,6 @@ from parity.judging.agreement import (
     SMOOTHED_WEIGHT,
 )
 from parity.judging.curve import DATA_DIGEST, Curve, completeness_of
-from parity.judging.decision import AS_OF, Reason, ReasonCode, Rule
 from parity.judging.independence import Relation
 from parity.judging.lending import Lender, Loan
 from parity.judging.measurements import Measurements
@@ -32,65 +29,7 @@ USUAL_CONFIDENCE = 0.95
 LEAST_FLOOR = 0.0003
 RUNS_SHOWN = 3  # of those that were left out; the document has all
 
-# equal runs need none
-OF_RUN_NOISE = (
-    "RUN_NOISE_ASSUMED",
-    "RUN_NOISE_BORROWED",
-    "RUN_NOISE_CONTRADICTED",
-    "FAMILY_UNUSED",
-)
 
-_WARNINGS: list[tuple[ReasonCode, Rule]] = []
-
-
-def warns(
-    code: str,
-    *,
-    means: str,
-    detail: str | None = None,
-    next_step: str | None = None,
-    next_step_of_job: str | None = None,
-) -> Callable[[Rule], Rule]:
-    """Make a function the rule of a warning with a code of its own (`ReasonCode`); warnings are
-    given in the order of this file.
-    """
-    return warns_as(
-        ReasonCode(
-            code, means=means, detail=detail, next_step=next_step, next_step_of_job=next_step_of_job
-        )
-    )
-
-
-def warns_as(entry: ReasonCode) -> Callable[[Rule], Rule]:
-    """The same with a code that also decides somewhere."""
-
-    def register(rule: Rule) -> Rule:
-        _WARNINGS.append((entry, rule))
-        return rule
-
-    return register
-
-
-def warnings_of(m: Measurements) -> list[Reason]:
-    """All warnings that hold for one comparison."""
-    skipped = OF_RUN_NOISE if m.identical else ()
-    rules = ((entry.code, rule) for entry, rule in _WARNINGS if entry.code not in skipped)
-    return [
-        Reason(code=code, sentence=sentence)
-        for code, rule in rules
-        if (sentence := rule(m)) is not None
-    ]
-
-
-RUN_NOISE_ASSUMED = ReasonCode(
-    "RUN_NOISE_ASSUMED",
-    "run-to-run noise",
-    means="the run-to-run noise is assumed, or rests on fewer than 4 degrees of freedom of data",
-    detail="blocks a pass where the policy rejects that",
-)
-
-
-@warns_as(RUN_NOISE_ASSUMED)
 def noise_assumed(m: Measurements) -> str | None:
     """The sentence of `RUN_NOISE_ASSUMED`, which a policy may also let decide."""
     if m.statistics is None or not m.statistics.noise_is_assumed:
@@ -138,12 +77,7 @@ def _loans(m: Measurements) -> list[tuple[str, Loan]]:
     return [(arm.name, floor.prior.loan) for arm, floor in sides if floor.prior.loan is not None]
 
 
-@warns(
-    "RUN_NOISE_BORROWED",
-    means="the run-to-run noise is that of a named family of reruns",
-    detail="it counts as data, unless the comparison's own runs contradict it",
-)
-def _noise_borrowed(m: Measurements) -> str | None:
+def noise_borrowed(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.noise_basis != "borrowed":
         return None
     lent: dict[str, list[str]] = {}
@@ -162,15 +96,7 @@ def _noise_borrowed(m: Measurements) -> str | None:
     return f"Run-to-run noise was borrowed from {which}, not measured here."
 
 
-@warns(
-    "RUN_NOISE_CONTRADICTED",
-    means="the comparison's own runs differ more than the family whose run-to-run noise is "
-    "borrowed",
-    detail="the family then counts less",
-    next_step="Do not borrow from this family: these runs are noisier than its groups. Add "
-    "replicates to both arms instead.",
-)
-def _noise_contradicted(m: Measurements) -> str | None:
+def noise_contradicted(m: Measurements) -> str | None:
     contradicted = {
         f"{loan.agreement.ratio:.1f} times as much as those of {loan.lender.family} (p = "
         f"{loan.agreement.p:.2g}; "
@@ -183,14 +109,7 @@ def _noise_contradicted(m: Measurements) -> str | None:
     return f"The runs differ {' and '.join(sorted(contradicted))}."
 
 
-@warns(
-    "FAMILY_UNUSED",
-    means="a family of reruns was named, and nothing could be borrowed from it",
-    detail="the sentence has the reason; the run-to-run noise is what it would be without the "
-    "family",
-    next_step="Correct the family's name or its table (`parity noise list`), or name no family.",
-)
-def _family_unused(m: Measurements) -> str | None:
+def family_unused(m: Measurements) -> str | None:
     unused: dict[tuple[str, str], list[str]] = {}
     for arm, lender in zip(m.arms.both, m.lending, strict=True):
         if lender is not None and (reason := lender.refused or _other_level(m, lender)):
@@ -220,26 +139,11 @@ def _other_level(m: Measurements, lender: Lender) -> str:
     )
 
 
-@warns(
-    "REPLICATES_IDENTICAL",
-    means="runs are made from another run's log and do not count",
-    detail="named only where that is proven: scaled, averaged, changed smoothly, or with little "
-    "noise added",
-    next_step="Give the log that the trainer wrote for each run.",
-)
-def _identical(m: Measurements) -> str | None:
+def identical(m: Measurements) -> str | None:
     return _left_out(m, ("copy",))
 
 
-@warns(
-    "REPLICATES_EQUAL",
-    means="runs are equal as printed and count once",
-    detail="a deterministic rerun and a coarsely printed log can be so: no error, but equal runs "
-    "show no run-to-run noise",
-    next_step="Log more digits. Where runs are equal bit for bit, train replicates with another "
-    "seed for what may differ between runs.",
-)
-def _equal(m: Measurements) -> str | None:
+def equal(m: Measurements) -> str | None:
     runs = [run for arm in m.arms.both for run in arm.left_out if run.relation == "equal"]
     if not runs:
         return None
@@ -250,13 +154,7 @@ def _equal(m: Measurements) -> str | None:
     )
 
 
-@warns(
-    "REPLICATES_DEPENDENT",
-    means="runs are forks of another run, or could be, and do not count",
-    detail="a run's offset is settled early, so a late fork shows too little noise",
-    next_step="Train replicates from step 0, and log them from there.",
-)
-def _dependent(m: Measurements) -> str | None:
+def dependent(m: Measurements) -> str | None:
     return _left_out(m, ("fork", "late"))
 
 
@@ -271,18 +169,7 @@ def _left_out(m: Measurements, relations: tuple[Relation, ...]) -> str | None:
     )
 
 
-NONFINITE_DROPPED = ReasonCode(
-    "NONFINITE_DROPPED",
-    "finite losses",
-    means="single NaN or infinite losses were left out",
-    detail="two in a run of the candidate, where they are 1 % of its points, block a pass",
-    next_step="Look at the steps with NaN or infinite losses: few enough not to decide, but not "
-    "normal.",
-)
-
-
-@warns_as(NONFINITE_DROPPED)
-def _nonfinite_dropped(m: Measurements) -> str | None:
+def nonfinite_dropped(m: Measurements) -> str | None:
     arms = [arm for arm in m.arms.both if arm.nonfinite.count]
     if not arms:
         return None
@@ -293,11 +180,7 @@ def _nonfinite_dropped(m: Measurements) -> str | None:
     return f"NaN, infinite or blank losses (or above 1,000,000) were left out: {', '.join(parts)}."
 
 
-@warns(
-    "SPIKES_MASKED",
-    means="spikes in the window were left out of the gap",
-)
-def _spikes_masked(m: Measurements) -> str | None:
+def spikes_masked(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.spikes.masked_share == 0.0:
         return None
     s = m.statistics.spikes
@@ -309,13 +192,7 @@ def _spikes_masked(m: Measurements) -> str | None:
     )
 
 
-@warns(
-    "VALIDATION_NOT_COMPARED",
-    means="validation losses are on record and were not compared",
-    detail="one arm has none, or the arms evaluated at no common step of the window",
-    next_step="Evaluate all runs at the same steps: then the validation loss is judged, too.",
-)
-def _validation_not_compared(m: Measurements) -> str | None:
+def validation_not_compared(m: Measurements) -> str | None:
     if only := _only_arm(m, is_evaluated):
         return f"The validation losses were not compared: only {only} has them."
     if not evaluated_apart(*m.arms.both_runs, m.window):
@@ -338,14 +215,7 @@ def _has_recorded(key: str, run: Curve) -> bool:
     return key in run.context
 
 
-@warns(
-    "CONTEXT_IN_ONE_ARM",
-    means="the engine, the device class or the data digest is on record for one arm only, so "
-    "nothing shows that the arms share it",
-    next_step="Record the same facts of both arms (--context NAME:KEY=VALUE).",
-    next_step_of_job="Record the same facts in the manifests of both arms.",
-)
-def _context_in_one_arm(m: Measurements) -> str | None:
+def context_in_one_arm(m: Measurements) -> str | None:
     keys = [key for key in (ENGINE, DEVICE_CLASS, DATA_DIGEST) if key not in m.policy.may_differ]
     parts = [
         f"{key} of {only}" for key in keys if (only := _only_arm(m, partial(_has_recorded, key)))
@@ -355,11 +225,7 @@ def _context_in_one_arm(m: Measurements) -> str | None:
     return f"On record for one arm only: {', '.join(parts)}."
 
 
-@warns(
-    "STEPS_MISSING",
-    means="a log lacks more than 1 % of its steps in the window",
-)
-def _steps_missing(m: Measurements) -> str | None:
+def steps_missing(m: Measurements) -> str | None:
     if m.resolution.coverage >= 1.0 - FEW_MISSING:
         return None
     missing = 1.0 - min(
@@ -373,15 +239,7 @@ def _steps_missing(m: Measurements) -> str | None:
     return None
 
 
-@warns(
-    "POLICY_UNUSUAL",
-    means="the policy makes passing easier than usual",
-    detail="a confidence below 95 %, a window below 10 % of the plan, run-to-run noise below 0.03 "
-    "% of the loss, or run_noise_df above "
-    "30 (above 4 where no run-to-run noise is stated)",
-    next_step="Check the policy: with these values a pass says less than it seems to.",
-)
-def _policy_unusual(m: Measurements) -> str | None:
+def policy_unusual(m: Measurements) -> str | None:
     c = m.policy
     parts = [f"confidence {percent(c.confidence)}"] if c.confidence < USUAL_CONFIDENCE else []
     usual_df = ASSUMED_DF if None in c.run_floors else MAX_DF
@@ -403,14 +261,7 @@ def _policy_unusual(m: Measurements) -> str | None:
     return f"The policy makes a pass easier than usual: {', '.join(dict.fromkeys(parts))}."
 
 
-@warns(
-    "BETTER_THAN_NOISE",
-    means="the candidate is better than the baseline by more than noise explains",
-    next_step="Look for a difference in data, model or evaluation: lower precision does not "
-    "improve a model, so something else may "
-    "have changed, and may hide a real loss.",
-)
-def _better_than_noise(m: Measurements) -> str | None:
+def better_than_noise(m: Measurements) -> str | None:
     if m.statistics is None or m.bounds is None or not m.bounds[1] < 0.0:
         return None
     better = (
@@ -425,12 +276,7 @@ def _better_than_noise(m: Measurements) -> str | None:
     )
 
 
-@warns(
-    "PAIRING_UNPROVEN",
-    means="the data digests agree, or the order of the data is stated, but the batch noise does "
-    "not show it",
-)
-def _pairing_unproven(m: Measurements) -> str | None:
+def pairing_unproven(m: Measurements) -> str | None:
     if (
         m.policy.pairing == "unpaired"
         or m.r_pair is None
@@ -445,11 +291,7 @@ def _pairing_unproven(m: Measurements) -> str | None:
     return f"{what}, but the batch noise of the arms correlates only {m.r_pair:.2f}."
 
 
-@warns(
-    "PAIRING_WEAK",
-    means="the batch noise of the arms agrees less than usual",
-)
-def _pairing_weak(m: Measurements) -> str | None:
+def pairing_weak(m: Measurements) -> str | None:
     if (
         m.policy.pairing == "unpaired"
         or m.r_pair is None
@@ -462,11 +304,7 @@ def _pairing_weak(m: Measurements) -> str | None:
     )
 
 
-@warns(
-    "WINDOW_SENSITIVE",
-    means="another window would decide otherwise",
-)
-def _window_sensitive(m: Measurements) -> str | None:
+def window_sensitive(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.margin is None:
         return None
     margin = m.statistics.margin.nats
@@ -491,81 +329,37 @@ def _side(lo: float, hi: float, margin: float) -> str:
     return "straddles it"
 
 
-ROUNDED = ReasonCode(
-    "ROUNDED",
-    "input",
-    means="losses are coarsely rounded",
-    detail="where that could carry the interval across the margin it blocks a pass",
-)
-
-
-@warns_as(ROUNDED)
-def _rounded(m: Measurements) -> str | None:
+def rounded(m: Measurements) -> str | None:
     if m.resolution.quantum < COARSE_QUANTUM:
         return None
     return f"The losses are rounded to multiples of {m.resolution.quantum:.2g} nats."
 
 
-SMOOTHED = ReasonCode(
-    "SMOOTHED",
-    "input",
-    means="a series is smoothed",
-    detail="over more than 5 % of the window it blocks a pass",
-)
-
-
-@warns_as(SMOOTHED)
-def _smooth(m: Measurements) -> str | None:
+def smooth(m: Measurements) -> str | None:
     if m.resolution.smoothing < SMOOTHED_WEIGHT:
         return None
     return f"A series looks smoothed (weight about {m.resolution.smoothing:.2f})."
 
 
-@warns(
-    "RUNS_UNPAIRED",
-    means="runs of a seed that the other arm lacks were left out",
-)
-def _unpaired_runs(m: Measurements) -> str | None:
+def unpaired_runs(m: Measurements) -> str | None:
     if m.arms.unpaired == 0 or not m.arms.share_seeds:
         return None
     return f"{count(m.arms.unpaired, 'run')} of a seed that the other arm lacks: not used."
 
 
-@warns(
-    "CONTROLS_LEFT_OUT",
-    means="controls that are not reruns of the baseline were left out",
-)
-def _controls_left_out(m: Measurements) -> str | None:
+def controls_left_out(m: Measurements) -> str | None:
     if not m.controls.left_out:
         return None
     return f"Controls not used: {'; '.join(m.controls.left_out)}."
 
 
-@warns(
-    "SHORT_RERUNS_LEFT_OUT",
-    means="early-stopped reruns were left out, because they are no reruns of their arm, or depend "
-    "on another run",
-    next_step="Train short reruns from step 0 as the arm's runs, under the full schedule, to "
-    "between 40 and 95 % of the planned steps.",
-)
-def _short_reruns_left_out(m: Measurements) -> str | None:
+def short_reruns_left_out(m: Measurements) -> str | None:
     left_out = [why for early in m.early for why in early.left_out]
     if not left_out:
         return None
     return f"Short reruns not used: {first_few(left_out, RUNS_SHOWN, '; ')}."
 
 
-BEYOND_PLAN = ReasonCode(
-    "BEYOND_PLAN",
-    "plan and window",
-    means="a run goes on after the planned last step",
-    detail="by more than 5 % of the plan, or where the candidate is worse there, it blocks a pass",
-    next_step="State the planned length of the runs, or give the files without the steps that "
-    "follow it.",
-)
-
-
-@warns_as(BEYOND_PLAN)
 def goes_beyond_plan(m: Measurements) -> str | None:
     """The sentence of `BEYOND_PLAN`, which also decides where those steps could hide something."""
     beyond = beyond_plan(*m.arms.both_runs, m.window)
@@ -585,19 +379,7 @@ def goes_beyond_plan(m: Measurements) -> str | None:
     return f"{what}."
 
 
-LOG_STARTS_LATE = ReasonCode(
-    "LOG_STARTS_LATE",
-    "plan and window",
-    means="the log of a run begins after the first 5 % of the plan",
-    detail="nothing before it was judged; where it begins near the window, or where both logs "
-    "begin late and part from equal losses, it "
-    "blocks a pass",
-    next_step="Give the logs from the first step on.",
-)
-
-
-@warns_as(LOG_STARTS_LATE)
-def _log_starts_late(m: Measurements) -> str | None:
+def log_starts_late(m: Measurements) -> str | None:
     first = late_start(m.arms.runs, m.window)
     if first is None:
         return None
@@ -607,7 +389,6 @@ def _log_starts_late(m: Measurements) -> str | None:
     )
 
 
-@warns_as(AS_OF)
 def as_of(m: Measurements) -> str | None:
     """The sentence of `AS_OF`, which also decides where the gap would pass."""
     if m.schedule.finished:
@@ -618,29 +399,16 @@ def as_of(m: Measurements) -> str | None:
     )
 
 
-@warns(
-    "SCHEDULE_STATED",
-    means="that the learning rate had decayed is stated, not recorded",
-    detail="no recorded rate contradicts it",
-)
-def _schedule_stated(m: Measurements) -> str | None:
+def schedule_stated(m: Measurements) -> str | None:
     if m.schedule.stated:
         return f"That the schedule ended at step {m.schedule.step:,} is stated, not recorded."
     return None
 
 
-@warns(
-    "LEARNING_RATE_IN_ONE_ARM",
-    means="only one arm recorded its learning rate, so nothing shows that the arms share a "
-    "schedule",
-)
-def _rate_in_one_arm(m: Measurements) -> str | None:
+def rate_in_one_arm(m: Measurements) -> str | None:
     only = _only_arm(m, lambda run: recorded_rates(run) is not None)
     if not only:
         return None
     return (
         f"Only {only} recorded its learning rate, so the schedules of the arms cannot be compared."
     )
-
-
-WARNING_CODES: tuple[ReasonCode, ...] = tuple(entry for entry, _ in _WARNINGS)

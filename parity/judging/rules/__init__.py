@@ -1,0 +1,1 @@
+"""The rules of the decision about training losses, by what they look at."""

@@ -1,0 +1,157 @@
+"""Rules about what was given: whether the numbers are the losses of a training, and all of them."""
+
+from parity.judging.agreement import MAX_HOLE, MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
+from parity.judging.measurements import Measurements
+from parity.judging.policy import Policy
+from parity.judging.reading import different_meanings, in_bits, unread_lines, without_losses
+from parity.wording import count, percent
+
+MAX_COUNTED = 10**15  # beyond the tokens of any training, and far beyond its steps
+
+# below, the noise is no share of the loss any more; above ln of any vocabulary
+MIN_LEVEL_NATS, MAX_LEVEL_NATS = 0.3, 20.0
+
+# Of the window's points; fewer count in the interval.
+HOLE_IN_ONE_ARM, LACKING_IN_ONE_ARM, FEWEST_LACKING = 0.015, 0.03, 3
+
+
+def empty(m: Measurements) -> str | None:
+    for arm in m.arms.both:
+        for number, run in enumerate(arm.runs, 1):
+            if len(run.steps) == 0:
+                return f"Run {run.label or number} of {arm.name} has no steps."
+    return None
+
+
+def losses_differ(m: Measurements) -> str | None:
+    return different_meanings([(arm.name, arm.runs) for arm in m.arms.both])
+
+
+def no_common_steps(m: Measurements) -> str | None:
+    if m.common_logged_steps:
+        return None
+    spans = [
+        f"{run.completeness.first} to {run.completeness.last} every {run.completeness.stride or 1}"
+        for run in m.arms.runs
+    ]
+    return f"The runs have no step in common: {'; '.join(dict.fromkeys(spans))}."
+
+
+def not_nats(m: Measurements) -> str | None:
+    if m.policy.loss_unit == "nats" and (run := in_bits(m.arms.runs)) is not None:
+        return (
+            f"The losses of {run.label or 'a run'} are bits per token, as their perplexities show; "
+            "expected nats (bits x 0.6931)."
+        )
+    if m.statistics is None:
+        return None
+    level = m.statistics.baseline.level
+    absolute = m.statistics.margin is not None and m.policy.is_absolute
+    words = None if absolute else no_relative_margin(level, m.policy)
+    if not words:
+        return None
+    return f"The baseline's loss in the window is {level:.4g}; {words}."
+
+
+def no_relative_margin(level: float, policy: Policy) -> str | None:
+    """Why no share of a loss at this level says how good a model is; None where one does."""
+    if policy.loss_unit == "other":
+        if level > 0.0:
+            return None
+        return "expected a loss above 0, of which a margin can be a share"
+    if MIN_LEVEL_NATS <= level <= MAX_LEVEL_NATS:
+        return None
+    return (
+        f"expected a cross-entropy in nats, {MIN_LEVEL_NATS:g} to {MAX_LEVEL_NATS:g}, of which "
+        "margin and run-to-run noise can be shares"
+    )
+
+
+def constant(m: Measurements) -> str | None:
+    part = m.window.part(m.aligned.steps)
+    if part.stop - part.start < 2:
+        return None
+    for arm, losses in (
+        (m.arms.baseline, m.aligned.baseline),
+        (m.arms.candidate, m.aligned.candidate),
+    ):
+        for run in losses[:, part]:
+            if run.min() == run.max():
+                return (
+                    f"The loss of {arm.name} is {run[0]:.6g} at every step of the window; a "
+                    "training loss varies from step to step."
+                )
+    return None
+
+
+def steps_too_large(m: Measurements) -> str | None:
+    last = max((int(run.steps[-1]) for run in m.arms.runs if len(run.steps)), default=0)
+    if last <= MAX_COUNTED:
+        return None
+    return (
+        f"A run's last step is {last:,}; no training counts beyond {MAX_COUNTED:,}, in steps or in "
+        "tokens."
+    )
+
+
+def arms_identical(m: Measurements) -> str | None:
+    if m.resemblance is None:
+        return None
+    resemblance = (
+        f"The losses of {m.arms.candidate.name} and {m.arms.baseline.name} are {m.resemblance}"
+    )
+    recipes = {m.arms.baseline.recipe, m.arms.candidate.recipe}
+    if len(recipes - {None}) == 1:
+        return (
+            f"{resemblance}: one of two equal recipes may be a copy of the other, or both trained "
+            "alike."
+        )
+    return f"{resemblance}; runs of two recipes part at the first step."
+
+
+def downsampled(m: Measurements) -> str | None:
+    if m.resolution.coverage >= MIN_COVERAGE:
+        if m.resolution.hole <= MAX_HOLE:
+            return None
+        return (
+            f"A log has a hole of {percent(m.resolution.hole)} of the window: what is not logged "
+            "can't be compared."
+        )
+    return (
+        f"A series is a sample of its run: the window has {percent(m.resolution.coverage)} of the "
+        "steps that its logging interval gives."
+    )
+
+
+def points_in_one_arm(m: Measurements) -> str | None:
+    part = m.window.part(m.aligned.steps)
+    for arm, lacking in zip(m.arms.both, m.lacking, strict=True):
+        grid = part.stop - part.start + lacking.points
+        if lacking.longest >= max(FEWEST_LACKING, HOLE_IN_ONE_ARM * grid):
+            points = f"{count(lacking.longest, 'point')} that follow each other"
+        elif lacking.points >= max(FEWEST_LACKING, LACKING_IN_ONE_ARM * grid):
+            points = count(lacking.points, "point")
+        else:
+            continue
+        return (
+            f"The log of {arm.name} alone lacks {points} in the window: what happened there is not "
+            "known."
+        )
+    return None
+
+
+def losses_not_logged(m: Measurements) -> str | None:
+    return without_losses([(arm.name, arm.runs) for arm in m.arms.both])
+
+
+def lines_unread(m: Measurements) -> str | None:
+    return unread_lines([(arm.name, arm.runs) for arm in m.arms.both])
+
+
+def smoothed(m: Measurements) -> str | None:
+    if m.resolution.smoothing < SMOOTHED_WEIGHT or m.resolution.memory_share <= MAX_LAG_SHARE:
+        return None
+    return (
+        f"A series is smoothed (weight about {m.resolution.smoothing:.2f}) over more than 5 % of "
+        "the window. Use the raw loss."
+    )

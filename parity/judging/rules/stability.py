@@ -1,0 +1,209 @@
+"""Rules about runs that break: losses that are not finite, spikes, divergences, gaps that grow."""
+
+from collections.abc import Sequence
+
+from parity.judging.curve import Curve
+from parity.judging.interval import Margin
+from parity.judging.measurements import Measurements
+from parity.judging.rules.comparability import data_order, order_unshown
+from parity.judging.rules.inputs import MAX_LEVEL_NATS
+from parity.judging.rules.margin import (
+    deciding_bounds,
+    decimals_of,
+    nats_words,
+    nominal_bounds,
+    within_margin,
+    without_averages,
+)
+from parity.judging.rules.rule import with_margin
+from parity.judging.secondary import GRAD_NORM, norm_ratio
+from parity.judging.window import MAX_MASKED_SHARE, diverged_late
+from parity.judging.window_statistics import WindowStatistics
+from parity.wording import count, nats_decimals, percent, signed
+
+DRIFT_Z, DRIFT_REACH = 1.96, 1.5
+
+# of the loss; other batches after a restart move a mean of 3 points by 2 % (124 M model)
+ROLLED_BACK = 0.05
+
+NORMS_APART = 10.0  # 0.9 to 2.9 on GB200, 2.9 at the first step from loaded weights
+
+
+def baseline_invalid(m: Measurements) -> str | None:
+    return _nonfinite(m, baseline=True)
+
+
+def nonfinite_candidate(m: Measurements) -> str | None:
+    return _nonfinite(m, baseline=False)
+
+
+def _nonfinite(m: Measurements, *, baseline: bool) -> str | None:
+    arm = m.arms.baseline if baseline else m.arms.candidate
+    bad = arm.nonfinite
+    if not bad.fails:
+        return None
+    where = (
+        "and a run ends in one" if bad.at_end else f"{percent(bad.worst_share)} of a run's steps"
+    )
+    losses = count(bad.count, "NaN, infinite or blank loss", "NaN, infinite or blank losses")
+    return f"{arm.name} has {losses} from step {bad.first_step:,} on, {where}."
+
+
+@with_margin
+def diverged(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    if s.end is None or not diverged_late(s.spikes.masked_gap, margin.nats):
+        return None
+    if (
+        data_order(m) is not None
+        or order_unshown(m) is not None
+        or (not s.end.above and s.end.rise <= s.end.limit)
+    ):  # other batches, or noise alone, can do that
+        return None
+    if not diverged_late(without_averages(m, s), margin.nats):
+        return None
+    return (
+        f"{m.arms.candidate.name} diverges late: over the last tenth of the window its gap is "
+        f"above 3 x {nats_words(m, margin)} nats."
+    )
+
+
+@with_margin
+def candidate_unstable(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    if s.spikes.masked_share <= MAX_MASKED_SHARE or not s.spikes.candidate_alone:
+        return None
+    with_spikes = nominal_bounds(m)[0] + s.raw_gap_candidate - s.interval.mean
+    if with_spikes <= margin.nats:  # bumps with a small mean effect block a pass: UNSTABLE
+        return None
+    spikes = (
+        f"{m.arms.candidate.name} has {count(s.spikes.candidate, 'spike')}, {m.arms.baseline.name} "
+        f"{s.spikes.baseline}"
+    )
+    return f"{spikes}; they cover {percent(s.spikes.masked_share)} of the window."
+
+
+def unstable(m: Measurements) -> str | None:
+    if m.statistics is None or m.statistics.spikes.masked_share <= MAX_MASKED_SHARE:
+        return None
+    s = m.statistics.spikes
+    return (
+        f"Spikes cover {percent(s.masked_share)} of the window (baseline {s.baseline}, candidate "
+        f"{s.candidate}); 10 % at most."
+    )
+
+
+@with_margin
+def end_differs(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    if s.end is None or not s.end.differs:
+        return None
+    end, decimals = s.end, decimals_of(m, margin)
+    if abs(end.rise) <= end.limit:
+        return (
+            f"The gap ends at the margin of {nats_words(m, margin)} nats or above it, although its "
+            "mean "
+            "over the window is below."
+        )
+    if end.rise > 0.0:
+        what = "an unfinished spike or a divergence"
+    else:
+        what = f"a spike or divergence of {m.arms.baseline.name}, or a sudden gain"
+    steps = "last point" if end.points == 1 else f"last {end.points:,} points"
+    return (
+        f"Over the {steps} the gap is {signed(end.gap, decimals)} nats, "
+        f"{signed(end.rise, decimals)} from the window before it "
+        f"(noise allows {end.limit:.{decimals}f}): {what}."
+    )
+
+
+def run_above(m: Measurements) -> str | None:
+    if m.worst_run is None or not m.worst_run.is_above:
+        return None
+    worst, decimals = m.worst_run, nats_decimals(m.worst_run.limit)
+    run = f"Run {worst.label} of {m.arms.candidate.name}"
+    return (
+        f"{run} alone is {worst.gap:.{decimals}f} nats worse; margin and noise allow "
+        f"{worst.limit:.{decimals}f}."
+    )
+
+
+def rolled_back(m: Measurements) -> str | None:
+    if not m.statistics:
+        return None
+    return rolled_back_sentence(
+        m.arms.candidate.name, m.arms.candidate.runs, m.statistics.baseline.level
+    )
+
+
+def rolled_back_sentence(candidate: str, runs: Sequence[Curve], level: float) -> str | None:
+    """How much higher losses were that a run of the candidate overwrote, where that is much of the
+    baseline's `level`; else None.
+    """
+    risen = max(run.completeness.rolled_back for run in runs)
+    if risen <= ROLLED_BACK * abs(level):
+        return None
+    if risen > MAX_LEVEL_NATS:
+        height = "NaN, infinite or above 1,000,000"
+    else:
+        height = f"{risen:.3f} nats above those that replaced them"
+    return (
+        f"A run of {candidate} went back to an earlier step; the losses that it overwrote are "
+        f"{height}."
+    )
+
+
+def grad_norm_apart(m: Measurements) -> str | None:
+    if GRAD_NORM in m.policy.may_differ:
+        return None
+    ratio = norm_ratio(*m.arms.both_runs, m.aligned.steps[m.window.part(m.aligned.steps)])
+    if ratio is None or 1.0 / NORMS_APART < ratio < NORMS_APART:
+        return None
+    return (
+        f"The gradient norm of {m.arms.candidate.name} is {ratio:.3g} times that of "
+        f"{m.arms.baseline.name} over the window."
+    )
+
+
+def short_rerun_diverged(m: Measurements) -> str | None:
+    diverged = [label for early in m.early for label in early.diverged]
+    if not diverged:
+        return None
+    return f"{count(len(diverged), 'short rerun')} diverged: {'; '.join(diverged)}."
+
+
+@with_margin
+def gap_growing(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    if (
+        not s.drift - DRIFT_Z * s.drift_se > 0.0
+        or not s.interval.mean + DRIFT_REACH * s.drift > margin.nats
+    ):
+        return None
+    where = "and is above" if s.interval.mean > margin.nats else "toward"
+    return (
+        f"The gap is growing: by {s.drift:+.4f} nats over the window, {where} the margin of "
+        f"{nats_words(m, margin)}."
+    )
+
+
+def nonfinite_dropped(m: Measurements) -> str | None:
+    bad, name = m.arms.candidate.nonfinite, m.arms.candidate.name
+    if not bad.blocks:
+        return None
+    return (
+        f"A run of {name} has NaN or infinite losses at {percent(bad.worst_share)} of its points, "
+        f"from step {bad.first_step:,} on."
+    )
+
+
+@with_margin
+def spikes_hide(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    if s.spikes.masked_share == 0.0 or within_margin(m) is None:
+        return None
+    _, hi = deciding_bounds(m)
+    spikes = s.raw_gap_candidate - s.interval.mean
+    if hi + spikes < margin.nats:
+        return None
+    decimals = decimals_of(m, margin)
+    return (
+        f"The spikes of {m.arms.candidate.name} add {spikes:.{decimals}f} nats to the gap: with "
+        "them the interval reaches "
+        f"{signed(hi + spikes, decimals)}, across the margin."
+    )
