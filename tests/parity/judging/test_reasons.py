@@ -486,3 +486,21 @@ def test_a_candidate_that_broke_is_worse_in_each_quarter_of_the_last_half(
         "batches_proven": False,
     }
     assert first(worse, **broken, aligned=parted(low, 0.2, make_run)) == code
+
+
+@pytest.mark.parametrize(("steps", "code"), [(2100, "WITHIN_MARGIN"), (2101, "BEYOND_PLAN")])
+def test_runs_that_go_on_by_more_than_a_twentieth_of_the_plan_do_not_pass(
+    steps: int, code: str, make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    verdict = judge_pair(make_run(steps), make_run(steps, seed=2), planned_steps=PLAN)
+    assert verdict.codes[0] == code
+
+
+def test_the_other_windows_are_the_last_10_20_30_and_50_percent(honest: Measurements) -> None:
+    entries = honest.statistics.sensitivity
+    assert [(entry["fraction"], entry["n"]) for entry in entries] == [
+        (0.1, 200),
+        (0.2, 400),
+        (0.3, 600),
+        (0.5, 1000),
+    ]

@@ -44,24 +44,26 @@ def test_a_plan_is_reached_but_for_one_logging_interval(last: int, reached: bool
 
 
 def rated(constant: int, fallen: float = 0.5, points: int = 100) -> Curve:
-    """A run of 500 steps whose rate is constant over so many points of its window, then lower."""
+    """A run whose rate is constant over so many points of its last fifth, then lower."""
     steps = np.arange(5 * points)
     rate = np.ones(len(steps))
     rate[4 * points + constant :] = fallen
     return curve_from_arrays(steps, np.full(len(steps), 3.0), columns={"learning_rate": rate})
 
 
-@pytest.mark.parametrize(("constant", "is_cut"), [(4, False), (5, True), (88, True), (89, False)])
+@pytest.mark.parametrize(
+    ("constant", "is_cut"), [(49, False), (50, True), (988, True), (989, False)]
+)
 def test_a_decay_is_judged_alone_where_it_begins_after_a_twentieth_of_the_window(
     constant: int, is_cut: bool
 ) -> None:
     """And has twelve points."""
-    window = make_window(500, 0, 0.2, "declared")
-    made = decay_phase(window, rated(constant), 12)
-    assert made.decay_from == (400 + constant if is_cut else None)
+    window = make_window(5000, 0, 0.2, "declared")
+    made = decay_phase(window, rated(constant, points=1000), 12)
+    assert made.decay_from == (4000 + constant if is_cut else None)
 
 
-@pytest.mark.parametrize(("fallen", "is_cut"), [(0.9991, False), (0.9989, True)])
+@pytest.mark.parametrize(("fallen", "is_cut"), [(0.99905, False), (0.99895, True)])
 def test_a_rate_falls_where_it_is_a_thousandth_lower(fallen: float, is_cut: bool) -> None:
     window = make_window(500, 0, 0.2, "declared")
     assert (decay_phase(window, rated(50, fallen), 12).decay_from is not None) == is_cut
@@ -124,7 +126,14 @@ def test_what_fills_more_than_a_tenth_of_the_window_is_a_level(points: int, spik
 
 @pytest.mark.parametrize(
     ("points", "last", "spikes"),
-    [(400, 390, 1), (400, 391, 0), (1000, 978, 1), (1000, 979, 0)],
+    [
+        (300, 290, 1),
+        (300, 291, 0),
+        (400, 390, 1),
+        (400, 391, 0),
+        (1000, 978, 1),
+        (1000, 979, 0),
+    ],
 )
 def test_what_has_not_returned_before_the_end_is_no_spike(
     points: int, last: int, spikes: int
@@ -156,15 +165,14 @@ def test_two_hundred_spikes_of_an_arm_are_listed() -> None:
 
 @pytest.mark.parametrize(
     ("candidate", "baseline", "alone"),
-    [(6, 0, False), (7, 0, True), (9, 1, False), (10, 1, True)],
+    [(6, 0, False), (7, 0, True), (9, 1, False), (10, 1, True), (15, 4, True)],
 )
 def test_an_arm_alone_has_spikes_where_chance_gives_them_in_one_percent(
     candidate: int, baseline: int, alone: bool
 ) -> None:
-    gap = quiet()
-    gap[20 : 20 + 30 * candidate : 30] = 50.0
-    if baseline:
-        gap[35] = -50.0
+    gap = quiet(800)
+    gap[20 : 20 + 40 * candidate : 40] = 50.0
+    gap[40 : 40 + 40 * baseline : 40] = -50.0
     found = find_spikes(gap, 3.0, part_of_run=True)
     assert (found.candidate, found.baseline) == (candidate, baseline)
     assert found.candidate_alone == alone

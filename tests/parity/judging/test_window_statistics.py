@@ -11,6 +11,8 @@ from scipy.stats import t as student
 from parity.judging.arms import EarlySpread
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.interval import interval
+from parity.judging.lending import Agreement, Lender, Loan
+from parity.judging.noise_table import FamilyFloor
 from parity.judging.policy import Policy
 from parity.judging.run_floor import RunTerm, prior_for, run_floor, run_term
 from parity.judging.verdict import Verdict
@@ -199,6 +201,25 @@ def test_noise_is_measured_from_four_degrees_of_freedom_on(
 def test_five_seeds_measure_it(seeds: int, expected: str) -> None:
     made = basis(1, 1, seeds=seeds)
     assert (made.measured_df, made.noise_basis) == (seeds - 1, expected)
+
+
+@pytest.mark.parametrize(("df", "expected"), [(0.99, "assumed"), (1.0, "borrowed")])
+def test_an_arm_without_reruns_borrows_one_degree_of_freedom_at_least(
+    df: float, expected: str
+) -> None:
+    """Next to an arm that has five runs."""
+    made = basis(5, 1)
+    floor = FamilyFloor(
+        share=0.001, df=df, estimated_df=df, groups=4, runs=20, outliers=(), levels=None
+    )
+    loan = Loan(
+        lender=Lender(family="f", floor=floor),
+        floor=floor,
+        agreement=Agreement(p=1.0, weight=1.0, ratio=None),
+    )
+    prior = dataclasses.replace(made.floors[1].prior, loan=loan, assumed=False)
+    floors = made.floors[0], dataclasses.replace(made.floors[1], prior=prior)
+    assert dataclasses.replace(made, floors=floors).noise_basis == expected
 
 
 # The worst run of a candidate.
