@@ -262,3 +262,11 @@ def test_a_power_of_two_changes_the_amax_alone(quantizer, exponent):
     scaled = np.asarray(look(x * np.float32(2.0**exponent), 0, quantizer)[0])
     assert scaled[0] == first[0] * 2.0**exponent
     np.testing.assert_array_equal(scaled[1:], first[1:])
+
+
+@pytest.mark.parametrize(("beyond", "share"), [(0.0, 0.0), (2.0**-21, 0.0), (2.0**-19, 0.25)])
+def test_a_value_is_saturated_where_it_is_beyond_the_largest_by_more_than_rounding(beyond, share):
+    """By one part in 2 to the 20; the scale is that of earlier steps, so values may be larger."""
+    x = jnp.full((32, 32), 1.0, jnp.float32).at[:, ::4].set(np.float32(448.0 * (1 + beyond)))
+    seen = np.asarray(look(x, 0, DELAYED, jnp.float32(1.0))[0])
+    assert dict(zip(STATISTICS, seen.tolist(), strict=True))["saturation_share"] == share
