@@ -28,6 +28,7 @@ SECONDS = "build/mutant_seconds.json"
 TIMES, START_SECONDS = 3.0, 40.0
 # Tests read these and change nothing in them: the copies have links.
 INSTALLED = (".venv", "node_modules")
+_FAILED = 1  # pytest's exit code
 # A mistake in what such a module does could end or delete what is not the test's own.
 _DANGEROUS = re.compile(rb"\bkill|\bterminate\(|rmtree|unlink")
 # What is written to the checkout, $0, goes to a layer in memory and ends with the command.
@@ -96,7 +97,7 @@ class Copy:
         return ended.returncode, ended.stdout
 
     def judge(self, mutant: Mutant, tests: Sequence[str], seconds: float) -> Outcome:
-        """Run the tests with the mistake until the first fails."""
+        """Run the tests with the mistake until the first fails, and that one without it."""
         path = self.folder / mutant.module
         try:
             self._write(path, mutant.mutation.applied(mutant.source))
@@ -105,10 +106,18 @@ class Copy:
             return Outcome("undecided", f"no answer after {seconds:.0f} s")
         finally:
             self._write(path, mutant.source)
-        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
-        if code:
-            return Outcome("killed", failed[1] if failed else "the tests do not start")
-        return Outcome("survived")
+        if not code:
+            return Outcome("survived")
+        failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
+        if not failed:
+            return Outcome("killed", "the tests do not start")
+        try:
+            again, _ = self.run([failed[1]], seconds)
+        except subprocess.TimeoutExpired:
+            again = _FAILED
+        if again == _FAILED:
+            return Outcome("undecided", f"{failed[1]} fails without the mistake too")
+        return Outcome("killed", failed[1])
 
     @staticmethod
     def _write(path: Path, source: bytes) -> None:

@@ -92,6 +92,18 @@ def test_an_endless_loop_is_undecided(checkout, tmp_path):
     assert copy.run(["tests/pkg/test_numbers.py"])[0] == 0
 
 
+def test_a_test_that_fails_now_and_then_kills_nothing(checkout, tmp_path):
+    source = NUMBERS.encode()
+    name = "tests/pkg/test_broken.py"
+    outcome = Copy(checkout, tmp_path / "copy").judge(
+        Mutant("pkg/numbers.py", source, mutations(source)[1]), [name], 600.0
+    )
+    assert (outcome.status, outcome.why) == (
+        "undecided",
+        f"{name}::test_it fails without the mistake too",
+    )
+
+
 def test_a_seed_draws_the_same_mutants_and_none_twice():
     areas = ["tools/mutations.py", "tools/size.py"]
     first, again, other = (drawn(ROOT, areas, 30, seed) for seed in ("67", "67", "68"))
