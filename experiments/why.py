@@ -66,8 +66,10 @@ from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict import judge
 from parity_lab.analysis import Setup, make_setup
 from parity_lab.answer import answer
+from parity_lab.training.forks import forked
 from parity_lab.training.menu import subject
-from parity_lab.training.program import Program, analyse, forked, menu_decoder
+from parity_lab.training.menu_layer import menu_decoder
+from parity_lab.training.program import Program, analyse
 from training.device import describe, trainer_facts
 from training.spec import RunSpec, Schedule
 from training.trainer import data
@@ -258,7 +260,6 @@ class Bench:
                     "setup": asdict(setup),
                     "parents": parents,
                     "baseline": self._spec(case.seed, 0),  # type: ignore[typeddict-item]  (`read` takes it as it is)
-                    "assignments": None,
                     "records": {},
                     "results": results,
                     "spent": 0.0,

@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from parity_lab.training import program
+from parity_lab.training import menu_layer
 from training.arithmetic.linear import operand_of
 from training.arithmetic.quantize import Operand, Quantizer
 from training.arithmetic.recipes import LinearRecipe, linear_recipe
@@ -76,7 +76,7 @@ def codes(shape: tuple[int, ...], kind: str, units: Sequence[str]) -> npt.NDArra
 @contextmanager
 def planted() -> Iterator[None]:
     """Marked operands have the fault that the state names."""
-    names: Any = vars(program)
+    names: Any = vars(menu_layer)
     original = names["operand_of"]
     names["operand_of"] = spoiled
     jax.clear_caches()

@@ -12,7 +12,7 @@ outside   one run of a pair is trained with something else than its specificatio
           schedule, optimizer, data, initial weights,
           a state that broke at a resume, another library. The pair is nvfp4 against fp8_current,
           where forks always name something, or
-          nvfp4 against itself. `parity_lab.training.program.Replays`, the code of a worker, then
+          nvfp4 against itself. `parity_lab.training.replays.Replays`, the code of a worker, then
           trains that run's record again
 inside    a fault of `experiments.why` in some GEMMs of the candidate, or none: record and replay
           both have it
@@ -46,12 +46,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from experiments.search import share
 from experiments.why import RECORD, WORK
 from experiments.why_cases import DATA, PLANTED, PLANTS, STEPS
 from experiments.why_faults import MARK, codes, spoiled
+from experiments.why_table import share
 from parity_lab.replay import COLUMNS, Recorded, check, parts_at, planned
-from parity_lab.training.program import Replays
+from parity_lab.training.replays import Replays
 from training.arithmetic import formats, linear
 from training.device import describe, trainer_facts
 from training.spec import RunSpec, Schedule

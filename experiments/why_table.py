@@ -25,8 +25,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
-from experiments.search import share
 from parity_lab.effects import Estimate
 
 Line = Mapping[str, Any]
@@ -71,6 +71,13 @@ def table(lines: Sequence[Line], of_recipes: Sequence[Line]) -> Iterator[str]:
     yield ""
     yield from _other_rows(counted, planted, answers)
     yield from _recipe_rows(of_recipes)
+
+
+def share(count: int, total: int) -> str:
+    """A count with its Clopper-Pearson limits (95 %): "38 of 40 (83 to 99 %)"."""
+    low = stats.beta.ppf(0.025, count, total - count + 1) if count else 0.0
+    high = stats.beta.ppf(0.975, count + 1, total - count) if count < total else 1.0
+    return f"{count} of {total} ({100 * low:.0f} to {100 * high:.0f} %)"
 
 
 def full_effects(lines: Sequence[Line]) -> Mapping[Any, Estimate]:

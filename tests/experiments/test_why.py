@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments import why_cases, why_faults, why_outside, why_table
-from parity_lab.training import program
+from parity_lab.training import menu_layer
 from training.arithmetic import formats
 from training.arithmetic.recipes import linear_recipe
 from training.trainer.loop import Run
@@ -47,7 +47,7 @@ def _compiled(recipe, name):
     axis = OPERANDS[name][0]
     return jax.jit(
         lambda x, scale: (
-            vars(program)["operand_of"](
+            vars(menu_layer)["operand_of"](
                 recipe, getattr(recipe, name), x, axis, scale, formats.key(7)
             ).value
         )
@@ -61,10 +61,10 @@ def operand(recipe, name, scale):
 
 @pytest.fixture(scope="module", autouse=True)
 def planting():
-    before = vars(program)["operand_of"]
+    before = vars(menu_layer)["operand_of"]
     with why_faults.planted():
         yield
-    assert vars(program)["operand_of"] is before
+    assert vars(menu_layer)["operand_of"] is before
 
 
 @pytest.mark.parametrize("name", OPERANDS)
