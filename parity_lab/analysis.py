@@ -16,6 +16,7 @@ from parity_lab.replay import (
     Check,
     RatesDiffer,
     Recorded,
+    RecordRequest,
     Replay,
     Role,
     check,
@@ -423,19 +424,8 @@ def setup_from(document: Mapping[str, Any]) -> Setup:
     return Setup(**{**document, **given, "replays": replays, "rates": rates})
 
 
-class RecordRequest(TypedDict):
-    """What is on record of a run that is replayed: its specification, its manifest, and its losses
-    (nats) from each first step.
-    """
-
-    spec: dict[str, Any]
-    manifest: dict[str, str]
-    losses: dict[str, list[float]]
-
-
 class MeasureRequest(TypedDict):
-    """What a training process measures: an analysis, with its `Setup` as a document; or, with the
-    specifications of `assignments` by name, the forks of a search (`parity_lab.search.Forks`).
+    """What a training process measures for an analysis, with its `Setup` as a document.
 
     `parents`: the specifications of the runs that are forked, by id. `baseline`: that of the
     baseline; None: against bf16. `records`: the runs that are replayed, by id. `results`: what is
@@ -445,7 +435,6 @@ class MeasureRequest(TypedDict):
     setup: dict[str, Any]
     parents: dict[str, dict[str, Any]]
     baseline: dict[str, Any] | None
-    assignments: dict[str, dict[str, Any]] | None
     records: dict[str, RecordRequest]
     results: dict[str, Any]
     spent: float

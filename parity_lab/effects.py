@@ -77,7 +77,7 @@ def ratio(numerators: ArrayLike, denominators: ArrayLike) -> Estimate:
 
 
 # How far a GEMM moves the gradient, from sums over layers and batches
-# (`parity_lab.training.program.gradients`).
+# (`parity_lab.training.fixed_weights.gradients`).
 #
 # relative_error = sqrt(mean |g - r|^2 / |r|^2)         systematic = sqrt of the part of it that
 #   does not average out over seeds
@@ -88,7 +88,7 @@ def ratio(numerators: ArrayLike, denominators: ArrayLike) -> Estimate:
 # unbiased and may come out negative, which is shown as 0.
 
 SUMS = ("reference", "dot", "own", "error", "systematic")
-"""The columns of `parity_lab.training.program.gradients`."""
+"""The columns of `parity_lab.training.fixed_weights.gradients`."""
 
 
 @frozen

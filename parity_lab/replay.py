@@ -107,6 +107,16 @@ class ReplayResult(TypedDict):
     missing: str | None
 
 
+class RecordRequest(TypedDict):
+    """What is on record of a run that is replayed: its specification, its manifest, and its losses
+    (nats) from each first step.
+    """
+
+    spec: dict[str, Any]
+    manifest: dict[str, str]
+    losses: dict[str, list[float]]
+
+
 @frozen
 class WantedReplay:
     """A replay that lacks, or (from draw 1 on) a rerun of its window with other random numbers;

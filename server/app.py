@@ -49,7 +49,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     threads: tuple[Repeating | Judge, ...] = (
         context.broadcast,
         Deliverer(context.settings, context.database),
-        *(make(context) for make in additions().threads),
         context.judge,
         Listener(context.database, context.settings.external_stale_seconds),
     )

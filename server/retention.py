@@ -490,11 +490,10 @@ def _size(path: Path) -> int:
 # runs, verdicts, tags, notes and sign-offs, without curves: if looks could be forgotten, a question
 # could be judged again until it passes.
 #
-# Kept: open jobs, jobs of a search, which are its record, jobs with a run that belongs to a named
-# baseline, whose curve a run of another job reuses or from which one is forked, jobs that an
-# analysis explains or a search starts from, and jobs with a delivery that is still to be sent. An
-# analysis starts from runs of the job that it explains, or from those whose curves that job reuses,
-# so all of them stay.
+# Kept: open jobs, jobs with a run that belongs to a named baseline, whose curve a run of another
+# job reuses or from which one is forked, jobs that an analysis explains, and jobs with a delivery
+# that is still to be sent. An analysis starts from runs of the job that it explains, or from those
+# whose curves that job reuses, so all of them stay.
 #
 # What belongs to a job is read from the foreign keys of the tables, so a new table needs no line
 # here: a row whose `job_id` or `run_id` names it goes with it, and any other key to a job is a
@@ -568,7 +567,7 @@ def _unneeded_jobs(cutoff: float) -> Select[str]:
     to_send = select(WebhookDelivery.id).where(
         WebhookDelivery.job_id == Job.id, WebhookDelivery.state == "pending"
     )
-    tables = lab().part("tables")  # before the references are read: its tables have some too
+    lab().part("tables")  # before the references are read: its tables have some too
     needed = [select(column).where(column == Job.id).exists() for column in _references_of_others()]
     has_curves = own.where(
         or_(
@@ -582,7 +581,6 @@ def _unneeded_jobs(cutoff: float) -> Select[str]:
         Job.finished_at < cutoff,
         ~own.where(_kept_for_others(_USER.job_id != Job.id)).exists(),
         ~to_send.exists(),
-        *([~tables.is_needed()] if tables else []),
         *(~each for each in needed),
     )
 

@@ -34,15 +34,11 @@ grant insert, update on data_reads to :worker;
 grant select on workers to :api, :worker;
 grant insert, update, delete on workers to :worker;
 
--- Analyses and searches; what a search queues is the API's.
+-- Analyses.
 grant select, update (answer) on analyses to :api, :worker;
 grant insert on analyses to :api;
 grant select on analysis_results to :api, :worker;
 grant insert on analysis_results to :worker;
-grant select on searches to :api, :worker;
-grant insert, update (state, assignment, message, finished_at) on searches to :api;
-grant select on search_steps to :api, :worker;
-grant insert, update (results) on search_steps to :api;
 
 -- Baselines and noise tables.
 grant select on baselines to :api, :worker;

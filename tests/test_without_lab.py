@@ -82,14 +82,9 @@ def test_tests_of_the_core_pass_without_the_lab():
     assert passes(*CORE)
 
 
-def test_the_server_has_no_routes_and_no_key_of_the_lab():
-    text = (
-        "from server.api.service import job_file_schema; from tools.openapi import text; import "
-        "workers.app;"
-        "print(text().count('/why'), text().count('/searches'), 'SearchOfFile' in "
-        "job_file_schema()['$defs'])"
-    )
-    assert python("-c", text).stdout.split() == ["0", "0", "False"]
+def test_the_server_has_no_routes_of_the_lab():
+    text = "from tools.openapi import text; import workers.app; print(text().count('/why'))"
+    assert python("-c", text).stdout.split() == ["0"]
 
 
 def test_a_worker_trains_without_loading_the_lab():

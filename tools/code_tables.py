@@ -32,7 +32,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "list the launcher's `paths` without it ([launchers](launchers.md))",
     ),
     "CHECKPOINT_NOT_FOUND": (
-        "the worker of an analysis or a search has no intact checkpoint of the parent",
+        "the worker of an analysis has no intact checkpoint of the parent",
         (
             "give all workers one `PARITY_CHECKPOINT_DIR`, or train the parent again with "
             "`keep_checkpoints`"

@@ -4,9 +4,8 @@ formats.
     time = sum over blocks, linear layers, GEMMs and steps of inputs x outputs / rate of the format
     there
 
-The rates are dense peaks relative to bf16: 1 : 2 : 4 for bf16 : FP8 : FP4 on a GB200, 1 : 2 : 6 on
-a GB300 (arXiv 2509.25149). The logits and attention itself, which no recipe changes, are no part of
-it.
+The rates are dense peaks relative to bf16: 1 : 2 : 4 for bf16 : FP8 : FP4 on a GB200 (arXiv
+2509.25149). The logits and attention itself, which no recipe changes, are no part of it.
 
 Can fail: quantizing takes time that is not here, and small GEMMs reach no peak. It is a share of a
 part of a step, never a speed of training. Standard library only, like `training.spec`.
@@ -20,7 +19,6 @@ from training.segments import linear_sizes
 from training.spec import Arm, JobSpec, Model
 
 GB200: Mapping[str, float] = {"bf16": 1.0, "fp8": 2.0, "fp4": 4.0}
-GB300: Mapping[str, float] = {"bf16": 1.0, "fp8": 2.0, "fp4": 6.0}
 
 
 def weights(model: Model) -> dict[str, int]:

@@ -23,7 +23,7 @@ from parity.wording import count, did_you_mean, first_few
 
 # Job files: what `parity.yaml` contains, and the options that replace parts of it.
 
-_JOB_KEYS = ("job", "policy", "baseline", "gate", "tags", "search")
+_JOB_KEYS = ("job", "policy", "baseline", "gate", "tags")
 _INVALID, _MOST_TOLD = 422, 3
 UNSENDABLE = (
     "contains a value that JSON cannot hold, such as a date or .inf; quote dates and use finite "
@@ -38,7 +38,8 @@ def job_file(path: str) -> Document:
         raise UsageError(f"{path}: is not a job file; expected the keys `job:` and `policy:`")
     unknown = sorted(str(key) for key in content.keys() - set(_JOB_KEYS))
     if unknown:
-        place, expected = place_in(path, [unknown[0]]), f"{', '.join(_JOB_KEYS[:-1])} or search"
+        place = place_in(path, [unknown[0]])
+        expected = f"{', '.join(_JOB_KEYS[:-1])} or {_JOB_KEYS[-1]}"
         raise UsageError(
             f"{place}: unknown key {unknown[0]!r}; expected "
             f"{expected}{did_you_mean(unknown[0], _JOB_KEYS)}"

@@ -176,8 +176,8 @@ def _state(client: Client, document: Document) -> str:
 
 @contextmanager
 def goes_on(kind: str, *, watch: str, end: str) -> Iterator[None]:
-    """On Ctrl-C, leave a job, an analysis or a search running, and say which command follows it and
-    which ends it.
+    """On Ctrl-C, leave a job or an analysis running, and say which command follows it and which
+    ends it.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -213,8 +213,8 @@ def follow_to_end(
     watch: str,
     end: str,
 ) -> Document:
-    """Follow an analysis or a search in lines; if that is broken off, the error says which command
-    follows it again.
+    """Follow an analysis in lines; if that is broken off, the error says which command follows it
+    again.
     """
     try:
         with goes_on(kind, watch=watch, end=end):

@@ -4,12 +4,10 @@ of a gap from a user's own runs.
 
 import json
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -18,16 +16,24 @@ from parity.judging.agreement import confounding_keys
 from parity.judging.document_types import FloorDocument, GapDocument
 from parity.judging.interval import Interval
 from parity.judging.policy import policy_from_mapping
-from parity.structure import frozen, picked
-from parity_lab.analysis import Origin, RecordRequest, Setup, make_setup, replayed_whole, setup_from
+from parity.structure import frozen
+from parity_lab.analysis import Origin, Setup, make_setup, replayed_whole, setup_from
 from parity_lab.answer import CONFIDENCE, Answer, answer, nats_words
 from parity_lab.effects import AblationArm, ArmNoise, Pair, ablate
-from parity_lab.replay import COLUMNS, RATE_TOLERANCE, RatesDiffer, Recorded, Replay, Role, parts_at
-from parity_lab.server.tables import Against, Analysis, AnalysisResult
+from parity_lab.replay import Replay
+from parity_lab.server.forks import (
+    MOST_PARENTS,
+    derived_job,
+    fork_parents,
+    kept_step,
+    results_of,
+    seconds_of,
+)
+from parity_lab.server.replays import pairs_of, parted_pair, rates_differ, recorded, replayed_runs
+from parity_lab.server.tables import Against, Analysis
 from parity_lab.training.menu import Measured, subject
 from server.curves import loading
 from server.curves.loading import label
-from server.database import store, tables
 from server.database.sessions import find_job
 from server.database.states import JOB_ENDED, JOB_OPEN
 from server.database.tables import Arm, Job, JobStatus, Run, Verdict
@@ -41,7 +47,7 @@ from server.jobs.fingerprint import (
     spec_differences,
     unsound,
 )
-from server.jobs.submit import Order, announce_new, arm_rows
+from server.jobs.submit import Order
 from server.records import Body, of
 from training.rules import SpecError
 from training.spec import JobSpec
@@ -61,62 +67,6 @@ def late_loss(session: Session, run: Run) -> float:
     return value
 
 
-# The row of a job that trains something more for another job, on the same devices: forks, an
-# analysis, a step of a search.
-
-_OF_THE_ORIGIN = (
-    "engine",
-    "capability",
-    "devices",
-    "policy",
-    "revision",
-    "branch",
-    "model",
-    "device_class",
-    "threads",
-)
-
-
-def derived_job(
-    session: Session,
-    origin: Job,
-    spec: JobSpec,
-    submitted_by: str | None,
-    order: Order,
-    **run: object,
-) -> Job:
-    """Queue a job with the arms of `spec` and one run of the first candidate, for the engine,
-    devices and revision of `origin`.
-
-    It reuses no runs. `run`: the kind, seed, replicate, parent and steps of its run.
-    """
-    row = Job(
-        id=tables.new_id("j"),
-        name=spec.name,
-        status="queued",
-        spec=spec.document(),
-        submitted_by=submitted_by,
-        max_run_seconds=order.max_run_seconds,
-        reuse=False,
-        created_at=time.time(),
-        **picked(origin, *_OF_THE_ORIGIN),
-    )
-    row.arms.extend(arm_rows(spec))
-    own = Run(
-        id=tables.new_id("r"),
-        arm=row.arms[1],
-        position=0,
-        capability=origin.capability,
-        priority=order.priority,
-        created_at=row.created_at,
-        state="queued",
-        **run,
-    )
-    row.runs.append(own)
-    announce_new(session, row)
-    return row
-
-
 # Submits an analysis: a job of its own that explains the gap of a candidate of a job that has
 # ended, from the checkpoints its runs kept.
 #
@@ -124,8 +74,6 @@ def derived_job(
 # cancelled and resumed like any other. It ends without a verdict: no judge, baseline, run-to-run
 # noise, forecast or reuse ever sees it.
 
-DEFAULT_SHARE = 0.6  # of the steps: the checkpoint from which to fork
-MOST_PARENTS = 3
 _MOST_STEPS = 1e9
 # The spread of forks of one checkpoint, as a share of that of reruns
 # (docs/design/attribution.md#forks-start-from-kept-checkpoints).
@@ -208,131 +156,6 @@ def plan_analysis(session: Session, job_id: str, question: WhyRequest) -> Analys
     return Analysis(
         explained=job, candidate=arm.name, against=question.against, setup=asdict(setup)
     )
-
-
-# What is replayed before anything is named (`parity_lab.replay`): runs of both arms, each from its
-# record.
-
-
-def replayed_runs(
-    session: Session, baseline: Arm, candidate: Arm, parents: Sequence[Run]
-) -> Mapping[Role, Sequence[Run]]:
-    """The runs of each arm that are replayed: the parents, and of the other arm those that were
-    trained, of the same replicates first.
-
-    Raises ConflictError for an arm without a step on record.
-    """
-    known = {parent.id for parent in parents}
-    wanted = [parent.replicate for parent in parents]
-    runs: dict[Role, Sequence[Run]] = {}
-    roles: tuple[tuple[Role, Arm], ...] = (("baseline", baseline), ("candidate", candidate))
-    for role, arm in roles:
-        trained = [
-            run.source or run for run in arm.runs if run.kind == "full" and run.state == "finished"
-        ]
-        if known & {run.id for run in trained}:
-            runs[role] = parents
-            continue
-        there = [run for run in trained if recorded_losses(session, run, 0, 1)]
-        if not there:
-            raise ConflictError(
-                f"arm {arm.name} of job {arm.job_id} has no finished run with its first step; "
-                "train the job again"
-            )
-        runs[role] = sorted(there, key=lambda run: run.replicate not in wanted)[:MOST_PARENTS]
-    return runs
-
-
-def recorded_losses(session: Session, run: Run, first: int, steps: int) -> list[float]:
-    """The losses on record from step `first` on, up to the first that lacks or is not finite."""
-    there, columns = store.read_range(
-        session, run.id, "train", first, first + steps - 1, ["lm_loss"]
-    )
-    losses = [
-        float(loss) for at, loss in zip(there, columns["lm_loss"], strict=True) if at >= first
-    ]
-    ends = (
-        number
-        for number, (at, loss) in enumerate(zip(there, losses, strict=True))
-        if at != first + number or not math.isfinite(loss)
-    )
-    return losses[: next(ends, len(losses))]
-
-
-def recorded(session: Session, run: Run, role: Role) -> Recorded:
-    """What is on record of a run of an arm."""
-    steps = len(recorded_losses(session, run, 0, run.length))
-    return Recorded(
-        run=run.id, arm=role, steps=steps, kept=tuple(sorted(run.kept_checkpoints or ()))
-    )
-
-
-def pairs_of(runs: Mapping[Role, Sequence[Run]]) -> list[tuple[Run, Run]]:
-    """Baseline and candidate of each replicate that both have."""
-    theirs = {run.replicate: run for run in runs["candidate"]}
-    return [(run, theirs[run.replicate]) for run in runs["baseline"] if run.replicate in theirs]
-
-
-def parted_pair(
-    session: Session,
-    pairs: Sequence[tuple[Run, Run]],
-    replays: Sequence[Replay],
-    records: Sequence[Recorded],
-) -> str | None:
-    """Where the record of a pair that is not replayed whole parts, in words; None if none does."""
-    steps = {record.run: record.steps for record in records}
-    whole = {each.run for each in replays if each.first == 0 and each.steps == steps[each.run]}
-    for pair in pairs:
-        if {run.id for run in pair} <= whole:
-            continue
-        columns = [store.read(session, run.id, "train", COLUMNS)[1] for run in pair]
-        parting = parts_at(
-            *(
-                {name: own[name][: steps[run.id]] for name in COLUMNS}
-                for run, own in zip(pair, columns, strict=True)
-            )
-        )
-        if parting is not None:
-            ours, theirs = (run.id for run in pair)
-            return (
-                f"at step {parting.step:,} the records of runs {ours} and {theirs} part, which "
-                f"precision rarely does: {parting.how}"
-            )
-    return None
-
-
-def rates_differ(session: Session, pairs: Sequence[tuple[Run, Run]]) -> RatesDiffer | None:
-    """The first step of a pair whose learning rates on record differ, or None. Columns without the
-    learning rate differ nowhere.
-    """
-    for ours, theirs in pairs:
-        (steps, rates), (others, other_rates) = (_rates(session, run) for run in (ours, theirs))
-        count = min(len(steps), len(others))
-        far = np.abs(rates[:count] - other_rates[:count]) > RATE_TOLERANCE * np.abs(rates[:count])
-        if far.any():
-            at = int(np.argmax(far))
-            return RatesDiffer(
-                step=int(steps[at]), baseline=float(rates[at]), candidate=float(other_rates[at])
-            )
-    return None
-
-
-def _rates(session: Session, run: Run) -> tuple[Any, Any]:
-    steps, columns = store.read(session, run.id, "train", ["learning_rate"])
-    return steps, columns["learning_rate"]
-
-
-def record_requests(session: Session, replays: Sequence[Replay]) -> dict[str, RecordRequest]:
-    """What a training process needs of the runs that it replays, by id."""
-    requests: dict[str, RecordRequest] = {}
-    for each in replays:
-        run = session.get_one(Run, each.run)
-        own = requests.setdefault(
-            run.id,
-            {"spec": run_spec(run).document(), "manifest": dict(run.manifest or {}), "losses": {}},
-        )
-        own["losses"][str(each.first)] = recorded_losses(session, run, each.first, each.steps)
-    return requests
 
 
 _PRECISION = ("recipe", "overrides", "bf16_from_step", "bf16_scope", "seed", "replicate")
@@ -428,16 +251,6 @@ def submit_analysis(
     return analysis.job
 
 
-def results_of(session: Session, job_id: str) -> dict[str, Any]:
-    """The results on record of an analysis, by key."""
-    rows = session.execute(
-        select(AnalysisResult.key, AnalysisResult.value)
-        .join(Run, Run.id == AnalysisResult.run_id)
-        .where(Run.job_id == job_id)
-    )
-    return {row.key: row.value for row in rows}
-
-
 def answer_of(session: Session, analysis: Analysis) -> Answer:
     """What the results on record say. Raises ValueError for forks that tell nothing."""
     return answer(setup_from(analysis.setup), results_of(session, analysis.job_id))
@@ -496,51 +309,6 @@ def readable_spec(job: Job) -> JobSpec:
         ) from error
 
 
-def fork_parents(session: Session, arm: Arm, step: int) -> Sequence[Run]:
-    """The runs of an arm that kept a checkpoint of this step. Raises ConflictError, which says how
-    to keep one, where none did.
-    """
-    reasons = []
-    parents = []
-    for run in arm.runs:
-        trained = run.source or run
-        reason = unsound(session, trained)
-        if reason is None and step not in (trained.kept_checkpoints or ()):
-            kept = ", ".join(map(str, trained.kept_checkpoints or ())) or "none"
-            reason = f"run {trained.id} kept no checkpoint of step {step} (kept: {kept})"
-        if reason is None:
-            parents.append(trained)
-        else:
-            reasons.append(reason)
-    if not parents:
-        reason = reasons[0] if reasons else "it has no runs trained from step 0"
-        remedy = (
-            f"add keep_checkpoints: [{step}] to its job file and train it again, on one process "
-            "per run"
-        )
-        raise ConflictError(
-            f"arm {arm.name} of job {arm.job_id} cannot be forked at step {step}: {reason}; "
-            f"{remedy}"
-        )
-    return parents
-
-
-def kept_step(arm: Arm, wanted: int | None, steps: int) -> int:
-    """The checkpoint to fork from: the one that is wanted, else the kept one nearest to 60 % of the
-    steps.
-    """
-    kept = {
-        step
-        for run in arm.runs
-        for step in (run.source or run).kept_checkpoints or ()
-        if step < steps
-    }
-    target = DEFAULT_SHARE * steps
-    if wanted is not None:
-        return wanted
-    return min(kept, key=lambda step: abs(step - target), default=max(1, round(target)))
-
-
 def _subject(spec: JobSpec, arm: Arm, question: WhyRequest, step: int) -> Measured:
     candidate = spec.run_of(spec.arms[arm.position], 0)
     baseline = spec.run_of(spec.baseline, 0) if question.against == "baseline" else None
@@ -564,18 +332,6 @@ def _smallest_effect(verdict: Verdict, setup: Setup) -> float | None:
     runs = min(sum(run.state == "finished" for run in arm.runs) for arm in arms)
     rerun_sd = gap["se"] * math.sqrt(max(1, runs) / 2)
     return setup.smallest_effect(FORKS_OVER_RERUNS * rerun_sd)
-
-
-def seconds_of(parents: Sequence[Run], steps: float) -> float | None:
-    """About how long so many steps take on one device, at the speed of the fastest of these runs;
-    None while that is unknown.
-    """
-    speeds = [
-        run.length / (run.finished_at - run.started_at)
-        for run in parents
-        if run.started_at and run.finished_at and run.finished_at > run.started_at
-    ]
-    return steps / max(speeds) if speeds else None
 
 
 def _check_worth(verdict: Verdict, setup: Setup, *, anyway: bool) -> None:

@@ -1,20 +1,17 @@
-"""Analyses and searches in the web application: routes, pages and their figures."""
+"""Analyses in the web application: routes, pages and their figures."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import RedirectResponse
-from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity.structure import frozen
 from parity_lab.analysis import label
 from parity_lab.answer import IF_NONE_IS_NAMED, IF_NOT_IN_PRECISION, IF_NOT_REPLAYED, assumed_words
-from parity_lab.assignments import GEMMS
-from parity_lab.belief import MOST_CONFIRMATIONS
 from parity_lab.server.analyses import (
     AblationsDocument,
     AnalysisDocument,
@@ -23,109 +20,20 @@ from parity_lab.server.analyses import (
     ablations_document,
     analysis_document,
     plan_analysis,
+    plan_document,
     submit_analysis,
 )
-from parity_lab.server.analyses import plan_document as document_of_plan
-from parity_lab.server.record import (
-    AssignmentDocument,
-    SearchDocument,
-    SearchPlan,
-    cancel_search,
-    find_search,
-    plan_document,
-    resume_search,
-    search_document,
-    searcher,
-    submit_search,
-)
-from parity_lab.server.searches import MOST_PAIRS, SwitchWish, Wish, plan_search
-from parity_lab.server.tables import Analysis, Search, SearchStep
+from parity_lab.server.tables import Analysis
 from server.api.curves import pair_of
 from server.api.jobs import ring
-from server.concurrency import Repeating
 from server.database.sessions import find_job
 from server.database.states import JOB_ENDED
 from server.database.tables import Job
 from server.jobs.submit import check_queue
-from server.pages.job_lists import even_ticks, place
 from server.pages.rendering import templates, visitor
-from server.web.auth import Additions, Context, InContext, Principal, Sender
+from server.web.auth import Additions, InContext, Sender
 from server.web.requests import BodyRoute, StrictBody
-
-# Where the marks of a search's chart stand: assignments by speed against gap, in units of the SVG's
-# view box.
-
-WIDTH, HEIGHT = 560.0, 300.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 72.0, 16.0, 28.0, 48.0
-_INSET = 8.0  # between the axis and the slowest assignment
-_DRAWN = 60
-_BEYOND = 0.3  # intervals are cut this share of the gaps' range above and below it
-
-
-@frozen
-class Mark:
-    """An assignment in the chart: where it lies, and where its interval begins and ends."""
-
-    assignment: AssignmentDocument
-    x: float
-    y: float
-    low: float
-    high: float
-
-
-@frozen
-class AssignmentChart:
-    """Marks, the heights of the margin and of the largest gap that passes with 95 % power, and
-    ticks (place, value): speeds as multiples of the baseline's to the right, gaps in nats upwards.
-    """
-
-    width: float = WIDTH
-    height: float = HEIGHT
-    left: float = _LEFT
-    right: float = WIDTH - _RIGHT
-    bottom: float = HEIGHT - _BOTTOM
-    marks: list[Mark]
-    margin: float
-    target: float
-    speeds: list[tuple[float, float]]
-    gaps: list[tuple[float, float]]
-
-
-def chart(document: SearchDocument) -> AssignmentChart | None:
-    """The chart of a search; None before the first forks have ended."""
-    shown = document.assignments[:_DRAWN]
-    if not shown:
-        return None
-    plan = document.plan
-    gaps = [0.0, plan.margin, *(each.gap for each in shown)]
-    room = _BEYOND * (max(gaps) - min(gaps))
-    heights = even_ticks(
-        max(min(gaps) - room, min(0.0, *(each.low for each in shown))),
-        min(max(gaps) + room, max(plan.margin, *(each.high for each in shown))),
-    )
-    speeds = even_ticks(
-        min(1.0, *(each.speed for each in shown)), max(1.05, *(each.speed for each in shown))
-    )
-
-    def x(speed: float) -> float:
-        return place(speed, speeds[0], speeds[-1], _LEFT + _INSET, WIDTH - _RIGHT - _INSET)
-
-    def y(gap: float) -> float:
-        return place(gap, heights[0], heights[-1], HEIGHT - _BOTTOM, _TOP)
-
-    return AssignmentChart(
-        marks=[
-            Mark(
-                assignment=each, x=x(each.speed), y=y(each.gap), low=y(each.low), high=y(each.high)
-            )
-            for each in reversed(shown)
-        ],
-        margin=y(plan.margin),
-        target=y(plan.target),
-        speeds=[(x(speed), speed) for speed in speeds],
-        gaps=[(y(gap), gap) for gap in heights],
-    )
-
+from training.switches import GEMMS
 
 # A waterfall of parts with intervals: where each row's bar stands, in units of its SVG's view box.
 
@@ -361,24 +269,6 @@ def _place(layer: str) -> tuple[int, str]:
     return int(block), projection
 
 
-# The page of a search: the assignments by speed against gap, the path of its steps, and what it
-# guarantees.
-
-
-@pages.get("/searches/{search_id}")
-def search_page(search_id: str, request: Request, context: InContext) -> Response:
-    """A search."""
-    with context.database.read() as session:
-        document = search_document(find_search(session, search_id))
-    values = {
-        "search": document,
-        "plan": document.plan,
-        "ended": document.state != "running",
-        "chart": chart(document),
-    }
-    return templates.TemplateResponse(request, "search.html", values)
-
-
 # Analyses over REST: what one would cost, submit it, and what it says.
 
 why_router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
@@ -390,7 +280,7 @@ def plan(job_id: str, request: StrictBody[WhyRequest], context: InContext) -> An
     runs kept no checkpoint.
     """
     with context.database.read() as session:
-        return document_of_plan(session, plan_analysis(session, job_id, request))
+        return plan_document(session, plan_analysis(session, job_id, request))
 
 
 @why_router.post("/jobs/{job_id}/why", status_code=202)
@@ -439,144 +329,13 @@ def by_ablations(
         return ablations_document(session, job_id, candidate, ablation or ())
 
 
-# Searches over REST: what one would cost, begin it, read it, cancel it, resume it.
-
-searches_router = APIRouter(prefix="/api/v1", tags=["searches"], route_class=BodyRoute)
-_MOST_STEPS_OF_A_SEARCH = 1e12
-
-
-@frozen
-class SearchRequest(Wish):
-    """What to search from a job that has ended: which of its candidates (null: the only one), and
-    which of its parts can go back.
-
-    Without `switches` the space is attention and MLP by GEMM, in ranges of blocks. `step`: a kept
-    checkpoint of the baseline's runs (null: the one nearest to 60 % of the steps). `speed` is what
-    a step takes. `pairs`: runs of each arm of a confirmation. `budget`: the largest cost, in steps
-    of training.
-    """
-
-    candidate: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    switches: Annotated[list[SwitchWish], Field(max_length=64)] = field(default_factory=list)
-    step: Annotated[int, Field(ge=1, le=1e9)] | None = None
-    fork_steps: Annotated[int, Field(ge=2, le=1e9)] | None = None
-    pairs: Annotated[int, Field(ge=1, le=MOST_PAIRS)] | None = None
-    pilots: Annotated[int, Field(ge=0, le=20)] = 6
-    confirmations: Annotated[int, Field(ge=1, le=MOST_CONFIRMATIONS)] = 2
-    budget: (
-        Annotated[float, Field(gt=0, le=_MOST_STEPS_OF_A_SEARCH, allow_inf_nan=False)] | None
-    ) = None
-
-
-@searches_router.post("/jobs/{job_id}/searches:plan")
-def plan_of_search(
-    job_id: str, request: StrictBody[SearchRequest], context: InContext
-) -> SearchPlan:
-    """What a search from a job would run and cost: nothing is queued. 409 if its baseline kept no
-    checkpoint.
-    """
-    with context.database.read() as session:
-        return plan_document(plan_search(session, job_id, request))
-
-
-@searches_router.post("/jobs/{job_id}/searches", status_code=202)
-def begin_search(
-    job_id: str,
-    request: StrictBody[SearchRequest],
-    response: Response,
-    context: InContext,
-    sender: Sender,
-) -> SearchDocument:
-    """Begin a search for the fastest assignment inside the margin. Its steps are jobs; each queues
-    the next one when it has ended.
-
-    409 if another search is at the same question, or has used a confirmation on it.
-    """
-    document = _queued(
-        context, sender, lambda session: submit_search(session, job_id, request, sender.id)
-    )
-    response.headers["Location"] = f"/api/v1/searches/{document.id}"
-    return document
-
-
-@searches_router.get("/searches/{search_id}")
-def show_search(search_id: str, context: InContext) -> SearchDocument:
-    """A search: its plan, its steps so far, what they say of the assignments, and the one that the
-    judge confirmed.
-    """
-    with context.database.read() as session:
-        return search_document(find_search(session, search_id))
-
-
-@searches_router.post("/searches/{search_id}:cancel")
-def cancel(search_id: str, context: InContext) -> SearchDocument:
-    """Cancel a search and its open job. A confirmation that was queued is used; a search that has
-    ended is unchanged.
-    """
-    with context.database.write() as session:
-        cancel_search(session, search_id)
-        return search_document(find_search(session, search_id))
-
-
-@searches_router.post("/searches/{search_id}:resume", status_code=202)
-def resume(search_id: str, context: InContext, sender: Sender) -> SearchDocument:
-    """Let a cancelled or failed search go on with what is on record. A confirmation without a
-    verdict counts as one that did not pass.
-    """
-    return _queued(context, sender, lambda session: resume_search(session, search_id))
-
-
-def _queued(
-    context: Context, sender: Principal, change: Callable[[Session], Search]
-) -> SearchDocument:
-    """A search that begins or goes on, if its sender's queue is not full; wakes the workers for the
-    job of its newest step.
-    """
-    with context.database.write() as session:
-        search = change(session)
-        check_queue(session, context.settings, sender.id)
-        document, capability = search_document(search), search.base.capability
-    if document.state == "running":
-        context.doorbell.ring(capability, times=1)
-    return document
-
-
-# Analyses and searches in the web application (`server.web.auth`).
-
-
-def _owner_of_search(session: Session, search_id: str) -> tuple[str, str | None]:
-    search = find_search(session, search_id)
-    return f"search {search.id}", search.submitted_by
-
-
-def _searcher(context: Context) -> Repeating:
-    return searcher(
-        context.settings,
-        context.database,
-        lambda capability: context.doorbell.ring(capability, times=1),
-    )
+# Analyses in the web application (`server.web.auth`).
 
 
 def _about_job(session: Session, job: Job) -> dict[str, object]:
-    """Whether an analysis explains a job, the searches that start from it (newest first), and the
-    search that it is a confirmation of.
-    """
-    return {
-        "explained": session.scalar(
-            select(Analysis.job_id).where(Analysis.explains == job.id).limit(1)
-        )
-        is not None,
-        "searches": session.scalars(
-            select(Search.id).where(Search.base_id == job.id).order_by(Search.created_at.desc())
-        ).all(),
-        "search": session.scalar(select(SearchStep.search_id).where(SearchStep.job_id == job.id)),
-    }
+    """Whether an analysis explains a job."""
+    newest = select(Analysis.job_id).where(Analysis.explains == job.id).limit(1)
+    return {"explained": session.scalar(newest) is not None}
 
 
-ADDITIONS = Additions(
-    routes=(searches_router, why_router),
-    pages=(pages,),
-    owners={"search_id": _owner_of_search},
-    threads=(_searcher,),
-    about_job=_about_job,
-)
+ADDITIONS = Additions(routes=(why_router,), pages=(pages,), about_job=_about_job)

@@ -1,5 +1,5 @@
-"""What an analysis or a search takes apart: the GEMMs of a recipe, and the menu of arithmetics from
-which every GEMM takes one by number.
+"""What an analysis takes apart: the GEMMs of a recipe, and the menu of arithmetics from which every
+GEMM takes one by number.
 
 Standard library and numpy only, so that a server, which has no jax, can refuse before anything is
 queued.
@@ -179,13 +179,6 @@ def menu_of(
     return tuple(menu), {name: _numbered(own, menu, n_layers) for name, own in cells.items()}
 
 
-def uncovered(candidate: Segment, restored: Segment, baseline: Segment) -> Unit | None:
-    """A GEMM in which `restored` has neither the baseline's arithmetic nor bf16, or None."""
-    own, safe = _cells(restored), _cells(baseline)
-    left = {unit for unit in _different(own, safe) if own[unit].recipe != "bf16"}
-    return next((unit for unit in _different(_cells(candidate), safe) if unit in left), None)
-
-
 def _different(cells: Mapping[Unit, Arithmetic], others: Mapping[Unit, Arithmetic]) -> list[Unit]:
     """The GEMMs that the two compute in different ways."""
     return [
@@ -290,36 +283,30 @@ def subject(candidate: RunSpec, baseline: RunSpec | None, step: int, steps: int)
         ) from error
 
 
-def assignments(
-    runs: Mapping[str, RunSpec], step: int, steps: int
+def forked_arms(
+    arms: Mapping[str, RunSpec], step: int, steps: int
 ) -> tuple[tuple[Arithmetic, ...], Mapping[str, Choice]]:
     """The menu and the choices of forks that take the arithmetic of these runs for `steps` steps
     after step `step`.
 
     Raises SpecError for a run whose arithmetic a fork cannot take.
     """
-    first = next(iter(runs.values()))
-    _check_forks(first, step, "search", "a search")
+    first = next(iter(arms.values()))
+    _check_forks(first, step, "forks", "a job of forks")
     if not 1 <= steps <= first.schedule.steps - step:
         raise SpecError(
-            "search.fork_steps",
+            "forks.fork_steps",
             steps,
             f"1 to {first.schedule.steps - step}: the run ends at step {first.schedule.steps}",
         )
     try:
         return menu_of(
-            {
-                name: arithmetic(run, step, steps, f"assignment {name}")
-                for name, run in runs.items()
-            },
+            {name: arithmetic(run, step, steps, f"arm {name}") for name, run in arms.items()},
             first.model.n_layers,
         )
     except ValueError as error:
         raise SpecError(
-            "search.switches",
-            ", ".join(runs),
-            "assignments that one program can compute",
-            str(error),
+            "forks.arms", ", ".join(arms), "arms that one program can compute", str(error)
         ) from error
 
 

@@ -126,7 +126,7 @@ class JobSummary:
 
     Jobs of one `group` ask one question again: they have the same name, candidates, baseline,
     policy and steps, whatever the code's revision. `parent_job` is the job that an analysis
-    explains, or that the search of this step starts from.
+    explains.
     """
 
     id: str
@@ -209,8 +209,7 @@ def _group(
     return digest([job.name, job.engine, job.model, job.baseline_id, job.policy, steps, asked])
 
 
-# Jobs that belong to another: the analyses of its gap, and the steps of searches that start from
-# it. The lab has them, if any.
+# Jobs that belong to another: the analyses of its gap. The lab has them, if any.
 
 
 def _belonging() -> Subquery | None:
@@ -237,9 +236,7 @@ def on_their_own() -> list[ColumnElement[bool]]:
 
 
 def belonging_to(session: Session, ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-    """How many analyses and steps of searches belong to each of these jobs; a job without any has
-    no entry.
-    """
+    """How many analyses belong to each of these jobs; a job without any has no entry."""
     rows = _belonging()
     counted: dict[str, dict[str, int]] = defaultdict(dict)
     if rows is not None:
@@ -329,8 +326,7 @@ class Wanted:
         str,
         Query(
             max_length=_TEXT,
-            description="only the analyses of this job, and the steps of the searches that start "
-            "from it",
+            description="only the analyses of this job",
         ),
     ] = ""
 

@@ -14,7 +14,6 @@ from sqlalchemy import ColumnElement, Select, case, func, select, text
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from parity.cli.gate_report import MAX_AGE_DAYS, GateRules
-from parity.extensions import lab
 from parity.judging.policy import Policy
 from parity.structure import frozen
 from server.database import sessions
@@ -71,7 +70,7 @@ def worker_documents(session: Session, lease_seconds: float, limit: int) -> list
 @frozen
 class JobFile:
     """`parity.yaml`: the job for the server, the policy that judges it, the baseline that it names,
-    how CI gates on it, its tags, and what `parity search` searches.
+    how CI gates on it, and its tags.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "title": "parity.yaml"}
@@ -80,7 +79,6 @@ class JobFile:
     policy: Policy
     baseline: BaselineChoice | None = None
     gate: GateRules | None = None
-    search: dict[str, Any] | None = None
     tags: (
         Annotated[list[Annotated[str, Field(pattern=TAG)]], Field(max_length=MOST_TAGS)] | None
     ) = None
@@ -99,10 +97,6 @@ _AMOUNT = {
 def job_file_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of `parity.yaml`."""
     schema = TypeAdapter(JobFile).json_schema()
-    if (kinds := lab().part("kinds")) is not None:
-        own = TypeAdapter(kinds.KEY_OF_JOB_FILE | None).json_schema()
-        schema["$defs"] = dict(sorted((schema["$defs"] | own.pop("$defs")).items()))
-        schema["properties"]["search"] = own | {"default": None}
     schema["$defs"]["Amount"] = _AMOUNT
     for part in ("Policy", "GateRules"):
         schema["$defs"][part]["additionalProperties"] = False

@@ -39,7 +39,7 @@ JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
 RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "cancelled"]
 AttemptState = Literal["running", "finished", "failed", "cancelled", "crashed", "lost", "released"]
 Role = Literal["baseline", "candidate"]
-RunKind = Literal["full", "short", "why", "pilot"]
+RunKind = Literal["full", "short", "why", "retired"]
 Fact = Literal["recipe", "rounding", "seeds", "planned_steps", "tokens_per_step", "family"]
 BaselineRole = Literal["member", "control"]
 BaselineEventKind = Literal["promoted", "control", "expired"]
@@ -307,8 +307,9 @@ class Run(Base):
 
     A run of `kind` short stops after `planned_steps`, before the end of its schedule: it measures
     run-to-run noise and is never judged. A run of `kind` why, which has no curve, measures what
-    starts from the run `forked_from`; its steps are the cost of its measurements. A run of `kind`
-    pilot is a full run that is never judged (`server.jobs.conclude`).
+    starts from the run `forked_from`; its steps are the cost of its measurements
+    (`server.jobs.conclude`). One of `kind` retired measured for a question that this version does
+    not ask; it has ended, and is never judged.
     """
 
     __tablename__ = "runs"

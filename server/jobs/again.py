@@ -45,7 +45,7 @@ def request_of(job: Job) -> dict[str, Any]:
         )
     if kind_of(job) is not None or not job.is_judged:
         raise ConflictError(
-            f"job {job.id} is part of an analysis or a search; expected a job that compares "
+            f"job {job.id} is an analysis, or never judged; expected a job that compares "
             "candidates with a baseline"
         )
     if job.looked_at is not None:

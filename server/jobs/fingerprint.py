@@ -150,7 +150,11 @@ def unsound(session: Session, run: Run) -> str | None:
     if run.state != "finished":
         return f"run {run.id} is {run.state}, not finished"
     if run.kind != "full":
-        did = {"short": "was stopped early to measure run-to-run noise", **lab().kinds}
+        did = {
+            "short": "was stopped early to measure run-to-run noise",
+            "retired": "measured for a question that this version does not ask",
+            **lab().kinds,
+        }
         return f"run {run.id} {did.get(run.kind, 'is never judged')}"
     if run.code is not None:
         return f"run {run.id} ended with {run.code}"

@@ -280,13 +280,6 @@ def _in_ledger(arm: Arm, question: str, newest: Job | None, *, renewed: bool) ->
     return known.get(question[:QUESTION_DIGITS]) or in_other_words.get(arm.asked or "") or question
 
 
-def question_of(job: Job, arm: Arm) -> str:
-    """What all jobs on a candidate's question have in common, whatever margin they are judged by:
-    32 hexadecimal digits.
-    """
-    return digest(_question(job, arm))[:QUESTION_DIGITS]
-
-
 def _question(job: Job, arm: Arm) -> dict[str, Any]:
     """What the verdict on one candidate answers."""
     spec: dict[str, Any] = job.spec

@@ -224,10 +224,7 @@ def _about(job: JobSummary) -> str:
 
 
 def _belonging_words(belonging: Mapping[str, int]) -> str:
-    parts = [
-        ("analysis", "analysis", "analyses"),
-        ("step", "step of a search", "steps of searches"),
-    ]
+    parts = [("analysis", "analysis", "analyses")]
     return ", ".join(
         count(belonging[kind], one, many) for kind, one, many in parts if kind in belonging
     )

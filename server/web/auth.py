@@ -22,7 +22,7 @@ from starlette.routing import BaseRoute
 
 from parity.extensions import lab
 from parity.structure import frozen
-from server.concurrency import Cache, Repeating
+from server.concurrency import Cache
 from server.database import tables, tokens
 from server.database.sessions import Database, find_job, find_run
 from server.database.tables import BrowserSession, Job, Token
@@ -89,12 +89,12 @@ class Rule:
     `view`.
 
     `scopes`: the token must have one of them; empty: no token is needed. `of_owner`: the token must
-    also belong to the principal that submitted what is in the path (a job, a search), or the job of
-    the run in the path; `by_another`: it must not, nor have asked for the job in a gate, with scope
-    admin neither. `trainer`: that run's own token is enough instead, if its attempt is live; `any`:
-    also if it has ended, for the caller to learn that from the response. `of_no_gate`: a token of a
-    repository's gates is refused, unless it has scope approve or admin: a pull request has it, and
-    its own verdict would rest on what it writes.
+    also belong to the principal that submitted the job in the path, or that of the run in the path;
+    `by_another`: it must not, nor have asked for the job in a gate, with scope admin neither.
+    `trainer`: that run's own token is enough instead, if its attempt is live; `any`: also if it has
+    ended, for the caller to learn that from the response. `of_no_gate`: a token of a repository's
+    gates is refused, unless it has scope approve or admin: a pull request has it, and its own
+    verdict would rest on what it writes.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -198,7 +198,7 @@ RULES: Mapping[str, Rule] = {
     "POST /api/v1/tokens/{token_id}:rotate": _ADMIN,
     "POST /api/v1/tokens/{token_id}:revoke": _ADMIN,
     **{
-        operation: {"read": _READ, "submit": _SUBMIT, "own": _OWN_JOB}[name]
+        operation: {"read": _READ, "submit": _SUBMIT}[name]
         for operation, name in lab().rules.items()
     },
 }
@@ -241,25 +241,19 @@ def mark(openapi: dict[str, Any]) -> dict[str, Any]:
     return openapi
 
 
-# What the lab adds to the web application: routes, pages, threads, the owners of what it keeps, and
-# what a job's page says of it.
+# What the lab adds to the web application: routes, pages, and what a job's page says of it.
 
 
 @frozen
 class Additions:
     """What is added; nothing where the lab is taken away.
 
-    `routes` are the routers of the API, `pages` those of pages. `owners`: what an id in a path
-    names and the principal that submitted it, by the parameter's name. `about_job`: what the
-    template of a job's page says of a job; None for nothing.
+    `routes` are the routers of the API, `pages` those of pages. `about_job`: what the template of a
+    job's page says of a job; None for nothing.
     """
 
     routes: Sequence[APIRouter] = ()
     pages: Sequence[APIRouter] = ()
-    owners: Mapping[str, Callable[[Session, str], tuple[str, str | None]]] = field(
-        default_factory=dict
-    )
-    threads: Sequence[Callable[[Context], Repeating]] = ()
     about_job: Callable[[Session, Job], Mapping[str, object] | None] = lambda _session, _job: None
 
 
@@ -615,9 +609,6 @@ def _check_owner(context: Context, rule: Rule, sender: Principal, path: Mapping[
 
 def _owned(session: Session, path: Mapping[str, Any]) -> tuple[str, str | None]:
     """What the ids in a path name, and the principal that submitted it."""
-    for name, owner_of in additions().owners.items():
-        if name in path:
-            return owner_of(session, path[name])
     if "job_id" in path:
         job = find_job(session, path["job_id"])
     else:

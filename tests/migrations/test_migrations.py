@@ -12,7 +12,7 @@ from alembic.migration import MigrationContext
 from alembic.util import CommandError
 from sqlalchemy import inspect, text
 
-from parity_lab.server.tables import Analysis, AnalysisResult, Search, SearchStep
+from parity_lab.server.tables import Analysis, AnalysisResult
 from server import deliveries
 from server.database import store
 from server.database.tables import (
@@ -138,22 +138,6 @@ def record(database, recorded):
         )
         session.add(AnalysisResult(run_id=reusing.id, key="instant/on", value=[1.0, 2.0]))
         session.add(
-            Search(
-                id="s1",
-                base_id=old,
-                candidate="nvfp4",
-                question="q",
-                setup={"switches": []},
-                state="running",
-                created_at=now,
-            )
-        )
-        session.add(
-            SearchStep(
-                search_id="s1", number=1, job_id=new, evaluations=[], cost=1.0, created_at=now
-            )
-        )
-        session.add(
             Worker(
                 id="w1",
                 name="h:1",
@@ -268,3 +252,72 @@ def test_verdicts_of_before_have_neither_path_nor_lead_and_jobs_get_their_answer
     command.upgrade(config, "head")
     assert documents() == [(document, None, None) for document, _, _ in before]
     assert answers() == before_answers
+
+
+def test_the_jobs_of_a_search_stay_and_what_of_them_is_open_ends(database, record, recorded):
+    """Of the steps of a search: forks that ended, a pilot that trains, and a confirmation."""
+    config = alembic_config(database.url)
+    forks, pilot, confirmation = (recorded({"nvfp4": 0.01}, steps=40) for _ in range(3))
+    analysis = recorded({"nvfp4": 0.01}, steps=40)
+    with database.write() as session:
+        for job_id, kind, state in (
+            (forks, "why", "finished"),
+            (pilot, "pilot", "running"),
+            (confirmation, "full", "running"),
+            (analysis, "why", "running"),
+        ):
+            job = session.get_one(Job, job_id)
+            job.status = "concluded" if state == "finished" else "running"
+            for run in job.runs:
+                run.kind, run.state, run.attempt_number, run.message = kind, state, 1, None
+                session.add(
+                    Attempt(run_id=run.id, attempt_number=1, state=state, started_at=time.time())
+                )
+        session.add(
+            Analysis(job_id=analysis, explains=forks, candidate="nvfp4", against="bf16", setup={})
+        )
+    command.downgrade(config, "0039")
+    now = {"now": time.time()}
+    with database.engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO searches (id, base_id, candidate, question, setup, state, priority, "
+                f"created_at) VALUES ('s1', '{forks}', 'nvfp4', 'q', '{{}}', 'running', 0, :now)"
+            ),
+            now,
+        )
+        for number, job_id in enumerate((forks, pilot, confirmation), 1):
+            connection.execute(
+                text(
+                    "INSERT INTO search_steps (search_id, number, job_id, evaluations, cost, "
+                    f"created_at) VALUES ('s1', {number}, '{job_id}', '[]', 1.0, :now)"
+                ),
+                now,
+            )
+    before = _curves(database, record)
+    command.upgrade(config, "head")
+    assert _curves(database, record) == before
+    assert {"searches", "search_steps"}.isdisjoint(_rows(database))
+    with database.read() as session:
+        found = {
+            job_id: (
+                session.get_one(Job, job_id).status,
+                {run.kind for run in session.get_one(Job, job_id).runs},
+                {run.state for run in session.get_one(Job, job_id).runs},
+                {
+                    session.get_one(Attempt, (run.id, 1)).state
+                    for run in session.get_one(Job, job_id).runs
+                },
+            )
+            for job_id in (forks, pilot, confirmation, analysis)
+        }
+        assert found == {
+            forks: ("concluded", {"retired"}, {"finished"}, {"finished"}),
+            pilot: ("cancelled", {"retired"}, {"cancelled"}, {"cancelled"}),
+            confirmation: ("running", {"full"}, {"running"}, {"running"}),
+            analysis: ("running", {"why"}, {"running"}, {"running"}),
+        }
+        ended = session.get_one(Job, pilot)
+        assert ended.message == ended.runs[0].message
+        assert "does not continue" in ended.message
+        assert session.get_one(Analysis, analysis).explains == forks

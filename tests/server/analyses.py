@@ -5,6 +5,7 @@ results of its analysis, simulated.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,14 @@ from parity.judging.curve import Rounding
 from parity.judging.policy import policy_from_mapping
 from parity.recipes import ALWAYS_STOCHASTIC
 from parity_lab.analysis import next_measurement, setup_from
+from parity_lab.server.forks import derived_job
 from parity_lab.server.tables import Analysis, AnalysisResult
 from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Job, Run
 from server.jobs.conclude import decide, write_outcome
-from server.jobs.submit import submit_job
+from server.jobs.fingerprint import job_spec
+from server.jobs.submit import Order, submit_job
 from tests.conftest import small_job
 from tests.parity_lab.simulated import measure
 from training.spec import Arm
@@ -177,3 +180,17 @@ def measured(
         )
         job.status, run.attempt_number, run.fingerprint = "running", 1, "f"
         run.state = "finished" if next_measurement(setup, results) is None else "running"
+
+
+def make_retired(database: Database, origin: str) -> str:
+    """A job of forks of a question that this version does not ask, as a migration leaves it; its
+    id.
+    """
+    with database.write() as session:
+        job = session.get_one(Job, origin)
+        run = {"kind": "retired", "seed": 0, "replicate": 0, "forked_from": job.runs[0].id}
+        spec = replace(job_spec(job), name=f"forks of {job.name}")
+        made = derived_job(session, job, spec, None, Order(), planned_steps=40, **run)
+        made.status, made.finished_at = "concluded", made.created_at
+        made.runs[0].state, made.runs[0].attempt_number = "finished", 1
+        return made.id

@@ -1,7 +1,6 @@
-"""Deliveries, tokens, limits and searches: two processes at once, and two instances of each."""
+"""Deliveries, tokens and limits: two processes at once, and two instances of each."""
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -10,23 +9,13 @@ from fastapi.testclient import TestClient
 from sqlalchemy import select
 
 from parity.judging.policy import policy_from_mapping
-from parity_lab.server.record import (
-    advance,
-    cancel_search,
-    find_search,
-    resume_search,
-    submit_search,
-)
-from parity_lab.server.searches import Wish
-from parity_lab.server.tables import Search
 from server import deliveries
 from server.database.tables import BrowserSession, Token, Webhook, WebhookDelivery
 from server.errors import ConflictError
 from server.jobs.submit import submit_job
 from server.web import auth, limits
 from server.web.limits import Limiter
-from tests.overlap import overlap, overlap_with
-from tests.server.played import make_base, play_step
+from tests.overlap import overlap
 from training.spec import Arm
 
 pytestmark = pytest.mark.postgresql
@@ -261,77 +250,3 @@ def test_the_token_of_a_run_writes_its_own_attempt_alone(
     refused = [codes for (own, target), codes in allowed.items() if own != target]
     assert len(refused) == 12
     assert all(codes <= {401, 403} for codes in refused)
-
-
-# Searches.
-
-
-@pytest.fixture
-def begun(database):
-    """A function that begins a search on a new job; its id."""
-
-    def make(base=None):
-        with database.write() as session:
-            return submit_search(session, base or make_base(database), Wish(pairs=4), "me").id
-
-    return make
-
-
-def _search(database, search_id):
-    with database.read() as session:
-        search = session.get_one(Search, search_id)
-        assert all(step.job for step in search.steps)
-        return search
-
-
-def test_of_two_searches_for_one_question_one_begins(database):
-    base = make_base(database)
-    both = overlap(
-        database,
-        lambda s: submit_search(s, base, Wish(pairs=4), "me").id,
-        lambda s: submit_search(s, base, Wish(pairs=4), "you").id,
-    )
-    assert (both.waited, type(both.second)) == (True, ConflictError)
-    with database.read() as session:
-        assert session.scalars(select(Search.id)).all() == [both.first]
-
-
-def test_the_next_step_of_a_search_is_queued_once(database, begun):
-    own = begun()
-    play_step(database, own)
-    both = overlap_with(
-        database,
-        lambda s: cancel_search(s, own),
-        lambda: advance(database, own),
-    )
-    assert (both.first, both.waited, both.second) == (True, True, None)
-    search = _search(database, own)
-    assert (search.state, len(search.steps)) == ("cancelled", 1)
-
-
-def test_of_two_who_resume_a_search_one_does(database, begun):
-    own = begun()
-    with database.write() as session:
-        assert cancel_search(session, own)
-    both = overlap(
-        database, lambda s: resume_search(s, own).state, lambda s: resume_search(s, own).state
-    )
-    assert (both.first, both.waited, type(both.second)) == ("running", True, ConflictError)
-    assert len(_search(database, own).steps) == 2
-
-
-def test_a_search_is_not_resumed_beside_a_new_one_for_its_question(database, begun):
-    base = make_base(database)
-    own = begun(base)
-    with database.write() as session:
-        assert cancel_search(session, own)
-    both = overlap(
-        database,
-        lambda s: submit_search(s, base, Wish(pairs=4), "me").id,
-        lambda s: resume_search(s, own),
-    )
-    assert (both.waited, type(both.second)) == (True, ConflictError)
-    assert _search(database, own).state == "cancelled"
-    with database.read() as session:
-        assert find_search(session, both.first).state == "running"
-    assert time.time() > _search(database, own).finished_at

@@ -2,7 +2,7 @@
 
 import pytest
 
-from training.gemm_time import GB200, GB300, gemm_time, rate, weights
+from training.gemm_time import GB200, gemm_time, rate, weights
 from training.rules import PROJECTIONS
 from training.spec import Arm, Data, JobSpec, Model, Schedule
 from training.switches import Override
@@ -39,7 +39,7 @@ def test_weights_are_inputs_times_outputs():
 def test_one_format_everywhere_has_its_rate():
     spec = job()
     assert [gemm_time(spec, arm) for arm in (BF16, FP8, NVFP4)] == pytest.approx([1.0, 0.5, 0.25])
-    assert gemm_time(spec, NVFP4, GB300) == pytest.approx(1 / 6)
+    assert gemm_time(spec, NVFP4, {**GB200, "fp4": 6.0}) == pytest.approx(1 / 6)
 
 
 def test_each_place_counts_with_its_format_and_its_steps():

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from parity_lab.effects import SUMS
+from parity_lab.training.fixed_weights import _gradient, gradients, losses
+from parity_lab.training.forks import forked
 from parity_lab.training.menu import SCALE_FORMAT, Unit, measured
-from parity_lab.training.program import _gradient, forked, gradients, losses, menu_decoder
+from parity_lab.training.menu_layer import menu_decoder
 from training.arithmetic import formats
 from training.rules import PROJECTIONS
 from training.spec import Data, Model, RunSpec, Schedule

@@ -9,7 +9,8 @@ from dataclasses import asdict
 import pytest
 
 from parity_lab.answer import answer_lines
-from parity_lab.server.analyses import WhyRequest, analysis_document, results_of, submit_analysis
+from parity_lab.server.analyses import WhyRequest, analysis_document, submit_analysis
+from parity_lab.server.forks import results_of
 from parity_lab.server.tables import Analysis, AnalysisResult
 from server.database.tables import Job, Run
 from server.jobs.conclude import conclude

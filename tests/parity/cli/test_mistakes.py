@@ -538,9 +538,8 @@ MISTAKES = [
         "submit key.yaml",
         2,
         (
-            "key.yaml, line 3: unknown key 'baselin'; expected job, policy, baseline, gate, tags "
-            "or "
-            "search; did you mean baseline?"
+            "key.yaml, line 3: unknown key 'baselin'; expected job, policy, baseline, gate or "
+            "tags; did you mean baseline?"
         ),
     ),
     (

@@ -20,10 +20,11 @@ from server import retention
 from server.database.tables import Job
 from server.errors import ConflictError, InvalidError, NotFoundError
 from server.jobs import baselines, forecasts, noise_tables
-from server.jobs.conclude import conclude
+from server.jobs.again import request_of
+from server.jobs.conclude import conclude, kind_of
 from server.jobs.fingerprint import equal_run, unsound
 from server.jobs.submit import submit_job
-from tests.server.analyses import KEPT, STEPS, UNITS, make_explained, measured
+from tests.server.analyses import KEPT, STEPS, UNITS, make_explained, make_retired, measured
 from training.switches import Override
 
 pytestmark = pytest.mark.both_databases
@@ -306,3 +307,20 @@ def test_over_rest(database, explained, api):
         assert api.get(page).status_code == 200, page
     for path in ("", "/overlay", "/gap", "/live", "/verdict", "/runs", "/evidence.zip"):
         assert api.get(f"/api/v1/jobs/{document['job']}{path}").status_code < 500, path
+
+
+def test_a_job_of_a_question_of_the_past_is_shown_and_counts_nowhere(database, explained, api):
+    made = make_retired(database, explained())
+    with database.read() as session:
+        job = session.get_one(Job, made)
+        assert (kind_of(job), job.is_judged) == (None, False)
+        assert "does not ask" in unsound(session, job.runs[0])
+        assert [*noise_tables._groups(session, job, "family")] == []
+        assert baselines._offered(session, made) == []
+        with pytest.raises(ConflictError, match="never judged"):
+            request_of(job)
+    assert api.get(f"/jobs/{made}", follow_redirects=False).status_code == 200
+    assert api.get("/jobs").status_code == 200
+    for path in ("", "/overlay", "/gap", "/live", "/verdict", "/runs", "/evidence.zip", "/why"):
+        assert api.get(f"/api/v1/jobs/{made}{path}").status_code < 500, path
+    assert made in [each["id"] for each in api.get("/api/v1/jobs").json()["items"]]

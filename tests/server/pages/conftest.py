@@ -14,16 +14,13 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 
 from parity.judging.policy import policy_from_mapping
 from parity_lab.server.analyses import WhyRequest, submit_analysis
-from parity_lab.server.record import submit_search
-from parity_lab.server.searches import Wish
 from server.database import store
 from server.database.tables import Job
 from server.jobs import baselines
 from server.jobs.conclude import conclude, decide, write_outcome
 from server.jobs.submit import submit_job
 from server.web import auth
-from tests.server.analyses import make_explained, measured
-from tests.server.played import make_base, play
+from tests.server.analyses import make_explained, make_retired, measured
 from training.spec import Arm
 
 expect.set_options(timeout=60_000)  # ms: what a page shows in the end, however slow the machine is
@@ -33,8 +30,8 @@ CHROMIUM = next(filter(None, map(shutil.which, _NAMES)), None)
 _LOOKS = {"light": ("light", 1440), "dark": ("dark", 1440), "narrow": ("light", 390)}
 # The addresses to be tried, for each route of a page. Of the jobs, `{job}` has ended, `{many}` too,
 # with twelve candidates, `{live}` still trains, `{failed}` ended without a step, `{why}` is an
-# analysis with an answer, and `{begun}` one that has begun; `{search}` is a search that has ended,
-# and `{searching}` one that runs.
+# analysis with an answer, and `{begun}` one that has begun; `{retired}` measured for a question
+# that this version does not ask.
 PAGES = {
     "/jobs": ["/jobs", "/jobs?state=awaiting_data"],
     "/compare": ["/compare", "/compare?job={job}&job={live}"],
@@ -45,11 +42,11 @@ PAGES = {
         "/jobs/{many}",
         "/jobs/{live}",
         "/jobs/{failed}",
+        "/jobs/{retired}",
     ],
     "/jobs/{job_id}/compare": ["/jobs/{job}/compare"],
     "/jobs/{job_id}/why": ["/jobs/{why}/why", "/jobs/{begun}/why"],
     "/jobs/{job_id}/why/ablations": ["/jobs/{many}/why/ablations"],
-    "/searches/{search_id}": ["/searches/{search}", "/searches/{searching}"],
     "/baselines": ["/baselines"],
     "/baselines/{name}/{version}": ["/baselines/fp8/1?other={job}"],
     "/noise-tables": ["/noise-tables", "/noise-tables?family=any-decoder"],
@@ -155,8 +152,7 @@ def job_id(database, recorded):
 @pytest.fixture
 def others(database, recorded, many_judged):
     """A job that trains, one that failed before its first step, one with twelve candidates, two
-    analyses: one with an answer, and one that has begun; and two searches: one that has ended, and
-    one that has begun.
+    analyses: one with an answer, and one that has begun; and one of a question of the past.
     """
     live, failed = (
         recorded({"nvfp4": 0.0}, done=300, state="running"),
@@ -174,14 +170,8 @@ def others(database, recorded, many_judged):
     measured(database, analyses[0], {"0.down.wgrad": 0.02})
     measured(database, analyses[1], {"0.down.wgrad": 0.02}, most=10)
     conclude(database, analyses[0])
-    searches = []
-    for name in ("", "another"):
-        base = make_base(database, policy={"margin": "1.0%", "question": name})
-        with database.write() as session:
-            searches.append(submit_search(session, base, Wish(pairs=4)).id)
-    play(database, searches[0])
-    of_searches = {"search": searches[0], "searching": searches[1]}
-    return of_searches | {
+    return {
+        "retired": make_retired(database, explained),
         "live": live,
         "failed": failed,
         "many": many_judged,

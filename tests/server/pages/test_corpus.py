@@ -45,7 +45,6 @@ ANSWERS = (
     ),
     *(
         "jobs:compare?job={job}&job={live}",
-        "searches/{search}",
         "baselines",
         "baselines/fp8/versions/1",
         "noise_table",
@@ -59,7 +58,7 @@ _TIMES = re.compile(
     r"|\b1[6-9]\d{8}(\.\d+)?\b"  # of the attempt_number
     r"|\d+\s(s|min|h)(\s\d+\ss)?\sago"
 )
-# Digests, request ids, and the seeds of searches.
+# Digests and request ids.
 _RANDOM = re.compile(
     r"(?<![.\w])[0-9a-f]{16,64}\b|(?<=seed )\d{4,}|(?<=\"seed\": )\d{4,}|(?<=etag=)\S+"
 )

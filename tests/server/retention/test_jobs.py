@@ -52,8 +52,6 @@ KEPT = {
     "browser_sessions",
     "duties",
     "imported_groups",
-    "search_steps",
-    "searches",
 }
 KEPT |= {"data_reads", "tokens", "webhooks", "workers"}
 BELONGING = {
