@@ -245,6 +245,9 @@ def _no_answer(job: JobDocument, strip: Sequence[Fact]) -> Answer:
     elif job.status == "cancelled":
         chip, lead = "✕ CANCELLED", "This job was cancelled."
         measure = "It has no verdict."
+    elif job.status == "concluded":
+        chip, lead = "✓ ENDED", "This job has ended."
+        measure = "It has no verdict of its own."
     elif job.status == "queued":
         chip, lead = "… QUEUED", "Nothing has trained yet."
         lacks = " ".join(each for each in job.missing if each != job.waiting)

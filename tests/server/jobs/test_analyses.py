@@ -319,7 +319,9 @@ def test_a_job_of_a_question_of_the_past_is_shown_and_counts_nowhere(database, e
         assert baselines._offered(session, made) == []
         with pytest.raises(ConflictError, match="never judged"):
             request_of(job)
-    assert api.get(f"/jobs/{made}", follow_redirects=False).status_code == 200
+    page = api.get(f"/jobs/{made}", follow_redirects=False)
+    assert page.status_code == 200
+    assert "It has no verdict of its own." in page.text
     assert api.get("/jobs").status_code == 200
     for path in ("", "/overlay", "/gap", "/live", "/verdict", "/runs", "/evidence.zip", "/why"):
         assert api.get(f"/api/v1/jobs/{made}{path}").status_code < 500, path
