@@ -13,6 +13,7 @@ FINE_MARGIN = 0.005  # below it four decimals would hide the answer
 _MOST_DECIMALS = 9
 _NEAR = 0.7  # how similar a word must be to be a slip of the pen: "foo" is none for floors
 MINUS = "\u2212"
+TOKEN_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
 
 
 def nats_decimals(margin: float | None, *ends: float) -> int:
@@ -35,6 +36,16 @@ def _moves(end: float, line: float, decimals: int) -> bool:
     return (float(f"{end:.{decimals}f}") > float(f"{line:.{decimals}f}")) != (end > line) or (
         float(f"{end:.{decimals}f}") == float(f"{line:.{decimals}f}")
     )
+
+
+def tokens_words(tokens: float) -> str:
+    """ "1.3 B tokens", "512 M tokens", "12,000 tokens"."""
+    for size, unit in TOKEN_UNITS:
+        if tokens >= size:
+            if tokens < 10 * size:
+                return f"{tokens / size:.2g} {unit} tokens"
+            return f"{tokens / size:,.0f} {unit} tokens"
+    return f"{tokens:,.0f} tokens"
 
 
 def minus(text: str) -> str:

@@ -30,7 +30,8 @@ from parity.judging.document_types import EvaluationPathDocument, PathPointDocum
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.gap import ClusteredGap, Losses, gap_interval
 from parity.judging.evaluations.measured import Measured, over_clusters
-from parity.judging.evaluations.rules import Question, clustered
+from parity.judging.evaluations.question import Question
+from parity.judging.evaluations.side import clustered
 from parity.judging.interval import noise_of
 from parity.judging.measurements import Measurements
 from parity.judging.policy import POINTS_TO_FAIL

@@ -18,7 +18,6 @@ from parity.judging.document_types import (
     VerdictDocument,
 )
 from parity.judging.evaluations.case import EvaluationDocument, IntervalDocument
-from parity.judging.evaluations.rules import TOKEN_UNITS
 from parity.judging.sign_offs import SignOffDocument
 from parity.judging.window import ONE_SIDED_ALPHA
 from parity.report.words import (
@@ -35,7 +34,15 @@ from parity.report.words import (
 )
 from parity.structure import frozen
 from parity.version import JUDGE_VERSION
-from parity.wording import DECIMALS, count, interval_words, level_percent, percent, signed
+from parity.wording import (
+    DECIMALS,
+    TOKEN_UNITS,
+    count,
+    interval_words,
+    level_percent,
+    percent,
+    signed,
+)
 
 # The numbers of a verdict in words: the row of a table, and the facts that the row has no room for.
 

@@ -26,9 +26,8 @@ from collections.abc import Iterator
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.evaluations.rules import tokens_words
 from parity.judging.policy import policy_from_mapping
-from parity.wording import count, short_percent
+from parity.wording import count, short_percent, tokens_words
 from server.database.tables import DataRead, Job, Run
 from server.jobs.fingerprint import job_spec
 from server.jobs.forecasts import equal_earlier_run

@@ -19,6 +19,7 @@ from parity.judging.document_types import (
     ReasonDocument,
     ScheduleDocument,
 )
+from parity.judging.evaluations.decide import decide
 from parity.judging.evaluations.gap import (
     Reached,
     RunTimes,
@@ -29,7 +30,9 @@ from parity.judging.evaluations.gap import (
     token_tax,
 )
 from parity.judging.evaluations.measured import MIN_RUNS, Measured, measure
-from parity.judging.evaluations.rules import Ground, Question, clustered, decide, judged, side
+from parity.judging.evaluations.question import Ground, Question
+from parity.judging.evaluations.rules import Evidence
+from parity.judging.evaluations.side import clustered, judged, side
 from parity.judging.interval import Interval, determine_margin
 from parity.judging.policy import LOSS, NOISE_FLOOR, Multiplicity, Policy
 from parity.judging.run_floor import run_floor
@@ -378,7 +381,7 @@ def _chance(m: Measured, question: Question, decision: Decision) -> dict[str, fl
 
 def _interval(gap: Interval, m: Measured, question: Question) -> dict[str, object]:
     lo, hi = gap.bounds(question.confidence)
-    code = side(gap, question.margin.nats, question)[1] if question.margin else None
+    code = side(gap, question.margin.nats, question).code if question.margin else None
     level = float(m.baseline.mean())
     share = gap.mean / level if level else None
     return {
@@ -515,22 +518,24 @@ class EvaluationCase:
         )
         return measured, question
 
-    def grounds(self, candidate: str) -> tuple[Ground, ...]:
-        """What is on record of both arms and may explain a gap."""
-        return _grounds((self.baseline, self.candidates[candidate]), self.policy.may_differ)
+    def evidence(self, candidate: str) -> Evidence:
+        """What the rules look at. Raises ValueError as `documents`."""
+        measured, question = self.measured(candidate)
+        arms = self.baseline, self.candidates[candidate]
+        grounds = _grounds(arms, self.policy.may_differ)
+        return Evidence(m=measured, question=question, grounds=grounds)
 
     def _document(self, candidate: str) -> EvaluationDocument:
-        measured, question = self.measured(candidate)
-        grounds = self.grounds(candidate)
+        evidence = self.evidence(candidate)
         base_times, cand_times = (
             [run for run in self.times if run.arm == name]
             for name in (self.baseline_name, candidate)
         )
         return evaluation_document(
-            measured,
-            question,
-            decide(measured, question, grounds),
-            grounds=grounds,
+            evidence.m,
+            evidence.question,
+            decide(evidence),
+            grounds=evidence.grounds,
             target=self.target,
             times=(base_times, cand_times),
         )

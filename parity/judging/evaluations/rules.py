@@ -1,100 +1,284 @@
-"""The decision about two arms of held-out losses: the first rule that holds decides, blocks keep a
-pass back, what else holds follows.
+"""The rules of the decision about held-out losses: a function a code, None where it does not hold.
+
+A gap that is surely above the margin fails at any point of the training. A pass needs more: a
+finished training, arms that share their conditions, and nothing that one point hides. Rules that
+only keep back a pass hold only where the interval is within the margin; they use means without
+their noise, so that a worse candidate never passes where a better one did not. What can fail: what
+happens between two evaluations, or before the last fifth of the steps.
 """
 
-import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import numpy as np
 
 from parity.judging.agreement import BITS, without_assumed_floor
-from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision, Reason, State
-from parity.judging.evaluations.gap import ClusteredGap
+from parity.judging.codes import (
+    BETTER_THAN_BASELINE,
+    CI_STRADDLES_MARGIN,
+    GAP_EXCEEDS_MARGIN,
+    WITHIN_MARGIN,
+    ReasonCode,
+)
 from parity.judging.evaluations.measured import LATE_SHARE, Measured
-from parity.judging.interval import Interval, Margin, interval
-from parity.judging.policy import WIDE_MARGIN, Policy
+from parity.judging.evaluations.question import Ground, Question
+from parity.judging.evaluations.side import clustered, judged, side
+from parity.judging.interval import Interval, Margin
+from parity.judging.policy import WIDE_MARGIN
 from parity.judging.rules.comparability import contradiction
 from parity.judging.rules.inputs import no_relative_margin
 from parity.judging.rules.margin import MIN_PRINTED_STEPS, few_digits
 from parity.judging.rules.noise import ANOTHER_LOSS, noise_unknown_sentence
 from parity.judging.rules.stability import rolled_back_sentence
-from parity.judging.run_floor import RunTerm
 from parity.judging.schedule import MAX_BEYOND
-from parity.judging.window import COMPLETE_SHARE, StandardError
+from parity.judging.window import COMPLETE_SHARE
 from parity.judging.window_statistics import MIN_MEASURED_DF
 from parity.structure import frozen
 from parity.wording import count, first_few, interval_words, level_percent, percent, signed
 
-# What blocks a pass although the interval at the point compared is within the margin: one point
-# says nothing about the points before it.
-#
-# late the common evaluations of the last fifth of the steps; g_i the gap at each, g(0.8) the gap
-# where it begins, linear between points ends some g_i >= M a late blow-up, or a last point better
-# than all before it grows g_last > g(0.8) and 2 g_last - g(0.8) >= M the gap would reach the margin
-# if it went on hole a run has no evaluation for more than 1.5 of its own intervals, late, where
-# another run has one rises the baseline's mean rises by more than M from the first common
-# evaluation to the last: an accuracy, or a broken training beyond a run goes on by more than 5 % of
-# the plan that was stated: then the plan is not its own
-#
-# All use means without their noise, so that a worse candidate never passes where a better one did
-# not. Can fail: what happens between two evaluations, or before the last fifth of the steps.
-
 MAX_HOLE = 1.5  # of a run's own interval between evaluations
+VALUES_SHOWN = 3
+BITS_WITHIN = 0.02  # of 1 / ln 2
+_LIES = {
+    GAP_EXCEEDS_MARGIN: "above",
+    BETTER_THAN_BASELINE: "below zero by more than",
+    WITHIN_MARGIN: "within",
+    CI_STRADDLES_MARGIN: "on both sides of",
+}
 
 
-def blocks_of_pass(
-    m: Measured, *, margin: float, planned_steps: int | None
-) -> Iterator[tuple[State, str, str]]:
-    """The rows that a pass must not meet."""
-    yield from _late_gap(m, margin)
-    if m.bands is not None and m.bands.baseline[-1] - m.bands.baseline[0] > margin:
-        words = (
-            f"The baseline rises from {m.bands.baseline[0]:.4g} to {m.bands.baseline[-1]:.4g}; "
-            "expected a loss, which training lowers."
-        )
-        yield INCONCLUSIVE, "LOSS_NOT_NATS", words
-    if hole := _hole(m):
-        yield INCONCLUSIVE, "DOWNSAMPLED", hole
-    if alone := _without_partner(m):
-        words = (
-            f"{count(alone, 'run')} of the candidate without a partner in the baseline: the gap "
-            "over pairs leaves such runs out."
-        )
-        yield INCONCLUSIVE, "RUNS_UNPAIRED", words
-    longest = max(int(run.steps[-1]) for arm in m.runs for run in arm)
-    if planned_steps is not None and longest > (1.0 + MAX_BEYOND) * planned_steps:
-        words = (
-            f"A run goes on to step {longest:,}, but the plan is {planned_steps:,} steps; state "
-            "the length that was planned."
-        )
-        yield INCONCLUSIVE, "BEYOND_PLAN", words
+@frozen(eq=False)
+class Evidence:
+    """What a rule looks at: what was measured (`m`), what is asked, and what is on record."""
+
+    m: Measured
+    question: Question
+    grounds: tuple[Ground, ...]
+
+    @property
+    def against_margin(self) -> tuple[Interval, Margin, ReasonCode] | None:
+        """The gap that decides, the margin, and the code of its side; None where one is unknown."""
+        gap, margin = judged(self.m, self.question), self.question.margin
+        if gap is None or margin is None:
+            return None
+        return gap, margin, side(gap, margin.nats, self.question)
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the interval alone would pass."""
+        return self.against_margin is not None and self.against_margin[2] is WITHIN_MARGIN
+
+    @property
+    def margin_nats(self) -> float:
+        """The margin, NaN where there is none: nothing is above or below it then."""
+        return self.question.margin.nats if self.question.margin else float("nan")
 
 
-def _late_gap(m: Measured, margin: float) -> Iterator[tuple[State, str, str]]:
-    if m.bands is None:
-        return
-    start = (1.0 - LATE_SHARE) * m.steps[-1]
-    late = m.steps >= start
-    gap = m.bands.gap[late]
+Rule = Callable[[Evidence], str | None]
+"""The sentence of a reason where it holds; else None."""
+
+
+def baseline_invalid(e: Evidence) -> str | None:
+    if not e.m.invalid[0]:
+        return None
+    return f"{e.question.names[0]} has a loss that is not finite: {e.m.invalid[0]}."
+
+
+def nonfinite_candidate(e: Evidence) -> str | None:
+    if e.m.invalid[0] or not e.m.invalid[1]:
+        return None
+    return f"{e.question.names[1]} has a loss that is not finite: {e.m.invalid[1]}."
+
+
+def arms_identical(e: Evidence) -> str | None:
+    if not e.m.arms_alike:
+        return None
+    return f"Runs of both arms are equal but for a constant: {e.m.arms_alike}."
+
+
+def arms_share_start(e: Evidence) -> str | None:
+    if e.m.arms_alike or not e.m.arms_share_start:
+        return None
+    return (
+        f"Runs of both arms have equal losses at their first evaluations: {e.m.arms_share_start}."
+    )
+
+
+def not_nats(e: Evidence) -> str | None:
+    if not e.m.points or e.question.policy.is_absolute:
+        return None
+    level = float(e.m.baseline.mean())
+    why = no_relative_margin(level, e.question.policy)
+    if not why:
+        return None
+    base, cand = e.question.names
+    return f"{base} is at {level:.4g} and {cand} at {float(e.m.candidate.mean()):.4g}; {why}."
+
+
+def loss_scaled(e: Evidence) -> str | None:
+    if not e.m.points or not_nats(e):
+        return None
+    levels = float(e.m.baseline.mean()), float(e.m.candidate.mean())
+    if not levels[0] or not any(_has_ratio(e.m, ratio) for ratio in (BITS, 1.0 / BITS)):
+        return None
+    base, cand = e.question.names
+    return (
+        f"The losses of {cand} are {levels[1] / levels[0]:.3f} times those of {base}, which is the "
+        "ratio of bits and nats."
+    )
+
+
+def _has_ratio(m: Measured, ratio: float) -> bool:
+    """Whether the arms' losses have this ratio at every common point: a candidate that diverges has
+    it at one of them at most.
+    """
+    if m.bands:
+        points = (m.bands.baseline, m.bands.candidate)
+    else:
+        points = (m.baseline.mean(keepdims=True), m.candidate.mean(keepdims=True))
+    return bool((np.abs(points[1] / ratio - points[0]) < BITS_WITHIN * np.abs(points[0])).all())
+
+
+def no_common_steps(e: Evidence) -> str | None:
+    if len(e.m.steps):
+        return None
+    return "No point has an evaluation of every run of both arms."
+
+
+def no_pair(e: Evidence) -> str | None:
+    if e.m.pairs != 0:
+        return None
+    return "No seed has a run in both arms, so there is no pair of runs to compare."
+
+
+def clusters_unusable(e: Evidence) -> str | None:
+    if not e.question.cluster or not len(e.m.steps) or e.m.over_clusters is not None:
+        return None
+    return f"Each arm has one {e.question.cluster}, so its part in the gap is unknown."
+
+
+def noise_unknown(e: Evidence) -> str | None:
+    """What the record says of models whose run-to-run noise nobody may assume, where the policy
+    declares none and the runs do not show it.
+    """
+    record = without_assumed_floor([run for arm in e.m.runs for run in arm])
+    declared = None not in e.question.policy.run_floors
+    shown = sum(len(arm) - 1 for arm in e.m.runs) >= MIN_MEASURED_DF and not e.m.single
+    if record is None or declared or shown or not e.m.points:
+        return None
+    return noise_unknown_sentence(record)
+
+
+def gap_exceeds(e: Evidence) -> str | None:
+    return _lies(e, GAP_EXCEEDS_MARGIN)
+
+
+def better(e: Evidence) -> str | None:
+    return _lies(e, BETTER_THAN_BASELINE)
+
+
+def within_margin(e: Evidence) -> str | None:
+    return _lies(e, WITHIN_MARGIN)
+
+
+def straddles(e: Evidence) -> str | None:
+    return _lies(e, CI_STRADDLES_MARGIN)
+
+
+def _lies(e: Evidence, code: ReasonCode) -> str | None:
+    """On which side of the margin the interval lies, where that is the side of the code."""
+    if e.against_margin is None:
+        return None
+    gap, margin, found = e.against_margin
+    if found is not code:
+        return None
+    where = f" over {e.question.cluster}s" if e.question.cluster else ""
+    ends = interval_words(*gap.bounds(e.question.confidence), 4)
+    return (
+        f"The gap's interval{where}, {ends} nats, lies {_LIES[code]} the margin of "
+        f"{margin.nats:.4f}."
+    )
+
+
+def confounded(e: Evidence) -> str | None:
+    apart = [
+        ground for ground in e.grounds if ground.confounded and ground.key != e.question.cluster
+    ]
+    if not apart:
+        return None
+    return " ".join(_confounded(ground, e.question) for ground in apart)
+
+
+def _confounded(ground: Ground, question: Question) -> str:
+    sides = zip(question.names, (ground.baseline, ground.candidate), strict=True)
+    values = "; ".join(f"{name}: {first_few(shown, VALUES_SHOWN)}" for name, shown in sides)
+    return (
+        f"The arms share no {ground.key} ({values}), so the gap may be that of the recipe or of "
+        "this."
+    )
+
+
+def margin_undetermined(e: Evidence) -> str | None:
+    if e.question.margin is not None:
+        return None
+    return (
+        "The noise-floor margin needs 4 or more baseline runs and must be at most 1 % of the "
+        "loss; state a margin instead."
+    )
+
+
+def end_differs(e: Evidence) -> str | None:
+    """A late blow-up, or a last point that is better than all before it: g_i >= M at some common
+    evaluation of the last fifth of the steps.
+    """
+    if not e.is_within or e.m.bands is None:
+        return None
+    late = e.m.steps >= (1.0 - LATE_SHARE) * e.m.steps[-1]
+    gap = e.m.bands.gap[late]
     worst = int(np.argmax(gap))
-    if gap[worst] >= margin:
-        words = (
-            f"At step {int(m.steps[late][worst]):,} the gap is {signed(float(gap[worst]), 4)} "
-            f"nats, above the margin of {margin:.4f}."
-        )
-        yield INCONCLUSIVE, "END_DIFFERS", words
-    last = float(gap[-1])
-    rise = last - float(np.interp(start, m.steps, m.bands.gap))
-    if rise > 0.0 and last + rise >= margin:
-        words = (
-            f"The gap grows by {rise:.4f} nats over the last fifth of the steps, to "
-            f"{signed(last, 4)}; the margin is {margin:.4f}."
-        )
-        yield INCONCLUSIVE, "GAP_GROWING", words
+    if gap[worst] < e.margin_nats:
+        return None
+    return (
+        f"At step {int(e.m.steps[late][worst]):,} the gap is {signed(float(gap[worst]), 4)} "
+        f"nats, above the margin of {e.margin_nats:.4f}."
+    )
 
 
-def _hole(m: Measured) -> str | None:
-    """The late hole in a run's evaluations, in words."""
+def gap_growing(e: Evidence) -> str | None:
+    """The gap would reach the margin if it went on: g_last > g(0.8) and 2 g_last - g(0.8) >= M, g
+    linear between evaluations.
+    """
+    if not e.is_within or e.m.bands is None:
+        return None
+    start = (1.0 - LATE_SHARE) * e.m.steps[-1]
+    last = float(e.m.bands.gap[-1])
+    rise = last - float(np.interp(start, e.m.steps, e.m.bands.gap))
+    if not (rise > 0.0 and last + rise >= e.margin_nats):
+        return None
+    return (
+        f"The gap grows by {rise:.4f} nats over the last fifth of the steps, to "
+        f"{signed(last, 4)}; the margin is {e.margin_nats:.4f}."
+    )
+
+
+def baseline_rises(e: Evidence) -> str | None:
+    """An accuracy, or a broken training: the mean rises by more than M from the first common
+    evaluation to the last.
+    """
+    if not e.is_within or e.m.bands is None:
+        return None
+    first, last = e.m.bands.baseline[0], e.m.bands.baseline[-1]
+    if not last - first > e.margin_nats:
+        return None
+    return (
+        f"The baseline rises from {first:.4g} to {last:.4g}; expected a loss, which training "
+        "lowers."
+    )
+
+
+def late_hole(e: Evidence) -> str | None:
+    m = e.m
+    if not e.is_within:
+        return None
     runs = [run for arm in m.runs for run in arm]
     every = np.unique(np.concatenate([run.steps for run in runs]))
     for run in runs:
@@ -110,322 +294,105 @@ def _hole(m: Measured) -> str | None:
     return None
 
 
-def _without_partner(m: Measured) -> int:
-    """How many runs of the candidate have no run of the baseline of their seed; 0 where runs are
-    not paired.
-    """
-    if m.pairs is None:
-        return 0
-    seeds = {run.seed for run in m.runs[0]}
-    return sum(run.seed not in seeds for run in m.runs[1])
-
-
-# The decision about two arms of held-out losses: the first rule that holds decides, what else holds
-# follows.
-#
-# A gap that is surely above the margin fails at any point of the training. A pass needs more: a
-# finished training (`schedule.state`), else the gap stands as of a point and is no pass unless the
-# policy accepts that; arms that share their conditions; and nothing that one point hides
-# (`blocks`). The interval over clusters decides where one was asked for: it is the one that says
-# something about other systems.
-
-Row = tuple[State | None, str, str]  # the verdict where it decides, a reason code, its sentence
-VALUES_SHOWN = 3
-NOT_KNOWN = (
-    "As these numbers stand, with assumed run-to-run noise. Not known: whether the runs read the "
-    "same batches, whether their software and "
-    "evaluation agree, and where their schedules stood."
-)
-BITS_WITHIN = 0.02  # of 1 / ln 2
-
-
-@frozen
-class Ground:
-    """What an arm's runs have on record under one key: the values of the baseline's runs and of the
-    candidate's.
-    """
-
-    key: str
-    baseline: tuple[str, ...]
-    candidate: tuple[str, ...]
-
-    @property
-    def confounded(self) -> bool:
-        """Whether the arms share no value, so that a difference between them may be this one."""
-        return not set(self.baseline) & set(self.candidate)
-
-
-@frozen(eq=False)
-class Question:
-    """What is asked about two arms: their names as given and as reports say them, the policy, the
-    plan, the cluster's key, and the points.
-
-    `confidence` is that of the gap's interval: the policy's, shared by the candidates and looks of
-    the comparison. `typed`: the losses are numbers without runs.
-    """
-
-    arms: tuple[str, str]
-    names: tuple[str, str]
-    policy: Policy
-    confidence: float
-    margin: Margin | None
-    planned_steps: int | None
-    cluster: str | None
-    tokens_per_step: float | None
-    typed: bool = False
-
-    def point(self, step: int) -> str:
-        """A point as a report says it: tokens where their number is known, else the step."""
-        if self.typed and not self.tokens_per_step:
-            return "these numbers"
-        if self.tokens_per_step:
-            return tokens_words(step * self.tokens_per_step)
-        return f"step {step:,}"
-
-
-TOKEN_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
-
-
-def tokens_words(tokens: float) -> str:
-    """ "1.3 B tokens", "512 M tokens", "12,000 tokens"."""
-    for size, unit in TOKEN_UNITS:
-        if tokens >= size:
-            if tokens < 10 * size:
-                return f"{tokens / size:.2g} {unit} tokens"
-            return f"{tokens / size:,.0f} {unit} tokens"
-    return f"{tokens:,.0f} tokens"
-
-
-def holding(m: Measured, question: Question, grounds: tuple[Ground, ...]) -> list[Row]:
-    """The rules that hold: those that decide in their order, of which the first one does, then what
-    is only said.
-    """
-    return sorted(_rows(m, question, grounds), key=lambda row: row[0] is None)
-
-
-def decide(m: Measured, question: Question, grounds: tuple[Ground, ...]) -> Decision:
-    """Apply the rules to what was measured."""
-    (state, code, sentence), *further = holding(m, question, grounds)
-    others = tuple(
-        Reason(code=other, sentence=text)
-        for other_state, other, text in further
-        if other_state in (INCONCLUSIVE, None)
-    )
-    return Decision(
-        state=state or INCONCLUSIVE, deciding=Reason(code=code, sentence=sentence), others=others
-    )
-
-
-def judged(m: Measured, question: Question) -> Interval | None:
-    """The gap that decides: over clusters where they were asked for, else over runs."""
-    if question.cluster:
-        if not m.over_clusters:
-            return None
-        return clustered(m, m.over_clusters)
-    return m.over_runs
-
-
-def clustered(m: Measured, over: ClusteredGap) -> Interval:
-    """The gap over clusters as an interval, with the rounding of the losses."""
-    spread = RunTerm(variance=over.estimate.se**2, df=over.estimate.df, seeds=1)
-    gap = interval(over.estimate.mean, StandardError(value=0.0, df=over.estimate.df), spread)
-    return dataclasses.replace(gap, rounding=m.rounding)
-
-
-def _rows(m: Measured, question: Question, grounds: tuple[Ground, ...]) -> Iterator[Row]:
-    yield from _unusable(m, question)
-    yield from _nothing_common(m, question)
-    gap, margin = judged(m, question), question.margin
-    code = side(gap, margin.nats, question)[1] if gap and margin else None
-    why = _unfinished(m, question) if m.points else None
-    if why:
-        as_of = f"{_as_of(m, question)}; {why}, so this is no verdict on a finished training."
-    else:
-        as_of = ""
-    if unknown := _noise_unknown(m, question.policy):
-        yield INCONCLUSIVE, "RUN_NOISE_UNKNOWN", unknown
-    if gap and margin and code == "GAP_EXCEEDS_MARGIN":
-        yield _against_margin(gap, margin, question)
-    if confounded := [
-        ground for ground in grounds if ground.confounded and ground.key != question.cluster
-    ]:
-        yield (
-            INCONCLUSIVE,
-            "CONFOUNDED",
-            " ".join(_confounded(ground, question) for ground in confounded),
-        )
-    if margin is None:
-        words = (
-            "The noise-floor margin needs 4 or more baseline runs and must be at most 1 % of the "
-            "loss; state a margin instead."
-        )
-        yield INCONCLUSIVE, "MARGIN_UNDETERMINED", words
-    if gap and margin and code == "WITHIN_MARGIN":
-        yield from blocks_of_pass(m, margin=margin.nats, planned_steps=question.planned_steps)
-        yield from _no_evidence_for_a_pass(m, margin, question)
-    if m.typed:
-        yield (INCONCLUSIVE if code == "WITHIN_MARGIN" else None), "NUMBERS_ALONE", NOT_KNOWN
-    if why:
-        decides = gap is None or (code == "WITHIN_MARGIN" and question.policy.as_of != "accept")
-        yield (INCONCLUSIVE if decides else None), "AS_OF", as_of
-    if gap and margin and code != "GAP_EXCEEDS_MARGIN":
-        yield _against_margin(gap, margin, question)
-    if gap and margin:
-        yield from _clusters_widen(m, margin, str(code), question)
-    yield from _warnings(m, question)
-
-
-def _unusable(m: Measured, question: Question) -> Iterator[Row]:
-    base, cand = question.names
-    if m.invalid[0]:
-        yield (
-            INCONCLUSIVE,
-            "BASELINE_INVALID",
-            f"{base} has a loss that is not finite: {m.invalid[0]}.",
-        )
-    elif m.invalid[1]:
-        yield FAIL, "NONFINITE_CAND", f"{cand} has a loss that is not finite: {m.invalid[1]}."
-    if m.arms_alike:
-        yield (
-            INCONCLUSIVE,
-            "ARMS_IDENTICAL",
-            f"Runs of both arms are equal but for a constant: {m.arms_alike}.",
-        )
-    elif m.arms_share_start:
-        words = (
-            f"Runs of both arms have equal losses at their first evaluations: {m.arms_share_start}."
-        )
-        yield INCONCLUSIVE, "ARMS_SHARE_START", words
-    if m.points:
-        yield from _not_nats(m, question)
-
-
-def _nothing_common(m: Measured, question: Question) -> Iterator[Row]:
-    if len(m.steps) == 0:
-        yield (
-            INCONCLUSIVE,
-            "NO_COMMON_STEPS",
-            "No point has an evaluation of every run of both arms.",
-        )
-    if m.pairs == 0:
-        yield (
-            INCONCLUSIVE,
-            "RUNS_UNPAIRED",
-            "No seed has a run in both arms, so there is no pair of runs to compare.",
-        )
-    if question.cluster and len(m.steps) and m.over_clusters is None:
-        yield (
-            INCONCLUSIVE,
-            "CLUSTERS_UNUSABLE",
-            f"Each arm has one {question.cluster}, so its part in the gap is unknown.",
-        )
-
-
-def _no_evidence_for_a_pass(m: Measured, margin: Margin, question: Question) -> Iterator[Row]:
-    policy = question.policy
-    if contradicted := contradiction(*zip(question.arms, m.runs, strict=True)):
-        yield INCONCLUSIVE, "RECIPE_CONTRADICTED", contradicted
-    if overwrote := rolled_back_sentence(question.names[1], m.runs[1], float(m.baseline.mean())):
-        yield INCONCLUSIVE, "ROLLED_BACK", overwrote
-    printed = max(m.steps_printed)
-    if not policy.is_absolute and margin.nats < MIN_PRINTED_STEPS * printed:
-        yield INCONCLUSIVE, "ROUNDED", few_digits(margin, printed)
-    if margin.rel > WIDE_MARGIN and policy.wide_margin != "accept":
-        yield (
-            INCONCLUSIVE,
-            "MARGIN_WIDE",
-            f"The margin of {margin.nats:.4f} is {percent(margin.rel)} of the loss.",
-        )
-    if m.single and policy.loss_unit == "other":
-        yield INCONCLUSIVE, "TOO_FEW_RUNS", ANOTHER_LOSS
-    if m.single and policy.assumed_noise == "reject":
-        yield INCONCLUSIVE, "RUN_NOISE_ASSUMED", _noise_assumed(m, question)
-
-
-def _noise_unknown(m: Measured, policy: Policy) -> str | None:
-    """What the record says of models whose run-to-run noise nobody may assume, where the policy
-    declares none and the runs do not show it.
-    """
-    declared = None not in policy.run_floors
-    record = without_assumed_floor([run for arm in m.runs for run in arm])
-    shown = sum(len(arm) - 1 for arm in m.runs) >= MIN_MEASURED_DF and not m.single
-    if record is None or declared or shown or not m.points:
+def without_partner(e: Evidence) -> str | None:
+    if not e.is_within or e.m.pairs is None:
         return None
-    return noise_unknown_sentence(record)
+    seeds = {run.seed for run in e.m.runs[0]}
+    alone = sum(run.seed not in seeds for run in e.m.runs[1])
+    if not alone:
+        return None
+    return (
+        f"{count(alone, 'run')} of the candidate without a partner in the baseline: the gap over "
+        "pairs leaves such runs out."
+    )
 
 
-def _noise_assumed(m: Measured, question: Question) -> str:
-    level = abs(float(m.baseline.mean()))
-    own = [
-        f"{percent(prior.tau / level)} of the loss for {name}"
-        for name, prior, runs in zip(question.names, m.priors, m.runs, strict=True)
-        if level and len(runs) == 1
-    ]
-    return f"Run-to-run noise was assumed ({' and '.join(own)}), not measured."
+def beyond_plan(e: Evidence) -> str | None:
+    """A run goes on by more than 5 % of the plan that was stated: then the plan is not its own."""
+    planned = e.question.planned_steps
+    if not e.is_within or planned is None:
+        return None
+    longest = max(int(run.steps[-1]) for arm in e.m.runs for run in arm)
+    if longest <= (1.0 + MAX_BEYOND) * planned:
+        return None
+    return (
+        f"A run goes on to step {longest:,}, but the plan is {planned:,} steps; state the length "
+        "that was planned."
+    )
 
 
-def _warnings(m: Measured, question: Question) -> Iterator[Row]:
-    if m.single and m.points and question.policy.assumed_noise != "reject":
-        yield None, "RUN_NOISE_ASSUMED", _noise_assumed(m, question)
-    if m.schedule.stated:
-        yield (
-            None,
-            "SCHEDULE_STATED",
-            "That the runs came to the end of their schedule is stated, not recorded.",
-        )
-    if m.copies:
-        copies = f"{count(len(m.copies), 'copy', 'copies')} of other runs"
-        yield (
-            None,
-            "REPLICATES_IDENTICAL",
-            (
-                f"Not counted: {copies}, equal to them but for a constant: "
-                f"{first_few(m.copies, VALUES_SHOWN)}."
-            ),
-        )
-    if m.forks:
-        forks = f"{count(len(m.forks), 'run')} with the start of another"
-        yield (
-            None,
-            "REPLICATES_DEPENDENT",
-            f"Not counted: {forks}: {first_few(m.forks, VALUES_SHOWN)}.",
-        )
-    ends = {int(run.steps[-1]) for arm in m.runs for run in arm if len(run.steps)}
-    if len(ends) > 1 and m.points:
-        at = question.point(int(m.steps[-1]))
-        words = (
-            f"Runs end between {question.point(min(ends))} and {question.point(max(ends))}; all of "
-            f"them reached {at}."
-        )
-        yield None, "RUNS_TRUNCATED", words
+def recipe_contradicted(e: Evidence) -> str | None:
+    if not e.is_within:
+        return None
+    return contradiction(*zip(e.question.arms, e.m.runs, strict=True))
 
 
-def _not_nats(m: Measured, question: Question) -> Iterator[Row]:
-    base, cand = question.names
-    levels = float(m.baseline.mean()), float(m.candidate.mean())
-    if not question.policy.is_absolute and (why := no_relative_margin(levels[0], question.policy)):
-        yield (
-            INCONCLUSIVE,
-            "LOSS_NOT_NATS",
-            f"{base} is at {levels[0]:.4g} and {cand} at {levels[1]:.4g}; {why}.",
-        )
-    elif levels[0] and any(_has_ratio(m, ratio) for ratio in (BITS, 1.0 / BITS)):
-        words = (
-            f"The losses of {cand} are {levels[1] / levels[0]:.3f} times those of {base}, which is "
-            "the ratio of bits and nats."
-        )
-        yield INCONCLUSIVE, "LOSS_SCALED", words
+def rolled_back(e: Evidence) -> str | None:
+    if not e.is_within:
+        return None
+    return rolled_back_sentence(e.question.names[1], e.m.runs[1], float(e.m.baseline.mean()))
 
 
-def _has_ratio(m: Measured, ratio: float) -> bool:
-    """Whether the arms' losses have this ratio at every common point: a candidate that diverges has
-    it at one of them at most.
-    """
-    if m.bands:
-        points = (m.bands.baseline, m.bands.candidate)
-    else:
-        points = (m.baseline.mean(keepdims=True), m.candidate.mean(keepdims=True))
-    return bool((np.abs(points[1] / ratio - points[0]) < BITS_WITHIN * np.abs(points[0])).all())
+def margin_of_few_digits(e: Evidence) -> str | None:
+    printed, margin = max(e.m.steps_printed), e.question.margin
+    if not e.is_within or margin is None or e.question.policy.is_absolute:
+        return None
+    if margin.nats >= MIN_PRINTED_STEPS * printed:
+        return None
+    return few_digits(margin, printed)
+
+
+def margin_wide(e: Evidence) -> str | None:
+    margin = e.question.margin
+    if not e.is_within or margin is None or e.question.policy.wide_margin == "accept":
+        return None
+    if margin.rel <= WIDE_MARGIN:
+        return None
+    return f"The margin of {margin.nats:.4f} is {percent(margin.rel)} of the loss."
+
+
+def single_runs_of_another_loss(e: Evidence) -> str | None:
+    if not e.is_within or not e.m.single or e.question.policy.loss_unit != "other":
+        return None
+    return ANOTHER_LOSS
+
+
+def noise_rejected(e: Evidence) -> str | None:
+    if not e.is_within or not e.m.single or e.question.policy.assumed_noise != "reject":
+        return None
+    return noise_assumed_sentence(e.m, e.question)
+
+
+def numbers_alone(e: Evidence) -> str | None:
+    return numbers_sentence(e) if e.is_within else None
+
+
+def numbers_sentence(e: Evidence) -> str | None:
+    """What is not known of losses that are numbers without runs."""
+    if not e.m.typed:
+        return None
+    return (
+        "As these numbers stand, with assumed run-to-run noise. Not known: whether the runs read "
+        "the same batches, whether their software and evaluation agree, and where their schedules "
+        "stood."
+    )
+
+
+def passes_as_of(e: Evidence) -> str | None:
+    if judged(e.m, e.question) is None:
+        return as_of_sentence(e)
+    if not e.is_within or e.question.policy.as_of == "accept":
+        return None
+    return as_of_sentence(e)
+
+
+def as_of_sentence(e: Evidence) -> str | None:
+    """The gap as of a point before the training's end, and why it is none of a finished one."""
+    why = _unfinished(e.m, e.question) if e.m.points else None
+    if why is None:
+        return None
+    gap = _as_of(e.m, e.question)
+    return f"{gap}; {why}, so this is no verdict on a finished training."
 
 
 def _as_of(m: Measured, question: Question) -> str:
@@ -486,62 +453,69 @@ def _unfinished(m: Measured, question: Question) -> str | None:
     return None
 
 
-def _confounded(ground: Ground, question: Question) -> str:
-    sides = zip(question.names, (ground.baseline, ground.candidate), strict=True)
-    values = "; ".join(f"{name}: {first_few(own, VALUES_SHOWN)}" for name, own in sides)
+def noise_assumed_sentence(m: Measured, question: Question) -> str:
+    """How much run-to-run noise was assumed for which arm."""
+    level = abs(float(m.baseline.mean()))
+    own = [
+        f"{percent(prior.tau / level)} of the loss for {name}"
+        for name, prior, runs in zip(question.names, m.priors, m.runs, strict=True)
+        if level and len(runs) == 1
+    ]
+    return f"Run-to-run noise was assumed ({' and '.join(own)}), not measured."
+
+
+def clusters_widen(e: Evidence) -> str | None:
+    """Runs of one cluster are no independent evidence, and their interval would decide
+    otherwise.
+    """
+    if e.against_margin is None or not e.question.cluster or e.m.over_runs is None:
+        return None
+    _, margin, code = e.against_margin
+    other = side(e.m.over_runs, margin.nats, e.question)
+    if other is code:
+        return None
+    lo, hi = e.m.over_runs.bounds(e.question.confidence)
     return (
-        f"The arms share no {ground.key} ({values}), so the gap may be that of the recipe or of "
-        "this."
+        f"Over runs alone the interval is {interval_words(lo, hi, 4)} nats and lies {_LIES[other]} "
+        f"the margin; runs of one {e.question.cluster} are not independent evidence."
     )
 
 
-def _against_margin(gap: Interval, margin: Margin, question: Question) -> Row:
-    state, code = side(gap, margin.nats, question)
-    where = f" over {question.cluster}s" if question.cluster else ""
-    ends = interval_words(*gap.bounds(question.confidence), 4)
+def noise_assumed(e: Evidence) -> str | None:
+    if not e.m.single or not e.m.points or e.question.policy.assumed_noise == "reject":
+        return None
+    return noise_assumed_sentence(e.m, e.question)
+
+
+def schedule_stated(e: Evidence) -> str | None:
+    if not e.m.schedule.stated:
+        return None
+    return "That the runs came to the end of their schedule is stated, not recorded."
+
+
+def copies_left_out(e: Evidence) -> str | None:
+    if not e.m.copies:
+        return None
+    copies = f"{count(len(e.m.copies), 'copy', 'copies')} of other runs"
     return (
-        state,
-        code,
-        (
-            f"The gap's interval{where}, {ends} nats, lies {_LIES[code]} the margin of "
-            f"{margin.nats:.4f}."
-        ),
+        f"Not counted: {copies}, equal to them but for a constant: "
+        f"{first_few(e.m.copies, VALUES_SHOWN)}."
     )
 
 
-def _clusters_widen(m: Measured, margin: Margin, code: str, question: Question) -> Iterator[Row]:
-    if question.cluster and m.over_runs is not None:
-        _, other_code = side(m.over_runs, margin.nats, question)
-        if other_code != code:
-            lo, hi = m.over_runs.bounds(question.confidence)
-            words = (
-                f"Over runs alone the interval is {interval_words(lo, hi, 4)} nats and lies "
-                f"{_LIES[other_code]} the margin"
-            )
-            yield (
-                None,
-                "CLUSTERS_WIDEN",
-                f"{words}; runs of one {question.cluster} are not independent evidence.",
-            )
+def forks_left_out(e: Evidence) -> str | None:
+    if not e.m.forks:
+        return None
+    forks = f"{count(len(e.m.forks), 'run')} with the start of another"
+    return f"Not counted: {forks}: {first_few(e.m.forks, VALUES_SHOWN)}."
 
 
-_LIES = {
-    "GAP_EXCEEDS_MARGIN": "above",
-    "BETTER_THAN_BASELINE": "below zero by more than",
-    "WITHIN_MARGIN": "within",
-    "CI_STRADDLES_MARGIN": "on both sides of",
-}
-
-
-def side(gap: Interval, margin: float, question: Question) -> tuple[State, str]:
-    """The verdict and the reason code that an interval alone gives against a margin in nats."""
-    lo, hi = gap.bounds(question.confidence)
-    # of a fail and a veto: further looks and candidates must not make them harder
-    nominal = gap.bounds(question.policy.confidence)
-    if nominal[0] > margin:
-        return FAIL, "GAP_EXCEEDS_MARGIN"
-    if nominal[1] < -margin:
-        return INCONCLUSIVE, "BETTER_THAN_BASELINE"
-    if hi < margin and (lo > -margin or not question.policy.two_sided):
-        return PASS, "WITHIN_MARGIN"
-    return INCONCLUSIVE, "CI_STRADDLES_MARGIN"
+def runs_truncated(e: Evidence) -> str | None:
+    ends = {int(run.steps[-1]) for arm in e.m.runs for run in arm if len(run.steps)}
+    if len(ends) < 2 or not e.m.points:
+        return None
+    point = e.question.point
+    return (
+        f"Runs end between {point(min(ends))} and {point(max(ends))}; all of them reached "
+        f"{point(int(e.m.steps[-1]))}."
+    )

@@ -21,9 +21,9 @@ from parity.judging.evaluations.gap import (
     printed_step,
     speeds,
 )
-from parity.judging.evaluations.rules import tokens_words
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.run_floor import prior_for
+from parity.wording import tokens_words
 
 STEPS = np.arange(1, 11) * 100
 PLAN, LEVEL = 1000, 3.0

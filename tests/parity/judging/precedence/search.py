@@ -98,10 +98,9 @@ def write(name: str, hold: Hold, names: Sequence[str], order: Sequence[str]) -> 
     by_rule: dict[str, list[tuple[Combination, Held]]] = defaultdict(list)
     for combination in fewest(found):
         by_rule[found[combination][0]].append((combination, found[combination]))
-    head = (
-        f"# Written by `python -m {__spec__.name}`: made = changes, decides over the rules below.\n"
-    )
-    lines = [head]
+    lines = [
+        "# Written by search.py: a rule decides `over` others after changes of an honest pair.\n"
+    ]
     for rule in order:
         for combination, held in by_rule.get(rule, []):
             lines.append(

@@ -1,0 +1,47 @@
+"""On which side of the margin a gap between held-out losses lies."""
+
+import dataclasses
+
+from parity.judging.codes import (
+    BETTER_THAN_BASELINE,
+    CI_STRADDLES_MARGIN,
+    GAP_EXCEEDS_MARGIN,
+    WITHIN_MARGIN,
+    ReasonCode,
+)
+from parity.judging.evaluations.gap import ClusteredGap
+from parity.judging.evaluations.measured import Measured
+from parity.judging.evaluations.question import Question
+from parity.judging.interval import Interval, interval
+from parity.judging.run_floor import RunTerm
+from parity.judging.window import StandardError
+
+
+def judged(m: Measured, question: Question) -> Interval | None:
+    """The gap that decides: over clusters where they were asked for, else over runs."""
+    if question.cluster:
+        if not m.over_clusters:
+            return None
+        return clustered(m, m.over_clusters)
+    return m.over_runs
+
+
+def clustered(m: Measured, over: ClusteredGap) -> Interval:
+    """The gap over clusters as an interval, with the rounding of the losses."""
+    spread = RunTerm(variance=over.estimate.se**2, df=over.estimate.df, seeds=1)
+    gap = interval(over.estimate.mean, StandardError(value=0.0, df=over.estimate.df), spread)
+    return dataclasses.replace(gap, rounding=m.rounding)
+
+
+def side(gap: Interval, margin: float, question: Question) -> ReasonCode:
+    """The code that an interval alone gives against a margin in nats."""
+    lo, hi = gap.bounds(question.confidence)
+    # of a fail and a veto: further looks and candidates must not make them harder
+    nominal = gap.bounds(question.policy.confidence)
+    if nominal[0] > margin:
+        return GAP_EXCEEDS_MARGIN
+    if nominal[1] < -margin:
+        return BETTER_THAN_BASELINE
+    if hi < margin and (lo > -margin or not question.policy.two_sided):
+        return WITHIN_MARGIN
+    return CI_STRADDLES_MARGIN
