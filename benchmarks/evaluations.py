@@ -91,9 +91,8 @@ def splits(name: str, runs: Sequence[Curve], rng: np.random.Generator) -> bool:
     ok = LOW <= share <= HIGH and bands / SPLITS >= LOW
     print(
         f"{name} against {name}, {half} and {half} runs, {SPLITS:,} splits: covers 0 in "
-        f"{share:.1%} (mark 93 to 97 %), "
-        f"all points at once in {bands / SPLITS:.1%}, half-width {np.mean(sizes):.4f} nats, "
-        f"{_mark(ok)}"
+        f"{share:.1%} (mark 93 to 97 %), all points at once in {bands / SPLITS:.1%}, half-width "
+        f"{np.mean(sizes):.4f} nats, {_mark(ok)}"
     )
     return ok
 

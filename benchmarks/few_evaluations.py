@@ -179,8 +179,7 @@ def e2(quick: bool) -> Iterator[Line]:
         yield Line(
             what=f"{group.name}: {len(losses)} runs, {len(steps)} evaluations",
             value=f"covers {share(float(np.mean(covered)))}, worst {share(min(covered))}, h "
-            f"{_span(half)} %; "
-            f"at the margin pass {share(max(passed))}, fail {share(max(failed))}",
+            f"{_span(half)} %; at the margin pass {share(max(passed))}, fail {share(max(failed))}",
             mark="worst >= 84 %, wrong <= 9 % (+- 2 %)",
             ok=min(covered) >= 0.82 and max(*passed, *failed) <= 0.11,
         )

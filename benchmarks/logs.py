@@ -26,8 +26,7 @@ FORMS = {
     "one line a step": (
         (
             "step {s:6d}/{n} | loss {l:.6f} | grad norm 1.2345 | lr 3.00e-04 | 250.20 ms | 40.1% "
-            "MFU "
-            "| 123456 tok/s"
+            "MFU | 123456 tok/s"
         ),
         r"step +(\d+)/\d+ \| loss ([\d.]+)",
     ),
@@ -38,8 +37,7 @@ FORMS = {
     "torchtitan": (
         (
             "[titan] 2026-11-22 07:00:00,001 - root - INFO - step: {s:2}  loss: {l:7.4f}  "
-            "grad_norm:  "
-            "1.5000  memory: 40.25GiB(42.10%)"
+            "grad_norm:  1.5000  memory: 40.25GiB(42.10%)"
         ),
         r"step: *(\d+)  loss: *([\d.]+)",
     ),

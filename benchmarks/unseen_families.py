@@ -73,8 +73,7 @@ def f7(_quick: bool) -> Iterator[Line]:
         yield Line(
             what=f"unseen family, {label} ({len(chosen)})",
             value=f"coverage {share(float(hits))}, half-width {100 * half:.3f} % "
-            f"({100 * min(h for _, h in chosen):.3f} to "
-            f"{100 * max(h for _, h in chosen):.3f} %)",
+            f"({100 * min(h for _, h in chosen):.3f} to {100 * max(h for _, h in chosen):.3f} %)",
             mark=">= 93 %, <= 0.25 %",
             ok=bool(hits >= 0.93 and half <= 0.0025),
         )

@@ -225,8 +225,7 @@ def table(rows: list[Record]) -> Iterator[str]:
         times = "{:.2f} ({:.2f} to {:.2f})".format(*ratio(means[0], means[1]))
         yield (
             f"| {cell.name} | {len(both)} + {len(both)} | {np.mean(means[0]):.3f} | {slope:+.3f} | "
-            f"{spreads} | {times} | "
-            f"{np.mean(means[1]) - np.mean(means[0]):+.4f} |"
+            f"{spreads} | {times} | {np.mean(means[1]) - np.mean(means[0]):+.4f} |"
         )
 
 

@@ -28,9 +28,8 @@ def adopt(connection: sa.Connection) -> None:
     if version != BEFORE:
         raise CommandError(
             f"the database is at migration {version}, which this version cannot upgrade; expected "
-            f"{BEFORE} or later: "
-            f"upgrade it to {BEFORE} with a checkout that still has that migration, or begin a new "
-            "database"
+            f"{BEFORE} or later: upgrade it to {BEFORE} with a checkout that still has that "
+            "migration, or begin a new database"
         )
     for column in ("fork_draw", "fork_step"):
         connection.execute(sa.text(f"ALTER TABLE runs DROP COLUMN {column}"))

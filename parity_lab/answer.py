@@ -562,8 +562,7 @@ def assumed_words(arms: Sequence[str]) -> str:
     """That the run-to-run noise of these arms is not measured."""
     return (
         f"{', '.join(arms)} {'has' if len(arms) == 1 else 'have'} one run, so the run-to-run noise "
-        "in these intervals is an assumption; "
-        "train 2 or more replicates per arm"
+        "in these intervals is an assumption; train 2 or more replicates per arm"
     )
 
 

@@ -15,8 +15,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "the run's manifest differs from that of the baseline that the job names",
         (
             "`parity baseline diff NAME JOB` lists the differences; train on the same code, "
-            "libraries "
-            "and devices, or promote again"
+            "libraries and devices, or promote again"
         ),
     ),
     "CANCELLED": (
@@ -26,8 +25,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "CHECKOUT_REFUSED": (
         (
             "the files of a commit cannot be written: a submodule, a link out of the repository, "
-            "or "
-            "too many files"
+            "or too many files"
         ),
         "list the launcher's `paths` without it ([launchers](launchers.md))",
     ),
@@ -78,8 +76,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "DEVICES_MISSING": (
         (
             "the training process sees fewer devices than the job wants and its worker registered "
-            "(a "
-            "job that no worker fits waits instead)"
+            "(a job that no worker fits waits instead)"
         ),
         "restart the worker, so that it registers its devices",
     ),
@@ -116,13 +113,11 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "JOB_LOST": (
         (
             "a scheduler ended a job, and its script did not see the trainer's end: its time "
-            "limit, a "
-            "node that died, or a cancellation"
+            "limit, a node that died, or a cancellation"
         ),
         (
             "read the scheduler's word and the end of its log in the message; raise the limit in "
-            "the "
-            "launcher's options"
+            "the launcher's options"
         ),
     ),
     "JUDGE_FAILED": (
@@ -135,8 +130,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "JUDGING_AGAIN": (
         (
             "the job has trained and could not be judged yet, mostly because the database was "
-            "away; "
-            "it is tried again by itself"
+            "away; it is tried again by itself"
         ),
         "nothing, if it passes; else the message says what the server's operator has to repair",
     ),
@@ -161,8 +155,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "LOG_REFUSED": (
         (
             "a trainer's report is no regular file below its output folder, is too long, goes "
-            "back, "
-            "or cannot be read"
+            "back, or cannot be read"
         ),
         "read the message; let the report rise, one line a step",
     ),
@@ -219,8 +212,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "NOT_IN_PRECISION": (
         (
             "trained again, a run that an analysis compares does not follow its record, so its "
-            "GEMMs "
-            "are not to blame"
+            "GEMMs are not to blame"
         ),
         (
             "look at what differs, which the analysis lists, and train that run again "
@@ -234,8 +226,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
         ),
         (
             "train the job again with its checkpoints on one kind of machine; `--anyway` accepts "
-            "the "
-            "noise of reruns"
+            "the noise of reruns"
         ),
     ),
     "NO_LOSS": (
@@ -263,16 +254,14 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "PATH_NOT_ALLOWED": (
         (
             "the job names a path outside the `PARITY_DATA_ROOTS` of its worker, and no live "
-            "worker "
-            "may read it"
+            "worker may read it"
         ),
         "move the data, or ask the operator to add the folder",
     ),
     "PREEMPTED": (
         (
             "the scheduler gave a job's node to another one and will not start it again; this is "
-            "no "
-            "crash, and the run is submitted again"
+            "no crash, and the run is submitted again"
         ),
         "nothing; with `--requeue` in the launcher's options the same job goes on",
     ),
@@ -293,8 +282,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "REPOSITORY_UNREACHABLE": (
         (
             "the repository of a launcher could not be fetched; tried again, so it begins the "
-            "message "
-            "of a `WORKER_CRASHED`"
+            "message of a `WORKER_CRASHED`"
         ),
         "check its URL and credentials (`git_config`) on the worker",
     ),
@@ -322,8 +310,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "SILENT": (
         (
             "an external run sent no data for a day (`PARITY_EXTERNAL_SILENCE_SECONDS`) in which "
-            "the "
-            "service listened"
+            "the service listened"
         ),
         (
             "start the trainer again, or `parity resend` what is on disk, while the job is open; "
@@ -341,8 +328,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "STEPS_ABOVE_PLAN": (
         (
             "a trainer logged steps more than a quarter above its plan; those are not recorded, "
-            "and "
-            "the run counts as finished"
+            "and the run counts as finished"
         ),
         (
             "log optimizer steps; if the plan is wrong, train or import the run in a job with a "
@@ -368,8 +354,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "TRAINER_KILLED": (
         (
             "a launcher's trainer was killed by a signal; tried again, so it begins the message of "
-            "a "
-            "`WORKER_CRASHED`"
+            "a `WORKER_CRASHED`"
         ),
         "out of memory on the host is the usual cause",
     ),
@@ -394,8 +379,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "WRAPPER": (
         (
             "the variables of the wrapper, such as `srun`, are missing, contradict each other, or "
-            "do "
-            "not fit the job"
+            "do not fit the job"
         ),
         "compare the message with [runs on a cluster](operate.md#runs-on-a-cluster)",
     ),

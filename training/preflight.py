@@ -612,8 +612,7 @@ def history(kernels: Kernels, recipe: LinearRecipe) -> Seen:
         max(worst.values()) <= 1 and not wrong,
         (
             f"{wrong} of 3 amaxes differ; error in bfloat16 ulp of the largest value: {detail} "
-            "(limit "
-            "1)"
+            "(limit 1)"
         ),
     )
 

@@ -533,8 +533,7 @@ def refusal(engine: str, recipe: str, layer_policy: str) -> str | None:
     if layer_policy == "mlp_only" and engine == "maxtext":
         return (
             "MaxText quantizes every DenseGeneral of the layer stack and has no flag that leaves "
-            "attention projections out; "
-            "use layer_policy: all_linears, or engine: emulated"
+            "attention projections out; use layer_policy: all_linears, or engine: emulated"
         )
     return None
 

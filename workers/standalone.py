@@ -421,9 +421,8 @@ def unused_gpu(settings: Settings, driver: Path = _GPUS) -> str | None:
         return None
     return (
         "this machine has an NVIDIA GPU, but PARITY_CAPABILITY is cpu, so runs train on the "
-        "processor; for the GPU set PARITY_SLOTS=1 and "
-        "PARITY_CAPABILITY=gpu (engine emulated), or sm90 or sm100 (other engines), and install "
-        "jax[cuda13] (docs/hardware.md)"
+        "processor; for the GPU set PARITY_SLOTS=1 and PARITY_CAPABILITY=gpu (engine emulated), or "
+        "sm90 or sm100 (other engines), and install jax[cuda13] (docs/hardware.md)"
     )
 
 

@@ -63,9 +63,8 @@ def refusal(roots: Sequence[str], spec: RunSpec) -> str | None:
         if not any(lies_in(_resolved(path), _resolved(root)) for root in roots):
             return (
                 f"{field} is {path!r:.200}, expected a path inside {' or '.join(roots)}, the "
-                "folders that jobs may "
-                "read on this worker; copy the data there, or add its folder to the worker's "
-                "PARITY_DATA_ROOTS"
+                "folders that jobs may read on this worker; copy the data there, or add its "
+                "folder to the worker's PARITY_DATA_ROOTS"
             )
     return None
 

@@ -234,8 +234,7 @@ class Evidence(Options, panel=EVIDENCE):
     )
     family: list[str] = repeatable(
         "Borrow the run-to-run noise of both arms, or of ARM, from this family of reruns (`parity "
-        "noise list`), or any-decoder if yours is "
-        "not there. Repeatable.",
+        "noise list`), or any-decoder if yours is not there. Repeatable.",
         "[ARM=]NAME",
     )
     noise_table: str | None = option(
@@ -272,12 +271,10 @@ def compare(
         argument(
             "BASE CAND [CAND...]",
             "Baseline run, then candidates, each as FILE or NAME=FILE; `-` reads stdin, FILE:RUN "
-            "one run of a table or archive, "
-            "wandb:ENTITY/PROJECT/RUN, mlflow:RUN_ID or trackio:PROJECT/RUN a tracker's run. With "
-            "--arm-by, one table of many runs. "
+            "one run of a table or archive, wandb:ENTITY/PROJECT/RUN, mlflow:RUN_ID or "
+            "trackio:PROJECT/RUN a tracker's run. With --arm-by, one table of many runs. "
             "NAME=LOSS, such as bf16=2.242 fp8=2.276, compares two numbers. parity.yaml stands for "
-            "what its `compare:` holds, "
-            "parity.yaml:NAME for one of several comparisons there.",
+            "what its `compare:` holds, parity.yaml:NAME for one of several comparisons there.",
         ),
     ],
     *,

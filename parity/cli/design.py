@@ -385,12 +385,10 @@ def _calibration_text(result: Calibration) -> Group:
     tau = result.tau
     ends = f"{tau.lo:.4f} to {tau.hi:.4f}" if math.isfinite(tau.hi) else "unknown"
     head = (
-        f"{result.runs} runs, {result.pairs} ordered pairs, loss {result.level:.3f}. "
-        f"Run-to-run noise {tau.value:.4f} nats (95 % interval {ends}), {percent(tau.rel)} of the "
-        "loss. "
-        f"The interval covers 0 in {percent(result.covers_zero, 3)} of the pairs; "
-        f"without the between-run term {percent(result.naive_rejects, 3)} would be called "
-        "different."
+        f"{result.runs} runs, {result.pairs} ordered pairs, loss {result.level:.3f}. Run-to-run "
+        f"noise {tau.value:.4f} nats (95 % interval {ends}), {percent(tau.rel)} of the loss. The "
+        f"interval covers 0 in {percent(result.covers_zero, 3)} of the pairs; without the "
+        f"between-run term {percent(result.naive_rejects, 3)} would be called different."
     )
     codes = ", ".join(f"{code} {count}" for code, count in result.codes.items())
     head += f" What decided at {percent(result.margins[0]['margin_rel'])}: {codes}."

@@ -87,8 +87,7 @@ FILES, STDOUT = "files", "-"
 SCHEDULE_STATED = "SCHEDULE_STATED"
 STATED_ONLY = (
     "NO PASS OF THE GATE: that the learning rate had decayed is stated, not recorded "
-    "(SCHEDULE_STATED); record learning_rate in every run, "
-    "or set as_of: accept under policy"
+    "(SCHEDULE_STATED); record learning_rate in every run, or set as_of: accept under policy"
 )
 COMMENT_CHARACTERS = 65_000  # some are left for the mark by which a comment is found again
 SUMMARY_BYTES = 1024 * 1024
@@ -328,8 +327,7 @@ def exit_code_under(outcome: Outcome, rules: GateRules) -> tuple[int, str]:
             0,
             (
                 "accepted by a person: the exit code is 0; without the sign-off it would be "
-                f"{code} "
-                f"({outcome.result})"
+                f"{code} ({outcome.result})"
             ),
         )
     if rules.on_inconclusive == "pass" and outcome.result == INCONCLUSIVE:

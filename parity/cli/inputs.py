@@ -114,8 +114,7 @@ class Arms(Options, panel=ARMS):
     )
     short_rerun: list[str] = repeatable(
         "Add a rerun of arm NAME that was stopped early, at 40 to 95 % of the planned steps; it "
-        "only measures run-to-run noise. "
-        "Repeatable.",
+        "only measures run-to-run noise. Repeatable.",
         "NAME=FILE",
     )
     recipe: list[str] = repeatable(
@@ -125,8 +124,7 @@ class Arms(Options, panel=ARMS):
     )
     rounding: list[str] = repeatable(
         "State how an arm rounds gradients, stochastic or nearest, if its recipe does not say. "
-        "Repeatable. "
-        "[default: stochastic is assumed]",
+        "Repeatable. [default: stochastic is assumed]",
         "NAME=HOW",
     )
     seeds: str | None = option(
@@ -151,8 +149,7 @@ class Arms(Options, panel=ARMS):
     schedule: str | None = option(
         None,
         "State that the learning rate of all runs had fallen to the end of its schedule at their "
-        "last step; what is recorded may "
-        "contradict it.",
+        "last step; what is recorded may contradict it.",
         "decayed",
     )
     start: str | None = option(
@@ -167,8 +164,7 @@ class Arms(Options, panel=ARMS):
     loss_is: str | None = option(
         None,
         "State that the losses are of held-out data (validation) or of training. [default: by the "
-        "name of the column named for the loss, "
-        "else training]",
+        "name of the column named for the loss, else training]",
         "KIND",
     )
     tokens: float | None = option(
@@ -181,8 +177,7 @@ class Arms(Options, panel=ARMS):
     )
     column: list[str] = repeatable(
         "Name the column of step, loss, grad_norm, ... in every file, or only in WHERE: an arm or "
-        "a file. Repeatable. "
-        "[default: well-known names]",
+        "a file. Repeatable. [default: well-known names]",
         "[WHERE:]QUANTITY=NAME",
     )
     pattern: list[str] = pattern_option()

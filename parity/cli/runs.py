@@ -136,9 +136,8 @@ def refuse_other_run(
     if seed and seeds.setdefault(awaited["seed"], seed) != seed:
         raise UsageError(
             f"{finished.file}: its config states seed {seed}, and that of a run before it "
-            f"{seeds[awaited['seed']]}, but both have seed "
-            f"{awaited['seed']} in the job, so they should have read the same data; nothing was "
-            "imported"
+            f"{seeds[awaited['seed']]}, but both have seed {awaited['seed']} in the job, so they "
+            "should have read the same data; nothing was imported"
         )
 
 
@@ -344,8 +343,7 @@ def import_runs(
                 continue
             print(
                 f"{run} {file}: {steps.count} steps, {steps.first} to {steps.last}, stride "
-                f"{steps.stride}, "
-                f"{steps.gaps} gaps, {steps.duplicates} steps logged again"
+                f"{steps.stride}, {steps.gaps} gaps, {steps.duplicates} steps logged again"
             )
             for note in curve.notes:
                 print(f"  {note}", file=sys.stderr)

@@ -139,8 +139,7 @@ def _both_verdicts(bundle: str, verification: Verification) -> list[str]:
     lines = [
         (
             f"{bundle} was made by judge {verification.made_by}; this is judge {JUDGE_VERSION}. "
-            "Every "
-            "file matches the manifest."
+            "Every file matches the manifest."
         )
     ]
     for candidate in verification.rejudged:

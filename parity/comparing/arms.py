@@ -482,8 +482,7 @@ def _refuse_several_runs(names: list[str], column: Callable[[str], Any], name: s
     if len(runs) > 1:
         raise InputError(
             f"{name} has rows of {count(len(runs), 'run')} in column {own!r}; expected one run: "
-            "select its rows, "
-            "and give several runs as a list"
+            "select its rows, and give several runs as a list"
         )
 
 
@@ -696,10 +695,9 @@ def refuse_mixed_units(arms: Sequence[Arm], controls: Sequence[Curve], option: s
             if other_unit(first, run):
                 raise InputError(
                     f"{arms[0][0]} ({first.label}) counts in strides of "
-                    f"{first.completeness.stride:,} and {name} ({run.label}) in "
-                    f"strides of {run.completeness.stride:,}, with almost no step in common; "
-                    "expected one unit: "
-                    f"name the column that counts optimizer steps with {option}"
+                    f"{first.completeness.stride:,} and {name} ({run.label}) in strides of "
+                    f"{run.completeness.stride:,}, with almost no step in common; expected one "
+                    f"unit: name the column that counts optimizer steps with {option}"
                 )
 
 

@@ -633,8 +633,7 @@ def errors(plan: Plan) -> str:
     )
     return (
         f"The interval reaches {half} to each side. More steps shrink only the within-pair error "
-        f"({within}); the between-run error ({run}) "
-        "needs runs."
+        f"({within}); the between-run error ({run}) needs runs."
     )
 
 

@@ -30,8 +30,7 @@ def finished_step(state: Any) -> int | None:
     if len(states) != 1:
         raise ValueError(
             f"the optimizer's state contains {len(states)} states of optax.MultiSteps, expected "
-            "one; "
-            "without MultiSteps log your own step number, with `record.log(step, loss=loss)`"
+            "one; without MultiSteps log your own step number, with `record.log(step, loss=loss)`"
         )
     done = int(states[0].gradient_step)
     if done and int(states[0].mini_step) == 0:

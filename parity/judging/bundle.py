@@ -147,9 +147,8 @@ def _check_end(stream: BinaryIO) -> int:
     if count > MAX_MEMBERS or directory_bytes > MAX_DIRECTORY_BYTES or comment:
         raise ArchiveError(
             f"it has {count:,} members, a directory of {directory_bytes:,} bytes and a comment of "
-            f"{comment:,}; "
-            f"expected at most {MAX_MEMBERS:,} members and {MAX_DIRECTORY_BYTES:,} bytes, and no "
-            "comment"
+            f"{comment:,}; expected at most {MAX_MEMBERS:,} members and {MAX_DIRECTORY_BYTES:,} "
+            "bytes, and no comment"
         )
     return size
 

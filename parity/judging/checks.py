@@ -99,8 +99,7 @@ def _grad_norm(advisory: Advisory) -> tuple[State | None, str]:
         state,
         (
             f"The gradient norms' ratio {norms['ratio']:.3f} ({norms['lo']:.3f} to "
-            f"{norms['hi']:.3f}) "
-            f"{words} 0.909 to 1.100."
+            f"{norms['hi']:.3f}) {words} 0.909 to 1.100."
         ),
     )
 
@@ -112,8 +111,7 @@ def _spikes(advisory: Advisory) -> tuple[State | None, str]:
             None,
             (
                 "Spikes over the whole run could not be counted: fewer than "
-                f"{2 * RUN_BLOCK_POINTS} "
-                "common steps."
+                f"{2 * RUN_BLOCK_POINTS} common steps."
             ),
         )
     p = spikes["p_candidate_more"]
@@ -183,8 +181,7 @@ def _net_speedup(advisory: Advisory) -> tuple[State | None, str]:
         state,
         (
             f"The net speed-up {speedup['value']:.3f} x ({speedup['lo']:.3f} to "
-            f"{speedup['hi']:.3f}) "
-            f"{words}."
+            f"{speedup['hi']:.3f}) {words}."
         ),
     )
 

@@ -98,8 +98,7 @@ LOSSES_DIFFER = ReasonCode(
     means="the arms were read from columns of different quantities, such as a total loss and a "
     "language-model loss",
     next_step="Name the column of one quantity in both files (--column ARM:loss=NAME). If both are "
-    "one quantity, state it: "
-    "--loss-is training.",
+    "one quantity, state it: --loss-is training.",
     next_step_of_job="Report one quantity in both arms: the cross-entropy per token in nats, "
     "without auxiliary terms.",
     suppresses_others=True,
@@ -200,9 +199,8 @@ LOSS_NOT_NATS = ReasonCode(
     "as a mean squared error, or state the "
     "margin and the run-to-run noise of both arms in absolute units.",
     next_step_of_job="Report the cross-entropy per token in nats, or write loss_unit: other for a "
-    "loss such as a mean squared error, "
-    "or the margin and the run-to-run noise of both arms in absolute units, into the policy of a "
-    "new job.",
+    "loss such as a mean squared error, or the margin and the run-to-run noise of both arms in "
+    "absolute units, into the policy of a new job.",
     gap_means_nothing=True,
 )
 LOSS_CONSTANT = ReasonCode(
@@ -280,11 +278,9 @@ MARGIN_UNDETERMINED = ReasonCode(
     means="the noise-floor margin has no measured run-to-run noise, or one baseline run lies "
     "apart, or a margin in tokens has no slope",
     next_step="Add baseline reruns as replicates or with --control, look at a run that lies apart, "
-    "state the slope of a margin in "
-    "tokens, or choose another margin.",
+    "state the slope of a margin in tokens, or choose another margin.",
     next_step_of_job="Add replicates or controls of the baseline, look at a run that lies apart, "
-    "state the slope of a margin in "
-    "tokens, or choose another margin.",
+    "state the slope of a margin in tokens, or choose another margin.",
     skipped_for_identical=True,
 )
 RUN_NOISE_UNKNOWN = ReasonCode(
@@ -428,8 +424,7 @@ SHORT_RERUN_DIVERGED = ReasonCode(
     "SHORT_RERUN_DIVERGED",
     "finite losses",
     means="a rerun that was stopped early ends more than 3 % above its arm, or has NaN or infinite "
-    "losses at its end or in more than "
-    "1 % of its steps",
+    "losses at its end or in more than 1 % of its steps",
     next_step="Find out why that rerun diverged: a recipe that sometimes diverges is not at "
     "parity on average.",
 )
@@ -484,8 +479,7 @@ LOG_STARTS_LATE = ReasonCode(
     "plan and window",
     means="the log of a run begins after the first 5 % of the plan",
     detail="nothing before it was judged; where it begins near the window, or where both logs "
-    "begin late and part from equal losses, it "
-    "blocks a pass",
+    "begin late and part from equal losses, it blocks a pass",
     next_step="Give the logs from the first step on.",
 )
 NONFINITE_DROPPED = ReasonCode(
@@ -549,8 +543,7 @@ AS_OF = ReasonCode(
     "plan and window",
     means="the gap is known as of a point before the training's end",
     detail="a plan that is not reached or not known, a learning rate that has not decayed, or "
-    "nothing that says that it has; "
-    "blocks a pass unless the policy accepts it (as_of: accept)",
+    "nothing that says that it has; blocks a pass unless the policy accepts it (as_of: accept)",
     next_step="Train both arms to the end of their schedule, log the learning rate and state the "
     "plan (--planned-steps N), or state "
     "--schedule decayed if the rate had decayed; until then read the gap as of this point.",
@@ -757,16 +750,14 @@ POLICY_UNUSUAL = ReasonCode(
     "POLICY_UNUSUAL",
     means="the policy makes passing easier than usual",
     detail="a confidence below 95 %, a window below 10 % of the plan, run-to-run noise below 0.03 "
-    "% of the loss, or run_noise_df above "
-    "30 (above 4 where no run-to-run noise is stated)",
+    "% of the loss, or run_noise_df above 30 (above 4 where no run-to-run noise is stated)",
     next_step="Check the policy: with these values a pass says less than it seems to.",
 )
 BETTER_THAN_NOISE = ReasonCode(
     "BETTER_THAN_NOISE",
     means="the candidate is better than the baseline by more than noise explains",
     next_step="Look for a difference in data, model or evaluation: lower precision does not "
-    "improve a model, so something else may "
-    "have changed, and may hide a real loss.",
+    "improve a model, so something else may have changed, and may hide a real loss.",
 )
 PAIRING_UNPROVEN = ReasonCode(
     "PAIRING_UNPROVEN",

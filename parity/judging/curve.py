@@ -350,8 +350,7 @@ def _as_steps(steps: ArrayLike, name: str) -> IntArray:
         index = int(np.argmax(wrong))
         raise CurveError(
             f"{name}: step {float(values[index])!r} in row {index} is not a whole number from 0 to "
-            f"{MAX_STEP}; "
-            "name the column that counts optimizer steps"
+            f"{MAX_STEP}; name the column that counts optimizer steps"
         )
     return values.astype(np.int64)
 

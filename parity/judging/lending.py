@@ -118,9 +118,8 @@ def fit_between(noise_table: NoiseTable, rounding: Rounding) -> FamilyFloor:
     if len(families) < MIN_FAMILIES:
         raise ValueError(
             f"{count(len(families), 'family', 'families')} of decoders trained from scratch to the "
-            "end of their schedule, rounding to "
-            f"nearest, with {MIN_FAMILY_DF} degrees of freedom; expected at least {MIN_FAMILIES}, "
-            "to see how far families differ"
+            f"end of their schedule, rounding to nearest, with {MIN_FAMILY_DF} degrees of freedom; "
+            f"expected at least {MIN_FAMILIES}, to see how far families differ"
         )
     given, errors, within = np.array(
         [(family.log_variance, family.error, family.within) for family in families]

@@ -292,16 +292,14 @@ def _group(row: Row) -> RerunGroup | str:
             0.0 < sd < MIN_SHARE * mean,
             (
                 f"sd is {shown(row['sd'])} at a loss of {shown(row['mean_loss'])}; expected 0 or "
-                "at "
-                f"least {MIN_SHARE:g} of the loss"
+                f"at least {MIN_SHARE:g} of the loss"
             ),
         ),
         (
             sd > MAX_SHARE * mean,
             (
                 f"sd is {shown(row['sd'])} at a loss of {shown(row['mean_loss'])}; expected at "
-                "most a "
-                "tenth of the loss, both in nats"
+                "most a tenth of the loss, both in nats"
             ),
         ),
         *(

@@ -435,8 +435,7 @@ def find_columns(
         what = {"a": "an accuracy", "p": "a perplexity", "b": "a loss in bits"}[word[1][0]]
         raise ReadError(
             f"{source}: column {columns[LOSS]!r} is named as {what}, not as a loss; expected the "
-            "cross-entropy in nats per token; "
-            f"name its column with {option.format(LOSS)}"
+            f"cross-entropy in nats per token; name its column with {option.format(LOSS)}"
         )
     return columns
 
@@ -583,9 +582,8 @@ def check_values(loss: FloatArray, name: str, source: str, option: str = OPTION)
         values = f"{finite.min():g} to {finite.max():g}"
         raise ReadError(
             f"{source}: every value in column {name!r} is outside 0 to 30 nats ({values}), so it "
-            "is not a loss per token (a perplexity, "
-            "or a sum?); expected the cross-entropy in nats per token; name its column with "
-            f"{option.format(LOSS)}"
+            "is not a loss per token (a perplexity, or a sum?); expected the cross-entropy in "
+            f"nats per token; name its column with {option.format(LOSS)}"
         )
     return (f"{number:,} of {count(len(loss), 'loss', 'losses')} are outside 0 to 30 nats",)
 
@@ -626,16 +624,14 @@ def check_repeats(steps: FloatArray | IntArray, loss: FloatArray, source: str) -
         first = int(steps[order][1:][same_step & ~same_loss][0])
         raise ReadError(
             f"{source}: {other:,} of {total:,} rows repeat a step with another loss (first step "
-            f"{first:,}), so two runs or ranks may "
-            "be mixed; expected one row per step; keep one run or rank in the file, or remove the "
-            "rows of the earlier attempt"
+            f"{first:,}), so two runs or ranks may be mixed; expected one row per step; keep one "
+            "run or rank in the file, or remove the rows of the earlier attempt"
         )
     return (
         *notes,
         (
             f"{count(other, 'row')} repeat a step after {count(len(back), 'restart')}; the later "
-            "row "
-            "counts"
+            "row counts"
         ),
     )
 
@@ -780,8 +776,7 @@ def curve_of(taken: Columns, name: str, *, label: str, stated: bool) -> Curve:
         last, stride, first, wider = change
         raise ReadError(
             f"{name}: after step {last:,} (strides of {stride:,}) comes {first:,} (strides of "
-            f"{wider:,}), so the unit changes; "
-            "expected one unit; name the column that counts optimizer steps with "
-            f"{taken.option.format(STEP)}"
+            f"{wider:,}), so the unit changes; expected one unit; name the column that counts "
+            f"optimizer steps with {taken.option.format(STEP)}"
         )
     return dataclasses.replace(curve, notes=(*notes, *repeats))

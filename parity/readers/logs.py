@@ -663,8 +663,7 @@ class TrainLog(GrowingLog):
                 shown = next(text for text in self._format.step.findall(line) if "e" in text)
                 raise ReadError(
                     f"{self._source}, line {number}: the progress bar prints the step rounded "
-                    f"({shown}); expected whole steps; "
-                    "read the run's TensorBoard folder instead"
+                    f"({shown}); expected whole steps; read the run's TensorBoard folder instead"
                 )
             step_number(step, f"{self._source}, line {number}")
         except ReadError as error:
@@ -789,9 +788,8 @@ def _agreed(ranks: Mapping[str, _Series], source: str) -> _Series:
         if different := sorted(_printed(rank) - printed):
             raise ReadError(
                 f"{source}: ranks {first or 'without a prefix'} and {name or 'without a prefix'} "
-                "print different losses "
-                f"(step {different[0][0]:,}); expected one rank, or equal losses; keep one rank's "
-                "lines in the file"
+                f"print different losses (step {different[0][0]:,}); expected one rank, or equal "
+                "losses; keep one rank's lines in the file"
             )
     return most
 

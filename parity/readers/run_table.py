@@ -318,9 +318,8 @@ def read_run_table(source: str, layout: RunTable) -> dict[str, list[Curve]]:
         if is_size(column) and len(set(cells.texts(column))) > 1:
             raise ReadError(
                 f"{source}: the column {column!r} names the size of a model, and runs of two sizes "
-                "are no reruns of each other; "
-                "`parity compare` compares each size on its own with --size-by "
-                f"{shlex.quote(column)}"
+                "are no reruns of each other; `parity compare` compares each size on its own with "
+                f"--size-by {shlex.quote(column)}"
             )
     quantities = _quantities(cells, layout)
     return _runs_by_arm(cells, layout, arms, lambda run: _curve(cells, run, quantities, layout))
@@ -363,8 +362,7 @@ def read_sizes(
     if len(rows) > MAX_SIZES:
         raise ReadError(
             f"{source}: {listed(size)} {'has' if len(size) == 1 else 'have'} {len(rows):,} values; "
-            f"expected at most {MAX_SIZES} sizes; "
-            "name the columns that name the size of a model"
+            f"expected at most {MAX_SIZES} sizes; name the columns that name the size of a model"
         )
     sizes: dict[str, dict[str, list[Curve]]] = {}
     for label, own in rows.items():
@@ -610,8 +608,7 @@ def _arms(cells: Cells, layout: RunTable) -> list[str]:
     if len(arms) == 1:
         raise ReadError(
             f"{cells.source}: the column {layout.arm!r} has one value, {arms[0]!r}; expected a "
-            "baseline and at least one candidate; "
-            "name the column that differs between the arms"
+            "baseline and at least one candidate; name the column that differs between the arms"
         )
     if len(arms) > MAX_ARMS:
         raise ReadError(
@@ -687,9 +684,8 @@ def _curve(cells: Cells, run: _Run, quantities: Mapping[str, str], layout: RunTa
     if all(cells.is_empty(row, loss) for row in run.rows):
         raise ReadError(
             f"{cells.where(run.rows[0])}: run {run.label} of {run.arm} has no loss in the column "
-            f"{loss!r}; "
-            "expected a number in at least one of its rows; write nan for a run that diverged, or "
-            "name the loss with --loss NAME"
+            f"{loss!r}; expected a number in at least one of its rows; write nan for a run that "
+            "diverged, or name the loss with --loss NAME"
         )
     rows = [
         row
@@ -741,10 +737,9 @@ def _refuse_sizes(cells: Cells, run: _Run, named: Collection[str]) -> None:
         if len(values) > 1:
             raise ReadError(
                 f"{cells.source}: run {run.label} of {run.arm} has {len(values)} values in the "
-                f"column {column!r}, the size of a model; "
-                "`parity compare` compares the final losses of each size with --size-by "
-                f"{shlex.quote(column)}, or the runs of one with "
-                f"--where {shlex.quote(f'{column}={values[0]}')}"
+                f"column {column!r}, the size of a model; `parity compare` compares the final "
+                f"losses of each size with --size-by {shlex.quote(column)}, or the runs of one "
+                f"with --where {shlex.quote(f'{column}={values[0]}')}"
             )
 
 
@@ -887,8 +882,7 @@ def read_run_times(source: str, arm: str, run: Sequence[str]) -> list[RunTimes]:
         if (first := rows.setdefault((of, label), row)) != row:
             raise ReadError(
                 f"{source}: run {label} of {of} has two rows ({cells.place}s {cells.lines[first]} "
-                f"and {cells.lines[row]}); "
-                "expected one row per run"
+                f"and {cells.lines[row]}); expected one row per run"
             )
         times.append(
             RunTimes(

@@ -279,8 +279,7 @@ def _speed(document: VerdictDocument) -> list[tuple[str, str]]:
             "speed",
             (
                 f"step speed {ratio} of the baseline's, {speed['candidate_step_seconds']:.3g} s "
-                "per "
-                "step"
+                "per step"
             ),
         )
     ]
@@ -661,8 +660,7 @@ def worth(document: VerdictDocument, full: FullRun) -> Worth | None:
     word = "saves" if saved >= 0.0 else "costs"
     sentence = (
         f"{document['candidate']['name']} {word} {abs(saved):,.0f} of {full.device_hours:,.0f} "
-        f"device hours ({lo:+,.0f} to {hi:+,.0f}); "
-        f"this check took {check:,.1f}."
+        f"device hours ({lo:+,.0f} to {hi:+,.0f}); this check took {check:,.1f}."
     )
     saved_money = check_money = None
     if full.price is not None:

@@ -113,8 +113,7 @@ def plan_analysis(session: Session, job_id: str, question: WhyRequest) -> Analys
     if verdict.outcome == "pass" and not question.anyway:
         raise ConflictError(
             f"candidate {arm.name} of job {job.id} passed: its gap is "
-            f"{gap_words(verdict) or 'not measured'}; "
-            "add --anyway to explain it nevertheless"
+            f"{gap_words(verdict) or 'not measured'}; add --anyway to explain it nevertheless"
         )
     spec = readable_spec(job)
     forked = arm if question.origin == "candidate" else job.arms[0]
@@ -339,9 +338,8 @@ def _check_worth(verdict: Verdict, setup: Setup, *, anyway: bool) -> None:
     if setup.most_steps < setup.least_steps:
         raise InvalidError(
             f"budget is {setup.most_steps:,.0f} steps, expected at least {setup.least_steps:,.0f} "
-            "(the splits and "
-            f"the unchanged forks alone); about {setup.steps_for_one:,.0f} find one GEMM to which "
-            "the gradient points"
+            f"(the splits and the unchanged forks alone); about {setup.steps_for_one:,.0f} find "
+            "one GEMM to which the gradient points"
         )
     smallest = _smallest_effect(verdict, setup)
     if (
@@ -497,8 +495,7 @@ def _answer(session: Session, analysis: Analysis) -> Mapping[str, Any] | None:
 
 CANNOT = (
     "forks, the forward loss and the gradient of single GEMMs, which need engine emulated and kept "
-    "checkpoints; a part here is all that an "
-    "ablation leaves out"
+    "checkpoints; a part here is all that an ablation leaves out"
 )
 
 
@@ -566,8 +563,7 @@ def ablations_document(
     if not chosen:
         raise InvalidError(
             f"job {job.id} has no candidate but {full.name}, expected ablations of it; train each "
-            "as another candidate of one job: the "
-            "same recipe without one part"
+            "as another candidate of one job: the same recipe without one part"
         )
     documents: dict[str, Any] = {
         document["candidate"]["name"]: document for document in verdict_documents(job)

@@ -119,8 +119,7 @@ class Program(Checkpoints):
                 return batches
         raise HeldOutMissingError(
             f"the data have {len(self.corpus.validation)} held-out tokens, expected at least 2 "
-            "batches of "
-            f"{spec.data.tokens_per_step}; set data.validation_fraction and train again"
+            f"batches of {spec.data.tokens_per_step}; set data.validation_fraction and train again"
         )
 
     def choice(self, way: Way, units: Sequence[str], ingredient: str | None = None) -> Choice:

@@ -365,8 +365,7 @@ def _held(session: Session, settings: Settings, run_id: str, attempt_number: int
     if attempt_number < run.attempt_number:
         raise StaleAttemptError(
             f"attempt {attempt_number} of run {run_id} has ended: attempt {run.attempt_number} has "
-            "taken over; "
-            "let only one process of a run log"
+            "taken over; let only one process of a run log"
         )
     if run.state != "running":
         raise StaleAttemptError(
@@ -487,8 +486,7 @@ def _merged(
     if size > _MOST_FACTS:
         raise ConflictError(
             f"the manifests of this run's attempts have {size:,} characters together, expected at "
-            f"most {_MOST_FACTS:,}; "
-            "state facts that hold for all attempts, under the same names"
+            f"most {_MOST_FACTS:,}; state facts that hold for all attempts, under the same names"
         )
     return merged
 

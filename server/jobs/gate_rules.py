@@ -249,8 +249,7 @@ def pinned_job(path: Path | None, repository: str, job: Job) -> PinnedDocument:
         problems = [
             (
                 f"job {job.id} is a project, which has no job file; expected a job that a gate "
-                "asked "
-                "for"
+                "asked for"
             )
         ]
     else:
@@ -342,8 +341,7 @@ def _other_question(rules: PinnedRules, asked: Asked) -> Sequence[str]:
     return [
         (
             f"the job has digest {digest}, expected {rules.job} (python -m server.pins FILE shows "
-            "a "
-            "file's)"
+            "a file's)"
         )
     ]
 

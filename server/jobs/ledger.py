@@ -115,9 +115,8 @@ def register(
         used = ", ".join(f"job {other.id} ({_outcome(other, by_question)})" for other in earlier)
         raise LookError(
             f"this question registered {'one look' if looks == 1 else f'{looks} looks'}, used by "
-            f"{used}. Judging again until it is decided "
-            "raises false passes. Register more looks before the first one (policy.looks), or "
-            f"{_NEW}"
+            f"{used}. Judging again until it is decided raises false passes. Register more looks "
+            f"before the first one (policy.looks), or {_NEW}"
         )
 
 
@@ -138,19 +137,16 @@ def take_another(session: Session, job: Job) -> None:
     if before is None or not by_question:
         raise LookError(
             f"candidates of job {job.id} have trained, so that adding a run is a further look, and "
-            "nobody counts its looks. Add "
-            "runs before that, or name the question and register looks beforehand "
-            "(policy.question, policy.looks)"
+            "nobody counts its looks. Add runs before that, or name the question and register "
+            "looks beforehand (policy.question, policy.looks)"
         )
     number = 1 + max([before, *(other.look or 1 for other in _earlier(session, job, by_question))])
     if number > looks:
         raise LookError(
             f"candidates of job {job.id} have trained, so that adding a run is a further look, and "
-            "this question registered "
-            f"{'one look' if looks == 1 else f'{looks} looks'}. Judging with more runs because of "
-            "what was seen raises false passes. "
-            "Add runs before a candidate trains, or register more looks before the first one "
-            "(policy.looks)"
+            f"this question registered {'one look' if looks == 1 else f'{looks} looks'}. Judging "
+            "with more runs because of what was seen raises false passes. Add runs before a "
+            "candidate trains, or register more looks before the first one (policy.looks)"
         )
     job.look = number
 

@@ -153,10 +153,9 @@ PINNED_NAMES: Mapping[str, frozenset[str]] = {
     "short_reruns": _names("runs stop_at"),
     "command": _names("launcher parameters"),
     "policy": _names(
-        "confidence window_fraction min_points assumed_noise two_sided pairing "
-        "baseline_run_noise candidate_run_noise run_noise_df run_noise_evidence may_differ "
-        "accuracy_margin_points early_stop validation question schedule start as_of "
-        "wide_margin loss_unit"
+        "confidence window_fraction min_points assumed_noise two_sided pairing baseline_run_noise "
+        "candidate_run_noise run_noise_df run_noise_evidence may_differ accuracy_margin_points "
+        "early_stop validation question schedule start as_of wide_margin loss_unit"
     ),
     "baseline": _names("name version reuse"),
     "statement": _names("recipe rounding seeds planned_steps tokens_per_step family"),

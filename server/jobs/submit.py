@@ -44,8 +44,7 @@ def check_size(settings: Settings, spec: JobSpec) -> None:
     if runs > settings.max_runs_per_job:
         raise InvalidError(
             f"the job has {runs} runs; expected at most {settings.max_runs_per_job} "
-            "(PARITY_MAX_RUNS_PER_JOB): "
-            "use fewer replicates or candidates, or several jobs"
+            "(PARITY_MAX_RUNS_PER_JOB): use fewer replicates or candidates, or several jobs"
         )
     if spec.schedule.steps > settings.max_steps:
         raise InvalidError.at(
@@ -231,8 +230,7 @@ def _check_command(wanted: Submission) -> None:
     if stated:
         raise InvalidError(
             f"job.{stated[0]} is set, expected nothing under engine {COMMAND}, whose trainer has a "
-            "model and data of its own; "
-            "give it to the trainer, by a parameter of the launcher"
+            "model and data of its own; give it to the trainer, by a parameter of the launcher"
         )
 
 

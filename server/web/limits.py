@@ -144,9 +144,8 @@ def check_values(columns: int, values: int) -> None:
     if columns * values > MOST_VALUES:
         raise InvalidError(
             f"the answer would have {columns:,} columns of {values:,} values, expected at most "
-            f"{MOST_VALUES:,} values in all; "
-            "ask for fewer columns (`names`) or fewer values of each (`points` or `limit`), or for "
-            "the steps as format csv or arrow"
+            f"{MOST_VALUES:,} values in all; ask for fewer columns (`names`) or fewer values of "
+            "each (`points` or `limit`), or for the steps as format csv or arrow"
         )
 
 

@@ -190,8 +190,7 @@ async def _handle(request: Request, error: Exception) -> Response:
             _log.error("no database connection was free: %s", error)
             problem = DatabaseBusyError(
                 "the server is busy: all of its database connections are in use, and nothing of "
-                "this request was saved; "
-                "retry it in a few seconds"
+                "this request was saved; retry it in a few seconds"
             )
     return respond(request, problem, headers)
 

@@ -46,8 +46,7 @@ class Box:
         parts = [
             (
                 f'<rect x="{left:g}" y="{top:g}" width="{self.width}" height="{self.height}" '
-                'rx="4" '
-                f'fill="{self.fill}" stroke="{_LINE}"/>'
+                f'rx="4" fill="{self.fill}" stroke="{_LINE}"/>'
             )
         ]
         for number, line in enumerate(self.lines):

@@ -211,8 +211,7 @@ def cli_page() -> str:
         "",
         (
             "Written from the program itself. `--server` or `PARITY_URL` names the server, "
-            "`--token` "
-            "or `PARITY_TOKEN` the token."
+            "`--token` or `PARITY_TOKEN` the token."
         ),
         (
             "With several candidates the worst verdict decides the exit code: fail, then "

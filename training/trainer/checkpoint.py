@@ -272,9 +272,8 @@ def read_kept(folder: Path, step: int, identity: Mapping[str, str], state: Any) 
         there = ", ".join(map(str, kept_steps(folder))) or "none"
         raise CheckpointNotFoundError(
             f"no intact checkpoint of step {step} in {folder / _KEPT_FOLDER} (complete there: "
-            f"{there}): {saved}; train the parent with "
-            f"keep_checkpoints: [{step}] in its job; if it was trained on another machine, give "
-            "both one PARITY_CHECKPOINT_DIR"
+            f"{there}): {saved}; train the parent with keep_checkpoints: [{step}] in its job; if "
+            "it was trained on another machine, give both one PARITY_CHECKPOINT_DIR"
         )
     _check_identity(
         path, identity, saved, "train the parent again with this code on this kind of machine"

@@ -363,10 +363,9 @@ def check_vocabulary(corpus: Corpus, vocab_size: int) -> None:
         position, found = _first(part, lambda chunk: chunk >= vocab_size)
         raise VocabularyTooSmallError(
             f"model.vocab_size is {vocab_size}, expected more than {corpus.largest}, the largest "
-            f"token of {corpus.description}; "
-            f"the first that is too large is {found} at token {before + position:,}, from 0; set "
-            f"model.vocab_size: {corpus.largest + 1} or "
-            "more, or data.dtype, if a .bin file was read with the wrong type"
+            f"token of {corpus.description}; the first that is too large is {found} at token "
+            f"{before + position:,}, from 0; set model.vocab_size: {corpus.largest + 1} or more, "
+            "or data.dtype, if a .bin file was read with the wrong type"
         )
 
 

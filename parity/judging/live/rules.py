@@ -165,9 +165,7 @@ def sentence(forecast: Forecast) -> str:
     gap = signed(forecast.gap, places)
     return (
         f"{_LEADS[forecast.state]}. After step {forecast.step:,} ({percent(forecast.share)} of the "
-        f"plan) the gap is {gap} nats. "
-        f"The final gap is forecast at {ends} (90 %), and the margin is "
-        f"{forecast.margin:.{places}f}. "
-        f"Chances: pass {likely(forecast.passes)}, fail {likely(forecast.fails)}, inconclusive "
-        f"{likely(forecast.inconclusive)}."
+        f"plan) the gap is {gap} nats. The final gap is forecast at {ends} (90 %), and the margin "
+        f"is {forecast.margin:.{places}f}. Chances: pass {likely(forecast.passes)}, fail "
+        f"{likely(forecast.fails)}, inconclusive {likely(forecast.inconclusive)}."
     )

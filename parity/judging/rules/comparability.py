@@ -56,8 +56,7 @@ def steps_shifted(m: Measurements) -> str | None:
     ahead = "ahead of" if shift > 0 else "behind"
     return (
         f"The step numbers of {m.arms.candidate.name} are {count(abs(shift), 'step')} {ahead} "
-        f"those of {m.arms.baseline.name}: "
-        "shifted by that, their batch noise agrees."
+        f"those of {m.arms.baseline.name}: shifted by that, their batch noise agrees."
     )
 
 
@@ -252,8 +251,7 @@ def data_order(m: Measurements) -> str | None:
             return None
         return (
             f"The batch noise of the arms correlates only {m.r_pair:.2f} (above 0.9 expected), and "
-            "the candidate is better by the margin "
-            "or more: other data explains both."
+            "the candidate is better by the margin or more: other data explains both."
         )
     if _broke(m):
         return (
@@ -373,9 +371,8 @@ def start_offset(m: Measurements, s: WindowStatistics, margin: Margin) -> str | 
         return None
     return (
         f"The first loss of {m.arms.candidate.name} is {-offset.nats:.4f} nats "
-        f"({percent(-offset.share)}) below that of "
-        f"{m.arms.baseline.name}, more than a recipe explains: a further term in the baseline's "
-        "loss would hide as large a gap."
+        f"({percent(-offset.share)}) below that of {m.arms.baseline.name}, more than a recipe "
+        "explains: a further term in the baseline's loss would hide as large a gap."
     )
 
 

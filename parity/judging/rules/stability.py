@@ -99,8 +99,7 @@ def end_differs(m: Measurements, s: WindowStatistics, margin: Margin) -> str | N
     if abs(end.rise) <= end.limit:
         return (
             f"The gap ends at the margin of {nats_words(m, margin)} nats or above it, although its "
-            "mean "
-            "over the window is below."
+            "mean over the window is below."
         )
     if end.rise > 0.0:
         what = "an unfinished spike or a divergence"
@@ -204,6 +203,5 @@ def spikes_hide(m: Measurements, s: WindowStatistics, margin: Margin) -> str | N
     decimals = decimals_of(m, margin)
     return (
         f"The spikes of {m.arms.candidate.name} add {spikes:.{decimals}f} nats to the gap: with "
-        "them the interval reaches "
-        f"{signed(hi + spikes, decimals)}, across the margin."
+        f"them the interval reaches {signed(hi + spikes, decimals)}, across the margin."
     )

@@ -186,9 +186,8 @@ def spikes_masked(m: Measurements) -> str | None:
     s = m.statistics.spikes
     return (
         f"Spikes cover {percent(s.masked_share)} of the window and are left out: "
-        f"{m.arms.candidate.name} {s.candidate}, "
-        f"{m.arms.baseline.name} {s.baseline}. With them the gap is {signed(m.statistics.raw_gap)} "
-        "nats."
+        f"{m.arms.candidate.name} {s.candidate}, {m.arms.baseline.name} {s.baseline}. With them "
+        f"the gap is {signed(m.statistics.raw_gap)} nats."
     )
 
 

@@ -446,8 +446,7 @@ def _recipe(word: str | None, notes: list[str]) -> str | None:
     except RecipeError:
         notes.append(
             f"the run's config states recipe {word!r}, which is none of {', '.join(RECIPES)}, or "
-            f"{OTHER}NAME: not taken, "
-            "state it with --recipe"
+            f"{OTHER}NAME: not taken, state it with --recipe"
         )
         return None
     return word

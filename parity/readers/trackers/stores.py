@@ -99,8 +99,7 @@ def read_mlflow(source: str, run_id: str, wanted: Mapping[str, str]) -> TrackerR
     if len(steps) > 1 and not steps.any():
         raise ReadError(
             f"{source}: all {count(len(steps), 'value')} of {columns.names[LOSS]!r} have step 0; "
-            "expected the training step: "
-            "log it with log_metric(..., step=STEP)"
+            "expected the training step: log it with log_metric(..., step=STEP)"
         )
     noted = columns.noted(f"MLflow's whole history, {ended_words(str(run.info.status))}")
     return TrackerRun(columns=noted, config=dict(run.data.params))
@@ -120,8 +119,7 @@ def _refuse_missing_store(source: str, mlflow: ModuleType) -> None:
     if not Path(unquote(path)).exists():
         raise ReadError(
             f"{source}: MLflow's tracking store {_shown(uri)} does not exist; set "
-            "MLFLOW_TRACKING_URI, such as "
-            "http://127.0.0.1:5000, ./mlruns or sqlite:///mlflow.db"
+            "MLFLOW_TRACKING_URI, such as http://127.0.0.1:5000, ./mlruns or sqlite:///mlflow.db"
         )
 
 
@@ -185,8 +183,7 @@ def _refusal(source: str, uri: str, error: Exception) -> ReadError:
     if isinstance(error, ImportError) or "unsupported uri" in str(error).lower():
         return ReadError(
             f"{source}: MLflow cannot open the store {uri}; expected http://HOST, a folder, or a "
-            "database such as sqlite:///mlflow.db, "
-            f"which needs pip install {_MLFLOW}"
+            f"database such as sqlite:///mlflow.db, which needs pip install {_MLFLOW}"
         )
     if code in _UNKNOWN:
         return ReadError(
@@ -431,8 +428,7 @@ def _prove_complete(
     if expected is not None and own is not None and own < expected:
         raise ReadError(
             f"{source}: W&B returned {own:,} of {expected:,} values of {loss!r}; only a whole run "
-            "is judged: read it again, or export the "
-            "run as CSV"
+            "is judged: read it again, or export the run as CSV"
         )
     if (isinstance(lines, int) and lines == len(rows)) or (
         expected is not None and expected == own
