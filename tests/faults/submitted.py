@@ -90,8 +90,7 @@ def main() -> int:
         )
     print(
         f"seed {options.seed}, {options.scheduler}, {options.database}; {sum(killed.values())} "
-        f"killed: {dict(sorted(killed.items()))}; "
-        f"wrong: {wrong or 'nothing'}"
+        f"killed: {dict(sorted(killed.items()))}; wrong: {wrong or 'nothing'}"
     )
     return 1 if wrong else 0
 

@@ -338,8 +338,7 @@ def rule(**values):
             "arm.overrides",
             (
                 "is 'fp8_delayed.margin=1', expected fp8_delayed, as in the other layers.*one kind "
-                "of "
-                "history|expected fp8_delayed.margin=1"
+                "of history|expected fp8_delayed.margin=1"
             ),
         ),
         (

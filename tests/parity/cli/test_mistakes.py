@@ -78,8 +78,7 @@ MISTAKES = [
         2,
         (
             "many.csv holds 12 runs: r0, r1, r2, r3, r4, r5, r6, r7, r8, r9 and 2 more; name a "
-            "baseline and its candidates: "
-            "`parity compare many.csv:r0 many.csv:r1`, or use --arm-by"
+            "baseline and its candidates: `parity compare many.csv:r0 many.csv:r1`, or use --arm-by"
         ),
     ),
     (
@@ -113,8 +112,7 @@ MISTAKES = [
         2,
         (
             "--rounding is nearest, but recipe nvfp4 rounds stochastically; expected another "
-            "recipe, "
-            "such as nvfp4_no_sr or other:NAME"
+            "recipe, such as nvfp4_no_sr or other:NAME"
         ),
     ),
     (
@@ -130,8 +128,7 @@ MISTAKES = [
         2,
         (
             "only one run was given; expected a baseline and at least one candidate, or --arm-by "
-            "for "
-            "a table of many runs"
+            "for a table of many runs"
         ),
     ),
     ("compare fp8.csv nofile.csv", 2, "nofile.csv: no such file; check the path"),
@@ -140,8 +137,7 @@ MISTAKES = [
         2,
         (
             "folder: contains no TensorBoard event file (a name with tfevents in it); name a file, "
-            "or "
-            "another folder"
+            "or another folder"
         ),
     ),
     (
@@ -164,8 +160,7 @@ MISTAKES = [
         2,
         (
             "halves.csv, line 2: step 1.5 is not a whole number from 0 to 2^53; name the column "
-            "that "
-            "counts steps with --column step=NAME"
+            "that counts steps with --column step=NAME"
         ),
     ),
     (
@@ -210,9 +205,8 @@ MISTAKES = [
         2,
         (
             "ppl.csv: every value in column 'loss' is outside 0 to 30 nats (41 to 44), so it is "
-            "not a loss per token (a perplexity, or a "
-            "sum?); expected the cross-entropy in nats per token; name its column with --column "
-            "loss=NAME"
+            "not a loss per token (a perplexity, or a sum?); expected the cross-entropy in nats "
+            "per token; name its column with --column loss=NAME"
         ),
     ),
     (
@@ -220,8 +214,7 @@ MISTAKES = [
         2,
         (
             "cell.csv, line 2: 'fast' in the learning_rate column; expected a number (nan and inf "
-            "are "
-            "allowed)"
+            "are allowed)"
         ),
     ),
     (
@@ -247,11 +240,9 @@ MISTAKES = [
         2,
         (
             "--column is 'mxfp8:los=x'; expected QUANTITY=NAME or WHERE:QUANTITY=NAME, with "
-            "QUANTITY one of step, loss, grad_norm, "
-            "clipped_grad_norm, learning_rate, step_seconds, unix_seconds, tokens, "
-            "tokens_per_second, tflops, perplexity, validation_loss, "
-            "total_loss; "
-            "did you mean loss?"
+            "QUANTITY one of step, loss, grad_norm, clipped_grad_norm, learning_rate, "
+            "step_seconds, unix_seconds, tokens, tokens_per_second, tflops, perplexity, "
+            "validation_loss, total_loss; did you mean loss?"
         ),
     ),
     (
@@ -320,8 +311,7 @@ MISTAKES = [
         2,
         (
             '--margin is \'1 percent\'; expected a positive amount such as "1.0%", "0.01 nats" or '
-            '"5% '
-            'tokens"'
+            '"5% tokens"'
         ),
     ),
     (
@@ -446,8 +436,7 @@ MISTAKES = [
         2,
         (
             "acc.csv, row 2: no task; expected the columns task, correct (one row per item) or "
-            "task, "
-            "accuracy, n"
+            "task, accuracy, n"
         ),
     ),
     (
@@ -552,8 +541,7 @@ MISTAKES = [
         2,
         (
             "date.yaml: contains a value that JSON cannot hold, such as a date or .inf; quote "
-            "dates "
-            "and use finite numbers"
+            "dates and use finite numbers"
         ),
     ),
     (
@@ -566,8 +554,7 @@ MISTAKES = [
         4,
         (
             "no answer from http://127.0.0.1:9 (connection refused); check that the server runs "
-            "and "
-            "that PARITY_URL is right"
+            "and that PARITY_URL is right"
         ),
     ),
     (
@@ -580,8 +567,7 @@ MISTAKES = [
         4,
         (
             "no answer from http://127.0.0.1:9 (connection refused); check that the server runs "
-            "and "
-            "that PARITY_URL is right"
+            "and that PARITY_URL is right"
         ),
     ),
     (
@@ -589,8 +575,7 @@ MISTAKES = [
         2,
         (
             "--status is 'runing'; expected one of queued, running, concluded, failed, cancelled; "
-            "did "
-            "you mean running?"
+            "did you mean running?"
         ),
     ),
     ("status --limit 0", 2, "--limit is '0'; expected a whole number from 1 to 500"),
@@ -616,8 +601,7 @@ MISTAKES = [
         2,
         (
             "--as-run is missing; expected the id of the run in each file, or --arm-by and --job "
-            "for "
-            "a table of many runs"
+            "for a table of many runs"
         ),
     ),
     (
@@ -651,8 +635,7 @@ MISTAKES = [
         4,
         (
             "no answer from http://127.0.0.1:9 (connection refused); check that the server runs "
-            "and "
-            "that PARITY_URL is right"
+            "and that PARITY_URL is right"
         ),
     ),
     (
@@ -682,8 +665,7 @@ MISTAKES = [
         2,
         (
             "--profile is 'step-noise'; expected one of nvfp4, nvfp4-decay, fp8-grade, bf16-bar, "
-            "noise-floor; step noise "
-            "is reported in every headline but never decides"
+            "noise-floor; step noise is reported in every headline but never decides"
         ),
     ),
     (
@@ -703,8 +685,7 @@ MISTAKES = [
         2,
         (
             "the noise-floor margin can't be planned with: it is measured by the runs; state a "
-            "margin "
-            "in % or nats"
+            "margin in % or nats"
         ),
     ),
     (

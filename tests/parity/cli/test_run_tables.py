@@ -491,8 +491,7 @@ def test_bad_usage_is_one_line_and_exit_code_2(
         (
             (
                 "calibrate {evaluations} --arm-by precision --run-by system,run --step samples "
-                "--loss "
-                "eval_loss_nats"
+                "--loss eval_loss_nats"
             ),
             "--arm is missing",
         ),

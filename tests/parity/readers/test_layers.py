@@ -24,8 +24,7 @@ def written(folder: Path, name: str, text: str) -> str:
         "step,layer,operand,snr_db\n10,block.0,x,12.5\n10,block.1,w,9\n5,block.1,w,30\n",
         (
             '[{"layer": "block.0", "operand": "x", "snr_db": 12.5}, {"layer": "block.1", '
-            '"operand": '
-            '"w", "snr_db": 9.0}]'
+            '"operand": "w", "snr_db": 9.0}]'
         ),
         '{"block.0": {"x": 12.5}, "block.1": {"w": 9}}',
     ],

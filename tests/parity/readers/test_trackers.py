@@ -125,8 +125,7 @@ def test_two_runs_in_one_history_are_refused(form, tmp_path: Path) -> None:
             as_state(log_history())[1][:700],
             (
                 "trainer_state.json, line [0-9]+: not valid JSON; expected trainer_state.json as "
-                "the "
-                "trainer"
+                "the trainer"
             ),
         ),
         ('{"log_history": {}}', "log_history is not a list of records"),

@@ -38,8 +38,7 @@ FORBIDDEN_TO_WORKERS = [
     "update tokens set scopes = '[\"admin\"]'",
     (
         "insert into tokens (id, principal, name, digest, scopes, created_at) values ('t', 't', "
-        "'x', "
-        "'x', '[\"admin\"]', 1)"
+        "'x', 'x', '[\"admin\"]', 1)"
     ),
     "update webhooks set events = '[]'",
     "select * from browser_sessions",

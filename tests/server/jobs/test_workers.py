@@ -85,8 +85,7 @@ def _can(**recipes):
             {"bound": "cpu:other"},
             (
                 "Waiting for a worker with PARITY_CAPABILITY=cpu or gpu of device class cpu:other, "
-                "on which its first run began: "
-                "none is registered."
+                "on which its first run began: none is registered."
             ),
         ),
         (
@@ -99,8 +98,7 @@ def _can(**recipes):
             {},
             (
                 "Waiting for another worker: w-one cannot run this job (its version does not "
-                "support "
-                "recipe nvfp4"
+                "support recipe nvfp4"
             ),
         ),
         (
@@ -108,8 +106,7 @@ def _can(**recipes):
             {"devices": 2},
             (
                 "Waiting for a worker with PARITY_CAPABILITY=cpu or gpu with 2 devices for each "
-                "run: "
-                "none is registered."
+                "run: none is registered."
             ),
         ),
         (
@@ -117,8 +114,7 @@ def _can(**recipes):
             {"devices": 2},
             (
                 "Waiting for a worker with PARITY_CAPABILITY=cpu or gpu with 2 devices for each "
-                "run: "
-                "a run has 1 on w-one."
+                "run: a run has 1 on w-one."
             ),
         ),
         (
@@ -126,8 +122,7 @@ def _can(**recipes):
             {"devices": 2},
             (
                 "Waiting for a worker with PARITY_CAPABILITY=cpu or gpu with 2 devices for each "
-                "run: "
-                "a run has 4 on w-one."
+                "run: a run has 4 on w-one."
             ),
         ),
         (None, {"engine": "external"}, "Waiting for data of 2 of 2 runs (the first is r"),

@@ -350,8 +350,7 @@ def test_a_planted_flaw_is_found(flaw: str, pages: dict[str, str], context: Brow
             "band",
             (
                 "document.querySelector('.cv.on .band').setAttribute('d', 'M0 0L1000 100L1000 "
-                "200L0 "
-                "500Z')"
+                "200L0 500Z')"
             ),
         ),
     ],
@@ -447,8 +446,7 @@ def test_the_servers_policy_lets_the_picture_be_as_it_is(context: BrowserContext
         "/": (
             (
                 f'<!doctype html><html lang="en"><head>{links}</head><body class="v"><main '
-                'class="v '
-                f'wrap">{screen_html(screen)}</main>'
+                f'class="v wrap">{screen_html(screen)}</main>'
             ),
             "html",
         ),

@@ -262,8 +262,7 @@ def test_a_variable_that_replaces_its_kernels_is_refused(stubbed_te):
             {"candidates": (Arm(recipe="nvfp4", switches=Switches(row_scaled_activation=True)),)},
             (
                 "has row_scaled_activation for PyTorch only; the nearest that it has for JAX is "
-                "nvfp4 "
-                "without this switch"
+                "nvfp4 without this switch"
             ),
         ),
     ],

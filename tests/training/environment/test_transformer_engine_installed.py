@@ -51,8 +51,7 @@ def probe(monkeypatch):
             None,
             (
                 "Transformer Engine 2.21.0.dev0+abc is installed, expected 2.20.2 or later and "
-                "below "
-                "2.21"
+                "below 2.21"
             ),
         ),
         (
@@ -118,8 +117,7 @@ def test_a_driver_that_is_too_old_is_a_reason(recipe, monkeypatch):
     """
     error = RuntimeError(
         "/TransformerEngine/transformer_engine/common/util/cuda_runtime.cpp:93 in function "
-        "operator(): "
-        "CUDA Error: CUDA driver version is insufficient for CUDA runtime version"
+        "operator(): CUDA Error: CUDA driver version is insufficient for CUDA runtime version"
     )
 
     def refuse(*_):

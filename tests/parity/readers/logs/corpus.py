@@ -121,8 +121,7 @@ PRINTED = {
         "ml-explore/mlx-lm tuner/trainer.py",
         (
             "Iter {s}: Train loss {l:.3f}, Learning Rate 1.000e-05, It/sec 2.100, Tokens/sec "
-            "1234.5, "
-            "Peak mem 5.1 GB"
+            "1234.5, Peak mem 5.1 GB"
         ),
         1,
     ),
@@ -130,8 +129,7 @@ PRINTED = {
         "EleutherAI/gpt-neox megatron/logging.py",
         (
             " iteration {s:8d}/{n} | elapsed time per iteration (ms): 1234.5 | learning rate: "
-            "1.0E-04 "
-            "| lm_loss: {l:.6E} |"
+            "1.0E-04 | lm_loss: {l:.6E} |"
         ),
         1,
     ),
@@ -139,8 +137,7 @@ PRINTED = {
         "huggingface/nanotron logging",
         (
             "[INFO|DP=0|PP=0|TP=0]: iteration: {s} / {n} | consumed_tokens: 1.23M | "
-            "tokens_per_sec: "
-            "1K | lm_loss: {l} | lr: 0.0001"
+            "tokens_per_sec: 1K | lm_loss: {l} | lr: 0.0001"
         ),
         1,
     ),
@@ -196,8 +193,7 @@ PRINTED = {
         "PaddleNLP trainer/trainer_callback.py",
         (
             "[2026-01-01 10:00:00,123] [    INFO] - loss: {l:.8f}, learning_rate: 1e-04, "
-            "global_step: "
-            "{s}, interval_runtime: 1.2, ppl: 3.4"
+            "global_step: {s}, interval_runtime: 1.2, ppl: 3.4"
         ),
         1,
     ),
@@ -289,10 +285,8 @@ def nemo(step: int, loss: float, steps: int = 6) -> str:
     """NeMo 2.0's progress printer."""
     return (
         f"Training epoch 0, iteration {step}/{steps - 1} | lr: 1.649e-06 | global_batch_size: 128 "
-        f"| global_step: {step} | "
-        f"max_memory_reserved: 140129599488 | reduced_train_loss: {loss:.4g} | train_step_timing "
-        "in s: 3.684 | "
-        f"consumed_samples: {128 * (step + 1)}"
+        f"| global_step: {step} | max_memory_reserved: 140129599488 | reduced_train_loss: "
+        f"{loss:.4g} | train_step_timing in s: 3.684 | consumed_samples: {128 * (step + 1)}"
     )
 
 
@@ -300,10 +294,9 @@ def torchtitan(step: int, loss: float, steps: int = 6) -> str:
     """torchtitan's console line with its colours, steps from 1."""
     return (
         f"[titan] 2026-11-22 07:00:{step % 60:02},001 - root - INFO - \x1b[31mstep: {step + 1:2}  "
-        f"\x1b[32mloss: {loss:7.4f}  "
-        f"\x1b[38;2;180;60;0mgrad_norm: {1.5:7.4f}  \x1b[36mmemory: {40.25:5.2f}GiB(42.10%)  "
-        "\x1b[34mtps: 12,345  \x1b[36mtflops: 412.30  "
-        f"\x1b[35mmfu: 41.20%\x1b[39m"
+        f"\x1b[32mloss: {loss:7.4f}  \x1b[38;2;180;60;0mgrad_norm: {1.5:7.4f}  \x1b[36mmemory: "
+        f"{40.25:5.2f}GiB(42.10%)  \x1b[34mtps: 12,345  \x1b[36mtflops: 412.30  \x1b[35mmfu: "
+        "41.20%\x1b[39m"
     )
 
 
@@ -311,9 +304,8 @@ def maxtext(step: int, loss: float, steps: int = 6) -> str:
     """MaxText's metric logger, steps from 0."""
     return (
         f"I1121 07:30:54.0904{step} 140028551105408 metric_logger.py:265] completed step: {step}, "
-        "seconds: 0.054, TFLOP/s/device: 0.048, "
-        f"Tokens/s/device: 18995.325, total_weights: 1016, loss: {loss + 0.5:.3f}, lm_loss: "
-        f"{loss:.3f}, perplexity: 881.656"
+        "seconds: 0.054, TFLOP/s/device: 0.048, Tokens/s/device: 18995.325, total_weights: 1016, "
+        f"loss: {loss + 0.5:.3f}, lm_loss: {loss:.3f}, perplexity: 881.656"
     )
 
 
