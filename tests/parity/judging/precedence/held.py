@@ -2,14 +2,14 @@
 
 from parity.judging.decide import holding
 from parity.judging.evaluations import decide as evaluations_decide
-from parity.judging.evaluations.precedence import ROWS as evaluation_rows
+from parity.judging.evaluations.precedence import ROWS as EVALUATION_ROWS
 from parity.judging.precedence import ROWS
 from tests.parity.judging.precedence import changes, evaluation_changes
 from tests.parity.judging.precedence.evaluation_pair import EvaluationPair
 from tests.parity.judging.precedence.pair import Pair
 
 RULES_OF_TRAINING = tuple(row.name for row in ROWS)
-RULES_OF_EVALUATIONS = tuple(row.name for row in evaluation_rows)
+RULES_OF_EVALUATIONS = tuple(row.name for row in EVALUATION_ROWS)
 
 
 def training_holds(combination: tuple[str, ...]) -> tuple[str, ...]:
