@@ -1,6 +1,7 @@
 """What must agree between two arms besides the recipe: each limit, from both sides."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,8 +194,7 @@ def starts_equal(base: Curve, cand: Curve, step: float = 1e-4) -> bool:
 def test_an_equal_start_needs_four_decimals(step: float, seen: bool) -> None:
     loss = math.log(50_304 + 32)
     assert starts_equal(begins(loss), begins(loss, recipe="nvfp4"), step) == seen
-    pair = begins(loss), begins(loss)
-    assert same_first_batch(*([one] for one in pair), step) == seen
+    assert same_first_batch([begins(loss)], [begins(loss)], step) == seen
 
 
 @pytest.mark.parametrize(("first", "seen"), [(0, True), (1, True), (2, False)])
@@ -340,7 +340,7 @@ WINDOW = make_window(1000, 0, 0.2, "declared")
         (range(990, 1000), 0.0),
     ],
 )
-def test_a_hole_is_what_is_beyond_two_logging_intervals(missing: object, hole: float) -> None:
+def test_a_hole_is_what_is_beyond_two_logging_intervals(missing: Any, hole: float) -> None:
     """And inside the window."""
     steps = np.array([step for step in range(1000) if step not in missing])
     assert longest_hole(steps, WINDOW) == pytest.approx(hole)

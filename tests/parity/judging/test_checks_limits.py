@@ -240,7 +240,8 @@ def test_the_window_has_its_first_and_last_step_and_no_other() -> None:
         before = gap_before_window(*pair, window, RUN, 0.95)
         assert (before is None) == (n == 1)
     step, lo = gap_before_window(validated({79: 3.0}), validated({79: 3.02}), window, RUN, 0.95)
-    assert (step, lo) == (79, pytest.approx(0.02 - T95 * 0.002))
+    assert step == 79
+    assert lo == pytest.approx(0.02 - T95 * 0.002)
 
 
 # Downstream accuracy.
@@ -304,8 +305,8 @@ def test_an_accuracy_is_held_against_its_margin() -> None:
         (-made["hi_points"] - 1e-9, "fail"),
     ):
         assert compare_tasks(base, cand, margin, 0.95)[0]["state"] == expected
-    unknown = [{"own": dataclasses.replace(arm["own"], choices=None)} for arm in (base, cand)]
-    assert compare_tasks(*unknown, -made["hi_points"] - 1e-9, 0.95)[0]["state"] == "inconclusive"
+    own, other = ({"own": dataclasses.replace(arm["own"], choices=None)} for arm in (base, cand))
+    assert compare_tasks(own, other, -made["hi_points"] - 1e-9, 0.95)[0]["state"] == "inconclusive"
     tasks = (compare_tasks(base, cand, 2.0, 0.95)[0],)
     assert state("accuracy", downstream=tasks) == tasks[0]["state"]
 
@@ -317,5 +318,6 @@ def test_paired_items_have_half_a_count_more_in_each_cell() -> None:
     made = paired_accuracy(base, cand, 0.95)
     b, w, n = 3.5, 1.5, 102.0
     half = 1.959963984540054 * math.sqrt((b + w) - (b - w) ** 2 / n) / n
-    assert (made.gap, made.n) == (pytest.approx(0.02), 100)
+    assert made.gap == pytest.approx(0.02)
+    assert made.n == 100
     assert (made.lo, made.hi) == pytest.approx(((b - w) / n - half, (b - w) / n + half))

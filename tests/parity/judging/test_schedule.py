@@ -3,6 +3,7 @@ sides."""
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ STEPS = 1000
 AT = np.arange(STEPS)
 
 
-def rated(rate: object, steps: object = AT, loss: object = 3.0) -> Curve:
+def rated(rate: Any, steps: Any = AT, loss: float = 3.0) -> Curve:
     at = np.asarray(steps)
     rates = np.broadcast_to(np.asarray(rate, dtype=float), len(at))
     return curve_from_arrays(

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from parity.judging.arms import EarlySpread
 from parity.judging.curve import Curve, curve_from_arrays
 from parity.judging.interval import interval
 from parity.judging.lending import Agreement, Lender, Loan
@@ -165,13 +164,12 @@ def test_an_end_is_above_at_the_level_of_the_policy(candidates: int) -> None:
 # On what does the between-run term rest?
 
 
-def basis(base_runs: int, cand_runs: int, early: int = 0, seeds: int = 1) -> GapNoise:
+def basis(base_runs: int, cand_runs: int, seeds: int = 1) -> GapNoise:
     prior = prior_for(None, None, Policy(margin="1%"), LEVEL, "nearest")
-    spread = EarlySpread(share=0.001, runs=early, points=100) if early else None
     rng = np.random.default_rng(0)
     floors = tuple(
-        run_floor(prior, LEVEL + rng.normal(0, 0.003, runs), [0] * runs, None, own)
-        for runs, own in ((base_runs, spread), (cand_runs, None))
+        run_floor(prior, LEVEL + rng.normal(0, 0.003, runs), [0] * runs)
+        for runs in (base_runs, cand_runs)
     )
     run = dataclasses.replace(run_term(*floors), seeds=seeds)
     return GapNoise(interval=interval(0.0, StandardError(value=0.0, df=4.0), run), floors=floors)

@@ -29,14 +29,14 @@ STEPS = np.arange(1, 11) * 100
 PLAN, LEVEL = 1000, 3.0
 
 
-def run(loss: object, seed: int = 0, steps: object = STEPS, label: str = "", **extra: Any) -> Curve:
+def run(loss: object, seed: int = 0, steps: Any = STEPS, label: str = "", **extra: Any) -> Curve:
     made = np.broadcast_to(np.asarray(loss, dtype=float), len(np.atleast_1d(steps)))
     return curve_from_arrays(
         steps, made, seed=seed, label=label, **{"rounding": "nearest", **extra}
     )
 
 
-def falling(level: float = LEVEL, points: Sequence[int] = STEPS) -> np.ndarray:
+def falling(level: float = LEVEL, points: Any = STEPS) -> np.ndarray:
     """A training that has come down to a level, with digits enough to show no step."""
     at = np.asarray(points)
     return level * (1.0 + 0.5 * np.exp(-at / 60.0)) + 1.234567891e-5 * np.sin(at)
@@ -68,7 +68,7 @@ def judged(
     return case.documents()[0]
 
 
-def moved(gap: object = 0.0, loss: np.ndarray | None = None, **extra: Any) -> Curve:
+def moved(gap: float = 0.0, loss: np.ndarray | None = None, **extra: Any) -> Curve:
     return run((falling() if loss is None else loss) + OWN + gap, label="c", **extra)
 
 
@@ -340,7 +340,7 @@ def test_two_runs_of_each_arm_show_how_much_runs_differ(
 ) -> None:
     arms = [[run(falling() + own(10 * side + k)) for k in range(2)] for side in range(2)]
     arms[arm] = arms[arm][:runs]
-    assert (first(judged(*arms, policy)) == ("inconclusive", code)) == decides
+    assert (first(judged(arms[0], arms[1], policy)) == ("inconclusive", code)) == decides
 
 
 # The error of few evaluations.
