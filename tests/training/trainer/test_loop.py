@@ -54,6 +54,30 @@ def forget_programs() -> Iterator[None]:
     jax.clear_caches()
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "most"), [(1, 64), (4096, 64), (4097, 63), (2**17, 2), (2**18, 1), (2**19, 1)]
+)
+def test_a_block_has_up_to_64_steps_and_4_million_tokens_but_one_step_at_least(batch_size, most):
+    """Of 16 tokens a sequence; the tokens of a block are in memory at once."""
+    schedule = replace(SPEC.schedule, validation_every=0)
+    spec = replace(SPEC, data=replace(SPEC.data, batch_size=batch_size), schedule=schedule)
+    assert Run(spec, CORPUS, fast_bf16=False)._capacity == most
+
+
+@pytest.mark.parametrize(
+    ("statistics_every", "gradients_every"),
+    [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0), (2, 2), (2, 4), (4, 4)],
+)
+def test_each_kind_of_step_is_compiled_before_the_first_and_no_other(
+    statistics_every, gradients_every
+):
+    schedule = replace(
+        SPEC.schedule, statistics_every=statistics_every, gradients_every=gradients_every
+    )
+    run = Run(replace(SPEC, schedule=schedule), CORPUS, fast_bf16=False)
+    assert run._kinds() == {run._kind(step) for step in range(schedule.steps)}
+
+
 @pytest.fixture(scope="module")
 def steps():
     return list(train(SPEC, CORPUS))

@@ -174,3 +174,24 @@ def test_muon_of_a_zero_gradient_moves_by_decay_alone():
         jnp.int32(0),
     )
     np.testing.assert_allclose(np.asarray(update.parameters["query"]), 1 - 0.001 * 0.2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["query", "down"])
+def test_muon_takes_each_matrix_of_a_stack_by_itself(name):
+    """As the weights of all blocks are held: one array, block by block."""
+    random = np.random.default_rng(2)
+    weight, gradient = (random.standard_normal((3, 4, 6), dtype=np.float32) for _ in range(2))
+    parameters = {name: jnp.asarray(weight)}
+    update = apply(
+        settings(SCHEDULE),
+        parameters,
+        initial_state(parameters, "muon"),
+        {name: jnp.asarray(gradient)},
+        jnp.int32(0),
+    )
+    moved = (weight * (1 - 0.2 * float(update.learning_rate))) - np.asarray(update.parameters[name])
+    for of_block, g in zip(moved, gradient.astype(np.float64), strict=True):
+        direction = 0.2 * np.sqrt(6) * orthogonal(g)
+        np.testing.assert_allclose(
+            of_block, float(update.learning_rate) * direction, atol=2e-6, err_msg=name
+        )

@@ -136,3 +136,15 @@ def test_without_a_trace_there_are_no_shares_and_a_broken_run_ends_its_trace(tmp
                 )
             )
     assert len(heard) == 1
+
+
+def test_a_trace_that_shows_no_device_has_all_three_shares_and_none_is_a_number():
+    shares = device_shares({"traceEvents": []})
+    assert shares.keys() == device_shares(trace(("nvjet_gemm", 0, 60))).keys()
+    assert all(math.isnan(share) for share in shares.values())
+
+
+def test_a_run_without_a_step_reports_no_profile(tmp_path):
+    told = []
+    assert list(profiled([], Tracing(folder=tmp_path), lambda *given: told.append(given))) == []
+    assert told == []
