@@ -14,12 +14,12 @@ import numpy as np
 from marks import Line, share
 from scipy.special import ndtr
 
-from parity.judging.curve import FloatArray
-from parity.judging.interval import Interval, interval
-from parity.judging.lending import Lender
-from parity.judging.noise_table import FamilyFloor, RerunGroup, fit_family, public_noise_table
-from parity.judging.run_floor import OwnRuns, Prior, borrow, own_spread, run_floor, run_term
-from parity.judging.window import StandardError
+from parity.judging.curves.curve import FloatArray
+from parity.judging.curves.window import StandardError
+from parity.judging.gap.interval import Interval, interval
+from parity.judging.noise.lending import Lender
+from parity.judging.noise.noise_table import FamilyFloor, RerunGroup, fit_family, public_noise_table
+from parity.judging.noise.run_floor import OwnRuns, Prior, borrow, own_spread, run_floor, run_term
 
 TRACK3, RECORDS = "modded-nanogpt-124M/track3", "modded-nanogpt-124M/records"
 ASSUMED = Prior(tau=0.0008, df=4.0, basis="assumed")

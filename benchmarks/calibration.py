@@ -34,12 +34,12 @@ import unseen_families
 from marks import Line, share
 from scipy.signal import lfilter
 
-from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.interval import t_quantile
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.curves.window import mean_se
+from parity.judging.gap.interval import t_quantile
 from parity.judging.policy import Policy, policy_from_mapping
-from parity.judging.speed import fit_law, token_tax
-from parity.judging.verdict import Verdict, judge
-from parity.judging.window import mean_se
+from parity.judging.secondary.speed import fit_law, token_tax
+from parity.judging.verdict.verdict import Verdict, judge
 from parity.readers import read_runs
 
 LEVEL, RUN_SD, PAIR_SD, BATCH_SD, STEPS = 3.34, 0.0040, 0.0038, 0.08, 1530

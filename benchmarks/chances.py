@@ -20,11 +20,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity.judging.chances import chances_of
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.document_types import ChancesDocument, VerdictDocument
+from parity.judging.gap.chances import chances_of
 from parity.judging.policy import FINISHED_FLOOR, policy_from_mapping
-from parity.judging.verdict import judge
+from parity.judging.verdict.verdict import judge
 
 STEPS = np.arange(1, 121)
 LAW = 2.5 + 8.0 * STEPS**-0.5

@@ -18,9 +18,9 @@ import numpy as np
 from borrowed_noise import covered, pair
 from marks import Line, share
 
-from parity.judging.interval import t_quantile
-from parity.judging.lending import evidence_families, find_lender
-from parity.judging.noise_table import ANY_DECODER, NoiseTable, public_noise_table
+from parity.judging.gap.interval import t_quantile
+from parity.judging.noise.lending import evidence_families, find_lender
+from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable, public_noise_table
 from parity.judging.policy import UNFINISHED_FLOOR
 
 SETS = Path(__file__).parents[1] / "examples" / "public"

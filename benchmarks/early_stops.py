@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 from marks import Line, share
 
-from parity.judging.arms import EarlySpread, helmert_squares, prefix_window
-from parity.judging.curve import FloatArray
-from parity.judging.interval import Interval, interval
-from parity.judging.run_floor import Prior, run_floor, run_term
-from parity.judging.window import StandardError, make_window
+from parity.judging.curves.arms import EarlySpread, helmert_squares, prefix_window
+from parity.judging.curves.curve import FloatArray
+from parity.judging.curves.window import StandardError, make_window
+from parity.judging.gap.interval import Interval, interval
+from parity.judging.noise.run_floor import Prior, run_floor, run_term
 
 RECORD = Path(__file__).parents[1] / "experiments" / "run_floor.jsonl"
 PARTS = 40  # the parts of a run whose mean losses are recorded

@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.judging.curve import Curve, FloatArray, curve_from_arrays
+from parity.judging.curves.curve import Curve, FloatArray, curve_from_arrays
 from parity.judging.evaluations.gap import clustered_gap, difference, gap_interval
 from parity.judging.evaluations.measured import Measured, measure
-from parity.judging.interval import Interval
+from parity.judging.gap.interval import Interval
+from parity.judging.noise.run_floor import Prior, prior_for
 from parity.judging.policy import Policy
-from parity.judging.run_floor import Prior, prior_for
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "public" / "llama31-8b" / "curves.csv"
 SPLITS, DRAWS = 2_000, 4_000

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 from marks import PUBLIC_RUNS, Line, share
 
-from parity.judging.curve import FloatArray, IntArray
+from parity.judging.curves.curve import FloatArray, IntArray
+from parity.judging.curves.schedule import log_slope
 from parity.judging.evaluations.gap import gap_interval
-from parity.judging.interval import Interval
+from parity.judging.gap.interval import Interval
+from parity.judging.noise.run_floor import Prior, prior_for
 from parity.judging.policy import Policy
-from parity.judging.run_floor import Prior, prior_for
-from parity.judging.schedule import log_slope
 
 RUNS, POINTS, DRAWS = (1, 2, 3, 5), (1, 3, 7, 12), 400
 

@@ -18,13 +18,13 @@ import numpy as np
 from marks import PUBLIC_RUNS, Line, share
 from scipy.signal import lfilter
 
-from parity.judging.arms import independent_runs
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.arms import independent_runs
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.curves.independence import dependence, resemblance
+from parity.judging.curves.pairing import align, is_proven_somewhere, pair_by_batches
 from parity.judging.evaluations.measured import measure
-from parity.judging.independence import dependence, resemblance
-from parity.judging.pairing import align, is_proven_somewhere, pair_by_batches
 from parity.judging.policy import policy_from_mapping
-from parity.judging.verdict import Verdict, judge
+from parity.judging.verdict.verdict import Verdict, judge
 from parity.readers import read_runs
 
 LEVEL, STEPS, BATCH_SD, PAIR_SD, TAU, SEED_SD = 2.08, 1000, 0.16, 0.02, 0.0005, 0.01

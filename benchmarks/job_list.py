@@ -37,9 +37,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from record import CHROMIUM
 
 from benchmarks.housekeeping import analyze, processor_seconds, report
-from parity.judging.curve import curve_from_arrays
+from parity.judging.curves.curve import curve_from_arrays
 from parity.judging.policy import policy_from_mapping
-from parity.judging.verdict import judge
+from parity.judging.verdict.verdict import judge
 from server.app import create_app
 from server.database.sessions import Database
 from server.database.tables import Arm, Job, JobTag, Run, Verdict

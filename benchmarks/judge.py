@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 from arch.bootstrap import StationaryBootstrap
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.policy import policy_from_mapping
-from parity.judging.verdict import judge
+from parity.judging.verdict.verdict import judge
 from parity.readers import read_run
 
 POLICY = policy_from_mapping({"profile": "nvfp4"})

@@ -19,9 +19,9 @@ import numpy as np
 from marks import Line
 
 import parity
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.policy import Policy
-from parity.judging.verdict import Verdict
+from parity.judging.verdict.verdict import Verdict
 
 ACCUSATIONS = {
     *(

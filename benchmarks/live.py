@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from marks import Line, share
 
-from parity.judging.curve import FloatArray
+from parity.judging.curves.curve import FloatArray
 from parity.judging.live.prediction import (
     BLOCKS,
     LiveArm,

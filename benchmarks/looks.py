@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 from marks import Line, share
 
-from parity.judging.curve import FloatArray
-from parity.judging.interval import interval
+from parity.judging.curves.curve import FloatArray
+from parity.judging.curves.window import StandardError
+from parity.judging.gap.interval import interval
+from parity.judging.noise.run_floor import Prior, run_floor, run_term
 from parity.judging.policy import FINISHED_FLOOR, STOCHASTIC_FACTOR, Multiplicity
-from parity.judging.run_floor import Prior, run_floor, run_term
-from parity.judging.window import StandardError
 
 MARGIN, NOMINAL, DF = 0.01, 0.95, 4.0
 DETERMINISTIC, STOCHASTIC = FINISHED_FLOOR, FINISHED_FLOOR * STOCHASTIC_FACTOR

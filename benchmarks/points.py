@@ -13,11 +13,11 @@ import numpy as np
 from marks import PUBLIC_RUNS, Line, share
 from scipy.signal import lfilter
 
-from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.interval import t_quantile
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.curves.window import mean_ses
+from parity.judging.gap.interval import t_quantile
 from parity.judging.policy import policy_from_mapping
-from parity.judging.verdict import Verdict, judge
-from parity.judging.window import mean_ses
+from parity.judging.verdict.verdict import Verdict, judge
 from parity.readers import read_runs
 
 RERUNS = Path(__file__).parents[1] / "tests" / "data" / "nanogpt_reruns.npz"

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from marks import PUBLIC_RUNS, Line
 
-from parity.judging.curve import curve_from_arrays
-from parity.judging.interval import NoSlope, TokenSlope
+from parity.judging.curves.curve import curve_from_arrays
+from parity.judging.gap.interval import NoSlope, TokenSlope
 from parity.judging.policy import Policy
-from parity.judging.verdict import judge
+from parity.judging.verdict.verdict import judge
 
 STEPS = 4000
 FLOOR, SCALE, POWER, ANNEALING, MEMORY = 2.0, 4.0, 0.45, 0.4, 0.99

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from parity.client.run import Run
     from parity.comparing.compare import Comparison, assert_parity, compare
-    from parity.judging.curve import Curve, curve_from_arrays
-    from parity.judging.noise_table import NoiseTable, public_noise_table, read_noise_table
+    from parity.judging.curves.curve import Curve, curve_from_arrays
+    from parity.judging.noise.noise_table import NoiseTable, public_noise_table, read_noise_table
     from parity.judging.policy import Policy, policy_from_mapping
-    from parity.judging.verdict import Verdict, judge
+    from parity.judging.verdict.verdict import Verdict, judge
     from parity.readers.run_table import RunTable, read_run_table
 
 __all__ = [
@@ -35,18 +35,18 @@ __all__ = [
 _HOMES = {
     "Comparison": "parity.comparing.compare",
     "Policy": "parity.judging.policy",
-    "Curve": "parity.judging.curve",
-    "NoiseTable": "parity.judging.noise_table",
+    "Curve": "parity.judging.curves.curve",
+    "NoiseTable": "parity.judging.noise.noise_table",
     "Run": "parity.client.run",
     "RunTable": "parity.readers.run_table",
-    "Verdict": "parity.judging.verdict",
+    "Verdict": "parity.judging.verdict.verdict",
     "assert_parity": "parity.comparing.compare",
     "compare": "parity.comparing.compare",
     "policy_from_mapping": "parity.judging.policy",
-    "curve_from_arrays": "parity.judging.curve",
-    "judge": "parity.judging.verdict",
-    "public_noise_table": "parity.judging.noise_table",
-    "read_noise_table": "parity.judging.noise_table",
+    "curve_from_arrays": "parity.judging.curves.curve",
+    "judge": "parity.judging.verdict.verdict",
+    "public_noise_table": "parity.judging.noise.noise_table",
+    "read_noise_table": "parity.judging.noise.noise_table",
     "read_run_table": "parity.readers.run_table",
 }
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from parity.judging import special
-from parity.judging.interval import Interval, interval, t_quantile
-from parity.judging.run_floor import RunTerm
-from parity.judging.window import StandardError
+from parity.judging.curves.window import StandardError
+from parity.judging.gap.interval import Interval, interval, t_quantile
+from parity.judging.noise.run_floor import RunTerm
 from parity.structure import frozen
 
 # A mean with its interval, from values that are independent of each other: held-out batches, or
@@ -354,8 +354,8 @@ def split(losses: Mapping[str, NDArray[np.float64]], units: Sequence[str]) -> Sp
 #   gap of x; the baseline has the smallest
 #
 # rho_xx = 1; rho_xy = sqrt(w_x w_y), w = prior df / df, where two floors rest on one assumed
-# number, else 0: one guess used twice counts once (`parity.judging.run_floor`). The interval is the
-# judge's at 95 %, of each part alone.
+# number, else 0: one guess used twice counts once (`parity.judging.noise.run_floor`). The interval
+# is the judge's at 95 %, of each part alone.
 #
 # Can fail: parts need not add up, because what is left out changes what the rest does. Where no arm
 # has reruns, tau is assumed.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
 from parity.judging import special
-from parity.judging.curve import FloatArray
+from parity.judging.curves.curve import FloatArray
 from parity.structure import frozen
 
 # A replay trains recorded steps of a run again, from step 0 or from a kept checkpoint, with its own

@@ -13,8 +13,8 @@ from pydantic import Field
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from parity.judging.arms import independent_runs
-from parity.judging.curve import Curve
+from parity.judging.curves.arms import independent_runs
+from parity.judging.curves.curve import Curve
 from parity.judging.document_types import VerdictDocument
 from parity.judging.live.gap_chart import (
     BinnedGap,

@@ -1,4 +1,5 @@
-"""Write parity/judging/emulated.csv from our own reruns: `python -m tools.emulated_noise_table`.
+"""Write parity/judging/noise/emulated.csv from our own reruns: `python -m
+tools.emulated_noise_table`.
 
 experiments/demo_floor.jsonl: runs of examples/demo.yaml by recipe, seed and replicate. The family
 DEMO has one group for each way of rounding, with the variance of one run that has a seed and a
@@ -34,7 +35,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from parity.judging.noise_table import COLUMNS, DEMO, SMALL, TABLE
+from parity.judging.noise.noise_table import COLUMNS, DEMO, SMALL, TABLE
 from parity.judging.policy import WINDOW_FRACTION
 from parity.recipes import rounds_to_nearest
 

@@ -1,4 +1,4 @@
-"""Write parity/judging/public.csv from a folder of published reruns: `python -m
+"""Write parity/judging/noise/public.csv from a folder of published reruns: `python -m
 tools.public_noise_table FOLDER`.
 
 FOLDER/groups.csv: group,runs,steps,mean_loss_nats,sd_nats,... with groups `track3/NAME` and
@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from parity.judging.noise_table import COLUMNS, PUBLIC
+from parity.judging.noise.noise_table import COLUMNS, PUBLIC
 
 SMALL = {
     "unit": "nats",

@@ -26,7 +26,7 @@ import numpy as np
 import yaml
 
 from parity.cli import main as parity
-from parity.judging.interval import t_quantile
+from parity.judging.gap.interval import t_quantile
 from parity.report.facts import Cells, share
 from parity.report.text import markdown_table
 from parity.report.words import MARKS

@@ -4,7 +4,7 @@ judge 0.1.0, judged by this judge.
 
 from pathlib import Path
 
-from parity.judging.evidence import bundle_bytes, case_of
+from parity.judging.bundles.evidence import bundle_bytes, case_of
 from parity.version import JUDGE_VERSION
 
 DATA = Path(__file__).parents[1] / "tests" / "data"

@@ -58,11 +58,11 @@ from parity.comparing.arms import (
     with_common_facts,
 )
 from parity.comparing.compare import check_arm, complete_case
-from parity.judging.curve import MAX_STEP, Curve
+from parity.judging.bundles.evidence import Case
+from parity.judging.curves.curve import MAX_STEP, Curve
 from parity.judging.document_types import VerdictDocument
-from parity.judging.evidence import Case
-from parity.judging.path import with_path
 from parity.judging.policy import Policy
+from parity.judging.verdict.path import with_path
 from parity.readers import read_run
 from parity.readers.accuracy import read_accuracy
 from parity.readers.run_table import is_typed_number, number_curve

@@ -40,7 +40,7 @@ from parity.client.rest import (
 )
 from parity.comparing.arms import place_in, read_yaml
 from parity.inert import inert, inert_value
-from parity.judging.bundle import JsonError, parse_json
+from parity.judging.bundles.bundle import JsonError, parse_json
 from parity.judging.codes import GAP_EXCEEDS_MARGIN
 from parity.judging.decision import WORST_FIRST
 from parity.judging.document_types import VerdictDocument

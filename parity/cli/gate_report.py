@@ -13,7 +13,7 @@ from parity.cli.terminal import EXIT_CODES, OUTPUT, UsageError
 from parity.judging.decision import INCONCLUSIVE, PASS, WORST_FIRST, State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.policy import PolicyError
-from parity.judging.sign_offs import SignOffDocument, accepted, why_not_acceptable
+from parity.judging.verdict.sign_offs import SignOffDocument, accepted, why_not_acceptable
 from parity.report.facts import NOT_A_PASS, Accepted, accepted_words, judge_of, lapsed_words
 from parity.report.text import escaped, markdown_sections, render_junit
 from parity.report.words import candidate_title, words

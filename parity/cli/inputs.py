@@ -27,11 +27,11 @@ from parity.comparing.arms import (
     stated_rounding,
 )
 from parity.comparing.compare import check_arm
-from parity.judging.advice import LayerSnr
-from parity.judging.curve import Curve, Rounding
-from parity.judging.lending import Lenders
-from parity.judging.noise_table import ANY_DECODER, NoiseTable, public_noise_table
+from parity.judging.curves.curve import Curve, Rounding
+from parity.judging.noise.lending import Lenders
+from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable, public_noise_table
 from parity.judging.policy import NVFP4, POLICY_CHECKS, Policy, PolicyError, has_no_unit
+from parity.judging.verdict.advice import LayerSnr
 from parity.readers import read_run, run_name, split_name
 from parity.readers.accuracy import read_layer_snr
 from parity.readers.columns import LOSS, QUANTITIES, STDIN, ReadError

@@ -16,8 +16,8 @@ from parity.cli.output import WIDTH, print_json, table_of
 from parity.cli.terminal import EXIT_CODES, OUTPUT, Group, UsageError
 from parity.client.rest import Document
 from parity.comparing.arms import read_rerun_table, rerun_table
-from parity.judging.curve import ROUNDINGS, Rounding
-from parity.judging.lending import (
+from parity.judging.curves.curve import ROUNDINGS, Rounding
+from parity.judging.noise.lending import (
     FamilyRow,
     Lender,
     any_decoder_rows,
@@ -26,7 +26,7 @@ from parity.judging.lending import (
     find_lender,
     outliers_of,
 )
-from parity.judging.noise_table import ANY_DECODER, Family, NoiseTable, RerunGroup
+from parity.judging.noise.noise_table import ANY_DECODER, Family, NoiseTable, RerunGroup
 from parity.structure import json_value, picked
 from parity.wording import age_in_words, count, percent
 

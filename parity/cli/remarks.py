@@ -17,7 +17,7 @@ from parity.cli.connection import Asked, JobId
 from parity.cli.options import Labels, Options, argument, flat, option
 from parity.cli.terminal import OUTPUT, UsageError
 from parity.client.rest import Document
-from parity.judging.sign_offs import LEAST_REASON, MOST_DAYS
+from parity.judging.verdict.sign_offs import LEAST_REASON, MOST_DAYS
 from parity.report.facts import NOT_A_PASS, accepted_words, lapsed_words
 from parity.wording import interval_words, percent, signed
 

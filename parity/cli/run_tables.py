@@ -19,13 +19,14 @@ from parity.comparing.arms import (
     refuse_read_facts,
     stated_multiplicity,
 )
-from parity.judging.curve import Curve
+from parity.judging.bundles.evidence import Case, bundle_bytes
+from parity.judging.curves.curve import Curve
+from parity.judging.curves.reading import different_meanings
 from parity.judging.document_types import VerdictDocument
-from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
+from parity.judging.evaluations.case import EvaluationCase
+from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.gap import PRINTED_STEP, RunTimes
-from parity.judging.evidence import Case, bundle_bytes
 from parity.judging.policy import LOSS, Policy
-from parity.judging.reading import different_meanings
 from parity.readers.columns import STDIN, is_held_out
 from parity.readers.run_table import HARDWARE, RunTable, read_run_table, read_run_times, read_sizes
 from parity.readers.table import SHOWN

@@ -25,8 +25,8 @@ from parity.client.rest import (
     may_be_accepted_later,
 )
 from parity.client.spool import Delivery, SpoolError, send_run
-from parity.judging.curve import Completeness, Curve
-from parity.judging.schedule import last_recorded
+from parity.judging.curves.curve import Completeness, Curve
+from parity.judging.curves.schedule import last_recorded
 from parity.readers import read_run
 from parity.structure import frozen, picked
 from parity.wording import count, did_you_mean

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.client.rest import WRONG_TOKEN, Client, ClientError, Document
-from parity.judging.curve import Curve
+from parity.judging.curves.curve import Curve
 from parity.structure import frozen, picked
 
 if sys.platform != "win32":

@@ -12,9 +12,9 @@ from typing import Any, get_args
 import numpy as np
 import yaml
 
-from parity.judging.agreement import PARAMETERS, parameter_count
-from parity.judging.arms import MAX_SHORT_RERUNS
-from parity.judging.curve import (
+from parity.judging.curves.agreement import PARAMETERS, parameter_count
+from parity.judging.curves.arms import MAX_SHORT_RERUNS
+from parity.judging.curves.curve import (
     LOSS_MEANING,
     MAX_STEP,
     READ_FACTS,
@@ -25,7 +25,8 @@ from parity.judging.curve import (
     FloatArray,
     Rounding,
 )
-from parity.judging.noise_table import (
+from parity.judging.curves.reading import TRAINING_LOSS
+from parity.judging.noise.noise_table import (
     NoiseTable,
     NoiseTableError,
     public_noise_table,
@@ -33,7 +34,6 @@ from parity.judging.noise_table import (
 )
 from parity.judging.policy import LOSS as LOSS_METRIC
 from parity.judging.policy import NVFP4, Multiplicity, Policy, policy_from_mapping
-from parity.judging.reading import TRAINING_LOSS
 from parity.readers import read_run
 from parity.readers.absence import columns_of, training_records
 from parity.readers.columns import (

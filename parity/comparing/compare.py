@@ -33,14 +33,14 @@ from parity.comparing.arms import (
     stated_rounding,
     with_common_facts,
 )
-from parity.judging.curve import PLANNED_STEPS, Curve
+from parity.judging.bundles.evidence import Case
+from parity.judging.curves.curve import PLANNED_STEPS, Curve
 from parity.judging.decision import State
 from parity.judging.document_types import VerdictDocument
-from parity.judging.evidence import Case
-from parity.judging.noise_table import NoiseTable, public_noise_table
-from parity.judging.path import with_path
+from parity.judging.noise.noise_table import NoiseTable, public_noise_table
 from parity.judging.policy import Policy, PolicyError, stated_margin
-from parity.judging.sign_offs import why_not_acceptable
+from parity.judging.verdict.path import with_path
+from parity.judging.verdict.sign_offs import why_not_acceptable
 from parity.readers import run_name
 from parity.readers.trackers.run import FAMILY
 from parity.recipes import check_recipe

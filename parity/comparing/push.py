@@ -14,9 +14,9 @@ from typing import Any
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.client.spool import send_run
 from parity.comparing.arms import InputError
-from parity.judging.curve import Curve, series_digest
+from parity.judging.bundles.evidence import Case
+from parity.judging.curves.curve import Curve, series_digest
 from parity.judging.document_types import VerdictDocument
-from parity.judging.evidence import Case
 from parity.recipes import OTHER, RECIPES, UNSTATED, rounds_to_nearest
 from parity.structure import canonical_json, frozen
 from parity.version import VERSION

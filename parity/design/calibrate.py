@@ -16,12 +16,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from parity.judging import special
-from parity.judging.curve import Curve, FloatArray
-from parity.judging.interval import Interval, t_quantile
-from parity.judging.pairing import align
+from parity.judging.curves.curve import Curve, FloatArray
+from parity.judging.curves.pairing import align
+from parity.judging.curves.window import plan_window
+from parity.judging.gap.interval import Interval, t_quantile
 from parity.judging.policy import Amount, Policy
-from parity.judging.verdict import Verdict, judge
-from parity.judging.window import plan_window
+from parity.judging.verdict.verdict import Verdict, judge
 from parity.structure import frozen
 
 DEFAULT_MARGINS = (0.01, 0.005, 0.0025)

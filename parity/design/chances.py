@@ -20,10 +20,11 @@ from parity.design.experiment import (
     run_steps,
 )
 from parity.judging import special
-from parity.judging.arms import RATIO_SD_LOG, EarlySpread, early_df
-from parity.judging.curve import FloatArray
-from parity.judging.interval import FEW_POINTS, NOMINAL, interval, lowered, t_quantile
-from parity.judging.lending import Lenders
+from parity.judging.curves.arms import RATIO_SD_LOG, EarlySpread, early_df
+from parity.judging.curves.curve import FloatArray
+from parity.judging.curves.window import MANY_POINTS, StandardError, mean_ses
+from parity.judging.gap.interval import FEW_POINTS, NOMINAL, interval, lowered, t_quantile
+from parity.judging.gap.window_statistics import GapNoise
 from parity.judging.live.prediction import (
     BLOCKS,
     Progress,
@@ -33,8 +34,8 @@ from parity.judging.live.prediction import (
     spread,
 )
 from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, state_of
-from parity.judging.policy import Multiplicity, Policy
-from parity.judging.run_floor import (
+from parity.judging.noise.lending import Lenders
+from parity.judging.noise.run_floor import (
     Lending,
     OwnRuns,
     Prior,
@@ -45,8 +46,7 @@ from parity.judging.run_floor import (
     run_floor,
     run_term,
 )
-from parity.judging.window import MANY_POINTS, StandardError, mean_ses
-from parity.judging.window_statistics import GapNoise
+from parity.judging.policy import Multiplicity, Policy
 from parity.structure import frozen
 
 # How likely each verdict is at a true gap, from the interval that the judge would compute.

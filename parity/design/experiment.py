@@ -9,11 +9,11 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from parity.judging.arms import MAX_SHORT_RERUNS, MIN_STOP
-from parity.judging.curve import Rounding, usable
+from parity.judging.curves.arms import MAX_SHORT_RERUNS, MIN_STOP
+from parity.judging.curves.curve import Rounding, usable
+from parity.judging.curves.window import step_noise
 from parity.judging.live.prediction import LiveArm
 from parity.judging.policy import Amount
-from parity.judging.window import step_noise
 from parity.readers import read_with_config
 from parity.readers.columns import ReadError
 from parity.readers.trackers.run import FAMILY

@@ -37,13 +37,13 @@ from parity.design.experiment import (
     run_steps,
     runs_words,
 )
-from parity.judging.arms import MIN_STOP
-from parity.judging.interval import determine_margin
-from parity.judging.lending import Lender, Lenders
-from parity.judging.noise_table import ANY_DECODER
+from parity.judging.curves.arms import MIN_STOP
+from parity.judging.gap.interval import determine_margin
+from parity.judging.gap.window_statistics import MIN_MEASURED_DF, NoiseBasis
+from parity.judging.noise.lending import Lender, Lenders
+from parity.judging.noise.noise_table import ANY_DECODER
+from parity.judging.noise.run_floor import RunFloor, run_floor
 from parity.judging.policy import POINTS_TO_FAIL, PROFILES, SLOPE_EXAMPLE, Policy
-from parity.judging.run_floor import RunFloor, run_floor
-from parity.judging.window_statistics import MIN_MEASURED_DF, NoiseBasis
 from parity.structure import frozen, json_value
 from parity.wording import count, level_percent, percent
 

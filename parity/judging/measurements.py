@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.judging.agreement import (
+from parity.judging.curves.agreement import (
     MAX_NOISE_RATIO,
     RECIPE,
     Comparison,
@@ -25,7 +25,7 @@ from parity.judging.agreement import (
     same_first_batch,
     without_assumed_floor,
 )
-from parity.judging.arms import (
+from parity.judging.curves.arms import (
     Arm,
     Arms,
     Controls,
@@ -34,7 +34,7 @@ from parity.judging.arms import (
     usable_controls,
     usable_early_stops,
 )
-from parity.judging.curve import (
+from parity.judging.curves.curve import (
     FORKED_FROM,
     LOADED,
     START,
@@ -46,7 +46,7 @@ from parity.judging.curve import (
     computed_once,
     usable,
 )
-from parity.judging.independence import (
+from parity.judging.curves.independence import (
     MIN_COMMON,
     NOISELESS,
     VISIBLE_STEPS,
@@ -55,9 +55,8 @@ from parity.judging.independence import (
     rounding_step,
     shared_start,
 )
-from parity.judging.lacking import Lacking, lacking_points
-from parity.judging.lending import Lender, Lenders, refused
-from parity.judging.pairing import (
+from parity.judging.curves.lacking import Lacking, lacking_points
+from parity.judging.curves.pairing import (
     SAME_ORDER,
     Aligned,
     align,
@@ -66,17 +65,24 @@ from parity.judging.pairing import (
     is_proven_somewhere,
     worst_correlation,
 )
-from parity.judging.policy import ONE_LOOK, POINTS_TO_PASS, Amount, Multiplicity, Policy
-from parity.judging.run_floor import Lending
-from parity.judging.schedule import MAX_LATE, ScheduleState, late_start, log_slope, schedule_state
-from parity.judging.window import Window, decay_phase, planned_share, step_noise
-from parity.judging.window_statistics import (
+from parity.judging.curves.schedule import (
+    MAX_LATE,
+    ScheduleState,
+    late_start,
+    log_slope,
+    schedule_state,
+)
+from parity.judging.curves.window import Window, decay_phase, planned_share, step_noise
+from parity.judging.gap.window_statistics import (
     PairInWindow,
     RunGap,
     WindowStatistics,
     measure_window,
     worst_run,
 )
+from parity.judging.noise.lending import Lender, Lenders, refused
+from parity.judging.noise.run_floor import Lending
+from parity.judging.policy import ONE_LOOK, POINTS_TO_PASS, Amount, Multiplicity, Policy
 from parity.structure import frozen
 
 SLOPE_SAMPLE = 8_192  # points, evenly spread, show how steeply a loss falls

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from parity.judging.curve import Curve
+from parity.judging.curves.curve import Curve
 from parity.readers.columns import LOSS, STDIN, Columns, NoLossError, ReadError, curve_of, read_text
 from parity.readers.lines import Growing
 from parity.readers.logs import (

@@ -27,7 +27,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from parity.judging.curve import BoolArray, FloatArray, IntArray
+from parity.judging.curves.curve import BoolArray, FloatArray, IntArray
 from parity.readers.columns import (
     HELD_OUT,
     KNOWN_NAMES,

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from parity.judging.curve import (
+from parity.judging.curves.curve import (
     LINES_UNREAD,
     LOSS_BASE,
     LOSS_MEANING,
@@ -34,7 +34,7 @@ from parity.judging.curve import (
     IntArray,
     curve_from_arrays,
 )
-from parity.judging.reading import (
+from parity.judging.curves.reading import (
     CROSS_ENTROPY,
     HELD_OUT_LOSS,
     LANGUAGE_MODEL_LOSS,
@@ -682,7 +682,7 @@ _CROSS_ENTROPY = frozenset(("ce", "xent", "nll", "crossentropy", "languagecrosse
 
 def facts_of_loss(taken: Columns) -> dict[str, str]:
     """What was taken as the loss, by the keys of a run's context
-    (`parity.judging.curve.READ_FACTS`).
+    (`parity.judging.curves.curve.READ_FACTS`).
     """
     facts = {LOSS_NAME: taken.names[LOSS], LOSS_MEANING: meaning_of(taken.names[LOSS])}
     counts = {STEPS_WITHOUT_LOSS: taken.between, LINES_UNREAD: taken.unread}

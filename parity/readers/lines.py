@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.judging.curve import BoolArray, FloatArray, IntArray
+from parity.judging.curves.curve import BoolArray, FloatArray, IntArray
 from parity.readers.columns import STEP, Columns, Track
 from parity.structure import frozen
 

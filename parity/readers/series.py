@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from parity.judging.curve import BoolArray, FloatArray
+from parity.judging.curves.curve import BoolArray, FloatArray
 from parity.readers.absence import COMPANION_SHARE, due_losses
 from parity.readers.columns import (
     LOSS,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.judging.curve import BoolArray, FloatArray, whole_steps
+from parity.judging.curves.curve import BoolArray, FloatArray, whole_steps
 from parity.readers.absence import Records, columns_of, training_records
 from parity.readers.columns import (
     KNOWN_NAMES,

@@ -9,13 +9,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from parity.judging.evaluations.case import (
+from parity.judging.evaluations.document_types import (
     EvaluatedArmDocument,
     EvaluatedRunDocument,
     EvaluationDocument,
     IntervalDocument,
 )
-from parity.judging.interval import t_quantile
+from parity.judging.gap.interval import t_quantile
 from parity.report.facts import point_words, share, token_unit, tokens_per_step
 from parity.report.figures import (
     BASELINE_COLOUR,

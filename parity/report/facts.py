@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from parity.effective_recipe import title
 from parity.judging.codes import BY_CODE
+from parity.judging.curves.window import ONE_SIDED_ALPHA
 from parity.judging.document_types import (
     REUSED,
     EstimateDocument,
@@ -17,9 +18,8 @@ from parity.judging.document_types import (
     RunSpikesDocument,
     VerdictDocument,
 )
-from parity.judging.evaluations.case import EvaluationDocument, IntervalDocument
-from parity.judging.sign_offs import SignOffDocument
-from parity.judging.window import ONE_SIDED_ALPHA
+from parity.judging.evaluations.document_types import EvaluationDocument, IntervalDocument
+from parity.judging.verdict.sign_offs import SignOffDocument
 from parity.report.words import (
     baseline_name,
     candidate_name,

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from parity.judging.curve import Curve, FloatArray, IntArray, usable
+from parity.judging.bundles.evidence import Case
+from parity.judging.curves.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import GapDocument, VerdictDocument
-from parity.judging.evidence import Case
 from parity.judging.live.gap_chart import WHOLE, BinnedGap, Range, binned_gap
-from parity.judging.run_floor import Prior
+from parity.judging.noise.run_floor import Prior
 from parity.report.words import number, words
 from parity.version import VERSION
 from parity.wording import cut, level_percent, margin_words, minus, signed

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from parity.inert import cell
+from parity.judging.bundles.evidence import Case
 from parity.judging.document_types import VerdictDocument
-from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
-from parity.judging.evidence import Case
-from parity.judging.path import evaluation_path_of
-from parity.judging.sign_offs import SignOffDocument, accepted
+from parity.judging.evaluations.case import EvaluationCase
+from parity.judging.evaluations.document_types import EvaluationDocument
+from parity.judging.verdict.path import evaluation_path_of
+from parity.judging.verdict.sign_offs import SignOffDocument, accepted
 from parity.report.facts import (
     NOT_A_PASS,
     SUMMARY,

@@ -11,8 +11,8 @@ from typing import Literal, cast
 
 import numpy as np
 
+from parity.judging.bundles.evidence import Case
 from parity.judging.document_types import MarginDocument, PathPointDocument, State, VerdictDocument
-from parity.judging.evidence import Case
 from parity.judging.live.gap_chart import BinnedGap, Range
 from parity.report.facts import tokens_per_step
 from parity.report.figures import loss_buckets, spike_steps, verdict_gap

@@ -18,9 +18,9 @@ from rich.text import Text
 from parity.judging.codes import BY_CODE
 from parity.judging.decision import FAIL, PASS, POLICY_CHECK, CheckName, State
 from parity.judging.document_types import VerdictDocument
-from parity.judging.evaluations.case import EvaluationDocument
+from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.precedence import WARNINGS, table
-from parity.judging.sign_offs import SignOffDocument
+from parity.judging.verdict.sign_offs import SignOffDocument
 from parity.report.facts import (
     NOT_A_PASS,
     SUMMARY,

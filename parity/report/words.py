@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard, cast
 
 from parity.effective_recipe import title
-from parity.judging.chances import chances_of
 from parity.judging.codes import AS_OF, BY_CODE, IDENTICAL, NUMBERS_ALONE
 from parity.judging.document_types import (
     ADDED,
@@ -23,7 +22,9 @@ from parity.judging.document_types import (
     StripDocument,
     VerdictDocument,
 )
-from parity.judging.evaluations.case import EVALUATION_SCHEMA, EvaluationDocument, IntervalDocument
+from parity.judging.evaluations.document import EVALUATION_SCHEMA
+from parity.judging.evaluations.document_types import EvaluationDocument, IntervalDocument
+from parity.judging.gap.chances import chances_of
 from parity.structure import frozen, picked
 from parity.wording import (
     count,

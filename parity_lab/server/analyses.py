@@ -12,9 +12,9 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.agreement import confounding_keys
+from parity.judging.curves.agreement import confounding_keys
 from parity.judging.document_types import FloorDocument, GapDocument
-from parity.judging.interval import Interval
+from parity.judging.gap.interval import Interval
 from parity.judging.policy import policy_from_mapping
 from parity.structure import frozen
 from parity_lab.analysis import Origin, Setup, make_setup, replayed_whole, setup_from

@@ -11,13 +11,13 @@ from pydantic import Field
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, selectinload
 
-from parity.judging.arms import independent_runs
-from parity.judging.curve import rounding_of
-from parity.judging.noise_table import MAX_BYTES, MAX_NAME
-from parity.judging.pairing import align
+from parity.judging.curves.arms import independent_runs
+from parity.judging.curves.curve import rounding_of
+from parity.judging.curves.pairing import align
+from parity.judging.curves.window import plan_window
+from parity.judging.noise.noise_table import MAX_BYTES, MAX_NAME
+from parity.judging.noise.run_floor import prior_for, run_floor
 from parity.judging.policy import NVFP4, Policy
-from parity.judging.run_floor import prior_for, run_floor
-from parity.judging.window import plan_window
 from parity.structure import frozen
 from server.api.lists import principal_names
 from server.api.runs import seconds_since

@@ -17,7 +17,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, selectinload
 
 from parity.inert import cell
-from parity.judging.moves import Group, Move, Point, moves, point_of
+from parity.judging.gap.moves import Group, Move, Point, moves, point_of
 from parity.structure import canonical_json, frozen
 from parity.wording import count, interval_words, level_percent, short_commit, signed
 from server.api.lists import JobSummary, VerdictWord, Wanted, job_summaries
@@ -176,7 +176,7 @@ def _judge(job: Job) -> str | None:
 # promoted baseline.
 #
 # A failed job, and a verdict without a gap, are points without a gap: they are shown, and never
-# bridged without saying so. Which commit moved the gap is decided by `parity.judging.moves`,
+# bridged without saying so. Which commit moved the gap is decided by `parity.judging.gap.moves`,
 # against run-to-run noise.
 
 By = Literal["commit", "day"]

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import Field
 from sqlalchemy.orm import Session
 
-from parity.judging.sign_offs import LEAST_REASON, MOST_DAYS, Validity
+from parity.judging.verdict.sign_offs import LEAST_REASON, MOST_DAYS, Validity
 from parity.structure import frozen
 from server.api.lists import principal_names
 from server.database import sessions

@@ -14,10 +14,10 @@ from pydantic import BeforeValidator, FailFast, Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.curve import MAX_STEP, Curve, CurveError, Rounding, curve_from_arrays
+from parity.judging.bundles.evidence import Case
+from parity.judging.curves.curve import MAX_STEP, Curve, CurveError, Rounding, curve_from_arrays
 from parity.judging.decision import worst
 from parity.judging.document_types import VerdictDocument
-from parity.judging.evidence import Case
 from parity.judging.policy import Policy, PolicyError, policy_from_mapping
 from parity.readers.columns import other_unit
 from parity.recipes import RecipeError, check_recipe

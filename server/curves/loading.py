@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from parity.judging.agreement import HOST
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.agreement import HOST
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.document_types import ADDED, REUSED, STOPPED
 from parity.judging.policy import MAX_LOOKS, Multiplicity, policy_from_mapping
-from parity.judging.speed import UNIX_SECONDS
+from parity.judging.secondary.speed import UNIX_SECONDS
 from parity.structure import frozen
 from server.database import store
 from server.database.states import EARLY_STOP

@@ -538,8 +538,8 @@ class Verdict(Base):
     ci_high: Mapped[float | None]
     margin: Mapped[float | None]
     gap_rel: Mapped[float | None]
-    # Its path as JSON (`parity.judging.path`), which no list reads; None where none was computed.
-    # No part of the document.
+    # Its path as JSON (`parity.judging.verdict.path`), which no list reads; None where none was
+    # computed. No part of the document.
     path: Mapped[LongText | None] = mapped_column(deferred=True)
     # Its lead (`parity.report.words`), which lists show; None for a verdict of before leads were
     # stored. No part of the document either.
@@ -594,7 +594,7 @@ class SignOff(Base):
     revoking fills the last three columns.
 
     It holds for the verdict document and the policy with these SHA-256 only
-    (`parity.judging.sign_offs`). `who` and `revoked_by` are ids of principals.
+    (`parity.judging.verdict.sign_offs`). `who` and `revoked_by` are ids of principals.
     """
 
     __tablename__ = "sign_offs"

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from parity.judging.advice import FIRST_AND_LAST_IN_BF16, LAST_IN_BF16, MLP_ONLY
-from parity.judging.chances import PAIRS, chances_of
 from parity.judging.document_types import VerdictDocument
+from parity.judging.gap.chances import PAIRS, chances_of
+from parity.judging.verdict.advice import FIRST_AND_LAST_IN_BF16, LAST_IN_BF16, MLP_ONLY
 from parity.report.words import advising, candidate_name
 from parity.structure import frozen
 from parity.wording import count, likely

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from sqlalchemy.orm import Session
 
-from parity.judging.sign_offs import LEAST_REASON
+from parity.judging.verdict.sign_offs import LEAST_REASON
 from parity.wording import count, short_commit
 from server.database import sessions
 from server.database.sessions import find_job

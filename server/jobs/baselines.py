@@ -21,7 +21,7 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.independence import dependence
+from parity.judging.curves.independence import dependence
 from parity.structure import frozen
 from server.curves import loading
 from server.database import tables

@@ -21,14 +21,14 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from parity.extensions import lab
-from parity.judging.chances import chances_of
-from parity.judging.curve import Curve
+from parity.judging.bundles.evidence import Case
+from parity.judging.curves.curve import Curve
 from parity.judging.document_types import PathPointDocument, VerdictDocument
-from parity.judging.evidence import Case
-from parity.judging.noise_table import NoiseTable, read_noise_table
-from parity.judging.path import path_of
+from parity.judging.gap.chances import chances_of
+from parity.judging.noise.noise_table import NoiseTable, read_noise_table
 from parity.judging.policy import Multiplicity, Policy
-from parity.judging.verdict import Verdict as Judged
+from parity.judging.verdict.path import path_of
+from parity.judging.verdict.verdict import Verdict as Judged
 from parity.report.words import BEST_FIRST, lead_of, with_words
 from parity.structure import frozen
 from parity.wording import count

@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 from parity.design.chances import NO_FAMILIES
 from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, Design
 from parity.design.plan import Plan, plan
-from parity.judging.curve import rounding_of
-from parity.judging.lending import Lenders
+from parity.judging.curves.curve import rounding_of
+from parity.judging.curves.window import COMPLETE_SHARE
 from parity.judging.live.prediction import (
     LiveArm,
     Progress,
@@ -33,10 +33,10 @@ from parity.judging.live.rules import (
     forecast_from_mapping,
     sentence,
 )
-from parity.judging.noise_table import read_noise_table
+from parity.judging.noise.lending import Lenders
+from parity.judging.noise.noise_table import read_noise_table
+from parity.judging.noise.run_floor import NO_LENDERS, Lending
 from parity.judging.policy import Multiplicity, Policy, policy_from_mapping
-from parity.judging.run_floor import NO_LENDERS, Lending
-from parity.judging.window import COMPLETE_SHARE
 from parity.structure import frozen
 from server.curves.loading import multiplicity_of
 from server.database import store

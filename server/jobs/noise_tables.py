@@ -12,9 +12,11 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from parity.inert import cell as as_cell
-from parity.judging.curve import ROUNDINGS, rounding_of
-from parity.judging.lending import find_lender
-from parity.judging.noise_table import (
+from parity.judging.curves.curve import ROUNDINGS, rounding_of
+from parity.judging.curves.schedule import DECAYED
+from parity.judging.curves.window import make_window
+from parity.judging.noise.lending import find_lender
+from parity.judging.noise.noise_table import (
     ANY_DECODER,
     COLUMNS,
     DEMO,
@@ -31,8 +33,6 @@ from parity.judging.noise_table import (
     read_noise_table,
 )
 from parity.judging.policy import WINDOW_FRACTION
-from parity.judging.schedule import DECAYED
-from parity.judging.window import make_window
 from parity.recipes import rounds_to_nearest
 from parity.structure import frozen, shown
 from server.database import sessions, store
@@ -54,9 +54,9 @@ from training.spec import Arm, Data, JobSpec, Model, Schedule
 # sd:     standard deviation over a group's runs of their mean loss in the window of a policy that
 #         states none, the last 20 % of the steps
 #
-# What groups lend is the judge's business (`parity.judging.noise_table`): at least 3 groups and 8
-# degrees of freedom of an arm's own class of rounding. Runs of engine `external` lend nothing here,
-# because nobody checks what their specification says of model and data.
+# What groups lend is the judge's business (`parity.judging.noise.noise_table`): at least 3 groups
+# and 8 degrees of freedom of an arm's own class of rounding. Runs of engine `external` lend nothing
+# here, because nobody checks what their specification says of model and data.
 #
 # A job of engine emulated whose model is small and whose rate decays borrows from reruns that ship
 # with the judge (`noise_table.emulated`): of the very specification of the demo before any on

@@ -17,7 +17,7 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.curve import MAX_STEP
+from parity.judging.curves.curve import MAX_STEP
 from parity.judging.policy import NVFP4, Policy
 from parity.recipes import OTHER, UNSTATED, RecipeError, check_recipe
 from parity.structure import frozen

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from parity.judging.sign_offs import (
+from parity.judging.verdict.sign_offs import (
     LEAST_REASON,
     MOST_DAYS,
     Validity,
@@ -59,7 +59,7 @@ def add_note(session: Session, job_id: str, who: str, text: str) -> Job:
 
 
 # Sign-offs: a person accepts one inconclusive verdict of a job until a time, and it can be revoked.
-# `parity.judging.sign_offs` says what can be accepted.
+# `parity.judging.verdict.sign_offs` says what can be accepted.
 #
 # Who may: `server.web.auth`. Nobody signs off a job that their own principal submitted, or asked
 # for in a gate, not even an admin: a second person looks. On localhost without tokens there is one

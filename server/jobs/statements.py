@@ -17,9 +17,9 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.curve import MAX_STEP, Curve, Rounding
+from parity.judging.curves.curve import MAX_STEP, Curve, Rounding
 from parity.judging.policy import MAX_LOOKS, Multiplicity, Policy, policy_from_mapping
-from parity.judging.speed import TOKENS
+from parity.judging.secondary.speed import TOKENS
 from parity.recipes import (
     ALWAYS_STOCHASTIC,
     UNSTATED,

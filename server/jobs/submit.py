@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from parity.judging.noise_table import NoiseTable
+from parity.judging.noise.noise_table import NoiseTable
 from parity.judging.policy import SLOPE_EXAMPLE, Policy
 from parity.structure import frozen
 from parity.version import JUDGE_VERSION

@@ -12,16 +12,16 @@ from markupsafe import Markup
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.curve import ROUNDINGS
+from parity.judging.curves.curve import ROUNDINGS
 from parity.judging.document_types import VerdictDocument
-from parity.judging.lending import (
+from parity.judging.noise.lending import (
     any_decoder_rows,
     evidence_families,
     family_rows,
     find_lender,
     outliers_of,
 )
-from parity.judging.noise_table import (
+from parity.judging.noise.noise_table import (
     ANY_DECODER,
     NoiseTable,
     emulated_noise_table,

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, joinedload
 
-from parity.judging.agreement import (
+from parity.judging.curves.agreement import (
     COMPARISONS,
     confounding_keys,
     is_compared,
@@ -209,7 +209,7 @@ class Comparison:
 def compare(
     arms: Sequence[ArmDocument], may_differ: Collection[str], compared: Collection[str] = ()
 ) -> Comparison:
-    """Compare the manifests of all runs by the judge's rule (`parity.judging.agreement`);
+    """Compare the manifests of all runs by the judge's rule (`parity.judging.curves.agreement`);
     `compared`: in what candidates differ by plan.
     """
     runs = [run for arm in arms for run in arm.runs]

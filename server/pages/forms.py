@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import select
 
-from parity.judging.sign_offs import why_not_acceptable
+from parity.judging.verdict.sign_offs import why_not_acceptable
 from server.api.jobs import JobDocument, submit_again, submit_run
 from server.database.sessions import time_text
 from server.database.tables import Token

@@ -17,7 +17,7 @@ from parity.judging.document_types import PathPointDocument, VerdictDocument
 from parity.judging.live.gap_chart import Range
 from parity.judging.live.prediction import BLOCKS
 from parity.judging.live.rules import Forecast
-from parity.judging.sign_offs import LEAST_REASON, MOST_DAYS, SignOffDocument
+from parity.judging.verdict.sign_offs import LEAST_REASON, MOST_DAYS, SignOffDocument
 from parity.report.facts import accepted_words
 from parity.report.picture import picture, steady_limits
 from parity.report.scene import DOTS, FEW_DOTS, MANY, Dots, Scene, dots_of, live_trace, scene_of

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.policy import Policy, policy_from_mapping
-from parity.judging.verdict import Verdict, judge
+from parity.judging.verdict.verdict import Verdict, judge
 from parity.readers import read_runs
 
 DATA = Path(__file__).parents[1] / "data"

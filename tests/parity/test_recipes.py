@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from parity.comparing.compare import compare
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.policy import Policy, policy_from_mapping
-from parity.judging.verdict import judge
+from parity.judging.verdict.verdict import judge
 from parity.recipes import (
     ALWAYS_STOCHASTIC,
     NEAREST,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from parity.judging.run_floor import Prior, RunFloor, run_term
-from parity.judging.window import StandardError
+from parity.judging.curves.window import StandardError
+from parity.judging.noise.run_floor import Prior, RunFloor, run_term
 from parity_lab.effects import AblationArm, ArmNoise, ablate
 
 REPLICATES = 4

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.judging.curve import Rounding
+from parity.judging.curves.curve import Rounding
 from parity.judging.policy import policy_from_mapping
 from parity.recipes import ALWAYS_STOCHASTIC
 from parity_lab.analysis import next_measurement, setup_from

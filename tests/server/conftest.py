@@ -193,8 +193,8 @@ def nothing_ships(monkeypatch, request):
     """
     if not getattr(request.module, "ALL_FORECASTS", False):
         monkeypatch.setattr("parity.judging.live.rules.FORECAST_EVERY", 8 * FORECAST_EVERY)
-    monkeypatch.setattr("parity.judging.path.POINTS", 8)
-    monkeypatch.setattr("parity.judging.path.FEWEST", 5)
+    monkeypatch.setattr("parity.judging.verdict.path.POINTS", 8)
+    monkeypatch.setattr("parity.judging.verdict.path.FEWEST", 5)
     monkeypatch.setattr("server.jobs.noise_tables.emulated_family", lambda _spec: None)
 
 

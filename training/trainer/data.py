@@ -76,7 +76,7 @@ def tokens() -> npt.NDArray[np.uint8]:
 #
 # What it answers: which bytes does `data.source: parity_docs` train on? Those of
 # corpus/parity_docs.txt, beside this module; a README there says how the file was made. It never
-# changes: what was measured on it (`parity/judging/emulated.csv`) holds for this text only.
+# changes: what was measured on it (`parity/judging/noise/emulated.csv`) holds for this text only.
 #
 #     sha256(corpus/parity_docs.txt) = DIGEST
 #

@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from parity.judging.curve import FloatArray
+from parity.judging.curves.curve import FloatArray
 from parity.readers import growing
 from parity.readers.columns import LOSS, STEP, VALIDATION, ReadError
 from parity.readers.lines import Growing

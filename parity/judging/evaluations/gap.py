@@ -10,10 +10,11 @@ from decimal import Decimal
 import numpy as np
 
 from parity.judging import special
-from parity.judging.agreement import quantum
-from parity.judging.curve import Curve, FloatArray, IntArray, mean, usable
+from parity.judging.curves.agreement import quantum
+from parity.judging.curves.curve import Curve, FloatArray, IntArray, mean, usable
+from parity.judging.curves.window import StandardError, mean_se
 from parity.judging.document_types import EstimateDocument
-from parity.judging.interval import (
+from parity.judging.gap.interval import (
     NOTHING_UNLOGGED,
     Interval,
     RunChange,
@@ -24,10 +25,9 @@ from parity.judging.interval import (
     run_interval,
     t_quantile,
 )
+from parity.judging.noise.run_floor import Prior, RunTerm, run_floor, run_term, run_term_over_seeds
 from parity.judging.policy import POINTS_TO_PASS
-from parity.judging.run_floor import Prior, RunTerm, run_floor, run_term, run_term_over_seeds
-from parity.judging.speed import from_logs
-from parity.judging.window import StandardError, mean_se
+from parity.judging.secondary.speed import from_logs
 from parity.structure import frozen
 
 # Means of two groups of runs: the difference with Welch's interval, and the spread of one group

@@ -15,8 +15,20 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from parity.judging.agreement import quantum
-from parity.judging.curve import FORKED_FROM, BoolArray, Curve, FloatArray, IntArray, median, usable
+from parity.judging.curves.agreement import quantum
+from parity.judging.curves.curve import (
+    FORKED_FROM,
+    BoolArray,
+    Curve,
+    FloatArray,
+    IntArray,
+    median,
+    usable,
+)
+from parity.judging.curves.independence import same_series
+from parity.judging.curves.pairing import common_losses
+from parity.judging.curves.schedule import UNKNOWN_SLOPE, ScheduleState, log_slope, schedule_state
+from parity.judging.curves.window import Window, plan_window
 from parity.judging.evaluations.gap import (
     PRINTED_STEP,
     ClusteredGap,
@@ -27,13 +39,9 @@ from parity.judging.evaluations.gap import (
     of_clusters,
     printed_step,
 )
-from parity.judging.independence import same_series
-from parity.judging.interval import Interval
-from parity.judging.pairing import common_losses
+from parity.judging.gap.interval import Interval
+from parity.judging.noise.run_floor import Prior, priors_for
 from parity.judging.policy import Policy
-from parity.judging.run_floor import Prior, priors_for
-from parity.judging.schedule import UNKNOWN_SLOPE, ScheduleState, log_slope, schedule_state
-from parity.judging.window import Window, plan_window
 from parity.structure import frozen
 
 MIN_RUNS = 2  # of an arm whose spread is measured

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from parity.judging.agreement import BITS, without_assumed_floor
 from parity.judging.codes import (
     BETTER_THAN_BASELINE,
     CI_STRADDLES_MARGIN,
@@ -19,19 +18,20 @@ from parity.judging.codes import (
     WITHIN_MARGIN,
     ReasonCode,
 )
+from parity.judging.curves.agreement import BITS, without_assumed_floor
+from parity.judging.curves.schedule import MAX_BEYOND
+from parity.judging.curves.window import COMPLETE_SHARE
 from parity.judging.evaluations.measured import LATE_SHARE, Measured
 from parity.judging.evaluations.question import Ground, Question
 from parity.judging.evaluations.side import clustered, judged, side
-from parity.judging.interval import Interval, Margin
+from parity.judging.gap.interval import Interval, Margin
+from parity.judging.gap.window_statistics import MIN_MEASURED_DF
 from parity.judging.policy import WIDE_MARGIN
 from parity.judging.rules.comparability import contradiction
 from parity.judging.rules.inputs import no_relative_margin
 from parity.judging.rules.margin import MIN_PRINTED_STEPS, few_digits
 from parity.judging.rules.noise import ANOTHER_LOSS, noise_unknown_sentence
 from parity.judging.rules.stability import rolled_back_sentence
-from parity.judging.schedule import MAX_BEYOND
-from parity.judging.window import COMPLETE_SHARE
-from parity.judging.window_statistics import MIN_MEASURED_DF
 from parity.structure import frozen
 from parity.wording import count, first_few, interval_words, level_percent, percent, signed
 

@@ -9,12 +9,12 @@ from parity.judging.codes import (
     WITHIN_MARGIN,
     ReasonCode,
 )
+from parity.judging.curves.window import StandardError
 from parity.judging.evaluations.gap import ClusteredGap
 from parity.judging.evaluations.measured import Measured
 from parity.judging.evaluations.question import Question
-from parity.judging.interval import Interval, interval
-from parity.judging.run_floor import RunTerm
-from parity.judging.window import StandardError
+from parity.judging.gap.interval import Interval, interval
+from parity.judging.noise.run_floor import RunTerm
 
 
 def judged(m: Measured, question: Question) -> Interval | None:

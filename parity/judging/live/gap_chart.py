@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity.judging.arms import independent_runs
-from parity.judging.curve import (
+from parity.judging.curves.arms import independent_runs
+from parity.judging.curves.curve import (
     MAX_STEP,
     Curve,
     FloatArray,
@@ -22,12 +22,12 @@ from parity.judging.curve import (
     rounding_of,
     usable,
 )
-from parity.judging.interval import determine_margin, t_quantile
+from parity.judging.curves.window import SPIKE_SCALE_SAMPLE, Window, lag1, mad_sd, plan_window
+from parity.judging.curves.window import THRESHOLD_SDS as SPIKE_SDS
+from parity.judging.gap.interval import determine_margin, t_quantile
 from parity.judging.live.prediction import level_at_end
+from parity.judging.noise.run_floor import Prior, RunFloor, prior_for, run_floor
 from parity.judging.policy import Policy
-from parity.judging.run_floor import Prior, RunFloor, prior_for, run_floor
-from parity.judging.window import SPIKE_SCALE_SAMPLE, Window, lag1, mad_sd, plan_window
-from parity.judging.window import THRESHOLD_SDS as SPIKE_SDS
 from parity.structure import fields_of, frozen, picked
 
 Priors = tuple[Prior, Prior]

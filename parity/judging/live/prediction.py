@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from parity.judging import special
-from parity.judging.curve import FloatArray, IntArray, Rounding, dot, median, usable
-from parity.judging.interval import Margin, determine_margin, interval
-from parity.judging.lending import Lenders
+from parity.judging.curves.curve import FloatArray, IntArray, Rounding, dot, median, usable
+from parity.judging.curves.window import StandardError
+from parity.judging.gap.interval import Margin, determine_margin, interval
 from parity.judging.measurements import lender_for
-from parity.judging.policy import Policy
-from parity.judging.run_floor import (
+from parity.judging.noise.lending import Lenders
+from parity.judging.noise.run_floor import (
     NO_LENDERS,
     Lending,
     OwnRuns,
@@ -29,7 +29,7 @@ from parity.judging.run_floor import (
     run_floor,
     run_term,
 )
-from parity.judging.window import StandardError
+from parity.judging.policy import Policy
 from parity.structure import frozen
 
 # Run-to-run noise of a comparison in training, by the judge's own rules: assumed, declared or

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.effective_recipe import not_claimed
-from parity.judging.agreement import BITS, MAX_NOISE_RATIO, RECIPE, contradicted, explaining
-from parity.judging.curve import Curve
-from parity.judging.interval import Margin
+from parity.judging.curves.agreement import BITS, MAX_NOISE_RATIO, RECIPE, contradicted, explaining
+from parity.judging.curves.curve import Curve
+from parity.judging.curves.pairing import OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER
+from parity.judging.curves.schedule import FROM_SCRATCH, differing_rates, rates_could_explain_a_gap
+from parity.judging.curves.window import LEARNING_RATE
+from parity.judging.gap.interval import Margin
+from parity.judging.gap.window_statistics import WindowStatistics
 from parity.judging.measurements import Measurements, began_loaded
-from parity.judging.pairing import OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.rules.margin import better, gap_exceeds
 from parity.judging.rules.rule import with_margin
-from parity.judging.schedule import FROM_SCRATCH, differing_rates, rates_could_explain_a_gap
-from parity.judging.window import LEARNING_RATE
-from parity.judging.window_statistics import WindowStatistics
 from parity.wording import count, first_few, percent
 
 # of the keys that differ, and of a digest's characters; the document has all of both

@@ -1,9 +1,9 @@
 """Rules about what was given: whether the numbers are the losses of a training, and all of them."""
 
-from parity.judging.agreement import MAX_HOLE, MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
+from parity.judging.curves.agreement import MAX_HOLE, MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
+from parity.judging.curves.reading import different_meanings, in_bits, unread_lines, without_losses
 from parity.judging.measurements import Measurements
 from parity.judging.policy import Policy
-from parity.judging.reading import different_meanings, in_bits, unread_lines, without_losses
 from parity.wording import count, percent
 
 MAX_COUNTED = 10**15  # beyond the tokens of any training, and far beyond its steps

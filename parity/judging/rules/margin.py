@@ -2,15 +2,15 @@
 
 import math
 
-from parity.judging.agreement import RECIPE, shared_facts
-from parity.judging.curve import FloatArray, computed_once
-from parity.judging.interval import Margin
+from parity.judging.curves.agreement import RECIPE, shared_facts
+from parity.judging.curves.curve import FloatArray, computed_once
+from parity.judging.curves.window import interpolate
+from parity.judging.gap.interval import Margin
+from parity.judging.gap.window_statistics import WindowStatistics, late_part_above
 from parity.judging.measurements import Measurements
 from parity.judging.policy import POINTS_TO_FAIL, WIDE_MARGIN
 from parity.judging.rules.rule import with_margin
-from parity.judging.secondary import gap_before_window
-from parity.judging.window import interpolate
-from parity.judging.window_statistics import WindowStatistics, late_part_above
+from parity.judging.secondary.secondary import gap_before_window
 from parity.wording import count, interval_words, nats_decimals, percent
 
 # of the loss in a relative margin: fewer are a margin between neighbouring digits

@@ -1,6 +1,6 @@
 """Rules about how much of the training is there: the plan, the window and where logs begin."""
 
-from parity.judging import schedule
+from parity.judging.curves import schedule
 from parity.judging.measurements import Measurements
 from parity.judging.rules.margin import within_margin
 from parity.judging.rules.warnings import as_of, goes_beyond_plan

@@ -3,9 +3,9 @@
 import functools
 from collections.abc import Callable
 
-from parity.judging.interval import Margin
+from parity.judging.gap.interval import Margin
+from parity.judging.gap.window_statistics import WindowStatistics
 from parity.judging.measurements import Measurements
-from parity.judging.window_statistics import WindowStatistics
 
 Rule = Callable[[Measurements], str | None]
 """The sentence of a reason, with its numbers, where it holds; else None."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from parity.judging.agreement import (
+from parity.judging.curves.agreement import (
     COARSE_QUANTUM,
     DEVICE_CLASS,
     ENGINE,
@@ -11,16 +11,16 @@ from parity.judging.agreement import (
     RECIPE,
     SMOOTHED_WEIGHT,
 )
-from parity.judging.curve import DATA_DIGEST, Curve, completeness_of
-from parity.judging.independence import Relation
-from parity.judging.lending import Lender, Loan
+from parity.judging.curves.curve import DATA_DIGEST, Curve, completeness_of
+from parity.judging.curves.independence import Relation
+from parity.judging.curves.pairing import SAME_ORDER, SURELY_SAME_ORDER
+from parity.judging.curves.schedule import beyond_plan, late_start, recorded_rates
+from parity.judging.gap.window_statistics import MIN_MEASURED_DF
 from parity.judging.measurements import Measurements
-from parity.judging.noise_table import MAX_DF
-from parity.judging.pairing import SAME_ORDER, SURELY_SAME_ORDER
+from parity.judging.noise.lending import Lender, Loan
+from parity.judging.noise.noise_table import MAX_DF
 from parity.judging.policy import ASSUMED_DF
-from parity.judging.schedule import beyond_plan, late_start, recorded_rates
-from parity.judging.secondary import evaluated_apart, is_evaluated
-from parity.judging.window_statistics import MIN_MEASURED_DF
+from parity.judging.secondary.secondary import evaluated_apart, is_evaluated
 from parity.wording import count, first_few, percent, signed
 
 FEW_MISSING = 0.01  # of the window's steps

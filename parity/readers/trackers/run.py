@@ -13,8 +13,8 @@ from dataclasses import field
 from types import ModuleType
 from typing import Any, cast, get_args
 
-from parity.judging.agreement import ARCHITECTURE, PARAMETERS
-from parity.judging.curve import PLANNED_STEPS, Curve, Rounding
+from parity.judging.curves.agreement import ARCHITECTURE, PARAMETERS
+from parity.judging.curves.curve import PLANNED_STEPS, Curve, Rounding
 from parity.readers.columns import (
     KNOWN_NAMES,
     LOSS,

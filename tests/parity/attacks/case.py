@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.policy import policy_from_mapping
-from parity.judging.verdict import Verdict, judge
+from parity.judging.verdict.verdict import Verdict, judge
 
 Runs = Sequence[Curve]
 """Reruns of one configuration, at least seven: the first is the baseline, the second the candidate,

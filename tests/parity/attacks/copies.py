@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.signal import lfilter
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from tests.parity.attacks.case import Attack, Build, Case, Runs, kept, with_loss
 
 STRICT = {"margin": "1%", "assumed_noise": "reject"}

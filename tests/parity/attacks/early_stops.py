@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from tests.parity.attacks.case import Attack, Build, Case, Runs, kept, with_loss
 from tests.parity.attacks.copies import ASSUMED, COPIES, STRICT, Copy, forked
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from tests.parity.attacks.case import Attack, Build, Case, Runs, kept, margin_of, raised, with_loss
 from tests.parity.attacks.logs import cand_is
 

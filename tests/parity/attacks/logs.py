@@ -4,7 +4,7 @@ holes, validation, rates.
 
 import numpy as np
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from tests.parity.attacks.case import Attack, Build, Case, Runs, kept, margin_of, raised, with_loss
 from tests.parity.attacks.copies import ema, forked
 from tests.parity.attacks.end_of_run import half_a_margin

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from tests.parity.attacks.case import Runs
 
 # shares of the loss as in run-to-run noise of the 124 M family

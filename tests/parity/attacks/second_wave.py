@@ -4,7 +4,7 @@ ones, mixtures, holes and odd rounding.
 
 import numpy as np
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from tests.parity.attacks.case import (
     Attack,
     Build,

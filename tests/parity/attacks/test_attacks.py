@@ -6,7 +6,7 @@ attack; `python -m tools.attack_table` makes all of them on all.
 
 import pytest
 
-from parity.judging.curve import Curve
+from parity.judging.curves.curve import Curve
 from tests.conftest import THOROUGH
 from tests.parity.attacks.case import Attack, Runs
 from tests.parity.attacks.catalogue import ATTACKS

@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
-from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.noise_table import read_noise_table
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.noise.noise_table import read_noise_table
 from tests.parity.attacks.case import Attack, Build, Case, Runs, kept, margin_of, raised, with_loss
 
 FIRST = 11.0712  # not ln V of a vocabulary that is a multiple of 64

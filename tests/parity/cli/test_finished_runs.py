@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.cli.runs import why_incomplete
-from parity.judging.curve import completeness_of
+from parity.judging.curves.curve import completeness_of
 from parity.readers import read_run
 from parity.readers.columns import ReadError
 

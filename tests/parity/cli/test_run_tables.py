@@ -11,7 +11,7 @@ import pytest
 
 from parity.cli.runs import runs_of_table
 from parity.cli.terminal import EXIT_CODES, UsageError
-from parity.judging.curve import curve_from_arrays
+from parity.judging.curves.curve import curve_from_arrays
 from parity.report.words import words
 from parity.wording import minus
 

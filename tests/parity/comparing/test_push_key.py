@@ -11,9 +11,9 @@ import pytest
 import parity
 from parity.comparing import push
 from parity.comparing.arms import InputError
-from parity.judging.curve import Curve
-from parity.judging.evidence import Case
-from parity.judging.noise_table import NoiseTable
+from parity.judging.bundles.evidence import Case
+from parity.judging.curves.curve import Curve
+from parity.judging.noise.noise_table import NoiseTable
 from parity.judging.policy import Amount, Multiplicity, Policy
 from tests.changed import indifferent
 

@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import chi2
 
 from parity.design.calibrate import calibrate
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.policy import policy_from_mapping
-from parity.judging.verdict import judge
+from parity.judging.verdict.verdict import judge
 
 
 def test_public_reruns(reruns: tuple[Curve, ...]) -> None:

@@ -18,13 +18,13 @@ from parity.design.chances import (
     within_se,
 )
 from parity.design.experiment import Design
-from parity.judging.arms import RATIO_SD_LOG, EarlySpread, helmert_squares
-from parity.judging.curve import FloatArray, Rounding
-from parity.judging.interval import Unlogged, capped_interval, interval
-from parity.judging.lending import Lenders
-from parity.judging.noise_table import public_noise_table
-from parity.judging.policy import Policy, policy_from_mapping
-from parity.judging.run_floor import (
+from parity.judging.curves.arms import RATIO_SD_LOG, EarlySpread, helmert_squares
+from parity.judging.curves.curve import FloatArray, Rounding
+from parity.judging.curves.window import StandardError, mean_se
+from parity.judging.gap.interval import Unlogged, capped_interval, interval
+from parity.judging.noise.lending import Lenders
+from parity.judging.noise.noise_table import public_noise_table
+from parity.judging.noise.run_floor import (
     OwnRuns,
     Prior,
     borrow,
@@ -33,7 +33,7 @@ from parity.judging.run_floor import (
     run_floor,
     run_term,
 )
-from parity.judging.window import StandardError, mean_se
+from parity.judging.policy import Policy, policy_from_mapping
 from tests.conftest import some, some_pairs
 
 TRACK3 = "modded-nanogpt-124M/track3"

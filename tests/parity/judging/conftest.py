@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from parity.judging.noise_table import COLUMNS, NoiseTable, RerunGroup, read_noise_table
+from parity.judging.noise.noise_table import COLUMNS, NoiseTable, RerunGroup, read_noise_table
 
 MakeGroup = Callable[..., RerunGroup]
 MakeTable = Callable[..., NoiseTable]

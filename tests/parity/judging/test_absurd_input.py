@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity.judging.curve import Curve, CurveError, curve_from_arrays
+from parity.judging.curves.curve import Curve, CurveError, curve_from_arrays
 from parity.judging.policy import Policy
-from parity.judging.verdict import Verdict, judge
+from parity.judging.verdict.verdict import Verdict, judge
 
 N = 2000
 STEPS = np.arange(N)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from parity.judging import bundle
-from parity.judging.bundle import UNREADABLE, ArchiveError, read_members
+from parity.judging.bundles import bundle
+from parity.judging.bundles.bundle import UNREADABLE, ArchiveError, read_members
 
 Write = Callable[[zipfile.ZipFile], object]
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.judging.agreement import averaging_lift, same_first_batch
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.agreement import averaging_lift, same_first_batch
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.curves.window import Window, step_noise
 from parity.judging.decision import FAIL, INCONCLUSIVE
-from parity.judging.lending import Lenders
 from parity.judging.measurements import Compared, measure
+from parity.judging.noise.lending import Lenders
 from parity.judging.policy import Policy, policy_from_mapping
-from parity.judging.verdict import Verdict, judge
-from parity.judging.window import Window, step_noise
+from parity.judging.verdict.verdict import Verdict, judge
 
 MakeRun = Callable[..., Curve]
 STEPS = 600

@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 from scipy.special import digamma, polygamma
 from scipy.stats import t as student
 
-from parity.judging.lending import between_families, evidence_families, find_lender, fit_between
-from parity.judging.noise_table import (
+from parity.judging.noise.lending import (
+    between_families,
+    evidence_families,
+    find_lender,
+    fit_between,
+)
+from parity.judging.noise.noise_table import (
     COLUMNS,
     MAX_DF,
     NoiseTable,

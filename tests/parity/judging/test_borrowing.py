@@ -5,10 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from parity.judging.interval import Interval, interval
-from parity.judging.lending import Lender
-from parity.judging.noise_table import FamilyFloor
-from parity.judging.run_floor import (
+from parity.judging.curves.window import StandardError
+from parity.judging.gap.interval import Interval, interval
+from parity.judging.noise.lending import Lender
+from parity.judging.noise.noise_table import FamilyFloor
+from parity.judging.noise.run_floor import (
     Lending,
     OwnRuns,
     Prior,
@@ -18,7 +19,6 @@ from parity.judging.run_floor import (
     run_floor,
     run_term,
 )
-from parity.judging.window import StandardError
 
 FLOOR = FamilyFloor(
     share=0.0004, df=12.0, estimated_df=30.0, groups=10, runs=100, outliers=(), levels=(1.95, 2.1)

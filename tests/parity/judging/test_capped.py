@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.judging.interval import (
+from parity.judging.curves.window import make_window, mean_se
+from parity.judging.gap.interval import (
     Interval,
     Unlogged,
     capped_interval,
@@ -16,8 +17,7 @@ from parity.judging.interval import (
     run_changes,
     t_quantile,
 )
-from parity.judging.run_floor import RunTerm
-from parity.judging.window import make_window, mean_se
+from parity.judging.noise.run_floor import RunTerm
 from tests.conftest import some
 
 RUN = RunTerm(variance=0.003**2, df=4.0, seeds=1)

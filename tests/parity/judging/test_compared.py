@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.agreement import compared_keys, confounding_keys
-from parity.judging.chances import chances_of
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.bundles.evidence import Case, EvidenceError, bundle_bytes, case_of, verify
+from parity.judging.curves.agreement import compared_keys, confounding_keys
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS
-from parity.judging.evidence import Case, EvidenceError, bundle_bytes, case_of, verify
-from parity.judging.path import path_of
+from parity.judging.gap.chances import chances_of
 from parity.judging.policy import Policy
-from parity.judging.verdict import Verdict, judge
+from parity.judging.verdict.path import path_of
+from parity.judging.verdict.verdict import Verdict, judge
 from parity.report.figures import verdict_gap
 from parity.structure import json_value
 

@@ -5,8 +5,8 @@ gets its reason.
 import numpy as np
 import pytest
 
-from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.speed import NotComparable, common_conditions
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.secondary.speed import NotComparable, common_conditions
 
 START = 1.7e9
 

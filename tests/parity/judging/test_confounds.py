@@ -11,11 +11,11 @@ import pytest
 from scipy.signal import lfilter
 
 import parity
-from parity.judging.curve import Curve
+from parity.judging.curves.curve import Curve
+from parity.judging.curves.schedule import falls_as_before
 from parity.judging.policy import Policy
-from parity.judging.schedule import falls_as_before
-from parity.judging.sign_offs import why_not_acceptable
-from parity.judging.verdict import Verdict
+from parity.judging.verdict.sign_offs import why_not_acceptable
+from parity.judging.verdict.verdict import Verdict
 from parity.readers import read_runs
 
 MakeRun = Callable[..., Curve]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.agreement import (
+from parity.judging.curves.agreement import (
     NOT_SET,
     confounding_keys,
     differing_context,
@@ -12,7 +12,7 @@ from parity.judging.agreement import (
     values_by_key,
     without_assumed_floor,
 )
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 
 CONTEXTS = st.lists(
     st.dictionaries(

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from parity.cli import main
-from parity.judging.curve import Curve
+from parity.judging.bundles.evidence import verify
+from parity.judging.curves.curve import Curve
 from parity.judging.document_types import TaskDocument
-from parity.judging.evidence import verify
 from parity.judging.policy import policy_from_mapping
-from parity.judging.secondary import (
+from parity.judging.secondary.secondary import (
     AccuracyGap,
     EvaluationError,
     TaskResult,
@@ -25,7 +25,7 @@ from parity.judging.secondary import (
     paired_accuracy,
     public_choices,
 )
-from parity.judging.verdict import Verdict, judge
+from parity.judging.verdict.verdict import Verdict, judge
 from parity.readers.accuracy import read_accuracy
 from parity.readers.columns import ReadError
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from parity.judging import special
-from parity.judging.curve import curve_from_arrays
-from parity.judging.evidence import Case, bundle_bytes, verify
-from parity.judging.lending import find_lender
-from parity.judging.noise_table import (
+from parity.judging.bundles.evidence import Case, bundle_bytes, verify
+from parity.judging.curves.curve import curve_from_arrays
+from parity.judging.noise.lending import find_lender
+from parity.judging.noise.noise_table import (
     DEMO,
     EMULATED,
     MAX_DF,
@@ -24,7 +24,7 @@ from parity.judging.noise_table import (
     public_noise_table,
 )
 from parity.judging.policy import policy_from_mapping
-from parity.judging.verdict import judge
+from parity.judging.verdict.verdict import judge
 
 
 def group(runs, sd, level=1.4, number=0):

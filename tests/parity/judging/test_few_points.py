@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 
 import parity
-from parity.judging.curve import Curve
-from parity.judging.interval import t_quantile
+from parity.judging.curves.curve import Curve
+from parity.judging.curves.window import mean_se
+from parity.judging.gap.interval import t_quantile
 from parity.judging.policy import Policy
-from parity.judging.verdict import Verdict, judge
-from parity.judging.window import mean_se
+from parity.judging.verdict.verdict import Verdict, judge
 from tests.conftest import some
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")

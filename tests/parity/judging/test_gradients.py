@@ -3,9 +3,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.secondary import gradient_parity, norm_ratio
-from parity.judging.verdict import Verdict
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.secondary.secondary import gradient_parity, norm_ratio
+from parity.judging.verdict.verdict import Verdict
 from parity.report.text import render_markdown
 
 STEPS = np.arange(800, 1000)

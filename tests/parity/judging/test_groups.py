@@ -2,8 +2,8 @@ from collections.abc import Callable
 
 import pytest
 
-from parity.judging.lending import find_lender
-from parity.judging.noise_table import (
+from parity.judging.noise.lending import find_lender
+from parity.judging.noise.noise_table import (
     COLUMNS,
     MAX_GROUPS,
     NoiseTable,

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.curves.schedule import cut_schedule, differing_rates
 from parity.judging.policy import policy_from_mapping
-from parity.judging.schedule import cut_schedule, differing_rates
-from parity.judging.verdict import Verdict
+from parity.judging.verdict.verdict import Verdict
 
 N = 4000
 P = np.arange(N) / (N - 1)

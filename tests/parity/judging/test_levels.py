@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
-from parity.judging.interval import Interval
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.evaluations.case import EvaluationCase
+from parity.judging.evaluations.document_types import EvaluationDocument
+from parity.judging.gap.interval import Interval
 from parity.judging.policy import Multiplicity, Policy
-from parity.judging.verdict import Verdict, judge
+from parity.judging.verdict.verdict import Verdict, judge
 
 MakeRun = Callable[..., Curve]
 PLAN, MARGIN, NOMINAL, STEP = 500, 0.03, 0.95, 1e-6

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.judging import bundle
-from parity.judging.bundle import (
+from parity.judging.bundles import bundle
+from parity.judging.bundles.bundle import (
     ArchiveError,
     Arms,
     JsonError,

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.judging.curve import Curve
-from parity.judging.evidence import Case, EvidenceError, bundle_bytes, case_of, verify
+from parity.judging.bundles.evidence import Case, EvidenceError, bundle_bytes, case_of, verify
+from parity.judging.curves.curve import Curve
 from parity.judging.policy import Policy
-from parity.judging.secondary import TaskResult
+from parity.judging.secondary.secondary import TaskResult
 
 Manifest = dict[str, Any]
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from parity.judging.agreement import Mismatch, find_mismatch
-from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.pairing import align, pair_correlation
+from parity.judging.curves.agreement import Mismatch, find_mismatch
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.curves.pairing import align, pair_correlation
 
 
 def between(base: Curve, cand: Curve, quantum: float = 0.0) -> Mismatch:

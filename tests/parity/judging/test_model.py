@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import digamma, polygamma
 
-from parity.judging.noise_table import MAX_DF, FamilyFloor, RerunGroup, fit_family, inverse_trigamma
+from parity.judging.noise.noise_table import (
+    MAX_DF,
+    FamilyFloor,
+    RerunGroup,
+    fit_family,
+    inverse_trigamma,
+)
 from tests.conftest import some
 
 MakeGroup = Callable[..., RerunGroup]

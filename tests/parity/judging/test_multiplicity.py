@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.curve import curve_from_arrays
-from parity.judging.interval import t_quantile
+from parity.judging.curves.curve import curve_from_arrays
+from parity.judging.gap.interval import t_quantile
 from parity.judging.policy import (
     LOOK_QUANTILES,
     MAX_LOOKS,
@@ -17,7 +17,7 @@ from parity.judging.policy import (
     look_weight,
     pairs_confidence,
 )
-from parity.judging.verdict import judge
+from parity.judging.verdict.verdict import judge
 
 STEPS = 1500
 

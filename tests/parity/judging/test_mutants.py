@@ -16,10 +16,10 @@ import pytest
 
 import parity
 from parity.cli import main
-from parity.judging import interval
-from parity.judging.curve import Curve
+from parity.judging.curves.curve import Curve
+from parity.judging.gap import interval
 from parity.judging.policy import policy_from_mapping
-from parity.judging.verdict import judge
+from parity.judging.verdict.verdict import judge
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
@@ -283,7 +283,7 @@ def test_a5_the_guard_sees_a_judge_without_its_between_run_term(
     assert rejected(reruns) < 0.15
     whole = interval.interval
     monkeypatch.setattr(
-        "parity.judging.window_statistics.interval",
+        "parity.judging.gap.window_statistics.interval",
         lambda mean, within, run: whole(mean, within, dataclasses.replace(run, variance=0.0)),
     )
     assert rejected(reruns) > 0.7

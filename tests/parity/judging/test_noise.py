@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
-from parity.judging.curve import dot, dots, median, row_medians
-from parity.judging.interval import t_quantile
-from parity.judging.window import (
+from parity.judging.curves.curve import dot, dots, median, row_medians
+from parity.judging.curves.window import (
     block_average,
     lag1,
     mad_sd,
@@ -19,6 +18,7 @@ from parity.judging.window import (
     newey_west_prewhitened,
     step_noise,
 )
+from parity.judging.gap.interval import t_quantile
 
 finite = st.floats(-100.0, 100.0, allow_nan=False)
 
@@ -152,7 +152,7 @@ def test_newey_west_agrees_with_statsmodels_where_both_use_the_same_lags() -> No
 )
 def test_interval_covers_a_known_mean(n: int, rho: float, low: float) -> None:
     """A1 in short: 300 series; the benchmark runs 2,000."""
-    from parity.judging.interval import t_quantile
+    from parity.judging.gap.interval import t_quantile
 
     rng = np.random.default_rng((n, int(100 * rho)))
     hits = 0

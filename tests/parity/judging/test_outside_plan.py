@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.schedule import last_recorded
-from parity.judging.verdict import Verdict
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.curves.schedule import last_recorded
+from parity.judging.verdict.verdict import Verdict
 
 MakeRun = Callable[..., Curve]
 JudgePair = Callable[..., Verdict]

@@ -5,6 +5,7 @@ import math
 import pytest
 from scipy.stats import t as student
 
+from parity.judging.noise.run_floor import assumed_share, prior_for
 from parity.judging.policy import (
     PROFILES,
     Amount,
@@ -16,7 +17,6 @@ from parity.judging.policy import (
     parse_margin,
     policy_from_mapping,
 )
-from parity.judging.run_floor import assumed_share, prior_for
 
 
 def just_above(value: float) -> float:

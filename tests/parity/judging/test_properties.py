@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import parity
-from parity.judging.curve import Curve
+from parity.judging.curves.curve import Curve
 from parity.judging.policy import policy_from_mapping
-from parity.judging.verdict import Verdict, judge
+from parity.judging.verdict.verdict import Verdict, judge
 from parity.structure import canonical_json
 from tests.conftest import some
 

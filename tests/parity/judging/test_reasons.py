@@ -11,20 +11,20 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity.judging.agreement import FirstGap, Mismatch
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.agreement import FirstGap, Mismatch
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.curves.lacking import Lacking
+from parity.judging.curves.pairing import Aligned
+from parity.judging.curves.window import Spikes, StandardError
 from parity.judging.decide import decide
-from parity.judging.interval import Margin, interval
-from parity.judging.lacking import Lacking
+from parity.judging.gap.interval import Margin, interval
+from parity.judging.gap.window_statistics import RunEnd, RunGap
 from parity.judging.measurements import Measurements
-from parity.judging.pairing import Aligned
+from parity.judging.noise.run_floor import RunTerm
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.rules.inputs import no_relative_margin
 from parity.judging.rules.stability import rolled_back_sentence
-from parity.judging.run_floor import RunTerm
-from parity.judging.verdict import Verdict
-from parity.judging.window import Spikes, StandardError
-from parity.judging.window_statistics import RunEnd, RunGap
+from parity.judging.verdict.verdict import Verdict
 
 MakeRun = Callable[..., Curve]
 JudgePair = Callable[..., Verdict]

@@ -3,16 +3,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.judging.agreement import (
+from parity.judging.curves.agreement import (
     memory_steps,
     noise_ratio,
     quantum,
     resolution,
     smoothing_weight,
 )
-from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.pairing import align
-from parity.judging.window import plan_window
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.curves.pairing import align
+from parity.judging.curves.window import plan_window
 from parity.readers import read_runs
 
 

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from parity.judging.interval import Interval, interval
-from parity.judging.run_floor import RunTerm
-from parity.judging.window import mean_se
-from parity.judging.window_statistics import measure_end
+from parity.judging.curves.window import mean_se
+from parity.judging.gap.interval import Interval, interval
+from parity.judging.gap.window_statistics import measure_end
+from parity.judging.noise.run_floor import RunTerm
 
 MARGIN, LEVEL = 0.03, 3.0
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.judging import arms
-from parity.judging.arms import independent_runs
-from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.independence import (
+from parity.judging.curves import arms
+from parity.judging.curves.arms import independent_runs
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.curves.independence import (
     dependence,
     is_mixture,
     may_be_mixtures,

@@ -3,11 +3,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.interval import t_quantile
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.curves.window import mean_se
+from parity.judging.gap.interval import t_quantile
 from parity.judging.policy import policy_from_mapping
-from parity.judging.verdict import Verdict, judge
-from parity.judging.window import mean_se
+from parity.judging.verdict.verdict import Verdict, judge
 
 LEVEL, STEPS, MARGIN = 2.0, 1000, 0.02
 POLICY = policy_from_mapping({"margin": "1%", "schedule": "decayed"})

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.window import (
+from parity.judging.curves.window import (
     binomial_upper,
     diverged_late,
     find_spikes,
@@ -168,7 +168,7 @@ def test_the_spikes_of_a_run_are_those_of_its_blocks(
 def test_an_early_spike_outside_the_window_is_reported_and_does_not_decide(
     make_run, judge_pair
 ) -> None:
-    from parity.judging.curve import curve_from_arrays
+    from parity.judging.curves.curve import curve_from_arrays
     from parity.report.text import render_markdown
 
     cand = make_run(seed=2)

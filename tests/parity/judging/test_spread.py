@@ -5,10 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.arms import RATIO_SD_LOG, EarlySpread, early_df, helmert_squares, prefix_window
-from parity.judging.interval import interval
-from parity.judging.run_floor import Prior, RunFloor, own_spread, run_floor, run_term
-from parity.judging.window import StandardError, make_window
+from parity.judging.curves.arms import (
+    RATIO_SD_LOG,
+    EarlySpread,
+    early_df,
+    helmert_squares,
+    prefix_window,
+)
+from parity.judging.curves.window import StandardError, make_window
+from parity.judging.gap.interval import interval
+from parity.judging.noise.run_floor import Prior, RunFloor, own_spread, run_floor, run_term
 
 PRIOR = Prior(tau=0.0008, df=4.0, basis="assumed")
 OTHER = Prior(tau=0.0030, df=4.0, basis="assumed for stochastic rounding")

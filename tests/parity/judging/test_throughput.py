@@ -3,9 +3,9 @@ import math
 import numpy as np
 import pytest
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.document_types import EstimateDocument, ThroughputDocument
-from parity.judging.speed import NotComparable, TokenTax, net_speedup, throughput
+from parity.judging.secondary.speed import NotComparable, TokenTax, net_speedup, throughput
 
 
 def timed(

@@ -6,11 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from parity.judging.curve import curve_from_arrays
-from parity.judging.evidence import Case, bundle_bytes, case_of, verify
-from parity.judging.interval import NoSlope, TokenSlope
+from parity.judging.bundles.evidence import Case, bundle_bytes, case_of, verify
+from parity.judging.curves.curve import curve_from_arrays
+from parity.judging.gap.interval import NoSlope, TokenSlope
 from parity.judging.policy import Policy
-from parity.judging.verdict import judge
+from parity.judging.verdict.verdict import judge
 
 FLOOR, SCALE, POWER = 2.0, 3.0, 0.5
 

@@ -3,8 +3,8 @@ import itertools
 import numpy as np
 import pytest
 
-from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.pairing import BY_SEEDS, pair_by_batches, seeds_unstated
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.curves.pairing import BY_SEEDS, pair_by_batches, seeds_unstated
 
 
 def arms(

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.policy import policy_from_mapping
-from parity.judging.verdict import Verdict, judge
+from parity.judging.verdict.verdict import Verdict, judge
 
 MakeRun = Callable[..., Curve]
 STEPS = 2000

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import parity
-from parity.judging.curve import Curve
+from parity.judging.curves.curve import Curve
 from parity.judging.policy import Policy
-from parity.judging.verdict import judge
+from parity.judging.verdict.verdict import judge
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 

@@ -15,7 +15,7 @@ import pytest
 
 import parity
 from parity.comparing.arms import read_one
-from parity.judging.curve import Curve
+from parity.judging.curves.curve import Curve
 from parity.readers import read_run
 from parity.readers.pattern import PATTERN
 from parity.readers.run_table import RunTable, read_run_table

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.judging.curve import MAX_STEP, curve_from_arrays
+from parity.judging.curves.curve import MAX_STEP, curve_from_arrays
 from parity.readers import columns, logs, mlperf, run_table
 from parity.readers.columns import NoLossError, ReadError, listed, read_text, step_number
 from parity.readers.lines import LookAlikes

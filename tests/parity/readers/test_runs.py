@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.judging.curve import Curve
+from parity.judging.curves.curve import Curve
 from parity.readers.columns import ReadError
 from parity.readers.run_table import MAX_ARMS, RunTable, read_run_table
 

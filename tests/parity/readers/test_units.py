@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.cli import main
-from parity.judging.curve import curve_from_arrays
+from parity.judging.curves.curve import curve_from_arrays
 from parity.readers import read_run
 from parity.readers.columns import ReadError, other_unit, unit_change
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.judging.evaluations.case import EvaluationDocument
+from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.report.evaluation_figure import (
     ROW_SPREAD,
     dot_heights,

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity.judging.curve import Curve
-from parity.judging.evaluations.case import EvaluationDocument
+from parity.judging.curves.curve import Curve
+from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.report.facts import arm_rows, comparison_rows, steps_words, token_unit
 from parity.report.text import NOT_OF_EVALUATIONS, plain_text, render_junit, render_markdown
 from parity.report.words import words

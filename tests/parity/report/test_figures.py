@@ -4,11 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.evidence import Case
+from parity.judging.bundles.evidence import Case
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.live.gap_chart import binned_gap
 from parity.judging.policy import Policy
-from parity.judging.verdict import judge
+from parity.judging.verdict.verdict import judge
 from parity.report.figures import (
     PAD,
     FigureError,

@@ -6,13 +6,13 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.decision import CheckName
 from parity.judging.document_types import REUSED
 from parity.judging.policy import POLICY_CHECKS, Policy, policy_from_mapping
 from parity.judging.precedence import table
-from parity.judging.secondary import TaskResult
-from parity.judging.verdict import judge
+from parity.judging.secondary.secondary import TaskResult
+from parity.judging.verdict.verdict import judge
 from parity.report.text import CHECKS, render_junit
 
 MakeRun = Callable[..., Curve]

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from parity.judging.curve import curve_from_arrays
+from parity.judging.bundles.evidence import Case
+from parity.judging.curves.curve import curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
-from parity.judging.evidence import Case
-from parity.judging.path import evaluation_path_of, with_path
 from parity.judging.policy import policy_from_mapping
+from parity.judging.verdict.path import evaluation_path_of, with_path
 from parity.report.picture import picture, spread, steady_limits, ticks
 from parity.report.scene import (
     Judged,

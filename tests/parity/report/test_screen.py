@@ -13,9 +13,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from parity.judging.evidence import Case
-from parity.judging.path import with_path
+from parity.judging.bundles.evidence import Case
 from parity.judging.policy import policy_from_mapping
+from parity.judging.verdict.path import with_path
 from parity.report.page import case_report, job_report, notebook_html, report_page
 from parity.report.picture import picture
 from parity.report.scene import case_scene, scene_of

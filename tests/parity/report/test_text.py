@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.policy import Policy
-from parity.judging.verdict import Verdict
+from parity.judging.verdict.verdict import Verdict
 from parity.report.text import plain_text, render_json, render_markdown, render_text
 from parity.wording import minus
 
@@ -76,7 +76,7 @@ def test_text_has_80_columns_and_every_reason(documents: dict[str, dict]) -> Non
 def test_markdown_is_a_table_that_names_cannot_break(
     make_run: MakeRun, one_percent: Policy
 ) -> None:
-    from parity.judging.verdict import judge
+    from parity.judging.verdict.verdict import judge
 
     (verdict,) = judge(
         [make_run()], {"a|b<script>\nc": [make_run(seed=2)]}, one_percent, planned_steps=2000

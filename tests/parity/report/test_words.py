@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.evaluations.case import EvaluationDocument
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.policy import Policy
-from parity.judging.sign_offs import sha256_of
-from parity.judging.verdict import Verdict, judge
+from parity.judging.verdict.sign_offs import sha256_of
+from parity.judging.verdict.verdict import Verdict, judge
 from parity.report.facts import facts
 from parity.report.text import MOST_LINES, plain_text, render_markdown
 from parity.report.words import (

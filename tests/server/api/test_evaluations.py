@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from parity.judging.sign_offs import sha256_of
+from parity.judging.verdict.sign_offs import sha256_of
 from server.database.tables import Job
 from server.jobs.conclude import conclude, decide, verdict_documents, write_outcome
 

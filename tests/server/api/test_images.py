@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 
 from parity import cli
-from parity.judging.evidence import bundle_bytes
+from parity.judging.bundles.evidence import bundle_bytes
 from parity.report.figures import draw_figure
 from server.api import jobs, verdicts
 from server.database.tables import Job

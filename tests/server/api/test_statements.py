@@ -11,8 +11,8 @@ import pytest
 from parity import cli
 from parity.client.rest import Client, ClientError
 from parity.client.spool import send_run
-from parity.judging.curve import curve_from_arrays
-from parity.judging.evidence import verify
+from parity.judging.bundles.evidence import verify
+from parity.judging.curves.curve import curve_from_arrays
 from server.database.tables import Job, Statement
 from server.jobs import statements
 from server.jobs.conclude import claim

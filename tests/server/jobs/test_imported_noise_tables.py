@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from parity.judging.evidence import bundle_bytes, verify
-from parity.judging.noise_table import COLUMNS, NoiseTable, read_noise_table
+from parity.judging.bundles.evidence import bundle_bytes, verify
+from parity.judging.noise.noise_table import COLUMNS, NoiseTable, read_noise_table
 from parity.judging.policy import policy_from_mapping
 from server.database import store
 from server.database.tables import ImportedGroup, Job

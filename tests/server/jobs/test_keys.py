@@ -8,7 +8,7 @@ import dataclasses
 
 import pytest
 
-from parity.judging.noise_table import NoiseTable
+from parity.judging.noise.noise_table import NoiseTable
 from parity.judging.policy import Amount, Policy, policy_from_mapping
 from server.database.tables import Baseline, Job, Run
 from server.jobs import ledger, noise_tables, submit
@@ -16,6 +16,7 @@ from server.jobs.baselines import BaselineChoice, NamedBaseline
 from server.jobs.fingerprint import external_fingerprint, fingerprint_of
 from server.jobs.submit import Labels, Order, Submission, arm_rows, config_hash
 from server.jobs.workers import place_of
+from server.records import digest
 from tests.changed import called, changed, indifferent, leaves
 from training.command import Command
 from training.spec import OF_OUR_TRAINERS, Arm, Data, JobSpec, Model, Schedule, ShortReruns
@@ -142,7 +143,7 @@ def _job(spec, policy=POLICY, **columns):
 
 def _question(spec, policy=POLICY, **columns):
     job = _job(spec, policy, **columns)
-    return ledger.question_of(job, job.arms[1])
+    return digest(ledger._question(job, job.arms[1]))
 
 
 @engines

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from parity.judging.noise_table import COLUMNS
+from parity.judging.noise.noise_table import COLUMNS
 from parity.judging.policy import policy_from_mapping
 from server.database import store
 from server.database.tables import JobNote, new_id

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from parity.judging.noise_table import COLUMNS
-from parity.judging.verdict import judge
+from parity.judging.noise.noise_table import COLUMNS
+from parity.judging.verdict.verdict import judge
 from server.database.tables import Job, Worker, new_id
 from server.jobs import ledger
 from server.jobs.conclude import case_of, conclude

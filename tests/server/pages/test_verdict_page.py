@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Route
 
+from parity.judging.bundles.evidence import Case
 from parity.judging.evaluations.case import EvaluationCase
-from parity.judging.evidence import Case
-from parity.judging.path import evaluation_path_of, with_path
 from parity.judging.policy import policy_from_mapping
+from parity.judging.verdict.path import evaluation_path_of, with_path
 from parity.readers import read_run
 from parity.report.page import case_report, job_report, report_page, verdict_script, verdict_style
 from parity.report.picture import picture
@@ -132,8 +132,8 @@ def pages() -> dict[str, str]:
     }
     # thirty whole paths take longer than all of these tests
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("parity.judging.path.POINTS", 8)
-        patch.setattr("parity.judging.path.FEWEST", 5)
+        patch.setattr("parity.judging.verdict.path.POINTS", 8)
+        patch.setattr("parity.judging.verdict.path.FEWEST", 5)
         thirty = report_of(case_of({f"nvfp4-policy-{place}": 0.004 * place for place in range(30)}))
     return {
         "fail": report_of(real),

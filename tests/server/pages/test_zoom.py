@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from parity.judging.path import with_path
+from parity.judging.verdict.path import with_path
 from parity.report.page import case_report, report_page
 from parity.report.scene import Marks, case_scene
 from server.jobs.conclude import conclude

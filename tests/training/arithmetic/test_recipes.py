@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from parity.judging import run_floor
+from parity.judging.noise import run_floor
 from parity.recipes import check_recipe
 from training.arithmetic.formats import E2M1, E4M3, E5M2
 from training.arithmetic.recipes import layer_recipe, linear_recipe

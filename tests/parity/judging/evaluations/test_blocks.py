@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.evaluations.case import EvaluationCase
+from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.policy import policy_from_mapping
 from parity.report.text import render_junit
 from tests.conftest import some

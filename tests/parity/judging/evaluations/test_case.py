@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.evaluations.case import EvaluationCase
+from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.gap import RunTimes
 from parity.judging.policy import policy_from_mapping
 from tests.conftest import some

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from parity.judging.curve import curve_from_arrays
+from parity.judging.curves.curve import curve_from_arrays
 from parity.judging.evaluations.gap import few_errors, gap_interval, printed_step
-from parity.judging.interval import Interval
+from parity.judging.gap.interval import Interval
+from parity.judging.noise.run_floor import Prior, prior_for
 from parity.judging.policy import Policy
-from parity.judging.run_floor import Prior, prior_for
 
 LEVEL = 3.0
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from parity.judging.curve import Curve, curve_from_arrays
-from parity.judging.evaluations.case import EvaluationCase, EvaluationDocument
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.evaluations.case import EvaluationCase
+from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.gap import (
     Reached,
     RunTimes,
@@ -21,8 +22,8 @@ from parity.judging.evaluations.gap import (
     printed_step,
     speeds,
 )
+from parity.judging.noise.run_floor import prior_for
 from parity.judging.policy import Policy, policy_from_mapping
-from parity.judging.run_floor import prior_for
 from parity.wording import tokens_words
 
 STEPS = np.arange(1, 11) * 100
@@ -451,8 +452,8 @@ def test_tokens_are_told_in_their_unit(tokens: float, words: str) -> None:
 
 
 def test_a_list_of_points_holds_ten_thousand(monkeypatch: pytest.MonkeyPatch) -> None:
-    from parity.judging.evaluations import case
+    from parity.judging.bundles import evaluation_manifest
 
-    assert len(case._listed([0] * 10_000, "at")) == 10_000
+    assert len(evaluation_manifest._listed([0] * 10_000, "at")) == 10_000
     with pytest.raises(ValueError, match="10,000"):
-        case._listed([0] * 10_001, "at")
+        evaluation_manifest._listed([0] * 10_001, "at")

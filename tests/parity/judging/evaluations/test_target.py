@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.gap import Reached, arm_time, samples_to, token_tax
 
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.live.gap_chart import Range, binned_gap, gap_basis, step_edges
+from parity.judging.noise.run_floor import Prior
 from parity.judging.policy import Policy, policy_from_mapping
-from parity.judging.run_floor import Prior
 
 MakeRun = Callable[..., Curve]
 

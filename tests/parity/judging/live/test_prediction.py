@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from parity.judging.curve import curve_from_arrays
+from parity.judging.curves.curve import curve_from_arrays
 from parity.judging.live.prediction import (
     BLOCKS,
     DRIFT_PRIOR,
@@ -21,7 +21,7 @@ from parity.judging.live.prediction import (
     run_noise,
 )
 from parity.judging.policy import Policy, policy_from_mapping
-from parity.judging.verdict import judge
+from parity.judging.verdict.verdict import judge
 
 POLICY = policy_from_mapping({"schedule": "decayed", "margin": "1%"})
 NATS = policy_from_mapping(

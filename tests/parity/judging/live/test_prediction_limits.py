@@ -8,7 +8,8 @@ import pytest
 from scipy.stats import chi2, norm
 from scipy.stats import t as student
 
-from parity.judging.interval import interval
+from parity.judging.curves.window import StandardError
+from parity.judging.gap.interval import interval
 from parity.judging.live.prediction import (
     BLOCKS,
     LiveArm,
@@ -28,7 +29,6 @@ from parity.judging.live.prediction import (
 )
 from parity.judging.live.rules import due_forecasts, forecast_at, state_of
 from parity.judging.policy import Multiplicity, policy_from_mapping
-from parity.judging.window import StandardError
 
 NATS = policy_from_mapping(
     {"margin": "0.03 nats", "baseline_run_noise": "1e-9 nats", "candidate_run_noise": "1e-9 nats"}

@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from parity.judging.curve import Curve
+from parity.judging.curves.curve import Curve
 from parity.judging.live.prediction import BLOCKS, LiveArm, Progress, begin, observe, predict
 from parity.judging.live.rules import (
     ENDED_BY,

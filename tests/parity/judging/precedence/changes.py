@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from parity.judging.curve import Curve
+from parity.judging.curves.curve import Curve
 from tests.parity.conftest import synthetic
 from tests.parity.judging.precedence.pair import (
     MARGIN,

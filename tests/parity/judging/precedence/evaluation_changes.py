@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from tests.parity.judging.precedence.evaluation_pair import MARGIN, STEPS, EvaluationPair, arm
 
 Change = Callable[[EvaluationPair], None]

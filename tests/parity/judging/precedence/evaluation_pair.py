@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.policy import policy_from_mapping
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from parity.judging.curve import Curve, curve_from_arrays
+from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.measurements import Measurements
 from parity.judging.policy import policy_from_mapping
-from parity.judging.verdict import judge
+from parity.judging.verdict.verdict import judge
 from tests.parity.conftest import synthetic
 
 STEPS = 1_000

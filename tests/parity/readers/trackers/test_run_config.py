@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from parity.judging.curve import curve_from_arrays
+from parity.judging.curves.curve import curve_from_arrays
 from parity.readers.columns import ReadError
 from parity.readers.trackers.run import applied, facts_of
 

@@ -1,0 +1,1 @@
+"""Evidence bundles: a verdict with all that it was computed from."""

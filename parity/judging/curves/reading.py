@@ -1,0 +1,105 @@
+"""What the readers recorded of the arms' losses: what they are, of which base, and what was left
+out of a source that may be a record.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from parity.judging.curves.curve import (
+    LINES_UNREAD,
+    LOSS_BASE,
+    LOSS_MEANING,
+    LOSS_NAME,
+    STEPS_WITHOUT_LOSS,
+    Curve,
+)
+from parity.wording import count
+
+TRAINING_LOSS, LOSS_OF_ALL_TERMS = "training loss", "total loss"
+LANGUAGE_MODEL_LOSS, CROSS_ENTROPY = "language-model loss", "cross-entropy"
+HELD_OUT_LOSS = "held-out loss"
+_ALIKE = (
+    frozenset((TRAINING_LOSS, LOSS_OF_ALL_TERMS)),
+    frozenset((TRAINING_LOSS, CROSS_ENTROPY)),
+    frozenset((LANGUAGE_MODEL_LOSS, CROSS_ENTROPY)),
+)
+"""Meanings that may be one quantity; a language-model loss is called so where the training loss has
+further terms.
+"""
+
+# of a run's points, and lines: as few are lost where processes write into one line
+UNREAD_SHARE, UNREAD_LINES = 0.001, 3
+# of one arm's points up to the other's last, which the other lacks where its rows have no loss
+OTHER_POINTS_SHARE = 0.1
+
+
+def different_meanings(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
+    """The sentence that arms, by name and runs, were read from columns of two quantities; None
+    where they may be one.
+    """
+    read = [
+        (name, run.context[LOSS_NAME], run.context[LOSS_MEANING])
+        for name, runs in arms
+        for run in runs
+        if LOSS_MEANING in run.context
+    ]
+    for index, (name, column, meaning) in enumerate(read):
+        for other, other_column, other_meaning in read[:index]:
+            if meaning != other_meaning and frozenset((meaning, other_meaning)) not in _ALIKE:
+                return (
+                    f"{other} was read from {other_column!r}, a {other_meaning}, and {name} from "
+                    f"{column!r}, a {meaning}: two quantities."
+                )
+    return None
+
+
+def in_bits(runs: Sequence[Curve]) -> Curve | None:
+    """A run whose losses are logarithms to base 2, by the perplexities in its source."""
+    return next((run for run in runs if run.context.get(LOSS_BASE) == "2"), None)
+
+
+def unread_lines(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
+    """The sentence that a log of an arm has more than a trace of lines that were not read, and look
+    like those that were.
+    """
+    for name, runs in arms:
+        for run in runs:
+            unread = _number(run, LINES_UNREAD)
+            if unread >= max(UNREAD_LINES, UNREAD_SHARE * len(run.steps)):
+                return (
+                    f"{count(unread, 'line')} in a log of {name} look like the {len(run.steps):,} "
+                    "that were read, and were not read."
+                )
+    return None
+
+
+def without_losses(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
+    """The sentence that the source of an arm has rows without a loss, and the other arm has losses
+    at steps that it lacks.
+    """
+    for (name, runs), (other, others) in (tuple(arms), tuple(reversed(arms))):
+        for run in runs:
+            rows = _number(run, STEPS_WITHOUT_LOSS)
+            if rows and any(_lacks(run, than) for than in others):
+                return (
+                    f"{count(rows, 'row')} of {name} have values of training and no loss, at steps "
+                    f"at which {other} has one."
+                )
+    return None
+
+
+def _lacks(run: Curve, other: Curve) -> bool:
+    if len(run.steps):
+        shared = other.steps[: int(np.searchsorted(other.steps, run.steps[-1], side="right"))]
+    else:
+        shared = other.steps
+    return (
+        bool(len(shared))
+        and float(np.isin(shared, run.steps, invert=True).mean()) > OTHER_POINTS_SHARE
+    )
+
+
+def _number(run: Curve, key: str) -> int:
+    text = run.context.get(key, "")
+    return int(text) if text.isdecimal() else 0

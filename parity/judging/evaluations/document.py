@@ -1,0 +1,224 @@
+"""A comparison of evaluations as a JSON-able document: everything that is needed to argue with it
+and to compute it again.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from parity.judging.codes import AS_OF, BY_CODE, NUMBERS_ALONE
+from parity.judging.curves.curve import Curve
+from parity.judging.decision import Decision
+from parity.judging.evaluations.document_types import EvaluationDocument
+from parity.judging.evaluations.gap import (
+    Reached,
+    RunTimes,
+    arm_time,
+    samples_to,
+    speeds,
+    spread,
+    token_tax,
+)
+from parity.judging.evaluations.measured import MIN_RUNS, Measured
+from parity.judging.evaluations.question import Ground, Question
+from parity.judging.evaluations.side import clustered, judged, side
+from parity.judging.gap.interval import Interval
+from parity.structure import (
+    fields_of,
+    json_value,
+    picked,
+)
+from parity.version import JUDGE_VERSION
+
+EVALUATION_SCHEMA = "parity.evaluations/1"
+
+
+def evaluation_document(
+    m: Measured,
+    question: Question,
+    decision: Decision,
+    *,
+    grounds: Sequence[Ground],
+    target: float | None,
+    times: tuple[Sequence[RunTimes], Sequence[RunTimes]],
+) -> EvaluationDocument:
+    """The document of one comparison, keys sorted, safe for JSON."""
+    if target is not None and m.points:
+        reached = [[samples_to(run, target) for run in arm] for arm in m.runs]
+    else:
+        reached = None
+    arms = [
+        _arm(
+            question.arms[number],
+            m,
+            number,
+            reached[number] if reached else None,
+            times[number],
+            question,
+        )
+        for number in range(len(m.runs))
+    ]
+    document: EvaluationDocument = json_value(
+        {
+            "schema": EVALUATION_SCHEMA,
+            "engine_version": JUDGE_VERSION,
+            "verdict": decision.state,
+            "codes": decision.codes,
+            "reasons": [decision.deciding, *decision.others],
+            "advice": {"sentences": _advice(decision)},
+            "profile": question.policy.profile_name,
+            "policy": question.policy.document(),
+            "margin": question.margin,
+            "baseline": arms[0],
+            "candidate": arms[1],
+            "as_of": _as_of(m, question),
+            "schedule": picked(m.schedule, "step", "finished", "stated", "slope"),
+            "gap": _gap(m, question),
+            **_chance(m, question, decision),
+            "curve": {"steps": m.steps, **fields_of(m.bands)} if m.bands else None,
+            "grounds": [
+                {**fields_of(ground), "confounded": ground.confounded} for ground in grounds
+            ],
+            "target": _target(reached, target, question),
+            "speed": speeds(*times, question.policy.confidence),
+            "planned_steps": question.planned_steps,
+            "notes": _notes([run for arm in m.runs for run in arm]),
+        }
+    )
+    return document
+
+
+def _notes(runs: Sequence[Curve]) -> list[dict[str, object]]:
+    """What a reader noted of the runs, each note once with the number of its runs."""
+    counted = Counter(note for run in runs for note in run.notes)
+    return [{"note": note, "runs": number} for note, number in counted.items()]
+
+
+def _advice(decision: Decision) -> list[str]:
+    """What to do about each reason that has a remedy, the deciding one first."""
+    alone = NUMBERS_ALONE.code in decision.codes  # numbers have no plan to state
+    steps = (
+        BY_CODE[code].next_step for code in decision.codes if not (alone and code == AS_OF.code)
+    )
+    return list(dict.fromkeys(step for step in steps if step))
+
+
+def _arm(
+    name: str,
+    m: Measured,
+    number: int,
+    reached: Sequence[Reached] | None,
+    times: Sequence[RunTimes],
+    question: Question,
+) -> dict[str, object]:
+    """The baseline (number 0) or the candidate (1)."""
+    runs, values = m.runs[number], (m.baseline, m.candidate)[number]
+    mean = float(values.mean()) if len(values) and np.isfinite(values).all() else None
+    between = (
+        spread(values, question.policy.confidence) if len(values) >= MIN_RUNS and mean else None
+    )
+    by_label = {own.run: own for own in times}
+    described = []
+    for place, run in enumerate(runs):
+        to_target = reached[place] if reached else None
+        described.append(
+            {
+                "label": run.label,
+                "cluster": run.context.get(question.cluster) if question.cluster else None,
+                "last_step": run.steps[-1] if len(run.steps) else 0,
+                "loss": values[place] if mean is not None else None,
+                "samples_to_target": to_target.samples if to_target else None,
+                "beyond": to_target.beyond if to_target else None,
+                "times": picked(
+                    by_label[run.label], "hardware", "step_seconds", "seconds_to_target"
+                )
+                if run.label in by_label
+                else None,
+                "sha256": run.digest(),
+            }
+        )
+    if between and mean:
+        share = {
+            "rel": between.sd / mean,
+            "assumed_rel": m.priors[number].tau / float(m.baseline.mean()),
+        }
+    else:
+        share = {}
+    return {
+        "name": name,
+        "recipe": runs[0].recipe,
+        "mean": mean,
+        "spread": {**picked(between, "sd", "lo", "hi"), **share} if between else None,
+        "runs": described,
+    }
+
+
+def _as_of(m: Measured, question: Question) -> dict[str, object] | None:
+    if not m.points:
+        return None
+    last = m.points[-1]
+    return {
+        "points": m.points,
+        "words": question.point(last),
+        "tokens": last * question.tokens_per_step if question.tokens_per_step else None,
+    }
+
+
+def _gap(m: Measured, question: Question) -> dict[str, object]:
+    over = m.over_clusters
+    clusters = None
+    if over is not None and question.cluster:
+        counted = {
+            "key": question.cluster,
+            "baseline": over.clusters[0],
+            "candidate": over.clusters[1],
+            "crossed": over.crossed,
+        }
+        clusters = {**_interval(clustered(m, over), m, question), **counted}
+    return {
+        "confidence": question.confidence,
+        "over_runs": _interval(m.over_runs, m, question) if m.over_runs else None,
+        "over_clusters": clusters,
+        "judged": _interval(gap, m, question) if (gap := judged(m, question)) else None,
+        "pairs": m.pairs,
+    }
+
+
+def _chance(m: Measured, question: Question, decision: Decision) -> dict[str, float]:
+    gap, margin = judged(m, question), question.margin
+    if gap and margin and BY_CODE[decision.deciding.code].shows_chance:
+        return {"chance_of_parity": gap.chance_below(margin.nats)}
+    return {}
+
+
+def _interval(gap: Interval, m: Measured, question: Question) -> dict[str, object]:
+    lo, hi = gap.bounds(question.confidence)
+    code = side(gap, question.margin.nats, question).code if question.margin else None
+    level = float(m.baseline.mean())
+    share = gap.mean / level if level else None
+    return {
+        **picked(gap, "mean", "se", "df"),
+        "rel": share,
+        "lo": lo,
+        "hi": hi,
+        "against_margin": code,
+    }
+
+
+def _target(
+    reached: Sequence[Sequence[Reached]] | None, target: float | None, question: Question
+) -> dict[str, object] | None:
+    if reached is None:
+        return None
+    times = [arm_time(arm) for arm in reached]
+    tax = (
+        token_tax(times[0], times[1], question.policy.confidence) if times[0] and times[1] else None
+    )
+    return {
+        "nats": target,
+        "baseline_samples": tax.geometric[0] if tax else None,
+        "candidate_samples": tax.geometric[1] if tax else None,
+        "reached": [sum(run.beyond is None for run in arm) for arm in reached],
+        "tax": picked(tax, "estimate", "lo", "hi") if tax else None,
+    }

@@ -1,0 +1,1 @@
+"""The gap between two arms: its interval, and what would move it."""

@@ -1,0 +1,1 @@
+"""How much reruns of one recipe differ: measured, borrowed from tables, or assumed."""

@@ -1,0 +1,1 @@
+"""What is measured besides the training loss: gradients, validation, downstream tasks, speed."""

@@ -1,0 +1,525 @@
+"""What to do next, with numbers: which runs or steps would decide, what can pass at all, and what
+to try after a fail.
+
+h(K, n) = t sqrt(tau_A^2/K_A + tau_B^2/K_B + SE_within^2 n0/n)      decides where h < |margin - gap|
+margin_to_pass = max(|lo|, |hi|),  MDE = margin - h: the largest gap that this design can still pass
+
+Runs or steps that are added make a further look, so h has the t of the next look's level
+(`multiplicity`); where no look is left, that of the first look of a new question.
+
+More steps shrink only the last term, and so do more of the same steps in the log. Can fail: it
+assumes that run-to-run noise stays as it is now, and that the batch noise of neighbouring steps is
+independent; where each logged value is the mean of the steps since the last one, logging every step
+adds nothing.
+"""
+
+import dataclasses
+import math
+import shlex
+from collections.abc import Mapping
+
+import numpy as np
+
+from parity.judging.codes import AS_OF, BY_CODE, CONFOUNDED
+from parity.judging.curves.agreement import ENGINE, PARAMETERS, RECIPE
+from parity.judging.curves.curve import Curve
+from parity.judging.curves.schedule import recorded_rates
+from parity.judging.curves.window import StandardError
+from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision
+from parity.judging.document_types import STOPPED
+from parity.judging.gap.interval import Interval, interval
+from parity.judging.gap.window_statistics import MIN_MEASURED_DF, WindowStatistics
+from parity.judging.measurements import Measurements
+from parity.judging.noise.run_floor import RunFloor, RunTerm, run_term
+from parity.structure import frozen
+from parity.wording import count, nats_decimals
+
+LayerSnr = Mapping[tuple[str, str], float]
+
+MAX_ADDED_RUNS = 16
+LAYERS_NAMED = 3
+TOO_FEW, NO_MARGIN = "TOO_FEW_STEPS", "MARGIN_UNDETERMINED"
+NO_LOOK_LEFT = (
+    "Adding them to this question would be a further look, and none is left: judging again until "
+    "it is decided raises false passes. "
+    "A policy that registers its looks before the first one (looks: 2) may add runs."
+)
+SLOPE_NEEDED = (
+    "Give a finished run of the baseline on 25 to 50 % of its steps, state the slope of the loss "
+    '("5% tokens at 0.2 nats"), '
+    "or choose a margin in percent or nats."
+)
+# What is next where arms of one recipe differ in revision or environment.
+_BISECT = {
+    "revision": "Look at the first step where the arms diverge, and bisect the commits between "
+    "the two revisions.",
+    "environment": "Look at the first step where the arms diverge, and change one part of the "
+    "environment at a time.",
+}
+_OF_ONE_RECIPE = {
+    "CONFOUNDED": "Train all runs on the same engine, device class and data, with equal "
+    "parameters, so that only the {compares} differs.",
+    "BETTER_THAN_BASELINE": "Look for what changed in data, model, loss or evaluation; a gain "
+    "that is meant is for a person to accept.",
+    "BETTER_THAN_NOISE": "Look for what changed in data, model, loss or evaluation, unless this "
+    "gain is meant.",
+}
+# What to try after a fail, as the sentences name it: a server makes a job of it.
+LAST_IN_BF16, MLP_ONLY = "Keep the last blocks in bf16", "Quantize the MLP layers only (mlp_only)"
+FIRST_AND_LAST_IN_BF16 = "most sensitive layers (first and last blocks) in bf16"
+_COMMAND = "command"  # the engine whose recipes are what a launcher calls by these names
+_OF_A_LAUNCHER = (
+    "Look at the first step where the arms diverge, then train a recipe of the launcher that keeps "
+    "the first and last blocks in bf16."
+)
+_ATTENTION = frozenset({"query", "key", "value", "out"})
+STEP_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+
+
+@frozen
+class Advice:
+    """Sentences, and the numbers in them: runs to add per arm, steps to add, the margin that would
+    pass, the smallest decidable gap.
+    """
+
+    sentences: tuple[str, ...]
+    add_baseline_runs: int | None = None
+    add_candidate_runs: int | None = None
+    add_steps: int | None = None
+    margin_to_pass: float | None = None
+    minimum_detectable_gap: float | None = None
+
+
+def advise(
+    m: Measurements, decision: Decision, layer_policy: str | None, layer_snr_db: LayerSnr | None
+) -> Advice:
+    """Advice for one decided comparison; `layer_snr_db` is the candidate's quantization SNR by
+    (layer, operand), dB, where measured.
+    """
+    statistics = m.statistics
+    if statistics is None or statistics.margin is None:
+        return Advice(sentences=_by_code(m, decision, layer_policy, layer_snr_db))
+    if decision.state == INCONCLUSIVE and not BY_CODE[decision.deciding.code].suppresses_others:
+        state_first = _state_rounding(m)
+    else:
+        state_first = ()
+    lo, hi = statistics.interval.bounds(*m.levels)
+    half = statistics.interval.half_width(*m.levels)
+    to_pass, detectable = max(abs(lo), abs(hi)), statistics.margin.nats - half
+    if decision.deciding.code != "CI_STRADDLES_MARGIN":
+        sentences = _by_code(m, decision, layer_policy, layer_snr_db)
+        if decision.deciding.code == "RUN_NOISE_ASSUMED":
+            ordered = (*state_first, *sentences)
+        else:
+            ordered = (*sentences, *state_first)
+        return Advice(sentences=ordered, margin_to_pass=to_pass, minimum_detectable_gap=detectable)
+    runs, steps, stride = (
+        runs_that_decide(m, statistics),
+        steps_that_decide(m, statistics),
+        sparse_log_that_decides(m, statistics),
+    )
+    no_look = () if m.multiplicity.left or not any((runs, steps, stride)) else (NO_LOOK_LEFT,)
+    return Advice(
+        sentences=(*state_first, _straddle_sentence(m, runs, steps, stride), *no_look),
+        add_baseline_runs=runs[0] if runs else None,
+        add_candidate_runs=runs[1] if runs else None,
+        add_steps=steps,
+        margin_to_pass=to_pass,
+        minimum_detectable_gap=detectable,
+    )
+
+
+def _state_rounding(m: Measurements) -> tuple[str, ...]:
+    """The option that states how an arm rounds, where that is not on record and its prior
+    counts.
+    """
+    arms = zip(m.arms.both, m.policy.run_floors, strict=True)
+    unstated = [arm.name for arm, declared in arms if arm.rounding_unstated and declared is None]
+    if not unstated:
+        return ()
+    options = " ".join(f"--rounding {shlex.quote(name + '=nearest')}" for name in unstated)
+    if m.multiplicity.registered:
+        options = "rounding: nearest where each run attaches"
+    words = (
+        f"State how the gradients of {' and '.join(unstated)} were rounded ({options} if to "
+        "nearest, or state the recipe): "
+    )
+    return (words + "without it, the larger run-to-run noise of stochastic rounding is assumed.",)
+
+
+def predicted(
+    gap: Interval,
+    floors: tuple[RunFloor, RunFloor],
+    add_baseline: int,
+    add_candidate: int,
+    step_factor: float,
+) -> Interval:
+    """The interval as it would be with runs added to each arm (seeds added to both where there are
+    several) and a longer window.
+    """
+    run = gap.run
+    if run.seeds > 1:
+        seeds = run.seeds + max(add_baseline, add_candidate)
+        term = RunTerm(
+            variance=run.variance * run.seeds / seeds, df=run.df + seeds - run.seeds, seeds=seeds
+        )
+    else:
+        baseline, candidate = (
+            dataclasses.replace(
+                floor,
+                runs=floor.runs + added,
+                df=floor.df + added,
+                measured_df=floor.measured_df + added,
+            )
+            for floor, added in zip(floors, (add_baseline, add_candidate), strict=True)
+        )
+        term = run_term(baseline, candidate)
+    within = StandardError(value=gap.within.value / step_factor**0.5, df=gap.within.df)
+    return interval(gap.mean, within, term)
+
+
+def _decides(m: Measurements, statistics: WindowStatistics, got: Interval) -> bool:
+    distance = abs(statistics.margin.nats - got.mean) if statistics.margin else 0.0
+    return got.half_width(*m.levels) < distance
+
+
+def runs_that_decide(m: Measurements, statistics: WindowStatistics) -> tuple[int, int] | None:
+    """The fewest runs to add (baseline, candidate) so that the interval would leave the margin;
+    None up to 16 in all.
+    """
+    for total in range(1, MAX_ADDED_RUNS + 1):
+        if statistics.interval.run.seeds > 1:
+            splits = [(total, total)]
+        else:
+            splits = [(total - candidate, candidate) for candidate in range(total, -1, -1)]
+        widths = {
+            split: predicted(statistics.interval, statistics.floors, *split, 1.0)
+            for split in splits
+        }
+        best = min(splits, key=lambda split: widths[split].half_width(*m.levels))
+        if _decides(m, statistics, widths[best]):
+            return best
+    return None
+
+
+def steps_that_decide(m: Measurements, statistics: WindowStatistics) -> int | None:
+    """Planned steps to add so that the interval would leave the margin; None where longer training
+    can't do it.
+    """
+    for factor in STEP_FACTORS:
+        if _decides(m, statistics, predicted(statistics.interval, statistics.floors, 0, 0, factor)):
+            return round((factor - 1.0) * m.window.planned_steps)
+    return None
+
+
+def sparse_log_that_decides(m: Measurements, statistics: WindowStatistics) -> int | None:
+    """The log's interval in steps if a log of every step would leave the margin; None where it has
+    every step, or that can't do it.
+    """
+    stride = max(run.completeness.stride or 1 for run in m.arms.runs)
+    if stride > 1 and _decides(
+        m, statistics, predicted(statistics.interval, statistics.floors, 0, 0, stride)
+    ):
+        return stride
+    return None
+
+
+def _straddle_sentence(
+    m: Measurements, runs: tuple[int, int] | None, steps: int | None, stride: int | None
+) -> str:
+    seeds = m.statistics is not None and m.statistics.interval.run.seeds > 1
+    if runs is None and steps is None and stride is None:
+        return (
+            f"The gap is so near the margin that {MAX_ADDED_RUNS} more runs would not decide it: "
+            "settle whether this margin is the right one, or treat the recipes as at the margin."
+        )
+    options = []
+    if runs is not None:
+        words = count(runs[0], "more seed") + " in both arms" if seeds else _runs_words(m, runs)
+        options.append((sum(runs) * m.window.planned_steps, "add", words))
+    if stride is not None:
+        words = (
+            "runs that log every step instead of every "
+            f"{stride:,}{_cost(m.arms.runs[0], len(m.arms.runs))}"
+        )
+        options.append((len(m.arms.runs) * m.window.planned_steps, "train", words))
+    if steps is not None:
+        options.append(_longer(m, steps))
+    if m.schedule.finished:
+        without = "; more steps won't help."
+    else:
+        without = "; or train on to the end of the schedule."
+    tail = without if steps is None and stride is None else "."
+    options.sort()  # the cheapest first, in steps to train
+    if not m.multiplicity.left:
+        return (
+            f"Ask a new question that has {' or '.join(what for _, _, what in options)} from its "
+            f"start{tail}"
+        )
+    words = " or ".join(f"{verb} {what}" for _, verb, what in options)
+    look = f"(look {m.multiplicity.look + 1} of {m.multiplicity.looks})"
+    return f"{words[0].upper()}{words[1:]} to decide {look}{tail}"
+
+
+def _longer(m: Measurements, steps: int) -> tuple[int, str, str]:
+    """Steps to train in all, and words: runs whose schedule has ended have to be trained again, on
+    a longer one.
+    """
+    runs, planned = m.arms.runs, m.window.planned_steps
+    if not m.schedule.finished:
+        return (
+            len(runs) * steps,
+            "train",
+            f"{steps:,} more steps{_cost(runs[0], len(runs) * steps / planned)}",
+        )
+    share = len(runs) * (planned + steps) / planned
+    return (
+        len(runs) * (planned + steps),
+        "train",
+        f"runs that are {steps:,} steps longer{_cost(runs[0], share)}",
+    )
+
+
+def _runs_words(m: Measurements, runs: tuple[int, int]) -> str:
+    sides = ((runs[1], m.arms.candidate), (runs[0], m.arms.baseline))
+    return " and ".join(
+        f"{count(added, f'more {arm.name} run')}{_cost(arm.runs[0], added)}"
+        for added, arm in sides
+        if added
+    )
+
+
+def _cost(run: Curve, runs: float) -> str:
+    """What `runs` of this length cost, in words; "" where the step times are not on record."""
+    seconds = np.asarray(run.columns.get("step_seconds", ()), dtype=np.float64)
+    hours = float(seconds[np.isfinite(seconds)].sum()) / 3600.0
+    if not hours:
+        return ""
+    devices = run.context.get("devices", "")
+    if devices.isdecimal() and int(devices) > 1:
+        return f" (about {runs * hours * int(devices):.3g} device hours)"
+    return f" (about {runs * hours:.3g} hours of training)"
+
+
+def _by_code(
+    m: Measurements, decision: Decision, layer_policy: str | None, layer_snr_db: LayerSnr | None
+) -> tuple[str, ...]:
+    job = m.multiplicity.registered
+    # a check failed, not the loss
+    if (
+        decision.state == FAIL
+        and (step := BY_CODE[decision.deciding.code].next_for(job=job)) is not None
+    ):
+        return (step,)
+    if decision.state == FAIL:
+        entries = (BY_CODE[code] for code in decision.codes if m.compares == RECIPE)
+        confounds = sorted(
+            (entry for entry in entries if entry.explains_a_fail),
+            key=lambda entry: entry is CONFOUNDED,
+        )
+        first = [step for entry in confounds if (step := entry.next_for(job=job)) is not None]
+        return (
+            *first,
+            _after_fail(m, layer_policy),
+            *worst_layers(layer_snr_db or {}),
+            *_state_recipe(m),
+        )
+    steps = (
+        {code: BY_CODE[code].next_for(job=job) for code in decision.codes}
+        | _fitting(m, decision)
+        | _after_a_stop(m, decision)
+    )
+    sentences = [step for step in steps.values() if step is not None]
+    about_noise = decision.state == PASS or decision.deciding.code == "RUN_NOISE_ASSUMED"
+    statistics = m.statistics
+    if (
+        about_noise
+        and statistics is not None
+        and statistics.margin is not None
+        and "RUN_NOISE_ASSUMED" in decision.codes
+    ):
+        margin = statistics.margin.nats
+        passing = max(margin - statistics.interval.half_width(*m.levels), 0.0)
+        sentences.append(_measure_noise(m, statistics))
+        sentences.append(
+            f"With the noise assumed, a true gap up to {passing:.{nats_decimals(margin)}f} nats "
+            "can pass."
+        )
+        sentences += _state_size(m)
+    return tuple(dict.fromkeys(sentences))
+
+
+def _fitting(m: Measurements, decision: Decision) -> dict[str, str]:
+    """The next steps that depend on what was given already, by code."""
+    found = {}
+    if AS_OF.code in decision.codes:
+        found[AS_OF.code] = f"{_finish(m)} Until then read the gap as of step {m.schedule.step:,}."
+    if m.compares != RECIPE:
+        found |= {
+            code: words.format(compares=m.compares)
+            for code, words in _OF_ONE_RECIPE.items()
+            if code in decision.codes
+        }
+    if (
+        NO_MARGIN in decision.codes
+        and m.policy.margin is not None
+        and m.policy.margin.unit == "tokens"
+    ):
+        found[NO_MARGIN] = SLOPE_NEEDED
+    strides = {run.completeness.stride for run in m.arms.runs if run.completeness.stride}
+    if TOO_FEW in decision.codes and len(strides) > 1:
+        every = " and ".join(f"{stride:,}" for stride in sorted(strides))
+        found[TOO_FEW] = (
+            f"Log both arms at the same steps: their intervals are {every} steps, and only common "
+            "steps count."
+        )
+    return found
+
+
+def _finish(m: Measurements) -> str:
+    """How a training that is not finished, or not known to be, gets a verdict at its end."""
+    if m.window.unreached:
+        return f"Train every run to its planned last step, {m.window.at_plan.last:,}."
+    rates = [recorded_rates(run) is not None for arm in m.arms.both for run in arm.runs]
+    if m.policy.schedule == "decayed" or (all(rates) and m.window.plan != "unknown"):
+        return "Train to the end of the learning-rate schedule."
+    if m.multiplicity.registered:
+        words = (
+            f"If the learning rate had fallen to its end at step {m.schedule.step:,}, state it in "
+            "the policy (schedule: decayed); else "
+        )
+        return f"{words}train to the end of the schedule and log the rate in every run."
+    plan = "state the planned length of the runs and " if m.window.plan == "unknown" else ""
+    if all(rates):
+        return "State the planned length of the runs (--planned-steps N)."
+    at_end = f"If the learning rate had fallen to its end at step {m.schedule.step:,}"
+    words = (
+        f"{at_end}, state it (--schedule decayed, or schedule: decayed in the policy); else {plan}"
+    )
+    return f"{words}train to the end of the schedule and log the rate in every run."
+
+
+def _after_a_stop(m: Measurements, decision: Decision) -> dict[str, str]:
+    """What to do about runs that are not finished because the live rules stopped them, by code."""
+    why = next(
+        (
+            note.removeprefix(STOPPED)
+            for run in m.arms.runs
+            for note in run.notes
+            if note.startswith(STOPPED)
+        ),
+        None,
+    )
+    if why is None or AS_OF.code not in decision.codes:
+        return {}
+    words = f"Training on is not needed: the policy stops runs early, and {why.rstrip('.')}."
+    return {
+        AS_OF.code: f"{words} For a verdict at the planned end, submit the candidate with "
+        "early_stop: advise."
+    }
+
+
+def _after_fail(m: Measurements, layer_policy: str | None) -> str:
+    """The next experiments in order of cost, without those that the candidate's stated recipe has
+    made already.
+    """
+    if m.compares != RECIPE:
+        return _BISECT[m.compares]
+    if any(run.context.get(ENGINE) == _COMMAND for run in m.arms.candidate.runs):
+        return _OF_A_LAUNCHER
+    recipe = (m.arms.candidate.recipe or "").lower()
+    in_bf16 = [part.removeprefix("bf16@") for part in recipe.split("+") if part.startswith("bf16@")]
+    has_last = any(
+        where.startswith("blocks:") and "last" in where and "." not in where for where in in_bf16
+    )
+    if _is_in_bf16(recipe):
+        return (
+            "Compare software, kernels, data order and initial weights at the first step where the "
+            "arms diverge: both compute in bf16."
+        )
+    if "fp4" not in recipe:
+        what = (
+            "look at the layers there" if has_last else f"rerun with the {FIRST_AND_LAST_IN_BF16}"
+        )
+        return f"Look at the first step where the arms diverge, then {what}."
+    steps = [] if has_last else [LAST_IN_BF16]
+    if layer_policy != "mlp_only" and not any(
+        {*where.split(",")} >= _ATTENTION for where in in_bf16
+    ):
+        steps.append(MLP_ONLY)
+    steps.append("Switch to bf16 late in the run")
+    if "no_rht" in recipe:
+        steps.append("Turn the random Hadamard transform on")
+    first, *rest = steps
+    later = ", then ".join(step[0].lower() + step[1:] for step in rest)
+    if rest:
+        return f"{first}. If that fails, {later}."
+    return f"{first}."
+
+
+def _is_in_bf16(recipe: str) -> bool:
+    return recipe in ("bf16", "f32")
+
+
+def _state_recipe(m: Measurements) -> tuple[str, ...]:
+    """What is missing for advice that fits the recipe; an arm's name says nothing about it."""
+    arm = m.arms.candidate
+    if arm.recipe is not None:
+        return ()
+    if m.multiplicity.registered:
+        how = "in the job file"
+    else:
+        how = f"--recipe {shlex.quote(arm.name + '=RECIPE')}"
+    return (
+        f"The recipe of {arm.name} is not on record, so this advice is general: state it ({how}).",
+    )
+
+
+def worst_layers(layer_snr_db: LayerSnr) -> tuple[str, ...]:
+    """A sentence that names the layers with the lowest finite SNR, each by its worst operand;
+    nothing where none is known.
+    """
+    worst: dict[str, tuple[float, str]] = {}
+    for (layer, operand), snr in layer_snr_db.items():
+        if math.isfinite(snr):
+            worst[layer] = min(worst.get(layer, (math.inf, "")), (snr, operand))
+    if not worst:
+        return ()
+    ranked = sorted((snr, layer, operand) for layer, (snr, operand) in worst.items())[:LAYERS_NAMED]
+    named = ", ".join(f"{layer} ({operand}, {snr:.1f} dB)" for snr, layer, operand in ranked)
+    return (f"The layers with the lowest SNR, so the first to keep in bf16: {named}.",)
+
+
+def _state_size(m: Measurements) -> tuple[str, ...]:
+    """What is missing on record of the model, by whose size its run-to-run noise may be assumed."""
+    if m.multiplicity.registered or all(PARAMETERS in run.context for run in m.arms.runs):
+        return ()
+    return (
+        (
+            "State the size of the model (--parameters N): the noise of models below 10 million "
+            "parameters is not assumed."
+        ),
+    )
+
+
+def _measure_noise(m: Measurements, statistics: WindowStatistics) -> str:
+    """Which arms need further runs before their noise is measured."""
+    missing = math.ceil(MIN_MEASURED_DF - statistics.measured_df - statistics.early_df)
+    if statistics.interval.run.seeds > 1:
+        return f"Add {count(missing, 'seed')} to both arms to measure the run-to-run noise."
+    bare = [
+        arm.name
+        for arm, floor in zip(m.arms.both, statistics.floors, strict=True)
+        if not floor.has_reruns
+    ]
+    if not bare:
+        return (
+            f"Add {count(missing, 'replicate')} to either arm to measure the run-to-run noise on "
+            f"{MIN_MEASURED_DF} degrees of freedom."
+        )
+    number = count(max(missing, len(bare)), "replicate")
+    in_all = "in all, " if len(bare) > 1 else ""
+    return (
+        f"Add {number} of {' and '.join(bare)} ({in_all}same seed and data, another replicate "
+        "number) to measure the run-to-run noise."
+    )

@@ -1,0 +1,322 @@
+import dataclasses
+import itertools
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import parity
+from parity.judging.bundles.evidence import Case, bundle_bytes, verify
+from parity.judging.codes import BY_CODE, ReasonCode
+from parity.judging.curves.curve import Curve
+from parity.judging.policy import Multiplicity, Policy, policy_from_mapping
+from parity.judging.verdict.advice import (
+    NO_LOOK_LEFT,
+    SLOPE_NEEDED,
+    predicted,
+    runs_that_decide,
+    sparse_log_that_decides,
+    steps_that_decide,
+    worst_layers,
+)
+from parity.judging.verdict.verdict import Verdict, judge
+
+curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
+
+MakeRun = Callable[..., Curve]
+JudgePair = Callable[..., Verdict]
+
+
+def test_after_a_fail_an_arms_name_says_nothing_about_its_recipe(
+    make_run: MakeRun, one_percent: Policy
+) -> None:
+    """Named nvfp4_no_rht and without a recipe: general advice, which says so. Named run-b and
+    stated as nvfp4: advice for nvfp4.
+    """
+    bad, nvfp4 = make_run(seed=2, gap=0.3), make_run(seed=2, gap=0.3, recipe="nvfp4")
+    first, second = parity.judge(
+        [make_run()], {"nvfp4_no_rht": [bad], "run-b": [nvfp4]}, one_percent, planned_steps=2000
+    )
+    unstated, stated = (verdict.document()["advice"]["sentences"] for verdict in (first, second))
+    assert "Hadamard" not in " ".join(unstated)
+    assert "first step" in unstated[0]
+    assert "--recipe nvfp4_no_rht=RECIPE" in unstated[1]
+    (blank,) = parity.judge([make_run()], {"my run": [bad]}, one_percent, planned_steps=2000)
+    assert "--recipe 'my run=RECIPE'" in blank.document()["advice"]["sentences"][1]
+    assert "mlp_only" in stated[0]
+    assert "--recipe" not in " ".join(stated)
+
+
+def test_added_runs_decide_and_fewer_do_not(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    verdict = judge_pair(make_run(), make_run(seed=2, gap=0.0205))
+    m, statistics = verdict.measurements, verdict.measurements.statistics
+    runs = runs_that_decide(m, statistics)
+    assert runs is not None
+    distance = statistics.margin.nats - statistics.interval.mean
+    assert predicted(statistics.interval, statistics.floors, *runs, 1.0).half_width(0.95) < distance
+    total = sum(runs)
+    for base, cand in itertools.product(range(total), repeat=2):
+        if base + cand == total - 1:
+            assert (
+                predicted(statistics.interval, statistics.floors, base, cand, 1.0).half_width(0.95)
+                >= distance
+            )
+
+
+def test_steps_help_only_where_step_noise_dominates(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    base, cand = (make_run(seed=seed, batch_sd=0.5, pair_sd=0.25) for seed in (1, 2))
+    gap = float((cand.loss - base.loss)[1600:].mean())
+    noisy = judge_pair(base, curve_from_arrays(cand.steps, cand.loss - gap + 0.010))
+    assert noisy.codes[0] == "CI_STRADDLES_MARGIN"
+    assert steps_that_decide(noisy.measurements, noisy.measurements.statistics) is not None
+    assert "steps longer" in noisy.document()["advice"]["sentences"][0]
+    runs = judge_pair(make_run(), make_run(seed=2, gap=0.0205))
+    assert steps_that_decide(runs.measurements, runs.measurements.statistics) is None
+    assert "more steps won't help" in runs.document()["advice"]["sentences"][0]
+
+
+def test_a_sparse_log_is_told_to_log_every_step_where_that_decides(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    """Every 10th step of a pair with much batch noise; its honest twin, the whole log, decides, and
+    a pair with little is not told so.
+    """
+    base, cand = (make_run(seed=seed, batch_sd=0.5, pair_sd=0.08) for seed in (1, 2))
+    cand = curve_from_arrays(
+        cand.steps, cand.loss - float((cand.loss - base.loss)[1600::10].mean()) + 0.004
+    )
+    sparse = judge_pair(
+        *(curve_from_arrays(run.steps[::10], run.loss[::10]) for run in (base, cand))
+    )
+    assert sparse.codes[0] == "CI_STRADDLES_MARGIN"
+    assert sparse_log_that_decides(sparse.measurements, sparse.measurements.statistics) == 10
+    assert "log every step instead of every 10" in sparse.document()["advice"]["sentences"][0]
+    dense = judge_pair(
+        base,
+        curve_from_arrays(
+            cand.steps, cand.loss - float((cand.loss - base.loss)[1600:].mean()) + 0.004
+        ),
+    )
+    assert dense.verdict == "pass"
+    few = judge_pair(
+        *(
+            curve_from_arrays(run.steps[::10], run.loss[::10])
+            for run in (make_run(), make_run(seed=2, gap=0.0205))
+        )
+    )
+    assert sparse_log_that_decides(few.measurements, few.measurements.statistics) is None
+
+
+def test_a_gap_at_the_margin_is_not_promised_a_decision(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    base, cand = make_run(), make_run(seed=2)
+    verdict = judge_pair(base, cand)
+    at_margin = cand.loss + verdict.margin.nats - verdict.gap.mean
+    advice = judge_pair(base, curve_from_arrays(cand.steps, at_margin)).document()["advice"]
+    assert advice["add_candidate_runs"] is None
+    assert "so near the margin" in advice["sentences"][0]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "policy", "has", "lacks"),
+    [
+        ("nvfp4", None, "mlp_only", "Hadamard"),
+        ("nvfp4", "mlp_only", "bf16 late", "mlp_only"),
+        ("nvfp4_no_rht", "all_linears", "Hadamard", "first step"),
+        ("mxfp8", None, "first step", "Hadamard"),
+    ],
+)
+def test_after_a_fail_the_next_experiments(
+    recipe: str, policy: str | None, has: str, lacks: str, make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    verdict = judge_pair(make_run(), make_run(seed=2, gap=0.3, recipe=recipe), layer_policy=policy)
+    (sentence,) = verdict.document()["advice"]["sentences"]
+    assert verdict.verdict == "fail"
+    assert has in sentence
+    assert lacks not in sentence
+
+
+def test_the_arms_without_reruns_are_named(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    verdict = judge_pair([make_run(), make_run(seed=3)], make_run(seed=2), baseline_name="FP8")
+    assert verdict.document()["advice"]["sentences"][0].startswith("Add 3 replicates of cand (")
+
+
+def test_hours_of_added_runs_come_from_step_times(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    cand = make_run(seed=2, gap=0.0205)
+    timed = curve_from_arrays(cand.steps, cand.loss, columns={"step_seconds": np.full(2000, 3.6)})
+    advice = judge_pair(make_run(), timed).document()["advice"]
+    assert f"(about {2 * advice['add_candidate_runs']} hours of training)" in advice["sentences"][0]
+
+
+def test_the_cheapest_way_to_decide_stands_first_with_its_device_hours(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    """Where step noise dominates, longer runs decide: finished ones are trained again, on a longer
+    schedule; others go on.
+    """
+    base, cand = (make_run(seed=seed, batch_sd=0.5, pair_sd=0.25) for seed in (1, 2))
+    gap = float((cand.loss - base.loss)[1600:].mean())
+    about = {"columns": {"step_seconds": np.full(2000, 3.6)}, "context": {"devices": "8"}}
+    runs = [
+        curve_from_arrays(base.steps, base.loss, **about),
+        curve_from_arrays(cand.steps, cand.loss - gap + 0.010, **about),
+    ]
+    advice = judge_pair(*runs).document()["advice"]
+    again = 2 * (2000 + advice["add_steps"]) * 8 / 1000
+    assert (
+        f"runs that are {advice['add_steps']:,} steps longer (about {again:.3g} device hours)"
+        in advice["sentences"][0]
+    )
+    added = advice["add_baseline_runs"]
+    assert added is None or (2 * added * 16 <= again) == advice["sentences"][0].startswith(
+        "Ask a new question that has " + str(added)
+    )
+    unfinished = judge_pair(
+        *runs, policy_from_mapping({"margin": "1 %", "as_of": "accept"})
+    ).document()["advice"]
+    assert unfinished["add_steps"] is None or "longer" not in unfinished["sentences"][0]
+
+
+def test_a_job_is_advised_in_its_own_words(make_run: MakeRun) -> None:
+    """Options of the command line help nobody whose runs are on a server."""
+
+    def sentences(registered: bool, **about: object) -> str:
+        base, cand = (
+            make_run(),
+            dataclasses.replace(make_run(seed=2), rounding=None, recipe="other:mine", **about),
+        )
+        looks = Multiplicity(registered=registered)
+        policy = policy_from_mapping({"margin": "1 %", "assumed_noise": "reject"})
+        (verdict,) = judge([base], {"cand": [cand]}, policy, planned_steps=2000, multiplicity=looks)
+        return " ".join(verdict.advice.sentences)
+
+    assert "--rounding cand=nearest" in sentences(False)
+    assert "--schedule decayed" in sentences(False)
+    assert "--" not in sentences(True)
+    assert "rounding: nearest where each run attaches" in sentences(True)
+    assert "schedule: decayed" in sentences(True)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [reason for reason in BY_CODE.values() if "--" in (reason.next_step or "")],
+    ids=lambda one: one.code,
+)
+def test_every_step_that_names_an_option_has_words_for_jobs(reason: ReasonCode) -> None:
+    # a job's runs have seeds; the step of AS_OF is made to fit
+    if reason.code in {"SEEDS_UNSTATED", "AS_OF"}:
+        return
+    assert "--" not in (reason.next_for(job=True) or "--")
+    assert reason.next_for(job=False) == reason.next_step
+
+
+def test_a_margin_in_tokens_without_a_slope_asks_for_one_and_for_nothing_else(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    policy = {"margin": "5% tokens", "schedule": "decayed"}
+    verdict = judge_pair(make_run(), make_run(seed=2), policy_from_mapping(policy))
+    assert verdict.codes[0] == "MARGIN_UNDETERMINED"
+    assert verdict.advice.sentences[0] == SLOPE_NEEDED
+    assert (
+        SLOPE_NEEDED
+        not in judge_pair(
+            make_run(), make_run(seed=2), policy_from_mapping({**policy, "margin": "1 %"})
+        ).advice.sentences
+    )
+
+
+SNR = {
+    ("block.3.mlp", "wgrad"): 9.14,
+    ("block.3.mlp", "fprop"): 17.0,
+    ("block.0.attn", "dgrad"): 12.0,
+    ("block.1.mlp", "fprop"): 11.0,
+    ("block.2.mlp", "fprop"): 16.0,
+    ("block.4.mlp", "fprop"): float("nan"),
+}
+
+
+def test_the_worst_layers_are_named_once_each_lowest_first() -> None:
+    (sentence,) = worst_layers(SNR)
+    assert sentence.endswith(
+        "block.3.mlp (wgrad, 9.1 dB), block.1.mlp (fprop, 11.0 dB), block.0.attn (dgrad, 12.0 dB)."
+    )
+    assert worst_layers({}) == ()
+    assert worst_layers({("a", "fprop"): float("nan")}) == ()
+
+
+def test_worst_layers_stand_after_a_fail_only_and_survive_the_bundle(
+    make_run: MakeRun, judge_pair: JudgePair, tmp_path: Path
+) -> None:
+    failed = judge_pair(make_run(), make_run(seed=2, gap=0.1), layer_snr_db={"cand": SNR})
+    assert "block.3.mlp (wgrad, 9.1 dB)" in failed.document()["advice"]["sentences"][1]
+    assert "dB" not in " ".join(
+        judge_pair(make_run(), make_run(seed=2), layer_snr_db={"cand": SNR}).advice.sentences
+    )
+    assert "dB" not in " ".join(judge_pair(make_run(), make_run(seed=2, gap=0.1)).advice.sentences)
+    other = judge_pair(make_run(), make_run(seed=2, gap=0.1), layer_snr_db={"another": SNR})
+    assert "dB" not in " ".join(other.advice.sentences)
+    case = Case(
+        baseline=[make_run()],
+        candidates={"cand": [make_run(seed=2, gap=0.1)]},
+        policy=policy_from_mapping({"schedule": "decayed", "margin": "1%"}),
+        planned_steps=2000,
+        layer_snr_db={"cand": SNR},
+    )
+    path = tmp_path / "bundle.zip"
+    path.write_bytes(bundle_bytes(case, case.documents()))
+    assert verify(str(path)).differences == ()
+
+
+def test_added_runs_are_judged_at_the_next_look(make_run: MakeRun) -> None:
+    """The runs that would decide are those at the level of the look to come; without one left the
+    advice says so.
+    """
+    base, candidate = [make_run()], {"c": [make_run(seed=2, gap=0.0205)]}
+    runs = {}
+    for looks, look in ((1, 1), (2, 1), (2, 2), (4, 1)):
+        policy, shared = (
+            Policy(schedule="decayed", margin="1%", looks=looks),
+            Multiplicity(look=look, looks=looks),
+        )
+        (verdict,) = parity.judge(base, candidate, policy, planned_steps=2000, multiplicity=shared)
+        assert verdict.codes[0] == "CI_STRADDLES_MARGIN"
+        runs[looks, look] = (verdict.advice.add_baseline_runs or 0) + (
+            verdict.advice.add_candidate_runs or 0
+        )
+        assert (NO_LOOK_LEFT in verdict.advice.sentences) == (look == looks)
+        assert any(
+            f"(look {look + 1} of {looks})" in sentence for sentence in verdict.advice.sentences
+        ) == (look < looks)
+    assert 0 < runs[1, 1] <= runs[2, 1] <= runs[4, 1]
+
+
+def test_what_was_stated_already_is_not_asked_for(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    unstated = policy_from_mapping({"margin": "1%"})
+    planned, unplanned = (
+        judge_pair(make_run(), make_run(seed=2), unstated, planned_steps=steps)
+        for steps in (2000, None)
+    )
+    short = judge_pair(make_run(), make_run(seed=2), unstated, planned_steps=4000)
+    said = [" ".join(verdict.advice.sentences) for verdict in (planned, unplanned, short)]
+    assert [verdict.codes[0] for verdict in (planned, unplanned, short)] == ["AS_OF"] * 3
+    assert ["planned length" in words for words in said] == [False, True, False]
+    assert ["--schedule decayed" in words for words in said] == [True, True, False]
+    assert "to its planned last step, 3,999" in said[2]
+
+
+def test_logs_with_other_intervals_are_told_to_log_the_same_steps(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    base, cand = (
+        curve_from_arrays(run.steps[::every], run.loss[::every])
+        for run, every in ((make_run(), 10), (make_run(seed=2), 25))
+    )
+    verdict = judge_pair(base, cand)
+    assert verdict.codes[0] == "TOO_FEW_STEPS"
+    assert "their intervals are 10 and 25 steps" in " ".join(verdict.advice.sentences)
+    assert "Log the loss more often" not in " ".join(verdict.advice.sentences)
