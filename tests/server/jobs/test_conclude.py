@@ -9,9 +9,9 @@ from sqlalchemy import event, func, select
 from sqlalchemy.exc import DBAPIError, OperationalError, PendingRollbackError
 from sqlalchemy.orm import selectinload
 
+from parity.judging.path import path_of
 from parity.judging.policy import Policy
-from parity.judging.verdict.path import path_of
-from parity.judging.verdict.sign_offs import sha256_of
+from parity.judging.sign_offs import sha256_of
 from server.database import sessions, states
 from server.database.tables import Job, Run
 from server.errors import ConflictError
@@ -464,3 +464,17 @@ def test_a_failure_that_cannot_be_noted_hides_no_other(database, recorded, monke
     with pytest.raises(MemoryError):
         conclude(database, job_id)
     assert _judging(database, job_id)[:3] == ("queued", None, 0)
+
+
+def test_the_time_of_gemms_is_modelled_for_runs_that_a_worker_trained_alone(database, recorded):
+    job_id = recorded({"nvfp4": 0.0, "mxfp8": 0.0})
+    _conclude(database, job_id)
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        modelled = {
+            each["candidate"]["name"]: each["gemm_time"] for each in shown_documents(session, job)
+        }
+        assert modelled.keys() == {"nvfp4", "mxfp8"}
+        assert all(share > 0 for share in modelled.values())
+        job.engine = "external"
+        assert [each["gemm_time"] for each in shown_documents(session, job)] == [None, None]

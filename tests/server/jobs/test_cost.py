@@ -190,3 +190,16 @@ def test_the_price_is_a_setting(monkeypatch):
             changed.setenv(name, value)
             with pytest.raises(ValueError, match=name.removeprefix("PARITY_").lower()):
                 Settings()
+
+
+def test_an_attempt_of_a_quarter_of_a_second_counts_that_and_a_clock_that_went_back_nothing(
+    database, recorded
+):
+    job_id = recorded({"nvfp4": 0.0}, steps=100, done=0, replicates=1)
+    with database.write() as session:
+        for run in session.query(Run).where(Run.job_id == job_id):
+            for number, (started_at, ended_at) in enumerate([(1000.0, 1000.25), (1010.0, 1005.0)]):
+                attempt = Attempt(run_id=run.id, attempt_number=number + 1, state="crashed")
+                attempt.started_at, attempt.ended_at = started_at, ended_at
+                session.add(attempt)
+    assert _cost(database, job_id).device_seconds == pytest.approx(2 * 0.25)

@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -417,3 +418,25 @@ def test_a_job_that_ends_while_it_is_looked_at_stays_as_it_is(database, live, mo
     assert looking.result(60) == []
     assert _emitted(database, job_id) == emitted
     assert {state for state, _ in _states(database, job_id).values()} == {"cancelled"}
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "expected"),
+    [
+        ([0], [0, 1], [(0, 0), (0, 1)]),
+        ([0, 1], [0, 1], [(0, 0), (1, 1)]),
+        ([1, 0], [0, 1], [(0, 0), (1, 1)]),
+        ([0, 1], [1, 2, 3], [(1, 1), (0, 2), (1, 3)]),
+    ],
+)
+def test_a_run_is_forecast_against_that_of_its_number_and_seed(baseline, candidate, expected):
+    """Where the baseline has fewer, they take turns."""
+
+    def arm(*numbers):
+        runs = [SimpleNamespace(replicate=n, seed=seed, state="running") for seed, n in numbers]
+        return SimpleNamespace(runs=runs, job=SimpleNamespace(planned_steps=STEPS))
+
+    others = arm(*((seed, number) for seed in (7, 8) for number in baseline))
+    found = forecast._partners(others, arm(*((7, number) for number in candidate)))
+    assert {(other.seed, run.seed) for other, run in found} == {(7, 7)}
+    assert [(other.replicate, run.replicate) for other, run in found] == expected

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from parity.judging.bundles.evidence import bundle_bytes, verify
-from parity.judging.noise.noise_table import DEMO, SMALL, emulated_noise_table, read_noise_table
+from parity.judging.evidence import bundle_bytes, verify
+from parity.judging.noise_table import DEMO, SMALL, emulated_noise_table, read_noise_table
 from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Job, Run
@@ -268,3 +269,10 @@ def test_runs_that_are_equal_bit_for_bit_make_a_group_without_spread(
     with database.read() as session:
         (family,) = reruns_of(session, session.get_one(Job, earlier[0])).families.values()
     assert (family.groups, len(family.bit_equal), family.problems) == ((), 2, ())
+
+
+def test_a_family_is_named_by_steps_and_two_digests_of_eight_digits(database, recorded, earlier):
+    """Job files and imported tables name families, so a name has to outlive a version."""
+    with database.read() as session:
+        name = family_of(session.get_one(Job, earlier[0]))
+    assert re.fullmatch(r"emulated-300-steps-[0-9a-f]{8}-[0-9a-f]{8}", name)

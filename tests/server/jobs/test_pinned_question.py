@@ -370,3 +370,12 @@ def test_what_is_imported_here_is_what_a_question_has():
     }
     assert kinds == {Model, Data, Schedule, Projections, MaxTextOptions}
     assert {field.name for field in dataclasses.fields(Asked)} >= {"spec", "policy", "baseline"}
+
+
+def test_what_is_stated_of_own_runs_is_compared_only_where_both_are_of_own_runs():
+    """Elsewhere the engine differs, which is said once and not for each fact."""
+    stated = {"data": {"order": "same"}, "rounding": "nearest"}
+    of_own = replace(ASKED, stated=stated)
+    assert differences(ASKED, of_own) == differences(of_own, ASKED) == []
+    assert len(differences(of_own, replace(ASKED, stated={"rounding": "nearest"}))) == 1
+    assert len(differences(replace(ASKED, stated={}), of_own)) == 2

@@ -10,6 +10,7 @@ from parity.judging.policy import policy_from_mapping
 from server.database import tokens
 from server.database.states import begin_attempt
 from server.database.tables import Run
+from server.errors import ForbiddenError
 from server.jobs.submit import submit_job
 from server.web import auth
 from server.web.auth import RULES, Rule, Scope, operations
@@ -154,3 +155,26 @@ def test_only_operations_that_need_a_token_are_marked_so_in_the_description(api)
 def test_the_page_has_the_current_table():
     page = PAGE.read_text(encoding="utf-8")
     assert rewritten(page, rights_table(), MARKS) == page, "run python -m tools.rights_table"
+
+
+@pytest.mark.parametrize("operation", [name for name, rule in RULES.items() if rule.of_no_gate])
+@pytest.mark.parametrize(
+    ("repository", "scopes", "refused"),
+    [
+        (None, {"submit"}, False),
+        ("https://git.example/model", {"submit"}, True),
+        ("https://git.example/model", {"submit", "approve"}, False),
+        ("https://git.example/model", {"admin"}, False),
+    ],
+)
+def test_what_verdicts_rest_on_is_not_for_a_token_of_gates_alone(
+    operation, repository, scopes, refused
+):
+    sender = auth.Principal(
+        id="t", name="ci", scopes=frozenset(scopes), run=None, repository=repository
+    )
+    if refused:
+        with pytest.raises(ForbiddenError, match="is for the gates of repository https://git"):
+            auth.check_rule(None, RULES[operation], sender, {})
+    else:
+        auth.check_rule(None, RULES[operation], sender, {})
