@@ -9,9 +9,9 @@ from sqlalchemy import event, func, select
 from sqlalchemy.exc import DBAPIError, OperationalError, PendingRollbackError
 from sqlalchemy.orm import selectinload
 
-from parity.judging.path import path_of
 from parity.judging.policy import Policy
-from parity.judging.sign_offs import sha256_of
+from parity.judging.verdict.path import path_of
+from parity.judging.verdict.sign_offs import sha256_of
 from server.database import sessions, states
 from server.database.tables import Job, Run
 from server.errors import ConflictError
