@@ -88,18 +88,23 @@ def _table(path: Path) -> dict[str, list[dict[str, str]]]:
 
 def files_that_test(root: Path, module: str) -> list[str]:
     """The test files of a module in the order in which they run: those that mirror it, those beside
-    them that import it, the smallest first, and the named ones.
+    them that import it, the smallest first, and the named ones. Where there is neither of the first
+    two, those that import it below the next folder up that has one.
     """
     path = Path("tests") / module.removesuffix("/__init__.py").removesuffix(".py")
-    folder = root / path.parent
+    folder, name = root / path.parent, ".".join(path.parts[1:])
     mirrors = [folder / f"test_{path.name}.py", *sorted((root / path).glob("test_*.py"))]
-    beside = sorted(folder.glob("test_*.py"), key=lambda file: (file.stat().st_size, file))
-    importing = [file for file in beside if ".".join(path.parts[1:]) in _imported(file)]
+    mirrors = [file for file in mirrors if file.exists()]
+    importing = [file for file in folder.glob("test_*.py") if name in _imported(file)]
+    while not mirrors and not importing and folder != root / "tests":
+        folder = folder.parent
+        importing = [file for file in folder.rglob("test_*.py") if name in _imported(file)]
+    importing.sort(key=lambda file: (file.stat().st_size, file))
     named = [root / str(file) for file in _table(root / FURTHER).get(module, [])]
     if len(named) > MOST_FURTHER or not all(file.exists() for file in named):
         raise ValueError(f"{FURTHER}: {module}: expected at most {MOST_FURTHER} files that exist")
-    files = [file for file in mirrors if file.exists()] + importing + named
-    return list(dict.fromkeys(file.relative_to(root).as_posix() for file in files))
+    files = dict.fromkeys([*mirrors, *importing, *named])
+    return [file.relative_to(root).as_posix() for file in files]
 
 
 @functools.cache

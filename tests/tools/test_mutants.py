@@ -172,6 +172,16 @@ def test_the_mirror_runs_first_then_what_imports_the_module_then_what_is_named(c
     ]
 
 
+def test_a_module_that_nothing_mirrors_has_the_tests_above_that_import_it(checkout):
+    for name in ("pkg/deep/letters.py", "tests/pkg/deep/test_other.py"):
+        (checkout / name).parent.mkdir(exist_ok=True)
+        (checkout / name).write_text("")
+    above = checkout / "tests/pkg/wide/test_all.py"
+    above.parent.mkdir()
+    above.write_text("from pkg.deep import letters\n")
+    assert files_that_test(checkout, "pkg/deep/letters.py") == ["tests/pkg/wide/test_all.py"]
+
+
 @pytest.mark.parametrize(
     "files", ['["tests/gone.py"]', '["tests/pkg/test_numbers.py", "a", "b", "c"]']
 )
