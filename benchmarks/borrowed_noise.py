@@ -15,7 +15,7 @@ from marks import Line, share
 from scipy.special import ndtr
 
 from parity.judging.curves.curve import FloatArray
-from parity.judging.curves.window import StandardError
+from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import Interval, interval
 from parity.judging.noise.lending import Lender
 from parity.judging.noise.noise_table import FamilyFloor, RerunGroup, fit_family, public_noise_table

@@ -35,7 +35,7 @@ from marks import Line, share
 from scipy.signal import lfilter
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.window import mean_se
+from parity.judging.curves.step_noise import mean_se
 from parity.judging.gap.interval import t_quantile
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.secondary.speed import fit_law, token_tax

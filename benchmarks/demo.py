@@ -31,7 +31,7 @@ from marks import Line, share
 from scipy import stats
 
 from parity.judging.curves.curve import Curve, FloatArray, Rounding, curve_from_arrays
-from parity.judging.curves.window import StandardError
+from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import interval
 from parity.judging.noise.lending import find_lender
 from parity.judging.noise.noise_table import DEMO, emulated_noise_table

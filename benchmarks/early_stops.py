@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 from marks import Line, share
 
-from parity.judging.curves.arms import EarlySpread, helmert_squares, prefix_window
 from parity.judging.curves.curve import FloatArray
-from parity.judging.curves.window import StandardError, make_window
+from parity.judging.curves.early_stop_noise import EarlySpread, helmert_squares, prefix_window
+from parity.judging.curves.step_noise import StandardError
+from parity.judging.curves.window import make_window
 from parity.judging.gap.interval import Interval, interval
 from parity.judging.noise.run_floor import Prior, run_floor, run_term
 

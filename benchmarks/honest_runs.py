@@ -18,10 +18,12 @@ import numpy as np
 from marks import PUBLIC_RUNS, Line, share
 from scipy.signal import lfilter
 
-from parity.judging.curves.arms import independent_runs
+from parity.judging.curves.alignment import align
+from parity.judging.curves.counted_runs import independent_runs
 from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.curves.data_order import is_proven_somewhere
 from parity.judging.curves.independence import dependence, resemblance
-from parity.judging.curves.pairing import align, is_proven_somewhere, pair_by_batches
+from parity.judging.curves.unstated_seeds import pair_by_batches
 from parity.judging.evaluations.measured import measure
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.verdict import Verdict, judge

@@ -17,7 +17,7 @@ import numpy as np
 from marks import Line, share
 
 from parity.judging.curves.curve import FloatArray
-from parity.judging.curves.window import StandardError
+from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import interval
 from parity.judging.noise.run_floor import Prior, run_floor, run_term
 from parity.judging.policy import FINISHED_FLOOR, STOCHASTIC_FACTOR, Multiplicity

@@ -14,7 +14,7 @@ from marks import PUBLIC_RUNS, Line, share
 from scipy.signal import lfilter
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.window import mean_ses
+from parity.judging.curves.step_noise import mean_ses
 from parity.judging.gap.interval import t_quantile
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.verdict import Verdict, judge

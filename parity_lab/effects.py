@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from parity.judging import special
-from parity.judging.curves.window import StandardError
+from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import Interval, interval, t_quantile
 from parity.judging.noise.run_floor import RunTerm
 from parity.structure import frozen

@@ -13,7 +13,7 @@ from pydantic import Field
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from parity.judging.curves.arms import independent_runs
+from parity.judging.curves.counted_runs import independent_runs
 from parity.judging.curves.curve import Curve
 from parity.judging.document_types import VerdictDocument
 from parity.judging.live.gap_chart import (

@@ -50,8 +50,9 @@ from parity.design.experiment import (
     parse_budget,
 )
 from parity.design.plan import NATS, Plan, plan, plan_document
-from parity.judging.curves.arms import MAX_SHORT_RERUNS, MIN_STOP
 from parity.judging.curves.curve import MAX_STEP
+from parity.judging.curves.early_stop_noise import MIN_STOP
+from parity.judging.curves.early_stops import MAX_SHORT_RERUNS
 from parity.judging.policy import NVFP4, parse_margin
 from parity.readers import read_runs
 from parity.structure import canonical_json, json_value

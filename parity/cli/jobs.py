@@ -17,7 +17,7 @@ from parity.cli.terminal import EXIT_CODES, FOLLOW, NOISE, OUTPUT, QUEUE, UsageE
 from parity.cli.watching import JobEndedError, print_missing, print_outlook
 from parity.client.rest import Client, ClientError, Document
 from parity.comparing.arms import place_in, read_yaml
-from parity.judging.curves.arms import MAX_SHORT_RERUNS
+from parity.judging.curves.early_stops import MAX_SHORT_RERUNS
 from parity.judging.verdict.sign_offs import accepted
 from parity.wording import count, did_you_mean, first_few
 

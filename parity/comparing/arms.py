@@ -12,8 +12,7 @@ from typing import Any, get_args
 import numpy as np
 import yaml
 
-from parity.judging.curves.agreement import PARAMETERS, parameter_count
-from parity.judging.curves.arms import MAX_SHORT_RERUNS
+from parity.judging.curves.context import PARAMETERS, parameter_count
 from parity.judging.curves.curve import (
     LOSS_MEANING,
     MAX_STEP,
@@ -25,6 +24,7 @@ from parity.judging.curves.curve import (
     FloatArray,
     Rounding,
 )
+from parity.judging.curves.early_stops import MAX_SHORT_RERUNS
 from parity.judging.curves.reading import TRAINING_LOSS
 from parity.judging.noise.noise_table import (
     NoiseTable,

@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from parity.judging import special
+from parity.judging.curves.alignment import align
 from parity.judging.curves.curve import Curve, FloatArray
-from parity.judging.curves.pairing import align
 from parity.judging.curves.window import plan_window
 from parity.judging.gap.interval import Interval, t_quantile
 from parity.judging.policy import Amount, Policy

@@ -20,9 +20,9 @@ from parity.design.experiment import (
     run_steps,
 )
 from parity.judging import special
-from parity.judging.curves.arms import RATIO_SD_LOG, EarlySpread, early_df
 from parity.judging.curves.curve import FloatArray
-from parity.judging.curves.window import MANY_POINTS, StandardError, mean_ses
+from parity.judging.curves.early_stop_noise import RATIO_SD_LOG, EarlySpread, early_df
+from parity.judging.curves.step_noise import MANY_POINTS, StandardError, mean_ses
 from parity.judging.gap.interval import FEW_POINTS, NOMINAL, interval, lowered, t_quantile
 from parity.judging.gap.window_statistics import GapNoise
 from parity.judging.live.prediction import (

@@ -37,7 +37,7 @@ from parity.design.experiment import (
     run_steps,
     runs_words,
 )
-from parity.judging.curves.arms import MIN_STOP
+from parity.judging.curves.early_stop_noise import MIN_STOP
 from parity.judging.gap.interval import determine_margin
 from parity.judging.gap.window_statistics import MIN_MEASURED_DF, NoiseBasis
 from parity.judging.noise.lending import Lender, Lenders

@@ -8,31 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.judging.curves.agreement import (
-    MAX_NOISE_RATIO,
+from parity.judging.curves.alignment import Aligned, align, common_losses
+from parity.judging.curves.arms import Arm, Arms, Controls, make_arms, usable_controls
+from parity.judging.curves.averages import averaging_lift
+from parity.judging.curves.context import (
     RECIPE,
     Comparison,
-    EqualStart,
-    Mismatch,
-    Resolution,
-    averaging_lift,
     confounding_context,
-    equal_start,
-    find_mismatch,
-    noise_ratio,
-    resolution,
     same_data_recorded,
-    same_first_batch,
     without_assumed_floor,
-)
-from parity.judging.curves.arms import (
-    Arm,
-    Arms,
-    Controls,
-    EarlyStops,
-    make_arms,
-    usable_controls,
-    usable_early_stops,
 )
 from parity.judging.curves.curve import (
     FORKED_FROM,
@@ -46,25 +30,25 @@ from parity.judging.curves.curve import (
     computed_once,
     usable,
 )
+from parity.judging.curves.data_order import (
+    SAME_ORDER,
+    hidden_correlation,
+    is_proven_somewhere,
+    worst_correlation,
+)
+from parity.judging.curves.early_stops import EarlyStops, usable_early_stops
 from parity.judging.curves.independence import (
     MIN_COMMON,
     NOISELESS,
     VISIBLE_STEPS,
-    pairs_to_test,
     resemblance,
     rounding_step,
     shared_start,
 )
 from parity.judging.curves.lacking import Lacking, lacking_points
-from parity.judging.curves.pairing import (
-    SAME_ORDER,
-    Aligned,
-    align,
-    common_losses,
-    hidden_correlation,
-    is_proven_somewhere,
-    worst_correlation,
-)
+from parity.judging.curves.mismatch import Mismatch, find_mismatch
+from parity.judging.curves.related_pairs import pairs_to_test
+from parity.judging.curves.resolution import MAX_NOISE_RATIO, Resolution, noise_ratio, resolution
 from parity.judging.curves.schedule import (
     MAX_LATE,
     ScheduleState,
@@ -72,7 +56,9 @@ from parity.judging.curves.schedule import (
     log_slope,
     schedule_state,
 )
-from parity.judging.curves.window import Window, decay_phase, planned_share, step_noise
+from parity.judging.curves.step_noise import step_noise
+from parity.judging.curves.treatment import EqualStart, equal_start, same_first_batch
+from parity.judging.curves.window import Window, decay_phase, planned_share
 from parity.judging.gap.window_statistics import (
     PairInWindow,
     RunGap,

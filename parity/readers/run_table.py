@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.judging.curves.agreement import HOST
+from parity.judging.curves.context import HOST
 from parity.judging.curves.curve import Curve, FloatArray, curve_from_arrays
 from parity.judging.evaluations.gap import PRINTED_STEP, RunTimes
 from parity.readers.absence import columns_of, training_records

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from parity.effective_recipe import title
 from parity.judging.codes import BY_CODE
-from parity.judging.curves.window import ONE_SIDED_ALPHA
+from parity.judging.curves.spikes import ONE_SIDED_ALPHA
 from parity.judging.document_types import (
     REUSED,
     EstimateDocument,

@@ -12,7 +12,7 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.curves.agreement import confounding_keys
+from parity.judging.curves.context import confounding_keys
 from parity.judging.document_types import FloorDocument, GapDocument
 from parity.judging.gap.interval import Interval
 from parity.judging.policy import policy_from_mapping

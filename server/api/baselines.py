@@ -11,9 +11,9 @@ from pydantic import Field
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, selectinload
 
-from parity.judging.curves.arms import independent_runs
+from parity.judging.curves.alignment import align
+from parity.judging.curves.counted_runs import independent_runs
 from parity.judging.curves.curve import rounding_of
-from parity.judging.curves.pairing import align
 from parity.judging.curves.window import plan_window
 from parity.judging.noise.noise_table import MAX_BYTES, MAX_NAME
 from parity.judging.noise.run_floor import prior_for, run_floor

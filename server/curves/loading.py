@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from parity.judging.curves.agreement import HOST
+from parity.judging.curves.context import HOST
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.document_types import ADDED, REUSED, STOPPED
 from parity.judging.policy import MAX_LOOKS, Multiplicity, policy_from_mapping

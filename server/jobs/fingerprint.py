@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Select, select
 from sqlalchemy.orm import Session
 
 from parity.extensions import lab
-from parity.judging.curves.agreement import confounding_keys
+from parity.judging.curves.context import confounding_keys
 from parity.structure import frozen, picked
 from server.curves import loading
 from server.database.tables import Arm, Job, Run

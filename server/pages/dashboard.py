@@ -16,7 +16,7 @@ from markupsafe import Markup
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, joinedload
 
-from parity.judging.curves.agreement import (
+from parity.judging.curves.context import (
     COMPARISONS,
     confounding_keys,
     is_compared,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from parity.judging.curves.window import StandardError
+from parity.judging.curves.step_noise import StandardError
 from parity.judging.noise.run_floor import Prior, RunFloor, run_term
 from parity_lab.effects import AblationArm, ArmNoise, ablate
 

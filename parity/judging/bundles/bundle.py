@@ -16,8 +16,7 @@ from typing import Any, BinaryIO, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.judging.curves.agreement import COMPARISONS, Comparison
-from parity.judging.curves.arms import MAX_SHORT_RERUNS
+from parity.judging.curves.context import COMPARISONS, Comparison
 from parity.judging.curves.curve import (
     MAX_LOSS,
     Curve,
@@ -26,6 +25,7 @@ from parity.judging.curves.curve import (
     Rounding,
     curve_from_arrays,
 )
+from parity.judging.curves.early_stops import MAX_SHORT_RERUNS
 from parity.judging.policy import Multiplicity, Policy, policy_from_mapping
 from parity.judging.secondary.secondary import TaskResult
 from parity.judging.verdict.advice import LayerSnr

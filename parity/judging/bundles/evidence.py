@@ -40,7 +40,7 @@ from parity.judging.bundles.bundle import (
     task_results,
 )
 from parity.judging.bundles.evaluation_manifest import KIND, evaluation_case, manifest_of
-from parity.judging.curves.agreement import Comparison
+from parity.judging.curves.context import Comparison
 from parity.judging.curves.curve import Curve
 from parity.judging.decision import WORST_FIRST, State
 from parity.judging.document_types import VerdictDocument

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from parity.judging.curves.alignment import align
 from parity.judging.curves.curve import (
     Curve,
     FloatArray,
@@ -18,7 +19,6 @@ from parity.judging.curves.curve import (
     median,
     usable,
 )
-from parity.judging.curves.pairing import align
 from parity.judging.curves.window import CONSTANT_RATE_TOLERANCE, LEARNING_RATE, Window
 from parity.judging.policy import Policy
 from parity.structure import frozen

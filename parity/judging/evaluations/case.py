@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from parity.judging.curves.agreement import HOST, values_of
+from parity.judging.curves.context import HOST, values_of
 from parity.judging.curves.curve import Curve
 from parity.judging.evaluations.decide import decide
 from parity.judging.evaluations.document import evaluation_document

@@ -10,9 +10,9 @@ from decimal import Decimal
 import numpy as np
 
 from parity.judging import special
-from parity.judging.curves.agreement import quantum
 from parity.judging.curves.curve import Curve, FloatArray, IntArray, mean, usable
-from parity.judging.curves.window import StandardError, mean_se
+from parity.judging.curves.resolution import quantum
+from parity.judging.curves.step_noise import StandardError, mean_se
 from parity.judging.document_types import EstimateDocument
 from parity.judging.gap.interval import (
     NOTHING_UNLOGGED,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from parity.judging.curves.agreement import quantum
+from parity.judging.curves.alignment import common_losses
 from parity.judging.curves.curve import (
     FORKED_FROM,
     BoolArray,
@@ -26,7 +26,7 @@ from parity.judging.curves.curve import (
     usable,
 )
 from parity.judging.curves.independence import same_series
-from parity.judging.curves.pairing import common_losses
+from parity.judging.curves.resolution import quantum
 from parity.judging.curves.schedule import UNKNOWN_SLOPE, ScheduleState, log_slope, schedule_state
 from parity.judging.curves.window import Window, plan_window
 from parity.judging.evaluations.gap import (

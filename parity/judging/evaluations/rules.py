@@ -18,7 +18,8 @@ from parity.judging.codes import (
     WITHIN_MARGIN,
     ReasonCode,
 )
-from parity.judging.curves.agreement import BITS, without_assumed_floor
+from parity.judging.curves.context import without_assumed_floor
+from parity.judging.curves.mismatch import BITS
 from parity.judging.curves.schedule import MAX_BEYOND
 from parity.judging.curves.window import COMPLETE_SHARE
 from parity.judging.evaluations.measured import LATE_SHARE, Measured

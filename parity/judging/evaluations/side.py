@@ -9,7 +9,7 @@ from parity.judging.codes import (
     WITHIN_MARGIN,
     ReasonCode,
 )
-from parity.judging.curves.window import StandardError
+from parity.judging.curves.step_noise import StandardError
 from parity.judging.evaluations.gap import ClusteredGap
 from parity.judging.evaluations.measured import Measured
 from parity.judging.evaluations.question import Question

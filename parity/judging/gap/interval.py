@@ -22,15 +22,14 @@ from parity.judging.curves.curve import (
     usable,
 )
 from parity.judging.curves.schedule import constant_rate, not_at_end, recorded_rates
-from parity.judging.curves.window import (
+from parity.judging.curves.step_noise import (
     MANY_POINTS,
     StandardError,
-    Window,
     block_average,
-    make_window,
     mean_se,
     mean_ses,
 )
+from parity.judging.curves.window import Window, make_window
 from parity.judging.noise.run_floor import RunFloor, RunTerm
 from parity.judging.policy import NOISE_FLOOR, NOISE_FLOOR_DF, PROFILES, Amount, Policy
 from parity.structure import frozen

@@ -22,7 +22,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from parity.judging.curves.window import StandardError
+from parity.judging.curves.step_noise import StandardError
 from parity.judging.document_types import VerdictDocument
 from parity.judging.gap.interval import Interval, interval
 from parity.judging.noise.run_floor import RunTerm

@@ -10,26 +10,14 @@ from typing import Literal
 import numpy as np
 
 from parity.judging import special
-from parity.judging.curves.arms import Arms, Controls, EarlySpread, early_df
+from parity.judging.curves.alignment import Aligned, align
+from parity.judging.curves.arms import Arms, Controls
 from parity.judging.curves.curve import BoolArray, Curve, FloatArray, IntArray, mean
+from parity.judging.curves.early_stop_noise import EarlySpread, early_df
 from parity.judging.curves.lacking import highest_residual, lacking_points
-from parity.judging.curves.pairing import Aligned, align
-from parity.judging.curves.window import (
-    MANY_POINTS,
-    NEGLIGIBLE,
-    SENSITIVITY_FRACTIONS,
-    Spikes,
-    StandardError,
-    Window,
-    detrended,
-    drift,
-    find_spikes,
-    lag1,
-    mean_se,
-    no_spikes,
-    ols_change,
-    step_noise,
-)
+from parity.judging.curves.spikes import NEGLIGIBLE, Spikes, find_spikes, no_spikes
+from parity.judging.curves.step_noise import MANY_POINTS, StandardError, lag1, mean_se, step_noise
+from parity.judging.curves.window import SENSITIVITY_FRACTIONS, Window, detrended, drift, ols_change
 from parity.judging.document_types import SensitivityDocument
 from parity.judging.gap.interval import (
     NO_CHANGES,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity.judging.curves.arms import independent_runs
+from parity.judging.curves.counted_runs import independent_runs
 from parity.judging.curves.curve import (
     MAX_STEP,
     Curve,
@@ -22,8 +22,10 @@ from parity.judging.curves.curve import (
     rounding_of,
     usable,
 )
-from parity.judging.curves.window import SPIKE_SCALE_SAMPLE, Window, lag1, mad_sd, plan_window
-from parity.judging.curves.window import THRESHOLD_SDS as SPIKE_SDS
+from parity.judging.curves.spikes import SPIKE_SCALE_SAMPLE
+from parity.judging.curves.spikes import THRESHOLD_SDS as SPIKE_SDS
+from parity.judging.curves.step_noise import lag1, mad_sd
+from parity.judging.curves.window import Window, plan_window
 from parity.judging.gap.interval import determine_margin, t_quantile
 from parity.judging.live.prediction import level_at_end
 from parity.judging.noise.run_floor import Prior, RunFloor, prior_for, run_floor

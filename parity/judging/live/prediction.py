@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.judging import special
 from parity.judging.curves.curve import FloatArray, IntArray, Rounding, dot, median, usable
-from parity.judging.curves.window import StandardError
+from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import Margin, determine_margin, interval
 from parity.judging.measurements import lender_for
 from parity.judging.noise.lending import Lenders

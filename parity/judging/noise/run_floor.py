@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 
 from parity.judging import special
-from parity.judging.curves.arms import SHARED_VARIANCE, EarlySpread
 from parity.judging.curves.curve import FloatArray, Rounding
+from parity.judging.curves.early_stop_noise import SHARED_VARIANCE, EarlySpread
 from parity.judging.noise.lending import Lender, Loan, Spread, agreement, between_families
 from parity.judging.noise.noise_table import FamilyFloor
 from parity.judging.policy import (

@@ -1,7 +1,7 @@
 """Rules about what was given: whether the numbers are the losses of a training, and all of them."""
 
-from parity.judging.curves.agreement import MAX_HOLE, MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
 from parity.judging.curves.reading import different_meanings, in_bits, unread_lines, without_losses
+from parity.judging.curves.resolution import MAX_HOLE, MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
 from parity.judging.measurements import Measurements
 from parity.judging.policy import Policy
 from parity.wording import count, percent

@@ -2,9 +2,9 @@
 
 import math
 
-from parity.judging.curves.agreement import RECIPE, shared_facts
+from parity.judging.curves.context import RECIPE, shared_facts
 from parity.judging.curves.curve import FloatArray, computed_once
-from parity.judging.curves.window import interpolate
+from parity.judging.curves.spikes import interpolate
 from parity.judging.gap.interval import Margin
 from parity.judging.gap.window_statistics import WindowStatistics, late_part_above
 from parity.judging.measurements import Measurements

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from parity.judging.curves.curve import Curve
-from parity.judging.curves.window import MAX_MASKED_SHARE, diverged_late
+from parity.judging.curves.spikes import MAX_MASKED_SHARE, diverged_late
 from parity.judging.gap.interval import Margin
 from parity.judging.gap.window_statistics import WindowStatistics
 from parity.judging.measurements import Measurements

@@ -3,17 +3,11 @@
 from collections.abc import Callable
 from functools import partial
 
-from parity.judging.curves.agreement import (
-    COARSE_QUANTUM,
-    DEVICE_CLASS,
-    ENGINE,
-    PARAMETERS,
-    RECIPE,
-    SMOOTHED_WEIGHT,
-)
+from parity.judging.curves.context import DEVICE_CLASS, ENGINE, PARAMETERS, RECIPE
 from parity.judging.curves.curve import DATA_DIGEST, Curve, completeness_of
+from parity.judging.curves.data_order import SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.curves.independence import Relation
-from parity.judging.curves.pairing import SAME_ORDER, SURELY_SAME_ORDER
+from parity.judging.curves.resolution import COARSE_QUANTUM, SMOOTHED_WEIGHT
 from parity.judging.curves.schedule import beyond_plan, late_start, recorded_rates
 from parity.judging.gap.window_statistics import MIN_MEASURED_DF
 from parity.judging.measurements import Measurements

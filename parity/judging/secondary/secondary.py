@@ -11,9 +11,11 @@ import numpy as np
 
 from parity.judging import special
 from parity.judging.curves.curve import Curve, FloatArray, IntArray, between, median
-from parity.judging.curves.pairing import SAME_ORDER
+from parity.judging.curves.data_order import SAME_ORDER
 from parity.judging.curves.schedule import constant_rate
-from parity.judging.curves.window import Window, mean_se, spikes_over_run
+from parity.judging.curves.spikes import spikes_over_run
+from parity.judging.curves.step_noise import mean_se
+from parity.judging.curves.window import Window
 from parity.judging.decision import state_of
 from parity.judging.document_types import (
     EstimateDocument,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity.judging.curves.agreement import DEVICE_CLASS, EMULATED, ENGINE, HOST, values_of
+from parity.judging.curves.context import DEVICE_CLASS, EMULATED, ENGINE, HOST, values_of
 from parity.judging.curves.curve import Curve, FloatArray, IntArray, mean
-from parity.judging.curves.window import mad_sd
+from parity.judging.curves.step_noise import mad_sd
 from parity.judging.document_types import EstimateDocument, ThroughputDocument
 from parity.judging.gap.interval import TokenSlope, t_quantile
 from parity.structure import frozen

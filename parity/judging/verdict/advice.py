@@ -21,10 +21,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from parity.judging.codes import AS_OF, BY_CODE, CONFOUNDED
-from parity.judging.curves.agreement import ENGINE, PARAMETERS, RECIPE
+from parity.judging.curves.context import ENGINE, PARAMETERS, RECIPE
 from parity.judging.curves.curve import Curve
 from parity.judging.curves.schedule import recorded_rates
-from parity.judging.curves.window import StandardError
+from parity.judging.curves.step_noise import StandardError
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision
 from parity.judging.document_types import STOPPED
 from parity.judging.gap.interval import Interval, interval

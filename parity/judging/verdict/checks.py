@@ -13,7 +13,7 @@ is surely not
 from collections.abc import Mapping
 
 from parity.judging.codes import AS_OF, VALIDATION_LOSS_WORSE
-from parity.judging.curves.window import ONE_SIDED_ALPHA, RUN_BLOCK_POINTS
+from parity.judging.curves.spikes import ONE_SIDED_ALPHA, RUN_BLOCK_POINTS
 from parity.judging.decision import (
     FAIL,
     INCONCLUSIVE,

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from parity.judging.codes import BY_CODE
-from parity.judging.curves.agreement import COMPARISONS, RECIPE, Comparison, compared_keys
-from parity.judging.curves.arms import MAX_SHORT_RERUNS, Arm, Arms, EarlySpread
+from parity.judging.curves.alignment import NONFINITE_SHARE
+from parity.judging.curves.arms import Arm, Arms
+from parity.judging.curves.context import COMPARISONS, RECIPE, Comparison, compared_keys
 from parity.judging.curves.curve import MAX_STEP, Curve
-from parity.judging.curves.pairing import NONFINITE_SHARE
+from parity.judging.curves.early_stop_noise import EarlySpread
+from parity.judging.curves.early_stops import MAX_SHORT_RERUNS
 from parity.judging.curves.window import plan_window
 from parity.judging.decide import decide
 from parity.judging.decision import Decision, State

@@ -13,7 +13,7 @@ from dataclasses import field
 from types import ModuleType
 from typing import Any, cast, get_args
 
-from parity.judging.curves.agreement import ARCHITECTURE, PARAMETERS
+from parity.judging.curves.context import ARCHITECTURE, PARAMETERS
 from parity.judging.curves.curve import PLANNED_STEPS, Curve, Rounding
 from parity.readers.columns import (
     KNOWN_NAMES,

@@ -18,9 +18,9 @@ from parity.design.chances import (
     within_se,
 )
 from parity.design.experiment import Design
-from parity.judging.curves.arms import RATIO_SD_LOG, EarlySpread, helmert_squares
 from parity.judging.curves.curve import FloatArray, Rounding
-from parity.judging.curves.window import StandardError, mean_se
+from parity.judging.curves.early_stop_noise import RATIO_SD_LOG, EarlySpread, helmert_squares
+from parity.judging.curves.step_noise import StandardError, mean_se
 from parity.judging.gap.interval import Unlogged, capped_interval, interval
 from parity.judging.noise.lending import Lenders
 from parity.judging.noise.noise_table import public_noise_table

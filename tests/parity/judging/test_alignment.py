@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from parity.judging.curves.alignment import align, nonfinite, paired_by_seed
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.pairing import align, nonfinite, paired_by_seed
 
 rows = st.dictionaries(
     st.integers(0, 30), st.sampled_from([1.0, 2.0, float("nan"), float("inf")]), max_size=30

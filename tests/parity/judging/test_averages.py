@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.judging.curves.agreement import averaging_lift, same_first_batch
+from parity.judging.curves.averages import averaging_lift
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.window import Window, step_noise
+from parity.judging.curves.step_noise import step_noise
+from parity.judging.curves.treatment import same_first_batch
+from parity.judging.curves.window import Window
 from parity.judging.decision import FAIL, INCONCLUSIVE
 from parity.judging.measurements import Compared, measure
 from parity.judging.noise.lending import Lenders

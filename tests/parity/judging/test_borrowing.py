@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from parity.judging.curves.window import StandardError
+from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import Interval, interval
 from parity.judging.noise.lending import Lender
 from parity.judging.noise.noise_table import FamilyFloor

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.judging.curves.window import make_window, mean_se
+from parity.judging.curves.step_noise import mean_se
+from parity.judging.curves.window import make_window
 from parity.judging.gap.interval import (
     Interval,
     Unlogged,

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parity.judging.bundles.evidence import Case, EvidenceError, bundle_bytes, case_of, verify
-from parity.judging.curves.agreement import compared_keys, confounding_keys
+from parity.judging.curves.context import compared_keys, confounding_keys
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS
 from parity.judging.gap.chances import chances_of

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.curves.agreement import (
+from parity.judging.curves.context import (
     NOT_SET,
     confounding_keys,
     differing_context,

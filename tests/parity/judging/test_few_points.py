@@ -13,7 +13,7 @@ from scipy.signal import lfilter
 
 import parity
 from parity.judging.curves.curve import Curve
-from parity.judging.curves.window import mean_se
+from parity.judging.curves.step_noise import mean_se
 from parity.judging.gap.interval import t_quantile
 from parity.judging.policy import Policy
 from parity.judging.verdict.verdict import Verdict, judge

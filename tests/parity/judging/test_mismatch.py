@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
-from parity.judging.curves.agreement import Mismatch, find_mismatch
+from parity.judging.curves.alignment import align
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.pairing import align, pair_correlation
+from parity.judging.curves.data_order import pair_correlation
+from parity.judging.curves.mismatch import Mismatch, find_mismatch
 
 
 def between(base: Curve, cand: Curve, quantum: float = 0.0) -> Mismatch:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 
 from parity.judging.curves.curve import dot, dots, median, row_medians
-from parity.judging.curves.window import (
+from parity.judging.curves.step_noise import (
     block_average,
     lag1,
     mad_sd,

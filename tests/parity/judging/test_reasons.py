@@ -11,11 +11,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity.judging.curves.agreement import FirstGap, Mismatch
+from parity.judging.curves.alignment import Aligned
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.lacking import Lacking
-from parity.judging.curves.pairing import Aligned
-from parity.judging.curves.window import Spikes, StandardError
+from parity.judging.curves.mismatch import FirstGap, Mismatch
+from parity.judging.curves.spikes import Spikes
+from parity.judging.curves.step_noise import StandardError
 from parity.judging.decide import decide
 from parity.judging.gap.interval import Margin, interval
 from parity.judging.gap.window_statistics import RunEnd, RunGap

@@ -3,15 +3,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.judging.curves.agreement import (
+from parity.judging.curves.alignment import align
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.curves.resolution import (
     memory_steps,
     noise_ratio,
     quantum,
     resolution,
     smoothing_weight,
 )
-from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.pairing import align
 from parity.judging.curves.window import plan_window
 from parity.readers import read_runs
 

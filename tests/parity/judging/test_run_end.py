@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from parity.judging.curves.window import mean_se
+from parity.judging.curves.step_noise import mean_se
 from parity.judging.gap.interval import Interval, interval
 from parity.judging.gap.window_statistics import measure_end
 from parity.judging.noise.run_floor import RunTerm

@@ -8,17 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.judging.curves import arms
-from parity.judging.curves.arms import independent_runs
+from parity.judging.curves.counted_runs import independent_runs
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.independence import (
-    dependence,
-    is_mixture,
-    may_be_mixtures,
-    may_be_related,
-    pairs_to_test,
-    resemblance,
-    shared_start,
-)
+from parity.judging.curves.independence import dependence, is_mixture, resemblance, shared_start
+from parity.judging.curves.related_pairs import may_be_mixtures, may_be_related, pairs_to_test
 from tests.conftest import some
 from tests.parity.attacks.case import with_loss
 from tests.parity.attacks.copies import COPIES

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.window import mean_se
+from parity.judging.curves.step_noise import mean_se
 from parity.judging.gap.interval import t_quantile
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.verdict import Verdict, judge

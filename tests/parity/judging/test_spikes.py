@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.curves.window import (
+from parity.judging.curves.spikes import (
     binomial_upper,
     diverged_late,
     find_spikes,

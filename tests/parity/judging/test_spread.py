@@ -5,14 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.curves.arms import (
+from parity.judging.curves.early_stop_noise import (
     RATIO_SD_LOG,
     EarlySpread,
     early_df,
     helmert_squares,
     prefix_window,
 )
-from parity.judging.curves.window import StandardError, make_window
+from parity.judging.curves.step_noise import StandardError
+from parity.judging.curves.window import make_window
 from parity.judging.gap.interval import interval
 from parity.judging.noise.run_floor import Prior, RunFloor, own_spread, run_floor, run_term
 

@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from parity.judging.curves.agreement import contradicted, equal_start
 from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.curves.treatment import contradicted, equal_start
 
 LOSS = 11.0712
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.pairing import BY_SEEDS, pair_by_batches, seeds_unstated
+from parity.judging.curves.unstated_seeds import BY_SEEDS, pair_by_batches, seeds_unstated
 
 
 def arms(

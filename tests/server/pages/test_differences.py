@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from parity.judging.curves.agreement import differing_context
+from parity.judging.curves.context import differing_context
 from server.api.jobs import job_document
 from server.database.tables import Job
 from server.jobs.conclude import case_of

@@ -6,23 +6,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.judging.curves.agreement import (
-    averaging_lift,
-    equal_start,
-    find_mismatch,
+from parity.judging.curves.alignment import Aligned, align
+from parity.judging.curves.averages import averaging_lift
+from parity.judging.curves.context import parameter_count, without_assumed_floor
+from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.curves.data_order import pair_correlation
+from parity.judging.curves.mismatch import find_mismatch
+from parity.judging.curves.resolution import (
     longest_hole,
     memory_steps,
     noise_ratio,
-    parameter_count,
     quantum,
     regular_share,
-    same_first_batch,
     smoothing_weight,
-    without_assumed_floor,
 )
-from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.pairing import Aligned, align, pair_correlation
-from parity.judging.curves.window import make_window, step_noise
+from parity.judging.curves.step_noise import step_noise
+from parity.judging.curves.treatment import equal_start, same_first_batch
+from parity.judging.curves.window import make_window
 
 POINTS = 400
 

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from parity.judging.curves.arms import independent_runs
+from parity.judging.curves.counted_runs import independent_runs
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.independence import block_memory, dependence, resemblance, shared_start
 from tests.parity.attacks.case import with_loss

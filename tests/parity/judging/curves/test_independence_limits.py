@@ -13,7 +13,7 @@ from parity.judging.curves.independence import (
     shared_start,
     starts_late,
 )
-from parity.judging.curves.window import step_noise
+from parity.judging.curves.step_noise import step_noise
 
 POINTS = 400
 

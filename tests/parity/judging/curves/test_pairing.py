@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parity.judging.curves.alignment import align
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.pairing import (
-    align,
+from parity.judging.curves.data_order import (
     is_proven_somewhere,
     pair_correlation,
     worst_correlation,

@@ -8,19 +8,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from parity.judging.curves.alignment import Aligned, align, nonfinite, paired_by_seed
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.pairing import (
-    Aligned,
-    RunPairing,
-    align,
+from parity.judging.curves.data_order import (
     hidden_correlation,
     is_proven_somewhere,
-    nonfinite,
-    pair_by_batches,
     pair_correlation,
-    paired_by_seed,
     worst_correlation,
 )
+from parity.judging.curves.unstated_seeds import RunPairing, pair_by_batches
 
 # Losses that are not finite: one of a few points is no divergence.
 

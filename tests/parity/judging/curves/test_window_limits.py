@@ -6,22 +6,16 @@ import numpy as np
 import pytest
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.window import (
-    binomial_upper,
+from parity.judging.curves.spikes import binomial_upper, diverged_late, find_spikes, spikes_over_run
+from parity.judging.curves.step_noise import (
     block_average,
-    decay_phase,
-    diverged_late,
-    drift,
-    find_spikes,
     lag1,
-    make_window,
     mean_se,
     mean_ses,
     newey_west_prewhitened,
-    plan_window,
-    spikes_over_run,
     step_noise,
 )
+from parity.judging.curves.window import decay_phase, drift, make_window, plan_window
 
 
 def run(first: int, last: int, every: int = 1) -> Curve:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from parity.judging.codes import BY_CODE
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.window import StandardError
+from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.chances import chances_of
 from parity.judging.gap.interval import interval, t_quantile
 from parity.judging.noise.run_floor import Prior, run_floor, run_term, run_term_over_seeds

@@ -9,7 +9,8 @@ from scipy.stats import t as student
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.lacking import lacking_points, missing_steps
-from parity.judging.curves.window import StandardError, make_window, mean_se
+from parity.judging.curves.step_noise import StandardError, mean_se
+from parity.judging.curves.window import make_window
 from parity.judging.gap.interval import (
     NOTHING_UNLOGGED,
     NoSlope,

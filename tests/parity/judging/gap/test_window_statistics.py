@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import t as student
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.window import StandardError, mean_se
+from parity.judging.curves.step_noise import StandardError, mean_se
 from parity.judging.gap.interval import interval
 from parity.judging.gap.window_statistics import GapNoise, late_part_above, measure_end
 from parity.judging.noise.lending import Agreement, Lender, Loan

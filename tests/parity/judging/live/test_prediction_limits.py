@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import chi2, norm
 from scipy.stats import t as student
 
-from parity.judging.curves.window import StandardError
+from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import interval
 from parity.judging.live.prediction import (
     BLOCKS,

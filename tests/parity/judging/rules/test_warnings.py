@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parity.judging.curves.agreement import Resolution
 from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.curves.resolution import Resolution
 from parity.judging.decide import warnings_of
 from parity.judging.gap.interval import Margin
 from parity.judging.measurements import Measurements, find_identical

@@ -9,7 +9,8 @@ from scipy.stats import t as student
 
 from parity.judging.codes import AS_OF
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.window import make_window, mean_se
+from parity.judging.curves.step_noise import mean_se
+from parity.judging.curves.window import make_window
 from parity.judging.decision import Decision, Reason
 from parity.judging.gap.interval import Margin
 from parity.judging.noise.run_floor import RunTerm
