@@ -17,9 +17,12 @@ from scipy.special import ndtr
 from parity.judging.curves.curve import FloatArray
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import Interval, interval
+from parity.judging.noise.borrowed_priors import OwnRuns, borrow
+from parity.judging.noise.family_spread import FamilyFloor, fit_family
 from parity.judging.noise.lending import Lender
-from parity.judging.noise.noise_table import FamilyFloor, RerunGroup, fit_family, public_noise_table
-from parity.judging.noise.run_floor import OwnRuns, Prior, borrow, own_spread, run_floor, run_term
+from parity.judging.noise.noise_table import RerunGroup
+from parity.judging.noise.public_table import public_noise_table
+from parity.judging.noise.run_floor import Prior, own_spread, run_floor, run_term
 
 TRACK3, RECORDS = "modded-nanogpt-124M/track3", "modded-nanogpt-124M/records"
 ASSUMED = Prior(tau=0.0008, df=4.0, basis="assumed")

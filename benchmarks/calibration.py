@@ -38,7 +38,7 @@ from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.step_noise import mean_se
 from parity.judging.gap.interval import t_quantile
 from parity.judging.policy import Policy, policy_from_mapping
-from parity.judging.secondary.speed import fit_law, token_tax
+from parity.judging.secondary.token_tax import fit_law, token_tax
 from parity.judging.verdict.verdict import Verdict, judge
 from parity.readers import read_runs
 

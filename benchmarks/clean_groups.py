@@ -19,8 +19,10 @@ from borrowed_noise import covered, pair
 from marks import Line, share
 
 from parity.judging.gap.interval import t_quantile
-from parity.judging.noise.lending import evidence_families, find_lender
-from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable, public_noise_table
+from parity.judging.noise.family_prior import evidence_families
+from parity.judging.noise.lending import find_lender
+from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
+from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import UNFINISHED_FLOOR
 
 SETS = Path(__file__).parents[1] / "examples" / "public"

@@ -33,10 +33,11 @@ from scipy import stats
 from parity.judging.curves.curve import Curve, FloatArray, Rounding, curve_from_arrays
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import interval
+from parity.judging.multiplicity import Multiplicity
+from parity.judging.noise.emulated_table import DEMO, emulated_noise_table
 from parity.judging.noise.lending import find_lender
-from parity.judging.noise.noise_table import DEMO, emulated_noise_table
 from parity.judging.noise.run_floor import Prior, run_floor, run_term
-from parity.judging.policy import Multiplicity, Policy, policy_from_mapping
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict.verdict import Verdict, judge
 from parity.recipes import rounds_to_nearest
 from tools.emulated_noise_table import late_means, spreads

@@ -22,7 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from parity.judging.curves.curve import Curve, FloatArray, curve_from_arrays
-from parity.judging.evaluations.gap import clustered_gap, difference, gap_interval
+from parity.judging.evaluations.clusters import clustered_gap
+from parity.judging.evaluations.gap import gap_interval
+from parity.judging.evaluations.group_means import difference
 from parity.judging.evaluations.measured import Measured, measure
 from parity.judging.gap.interval import Interval
 from parity.judging.noise.run_floor import Prior, prior_for

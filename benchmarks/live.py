@@ -25,18 +25,11 @@ import numpy as np
 from marks import Line, share
 
 from parity.judging.curves.curve import FloatArray
-from parity.judging.live.prediction import (
-    BLOCKS,
-    LiveArm,
-    Prediction,
-    Progress,
-    begin,
-    correlation,
-    observe,
-    predict,
-    spread,
-)
+from parity.judging.live.offsets import correlation, spread
+from parity.judging.live.pair_sums import BLOCKS, Progress, begin, observe
+from parity.judging.live.prediction import Prediction, predict
 from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, FORECAST_EVERY, state_of
+from parity.judging.live.run_noise import LiveArm
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.readers import read_runs
 

@@ -19,8 +19,9 @@ from marks import Line, share
 from parity.judging.curves.curve import FloatArray
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import interval
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise.run_floor import Prior, run_floor, run_term
-from parity.judging.policy import FINISHED_FLOOR, STOCHASTIC_FACTOR, Multiplicity
+from parity.judging.policy import FINISHED_FLOOR, STOCHASTIC_FACTOR
 
 MARGIN, NOMINAL, DF = 0.01, 0.95, 4.0
 DETERMINISTIC, STOCHASTIC = FINISHED_FLOOR, FINISHED_FLOOR * STOCHASTIC_FACTOR

@@ -11,7 +11,7 @@ import numpy as np
 from marks import PUBLIC_RUNS, Line
 
 from parity.judging.curves.curve import curve_from_arrays
-from parity.judging.gap.interval import NoSlope, TokenSlope
+from parity.judging.gap.token_slope import NoSlope, TokenSlope
 from parity.judging.policy import Policy
 from parity.judging.verdict.verdict import judge
 

@@ -16,8 +16,10 @@ from borrowed_noise import FACTORS, covered, pair
 from marks import Line, share
 from scipy.special import ndtr
 
-from parity.judging.noise.lending import Lender, evidence_families, find_lender
-from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable, public_noise_table
+from parity.judging.noise.family_prior import evidence_families
+from parity.judging.noise.lending import Lender, find_lender
+from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
+from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import STOCHASTIC_FACTOR
 
 LARGE = "modded-nanogpt"  # the families of 124 M and 350 M parameters; the others have 17 to 36 M

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from parity.client.run import Run
     from parity.comparing.compare import Comparison, assert_parity, compare
     from parity.judging.curves.curve import Curve, curve_from_arrays
-    from parity.judging.noise.noise_table import NoiseTable, public_noise_table, read_noise_table
+    from parity.judging.noise.noise_table import NoiseTable, read_noise_table
+    from parity.judging.noise.public_table import public_noise_table
     from parity.judging.policy import Policy, policy_from_mapping
     from parity.judging.verdict.verdict import Verdict, judge
     from parity.readers.run_table import RunTable, read_run_table

@@ -24,7 +24,8 @@ from parity.judging.live.gap_chart import (
     gap_basis,
     step_edges,
 )
-from parity.judging.policy import Multiplicity, policy_from_mapping
+from parity.judging.multiplicity import Multiplicity
+from parity.judging.policy import policy_from_mapping
 from parity.report.figures import interval_level, on_edges, verdict_priors
 from parity.structure import frozen
 from server.concurrency import Cache

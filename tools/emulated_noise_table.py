@@ -35,7 +35,8 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from parity.judging.noise.noise_table import COLUMNS, DEMO, SMALL, TABLE
+from parity.judging.noise.emulated_table import DEMO, SMALL, TABLE
+from parity.judging.noise.noise_table import COLUMNS
 from parity.judging.policy import WINDOW_FRACTION
 from parity.recipes import rounds_to_nearest
 

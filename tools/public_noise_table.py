@@ -17,7 +17,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from parity.judging.noise.noise_table import COLUMNS, PUBLIC
+from parity.judging.noise.noise_table import COLUMNS
+from parity.judging.noise.public_table import PUBLIC
 
 SMALL = {
     "unit": "nats",

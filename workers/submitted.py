@@ -31,7 +31,7 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from parity.judging.curves.schedule import last_recorded
+from parity.judging.curves.outside_plan import last_recorded
 from server import logs
 from server.database.sessions import Database
 from server.database.tables import Attempt, Submission, Worker

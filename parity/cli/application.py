@@ -238,7 +238,7 @@ ERROR_CODES = {
     "parity.recipes.RecipeError": "usage",
     "parity.readers.columns.UnreachableSourceError": "infrastructure",
     "parity.readers.columns.ReadError": "usage",
-    "parity.judging.secondary.secondary.EvaluationError": "usage",
+    "parity.judging.secondary.accuracy.EvaluationError": "usage",
     "parity.judging.bundles.evidence.EvidenceError": "usage",
     "parity.report.figures.FigureError": "usage",
     _CLIENT_ERROR: "usage",

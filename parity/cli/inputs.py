@@ -29,7 +29,8 @@ from parity.comparing.arms import (
 from parity.comparing.compare import check_arm
 from parity.judging.curves.curve import Curve, Rounding
 from parity.judging.noise.lending import Lenders
-from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable, public_noise_table
+from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
+from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import NVFP4, POLICY_CHECKS, Policy, PolicyError, has_no_unit
 from parity.judging.verdict.advice import LayerSnr
 from parity.readers import read_run, run_name, split_name

@@ -17,15 +17,9 @@ from parity.cli.terminal import EXIT_CODES, OUTPUT, Group, UsageError
 from parity.client.rest import Document
 from parity.comparing.arms import read_rerun_table, rerun_table
 from parity.judging.curves.curve import ROUNDINGS, Rounding
-from parity.judging.noise.lending import (
-    FamilyRow,
-    Lender,
-    any_decoder_rows,
-    evidence_families,
-    family_rows,
-    find_lender,
-    outliers_of,
-)
+from parity.judging.noise.family_prior import evidence_families
+from parity.judging.noise.lending import Lender, find_lender
+from parity.judging.noise.listing import FamilyRow, any_decoder_rows, family_rows, outliers_of
 from parity.judging.noise.noise_table import ANY_DECODER, Family, NoiseTable, RerunGroup
 from parity.structure import json_value, picked
 from parity.wording import age_in_words, count, percent

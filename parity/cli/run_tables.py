@@ -25,7 +25,8 @@ from parity.judging.curves.reading import different_meanings
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.judging.evaluations.gap import PRINTED_STEP, RunTimes
+from parity.judging.evaluations.gap import PRINTED_STEP
+from parity.judging.evaluations.run_times import RunTimes
 from parity.judging.policy import LOSS, Policy
 from parity.readers.columns import STDIN, is_held_out
 from parity.readers.run_table import HARDWARE, RunTable, read_run_table, read_run_times, read_sizes

@@ -26,7 +26,7 @@ from parity.client.rest import (
 )
 from parity.client.spool import Delivery, SpoolError, send_run
 from parity.judging.curves.curve import Completeness, Curve
-from parity.judging.curves.schedule import last_recorded
+from parity.judging.curves.outside_plan import last_recorded
 from parity.readers import read_run
 from parity.structure import frozen, picked
 from parity.wording import count, did_you_mean

@@ -26,14 +26,11 @@ from parity.judging.curves.curve import (
 )
 from parity.judging.curves.early_stops import MAX_SHORT_RERUNS
 from parity.judging.curves.reading import TRAINING_LOSS
-from parity.judging.noise.noise_table import (
-    NoiseTable,
-    NoiseTableError,
-    public_noise_table,
-    read_noise_table,
-)
+from parity.judging.multiplicity import Multiplicity
+from parity.judging.noise.noise_table import NoiseTable, NoiseTableError, read_noise_table
+from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import LOSS as LOSS_METRIC
-from parity.judging.policy import NVFP4, Multiplicity, Policy, policy_from_mapping
+from parity.judging.policy import NVFP4, Policy, policy_from_mapping
 from parity.readers import read_run
 from parity.readers.absence import columns_of, training_records
 from parity.readers.columns import (

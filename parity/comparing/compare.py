@@ -37,7 +37,8 @@ from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import PLANNED_STEPS, Curve
 from parity.judging.decision import State
 from parity.judging.document_types import VerdictDocument
-from parity.judging.noise.noise_table import NoiseTable, public_noise_table
+from parity.judging.noise.noise_table import NoiseTable
+from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import Policy, PolicyError, stated_margin
 from parity.judging.verdict.path import with_path
 from parity.judging.verdict.sign_offs import why_not_acceptable

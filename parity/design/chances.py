@@ -23,30 +23,19 @@ from parity.judging import special
 from parity.judging.curves.curve import FloatArray
 from parity.judging.curves.early_stop_noise import RATIO_SD_LOG, EarlySpread, early_df
 from parity.judging.curves.step_noise import MANY_POINTS, StandardError, mean_ses
-from parity.judging.gap.interval import FEW_POINTS, NOMINAL, interval, lowered, t_quantile
+from parity.judging.gap.interval import interval, t_quantile
+from parity.judging.gap.robust_bounds import FEW_POINTS, NOMINAL, lowered
 from parity.judging.gap.window_statistics import GapNoise
-from parity.judging.live.prediction import (
-    BLOCKS,
-    Progress,
-    correlation,
-    planned_lending,
-    predict,
-    spread,
-)
+from parity.judging.live.offsets import correlation, spread
+from parity.judging.live.pair_sums import BLOCKS, Progress
+from parity.judging.live.prediction import predict
 from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, state_of
+from parity.judging.live.run_noise import planned_lending
+from parity.judging.multiplicity import Multiplicity
+from parity.judging.noise.borrowed_priors import Lending, OwnRuns, borrow
 from parity.judging.noise.lending import Lenders
-from parity.judging.noise.run_floor import (
-    Lending,
-    OwnRuns,
-    Prior,
-    RunFloor,
-    RunTerm,
-    borrow,
-    priors_for,
-    run_floor,
-    run_term,
-)
-from parity.judging.policy import Multiplicity, Policy
+from parity.judging.noise.run_floor import Prior, RunFloor, RunTerm, priors_for, run_floor, run_term
+from parity.judging.policy import Policy
 from parity.structure import frozen
 
 # How likely each verdict is at a true gap, from the interval that the judge would compute.

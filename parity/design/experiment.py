@@ -13,7 +13,7 @@ from parity.judging.curves.curve import Rounding, usable
 from parity.judging.curves.early_stop_noise import MIN_STOP
 from parity.judging.curves.early_stops import MAX_SHORT_RERUNS
 from parity.judging.curves.step_noise import step_noise
-from parity.judging.live.prediction import LiveArm
+from parity.judging.live.run_noise import LiveArm
 from parity.judging.policy import Amount
 from parity.readers import read_with_config
 from parity.readers.columns import ReadError

@@ -38,7 +38,7 @@ from parity.design.experiment import (
     runs_words,
 )
 from parity.judging.curves.early_stop_noise import MIN_STOP
-from parity.judging.gap.interval import determine_margin
+from parity.judging.gap.margin import determine_margin
 from parity.judging.gap.window_statistics import MIN_MEASURED_DF, NoiseBasis
 from parity.judging.noise.lending import Lender, Lenders
 from parity.judging.noise.noise_table import ANY_DECODER

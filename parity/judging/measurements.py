@@ -1,7 +1,6 @@
 """Everything that is measured on one baseline and one candidate before anything is decided."""
 
 import dataclasses
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -26,7 +25,6 @@ from parity.judging.curves.curve import (
     FloatArray,
     IntArray,
     Rounding,
-    all_usable,
     computed_once,
     usable,
 )
@@ -38,38 +36,24 @@ from parity.judging.curves.data_order import (
 )
 from parity.judging.curves.early_stops import EarlyStops, usable_early_stops
 from parity.judging.curves.independence import (
-    MIN_COMMON,
-    NOISELESS,
-    VISIBLE_STEPS,
     resemblance,
-    rounding_step,
     shared_start,
 )
 from parity.judging.curves.lacking import Lacking, lacking_points
 from parity.judging.curves.mismatch import Mismatch, find_mismatch
 from parity.judging.curves.related_pairs import pairs_to_test
 from parity.judging.curves.resolution import MAX_NOISE_RATIO, Resolution, noise_ratio, resolution
-from parity.judging.curves.schedule import (
-    MAX_LATE,
-    ScheduleState,
-    late_start,
-    log_slope,
-    schedule_state,
-)
-from parity.judging.curves.step_noise import step_noise
+from parity.judging.curves.schedule import ScheduleState, log_slope, schedule_state
 from parity.judging.curves.treatment import EqualStart, equal_start, same_first_batch
 from parity.judging.curves.window import Window, decay_phase, planned_share
-from parity.judging.gap.window_statistics import (
-    PairInWindow,
-    RunGap,
-    WindowStatistics,
-    measure_window,
-    worst_run,
-)
+from parity.judging.gap.window_statistics import PairInWindow, WindowStatistics, measure_window
+from parity.judging.gap.worst_run import RunGap, worst_run
+from parity.judging.identical import Identical, find_identical
+from parity.judging.multiplicity import ONE_LOOK, Multiplicity
+from parity.judging.noise.borrowed_priors import Lending
 from parity.judging.noise.lending import Lender, Lenders, refused
-from parity.judging.noise.run_floor import Lending
-from parity.judging.policy import ONE_LOOK, POINTS_TO_PASS, Amount, Multiplicity, Policy
-from parity.structure import frozen
+from parity.judging.parting import parts_late
+from parity.judging.policy import Amount, Policy
 
 SLOPE_SAMPLE = 8_192  # points, evenly spread, show how steeply a loss falls
 RunPairs = Sequence[tuple[Curve, Curve]]  # of baseline and candidate
@@ -81,17 +65,6 @@ class Compared(NamedTuple):
     baseline: str
     candidate: str
     compares: Comparison = RECIPE
-
-
-@frozen
-class Identical:
-    """All runs of the candidate are runs of the baseline, one for one: how many, at how many logged
-    steps, what rounding hides (nats).
-    """
-
-    runs: int
-    steps: int
-    rounding: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
@@ -262,7 +235,7 @@ def measure(
             lacking_points(*arms.both_runs, window),
             lacking_points(*arms.both_runs[::-1], window),
         ),
-        parts_late=_parts_late(arms, aligned, window),
+        parts_late=parts_late(arms, aligned, window),
         mismatch=find_mismatch(*arms.both_runs, aligned, r_pair, resolved.quantum),
         equal_start=equal_start(*arms.both_runs, resolved.quantum) if are_recipes else None,
         resemblance=next(
@@ -278,86 +251,6 @@ def measure(
         without_assumed_floor=without_assumed_floor(arms.runs),
         identical=identical,
         statistics=statistics,
-    )
-
-
-# Are all runs of two arms of one recipe equal, one for one? Then another revision or environment
-# trains exactly alike, whatever the noise.
-#
-# equal   each run of the candidate has the steps and losses of a run of the baseline of its seed,
-#         bit for bit, as many of each kind
-# shown   every loss is finite; batch noise of 4 printed steps and more, as no learning rate or step
-#         number has; a step of at most a tenth
-#         of the margin (without one, and below 12 points in the window: of at most 1e-4 nats):
-#         nothing larger can hide in equal digits
-#
-# Within an arm runs may be equal (a deterministic trainer), but none may be a copy or a fork of
-# another. Can fail: a log that is given for both arms, or a run that claims a revision that it was
-# not trained at, is equal, too: what trained is the record's to say.
-
-MARGIN_STEPS, FINE_STEP = 10.0, 1e-4  # printed steps in a margin; nats
-
-
-def find_identical(arms: Arms, statistics: WindowStatistics) -> Identical | None:
-    """That all runs of the candidate are equal to the baseline's; None where one is not, or where
-    equal digits show too little.
-    """
-    runs, base = arms.candidate.given, arms.baseline.given
-    if any(run.relation != "equal" for arm in arms.both for run in arm.left_out) or not _are_equal(
-        base, runs
-    ):
-        return None
-    if min(len(run.steps) for run in runs) < MIN_COMMON or not all(
-        all_usable(run.loss) for run in (*base, *runs)
-    ):
-        return None
-    printed = max(map(rounding_step, runs))
-    if any(
-        step_noise(run.loss) < max(VISIBLE_STEPS * printed, NOISELESS * abs(float(run.loss[-1])))
-        for run in runs
-    ):
-        return None
-    margin = statistics.margin
-    if (margin is None or statistics.n < POINTS_TO_PASS) and printed > FINE_STEP * (1.0 + 1e-9):
-        return None
-    if margin is not None and MARGIN_STEPS * printed > margin.nats:
-        return None
-    return Identical(
-        runs=len(arms.candidate.runs), steps=min(len(run.steps) for run in runs), rounding=printed
-    )
-
-
-def _are_equal(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> bool:
-    """Whether each run of the candidate is one of the baseline's of its seed; a seed has as many
-    runs of each kind in both arms.
-    """
-    seeds = {run.seed for run in candidate}
-    base, cand = (
-        Counter((run.seed, run.digest()) for run in arm if run.seed in seeds)
-        for arm in (baseline, candidate)
-    )
-    return base == cand
-
-
-# Do two logs that begin late part from nearly equal losses, as forks of one run do? A pair that
-# trained apart from the first step has a gap there that is as large as later. The mean square of
-# the first n gaps against that of the last half, which honest pairs reach in 0.3 %.
-
-# n points, and the share of the later mean square: chi-squared by n at 0.002 to 0.004
-PARTING = ((4, 0.025), (8, 0.12), (16, 0.28))
-
-
-def _parts_late(arms: Arms, aligned: Aligned, window: Window) -> bool:
-    if late_start(arms.runs, window) is None or not len(aligned.steps):
-        return False
-    starts = [min(int(run.steps[0]) for run in arm) for arm in arms.both_runs]
-    if min(starts) - window.origin <= MAX_LATE * window.planned_steps:
-        return False
-    baseline, candidate = aligned.arm_means()
-    squares = (candidate - baseline) ** 2
-    later = float(squares[len(squares) // 2 :].mean())
-    return any(
-        len(squares) >= 4 * n and float(squares[:n].mean()) < share * later for n, share in PARTING
     )
 
 
@@ -391,25 +284,6 @@ def _worst_run(
         statistics.baseline.level,
         statistics.margin.nats,
     )
-
-
-def lender_for(
-    arm: str, rounding: Rounding, declared: Amount | None, lenders: Lenders
-) -> Lender | None:
-    """What an arm may borrow by its name and rounding; run-to-run noise that the policy declares
-    counts more.
-    """
-    lender = lenders.of(arm, rounding)
-    if lender is None or lender.floor is None or declared is None:
-        return lender
-    return refused(lender.family, f"the policy declares the run-to-run noise of {arm} ({declared})")
-
-
-def began_loaded(arms: Arms, policy: Policy) -> bool:
-    """Whether the policy states that all runs began with trained weights, or the record of every
-    run does.
-    """
-    return policy.start == LOADED or all(run.context.get(START) == LOADED for run in arms.runs)
 
 
 def _schedule(arms: Arms, window: Window, policy: Policy) -> ScheduleState:
@@ -449,3 +323,22 @@ def _shared_start(arms: Arms, pairs: RunPairs) -> int | None:
         (until for run, other in same_seed if (until := shared_start(run, other)) is not None),
         default=None,
     )
+
+
+def lender_for(
+    arm: str, rounding: Rounding, declared: Amount | None, lenders: Lenders
+) -> Lender | None:
+    """What an arm may borrow by its name and rounding; run-to-run noise that the policy declares
+    counts more.
+    """
+    lender = lenders.of(arm, rounding)
+    if lender is None or lender.floor is None or declared is None:
+        return lender
+    return refused(lender.family, f"the policy declares the run-to-run noise of {arm} ({declared})")
+
+
+def began_loaded(arms: Arms, policy: Policy) -> bool:
+    """Whether the policy states that all runs began with trained weights, or the record of every
+    run does.
+    """
+    return policy.start == LOADED or all(run.context.get(START) == LOADED for run in arms.runs)

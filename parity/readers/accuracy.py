@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from parity.judging.secondary.secondary import MAX_CHOICES, TaskResult
+from parity.judging.secondary.accuracy import MAX_CHOICES, TaskResult
 from parity.readers.columns import NameTwiceError, ReadError, json_of, object_of_pairs, read_text
 
 # Small tables of named values, CSV or JSON: (row number, row) with the row as a mapping.

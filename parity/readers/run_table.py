@@ -16,7 +16,8 @@ import numpy as np
 
 from parity.judging.curves.context import HOST
 from parity.judging.curves.curve import Curve, FloatArray, curve_from_arrays
-from parity.judging.evaluations.gap import PRINTED_STEP, RunTimes
+from parity.judging.evaluations.gap import PRINTED_STEP
+from parity.judging.evaluations.run_times import RunTimes
 from parity.readers.absence import columns_of, training_records
 from parity.readers.columns import (
     KNOWN_NAMES,

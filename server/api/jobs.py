@@ -14,7 +14,8 @@ from sqlalchemy.orm import Session, selectinload
 from parity.cli.gate_report import GateRules, Outcome, Result, ended, exit_code_under
 from parity.design.plan import one_line, plan_document
 from parity.judging.bundles.evidence import bundle_bytes
-from parity.judging.live.rules import State, sentence
+from parity.judging.live.forecast_words import sentence
+from parity.judging.live.rules import State
 from parity.recipes import UNSTATED
 from parity.structure import frozen, json_value
 from server.api.lists import JobPage, Sort, Wanted, job_list, principal_names

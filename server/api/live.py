@@ -15,9 +15,10 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from parity.judging.live.prediction import BLOCKS
-from parity.judging.live.prediction import Progress as PairProgress
-from parity.judging.live.rules import NOTHING_YET, State, sentence
+from parity.judging.live.forecast_words import NOTHING_YET, sentence
+from parity.judging.live.pair_sums import BLOCKS
+from parity.judging.live.pair_sums import Progress as PairProgress
+from parity.judging.live.rules import State
 from parity.structure import frozen
 from server.api.curves import Candidate, pair_of
 from server.database.sessions import find_job, time_text

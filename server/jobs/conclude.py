@@ -25,8 +25,9 @@ from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import Curve
 from parity.judging.document_types import PathPointDocument, VerdictDocument
 from parity.judging.gap.chances import chances_of
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise.noise_table import NoiseTable, read_noise_table
-from parity.judging.policy import Multiplicity, Policy
+from parity.judging.policy import Policy
 from parity.judging.verdict.path import path_of
 from parity.judging.verdict.verdict import Verdict as Judged
 from parity.report.words import BEST_FIRST, lead_of, with_words

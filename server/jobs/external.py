@@ -12,7 +12,7 @@ from sqlalchemy import Select, func, select, update
 from sqlalchemy.orm import Session
 
 from parity.judging.curves.curve import Rounding
-from parity.judging.curves.schedule import last_recorded
+from parity.judging.curves.outside_plan import last_recorded
 from parity.recipes import UNSTATED, RecipeError, check_rounding
 from parity.structure import frozen
 from server.concurrency import Repeating

@@ -15,15 +15,9 @@ from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, Design
 from parity.design.plan import Plan, plan
 from parity.judging.curves.curve import rounding_of
 from parity.judging.curves.window import COMPLETE_SHARE
-from parity.judging.live.prediction import (
-    LiveArm,
-    Progress,
-    begin,
-    observe,
-    planned_lending,
-    predict,
-    progress_from_mapping,
-)
+from parity.judging.live.forecast_words import sentence
+from parity.judging.live.pair_sums import Progress, begin, observe, progress_from_mapping
+from parity.judging.live.prediction import predict
 from parity.judging.live.rules import (
     ENDED_BY,
     Forecast,
@@ -31,12 +25,13 @@ from parity.judging.live.rules import (
     due_forecasts,
     forecast_at,
     forecast_from_mapping,
-    sentence,
 )
+from parity.judging.live.run_noise import LiveArm, planned_lending
+from parity.judging.multiplicity import Multiplicity
+from parity.judging.noise.borrowed_priors import NO_LENDERS, Lending
 from parity.judging.noise.lending import Lenders
 from parity.judging.noise.noise_table import read_noise_table
-from parity.judging.noise.run_floor import NO_LENDERS, Lending
-from parity.judging.policy import Multiplicity, Policy, policy_from_mapping
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.structure import frozen
 from server.curves.loading import multiplicity_of
 from server.database import store

@@ -13,25 +13,21 @@ from sqlalchemy.orm import Session
 
 from parity.inert import cell as as_cell
 from parity.judging.curves.curve import ROUNDINGS, rounding_of
-from parity.judging.curves.schedule import DECAYED
+from parity.judging.curves.learning_rates import DECAYED
 from parity.judging.curves.window import make_window
+from parity.judging.noise.emulated_table import DEMO, EMULATED, LARGEST, SMALL, emulated_noise_table
 from parity.judging.noise.lending import find_lender
 from parity.judging.noise.noise_table import (
     ANY_DECODER,
     COLUMNS,
-    DEMO,
-    EMULATED,
-    LARGEST,
     MIN_SHARE,
     NATS,
-    SMALL,
     NoiseTable,
     NoiseTableError,
     Row,
-    emulated_noise_table,
-    public_noise_table,
     read_noise_table,
 )
+from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import WINDOW_FRACTION
 from parity.recipes import rounds_to_nearest
 from parity.structure import frozen, shown

@@ -18,8 +18,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity.judging.curves.curve import MAX_STEP, Curve, Rounding
-from parity.judging.policy import MAX_LOOKS, Multiplicity, Policy, policy_from_mapping
-from parity.judging.secondary.speed import TOKENS
+from parity.judging.multiplicity import MAX_LOOKS, Multiplicity
+from parity.judging.policy import Policy, policy_from_mapping
+from parity.judging.secondary.conditions import TOKENS
 from parity.recipes import (
     ALWAYS_STOCHASTIC,
     UNSTATED,

@@ -14,19 +14,12 @@ from sqlalchemy.orm import Session
 
 from parity.judging.curves.curve import ROUNDINGS
 from parity.judging.document_types import VerdictDocument
-from parity.judging.noise.lending import (
-    any_decoder_rows,
-    evidence_families,
-    family_rows,
-    find_lender,
-    outliers_of,
-)
-from parity.judging.noise.noise_table import (
-    ANY_DECODER,
-    NoiseTable,
-    emulated_noise_table,
-    public_noise_table,
-)
+from parity.judging.noise.emulated_table import emulated_noise_table
+from parity.judging.noise.family_prior import evidence_families
+from parity.judging.noise.lending import find_lender
+from parity.judging.noise.listing import any_decoder_rows, family_rows, outliers_of
+from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
+from parity.judging.noise.public_table import public_noise_table
 from parity.report.svg import Axis as MarginAxis
 from parity.report.svg import Estimate, row_svg
 from parity.structure import frozen

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from parity.judging.document_types import PathPointDocument, VerdictDocument
 from parity.judging.live.gap_chart import Range
-from parity.judging.live.prediction import BLOCKS
+from parity.judging.live.pair_sums import BLOCKS
 from parity.judging.live.rules import Forecast
 from parity.judging.verdict.sign_offs import LEAST_REASON, MOST_DAYS, SignOffDocument
 from parity.report.facts import accepted_words

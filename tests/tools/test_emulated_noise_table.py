@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from parity.judging.noise.noise_table import SMALL, TABLE, read_noise_table
+from parity.judging.noise.emulated_table import SMALL, TABLE
+from parity.judging.noise.noise_table import read_noise_table
 from tools.emulated_noise_table import EXPERIMENTS, emulated_csv, late_means, spreads
 
 

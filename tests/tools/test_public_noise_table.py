@@ -1,6 +1,7 @@
 import pytest
 
-from parity.judging.noise.noise_table import PUBLIC, public_noise_table, read_noise_table
+from parity.judging.noise.noise_table import read_noise_table
+from parity.judging.noise.public_table import PUBLIC, public_noise_table
 from tools.public_noise_table import public_csv
 
 HEAD = "group,runs,steps,mean_loss_nats,sd_nats,corr_with_final_at_25,corr_50,corr_75,corr_90\n"

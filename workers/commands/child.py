@@ -33,7 +33,7 @@ from typing import IO, Any
 
 import psutil
 
-from parity.judging.curves.schedule import last_recorded
+from parity.judging.curves.outside_plan import last_recorded
 from training.command import Command
 from training.spec import Data, Model, RunSpec, Schedule
 from workers.commands import checkout

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from parity.judging.curves.schedule import last_recorded
+from parity.judging.curves.outside_plan import last_recorded
 from training.command import PINNED
 from training.spec import RunSpec
 from workers.commands import checkout

@@ -26,8 +26,9 @@ from parity.judging.curves.curve import (
     curve_from_arrays,
 )
 from parity.judging.curves.early_stops import MAX_SHORT_RERUNS
-from parity.judging.policy import Multiplicity, Policy, policy_from_mapping
-from parity.judging.secondary.secondary import TaskResult
+from parity.judging.multiplicity import Multiplicity
+from parity.judging.policy import Policy, policy_from_mapping
+from parity.judging.secondary.accuracy import TaskResult
 from parity.judging.verdict.advice import LayerSnr
 from parity.recipes import OTHER, RecipeError, check_recipe, check_rounding
 from parity.structure import ManifestError, optional, record, shown, typed

@@ -7,9 +7,7 @@ from typing import Any
 
 from parity.judging.bundles.bundle import Arms, multiplicity_of, policy_of
 from parity.judging.evaluations.case import EvaluationCase
-from parity.judging.evaluations.gap import (
-    RunTimes,
-)
+from parity.judging.evaluations.run_times import RunTimes
 from parity.structure import (
     ManifestError,
     optional,

@@ -46,9 +46,10 @@ from parity.judging.decision import WORST_FIRST, State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise.noise_table import NoiseTable, read_noise_table
-from parity.judging.policy import Multiplicity, Policy
-from parity.judging.secondary.secondary import Evaluations
+from parity.judging.policy import Policy
+from parity.judging.secondary.tasks import Evaluations
 from parity.judging.verdict.advice import LayerSnr
 from parity.judging.verdict.sign_offs import sha256_of, without_shown
 from parity.judging.verdict.verdict import Verdict, judge

@@ -28,7 +28,7 @@ from parity.judging.curves.early_stop_noise import (
     prefix_window,
 )
 from parity.judging.curves.independence import is_mixture
-from parity.judging.curves.schedule import differing_rates
+from parity.judging.curves.learning_rates import differing_rates
 from parity.judging.curves.window import COMPLETE_SHARE, LEARNING_RATE, Window
 from parity.judging.policy import Policy
 from parity.structure import frozen

@@ -11,15 +11,14 @@ from parity.judging.curves.curve import Curve
 from parity.judging.evaluations.decide import decide
 from parity.judging.evaluations.document import evaluation_document
 from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.judging.evaluations.gap import (
-    RunTimes,
-)
 from parity.judging.evaluations.measured import Measured, measure
 from parity.judging.evaluations.question import Ground, Question
 from parity.judging.evaluations.rules import Evidence
-from parity.judging.gap.interval import determine_margin
+from parity.judging.evaluations.run_times import RunTimes
+from parity.judging.gap.margin import determine_margin
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise.run_floor import run_floor
-from parity.judging.policy import LOSS, NOISE_FLOOR, Multiplicity, Policy
+from parity.judging.policy import LOSS, NOISE_FLOOR, Policy
 from parity.recipes import check_recipe
 from parity.structure import (
     frozen,

@@ -11,17 +11,12 @@ from parity.judging.codes import AS_OF, BY_CODE, NUMBERS_ALONE
 from parity.judging.curves.curve import Curve
 from parity.judging.decision import Decision
 from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.judging.evaluations.gap import (
-    Reached,
-    RunTimes,
-    arm_time,
-    samples_to,
-    speeds,
-    spread,
-    token_tax,
-)
+from parity.judging.evaluations.group_means import spread
+from parity.judging.evaluations.hardware_speed import speeds
 from parity.judging.evaluations.measured import MIN_RUNS, Measured
 from parity.judging.evaluations.question import Ground, Question
+from parity.judging.evaluations.run_times import RunTimes
+from parity.judging.evaluations.samples_to_target import Reached, arm_time, samples_to, token_tax
 from parity.judging.evaluations.side import clustered, judged, side
 from parity.judging.gap.interval import Interval
 from parity.structure import (

@@ -29,16 +29,9 @@ from parity.judging.curves.independence import same_series
 from parity.judging.curves.resolution import quantum
 from parity.judging.curves.schedule import UNKNOWN_SLOPE, ScheduleState, log_slope, schedule_state
 from parity.judging.curves.window import Window, plan_window
-from parity.judging.evaluations.gap import (
-    PRINTED_STEP,
-    ClusteredGap,
-    Losses,
-    Seeds,
-    clustered_gap,
-    gap_interval,
-    of_clusters,
-    printed_step,
-)
+from parity.judging.evaluations.clusters import ClusteredGap, clustered_gap
+from parity.judging.evaluations.gap import PRINTED_STEP, Losses, Seeds, gap_interval, printed_step
+from parity.judging.evaluations.group_means import of_clusters
 from parity.judging.gap.interval import Interval
 from parity.judging.noise.run_floor import Prior, priors_for
 from parity.judging.policy import Policy

@@ -1,6 +1,6 @@
 """What is asked about two arms of held-out losses, and what is on record of both."""
 
-from parity.judging.gap.interval import Margin
+from parity.judging.gap.margin import Margin
 from parity.judging.policy import Policy
 from parity.structure import frozen
 from parity.wording import tokens_words

@@ -20,12 +20,13 @@ from parity.judging.codes import (
 )
 from parity.judging.curves.context import without_assumed_floor
 from parity.judging.curves.mismatch import BITS
-from parity.judging.curves.schedule import MAX_BEYOND
+from parity.judging.curves.outside_plan import MAX_BEYOND
 from parity.judging.curves.window import COMPLETE_SHARE
 from parity.judging.evaluations.measured import LATE_SHARE, Measured
 from parity.judging.evaluations.question import Ground, Question
 from parity.judging.evaluations.side import clustered, judged, side
-from parity.judging.gap.interval import Interval, Margin
+from parity.judging.gap.interval import Interval
+from parity.judging.gap.margin import Margin
 from parity.judging.gap.window_statistics import MIN_MEASURED_DF
 from parity.judging.policy import WIDE_MARGIN
 from parity.judging.rules.comparability import contradiction

@@ -10,7 +10,7 @@ from parity.judging.codes import (
     ReasonCode,
 )
 from parity.judging.curves.step_noise import StandardError
-from parity.judging.evaluations.gap import ClusteredGap
+from parity.judging.evaluations.clusters import ClusteredGap
 from parity.judging.evaluations.measured import Measured
 from parity.judging.evaluations.question import Question
 from parity.judging.gap.interval import Interval, interval

@@ -1,17 +1,15 @@
 """What one more pair of runs would make of a verdict: the chances that its interval then lies below
 the margin, above it, or on both sides.
 
-new mean    gap + d, d ~ N(0, se^2 - se'^2), where every true gap is equally likely beforehand
-se'         SE_run'^2 + SE_within'^2 with the run-to-run noise as it is
-            seeds: SE_run'^2 = SE_run^2 S/(S + 1); replicates of one seed: tau_A^2/(K_A + 1) +
-            tau_B^2/(K_B + 1)
-            SE_within'^2 = SE_within^2 (1/(K_A + 1) + 1/(K_B + 1)) / (1/K_A + 1/K_B)
-new ends    those of the verdict, their distances from the mean in proportion to the half-width with
-            SE' on df + 1; over seeds the new pair
-            itself widens them, (df SE_run^2 S + S (S + 1) d^2) / (df + 1) / (S + 1) in place of
-            SE_run'^2, as the judge does
-pass        the interval lies below the margin, and nothing that is known keeps a pass back;  fail:
-            it lies above
+new mean  gap + d, d ~ N(0, se^2 - se'^2), where every true gap is equally likely beforehand
+se'       SE_run'^2 + SE_within'^2 with the run-to-run noise as it is seeds: SE_run'^2 = SE_run^2
+          S/(S + 1); replicates of one seed: tau_A^2/(K_A + 1) + tau_B^2/(K_B + 1) SE_within'^2 =
+          SE_within^2 (1/(K_A + 1) + 1/(K_B + 1)) / (1/K_A + 1/K_B)
+new ends  those of the verdict, their distances from the mean in proportion to the half-width with
+          SE' on df + 1; over seeds the new pair itself widens them, (df SE_run^2 S + S (S + 1) d^2)
+          / (df + 1) / (S + 1) in place of SE_run'^2, as the judge does
+pass      the interval lies below the margin, and nothing that is known keeps a pass back; fail: it
+          lies above
 
 Assumption that can fail: the floors stay what they are but for that. Replicates change measured
 floors, by chance in either direction; an assumed floor stays assumed, so that what is refused
@@ -38,7 +36,8 @@ from parity.judging.document_types import (
     VerdictDocument,
 )
 from parity.judging.gap.interval import t_quantile
-from parity.judging.policy import LOSS, POINTS_TO_FAIL, WIDE_MARGIN, Multiplicity
+from parity.judging.multiplicity import Multiplicity
+from parity.judging.policy import LOSS, POINTS_TO_FAIL, WIDE_MARGIN
 from parity.structure import frozen
 
 PAIRS, QUANTILES = 1, 2_000

@@ -3,13 +3,13 @@ or a day's) with an interval.
 
 D = mean gap after - mean gap before, nats
 SE^2 = SE_run^2 + SE_within^2;  SE_run^2 = sum c_b^2 tau_A^2/K_A + sum tau_B^2/(K_B n^2)     D's
-                                interval is that of `interval`
+    interval is that of `interval`
 c_b: share of the points after whose baseline has the curves b, minus that of the points before: a
-baseline that both sides use cancels
+    baseline that both sides use cancels
 SE_within^2 = per side, mean of SE_within^2 / number of its baselines;  df: the least of the points,
-  because their priors are one guess
+    because their priors are one guess
 level = 1 - (1 - C) / m for each of m compared neighbours (Bonferroni): a history in which nothing
-moved names a commit in 5 % of the cases
+    moved names a commit in 5 % of the cases
 
 Verdicts on the same series count once: reruns of a deterministic trainer add nothing. Neighbours
 that answer different questions (model, data, policy ...) are not compared. Only neighbours are:
@@ -25,8 +25,8 @@ from typing import Literal
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.document_types import VerdictDocument
 from parity.judging.gap.interval import Interval, interval
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise.run_floor import RunTerm
-from parity.judging.policy import Multiplicity
 from parity.structure import frozen
 
 MoveKind = Literal["worse", "better", "none", "not compared"]

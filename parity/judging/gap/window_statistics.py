@@ -1,51 +1,44 @@
-"""What the late window says: level, gap with its interval, noises, drift, the last steps, and each
-run of the candidate alone.
+"""What the points of the late window say: level, gap with its interval, noises, decline, drift and
+sensitivity.
+
+The gap is the mean over runs (of a seed, then over seeds) of candidate minus baseline at common
+steps. Masked steps (`spikes`) count neither for the level nor for the runs' means, and are
+interpolated in the gap series.
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
-from parity.judging import special
-from parity.judging.curves.alignment import Aligned, align
+from parity.judging.curves.alignment import Aligned
 from parity.judging.curves.arms import Arms, Controls
 from parity.judging.curves.curve import BoolArray, Curve, FloatArray, IntArray, mean
 from parity.judging.curves.early_stop_noise import EarlySpread, early_df
 from parity.judging.curves.lacking import highest_residual, lacking_points
-from parity.judging.curves.spikes import NEGLIGIBLE, Spikes, find_spikes, no_spikes
+from parity.judging.curves.spikes import Spikes, find_spikes, no_spikes
 from parity.judging.curves.step_noise import MANY_POINTS, StandardError, lag1, mean_se, step_noise
 from parity.judging.curves.window import SENSITIVITY_FRACTIONS, Window, detrended, drift, ols_change
 from parity.judging.document_types import SensitivityDocument
-from parity.judging.gap.interval import (
-    NO_CHANGES,
-    NOTHING_UNLOGGED,
-    Interval,
-    Margin,
-    NoSlope,
+from parity.judging.gap.interval import Interval, exact_interval, interval
+from parity.judging.gap.margin import Margin, determine_margin
+from parity.judging.gap.robust_bounds import (
     RunChange,
     RunNoise,
-    TokenSlope,
     Unlogged,
     capped_interval,
-    determine_margin,
-    exact_interval,
-    interval,
     missing_points,
     run_changes,
     run_interval,
-    t_quantile,
-    token_slope,
 )
+from parity.judging.gap.run_end import RunEnd, measure_end
+from parity.judging.gap.token_slope import NoSlope, TokenSlope, token_slope
+from parity.judging.multiplicity import ONE_LOOK, Multiplicity
+from parity.judging.noise.borrowed_priors import NO_LENDERS, Lending, OwnRuns, borrow
 from parity.judging.noise.run_floor import (
-    NO_LENDERS,
-    Lending,
-    OwnRuns,
     RunFloor,
     RunTerm,
-    borrow,
     early_spread,
     own_spread,
     priors_for,
@@ -53,211 +46,8 @@ from parity.judging.noise.run_floor import (
     run_term,
     run_term_over_seeds,
 )
-from parity.judging.policy import ONE_LOOK, POINTS_TO_FAIL, Multiplicity, Policy
+from parity.judging.policy import POINTS_TO_FAIL, Policy
 from parity.structure import frozen
-
-# The end of the run, judged on its own: what the last steps say is what the model is when training
-# stops.
-#
-# tails      the last 1, 2, 4, ... points of the window, up to a quarter of it (below 200 points up
-#            to 8)
-# rise_k     mean gap of the last k points minus the mean gap of the window's first three quarters
-# limit_k    false alarms of all m tails and both directions together: 1 %
-#            from 200 points on   t(df, 1 - 0.01 / (2 m)) sqrt(Omega / k), Omega = n SE^2 of the
-#                                 three quarters without their spikes
-#            below                t(n0 - 1, 1 - 0.01 / (2 m)) s sqrt(1/k + 1/n0), s the standard
-#                                 deviation of the n0 points before;
-#                                 and the same with these points capped at their upper order
-#                                 statistics: one that shows the rise is enough
-# differs    rise_k > limit_k for some k, and with the run-to-run noise the tail's gap reaches the
-#            margin: e_k + h > M; or -rise_k >
-# max(limit_k,
-#   M);
-#            or the mean gap of the last tenth or twentieth (at least 16 points of 200) is M or
-#            more, though the window's interval is
-#   below
-# above      lo* of the mean gap of the last quarter or the last half is above the margin (`capped`)
-#
-# A spike returns; what has not returned when the run ends can't be told from a divergence, so it is
-# never masked and blocks a pass. Measured over 9,042 windows that end anywhere in the last 40 % of
-# honest pairs (7 public reruns of a 124 M model, two runs of a 15 B model, 8 emulated runs): rise /
-# noise exceeds 4 in 0.4 % of them; the limit is 4.2 for 350 points. Can fail: a tail whose gap
-# stays below the margin is seen by the window's interval only.
-
-FALSE_ALARMS = 0.01
-LATE_PARTS = (4, 2)  # of the window: the last quarter and the last half
-HIGH_POINTS = 16  # fewer say nothing on average without their noise
-# quarters of the points below any cap: lower ones take away the noise itself
-MAX_CAPS, CAPPED_FROM = 20, 3
-
-
-@frozen
-class RunEnd:
-    """The tail of the run that stands out most: its `points`, mean `gap`, `rise` from before it,
-    the rise's `limit`; nats.
-
-    `differs` says whether it could carry the gap across the margin, `above` whether the run surely
-    ends above it.
-    """
-
-    points: int
-    gap: float
-    rise: float
-    limit: float
-    differs: bool
-    above: bool
-
-
-@frozen(eq=False)
-class _Tails:
-    """Tails of `lengths` (m,) points: their `means`, and their `rises` from what comes before them
-    with the `limits` that noise sets.
-    """
-
-    lengths: IntArray
-    means: FloatArray
-    rises: FloatArray
-    limits: FloatArray
-
-
-def measure_end(
-    gap: FloatArray,
-    whole: Interval,
-    margin: float,
-    levels: tuple[float, float],
-    nominal: float,
-    level: float,
-    quantum: float,
-) -> RunEnd | None:
-    """The end of the window's gap series without spikes (n,), nats; None for fewer than 8 points.
-
-    `whole` is the window's interval, `level` the baseline's loss there, `quantum` the step to which
-    losses are rounded. `levels` are the confidence of the interval that decides and that of its
-    error within pairs, `nominal` the policy's own, at which an end is above the margin: further
-    looks and candidates make no fail harder.
-    """
-    n = len(gap)
-    if n < POINTS_TO_FAIL:
-        return None
-    run_half = t_quantile(levels[0], whole.run.df) * whole.run.variance**0.5
-    every = [_of_many(gap, level, quantum)] if n >= MANY_POINTS else _of_few(gap, level, quantum)
-    rising = [(tails.means + run_half > margin) & (tails.rises > tails.limits) for tails in every]
-    falling = -every[-1].rises > np.maximum(every[-1].limits, margin)
-    reaches = [
-        up | falling if tails is every[-1] else up for tails, up in zip(every, rising, strict=True)
-    ]
-    shown, reached = next(
-        ((tails, hit) for tails, hit in zip(every, reaches, strict=True) if hit.any()),
-        (every[-1], reaches[-1]),
-    )
-    size = np.abs(shown.rises) - shown.limits
-    most = int(
-        np.argmax(
-            np.where(reached, np.abs(shown.rises), -np.inf)
-            if reached.any()
-            else size / np.maximum(shown.limits, 1e-300)
-        )
-    )
-    above = late_part_above(gap, whole, margin, (nominal, nominal))
-    ends_high = whole.bounds(*levels)[1] < margin and _ends_high(gap, margin)
-    return RunEnd(
-        points=int(shown.lengths[most]),
-        gap=float(shown.means[most]),
-        rise=float(shown.rises[most]),
-        limit=float(shown.limits[most]),
-        differs=bool(reached.any()) or ends_high,
-        above=above,
-    )
-
-
-def _of_many(gap: FloatArray, level: float, quantum: float) -> _Tails:
-    """The tails of a series (n,) of 200 points or more, whose long-run variance is known."""
-    centre, omega, df = _before(gap[: len(gap) - len(gap) // LATE_PARTS[0]], level, quantum)
-    lengths = 2 ** np.arange(int(math.log2(len(gap) // LATE_PARTS[0])) + 1)
-    z = float(special.stdtrit(df, 1.0 - FALSE_ALARMS / (2.0 * len(lengths))))
-    means = _tail_means(gap, lengths)
-    limits = np.maximum(z * np.sqrt(omega / lengths), NEGLIGIBLE * abs(level))
-    return _Tails(lengths=lengths, means=means, rises=means - centre, limits=limits)
-
-
-def _of_few(gap: FloatArray, level: float, quantum: float) -> list[_Tails]:
-    """The tails of a series (n,) of fewer points against its first three quarters, with these
-    capped in several ways, the last as they are.
-
-    A candidate that is worse somewhere before its end must not widen the noise by which the end is
-    judged.
-    """
-    n = len(gap)
-    before = gap[: n - n // LATE_PARTS[0]]
-    lengths = np.array([k for k in (1, 2, 4, 8) if k <= n // LATE_PARTS[0]])
-    t = float(special.stdtrit(len(before) - 1, 1.0 - FALSE_ALARMS / (2.0 * len(lengths))))
-    means = _tail_means(gap, lengths)
-    caps = np.sort(before)[CAPPED_FROM * len(before) // 4 :]
-    caps = caps[:: 1 + len(caps) // MAX_CAPS]
-    tails = []
-    for capped in (*np.minimum(before, caps[:, None]), before):
-        sd = math.sqrt(float(capped.var(ddof=1)) + quantum**2 / 6.0)
-        limits = np.maximum(
-            t * sd * np.sqrt(1.0 / lengths + 1.0 / len(before)), NEGLIGIBLE * abs(level)
-        )
-        tails.append(
-            _Tails(lengths=lengths, means=means, rises=means - mean(capped), limits=limits)
-        )
-    return tails
-
-
-def _tail_means(gap: FloatArray, lengths: IntArray) -> FloatArray:
-    return np.cumsum(gap[: -int(lengths[-1]) - 1 : -1])[lengths - 1] / lengths
-
-
-def _ends_high(gap: FloatArray, margin: float) -> bool:
-    """Whether the last tenth or twentieth, at least 16 points, is on average at the margin: no
-    noise limit, so that a slow swing counts.
-    """
-    return any(
-        mean(gap[-max(HIGH_POINTS, len(gap) // parts) :]) >= margin
-        for parts in (10, 20)
-        if len(gap) >= MANY_POINTS
-    )
-
-
-def late_part_above(
-    gap: FloatArray, whole: Interval, margin: float, levels: tuple[float, float]
-) -> bool:
-    """Whether the last quarter or half of a gap series (n,) surely lies above the margin; see
-    `measure_end` for the other values.
-    """
-    return any(
-        _is_above(gap[len(gap) - len(gap) // parts :], whole, margin, levels)
-        for parts in LATE_PARTS
-    )
-
-
-def _is_above(
-    late: FloatArray, whole: Interval, margin: float, levels: tuple[float, float]
-) -> bool:
-    """Whether the mean of the late points lies above the margin, whatever a few of them do."""
-    if len(late) < POINTS_TO_FAIL or mean(late) <= margin:  # no lower end is above the mean
-        return False
-    plain = interval(mean(late), mean_se(late), whole.run)
-    return capped_interval(late, plain, NOTHING_UNLOGGED, ((), ())).bounds(*levels)[0] > margin
-
-
-def _before(gap: FloatArray, level: float, quantum: float) -> tuple[float, float, float]:
-    """Mean of the gap before the end, its long-run variance Omega, and the degrees of freedom that
-    this is known with.
-    """
-    quiet = find_spikes(gap, level, quantum, part_of_run=True).masked_gap
-    error = mean_se(quiet)
-    return mean(quiet), error.value**2 * len(quiet) + quantum**2 / 6.0, error.df
-
-
-# What the points of the late window say: level, gap with its interval, noises, decline, drift and
-# sensitivity.
-#
-# The gap is the mean over runs (of a seed, then over seeds) of candidate minus baseline at common
-# steps. Masked steps (`spikes`) count neither for the level nor for the runs' means, and are
-# interpolated in the gap series.
 
 MIN_SENSITIVITY_POINTS = POINTS_TO_FAIL
 MIN_MEASURED_DF = 4  # of both arms' floors together; as many as the prior of one is worth
@@ -674,91 +464,3 @@ def _sensitivity(
             SensitivityDocument(fraction=fraction, n=points, mean=of_fraction.mean, lo=lo, hi=hi)
         )
     return tuple(entries)
-
-
-# Does one run of the candidate alone end above the margin? Other runs of the arm must not average
-# it away, nor must it be left out.
-#
-# d        the run's losses minus those of its own pair: the baseline's run of its seed (their mean,
-#          where it has several), nats
-# half     hypot(t tau0 hypot(r_A, r_B), t SE_within(d)): what one run and its pair differ by
-#          chance; tau0 is the prior of `run_floor`,
-#   never
-#          what the candidate's runs show, which a broken one would widen; r = 1.5 where an arm
-#          rounds stochastically
-# above    lo* of the mean of d (`capped`) is above the margin, over the window or, from 16 points
-#          on, over its last half
-#
-# A run without a pair is compared with the baseline's mean, and read other batches: the noise of
-# both is then in d, and in its error, once the trend is taken away. Every given run counts here,
-# also one of a seed that the baseline lacks, and one that depends on another run. Measured on three
-# seeds of a byte-level trainer, AA7 and AA38: no honest run is above; one of three at two margins
-# is found in 88 % to 100 % with its pair, and in 15 % to 52 % of 200 points without. Can fail: a
-# prior that is too small for the recipe.
-
-LAST_HALF_FROM = 16  # points of the window
-
-
-@frozen
-class RunGap:
-    """The candidate's run that is furthest above its pair, and the most that one run may be;
-    nats.
-    """
-
-    label: str
-    gap: float
-    limit: float
-
-    @property
-    def is_above(self) -> bool:
-        """Whether the run alone is above the margin by more than noise."""
-        return self.gap > self.limit
-
-
-def worst_run(
-    arms: Arms, window: Window, policy: Policy, slope: float | None, level: float, margin: float
-) -> RunGap | None:
-    """The worst of all given runs of the candidate; None for a single run, which the interval
-    judges.
-
-    `slope` is that of an unfinished run (`schedule.state`), `level` the baseline's loss in the
-    window, `margin` the deciding one in nats.
-    """
-    given = arms.candidate.given
-    if len(given) < 2:
-        return None
-    floors = priors_for(arms.both, policy, level, slope)
-    term = RunTerm(
-        variance=floors[0].tau ** 2 + floors[1].tau ** 2, df=policy.run_noise_df, seeds=1
-    )
-    gaps = []
-    for number, run in enumerate(given, 1):
-        for part in _parts(run, arms.baseline.runs, window, paired=policy.is_paired):
-            plain = interval(mean(part), mean_se(part), term)
-            lo = capped_interval(part, plain, NOTHING_UNLOGGED, NO_CHANGES).bounds(
-                policy.confidence
-            )[0]
-            gaps.append((lo, plain.mean, run.label or f"run {number}"))
-    if not gaps:
-        return None
-    lo, gap, label = max(gaps)
-    return RunGap(label=label, gap=gap, limit=margin + gap - lo)
-
-
-def _parts(
-    run: Curve, baseline: Sequence[Curve], window: Window, *, paired: bool
-) -> list[FloatArray]:
-    """The run's gap to its pair over the window and over its last half; none without a common point
-    there.
-    """
-    pair = [other for other in baseline if other.seed == run.seed] if paired else []
-    both = align(pair or baseline, [run], window.last)
-    part = window.part(both.steps)
-    gap: FloatArray = both.candidate[0, part] - both.baseline[:, part].mean(axis=0)
-    if not len(gap):
-        return []
-    parts = [(gap, both.steps[part])]
-    if len(gap) >= LAST_HALF_FROM:
-        half = len(gap) // 2
-        parts.append((gap[half:], both.steps[part][half:]))
-    return [own if pair else detrended(own, steps) for own, steps in parts]

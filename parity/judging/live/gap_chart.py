@@ -26,8 +26,9 @@ from parity.judging.curves.spikes import SPIKE_SCALE_SAMPLE
 from parity.judging.curves.spikes import THRESHOLD_SDS as SPIKE_SDS
 from parity.judging.curves.step_noise import lag1, mad_sd
 from parity.judging.curves.window import Window, plan_window
-from parity.judging.gap.interval import determine_margin, t_quantile
-from parity.judging.live.prediction import level_at_end
+from parity.judging.gap.interval import t_quantile
+from parity.judging.gap.margin import determine_margin
+from parity.judging.live.baseline_end import level_at_end
 from parity.judging.noise.run_floor import Prior, RunFloor, prior_for, run_floor
 from parity.judging.policy import Policy
 from parity.structure import fields_of, frozen, picked

@@ -1,33 +1,28 @@
-"""Is a comparison that still trains worth its steps? Harm, futility and forecast, and the forecast
-in words.
+"""Is a comparison that still trains worth its steps? Harm, futility and forecast, from the
+predicted final gap (`prediction`).
+
+harm       P(the judge fails it) > 99 % its whole interval at the planned end would be above the
+           margin
+futility   P(the judge passes it) < 1 % by its gap, with the registered runs; and P(gap <
+           min(margin, 2 h)) < 1 % h: the verdict's half-width; run-to-run noise alone explains no
+           such gap
+both       P(the judge passes it | drifts) < 1.5 % even if the gap goes on as it has changed so far
+on course  P(the judge passes it) > 90 % a forecast, never a pass
+applied    every 2.5 % of the plan from 10 % on
+
+Error over the whole path: P(pass) is a martingale under the model. Of the candidates that are
+stopped when it first falls below 1 %, less than 1 % would have passed, however often the rules are
+applied. benchmarks/live.py simulates it, also with offsets that move in other ways. After a stop
+the final gap is only forecast, because its window was never trained. Can fail: see `prediction`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from parity.judging.live.prediction import BLOCKS, Prediction
+from parity.judging.live.pair_sums import BLOCKS
+from parity.judging.live.prediction import Prediction
 from parity.structure import frozen, picked
-from parity.wording import interval_words, likely, nats_decimals, percent, signed
-
-# Is a comparison that still trains worth its steps? Harm, futility and forecast, from the predicted
-# final gap (`prediction`).
-#
-# harm        P(the judge fails it) > 99 %             its whole interval at the planned end would
-#             be above the margin
-# futility    P(the judge passes it) < 1 %             by its gap, with the registered runs; and
-#             P(gap < min(margin, 2 h)) < 1 %          h: the verdict's half-width; run-to-run noise
-#               alone explains no such gap
-# both        P(the judge passes it | drifts) < 1.5 %  even if the gap goes on as it has changed so
-#             far
-# on course   P(the judge passes it) > 90 %            a forecast, never a pass
-# applied     every 2.5 % of the plan from 10 % on
-#
-# Error over the whole path: P(pass) is a martingale under the model. Of the candidates that are
-# stopped when it first falls below 1 %, less than 1 % would have passed, however often the rules
-# are applied. benchmarks/live.py simulates it, also with offsets that move in other ways. After a
-# stop the final gap is only forecast, because its window was never trained. Can fail: see
-# `prediction`.
 
 State = Literal["open", "on_course", "futile", "will_fail"]
 
@@ -134,38 +129,3 @@ def state_of(prediction: Prediction, looks_left: int = 0) -> State:
     if passes > ON_COURSE:
         return "on_course"
     return "open"
-
-
-# A forecast in words: what it says, on what, and what it is not.
-
-_LEADS: Mapping[State, str] = {
-    "open": "Still open",
-    "on_course": "On course to pass, which is a forecast and no verdict",
-    "futile": "Futile: it can hardly pass any more",
-    "will_fail": "Will fail: the final gap is surely above the margin",
-}
-NOTHING_YET = (
-    "No forecast yet: the first one comes once both arms have trained a tenth of the planned steps."
-)
-
-
-def sentence(forecast: Forecast) -> str:
-    """The state, the gap so far, the forecast of the final gap, and how likely each verdict is."""
-    places = nats_decimals(forecast.margin, forecast.low, forecast.high)
-    ends = interval_words(forecast.low, forecast.high, places)
-    if forecast.share >= 1.0:
-        ended = (
-            f"a gap of {signed(forecast.gap, places)} nats, with a margin of "
-            f"{forecast.margin:.{places}f}"
-        )
-        return (
-            "All planned steps are trained, and the verdict decides. The forecast ended at "
-            f"{ended}."
-        )
-    gap = signed(forecast.gap, places)
-    return (
-        f"{_LEADS[forecast.state]}. After step {forecast.step:,} ({percent(forecast.share)} of the "
-        f"plan) the gap is {gap} nats. The final gap is forecast at {ends} (90 %), and the margin "
-        f"is {forecast.margin:.{places}f}. Chances: pass {likely(forecast.passes)}, fail "
-        f"{likely(forecast.fails)}, inconclusive {likely(forecast.inconclusive)}."
-    )

@@ -1,5 +1,26 @@
-"""How much two runs of one recipe differ (tau): measured, borrowed or declared, and its share of
-the interval.
+"""How much two runs of one recipe differ: tau, the standard deviation of a run's window mean, and
+its share of the gap's error.
+
+tau^2     (nu0 tau0^2 + SS) / (nu0 + nu), per arm; SS, nu: sum of squares and df of run means;
+          tau0: the prior, worth nu0 = 4 df
+SE_run^2  tau_A^2 / K_A + tau_B^2 / K_B for one seed: replicates of the same data order
+          tau_d^2 / S for S > 1 seeds: the spread of S paired gaps,
+          prior tau_A0^2/k_A + tau_B0^2/k_B
+df        V^2 / (a^2/df_A + b^2/df_B + 2 rho a b / sqrt(df_A df_B)),
+          a = tau_A^2/K_A, b = tau_B^2/K_B, V = a + b
+
+rho = sqrt(w_A w_B), w = nu0/df, where both arms rest on the same prior (one guess used twice counts
+once), else 0 (Welch). Reruns that were stopped early add nu_n tau_n^2 and nu_n to the sums of an
+arm (`early_stops.spread`). Both arms divide by the same unknown ratio, which adds 2 sd_log^2
+(nu_nA/df_A) (nu_nB/df_B) sqrt(df_A df_B) to rho. tau0, assumed: 0.09 % of L where the schedule was
+finished, else max(0.15 %, 1.2 % |s|), s the slope of the baseline's loss on ln(step) in shares of
+L; times 1.5 where the arm rounds stochastically or nobody stated how it rounds. Both arms rest on
+one guess. One run apart: its distance from the mean of its seed's others exceeds t(df - 1, 1 -
+0.01/(2 m)) times their spread, of m runs and controls. A loss that is no cross-entropy counts as
+unfinished: the finished constant was measured on cross-entropies. nu0 is 4 for an assumed prior;
+one that is borrowed from a family of reruns has its own (`borrowing`). Can fail: the prior. It is
+named in the verdict, and replicates or controls replace it. Sources: 131 groups of reruns in 15
+families (docs/method.md); Satterthwaite 1946; conjugate shrinkage of a variance.
 """
 
 import math
@@ -12,8 +33,7 @@ import numpy as np
 from parity.judging import special
 from parity.judging.curves.curve import FloatArray, Rounding
 from parity.judging.curves.early_stop_noise import SHARED_VARIANCE, EarlySpread
-from parity.judging.noise.lending import Lender, Loan, Spread, agreement, between_families
-from parity.judging.noise.noise_table import FamilyFloor
+from parity.judging.noise.lending import Loan, between_families
 from parity.judging.policy import (
     FINISHED_FLOOR,
     FLOOR_PER_SLOPE,
@@ -24,29 +44,6 @@ from parity.judging.policy import (
 )
 from parity.recipes import rounds_to_nearest
 from parity.structure import frozen
-
-# How much two runs of one recipe differ: tau, the standard deviation of a run's window mean, and
-# its share of the gap's error.
-#
-# tau^2 = (nu0 tau0^2 + SS) / (nu0 + nu) per arm; SS, nu: sum of squares and df of run means; tau0:
-# the prior, worth nu0 = 4 df SE_run^2 = tau_A^2 / K_A + tau_B^2 / K_B one seed: replicates of the
-# same data order SE_run^2 = tau_d^2 / S S > 1 seeds: the spread of S paired gaps, prior
-# tau_A0^2/k_A + tau_B0^2/k_B df = V^2 / (a^2/df_A + b^2/df_B + 2 rho a b / sqrt(df_A df_B)), a =
-# tau_A^2/K_A, b = tau_B^2/K_B, V = a + b
-#
-# rho = sqrt(w_A w_B), w = nu0/df, where both arms rest on the same prior (one guess used twice
-# counts once), else 0 (Welch). Reruns that were stopped early add nu_n tau_n^2 and nu_n to the sums
-# of an arm (`early_stops.spread`). Both arms divide by the same unknown ratio, which adds 2
-# sd_log^2 (nu_nA/df_A) (nu_nB/df_B) sqrt(df_A df_B) to rho. tau0, assumed: 0.09 % of L where the
-# schedule was finished, else max(0.15 %, 1.2 % |s|), s the slope of the baseline's loss on ln(step)
-# in shares of L; times 1.5 where the arm rounds stochastically or nobody stated how it rounds. Both
-# arms rest on one guess. One run apart: its distance from the mean of its seed's others exceeds
-# t(df - 1, 1 - 0.01/(2 m)) times their spread, of m runs and controls. A loss that is no
-# cross-entropy counts as unfinished: the finished constant was measured on cross-entropies. nu0 is
-# 4 for an assumed prior; one that is borrowed from a family of reruns has its own (`borrowing`).
-# Can fail: the prior. It is named in the verdict, and replicates or controls replace it. Sources:
-# 131 groups of reruns in 15 families (docs/method.md); Satterthwaite 1946; conjugate shrinkage of a
-# variance.
 
 # degrees of freedom without the run that is looked at, and false alarms
 MIN_DF_APART, ONE_APART = 2, 0.01
@@ -375,75 +372,3 @@ def _one_guess(first: Prior, second: Prior) -> bool:
 
 def _prior_weight(floor: RunFloor) -> float:
     return floor.prior.df / floor.df
-
-
-# The priors of a pair of which an arm borrows its run-to-run noise from a family (`noise_table`).
-#
-# x = sum of squares of own runs / s0^2 on their degrees of freedom: reruns of each arm, and for S >
-# 1 seeds the spread of the S paired gaps over S (tau_A0^2/K_A + tau_B0^2/K_B), the variance that
-# the priors expect. Arms that borrow the same floor share one estimate: their own runs are pooled,
-# and both get the same prior, so that `run_term` counts it once. Sums in nats^2. Can fail: see
-# `noise_table`.
-
-NO_LENDERS = (None, None)
-Lending = tuple[Lender | None, Lender | None]
-
-
-@frozen
-class OwnRuns:
-    """What the runs of a pair show of the run-to-run noise: squares (nats^2) and df of each arm's
-    reruns, and of the gaps over seeds.
-
-    `gap_runs` is K_A/S and K_B/S, the runs of each arm per seed.
-    """
-
-    squares: tuple[float, float]
-    df: tuple[float, float]
-    gap_runs: tuple[float, float]
-    gap_squares: float = 0.0
-    gap_df: int = 0
-
-
-def borrow(
-    assumed: tuple[Prior, Prior], lending: Lending, own: OwnRuns, level: float
-) -> tuple[Prior, Prior]:
-    """The priors at a baseline loss of `level` nats: borrowed for each arm with a lender that lends
-    at that loss, else as assumed.
-    """
-    lent = tuple(
-        lender.floor if lender and lender.floor and lender.floor.is_near(level) else None
-        for lender in lending
-    )
-    taus = tuple(
-        floor.share * level if floor else prior.tau
-        for floor, prior in zip(lent, assumed, strict=True)
-    )
-    if lent == NO_LENDERS or not all(tau**2 > 0.0 for tau in taus):
-        return assumed
-    spreads = [Spread(squares=own.squares[arm] / taus[arm] ** 2, df=own.df[arm]) for arm in (0, 1)]
-    if lending[0] == lending[1] or between_families(lending[0], lending[1]):
-        spreads = [spreads[0] + spreads[1]] * 2
-    expected = taus[0] ** 2 / own.gap_runs[0] + taus[1] ** 2 / own.gap_runs[1]
-    gaps = Spread(squares=own.gap_squares / expected, df=own.gap_df)
-    first, second = (
-        _borrowed(prior, lender, floor, spread + gaps, level) if lender and floor else prior
-        for prior, lender, floor, spread in zip(assumed, lending, lent, spreads, strict=True)
-    )
-    return first, second
-
-
-def _borrowed(
-    assumed: Prior, lender: Lender, floor: FamilyFloor, own: Spread, level: float
-) -> Prior:
-    agreed = agreement(own, floor)
-    tau = floor.share * level
-    wide = max(assumed.tau, tau, tau * (agreed.ratio or 0.0))
-    weight = agreed.weight
-    return Prior(
-        tau=math.sqrt(weight * tau**2 + (1.0 - weight) * wide**2),
-        df=weight * floor.df + (1.0 - weight) * assumed.df,
-        basis=f"{'assumed as in' if floor.families else 'borrowed from'} {lender.name}: "
-        f"{floor.groups} groups, {floor.runs:,} runs"
-        + (f", weight {weight:.2f}" if weight < 1.0 else ""),
-        loan=Loan(lender=lender, floor=floor, agreement=agreed),
-    )

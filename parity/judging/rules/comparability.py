@@ -9,12 +9,13 @@ from parity.effective_recipe import not_claimed
 from parity.judging.curves.context import RECIPE, explaining
 from parity.judging.curves.curve import Curve
 from parity.judging.curves.data_order import OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER
+from parity.judging.curves.learning_rates import differing_rates, rates_could_explain_a_gap
 from parity.judging.curves.mismatch import BITS
 from parity.judging.curves.resolution import MAX_NOISE_RATIO
-from parity.judging.curves.schedule import FROM_SCRATCH, differing_rates, rates_could_explain_a_gap
+from parity.judging.curves.schedule import FROM_SCRATCH
 from parity.judging.curves.treatment import contradicted
 from parity.judging.curves.window import LEARNING_RATE
-from parity.judging.gap.interval import Margin
+from parity.judging.gap.margin import Margin
 from parity.judging.gap.window_statistics import WindowStatistics
 from parity.judging.measurements import Measurements, began_loaded
 from parity.judging.rules.margin import better, gap_exceeds

@@ -5,12 +5,13 @@ import math
 from parity.judging.curves.context import RECIPE, shared_facts
 from parity.judging.curves.curve import FloatArray, computed_once
 from parity.judging.curves.spikes import interpolate
-from parity.judging.gap.interval import Margin
-from parity.judging.gap.window_statistics import WindowStatistics, late_part_above
+from parity.judging.gap.margin import Margin
+from parity.judging.gap.run_end import late_part_above
+from parity.judging.gap.window_statistics import WindowStatistics
 from parity.judging.measurements import Measurements
 from parity.judging.policy import POINTS_TO_FAIL, WIDE_MARGIN
 from parity.judging.rules.rule import with_margin
-from parity.judging.secondary.secondary import gap_before_window
+from parity.judging.secondary.validation import gap_before_window
 from parity.wording import count, interval_words, nats_decimals, percent
 
 # of the loss in a relative margin: fewer are a margin between neighbouring digits

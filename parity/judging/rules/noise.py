@@ -1,6 +1,6 @@
 """Rules about the run-to-run noise: whether a margin and an interval can be known at all."""
 
-from parity.judging.gap.interval import NoSlope
+from parity.judging.gap.token_slope import NoSlope
 from parity.judging.measurements import Measurements
 from parity.judging.rules.margin import within_margin
 from parity.judging.rules.warnings import noise_assumed

@@ -1,6 +1,6 @@
 """Rules about how much of the training is there: the plan, the window and where logs begin."""
 
-from parity.judging.curves import schedule
+from parity.judging.curves import outside_plan
 from parity.judging.measurements import Measurements
 from parity.judging.rules.margin import within_margin
 from parity.judging.rules.warnings import as_of, goes_beyond_plan
@@ -27,11 +27,11 @@ def too_few(m: Measurements) -> str | None:
 
 
 def beyond_plan(m: Measurements) -> str | None:
-    beyond, s = schedule.beyond_plan(*m.arms.both_runs, m.window), m.statistics
+    beyond, s = outside_plan.beyond_plan(*m.arms.both_runs, m.window), m.statistics
     if beyond is None or s is None:
         return None
     worse = s.margin is not None and beyond.is_worse(s.candidate.level, s.margin.nats, s.sigma_step)
-    longer = beyond.share > schedule.MAX_BEYOND and not m.window.unreached
+    longer = beyond.share > outside_plan.MAX_BEYOND and not m.window.unreached
     if worse or longer:
         return goes_beyond_plan(m)
     return None

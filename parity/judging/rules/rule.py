@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable
 
-from parity.judging.gap.interval import Margin
+from parity.judging.gap.margin import Margin
 from parity.judging.gap.window_statistics import WindowStatistics
 from parity.judging.measurements import Measurements
 

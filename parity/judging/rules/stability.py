@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from parity.judging.curves.curve import Curve
 from parity.judging.curves.spikes import MAX_MASKED_SHARE, diverged_late
-from parity.judging.gap.interval import Margin
+from parity.judging.gap.margin import Margin
 from parity.judging.gap.window_statistics import WindowStatistics
 from parity.judging.measurements import Measurements
 from parity.judging.rules.comparability import data_order, order_unshown
@@ -18,7 +18,7 @@ from parity.judging.rules.margin import (
     without_averages,
 )
 from parity.judging.rules.rule import with_margin
-from parity.judging.secondary.secondary import GRAD_NORM, norm_ratio
+from parity.judging.secondary.gradients import GRAD_NORM, norm_ratio
 from parity.wording import count, nats_decimals, percent, signed
 
 DRIFT_Z, DRIFT_REACH = 1.96, 1.5

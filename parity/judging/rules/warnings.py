@@ -7,14 +7,15 @@ from parity.judging.curves.context import DEVICE_CLASS, ENGINE, PARAMETERS, RECI
 from parity.judging.curves.curve import DATA_DIGEST, Curve, completeness_of
 from parity.judging.curves.data_order import SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.curves.independence import Relation
+from parity.judging.curves.learning_rates import recorded_rates
+from parity.judging.curves.outside_plan import beyond_plan, late_start
 from parity.judging.curves.resolution import COARSE_QUANTUM, SMOOTHED_WEIGHT
-from parity.judging.curves.schedule import beyond_plan, late_start, recorded_rates
 from parity.judging.gap.window_statistics import MIN_MEASURED_DF
 from parity.judging.measurements import Measurements
+from parity.judging.noise.family_spread import MAX_DF
 from parity.judging.noise.lending import Lender, Loan
-from parity.judging.noise.noise_table import MAX_DF
 from parity.judging.policy import ASSUMED_DF
-from parity.judging.secondary.secondary import evaluated_apart, is_evaluated
+from parity.judging.secondary.validation import evaluated_apart, is_evaluated
 from parity.wording import count, first_few, percent, signed
 
 FEW_MISSING = 0.01  # of the window's steps

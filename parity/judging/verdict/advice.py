@@ -23,7 +23,7 @@ import numpy as np
 from parity.judging.codes import AS_OF, BY_CODE, CONFOUNDED
 from parity.judging.curves.context import ENGINE, PARAMETERS, RECIPE
 from parity.judging.curves.curve import Curve
-from parity.judging.curves.schedule import recorded_rates
+from parity.judging.curves.learning_rates import recorded_rates
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision
 from parity.judging.document_types import STOPPED

@@ -25,10 +25,10 @@ from parity.judging.decision import (
     state_of,
 )
 from parity.judging.document_types import CheckDocument
-from parity.judging.gap.interval import Margin
+from parity.judging.gap.margin import Margin
 from parity.judging.policy import Policy
 from parity.judging.precedence import CHECKS
-from parity.judging.secondary.secondary import Advisory
+from parity.judging.secondary.advisory import Advisory
 from parity.wording import count
 
 # a handful of spikes of one arm alone can't reach 1 %, and is no reason for a pass either

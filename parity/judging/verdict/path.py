@@ -1,16 +1,15 @@
 """The path of a verdict: its gap with its interval, as of steps on the way to its end. The last
 point is the verdict.
 
-at step t   the judge's gap and interval for the runs cut at t, over the window that its rule gives
-            there: the last fraction of the steps
-            so far, of a decay phase that part, and at least 8 common points
-run-to-run noise   tau_A(t) = tau_A L(t) / L: the verdict's own run-to-run noise as shares of the
-                   baseline's loss L, with their degrees of
-freedom, and
-            what the verdict leaves of them where runs are capped; nothing is estimated or borrowed
-            anew
-as it was   which runs count, their pairs, the state of the schedule, the rounding and the
-            confidence are the verdict's
+at step t         the judge's gap and interval for the runs cut at t, over the window that its rule
+                  gives there: the last fraction of the steps so far, of a decay phase that part,
+                  and at least 8 common points
+run-to-run noise  tau_A(t) = tau_A L(t) / L: the verdict's own run-to-run noise as shares of the
+                  baseline's loss L, with their degrees of
+freedom, and what the verdict leaves of them where runs are capped; nothing is estimated or borrowed
+    anew
+as it was         which runs count, their pairs, the state of the schedule, the rounding and the
+                  confidence are the verdict's
 
 Assumption that can fail: run-to-run noise is the same share of the loss on the way as at the end.
 Runs of an unfinished schedule differ more (4 to 20 times as much at 8B), so an early point says
@@ -29,11 +28,12 @@ from parity.judging.curves.curve import IntArray
 from parity.judging.curves.window import Window, decay_phase, make_window
 from parity.judging.document_types import EvaluationPathDocument, PathPointDocument, VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
-from parity.judging.evaluations.gap import ClusteredGap, Losses, gap_interval
+from parity.judging.evaluations.clusters import ClusteredGap
+from parity.judging.evaluations.gap import Losses, gap_interval
 from parity.judging.evaluations.measured import Measured, over_clusters
 from parity.judging.evaluations.question import Question
 from parity.judging.evaluations.side import clustered
-from parity.judging.gap.interval import noise_of
+from parity.judging.gap.robust_bounds import noise_of
 from parity.judging.gap.window_statistics import PairInWindow, WindowStatistics, gap_with_noise
 from parity.judging.measurements import Measurements
 from parity.judging.policy import POINTS_TO_FAIL

@@ -1,249 +1,34 @@
-"""`judge`: curves in, verdicts out, as documents with all that is needed to compute them again.
-Pure, deterministic, no random numbers.
+"""`judge`: curves in, verdicts out. The one entry to the engine; pure, deterministic, no random
+numbers, no input or output.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from parity.judging.codes import BY_CODE
-from parity.judging.curves.alignment import NONFINITE_SHARE
-from parity.judging.curves.arms import Arm, Arms
-from parity.judging.curves.context import COMPARISONS, RECIPE, Comparison, compared_keys
+from parity.judging.curves.context import COMPARISONS, RECIPE, Comparison
 from parity.judging.curves.curve import MAX_STEP, Curve
-from parity.judging.curves.early_stop_noise import EarlySpread
 from parity.judging.curves.early_stops import MAX_SHORT_RERUNS
 from parity.judging.curves.window import plan_window
 from parity.judging.decide import decide
 from parity.judging.decision import Decision, State
 from parity.judging.document_types import CheckDocument, PeerDocument, VerdictDocument
-from parity.judging.gap.interval import Interval, Margin, TokenSlope
-from parity.judging.gap.window_statistics import ArmStatistics, WindowStatistics
+from parity.judging.gap.interval import Interval
+from parity.judging.gap.margin import Margin
 from parity.judging.measurements import Compared, FurtherRuns, Measurements, measure
-from parity.judging.noise.lending import Lenders, Loan
+from parity.judging.multiplicity import Multiplicity
+from parity.judging.noise.lending import Lenders
 from parity.judging.noise.noise_table import NoiseTable
-from parity.judging.noise.run_floor import RunFloor
-from parity.judging.policy import POINTS_TO_FAIL, Multiplicity, Policy, look_weight
-from parity.judging.rules.stability import DRIFT_REACH, DRIFT_Z
-from parity.judging.secondary.secondary import (
-    Advisory,
-    Evaluations,
-    check_arms,
-    compare_peers,
-    downstream_gaps,
-    measure_advisory,
-)
+from parity.judging.policy import Policy
+from parity.judging.secondary.advisory import Advisory, measure_advisory
+from parity.judging.secondary.candidates import compare_peers
+from parity.judging.secondary.tasks import Evaluations, check_arms, downstream_gaps
 from parity.judging.verdict.advice import Advice, LayerSnr, advise
 from parity.judging.verdict.checks import apply_checks, checks
+from parity.judging.verdict.document import verdict_document
 from parity.recipes import check_recipe, check_rounding
-from parity.structure import fields_of, json_value, picked
-from parity.version import JUDGE_VERSION
 from parity.wording import interval_words, signed
-
-# The verdict as a JSON-able document: everything that is needed to argue with it and to compute it
-# again.
-#
-# Words: baseline and candidate; nats unless a name says `rel` (share of the baseline's loss) or
-# `share`. What could not be measured is null, and the reasons say why.
-
-VERDICT_SCHEMA = "parity.verdict/1"
-SIDES = ("baseline", "candidate")
-
-
-_MEASURED = (
-    "margin",
-    "token_slope",
-    "end",
-    "gap",
-    "se_parts",
-    "tau",
-    "noise",
-    "convergence",
-    "drift",
-    "spikes",
-)
-
-
-def _measured(m: Measurements) -> dict[str, Any]:
-    statistics = m.statistics
-    if statistics is None:
-        return {
-            **dict.fromkeys(_MEASURED),
-            "noise": {"r_pair": m.r_pair},
-            "convergence": {"planned_share": m.planned_share},
-        }
-    return {
-        **picked(statistics, "margin", "end"),
-        "token_slope": statistics.token_slope
-        if isinstance(statistics.token_slope, TokenSlope)
-        else None,
-        "gap": _gap(statistics, m.levels),
-        "se_parts": {
-            "within": statistics.interval.within.value,
-            "within_df": statistics.interval.within.df,
-            "run": statistics.interval.run.variance**0.5,
-            "run_df": statistics.interval.run.df,
-            "seeds": statistics.interval.run.seeds,
-        },
-        "tau": {
-            "baseline": _tau(statistics.floors[0], statistics),
-            "candidate": _tau(statistics.floors[1], statistics),
-            "controls_used": len(m.controls.used),
-        },
-        "noise": _noise(statistics, m.r_pair),
-        "convergence": {
-            "baseline": picked(statistics.baseline, "decline", "first_loss"),
-            "candidate": picked(statistics.candidate, "decline", "first_loss"),
-            "planned_share": m.planned_share,
-        },
-        "drift": {
-            "change": statistics.drift,
-            "se": statistics.drift_se,
-            "lower": statistics.drift - DRIFT_Z * statistics.drift_se,
-            "gap_at_end": statistics.interval.mean + statistics.drift / 2.0,
-            "gap_if_it_goes_on": statistics.interval.mean + DRIFT_REACH * statistics.drift,
-        },
-        "spikes": picked(
-            statistics.spikes, "baseline", "candidate", "p_candidate_more", "masked_share"
-        ),
-    }
-
-
-def _chance(m: Measurements, decision: Decision) -> dict[str, Any]:
-    """The chance of parity, where only the evidence is missing for a pass or a fail."""
-    s = m.statistics
-    if (
-        not BY_CODE[decision.deciding.code].shows_chance
-        or s is None
-        or s.margin is None
-        or s.n < POINTS_TO_FAIL
-    ):
-        return {}
-    below = s.interval.chance_below(-s.margin.nats) if m.policy.two_sided else 0.0
-    return {"chance_of_parity": s.interval.chance_below(s.margin.nats) - below}
-
-
-def _multiplicity(m: Measurements) -> dict[str, Any]:
-    shared = m.multiplicity
-    return {
-        **picked(shared, "look", "looks", "candidates", "registered"),
-        "weights": [look_weight(shared.looks)] * shared.looks,
-        "confidence": m.confidence,
-    }
-
-
-def _gap(statistics: WindowStatistics, levels: tuple[float, float]) -> dict[str, Any]:
-    level, interval = statistics.baseline.level, statistics.interval
-    lo, hi = interval.bounds(*levels)
-    return {
-        **picked(interval, "mean", "se", "df"),
-        "rel": interval.mean / level if level else None,
-        "raw": statistics.raw_gap,
-        "masked": interval.mean,
-        "lo": lo,
-        "hi": hi,
-        "confidence": levels[0],
-        "ci95": interval.bounds(0.95),
-        "ci90": interval.bounds(0.90),
-    }
-
-
-def _tau(floor: RunFloor, statistics: WindowStatistics) -> dict[str, Any]:
-    return {
-        "value": floor.tau,
-        "rel": floor.tau / abs(statistics.baseline.level) if statistics.baseline.level else None,
-        **picked(floor, "source", "df", "measured", "measured_df"),
-        "prior": floor.prior.tau,
-        "prior_df": floor.prior.df,
-        "prior_basis": floor.prior.basis,
-        **({"early_stopped": _early_stopped(floor.early)} if floor.early else {}),
-        **({"borrowed": _loan(floor.prior.loan)} if floor.prior.loan else {}),
-    }
-
-
-def _early_stopped(early: EarlySpread) -> dict[str, Any]:
-    return {"rel": early.share, **picked(early, "df", "runs", "stop", "first", "last")}
-
-
-def _loan(loan: Loan) -> dict[str, Any]:
-    return {
-        "family": loan.lender.family,
-        "rel": loan.floor.share,
-        **picked(loan.floor, "df", "groups", "runs", "outliers"),
-        "bit_equal_groups": loan.lender.bit_equal,
-        "own_over_family": loan.agreement.ratio,
-        **picked(loan.agreement, "p", "weight"),
-    }
-
-
-def _noise(statistics: WindowStatistics, r_pair: float | None) -> dict[str, Any]:
-    run_se = statistics.interval.run.variance**0.5
-    return {
-        **picked(statistics, "sigma_step", "sd_paired", "rho1"),
-        "n_eff": statistics.effective_n,
-        "r_step": statistics.interval.mean / statistics.sigma_step
-        if statistics.sigma_step
-        else None,
-        "z_run": statistics.interval.mean / run_se if run_se else None,
-        "r_pair": r_pair,
-    }
-
-
-def _arm(arm: Arm, statistics: ArmStatistics | None) -> dict[str, Any]:
-    return {
-        **picked(arm, "name", "recipe", "left_out"),
-        "runs": len(arm.runs),
-        "identical_runs": len(arm.left_out),
-        "level": statistics.level if statistics else None,
-    }
-
-
-def _pairing(arms: Arms) -> dict[str, Any]:
-    """How runs were paired; of pairs that the batches show the labels, the seed that stands for
-    them, and how their noise correlates.
-    """
-    pairs = [
-        {"seed": seed, "baseline": base.label, "candidate": cand.label, "r": pair.r}
-        for seed, (pair, base, cand) in enumerate(
-            zip(arms.pairing.pairs, *arms.both_runs, strict=False)
-        )
-    ]
-    return {"by": arms.pairing.by, "pairs": pairs}
-
-
-def _window(m: Measurements) -> dict[str, Any]:
-    measured = (
-        picked(m.statistics, "n", "sensitivity") if m.statistics else {"n": 0, "sensitivity": ()}
-    )
-    return {**picked(m.window, "first", "last", "fraction", "rule"), **measured}
-
-
-def _inputs(m: Measurements) -> dict[str, Any]:
-    early = {
-        side: [_run(run) for run in own.used] for side, own in zip(SIDES, m.early, strict=True)
-    }
-    return {
-        "baseline": [_run(run) for run in m.arms.baseline.runs],
-        "candidate": [_run(run) for run in m.arms.candidate.runs],
-        "controls": [_run(run) for run in m.controls.used],
-        **({"short_reruns": early} if any(early.values()) else {}),
-        "common_steps": len(m.aligned.steps),
-        "sha256_aligned": m.aligned.digest(),
-    }
-
-
-def _run(run: Curve) -> dict[str, Any]:
-    return {
-        **picked(run, "label", "seed", "replicate", "recipe", "context", "notes", "completeness"),
-        **({"rounding": run.rounding} if run.rounding else {}),
-        "coverage": run.completeness.coverage,
-    }
-
-
-# `judge`: curves in, verdicts out. The one entry to the engine; pure, deterministic, no random
-# numbers, no input or output.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -303,48 +88,15 @@ class Verdict:
 
     def document(self) -> VerdictDocument:
         """The verdict as a JSON-able dict with sorted keys."""
-        m, decision = self.measurements, self.decision
-        document: VerdictDocument = json_value(
-            {
-                "schema": VERDICT_SCHEMA,
-                "engine_version": JUDGE_VERSION,
-                "verdict": decision.state,
-                "codes": decision.codes,
-                "reasons": [decision.deciding, *decision.others],
-                "profile": m.policy.profile_name,
-                **(
-                    {}
-                    if m.compares == RECIPE
-                    else {"compares": m.compares, "may_differ": compared_keys(m.compares)}
-                ),
-                **picked(self, "layer_policy", "advice", "checks"),
-                "multiplicity": _multiplicity(m),
-                "baseline": _arm(m.arms.baseline, m.statistics.baseline if m.statistics else None),
-                "candidate": _arm(
-                    m.arms.candidate, m.statistics.candidate if m.statistics else None
-                ),
-                "window": _window(m),
-                **_chance(m, decision),
-                "schedule": picked(m.schedule, "step", "finished", "stated", "slope"),
-                "nonfinite": {
-                    side: picked(arm.nonfinite, "count", "worst_share", "first_step", "at_end")
-                    for side, arm in zip(SIDES, m.arms.both, strict=True)
-                },
-                **picked(m, "resolution", "mismatch", "worst_run"),
-                **({} if m.arms.pairing.by == "seeds" else {"pairing": _pairing(m.arms)}),
-                "context_differs": m.differing_context,
-                **fields_of(self.advisory),
-                "other_candidates": self.peers,
-                "inputs": _inputs(m),
-                "params": {
-                    "policy": m.policy.document(),
-                    **picked(m.window, "planned_steps", "plan"),
-                    "max_nonfinite_share": NONFINITE_SHARE,
-                },
-                **_measured(m),
-            }
+        return verdict_document(
+            self.measurements,
+            self.decision,
+            self.advisory,
+            layer_policy=self.layer_policy,
+            advice=self.advice,
+            checks=self.checks,
+            peers=self.peers,
         )
-        return document
 
 
 def judge(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.judging.noise.noise_table import public_noise_table
+from parity.judging.noise.public_table import public_noise_table
 
 Run = Callable[..., tuple[int, str, str]]
 TRACK3 = "modded-nanogpt-124M/track3"

@@ -13,8 +13,9 @@ from parity.comparing import push
 from parity.comparing.arms import InputError
 from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import Curve
+from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise.noise_table import NoiseTable
-from parity.judging.policy import Amount, Multiplicity, Policy
+from parity.judging.policy import Amount, Policy
 from tests.changed import indifferent
 
 STEPS = np.arange(40)

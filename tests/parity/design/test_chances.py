@@ -21,18 +21,12 @@ from parity.design.experiment import Design
 from parity.judging.curves.curve import FloatArray, Rounding
 from parity.judging.curves.early_stop_noise import RATIO_SD_LOG, EarlySpread, helmert_squares
 from parity.judging.curves.step_noise import StandardError, mean_se
-from parity.judging.gap.interval import Unlogged, capped_interval, interval
+from parity.judging.gap.interval import interval
+from parity.judging.gap.robust_bounds import Unlogged, capped_interval
+from parity.judging.noise.borrowed_priors import OwnRuns, borrow
 from parity.judging.noise.lending import Lenders
-from parity.judging.noise.noise_table import public_noise_table
-from parity.judging.noise.run_floor import (
-    OwnRuns,
-    Prior,
-    borrow,
-    early_spread,
-    own_spread,
-    run_floor,
-    run_term,
-)
+from parity.judging.noise.public_table import public_noise_table
+from parity.judging.noise.run_floor import Prior, early_spread, own_spread, run_floor, run_term
 from parity.judging.policy import Policy, policy_from_mapping
 from tests.conftest import some, some_pairs
 

@@ -9,7 +9,8 @@ from parity.design import plan as sentences
 from parity.design.chances import NO_FAMILIES, chances, looks_ahead
 from parity.design.experiment import Design, run_steps
 from parity.design.plan import plan
-from parity.judging.policy import Multiplicity, Policy
+from parity.judging.multiplicity import Multiplicity
+from parity.judging.policy import Policy
 
 PAIR = Design(
     planned_steps=10_000, level=2.4, baseline_recipe="fp8_current", candidate_recipe="nvfp4"

@@ -11,7 +11,8 @@ from parity.design import plan as sentences
 from parity.design.experiment import Design, parse_budget, run_steps
 from parity.design.plan import NATS, SHARE, plan
 from parity.judging.noise.lending import Lenders
-from parity.judging.noise.noise_table import ANY_DECODER, public_noise_table
+from parity.judging.noise.noise_table import ANY_DECODER
+from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.verdict import judge
 

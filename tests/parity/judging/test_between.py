@@ -9,20 +9,11 @@ from hypothesis import strategies as st
 from scipy.special import digamma, polygamma
 from scipy.stats import t as student
 
-from parity.judging.noise.lending import (
-    between_families,
-    evidence_families,
-    find_lender,
-    fit_between,
-)
-from parity.judging.noise.noise_table import (
-    COLUMNS,
-    MAX_DF,
-    NoiseTable,
-    NoiseTableError,
-    public_noise_table,
-    read_noise_table,
-)
+from parity.judging.noise.family_prior import evidence_families, fit_between
+from parity.judging.noise.family_spread import MAX_DF
+from parity.judging.noise.lending import between_families, find_lender
+from parity.judging.noise.noise_table import COLUMNS, NoiseTable, NoiseTableError, read_noise_table
+from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import STOCHASTIC_FACTOR
 from tests.conftest import some
 

@@ -7,18 +7,10 @@ import pytest
 
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import Interval, interval
+from parity.judging.noise.borrowed_priors import Lending, OwnRuns, borrow
+from parity.judging.noise.family_spread import FamilyFloor
 from parity.judging.noise.lending import Lender
-from parity.judging.noise.noise_table import FamilyFloor
-from parity.judging.noise.run_floor import (
-    Lending,
-    OwnRuns,
-    Prior,
-    RunFloor,
-    borrow,
-    own_spread,
-    run_floor,
-    run_term,
-)
+from parity.judging.noise.run_floor import Prior, RunFloor, own_spread, run_floor, run_term
 
 FLOOR = FamilyFloor(
     share=0.0004, df=12.0, estimated_df=30.0, groups=10, runs=100, outliers=(), levels=(1.95, 2.1)

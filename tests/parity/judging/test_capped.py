@@ -9,15 +9,8 @@ from hypothesis import strategies as st
 
 from parity.judging.curves.step_noise import mean_se
 from parity.judging.curves.window import make_window
-from parity.judging.gap.interval import (
-    Interval,
-    Unlogged,
-    capped_interval,
-    interval,
-    missing_points,
-    run_changes,
-    t_quantile,
-)
+from parity.judging.gap.interval import Interval, interval, t_quantile
+from parity.judging.gap.robust_bounds import Unlogged, capped_interval, missing_points, run_changes
 from parity.judging.noise.run_floor import RunTerm
 from tests.conftest import some
 

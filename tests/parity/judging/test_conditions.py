@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.secondary.speed import NotComparable, common_conditions
+from parity.judging.secondary.conditions import NotComparable, common_conditions
 
 START = 1.7e9
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.noise.lending import Spread, agreement
-from parity.judging.noise.noise_table import FamilyFloor
+from parity.judging.noise.contradiction import Spread, agreement
+from parity.judging.noise.family_spread import FamilyFloor
 
 FLOOR = FamilyFloor(
     share=0.0004, df=15.0, estimated_df=30.0, groups=10, runs=100, outliers=(), levels=(2.0, 2.0)

@@ -12,7 +12,7 @@ from scipy.signal import lfilter
 
 import parity
 from parity.judging.curves.curve import Curve
-from parity.judging.curves.schedule import falls_as_before
+from parity.judging.curves.decline import falls_as_before
 from parity.judging.policy import Policy
 from parity.judging.verdict.sign_offs import why_not_acceptable
 from parity.judging.verdict.verdict import Verdict

@@ -16,15 +16,14 @@ from parity.judging.bundles.evidence import verify
 from parity.judging.curves.curve import Curve
 from parity.judging.document_types import TaskDocument
 from parity.judging.policy import policy_from_mapping
-from parity.judging.secondary.secondary import (
+from parity.judging.secondary.accuracy import (
     AccuracyGap,
     EvaluationError,
     TaskResult,
     accuracy_gap,
-    compare_tasks,
     paired_accuracy,
-    public_choices,
 )
+from parity.judging.secondary.tasks import compare_tasks, public_choices
 from parity.judging.verdict.verdict import Verdict, judge
 from parity.readers.accuracy import read_accuracy
 from parity.readers.columns import ReadError

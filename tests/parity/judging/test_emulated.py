@@ -9,20 +9,18 @@ import pytest
 from parity.judging import special
 from parity.judging.bundles.evidence import Case, bundle_bytes, verify
 from parity.judging.curves.curve import curve_from_arrays
-from parity.judging.noise.lending import find_lender
-from parity.judging.noise.noise_table import (
+from parity.judging.noise.emulated_table import (
     DEMO,
     EMULATED,
-    MAX_DF,
     SMALL,
     TABLE,
-    NoiseTable,
-    RerunGroup,
     emulated_noise_table,
     fit_emulated,
-    fit_family,
-    public_noise_table,
 )
+from parity.judging.noise.family_spread import MAX_DF, fit_family
+from parity.judging.noise.lending import find_lender
+from parity.judging.noise.noise_table import NoiseTable, RerunGroup
+from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.verdict import judge
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from parity.judging.decision import state_of
-from parity.judging.secondary.secondary import accuracy_gap, paired_accuracy
+from parity.judging.secondary.accuracy import accuracy_gap, paired_accuracy
 
 
 def test_newcombes_published_example() -> None:

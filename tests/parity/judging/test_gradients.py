@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.secondary.secondary import gradient_parity, norm_ratio
+from parity.judging.secondary.gradients import gradient_parity, norm_ratio
 from parity.judging.verdict.verdict import Verdict
 from parity.report.text import render_markdown
 

@@ -8,9 +8,9 @@ from parity.judging.noise.noise_table import (
     MAX_GROUPS,
     NoiseTable,
     NoiseTableError,
-    public_noise_table,
     read_noise_table,
 )
+from parity.judging.noise.public_table import public_noise_table
 
 MakeTable = Callable[..., NoiseTable]
 GOOD = [("a", 5, 0.001), ("b", 5, 0.0012), ("c", 6, 0.0009)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.schedule import cut_schedule, differing_rates
+from parity.judging.curves.learning_rates import cut_schedule, differing_rates
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.verdict import Verdict
 

@@ -16,7 +16,8 @@ from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.gap.interval import Interval
-from parity.judging.policy import Multiplicity, Policy
+from parity.judging.multiplicity import Multiplicity
+from parity.judging.policy import Policy
 from parity.judging.verdict.verdict import Verdict, judge
 
 MakeRun = Callable[..., Curve]

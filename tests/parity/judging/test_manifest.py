@@ -15,7 +15,7 @@ import pytest
 from parity.judging.bundles.evidence import Case, EvidenceError, bundle_bytes, case_of, verify
 from parity.judging.curves.curve import Curve
 from parity.judging.policy import Policy
-from parity.judging.secondary.secondary import TaskResult
+from parity.judging.secondary.accuracy import TaskResult
 
 Manifest = dict[str, Any]
 

@@ -8,13 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import digamma, polygamma
 
-from parity.judging.noise.noise_table import (
-    MAX_DF,
-    FamilyFloor,
-    RerunGroup,
-    fit_family,
-    inverse_trigamma,
-)
+from parity.judging.noise.family_spread import MAX_DF, FamilyFloor, fit_family, inverse_trigamma
+from parity.judging.noise.noise_table import RerunGroup
 from tests.conftest import some
 
 MakeGroup = Callable[..., RerunGroup]

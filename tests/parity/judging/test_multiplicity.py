@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from parity.judging.curves.curve import curve_from_arrays
 from parity.judging.gap.interval import t_quantile
-from parity.judging.policy import (
+from parity.judging.multiplicity import (
     LOOK_QUANTILES,
     MAX_LOOKS,
     Multiplicity,
-    Policy,
     look_weight,
     pairs_confidence,
 )
+from parity.judging.policy import Policy
 from parity.judging.verdict.verdict import judge
 
 STEPS = 1500

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.schedule import last_recorded
+from parity.judging.curves.outside_plan import last_recorded
 from parity.judging.verdict.verdict import Verdict
 
 MakeRun = Callable[..., Curve]

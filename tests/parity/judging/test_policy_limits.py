@@ -5,15 +5,13 @@ import math
 import pytest
 from scipy.stats import t as student
 
+from parity.judging.multiplicity import Multiplicity, look_weight, pairs_confidence
 from parity.judging.noise.run_floor import assumed_share, prior_for
 from parity.judging.policy import (
     PROFILES,
     Amount,
-    Multiplicity,
     Policy,
     PolicyError,
-    look_weight,
-    pairs_confidence,
     parse_margin,
     policy_from_mapping,
 )

@@ -18,8 +18,10 @@ from parity.judging.curves.mismatch import FirstGap, Mismatch
 from parity.judging.curves.spikes import Spikes
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.decide import decide
-from parity.judging.gap.interval import Margin, interval
-from parity.judging.gap.window_statistics import RunEnd, RunGap
+from parity.judging.gap.interval import interval
+from parity.judging.gap.margin import Margin
+from parity.judging.gap.run_end import RunEnd
+from parity.judging.gap.worst_run import RunGap
 from parity.judging.measurements import Measurements
 from parity.judging.noise.run_floor import RunTerm
 from parity.judging.policy import Policy, policy_from_mapping

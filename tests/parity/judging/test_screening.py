@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.judging.curves import arms
+from parity.judging.curves import counted_runs
 from parity.judging.curves.counted_runs import independent_runs
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.independence import dependence, is_mixture, resemblance, shared_start
@@ -93,8 +93,8 @@ def test_many_runs_are_counted_as_without_screening(monkeypatch: pytest.MonkeyPa
     kept, left_out = independent_runs(runs)
     assert len(kept) == 20
     assert [entry.relation for entry in left_out] == ["copy", "copy", "fork", "late"]
-    monkeypatch.setattr(arms, "_related", lambda runs: np.ones((len(runs), len(runs)), dtype=bool))
-    monkeypatch.setattr(arms, "may_be_mixtures", lambda runs, *_: np.ones(len(runs), dtype=bool))
+    monkeypatch.setattr(counted_runs, "_related", lambda runs: np.ones((len(runs), len(runs)), dtype=bool))
+    monkeypatch.setattr(counted_runs, "may_be_mixtures", lambda runs, *_: np.ones(len(runs), dtype=bool))
     assert independent_runs(runs) == (kept, left_out)
 
 

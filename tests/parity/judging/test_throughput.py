@@ -5,7 +5,9 @@ import pytest
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.document_types import EstimateDocument, ThroughputDocument
-from parity.judging.secondary.speed import NotComparable, TokenTax, net_speedup, throughput
+from parity.judging.secondary.conditions import NotComparable
+from parity.judging.secondary.speed import net_speedup, throughput
+from parity.judging.secondary.token_tax import TokenTax
 
 
 def timed(

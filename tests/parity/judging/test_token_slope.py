@@ -8,7 +8,7 @@ import pytest
 
 from parity.judging.bundles.evidence import Case, bundle_bytes, case_of, verify
 from parity.judging.curves.curve import curve_from_arrays
-from parity.judging.gap.interval import NoSlope, TokenSlope
+from parity.judging.gap.token_slope import NoSlope, TokenSlope
 from parity.judging.policy import Policy
 from parity.judging.verdict.verdict import judge
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from parity.judging.secondary.speed import MAX_SHIFT, PowerLaw, fit_law, token_tax
+from parity.judging.secondary.token_tax import MAX_SHIFT, PowerLaw, fit_law, token_tax
 
 TRUE = PowerLaw(floor=2.0, scale=8.0, power=0.35)
 

@@ -13,12 +13,8 @@ import pytest
 from parity.judging.bundles.evidence import Case, bundle_bytes, verify
 from parity.judging.curves.curve import Curve
 from parity.judging.noise.lending import find_lender
-from parity.judging.noise.noise_table import (
-    ANY_DECODER,
-    NoiseTable,
-    public_noise_table,
-    read_noise_table,
-)
+from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable, read_noise_table
+from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict.verdict import Verdict, judge
 from parity.report.words import noise_basis

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from parity.cli import main
-from parity.judging.secondary.secondary import compare_tasks
+from parity.judging.secondary.tasks import compare_tasks
 from parity.readers.accuracy import read_accuracy
 from parity.readers.columns import ReadError
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.judging.evaluations.gap import RunTimes
+from parity.judging.evaluations.run_times import RunTimes
 from parity.readers.columns import ReadError
 from parity.readers.run_table import read_run_times
 

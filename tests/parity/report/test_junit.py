@@ -11,7 +11,7 @@ from parity.judging.decision import CheckName
 from parity.judging.document_types import REUSED
 from parity.judging.policy import POLICY_CHECKS, Policy, policy_from_mapping
 from parity.judging.precedence import table
-from parity.judging.secondary.secondary import TaskResult
+from parity.judging.secondary.accuracy import TaskResult
 from parity.judging.verdict.verdict import judge
 from parity.report.text import CHECKS, render_junit
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sqlalchemy import func, select
 
-from parity.judging.curves.schedule import last_recorded
+from parity.judging.curves.outside_plan import last_recorded
 from server.database import store
 from server.database.states import begin_attempt
 from server.database.tables import Attempt, Chunk, Job, Run

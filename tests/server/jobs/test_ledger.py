@@ -9,7 +9,8 @@ import time
 import pytest
 from sqlalchemy import select
 
-from parity.judging.policy import Multiplicity, policy_from_mapping
+from parity.judging.multiplicity import Multiplicity
+from parity.judging.policy import policy_from_mapping
 from server.curves.loading import multiplicity_of
 from server.database.tables import Job, Verdict, new_id
 from server.errors import LookError

@@ -4,7 +4,7 @@ import pytest
 from markupsafe import Markup
 
 from parity import wording
-from parity.judging.verdict.verdict import VERDICT_SCHEMA
+from parity.judging.verdict.document import VERDICT_SCHEMA
 from server.pages import rendering
 
 GAP = "\u00a0"

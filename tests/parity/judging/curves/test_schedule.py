@@ -9,22 +9,19 @@ import numpy as np
 import pytest
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.schedule import (
-    BeyondPlan,
+from parity.judging.curves.decline import falls_as_before
+from parity.judging.curves.learning_rates import (
     constant_rate,
     contradicting_rate,
     cut_schedule,
     differing_rates,
-    falls_as_before,
-    last_recorded,
-    late_start,
-    log_slope,
     not_at_end,
     quantum_of,
     rates_could_explain_a_gap,
     recorded_rates,
-    schedule_state,
 )
+from parity.judging.curves.outside_plan import BeyondPlan, last_recorded, late_start
+from parity.judging.curves.schedule import log_slope, schedule_state
 from parity.judging.curves.window import make_window, plan_window
 from parity.judging.policy import Policy
 

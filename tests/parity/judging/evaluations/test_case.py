@@ -10,7 +10,7 @@ import pytest
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.judging.evaluations.gap import RunTimes
+from parity.judging.evaluations.run_times import RunTimes
 from parity.judging.policy import policy_from_mapping
 from tests.conftest import some
 

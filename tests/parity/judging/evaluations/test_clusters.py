@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging.evaluations.gap import ClusteredGap, clustered_gap, difference
+from parity.judging.evaluations.clusters import ClusteredGap, clustered_gap
+from parity.judging.evaluations.group_means import difference
 
 Arm = dict[str, list[float]]
 runs = st.lists(st.floats(2.0, 4.0), min_size=1, max_size=5)

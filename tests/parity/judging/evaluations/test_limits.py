@@ -11,17 +11,12 @@ from scipy.stats import t as student
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
+from parity.judging.evaluations.clusters import clustered_gap
 from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.judging.evaluations.gap import (
-    Reached,
-    RunTimes,
-    arm_time,
-    clustered_gap,
-    few_errors,
-    gap_interval,
-    printed_step,
-    speeds,
-)
+from parity.judging.evaluations.gap import few_errors, gap_interval, printed_step
+from parity.judging.evaluations.hardware_speed import speeds
+from parity.judging.evaluations.run_times import RunTimes
+from parity.judging.evaluations.samples_to_target import Reached, arm_time
 from parity.judging.noise.run_floor import prior_for
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.wording import tokens_words

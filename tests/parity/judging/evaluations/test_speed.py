@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from parity.judging.evaluations.gap import RunTimes, speeds
+from parity.judging.evaluations.hardware_speed import speeds
+from parity.judging.evaluations.run_times import RunTimes
 
 
 def times(

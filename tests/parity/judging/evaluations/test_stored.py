@@ -8,7 +8,7 @@ import pytest
 
 from parity.judging.bundles.evidence import EvidenceError, bundle_bytes, case_of, verify
 from parity.judging.evaluations.case import EvaluationCase
-from parity.judging.evaluations.gap import RunTimes
+from parity.judging.evaluations.run_times import RunTimes
 from parity.judging.policy import policy_from_mapping
 from tests.parity.judging.evaluations.test_case import arm, on_systems
 

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.evaluations.gap import Reached, arm_time, samples_to, token_tax
+from parity.judging.evaluations.samples_to_target import Reached, arm_time, samples_to, token_tax
 
 
 def run(*losses: float) -> Curve:

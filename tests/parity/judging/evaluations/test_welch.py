@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from parity.judging.evaluations.gap import difference, of_clusters, spread
+from parity.judging.evaluations.group_means import difference, of_clusters, spread
 
 values = st.lists(st.floats(1.0, 10.0), min_size=2, max_size=12).filter(
     lambda own: max(own) - min(own) > 1e-6

@@ -14,7 +14,8 @@ from scipy.stats import t as student
 from parity.judging.bundles.evidence import compare_documents
 from parity.judging.curves.curve import Curve
 from parity.judging.gap.chances import chances_of
-from parity.judging.policy import Multiplicity, Policy
+from parity.judging.multiplicity import Multiplicity
+from parity.judging.policy import Policy
 from parity.judging.verdict.verdict import judge
 
 MakeRun = Callable[..., Curve]

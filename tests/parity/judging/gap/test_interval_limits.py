@@ -11,20 +11,17 @@ from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.lacking import lacking_points, missing_steps
 from parity.judging.curves.step_noise import StandardError, mean_se
 from parity.judging.curves.window import make_window
-from parity.judging.gap.interval import (
+from parity.judging.gap.interval import exact_interval, interval
+from parity.judging.gap.margin import determine_margin
+from parity.judging.gap.robust_bounds import (
     NOTHING_UNLOGGED,
-    NoSlope,
-    TokenSlope,
     Unlogged,
     capped_interval,
-    determine_margin,
-    exact_interval,
-    interval,
     lowered,
     missing_points,
     run_changes,
-    token_slope,
 )
+from parity.judging.gap.token_slope import NoSlope, TokenSlope, token_slope
 from parity.judging.noise.run_floor import RunTerm, one_apart, prior_for, run_floor
 from parity.judging.policy import Policy
 

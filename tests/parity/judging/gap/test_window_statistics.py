@@ -11,9 +11,11 @@ from scipy.stats import t as student
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.step_noise import StandardError, mean_se
 from parity.judging.gap.interval import interval
-from parity.judging.gap.window_statistics import GapNoise, late_part_above, measure_end
-from parity.judging.noise.lending import Agreement, Lender, Loan
-from parity.judging.noise.noise_table import FamilyFloor
+from parity.judging.gap.run_end import late_part_above, measure_end
+from parity.judging.gap.window_statistics import GapNoise
+from parity.judging.noise.contradiction import Agreement
+from parity.judging.noise.family_spread import FamilyFloor
+from parity.judging.noise.lending import Lender, Loan
 from parity.judging.noise.run_floor import RunTerm, prior_for, run_floor, run_term
 from parity.judging.policy import Policy
 from parity.judging.verdict.verdict import Verdict

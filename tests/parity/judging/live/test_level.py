@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from parity.judging.live.prediction import LiveArm, begin, level_at_end, observe, predict
+from parity.judging.live.baseline_end import level_at_end
+from parity.judging.live.pair_sums import begin, observe
+from parity.judging.live.prediction import predict
+from parity.judging.live.run_noise import LiveArm
 from parity.judging.policy import policy_from_mapping
 from parity.readers import read_run
 from server.settings import CHECKOUT

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from parity.judging.live.prediction import combine, correlation, spread
+from parity.judging.live.offsets import combine, correlation, spread
 
 
 def innovation(share: float) -> float:

@@ -5,21 +5,10 @@ import pytest
 from scipy.stats import t as student
 
 from parity.judging.curves.curve import curve_from_arrays
-from parity.judging.live.prediction import (
-    BLOCKS,
-    DRIFT_PRIOR,
-    GOES_ON,
-    GOES_ON_SD,
-    LiveArm,
-    Prediction,
-    Progress,
-    begin,
-    change_variance,
-    combine,
-    observe,
-    predict,
-    run_noise,
-)
+from parity.judging.live.offsets import change_variance, combine
+from parity.judging.live.pair_sums import BLOCKS, Progress, begin, observe
+from parity.judging.live.prediction import DRIFT_PRIOR, GOES_ON, GOES_ON_SD, Prediction, predict
+from parity.judging.live.run_noise import LiveArm, run_noise
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict.verdict import judge
 

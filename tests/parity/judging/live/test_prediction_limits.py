@@ -10,25 +10,14 @@ from scipy.stats import t as student
 
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import interval
-from parity.judging.live.prediction import (
-    BLOCKS,
-    LiveArm,
-    Prediction,
-    Progress,
-    Scenario,
-    begin,
-    change_variance,
-    combine,
-    correlation,
-    level_at_end,
-    observe,
-    predict,
-    run_noise,
-    spread,
-    trailing,
-)
+from parity.judging.live.baseline_end import level_at_end
+from parity.judging.live.offsets import change_variance, combine, correlation, spread
+from parity.judging.live.pair_sums import BLOCKS, Progress, begin, observe
+from parity.judging.live.prediction import Prediction, Scenario, predict, trailing
 from parity.judging.live.rules import due_forecasts, forecast_at, state_of
-from parity.judging.policy import Multiplicity, policy_from_mapping
+from parity.judging.live.run_noise import LiveArm, run_noise
+from parity.judging.multiplicity import Multiplicity
+from parity.judging.policy import policy_from_mapping
 
 NATS = policy_from_mapping(
     {"margin": "0.03 nats", "baseline_run_noise": "1e-9 nats", "candidate_run_noise": "1e-9 nats"}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.judging.live.prediction import BLOCKS, Progress, begin, observe, progress_from_mapping
+from parity.judging.live.pair_sums import BLOCKS, Progress, begin, observe, progress_from_mapping
 from tests.conftest import some
 
 

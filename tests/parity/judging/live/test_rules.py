@@ -5,16 +5,18 @@ import numpy as np
 import pytest
 
 from parity.judging.curves.curve import Curve
-from parity.judging.live.prediction import BLOCKS, LiveArm, Progress, begin, observe, predict
+from parity.judging.live.forecast_words import sentence
+from parity.judging.live.pair_sums import BLOCKS, Progress, begin, observe
+from parity.judging.live.prediction import predict
 from parity.judging.live.rules import (
     ENDED_BY,
     FIRST_FORECAST,
     due_forecasts,
     forecast_at,
     forecast_from_mapping,
-    sentence,
     state_of,
 )
+from parity.judging.live.run_noise import LiveArm
 from parity.judging.policy import policy_from_mapping
 
 POLICY = policy_from_mapping({"margin": "1%"})

@@ -5,8 +5,11 @@ import math
 import pytest
 from scipy.stats import f as fisher
 
-from parity.judging.noise.lending import Spread, agreement, find_lender, fit_between
-from parity.judging.noise.noise_table import FamilyFloor, NoiseTable, read_noise_table
+from parity.judging.noise.contradiction import Spread, agreement
+from parity.judging.noise.family_prior import fit_between
+from parity.judging.noise.family_spread import FamilyFloor
+from parity.judging.noise.lending import find_lender
+from parity.judging.noise.noise_table import NoiseTable, read_noise_table
 
 FLOOR = FamilyFloor(
     share=0.001,

@@ -10,8 +10,9 @@ import pytest
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.resolution import Resolution
 from parity.judging.decide import warnings_of
-from parity.judging.gap.interval import Margin
-from parity.judging.measurements import Measurements, find_identical
+from parity.judging.gap.margin import Margin
+from parity.judging.identical import find_identical
+from parity.judging.measurements import Measurements
 from parity.judging.noise.run_floor import Prior
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict.verdict import Verdict, judge
@@ -126,7 +127,7 @@ def test_a_candidate_is_better_than_noise_at_the_widened_level(
     base, cand = make_run(), make_run(seed=2)
 
     def judged(gap: float) -> Verdict:
-        from parity.judging.policy import Multiplicity
+        from parity.judging.multiplicity import Multiplicity
 
         moved = dataclasses.replace(cand, loss=cand.loss + gap)
         return judge(

@@ -11,7 +11,8 @@ import parity
 from parity.judging.bundles.evidence import Case, bundle_bytes, verify
 from parity.judging.codes import BY_CODE, ReasonCode
 from parity.judging.curves.curve import Curve
-from parity.judging.policy import Multiplicity, Policy, policy_from_mapping
+from parity.judging.multiplicity import Multiplicity
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict.advice import (
     NO_LOOK_LEFT,
     SLOPE_NEEDED,

@@ -12,22 +12,19 @@ from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.step_noise import mean_se
 from parity.judging.curves.window import make_window
 from parity.judging.decision import Decision, Reason
-from parity.judging.gap.interval import Margin
+from parity.judging.gap.margin import Margin
 from parity.judging.noise.run_floor import RunTerm
 from parity.judging.policy import Policy
-from parity.judging.secondary.secondary import (
-    Advisory,
+from parity.judging.secondary.accuracy import (
     EvaluationError,
     TaskResult,
-    ValidationGap,
     accuracy_gap,
-    compare_tasks,
-    gap_before_window,
-    gradient_parity,
-    norm_ratio,
     paired_accuracy,
-    validation_gap,
 )
+from parity.judging.secondary.advisory import Advisory
+from parity.judging.secondary.gradients import gradient_parity, norm_ratio
+from parity.judging.secondary.tasks import compare_tasks
+from parity.judging.secondary.validation import ValidationGap, gap_before_window, validation_gap
 from parity.judging.verdict.checks import apply_checks, checks
 
 MARGIN = Margin(nats=0.03, rel=0.01, source="1 %")

@@ -1,0 +1,118 @@
+"""Run-to-run noise of a comparison in training, by the judge's own rules: assumed, declared or
+borrowed, and measured on runs that have ended.
+
+Runs in training count for the plan (K) but measure nothing yet; nor do controls and early-stopped
+reruns. The verdict's floor may differ. There are two degrees of freedom: those of tau today, and
+those that the judge's interval will have at the end.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from parity.judging.curves.curve import Rounding
+from parity.judging.gap.margin import Margin, determine_margin
+from parity.judging.measurements import lender_for
+from parity.judging.noise.borrowed_priors import NO_LENDERS, Lending, OwnRuns, borrow
+from parity.judging.noise.lending import Lenders
+from parity.judging.noise.run_floor import (
+    RunFloor,
+    RunTerm,
+    assume_stochastic,
+    own_spread,
+    priors_for,
+    run_floor,
+    run_term,
+)
+from parity.judging.policy import Policy
+from parity.structure import frozen
+
+
+@frozen
+class LiveArm:
+    """An arm: recipe, rounding (None: not on record), planned runs, and the window's mean loss
+    (nats) and seed of ended runs.
+    """
+
+    recipe: str | None = None
+    rounding: Rounding | None = None
+    runs: int = 1
+    means: tuple[float, ...] = ()
+    seeds: tuple[int, ...] = ()
+
+
+@frozen
+class RunNoise:
+    """Run-to-run noise of the final gap: variance of one pair (nats^2), its df today, the judge's
+    term at the end, and the margin.
+    """
+
+    pair_variance: float
+    df: float
+    end: RunTerm
+    margin: Margin | None
+
+
+def planned_lending(
+    names: tuple[str, str], arms: tuple[LiveArm, LiveArm], policy: Policy, lenders: Lenders
+) -> Lending:
+    """What two arms (baseline, candidate) of these names may borrow before their runs say how they
+    round.
+    """
+    baseline, candidate = (
+        lender_for(
+            name,
+            "stochastic" if assume_stochastic(arm.recipe, arm.rounding) else "nearest",
+            declared,
+            lenders,
+        )
+        for name, arm, declared in zip(names, arms, policy.run_floors, strict=True)
+    )
+    return baseline, candidate
+
+
+def run_noise(
+    arms: tuple[LiveArm, LiveArm],
+    policy: Policy,
+    level: float,
+    lending: Lending = NO_LENDERS,
+    seeds: int = 1,
+) -> RunNoise:
+    """The noise of a pair of arms (baseline, candidate) whose baseline has a loss of `level` nats;
+    `seeds` are those that both have.
+    """
+    priors = priors_for(arms, policy, level)
+    if lending != NO_LENDERS:
+        spreads = [own_spread(np.array(arm.means), arm.seeds) for arm in arms]
+        own = OwnRuns(
+            squares=(spreads[0][0], spreads[1][0]),
+            df=(spreads[0][1], spreads[1][1]),
+            gap_runs=(max(arms[0].runs / seeds, 1.0), max(arms[1].runs / seeds, 1.0)),
+        )
+        priors = borrow(priors, lending, own, level)
+    today = [
+        run_floor(prior, np.array(arm.means), arm.seeds)
+        for prior, arm in zip(priors, arms, strict=True)
+    ]
+    planned = [_at_end(floor, arm, seeds) for floor, arm in zip(today, arms, strict=True)]
+    end = run_term(planned[0], planned[1])
+    if seeds > 1:
+        df = min(prior.df for prior in priors) + seeds - 1
+        end = RunTerm(variance=end.variance, df=df, seeds=seeds)
+    known = run_term(
+        *(dataclasses.replace(floor, runs=arm.runs) for floor, arm in zip(today, arms, strict=True))
+    )
+    return RunNoise(
+        pair_variance=max(today[0].tau ** 2 + today[1].tau ** 2, arms[1].runs * end.variance),
+        df=known.df,
+        end=end,
+        margin=determine_margin(policy, level, today[0]),
+    )
+
+
+def _at_end(floor: RunFloor, arm: LiveArm, seeds: int) -> RunFloor:
+    """The floor once all planned runs have ended, where they spread as it expects."""
+    added = max(0, arm.runs - seeds - floor.measured_df)
+    return dataclasses.replace(
+        floor, runs=arm.runs, df=floor.df + added, measured_df=floor.measured_df + added
+    )

@@ -1,0 +1,79 @@
+"""The priors of a pair of which an arm borrows its run-to-run noise from a family (`noise_table`).
+
+x = sum of squares of own runs / s0^2 on their degrees of freedom: reruns of each arm, and for S > 1
+seeds the spread of the S paired gaps over S (tau_A0^2/K_A + tau_B0^2/K_B), the variance that the
+priors expect. Arms that borrow the same floor share one estimate: their own runs are pooled, and
+both get the same prior, so that `run_term` counts it once. Sums in nats^2. Can fail: see
+`noise_table`.
+"""
+
+import math
+
+from parity.judging.noise.contradiction import Spread, agreement
+from parity.judging.noise.family_spread import FamilyFloor
+from parity.judging.noise.lending import Lender, Loan, between_families
+from parity.judging.noise.run_floor import Prior
+from parity.structure import frozen
+
+NO_LENDERS = (None, None)
+Lending = tuple[Lender | None, Lender | None]
+
+
+@frozen
+class OwnRuns:
+    """What the runs of a pair show of the run-to-run noise: squares (nats^2) and df of each arm's
+    reruns, and of the gaps over seeds.
+
+    `gap_runs` is K_A/S and K_B/S, the runs of each arm per seed.
+    """
+
+    squares: tuple[float, float]
+    df: tuple[float, float]
+    gap_runs: tuple[float, float]
+    gap_squares: float = 0.0
+    gap_df: int = 0
+
+
+def borrow(
+    assumed: tuple[Prior, Prior], lending: Lending, own: OwnRuns, level: float
+) -> tuple[Prior, Prior]:
+    """The priors at a baseline loss of `level` nats: borrowed for each arm with a lender that lends
+    at that loss, else as assumed.
+    """
+    lent = tuple(
+        lender.floor if lender and lender.floor and lender.floor.is_near(level) else None
+        for lender in lending
+    )
+    taus = tuple(
+        floor.share * level if floor else prior.tau
+        for floor, prior in zip(lent, assumed, strict=True)
+    )
+    if lent == NO_LENDERS or not all(tau**2 > 0.0 for tau in taus):
+        return assumed
+    spreads = [Spread(squares=own.squares[arm] / taus[arm] ** 2, df=own.df[arm]) for arm in (0, 1)]
+    if lending[0] == lending[1] or between_families(lending[0], lending[1]):
+        spreads = [spreads[0] + spreads[1]] * 2
+    expected = taus[0] ** 2 / own.gap_runs[0] + taus[1] ** 2 / own.gap_runs[1]
+    gaps = Spread(squares=own.gap_squares / expected, df=own.gap_df)
+    first, second = (
+        _borrowed(prior, lender, floor, spread + gaps, level) if lender and floor else prior
+        for prior, lender, floor, spread in zip(assumed, lending, lent, spreads, strict=True)
+    )
+    return first, second
+
+
+def _borrowed(
+    assumed: Prior, lender: Lender, floor: FamilyFloor, own: Spread, level: float
+) -> Prior:
+    agreed = agreement(own, floor)
+    tau = floor.share * level
+    wide = max(assumed.tau, tau, tau * (agreed.ratio or 0.0))
+    weight = agreed.weight
+    return Prior(
+        tau=math.sqrt(weight * tau**2 + (1.0 - weight) * wide**2),
+        df=weight * floor.df + (1.0 - weight) * assumed.df,
+        basis=f"{'assumed as in' if floor.families else 'borrowed from'} {lender.name}: "
+        f"{floor.groups} groups, {floor.runs:,} runs"
+        + (f", weight {weight:.2f}" if weight < 1.0 else ""),
+        loan=Loan(lender=lender, floor=floor, agreement=agreed),
+    )

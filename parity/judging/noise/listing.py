@@ -1,0 +1,83 @@
+"""Rows of lists that show families of reruns: one row per family and class of rounding, with what
+it lends or why it lends nothing.
+"""
+
+from collections.abc import Iterator
+
+from parity.judging.curves.curve import ROUNDINGS, Rounding
+from parity.judging.noise.family_spread import FamilyFloor
+from parity.judging.noise.lending import find_lender
+from parity.judging.noise.noise_table import ANY_DECODER, Family, NoiseTable
+from parity.structure import frozen
+
+
+@frozen
+class FamilyRow:
+    """A family's groups of one class of rounding (None: not stated); without a `floor`, `refused`
+    says why they lend nothing.
+    """
+
+    name: str
+    rounding: Rounding | None
+    groups: int
+    runs: int
+    floor: FamilyFloor | None
+    refused: str
+
+
+def family_rows(noise_table: NoiseTable) -> list[FamilyRow]:
+    """The rows of all families of a table, in order of their names."""
+    return [
+        row for family in noise_table.families.values() for row in _of_family(noise_table, family)
+    ]
+
+
+def any_decoder_rows(noise_table: NoiseTable) -> list[FamilyRow]:
+    """What a table says of the level between families (`between`), per class of rounding."""
+    rows = []
+    for rounding in ROUNDINGS:
+        lender = find_lender(noise_table, ANY_DECODER, rounding)
+        groups, runs = (lender.floor.groups, lender.floor.runs) if lender.floor else (0, 0)
+        rows.append(
+            FamilyRow(
+                name=ANY_DECODER,
+                rounding=rounding,
+                groups=groups,
+                runs=runs,
+                floor=lender.floor,
+                refused=lender.refused,
+            )
+        )
+    return rows
+
+
+def outliers_of(noise_table: NoiseTable, name: str) -> set[str]:
+    """The names of the groups of a family that were drawn in, of any class of rounding."""
+    lent = (find_lender(noise_table, name, rounding).floor for rounding in ROUNDINGS)
+    return {outlier for floor in lent if floor is not None for outlier in floor.outliers}
+
+
+def _of_family(noise_table: NoiseTable, family: Family) -> Iterator[FamilyRow]:
+    classes: list[Rounding | None] = [
+        one for one in (*ROUNDINGS, None) if any(group.rounding == one for group in family.groups)
+    ]
+    for rounding in classes or [None]:
+        groups = [group for group in family.groups if group.rounding == rounding]
+        lender = find_lender(noise_table, family.name, rounding) if rounding else None
+        yield FamilyRow(
+            name=family.name,
+            rounding=rounding,
+            groups=len(groups),
+            runs=sum(group.runs for group in groups),
+            floor=lender.floor if lender else None,
+            refused=lender.refused if lender else _why_nothing(family),
+        )
+
+
+def _why_nothing(family: Family) -> str:
+    """Why groups that do not state their rounding, or none at all, lend nothing."""
+    if family.problems:
+        return family.problems[0]
+    if family.groups:
+        return "it is not stated how its groups round"
+    return "all its groups are equal bit for bit"

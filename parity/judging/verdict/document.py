@@ -1,0 +1,277 @@
+"""The verdict as a JSON-able document: everything that is needed to argue with it and to compute it
+again.
+
+Words: baseline and candidate; nats unless a name says `rel` (share of the baseline's loss) or
+`share`. What could not be measured is null, and the reasons say why.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from parity.judging.codes import BY_CODE
+from parity.judging.curves.alignment import NONFINITE_SHARE
+from parity.judging.curves.arms import Arm, Arms
+from parity.judging.curves.context import RECIPE, compared_keys
+from parity.judging.curves.curve import Curve
+from parity.judging.curves.early_stop_noise import EarlySpread
+from parity.judging.decision import Decision
+from parity.judging.document_types import CheckDocument, PeerDocument, VerdictDocument
+from parity.judging.gap.token_slope import TokenSlope
+from parity.judging.gap.window_statistics import ArmStatistics, WindowStatistics
+from parity.judging.measurements import Measurements
+from parity.judging.multiplicity import look_weight
+from parity.judging.noise.lending import Loan
+from parity.judging.noise.run_floor import RunFloor
+from parity.judging.policy import POINTS_TO_FAIL
+from parity.judging.rules.stability import DRIFT_REACH, DRIFT_Z
+from parity.judging.secondary.advisory import Advisory
+from parity.judging.verdict.advice import Advice
+from parity.structure import fields_of, json_value, picked
+from parity.version import JUDGE_VERSION
+
+VERDICT_SCHEMA = "parity.verdict/1"
+SIDES = ("baseline", "candidate")
+
+
+MEASURED = (
+    "margin",
+    "token_slope",
+    "end",
+    "gap",
+    "se_parts",
+    "tau",
+    "noise",
+    "convergence",
+    "drift",
+    "spikes",
+)
+
+
+def verdict_document(
+    m: Measurements,
+    decision: Decision,
+    advisory: Advisory,
+    *,
+    layer_policy: str | None,
+    advice: Advice,
+    checks: Sequence[CheckDocument],
+    peers: Sequence[PeerDocument],
+) -> VerdictDocument:
+    """One comparison as a JSON-able dict with sorted keys."""
+    document: VerdictDocument = json_value(
+        {
+            "schema": VERDICT_SCHEMA,
+            "engine_version": JUDGE_VERSION,
+            "verdict": decision.state,
+            "codes": decision.codes,
+            "reasons": [decision.deciding, *decision.others],
+            "profile": m.policy.profile_name,
+            **(
+                {}
+                if m.compares == RECIPE
+                else {"compares": m.compares, "may_differ": compared_keys(m.compares)}
+            ),
+            "layer_policy": layer_policy,
+            "advice": advice,
+            "checks": checks,
+            "multiplicity": _multiplicity(m),
+            "baseline": _arm(m.arms.baseline, m.statistics.baseline if m.statistics else None),
+            "candidate": _arm(m.arms.candidate, m.statistics.candidate if m.statistics else None),
+            "window": _window(m),
+            **_chance(m, decision),
+            "schedule": picked(m.schedule, "step", "finished", "stated", "slope"),
+            "nonfinite": {
+                side: picked(arm.nonfinite, "count", "worst_share", "first_step", "at_end")
+                for side, arm in zip(SIDES, m.arms.both, strict=True)
+            },
+            **picked(m, "resolution", "mismatch", "worst_run"),
+            **({} if m.arms.pairing.by == "seeds" else {"pairing": _pairing(m.arms)}),
+            "context_differs": m.differing_context,
+            **fields_of(advisory),
+            "other_candidates": peers,
+            "inputs": _inputs(m),
+            "params": {
+                "policy": m.policy.document(),
+                **picked(m.window, "planned_steps", "plan"),
+                "max_nonfinite_share": NONFINITE_SHARE,
+            },
+            **_measured(m),
+        }
+    )
+    return document
+
+
+def _measured(m: Measurements) -> dict[str, Any]:
+    statistics = m.statistics
+    if statistics is None:
+        return {
+            **dict.fromkeys(MEASURED),
+            "noise": {"r_pair": m.r_pair},
+            "convergence": {"planned_share": m.planned_share},
+        }
+    return {
+        **picked(statistics, "margin", "end"),
+        "token_slope": statistics.token_slope
+        if isinstance(statistics.token_slope, TokenSlope)
+        else None,
+        "gap": _gap(statistics, m.levels),
+        "se_parts": {
+            "within": statistics.interval.within.value,
+            "within_df": statistics.interval.within.df,
+            "run": statistics.interval.run.variance**0.5,
+            "run_df": statistics.interval.run.df,
+            "seeds": statistics.interval.run.seeds,
+        },
+        "tau": {
+            "baseline": _tau(statistics.floors[0], statistics),
+            "candidate": _tau(statistics.floors[1], statistics),
+            "controls_used": len(m.controls.used),
+        },
+        "noise": _noise(statistics, m.r_pair),
+        "convergence": {
+            "baseline": picked(statistics.baseline, "decline", "first_loss"),
+            "candidate": picked(statistics.candidate, "decline", "first_loss"),
+            "planned_share": m.planned_share,
+        },
+        "drift": {
+            "change": statistics.drift,
+            "se": statistics.drift_se,
+            "lower": statistics.drift - DRIFT_Z * statistics.drift_se,
+            "gap_at_end": statistics.interval.mean + statistics.drift / 2.0,
+            "gap_if_it_goes_on": statistics.interval.mean + DRIFT_REACH * statistics.drift,
+        },
+        "spikes": picked(
+            statistics.spikes, "baseline", "candidate", "p_candidate_more", "masked_share"
+        ),
+    }
+
+
+def _chance(m: Measurements, decision: Decision) -> dict[str, Any]:
+    """The chance of parity, where only the evidence is missing for a pass or a fail."""
+    s = m.statistics
+    if (
+        not BY_CODE[decision.deciding.code].shows_chance
+        or s is None
+        or s.margin is None
+        or s.n < POINTS_TO_FAIL
+    ):
+        return {}
+    below = s.interval.chance_below(-s.margin.nats) if m.policy.two_sided else 0.0
+    return {"chance_of_parity": s.interval.chance_below(s.margin.nats) - below}
+
+
+def _multiplicity(m: Measurements) -> dict[str, Any]:
+    shared = m.multiplicity
+    return {
+        **picked(shared, "look", "looks", "candidates", "registered"),
+        "weights": [look_weight(shared.looks)] * shared.looks,
+        "confidence": m.confidence,
+    }
+
+
+def _gap(statistics: WindowStatistics, levels: tuple[float, float]) -> dict[str, Any]:
+    level, interval = statistics.baseline.level, statistics.interval
+    lo, hi = interval.bounds(*levels)
+    return {
+        **picked(interval, "mean", "se", "df"),
+        "rel": interval.mean / level if level else None,
+        "raw": statistics.raw_gap,
+        "masked": interval.mean,
+        "lo": lo,
+        "hi": hi,
+        "confidence": levels[0],
+        "ci95": interval.bounds(0.95),
+        "ci90": interval.bounds(0.90),
+    }
+
+
+def _tau(floor: RunFloor, statistics: WindowStatistics) -> dict[str, Any]:
+    return {
+        "value": floor.tau,
+        "rel": floor.tau / abs(statistics.baseline.level) if statistics.baseline.level else None,
+        **picked(floor, "source", "df", "measured", "measured_df"),
+        "prior": floor.prior.tau,
+        "prior_df": floor.prior.df,
+        "prior_basis": floor.prior.basis,
+        **({"early_stopped": _early_stopped(floor.early)} if floor.early else {}),
+        **({"borrowed": _loan(floor.prior.loan)} if floor.prior.loan else {}),
+    }
+
+
+def _early_stopped(early: EarlySpread) -> dict[str, Any]:
+    return {"rel": early.share, **picked(early, "df", "runs", "stop", "first", "last")}
+
+
+def _loan(loan: Loan) -> dict[str, Any]:
+    return {
+        "family": loan.lender.family,
+        "rel": loan.floor.share,
+        **picked(loan.floor, "df", "groups", "runs", "outliers"),
+        "bit_equal_groups": loan.lender.bit_equal,
+        "own_over_family": loan.agreement.ratio,
+        **picked(loan.agreement, "p", "weight"),
+    }
+
+
+def _noise(statistics: WindowStatistics, r_pair: float | None) -> dict[str, Any]:
+    run_se = statistics.interval.run.variance**0.5
+    return {
+        **picked(statistics, "sigma_step", "sd_paired", "rho1"),
+        "n_eff": statistics.effective_n,
+        "r_step": statistics.interval.mean / statistics.sigma_step
+        if statistics.sigma_step
+        else None,
+        "z_run": statistics.interval.mean / run_se if run_se else None,
+        "r_pair": r_pair,
+    }
+
+
+def _arm(arm: Arm, statistics: ArmStatistics | None) -> dict[str, Any]:
+    return {
+        **picked(arm, "name", "recipe", "left_out"),
+        "runs": len(arm.runs),
+        "identical_runs": len(arm.left_out),
+        "level": statistics.level if statistics else None,
+    }
+
+
+def _pairing(arms: Arms) -> dict[str, Any]:
+    """How runs were paired; of pairs that the batches show the labels, the seed that stands for
+    them, and how their noise correlates.
+    """
+    pairs = [
+        {"seed": seed, "baseline": base.label, "candidate": cand.label, "r": pair.r}
+        for seed, (pair, base, cand) in enumerate(
+            zip(arms.pairing.pairs, *arms.both_runs, strict=False)
+        )
+    ]
+    return {"by": arms.pairing.by, "pairs": pairs}
+
+
+def _window(m: Measurements) -> dict[str, Any]:
+    measured = (
+        picked(m.statistics, "n", "sensitivity") if m.statistics else {"n": 0, "sensitivity": ()}
+    )
+    return {**picked(m.window, "first", "last", "fraction", "rule"), **measured}
+
+
+def _inputs(m: Measurements) -> dict[str, Any]:
+    early = {
+        side: [_run(run) for run in own.used] for side, own in zip(SIDES, m.early, strict=True)
+    }
+    return {
+        "baseline": [_run(run) for run in m.arms.baseline.runs],
+        "candidate": [_run(run) for run in m.arms.candidate.runs],
+        "controls": [_run(run) for run in m.controls.used],
+        **({"short_reruns": early} if any(early.values()) else {}),
+        "common_steps": len(m.aligned.steps),
+        "sha256_aligned": m.aligned.digest(),
+    }
+
+
+def _run(run: Curve) -> dict[str, Any]:
+    return {
+        **picked(run, "label", "seed", "replicate", "recipe", "context", "notes", "completeness"),
+        **({"rounding": run.rounding} if run.rounding else {}),
+        "coverage": run.completeness.coverage,
+    }
