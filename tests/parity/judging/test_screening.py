@@ -93,8 +93,12 @@ def test_many_runs_are_counted_as_without_screening(monkeypatch: pytest.MonkeyPa
     kept, left_out = independent_runs(runs)
     assert len(kept) == 20
     assert [entry.relation for entry in left_out] == ["copy", "copy", "fork", "late"]
-    monkeypatch.setattr(counted_runs, "_related", lambda runs: np.ones((len(runs), len(runs)), dtype=bool))
-    monkeypatch.setattr(counted_runs, "may_be_mixtures", lambda runs, *_: np.ones(len(runs), dtype=bool))
+    monkeypatch.setattr(
+        counted_runs, "_related", lambda runs: np.ones((len(runs), len(runs)), dtype=bool)
+    )
+    monkeypatch.setattr(
+        counted_runs, "may_be_mixtures", lambda runs, *_: np.ones(len(runs), dtype=bool)
+    )
     assert independent_runs(runs) == (kept, left_out)
 
 
