@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from parity.cli.terminal import EXIT_CODES
+from parity.gate.exit_codes import EXIT_CODES
 from parity.judging.policy import (
     FINISHED_FLOOR,
     FLOOR_PER_SLOPE,

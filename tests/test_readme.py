@@ -15,7 +15,7 @@ import pytest
 
 import parity
 from parity.cli import main
-from parity.cli.terminal import EXIT_CODES
+from parity.gate.exit_codes import EXIT_CODES
 from parity.readers import trackers
 from parity.readers.table import GrowingTable
 from parity.readers.trackers.run import TrackerRun

@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from parity.cli.gate_report import MAX_AGE_DAYS, GateRules
+from parity.gate.rules import MAX_AGE_DAYS, GateRules
 from parity.judging.policy import (
     NOISE_FLOOR_DF,
     POLICY_CHECKS,

@@ -16,7 +16,6 @@ from typer.models import TyperInfo
 
 from parity.cli.terminal import (
     ALL_OPTIONS,
-    EXIT_CODES,
     HELP_NAMES,
     Command,
     CommandLineError,
@@ -26,6 +25,7 @@ from parity.cli.terminal import (
     wrong_value,
 )
 from parity.extensions import lab
+from parity.gate.exit_codes import EXIT_CODES
 from parity.inert import inert
 from parity.judging.policy import PolicyError
 from parity.version import VERSION

@@ -46,7 +46,7 @@ from parity.cli.run_tables import (
     refuse_evaluation_options,
     report_evaluations,
 )
-from parity.cli.terminal import EVIDENCE, POLICY, UsageError, exit_code
+from parity.cli.terminal import EVIDENCE, POLICY, UsageError
 from parity.comparing.arms import (
     Arm,
     check_noise_table,
@@ -58,6 +58,7 @@ from parity.comparing.arms import (
     with_common_facts,
 )
 from parity.comparing.compare import check_arm, complete_case
+from parity.gate.exit_codes import exit_code
 from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import MAX_STEP, Curve
 from parity.judging.document_types import VerdictDocument

@@ -26,7 +26,6 @@ from parity.cli.options import Options, argument, flag, flat, option, refuse, re
 from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, chosen_arm, read_table
 from parity.cli.terminal import (
     ARMS,
-    EXIT_CODES,
     EXPERIMENT,
     NOISE,
     OUTPUT,
@@ -50,6 +49,7 @@ from parity.design.experiment import (
     parse_budget,
 )
 from parity.design.plan import NATS, Plan, plan, plan_document
+from parity.gate.exit_codes import EXIT_CODES
 from parity.judging.curves.curve import MAX_STEP
 from parity.judging.curves.early_stop_noise import MIN_STOP
 from parity.judging.curves.early_stops import MAX_SHORT_RERUNS

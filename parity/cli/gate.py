@@ -22,7 +22,6 @@ from rich.console import Console
 
 from parity.cli import gate_report, watching
 from parity.cli.connection import Connection
-from parity.cli.gate_report import FILES, GateRules, Outcome, gate_rules_from_mapping, result_of
 from parity.cli.jobs import UNSENDABLE, baseline_of, job_file, lines_named
 from parity.cli.options import Follow, Labels, Options, Reuse, argument, flag, flat, option
 from parity.cli.output import print_lines
@@ -39,6 +38,9 @@ from parity.client.rest import (
     retry,
 )
 from parity.comparing.arms import place_in, read_yaml
+from parity.gate.exit_under_rules import exit_code_under
+from parity.gate.outcome import FILES, Outcome, ended, lapsed, origin, result_of
+from parity.gate.rules import GateRules, gate_rules_from_mapping
 from parity.inert import inert, inert_value
 from parity.judging.bundles.bundle import JsonError, parse_json
 from parity.judging.codes import GAP_EXCEEDS_MARGIN
@@ -295,16 +297,16 @@ def _leave(outcome: Outcome, rules: GateRules, files: gate_report.Files) -> int:
         sys.stdout.write(canonical_json(gate_report.document(outcome, rules)))
     else:
         print(inert(outcome.line))
-    code, note = gate_report.exit_code_under(outcome, rules)
+    code, note = exit_code_under(outcome, rules)
     if outcome.job or outcome.source:
-        link = f"{gate_report.origin(outcome)}. {outcome.url or ''}".rstrip()
+        link = f"{origin(outcome)}. {outcome.url or ''}".rstrip()
     else:
         link = ""
     earlier = [f"earlier answer: {answer}" for answer in outcome.earlier]
     lines = [
         link,
         *earlier,
-        *gate_report.lapsed(outcome),
+        *lapsed(outcome),
         note,
         *gate_report.write(outcome, rules, files),
     ]
@@ -412,22 +414,22 @@ def _verdict_for(client: Client, question: _Question, progress: Console) -> Outc
                 print_outlook(client, question.file, question.body, progress)
                 print_missing(job, progress)
             url = client.page(job["id"])
-            origin = {name: answer[name] for name in ("reason", "age_seconds", "expires_at")}
+            age = {name: answer[name] for name in ("reason", "age_seconds", "expires_at")}
             outcome = replace(outcome, earlier=answer.get("earlier", ()))
             outcome = replace(
                 outcome,
                 source=answer["found"],
-                **origin,
+                **age,
                 job=job["id"],
                 url=url,
                 config_hash=job["config_hash"],
             )
             if job["status"] not in watching.ENDED:
-                progress.print(f"{gate_report.origin(outcome)}. Following {url}", soft_wrap=True)
+                progress.print(f"{origin(outcome)}. Following {url}", soft_wrap=True)
                 job = watching.follow(
                     client, job["id"], progress, question.timeout_seconds, since=question.asked_at
                 )
-            return _exit_code_asked(client, gate_report.ended(outcome, job))
+            return _exit_code_asked(client, ended(outcome, job))
     except KeyboardInterrupt:
         if question.lookup:
             return replace(outcome, trouble="the lookup was stopped")

@@ -15,7 +15,7 @@ from parity.cli.inputs import pairs, pattern_option, stated_columns
 from parity.cli.options import Follow, Options, argument, flag, flat, option, refuse, repeatable
 from parity.cli.output import print_json
 from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, read_table
-from parity.cli.terminal import ARMS, EXIT_CODES, SERVER, TABLE, Group, UsageError, exit_code
+from parity.cli.terminal import ARMS, SERVER, TABLE, Group, UsageError
 from parity.client import spool
 from parity.client.rest import (
     Client,
@@ -25,6 +25,7 @@ from parity.client.rest import (
     may_be_accepted_later,
 )
 from parity.client.spool import Delivery, SpoolError, send_run
+from parity.gate.exit_codes import EXIT_CODES, exit_code
 from parity.judging.curves.curve import Completeness, Curve
 from parity.judging.curves.outside_plan import last_recorded
 from parity.readers import read_run

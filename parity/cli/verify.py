@@ -19,8 +19,9 @@ from parity.cli.connection import Asked
 from parity.cli.jobs import job_file
 from parity.cli.options import argument, flag, flat, option
 from parity.cli.output import WIDTH, print_json, print_lines
-from parity.cli.terminal import EXIT_CODES, OUTPUT, UsageError
+from parity.cli.terminal import OUTPUT, UsageError
 from parity.client.rest import Client
+from parity.gate.exit_codes import EXIT_CODES
 from parity.judging.bundles.evidence import Verification, verify
 from parity.version import JUDGE_VERSION
 from parity.wording import count, did_you_mean

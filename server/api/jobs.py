@@ -11,8 +11,10 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import Field
 from sqlalchemy.orm import Session, selectinload
 
-from parity.cli.gate_report import GateRules, Outcome, Result, ended, exit_code_under
 from parity.design.plan import one_line, plan_document
+from parity.gate.exit_under_rules import exit_code_under
+from parity.gate.outcome import Outcome, Result, ended
+from parity.gate.rules import GateRules
 from parity.judging.bundles.evidence import bundle_bytes
 from parity.judging.live.forecast_words import sentence
 from parity.judging.live.rules import State

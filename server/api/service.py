@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter
 from sqlalchemy import ColumnElement, Select, case, func, select, text
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from parity.cli.gate_report import MAX_AGE_DAYS, GateRules
+from parity.gate.rules import MAX_AGE_DAYS, GateRules
 from parity.judging.policy import Policy
 from parity.structure import frozen
 from server.database import sessions

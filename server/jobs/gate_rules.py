@@ -217,7 +217,7 @@ def _policy(rules: PinnedRules, _: JobSpec, policy: Policy) -> str | None:
 
 
 # One rule a key of the file; the keys of the exit code are applied where the gate leaves
-# (`parity.cli.gate_report`).
+# (`parity.gate.exit_under_rules`).
 RULES: Mapping[str, Rule] = {
     "margin": _margin,
     "replicates": _replicates,

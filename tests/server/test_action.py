@@ -19,8 +19,9 @@ import yaml
 from sqlalchemy import select
 
 from parity.cli import gate_report
-from parity.cli.gate_report import GateRules
 from parity.client.rest import Client
+from parity.gate.outcome import Outcome
+from parity.gate.rules import GateRules
 from server.database.tables import Job
 from server.settings import CHECKOUT
 
@@ -239,7 +240,7 @@ def test_ages_alone_are_nothing_new():
     script = importlib.util.module_from_spec(module_spec)
     module_spec.loader.exec_module(script)
     gate = gate_report.document(
-        gate_report.Outcome(
+        Outcome(
             result="infrastructure", revision="r", trouble="", job="j1", reused="trained 2 days ago"
         ),
         GateRules(),

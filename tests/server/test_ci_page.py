@@ -13,8 +13,8 @@ import jsonschema
 import pytest
 import yaml
 
-from parity.cli.gate_report import gate_rules_from_mapping
-from parity.cli.terminal import EXIT_CODES
+from parity.gate.exit_codes import EXIT_CODES
+from parity.gate.rules import gate_rules_from_mapping
 from server.api.service import job_file_schema
 from server.settings import CHECKOUT
 from tests.documentation import run_by

@@ -26,7 +26,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from parity import cli
-from parity.cli.terminal import EXIT_CODES
+from parity.gate.exit_codes import EXIT_CODES
 from server import tokens
 from server.api.service import job_file_schema
 from server.settings import CHECKOUT

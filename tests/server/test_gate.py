@@ -21,8 +21,10 @@ from rich.console import Console
 from sqlalchemy import select
 
 from parity import cli
-from parity.cli import gate, gate_report
+from parity.cli import gate
 from parity.client.rest import Client
+from parity.gate.outcome import Outcome
+from parity.gate.rules import GateRules
 from server.database.tables import Job, Run, SignOff
 from server.settings import CHECKOUT
 
@@ -649,9 +651,7 @@ def test_a_pinned_job_of_several_candidates_has_no_second_look_at_one(
         "on_infra": "fail",
         "advisory": False,
     }
-    first = gate_report.Outcome(
-        result="fail", revision="", verdicts=documents, pinned=pinned, job=job
-    )
+    first = Outcome(result="fail", revision="", verdicts=documents, pinned=pinned, job=job)
     asked = []
     monkeypatch.setattr(
         gate, "_verdict_for", lambda _client, question, _progress: asked.append(question) or first
@@ -659,7 +659,7 @@ def test_a_pinned_job_of_several_candidates_has_no_second_look_at_one(
     question = gate._Question(
         file="parity.yaml", body=request, lookup=False, asked_at=0.0, timeout_seconds=None
     )
-    rules = gate_report.GateRules(confirm_marginal_fail=True)
+    rules = GateRules(confirm_marginal_fail=True)
     outcome = gate._outcome(None, question, rules, Console(quiet=True))
     assert (len(asked), outcome.result, "pinned all candidates" in outcome.unconfirmed) == (
         1,

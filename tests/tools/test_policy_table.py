@@ -6,7 +6,7 @@ import pytest
 from typer.main import get_command
 
 from parity.cli.application import app
-from parity.cli.gate_report import GateRules
+from parity.gate.rules import GateRules
 from parity.judging.policy import PROFILES, Policy, policy_from_mapping
 from tools.policy_table import GATE, ORIGINS, PAGE, POLICY, gate_table, policy_table, written
 

@@ -28,7 +28,8 @@ from typer.main import get_command
 
 import parity
 from parity.cli.application import app
-from parity.cli.terminal import ALL_OPTIONS, EXIT_CODES
+from parity.cli.terminal import ALL_OPTIONS
+from parity.gate.exit_codes import EXIT_CODES
 from parity.version import JUDGE_VERSION, VERSION
 
 CHECKOUT = Path(__file__).resolve().parents[2]

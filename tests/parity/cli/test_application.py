@@ -7,7 +7,7 @@ import importlib
 import pytest
 
 from parity.cli.application import ERROR_CODES, Commands
-from parity.cli.terminal import EXIT_CODES
+from parity.gate.exit_codes import EXIT_CODES
 
 GROUP = Commands(name="parity")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.cli.terminal import EXIT_CODES
+from parity.gate.exit_codes import EXIT_CODES
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.cli.terminal import EXIT_CODES
+from parity.gate.exit_codes import EXIT_CODES
 
 CURVES = Path(__file__).parents[3] / "examples" / "curves"
 Run = Callable[..., tuple[int, str, str]]

@@ -3,7 +3,7 @@
 import pytest
 
 from parity.cli import compare, main
-from parity.cli.terminal import EXIT_CODES, exit_code
+from parity.gate.exit_codes import EXIT_CODES, exit_code
 
 
 @pytest.mark.parametrize(

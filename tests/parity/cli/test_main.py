@@ -10,7 +10,8 @@ import pytest
 import typer
 
 from parity.cli.application import Commands, app
-from parity.cli.terminal import EXIT_CODES, Group
+from parity.cli.terminal import Group
+from parity.gate.exit_codes import EXIT_CODES
 from parity.judging.policy import PROFILES
 from parity.recipes import RECIPES
 from parity.version import VERSION

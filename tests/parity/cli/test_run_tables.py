@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from parity.cli.runs import runs_of_table
-from parity.cli.terminal import EXIT_CODES, UsageError
+from parity.cli.terminal import UsageError
+from parity.gate.exit_codes import EXIT_CODES
 from parity.judging.curves.curve import curve_from_arrays
 from parity.report.words import words
 from parity.wording import minus

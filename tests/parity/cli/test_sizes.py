@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from parity.cli.terminal import EXIT_CODES
+from parity.gate.exit_codes import EXIT_CODES
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from parity.cli import gate, watching
-from parity.cli.gate_report import Outcome
 from parity.client.rest import Client
+from parity.gate.outcome import Outcome
 from parity.version import JUDGE_VERSION
 
 Run = Callable[..., tuple[int, str, str]]

@@ -7,7 +7,9 @@ from functools import partial
 import pytest
 from fastapi.testclient import TestClient
 
-from parity.cli.gate_report import GateRules, Outcome, ended, exit_code_under
+from parity.gate.exit_under_rules import exit_code_under
+from parity.gate.outcome import Outcome, ended
+from parity.gate.rules import GateRules
 from server.database.tables import Job, Verdict, new_id
 from server.retention import delete_batch, plan
 from server.web import auth

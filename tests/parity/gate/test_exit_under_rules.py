@@ -1,0 +1,176 @@
+"""The exit code of a gate: its rules loosen, the server's pin and a stated schedule tighten."""
+
+import dataclasses
+
+import pytest
+
+from parity.gate.exit_under_rules import exit_code_under
+from parity.gate.outcome import Outcome, result_of
+from parity.gate.rules import GateRules
+
+OUTCOME = Outcome(
+    result="infrastructure",
+    revision="r",
+    trouble="no worker",
+    job="j1",
+    source="new",
+    reason="new",
+    url="http://x/jobs/j1",
+)
+
+
+@pytest.mark.parametrize(
+    ("result", "rules", "code"),
+    [
+        ("infrastructure", {}, 4),
+        ("infrastructure", {"on_infra": "pass"}, 0),
+        ("infrastructure", {"on_inconclusive": "pass"}, 4),
+        ("timeout", {"on_infra": "pass", "on_inconclusive": "pass"}, 5),
+        ("timeout", {"advisory": True}, 0),
+        ("fail", {"on_infra": "pass", "on_inconclusive": "pass"}, 1),
+        ("fail", {"advisory": True}, 0),
+        ("inconclusive", {"on_infra": "pass"}, 3),
+        ("pass", {}, 0),
+    ],
+)
+def test_the_exit_code_under_rules(result, rules, code):
+    left_with, note = exit_code_under(
+        dataclasses.replace(OUTCOME, result=result), GateRules(**rules)
+    )
+    assert left_with == code
+    assert bool(note) == (code == 0 and result != "pass")
+
+
+@pytest.mark.parametrize(
+    ("result", "rules", "pinned", "code"),
+    [
+        ("fail", {"advisory": True}, {}, 1),
+        ("fail", {"advisory": True}, {"advisory": True}, 0),
+        ("infrastructure", {"on_infra": "pass"}, {}, 4),
+        ("infrastructure", {"on_infra": "pass"}, {"on_infra": "pass"}, 0),
+        ("infrastructure", {}, {"on_infra": "pass"}, 4),
+        ("timeout", {"advisory": True}, {"on_infra": "pass"}, 5),
+        ("pass", {"advisory": True}, {}, 0),
+    ],
+)
+def test_what_the_server_pinned_is_not_loosened(result, rules, pinned, code):
+    told = {
+        "repository": "team/model",
+        "on_inconclusive": "fail",
+        "on_infra": "fail",
+        "advisory": False,
+    } | pinned
+    left_with, note = exit_code_under(
+        dataclasses.replace(OUTCOME, result=result, pinned=told), GateRules(**rules)
+    )
+    loosened = [key for key, value in rules.items() if pinned.get(key) != value]
+    assert left_with == code
+    assert ("team/model" in note) is bool(loosened)
+
+
+@pytest.mark.parametrize(
+    ("result", "rules", "server", "code"),
+    [
+        ("pass", {}, 1, 1),
+        ("fail", {"advisory": True}, 1, 1),
+        ("pass", {}, 0, 0),
+        ("fail", {}, 0, 1),  # pinned as advisory, and not by this gate
+        ("inconclusive", {}, 3, 3),
+    ],
+)
+def test_the_servers_exit_code_is_not_loosened(result, rules, server, code):
+    told = {
+        "repository": "team/model",
+        "on_inconclusive": "fail",
+        "on_infra": "fail",
+        "advisory": False,
+    }
+    outcome = dataclasses.replace(
+        OUTCOME, result=result, trouble=None, pinned=told, server_code=server
+    )
+    assert exit_code_under(outcome, GateRules(**rules))[0] == code
+
+
+def _verdict(code, gap=None, verdict="inconclusive"):
+    return {
+        "verdict": verdict,
+        "codes": [code],
+        "gap": gap,
+        "margin": gap and {"nats": 0.014},
+        "candidate": {"name": "c"},
+        "window": {"n": 200},
+    }
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        ([_verdict("CI_STRADDLES_MARGIN", {"lo": 0.0, "hi": 0.02})], 0),
+        ([_verdict("EMPTY")], 3),
+        ([_verdict("ARMS_IDENTICAL", {"lo": 0.0, "hi": 0.0})], 3),
+        ([_verdict("CI_STRADDLES_MARGIN", {"lo": 0.0, "hi": 0.02}), _verdict("EMPTY")], 3),
+        ([], 3),
+    ],
+)
+def test_on_inconclusive_pass_accepts_a_measured_gap_only(verdicts, code):
+    outcome = Outcome(result="inconclusive", revision="r", verdicts=verdicts)
+    left_with, note = exit_code_under(outcome, GateRules(on_inconclusive="pass"))
+    assert (left_with, "does not apply" in note) == (code, code == 3)
+
+
+def test_a_sign_off_is_needed_for_every_open_candidate_and_never_helps_a_fail():
+    straddles = _verdict("CI_STRADDLES_MARGIN", {"lo": 0.0, "hi": 0.02})
+    other = straddles | {"candidate": {"name": "d"}}
+    signed = {"c": {"candidate": "c"}}
+    passed = straddles | {"verdict": "pass", "candidate": {"name": "d"}}
+    failed = straddles | {"verdict": "fail", "candidate": {"name": "d"}}
+    for verdicts, result, is_accepted in (
+        ([straddles], "inconclusive", True),
+        ([straddles, passed], "inconclusive", True),
+        ([straddles, other], "inconclusive", False),
+        ([straddles, failed], "fail", False),
+        ([passed], "pass", False),
+        ([], "inconclusive", False),
+    ):
+        outcome = Outcome(result=result, revision="r", verdicts=verdicts, accepted=signed)
+        assert outcome.is_accepted is is_accepted
+        assert (exit_code_under(outcome, GateRules())[0] == 0) is (is_accepted or result == "pass")
+    troubled = Outcome(
+        result="inconclusive", revision="r", verdicts=[straddles], accepted=signed, trouble="x"
+    )
+    assert not troubled.is_accepted
+
+
+def _passed(as_of="refuse", code="SCHEDULE_STATED"):
+    return _verdict("WITHIN_MARGIN", {"lo": -0.01, "hi": 0.01}, "pass") | {
+        "codes": ["WITHIN_MARGIN", code],
+        "params": {"policy": {"as_of": as_of}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "rules", "result", "code"),
+    [
+        ([_passed()], {}, "inconclusive", 3),
+        ([_passed("accept")], {}, "pass", 0),
+        ([_passed(code="ROUNDED")], {}, "pass", 0),
+        ([_passed()], {"on_inconclusive": "pass"}, "inconclusive", 0),
+        ([_passed(code="ROUNDED"), _passed()], {}, "inconclusive", 3),
+        ([_passed(), _verdict("GAP_EXCEEDS_MARGIN", verdict="fail")], {}, "fail", 1),
+    ],
+)
+def test_the_end_of_a_schedule_that_is_only_stated_passes_no_gate(verdicts, rules, result, code):
+    assert result_of(verdicts) == result
+    outcome = dataclasses.replace(OUTCOME, result=result, trouble=None, verdicts=verdicts)
+    left_with, note = exit_code_under(outcome, GateRules(**rules))
+    assert left_with == code
+    assert ("SCHEDULE_STATED" in note) == (code == 3)
+
+
+def test_a_sign_off_of_another_candidate_does_not_cover_a_stated_schedule():
+    signed = _verdict("CI_STRADDLES_MARGIN")
+    outcome = dataclasses.replace(
+        OUTCOME, result="inconclusive", trouble=None, verdicts=[signed], accepted={"c": {}}
+    )
+    assert outcome.is_accepted
+    assert not dataclasses.replace(outcome, verdicts=[signed, _passed()]).is_accepted
