@@ -49,6 +49,6 @@ def decide(m: Measurements) -> Decision:
     ]
     by_code = {reason.code: reason for reason in reversed(listed) if reason.code != deciding.code}
     vetoes = list(reversed(by_code.values()))  # each code once, with its first sentence
-    told = {deciding.code, *by_code}
-    warnings = [reason for reason in warnings_of(m) if reason.code not in told]
+    listed_codes = {deciding.code, *by_code}
+    warnings = [reason for reason in warnings_of(m) if reason.code not in listed_codes]
     return Decision(state=state, deciding=deciding, others=(*vetoes, *warnings))

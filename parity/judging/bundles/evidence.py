@@ -273,7 +273,7 @@ def verify(path: str) -> Verification:
         )
         for old, new in both
     )
-    sentences = () if wrong else tuple(_sign_off_words(each) for each in stated)
+    sentences = () if wrong else tuple(_sign_off_words(sign_off) for sign_off in stated)
     return Verification(made_by=made_by, differences=wrong, rejudged=rejudged, sign_offs=sentences)
 
 
@@ -320,7 +320,7 @@ def _sign_offs(files: Mapping[str, bytes], path: str) -> list[dict[str, Any]]:
         return []
     listed = _json(files, SIGN_OFFS, path).get("sign_offs")
     if not isinstance(listed, list) or not all(
-        isinstance(each, dict) and each.keys() >= _SIGNED for each in listed
+        isinstance(entry, dict) and entry.keys() >= _SIGNED for entry in listed
     ):
         raise EvidenceError(
             f"{path}: {SIGN_OFFS} is not a list of sign-offs; expected a bundle made by a parity "
@@ -343,9 +343,9 @@ def _strangers(sign_offs: Sequence[Mapping[str, Any]], recorded: object) -> Iter
             yield f"sign_offs[{index}]: of no verdict on {shown(each['candidate'])} in the bundle"
 
 
-def _sign_off_words(each: Mapping[str, Any]) -> str:
+def _sign_off_words(sign_off: Mapping[str, Any]) -> str:
     who, candidate, state, until, reason = (
-        _printable(each[key]) for key in ("who", "candidate", "state", "expires_at", "reason")
+        _printable(sign_off[key]) for key in ("who", "candidate", "state", "expires_at", "reason")
     )
     return (
         f"sign-off of {candidate} by {who}, {state} when the bundle was made, until {until}: "

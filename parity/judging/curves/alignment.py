@@ -77,7 +77,7 @@ def _mean_over_seeds(
         only: FloatArray = loss_KT[0]
         return only
     per_seed = [
-        loss_KT[[i for i, own in enumerate(run_seeds) if own == seed]].mean(axis=0)
+        loss_KT[[i for i, run_seed in enumerate(run_seeds) if run_seed == seed]].mean(axis=0)
         for seed in seeds
     ]
     mean: FloatArray = np.mean(per_seed, axis=0)

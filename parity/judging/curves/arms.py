@@ -209,9 +209,12 @@ def _other_arithmetic(control: Curve, reference: Sequence[Curve]) -> str:
     recipe has another run-to-run noise.
     """
     for what in ("recipe", "rounding"):
-        own, stated = getattr(control, what), {getattr(run, what) for run in reference} - {None}
-        if own is not None and stated and own not in stated:
-            return f"{what} {own}, but the baseline's is {' or '.join(sorted(stated))}"
+        recorded, stated = (
+            getattr(control, what),
+            {getattr(run, what) for run in reference} - {None},
+        )
+        if recorded is not None and stated and recorded not in stated:
+            return f"{what} {recorded}, but the baseline's is {' or '.join(sorted(stated))}"
     return ""
 
 

@@ -44,8 +44,8 @@ def averaging_lift(run: Curve, steps: IntArray, ratio: float, window: Window) ->
     lag = LAG_ALLOWED * _lag(run, steps, ratio, window) / thin
     keep = lag / (1.0 + lag)
     averaged, value = np.empty(len(curve)), float(curve[0])
-    for i, own in enumerate(curve.tolist()):
-        value = keep * value + (1.0 - keep) * own
+    for i, point in enumerate(curve.tolist()):
+        value = keep * value + (1.0 - keep) * point
         averaged[i] = value
     at = np.minimum(np.searchsorted(run.steps[finite], steps) // thin, len(curve) - 1)
     lift: FloatArray = (averaged - curve)[at]
@@ -58,8 +58,8 @@ def _lag(run: Curve, steps: IntArray, ratio: float, window: Window) -> float:
     """
     inside = finite(run.loss[window.part(run.steps)])[-RESOLUTION_SAMPLE:]
     memory = memory_steps(inside) if smoothing_weight(inside) >= SMOOTHED_WEIGHT else 1.0
-    own = max(ratio / memory, 1e-9)
+    noise = max(ratio / memory, 1e-9)
     interval = (
         float(np.median(np.diff(steps))) / (run.completeness.stride or 1) if len(steps) > 1 else 1.0
     )
-    return float(min(0.5 / own**2, max(interval, 1.0) ** 0.5 / own))
+    return float(min(0.5 / noise**2, max(interval, 1.0) ** 0.5 / noise))

@@ -240,6 +240,6 @@ def _same(key: str, first: str, second: str) -> bool:
     """Whether two typed values mean the same."""
     words = [frozenset(re.findall(r"[a-z0-9.]+", value.lower())) for value in (first, second)]
     if key == DEVICE_CLASS:
-        words = [own - _VENDORS or own for own in words]
+        words = [parts - _VENDORS or parts for parts in words]
         return all(words) and (words[0] <= words[1] or words[1] <= words[0])
     return words[0] == words[1]

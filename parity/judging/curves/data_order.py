@@ -191,6 +191,6 @@ def _smallest(a: _LateNoise, b: _LateNoise) -> float | None:
         if one.clipped.shape[-1] >= MIN_POINTS:
             power = one.power * other.power
             products = dots(one.clipped, other.clipped)
-            own = np.divide(products, np.sqrt(power), out=np.zeros_like(power), where=power > 0.0)
-            correlations += own[(one.size > least) | (other.size > least)].tolist()
+            found = np.divide(products, np.sqrt(power), out=np.zeros_like(power), where=power > 0.0)
+            correlations += found[(one.size > least) | (other.size > least)].tolist()
     return min(correlations, default=None)

@@ -87,11 +87,11 @@ def helmert_squares(
     """
     total = 0.0
     for seed in sorted(set(early_seeds)):
-        own = full[[index for index, other in enumerate(full_seeds) if other == seed]]
+        same_seed = full[[index for index, other in enumerate(full_seeds) if other == seed]]
         both = np.append(
-            own, early[[index for index, other in enumerate(early_seeds) if other == seed]]
+            same_seed, early[[index for index, other in enumerate(early_seeds) if other == seed]]
         )
-        total += _squares(both) - _squares(own)
+        total += _squares(both) - _squares(same_seed)
     return max(total, 0.0)
 
 

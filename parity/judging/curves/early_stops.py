@@ -73,28 +73,28 @@ def _usable(
     used: list[Curve] = []
     left_out, diverged = [], []
     for number, run in enumerate(given, 1):
-        own = dataclasses.replace(run, seed=0) if policy.pairing == "unpaired" else run
+        rerun = dataclasses.replace(run, seed=0) if policy.pairing == "unpaired" else run
         label = f"{run.label or f'rerun {number}'} of {arm.name}"
-        bad = nonfinite([own], window.origin, window.last)
+        bad = nonfinite([rerun], window.origin, window.last)
         reason = (
-            _not_a_rerun(arm, own, window, policy)
+            _not_a_rerun(arm, rerun, window, policy)
             or (
                 f"NaN or infinite loss at step {bad.first_step:,}"
                 if bad.first_step is not None
                 else ""
             )
-            or _dependent(own, (*known, *used))
+            or _dependent(rerun, (*known, *used))
         )
         if bad.fails:
             diverged.append(f"{label} from step {bad.first_step:,} on")
-        elif (excess := _excess(arm, own, window)) > MAX_EXCESS:
+        elif (excess := _excess(arm, rerun, window)) > MAX_EXCESS:
             diverged.append(
                 f"{label}, which ends {percent(excess)} above the full runs of {arm.name}"
             )
         if reason:
             left_out.append(f"{label}: {reason}")
         else:
-            used.append(own)
+            used.append(rerun)
     spread, why = _spread(arm, used, window) if used else (None, "")
     if why:
         left_out += [f"{run.label or 'rerun'} of {arm.name}: {why}" for run in used]
@@ -113,10 +113,13 @@ def _excess(arm: Arm, run: Curve, window: Window) -> float:
     if points == 0:
         return 0.0
     end = slice(max(points - max(END_POINTS, math.ceil(END_SHARE * points)), 0), None)
-    level, own = float(together.baseline[:, end].mean()), float(together.candidate[:, end].mean())
+    level, mean_loss = (
+        float(together.baseline[:, end].mean()),
+        float(together.candidate[:, end].mean()),
+    )
     if level == 0.0:
         return 0.0
-    return (own - level) / abs(level)
+    return (mean_loss - level) / abs(level)
 
 
 def _not_a_rerun(arm: Arm, run: Curve, window: Window, policy: Policy) -> str:
@@ -131,13 +134,13 @@ def _not_a_rerun(arm: Arm, run: Curve, window: Window, policy: Policy) -> str:
         )
     if round(stop * window.planned_steps) < round(MIN_STOP * window.planned_steps):
         return f"it stopped at {percent(stop)} of the planned steps, {percent(MIN_STOP)} needed"
-    if run.seed not in {own.seed for own in arm.runs}:
+    if run.seed not in {other.seed for other in arm.runs}:
         return f"no run of {arm.name} has its seed {run.seed}"
     if run.recipe != arm.recipe:
         return f"its recipe is {run.recipe}, that of {arm.name} is {arm.recipe}"
-    if run.rounding is not None and {own.rounding for own in arm.runs} - {None, run.rounding}:
+    if run.rounding is not None and {other.rounding for other in arm.runs} - {None, run.rounding}:
         return f"its gradients were rounded otherwise ({run.rounding})"
-    if keys := confounding_keys([own.context for own in (*arm.runs, run)], policy.may_differ):
+    if keys := confounding_keys([other.context for other in (*arm.runs, run)], policy.may_differ):
         return f"its record differs from that of {arm.name} in {', '.join(keys[:3])}"
     if (
         LEARNING_RATE not in policy.may_differ
@@ -148,7 +151,7 @@ def _not_a_rerun(arm: Arm, run: Curve, window: Window, policy: Policy) -> str:
             f"{rates.reference:.3g}"
         )
     return other_order(
-        align([next(own for own in arm.runs if own.seed == run.seed)], [run], window.last),
+        align([next(other for other in arm.runs if other.seed == run.seed)], [run], window.last),
         arm.name,
         policy,
     )

@@ -258,10 +258,10 @@ def _rest(column: FloatArray, basis: Sequence[FloatArray]) -> FloatArray:
 
 
 def _little_noise(x: FloatArray, y: FloatArray, batch: float) -> str | None:
-    own, memory = step_noise(y - x), block_memory(y - x)
-    if memory is not None and memory < NO_MEMORY and own < LITTLE_NOISE * batch:
+    noise, memory = step_noise(y - x), block_memory(y - x)
+    if memory is not None and memory < NO_MEMORY and noise < LITTLE_NOISE * batch:
         return (
-            f"different by noise of {percent(own / batch)} of the batch noise only, without an "
+            f"different by noise of {percent(noise / batch)} of the batch noise only, without an "
             "offset of its own"
         )
     return None

@@ -150,10 +150,10 @@ def may_be_mixtures(runs: Sequence[Curve]) -> BoolArray:
     """
     mixed = np.ones(len(runs), dtype=bool)
     for seed in {run.seed for run in runs}:
-        own = [number for number, run in enumerate(runs) if run.seed == seed]
-        rows = [runs[number] for number in own]
+        numbers = [number for number, run in enumerate(runs) if run.seed == seed]
+        rows = [runs[number] for number in numbers]
         if len(rows) > 1 and all(_is_screened(run, rows[0].steps) for run in rows):
-            mixed[own[1:]] = _are_spanned(rows)[1:]
+            mixed[numbers[1:]] = _are_spanned(rows)[1:]
     return mixed
 
 

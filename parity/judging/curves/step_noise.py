@@ -120,8 +120,8 @@ def mean_ses(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
     variances, inverse_df = np.zeros(len(rows)), np.zeros(len(rows))
     for share, estimate in ((1.0 - weight, _ar1), (weight, _long_run)):
         if share > 0.0:
-            own, df = estimate(centred)
-            variances, inverse_df = variances + share * own, inverse_df + share / df
+            variance, df = estimate(centred)
+            variances, inverse_df = variances + share * variance, inverse_df + share / df
     return np.sqrt(variances), 1.0 / inverse_df
 
 

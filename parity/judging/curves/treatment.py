@@ -81,11 +81,11 @@ def same_first_batch(baseline: Sequence[Curve], candidate: Sequence[Curve], quan
             (
                 loss
                 for run in baseline
-                if run.seed == own.seed and (loss := _first_loss(run, own)) is not None
+                if run.seed == other.seed and (loss := _first_loss(run, other)) is not None
             ),
             None,
         )
-        for own in candidate
+        for other in candidate
     ]
     of_any_batch = len({run.seed for run in candidate}) > 1 and len({*firsts}) == 1
     return (
@@ -103,9 +103,9 @@ def contradicted(name: str, runs: Sequence[Curve]) -> str | None:
         (run.context[RECORDED_RECIPE] for run in runs if RECORDED_RECIPE in run.context), None
     ):
         return recorded
-    own = width_of(name.strip().lower().replace("-", "_").removeprefix("te_"))
+    width = width_of(name.strip().lower().replace("-", "_").removeprefix("te_"))
     recipe = runs[0].recipe
-    if own is not None and recipe and width_of(recipe) not in (None, own):
+    if width is not None and recipe and width_of(recipe) not in (None, width):
         return recipe
     return None
 

@@ -19,11 +19,11 @@ def decide(evidence: Evidence) -> Decision:
     """Apply the order to what was measured."""
     (_, state, deciding), *further = holding(evidence)
     vetoes = [reason for _, other, reason in further if other == INCONCLUSIVE]
-    told = {deciding.code, *(reason.code for reason in vetoes)}
+    listed_codes = {deciding.code, *(reason.code for reason in vetoes)}
     sentences = ((entry.code, rule(evidence)) for entry, rule in WARNINGS)
     warnings = [
         Reason(code=code, sentence=sentence)
         for code, sentence in sentences
-        if sentence is not None and code not in told
+        if sentence is not None and code not in listed_codes
     ]
     return Decision(state=state, deciding=deciding, others=(*vetoes, *warnings))

@@ -113,7 +113,7 @@ def _arm(
     between = (
         spread(values, question.policy.confidence) if len(values) >= MIN_RUNS and mean else None
     )
-    by_label = {own.run: own for own in times}
+    by_label = {run_times.run: run_times for run_times in times}
     described = []
     for place, run in enumerate(runs):
         to_target = reached[place] if reached else None

@@ -68,7 +68,7 @@ def gap_interval(
     is estimated.
     """
     common = np.intersect1d(*seeds)
-    kept = [np.isin(own, common) for own in seeds]
+    kept = [np.isin(run_seeds, common) for run_seeds in seeds]
     base, cand = losses[0][kept[0]], losses[1][kept[1]]
     own_seeds = seeds[0][kept[0]], seeds[1][kept[1]]
     means = base.mean(axis=1), cand.mean(axis=1)
@@ -101,12 +101,12 @@ def _over_runs(
     of_seeds = [[own_seeds == seed for seed in np.unique(own_seeds)] for own_seeds in seeds]
     base_floor, base_means = (
         run_floor(priors[0], base, seeds[0].tolist()),
-        np.array([mean(base[own]) for own in of_seeds[0]]),
+        np.array([mean(base[chosen]) for chosen in of_seeds[0]]),
     )
 
     def gap(cand: FloatArray) -> RunChange:
         floor = run_floor(priors[1], cand, seeds[1].tolist())
-        gaps = np.array([mean(cand[own]) for own in of_seeds[1]]) - base_means
+        gaps = np.array([mean(cand[chosen]) for chosen in of_seeds[1]]) - base_means
         return mean(gaps), run_term(base_floor, floor) if len(gaps) == 1 else run_term_over_seeds(
             gaps, base_floor, floor
         )

@@ -56,9 +56,9 @@ def from_parts(mean: float, parts: Sequence[tuple[float, float]]) -> Estimate:
     """
     total = sum(part for part, _ in parts)
     if total > 0.0:
-        df = 1.0 / sum((part / total) ** 2 / own for part, own in parts)
+        df = 1.0 / sum((part / total) ** 2 / part_df for part, part_df in parts)
     else:
-        df = min(own for _, own in parts)
+        df = min(part_df for _, part_df in parts)
     return Estimate(mean=mean, se=math.sqrt(total), df=df)
 
 

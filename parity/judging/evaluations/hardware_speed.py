@@ -70,8 +70,8 @@ def _ratio(
     known = [
         [value for value in arm if value is not None and 0.0 < value < math.inf] for arm in seconds
     ]
-    if any(len(own) < len(arm) for own, arm in zip(known, seconds, strict=True)):
+    if any(len(times) < len(arm) for times, arm in zip(known, seconds, strict=True)):
         return None
-    logs = [np.log(np.array(own)) for own in known]
+    logs = [np.log(np.array(times)) for times in known]
     gap = difference(logs[1], logs[0])
     return from_logs(gap.mean, *gap.bounds(confidence))

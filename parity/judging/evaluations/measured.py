@@ -164,8 +164,8 @@ def measure(
         return priors_for((kept[0][0], kept[1][0]), policy, abs(level), schedule.assumed_slope)
 
     def gap(chosen: BoolArray) -> Interval:
-        own = arms[0][:, chosen], arms[1][:, chosen]
-        return gap_interval(own, priors(float(own[0].mean())), seeds, sum(printed) / 2.0)
+        losses = arms[0][:, chosen], arms[1][:, chosen]
+        return gap_interval(losses, priors(float(losses[0].mean())), seeds, sum(printed) / 2.0)
 
     return Measured(
         steps=steps,

@@ -458,12 +458,12 @@ def _unfinished(m: Measured, question: Question) -> str | None:
 def noise_assumed_sentence(m: Measured, question: Question) -> str:
     """How much run-to-run noise was assumed for which arm."""
     level = abs(float(m.baseline.mean()))
-    own = [
+    shares = [
         f"{percent(prior.tau / level)} of the loss for {name}"
         for name, prior, runs in zip(question.names, m.priors, m.runs, strict=True)
         if level and len(runs) == 1
     ]
-    return f"Run-to-run noise was assumed ({' and '.join(own)}), not measured."
+    return f"Run-to-run noise was assumed ({' and '.join(shares)}), not measured."
 
 
 def clusters_widen(e: Evidence) -> str | None:

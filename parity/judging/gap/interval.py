@@ -135,7 +135,7 @@ def t_quantile(confidence: float, df: float) -> float:
 
 def t_quantiles(confidence: float, df: FloatArray) -> FloatArray:
     """`t_quantile` of each of (m,) degrees of freedom."""
-    return np.array([t_quantile(confidence, float(own)) for own in df])
+    return np.array([t_quantile(confidence, float(value)) for value in df])
 
 
 def interval(

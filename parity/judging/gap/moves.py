@@ -89,9 +89,9 @@ def point_of(document: VerdictDocument, baseline: str, question: str) -> Point |
     if gap is None or parts is None or floors is None:
         return None
     arms = (document["baseline"], floors["baseline"]), (document["candidate"], floors["candidate"])
-    own = [float(floor["value"]) ** 2 / max(1, arm["runs"]) for arm, floor in arms]
+    variances = [float(floor["value"]) ** 2 / max(1, arm["runs"]) for arm, floor in arms]
     run = float(parts["run"]) ** 2
-    share = own[0] / sum(own) if sum(own) > 0.0 else 0.5
+    share = variances[0] / sum(variances) if sum(variances) > 0.0 else 0.5
     values = (
         float(gap["mean"]),
         run,

@@ -113,8 +113,8 @@ def _of_shorter(
     unfinished = _unfinished(runs)
     if unfinished is not None:
         return NoSlope(why=f"the shorter baseline run did not finish its schedule: {unfinished}")
-    own = make_window(lengths[0], window.origin, window.fraction, "declared")
-    late = [run.loss[own.part(run.steps)] for run in runs]
+    shorter_window = make_window(lengths[0], window.origin, window.fraction, "declared")
+    late = [run.loss[shorter_window.part(run.steps)] for run in runs]
     late = [loss[usable(loss)] for loss in late]
     if min(len(loss) for loss in late) < MIN_POINTS:
         return NoSlope(

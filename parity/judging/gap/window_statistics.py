@@ -285,13 +285,13 @@ def _own_gaps(pair: PairInWindow, base: FloatArray, cand: FloatArray) -> FloatAr
     """The gap (K_B,) of each run of the candidate to the baseline's mean of its seed, of run means
     (K,).
     """
-    own: FloatArray = cand - np.array(
+    gaps: FloatArray = cand - np.array(
         [
             _mean_of_seed(base, pair.aligned.baseline_seeds, seed)
             for seed in pair.aligned.candidate_seeds
         ]
     )
-    return own
+    return gaps
 
 
 def _seed_gaps(pair: PairInWindow, base: FloatArray, cand: FloatArray) -> FloatArray:
@@ -422,14 +422,14 @@ def _between_runs(
             own_spread(cand_means, cand_seeds),
         )
         early = early_spread(pair.early[0], base_means), early_spread(pair.early[1], cand_means)
-        own = OwnRuns(
+        measured = OwnRuns(
             squares=(spreads[0][0] + early[0][0], spreads[1][0] + early[1][0]),
             df=(spreads[0][1] + early[0][1], spreads[1][1] + early[1][1]),
             gap_squares=float(np.sum((gaps - mean(gaps)) ** 2)),
             gap_df=len(gaps) - 1,
             gap_runs=(len(base_means) / len(gaps), len(cand_means) / len(gaps)),
         )
-        priors = borrow(priors, pair.lending, own, size)
+        priors = borrow(priors, pair.lending, measured, size)
     floors = (
         run_floor(priors[0], base_means, base_seeds, control_means, pair.early[0]),
         run_floor(priors[1], cand_means, cand_seeds, None, pair.early[1]),
@@ -438,7 +438,11 @@ def _between_runs(
 
 
 def _mean_of_seed(means: FloatArray, seeds: tuple[int, ...], seed: int) -> float:
-    return mean(np.array([each for each, own in zip(means, seeds, strict=True) if own == seed]))
+    return mean(
+        np.array(
+            [run_mean for run_mean, run_seed in zip(means, seeds, strict=True) if run_seed == seed]
+        )
+    )
 
 
 def _sensitivity(

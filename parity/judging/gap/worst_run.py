@@ -95,4 +95,4 @@ def _parts(
     if len(gap) >= LAST_HALF_FROM:
         half = len(gap) // 2
         parts.append((gap[half:], both.steps[part][half:]))
-    return [own if pair else detrended(own, steps) for own, steps in parts]
+    return [gaps if pair else detrended(gaps, steps) for gaps, steps in parts]

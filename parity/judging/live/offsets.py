@@ -76,10 +76,12 @@ def combine(shares: Sequence[float], planned: int) -> Weights:
     (at least as many) will end it.
     """
     rs, qs = [correlation(share) for share in shares], [spread(share) for share in shares]
-    own = [1.0 / q**2 for q in qs]
+    precisions = [1.0 / q**2 for q in qs]
     slopes = [r / q for r, q in zip(rs, qs, strict=True)]
     rest = 1.0 - sum(slopes) / planned
-    weights = tuple(a / sum(own) * rest + b / planned for a, b in zip(own, slopes, strict=True))
+    weights = tuple(
+        a / sum(precisions) * rest + b / planned for a, b in zip(precisions, slopes, strict=True)
+    )
     error = (planned - len(shares)) / planned**2
     for c, r, q in zip(weights, rs, qs, strict=True):
         error += (c * q) ** 2 - 2.0 * c * r * q / planned + 1.0 / planned**2

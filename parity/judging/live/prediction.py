@@ -310,13 +310,13 @@ def _drift(
     seen: Sequence[_Seen], weights: Sequence[float], pair_variance: float, margin: float
 ) -> _Drift:
     change = noise = prior = 0.0
-    for c, each in zip(weights, seen, strict=True):
-        if each.share >= 1.0 or not math.isfinite(each.change_noise):
+    for c, run in zip(weights, seen, strict=True):
+        if run.share >= 1.0 or not math.isfinite(run.change_noise):
             continue
         # from the centres of both windows to that of the last one
-        reach = c * 0.9 * (1.0 - each.share) / (0.4 * each.share)
-        change += reach * each.change
-        noise += reach**2 * (change_variance(each.share) * pair_variance + each.change_noise)
+        reach = c * 0.9 * (1.0 - run.share) / (0.4 * run.share)
+        change += reach * run.change
+        noise += reach**2 * (change_variance(run.share) * pair_variance + run.change_noise)
         prior += (reach * margin) ** 2
     if noise + prior <= 0.0:
         return _Drift(weight=0.0, mean=0.0, variance=0.0)

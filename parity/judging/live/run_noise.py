@@ -84,12 +84,12 @@ def run_noise(
     priors = priors_for(arms, policy, level)
     if lending != NO_LENDERS:
         spreads = [own_spread(np.array(arm.means), arm.seeds) for arm in arms]
-        own = OwnRuns(
+        measured = OwnRuns(
             squares=(spreads[0][0], spreads[1][0]),
             df=(spreads[0][1], spreads[1][1]),
             gap_runs=(max(arms[0].runs / seeds, 1.0), max(arms[1].runs / seeds, 1.0)),
         )
-        priors = borrow(priors, lending, own, level)
+        priors = borrow(priors, lending, measured, level)
     today = [
         run_floor(prior, np.array(arm.means), arm.seeds)
         for prior, arm in zip(priors, arms, strict=True)

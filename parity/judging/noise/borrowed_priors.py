@@ -35,7 +35,7 @@ class OwnRuns:
 
 
 def borrow(
-    assumed: tuple[Prior, Prior], lending: Lending, own: OwnRuns, level: float
+    assumed: tuple[Prior, Prior], lending: Lending, measured: OwnRuns, level: float
 ) -> tuple[Prior, Prior]:
     """The priors at a baseline loss of `level` nats: borrowed for each arm with a lender that lends
     at that loss, else as assumed.
@@ -50,11 +50,14 @@ def borrow(
     )
     if lent == NO_LENDERS or not all(tau**2 > 0.0 for tau in taus):
         return assumed
-    spreads = [Spread(squares=own.squares[arm] / taus[arm] ** 2, df=own.df[arm]) for arm in (0, 1)]
+    spreads = [
+        Spread(squares=measured.squares[arm] / taus[arm] ** 2, df=measured.df[arm])
+        for arm in (0, 1)
+    ]
     if lending[0] == lending[1] or between_families(lending[0], lending[1]):
         spreads = [spreads[0] + spreads[1]] * 2
-    expected = taus[0] ** 2 / own.gap_runs[0] + taus[1] ** 2 / own.gap_runs[1]
-    gaps = Spread(squares=own.gap_squares / expected, df=own.gap_df)
+    expected = taus[0] ** 2 / measured.gap_runs[0] + taus[1] ** 2 / measured.gap_runs[1]
+    gaps = Spread(squares=measured.gap_squares / expected, df=measured.gap_df)
     first, second = (
         _borrowed(prior, lender, floor, spread + gaps, level) if lender and floor else prior
         for prior, lender, floor, spread in zip(assumed, lending, lent, spreads, strict=True)
@@ -63,9 +66,9 @@ def borrow(
 
 
 def _borrowed(
-    assumed: Prior, lender: Lender, floor: FamilyFloor, own: Spread, level: float
+    assumed: Prior, lender: Lender, floor: FamilyFloor, measured: Spread, level: float
 ) -> Prior:
-    agreed = agreement(own, floor)
+    agreed = agreement(measured, floor)
     tau = floor.share * level
     wide = max(assumed.tau, tau, tau * (agreed.ratio or 0.0))
     weight = agreed.weight

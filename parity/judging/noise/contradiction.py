@@ -67,9 +67,13 @@ class Agreement:
         return self.p < NAMED_BELOW
 
 
-def agreement(own: Spread, floor: FamilyFloor) -> Agreement:
+def agreement(measured: Spread, floor: FamilyFloor) -> Agreement:
     """Compare the spread of the own runs with the family's floor."""
-    if own.ratio is None:
+    if measured.ratio is None:
         return Agreement(p=1.0, weight=1.0, ratio=None)
-    p = float(special.fdtrc(own.df, floor.df, own.ratio)) if math.isfinite(own.ratio) else 0.0
-    return Agreement(p=p, weight=min(1.0, p / FULL_FROM), ratio=math.sqrt(own.ratio))
+    p = (
+        float(special.fdtrc(measured.df, floor.df, measured.ratio))
+        if math.isfinite(measured.ratio)
+        else 0.0
+    )
+    return Agreement(p=p, weight=min(1.0, p / FULL_FROM), ratio=math.sqrt(measured.ratio))

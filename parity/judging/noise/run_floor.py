@@ -256,7 +256,11 @@ def _by_seed(
     first one.
     """
     groups = [
-        [float(mean) for mean, own in zip(run_means, run_seeds, strict=True) if own == seed]
+        [
+            float(mean)
+            for mean, run_seed in zip(run_means, run_seeds, strict=True)
+            if run_seed == seed
+        ]
         for seed in sorted(set(run_seeds))
     ]
     controls = [] if control_means is None else [float(mean) for mean in control_means]
@@ -299,10 +303,12 @@ def one_apart(groups: Sequence[Sequence[float]]) -> bool:
     """
     values = sum(len(group) for group in groups)
     for group in groups:
-        for own, value in enumerate(group):
-            others = [*group[:own], *group[own + 1 :]]
+        for place, value in enumerate(group):
+            others = [*group[:place], *group[place + 1 :]]
             if others:
-                squares, df = _within([others, *(each for each in groups if each is not group)])
+                squares, df = _within(
+                    [others, *(other_group for other_group in groups if other_group is not group)]
+                )
             else:
                 squares, df = (0.0, 0)
             if df < MIN_DF_APART or squares == 0.0:

@@ -100,10 +100,11 @@ def _common_gap(
     series = [[_evaluations(item, span) for item in arm] for arm in (baseline, candidate)]
     steps = series[0][0][0]
     for arm in series:
-        for own, _ in arm:
-            steps = np.intersect1d(steps, own, assume_unique=True)
+        for run_steps, _ in arm:
+            steps = np.intersect1d(steps, run_steps, assume_unique=True)
     means = [
-        np.mean([loss[np.searchsorted(own, steps)] for own, loss in arm], axis=0) for arm in series
+        np.mean([loss[np.searchsorted(run_steps, steps)] for run_steps, loss in arm], axis=0)
+        for arm in series
     ]
     gap: FloatArray = means[1] - means[0]
     return steps, gap

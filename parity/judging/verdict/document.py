@@ -257,7 +257,7 @@ def _window(m: Measurements) -> dict[str, Any]:
 
 def _inputs(m: Measurements) -> dict[str, Any]:
     early = {
-        side: [_run(run) for run in own.used] for side, own in zip(SIDES, m.early, strict=True)
+        side: [_run(run) for run in arm.used] for side, arm in zip(SIDES, m.early, strict=True)
     }
     return {
         "baseline": [_run(run) for run in m.arms.baseline.runs],

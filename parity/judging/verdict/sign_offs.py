@@ -106,18 +106,20 @@ def accepted(
     The server has to call it valid, and both digests have to be right. Candidates without one have
     no entry.
     """
-    valid = {each["candidate"]: each for each in sign_offs if each["state"] == "valid"}
+    valid = {
+        sign_off["candidate"]: sign_off for sign_off in sign_offs if sign_off["state"] == "valid"
+    }
     if not valid:
         return {}
     digest, holding = sha256_of(policy), {}
     for document in documents:
-        each = valid.get(document["candidate"]["name"])
+        sign_off = valid.get(document["candidate"]["name"])
         if (
-            each is None
-            or each["policy_sha256"] != digest
-            or each["verdict_sha256"] != sha256_of(document)
+            sign_off is None
+            or sign_off["policy_sha256"] != digest
+            or sign_off["verdict_sha256"] != sha256_of(document)
         ):
             continue
         if why_not_acceptable(document) is None:
-            holding[each["candidate"]] = each
+            holding[sign_off["candidate"]] = sign_off
     return holding

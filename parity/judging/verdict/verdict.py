@@ -204,8 +204,8 @@ def judge(
             )
             decision = apply_checks(decide(measured), made, policy)
             earlier = [
-                (other, own)
-                for other, own in list(candidates.items())[:number]
+                (other, arm_runs)
+                for other, arm_runs in list(candidates.items())[:number]
                 if other != against.get(candidate)
             ]
             verdicts.append(
