@@ -5,7 +5,7 @@ better than the baseline by more than the margin does not pass either: something
 precision has changed. Afterwards `checks` may take back a pass.
 """
 
-from parity.judging.codes import BY_CODE, IDENTICAL
+from parity.judging.codes import BY_CODE, IDENTICAL, SMOOTHED
 from parity.judging.decision import FAIL, INCONCLUSIVE, Decision, Reason, State
 from parity.judging.measurements import Measurements
 from parity.judging.precedence import ROWS, WARNINGS
@@ -23,12 +23,12 @@ def holding(m: Measurements) -> list[tuple[str, State, Reason]]:
 
 
 def warnings_of(m: Measurements) -> list[Reason]:
-    """All warnings that hold for one comparison."""
+    """All warnings that hold for one comparison; equal runs are told of smoothing, too."""
     skips = m.identical is not None
     sentences = (
         (entry.code, rule(m))
         for entry, rule in WARNINGS
-        if not (skips and entry.skipped_for_identical)
+        if not (skips and entry.skipped_for_identical and entry is not SMOOTHED)
     )
     return [
         Reason(code=code, sentence=sentence) for code, sentence in sentences if sentence is not None
