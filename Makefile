@@ -16,7 +16,7 @@ export UV_SYSTEM_CERTS := 1
 # Modules are compiled once, not at each start of a process: some images tell Python to keep no bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo serve docs test test-faults test-slurm test-firefox test-trackers test-integrations test-mutants check audit fuzz bench-record bench-charts test-maxtext test-te lock clean
+.PHONY: demo serve docs test test-faults test-slurm test-firefox test-trackers test-integrations test-mutants check tables audit fuzz bench-record bench-charts test-maxtext test-te lock clean
 
 demo: .venv/.installed node_modules/.installed ## train the FP8/MXFP8/NVFP4 demo and print its verdicts; QUICK=1: one pair for fewer steps
 	@$(BIN)/python -m workers.standalone demo $(if $(QUICK),--quick)
@@ -53,6 +53,9 @@ check: .venv/.installed-dev ## style, types, import contracts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+tables: .venv/.installed-dev ## write the parts of pages, and the files, that follow from code; NAME=policy writes one
+	@$(BIN)/python -m tools.tables $(NAME)
 
 audit: .venv/.installed ## look up known vulnerabilities of the locked versions; needs PyPI itself, for its advisories
 	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r locks/audit.lock

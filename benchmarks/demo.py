@@ -40,7 +40,7 @@ from parity.judging.noise.run_floor import Prior, run_floor, run_term
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict.verdict import Verdict, judge
 from parity.recipes import rounds_to_nearest
-from tools.emulated_noise_table import late_means, spreads
+from tools.tables.emulated_noise import late_means, spreads
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "experiments" / "demo_floor.jsonl"

@@ -7,7 +7,7 @@ any seed?
 Every run is one of examples/demo.yaml, but for its seed and its replicate: same tokens within a
 seed, same initial weights moved by one part in a million, other random numbers in the rounding. It
 is one line of demo_floor.jsonl: the loss of each step, and what trained it. `python -m
-tools.emulated_noise_table` makes the table from which jobs borrow
+tools.tables emulated_noise` makes the table from which jobs borrow
 (parity/judging/noise/emulated.csv), and `python benchmarks/demo.py` judges the demo again with
 every seed.
 

@@ -23,7 +23,7 @@ WHOLE = {
     "docs/gate.md": "tests/server/test_ci_page.py",
     "docs/jobs.md": "tests/server/test_job_pages.py",
     "docs/launchers.md": "tests/workers/commands/test_page.py",
-    "docs/plan.md": "tests/tools/test_plan_page.py",
+    "docs/plan.md": "tests/tools/tables/test_plan.py",
     "docs/public-verdicts.md": "tests/tools/test_public_verdicts.py",
     "docs/python.md": "tests/test_python_page.py",
     "docs/tutorial-files.md": "tests/test_tutorial_files.py",

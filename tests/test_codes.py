@@ -7,9 +7,11 @@ import re
 
 from server.errors import ConflictError, ServiceError
 from server.settings import CHECKOUT
-from tools.code_tables import REFUSED, RUNS, written
-from tools.reason_table import PAGE
+from tools.tables.generated import DOCS
+from tools.tables.refusals import REFUSED
+from tools.tables.run_codes import RUNS
 
+PAGE = DOCS / "codes.md"
 CODE = re.compile(r"[A-Z]{5,}|[A-Z]+(_[A-Z]+)+")
 # Words in capitals that are not codes: SQL, HTTP, environment variables, names of the system, text
 # that jax prints, values in a help.
@@ -52,10 +54,6 @@ def _codes() -> set[str]:
                 codes &= {"WRAPPER"}
             all_codes |= codes - OTHER
     return all_codes
-
-
-def test_the_page_has_the_tables_of_today():
-    assert written() == PAGE.read_text(encoding="utf-8"), "run python -m tools.code_tables"
 
 
 def test_every_code_of_runs_and_jobs_has_a_row():

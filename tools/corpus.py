@@ -31,8 +31,8 @@ from parity.structure import canonical_json
 from tests.parity.attacks.catalogue import TOPICS
 from tests.parity.attacks.pairs import groups
 from tools.openapi import text as openapi
-from tools.reason_table import reason_codes
-from tools.settings_table import settings_table
+from tools.tables.reason_codes import reason_codes
+from tools.tables.settings import settings_table
 
 ROOT = Path(__file__).parents[1]
 DATA, CURVES = ROOT / "tests" / "data", "examples/curves"

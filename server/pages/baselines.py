@@ -288,7 +288,7 @@ def _rows_between(noise_table: NoiseTable) -> list[GroupRow]:
 
 # The pages of public verdicts: published runs that were judged when this version was made.
 #
-# They show `public.json`, which `python -m tools.public_verdicts` writes and a test compares with
+# They show `public.json`, which tools/tables/public_verdicts.py writes and a test compares with
 # today's judge; nothing is judged here. They need no token, since they show no data of this server.
 
 public = APIRouter(include_in_schema=False)

@@ -52,8 +52,7 @@ def test_a_marker_names_a_test_that_reads_the_page_or_a_reason():
             assert test.exists(), block
             own = [
                 test,
-                *CHECKOUT.glob("tools/*_page.py"),
-                CHECKOUT / "tools" / "public_verdicts.py",
+                *CHECKOUT.glob("tools/tables/*.py"),
             ]
             named = Path(block.page).name
             assert any(named in source.read_text("utf-8") for source in own if source.is_file()), (

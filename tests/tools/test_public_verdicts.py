@@ -1,6 +1,4 @@
-"""examples/public: every set is answered as allowed, and pages, pictures, bundle and the server's
-page follow from the sets.
-"""
+"""Each set of examples/public is answered as allowed; picture and bundle have today's answers."""
 
 import csv
 import json
@@ -12,27 +10,16 @@ import yaml
 
 from parity.report.words import words
 from parity.wording import minus
-from tools.public_verdicts import (
-    BUNDLE,
-    FILES,
-    NOT_VERIFIED,
-    PAGE,
-    PARTS,
-    PICTURE,
-    SETS,
-    answers,
-    expected,
-    grouped,
-    holds,
-    ladder,
-    ladders,
-    run,
-    sets,
-    systems,
-    without,
-    written,
-)
+from tools.public_verdicts.answers_in_words import grouped
+from tools.public_verdicts.expected import expected, holds
+from tools.public_verdicts.ladders import ladder, ladders
+from tools.public_verdicts.page import NOT_VERIFIED
+from tools.public_verdicts.sets import SETS, answers, sets
+from tools.public_verdicts.systems import BUNDLE, PICTURE, systems, without
+from tools.tables.generated import DOCS, ROOT
+from tools.tables.printed import run
 
+PAGE = DOCS / "public-verdicts.md"
 MOST_BYTES = 3_000_000
 
 
@@ -55,17 +42,12 @@ def test_every_question_is_answered_as_allowed():
     ]
 
 
-@pytest.mark.parametrize("path", [*PARTS, *FILES], ids=lambda path: path.name)
-def test_every_file_follows_from_the_sets(path):
-    assert written(path) == path.read_text(encoding="utf-8"), "run python -m tools.public_verdicts"
-
-
 def test_the_picture_and_the_bundle_have_the_answer_of_today():
     (answer,) = (
         each for each in answers() if each.place.endswith("llama31-8b/parity.yaml:one-percent")
     )
     assert minus(words(answer.document).line) in PICTURE.read_text(encoding="utf-8"), (
-        "run python -m tools.public_verdicts"
+        "run python -m tools.public_verdicts --bundle"
     )
     assert run(f"parity verify {BUNDLE}").startswith("identical")
 
@@ -157,9 +139,8 @@ def test_the_times_that_were_made_follow_from_the_facts():
 
 
 def test_the_packaged_page_has_no_script_and_no_style():
-    content = json.loads(
-        next(path for path in FILES if path.suffix == ".json").read_text(encoding="utf-8")
-    )
+    packaged = ROOT / "server" / "pages" / "public.json"
+    content = json.loads(packaged.read_text(encoding="utf-8"))
     screens = [each["screen"] for each in content["answers"] if each["screen"]]
     assert len(screens) == len(grouped())
     assert not [

@@ -1,7 +1,7 @@
 """No attack gets a pass in error, whichever real pair it is made on; each honest twin passes.
 
 An attack is made on two of the pairs, or on nine where tests are thorough, other ones for each
-attack; `python -m tools.attack_table` makes all of them on all.
+attack; `python -m tools.tables attacks` makes all of them on all.
 """
 
 import pytest

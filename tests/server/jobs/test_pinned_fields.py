@@ -10,7 +10,6 @@ import pytest
 from server.api.jobs import GateRequest
 from server.jobs import pinned_fields
 from server.jobs.pinned_fields import FREE, PARTS, PINNED_NAMES, REQUEST, choice
-from tools.pinned_table import pinned_table, rewritten_page
 
 OWN_PARTS = {"job", "policy", "baseline"}
 CLASSES = {**PARTS, REQUEST: GateRequest}
@@ -60,11 +59,3 @@ def test_a_free_field_says_why_and_what_is_not_listed_is_pinned():
     )
     assert {*FREE, *PINNED_NAMES} == {*CLASSES}
     assert pinned_fields.free_names()[0] == "job.name"
-
-
-def test_the_page_has_the_table():
-    page = rewritten_page()
-    assert pinned_table() in page
-    from tools.pinned_table import PAGE
-
-    assert PAGE.read_text(encoding="utf-8") == page

@@ -15,7 +15,7 @@ from parity.cli.application import app
 from parity.judging.precedence import table
 from server.settings import CHECKOUT, Settings
 from tests.server.pages.conftest import MOVING
-from tools.code_tables import RUNS
+from tools.tables.run_codes import RUNS
 
 LOOKS = ["narrow"]
 

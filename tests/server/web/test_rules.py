@@ -14,8 +14,6 @@ from server.errors import ForbiddenError
 from server.jobs.submit import submit_job
 from server.web import auth
 from server.web.auth import RULES, Rule, Scope, operations
-from tools.reason_table import rewritten
-from tools.rights_table import MARKS, PAGE, rights_table
 from training.spec import Arm
 
 # In the order in which the test calls them: those that may change a job come last.
@@ -150,11 +148,6 @@ def test_a_new_route_without_a_rule_keeps_the_application_from_starting(settings
 def test_only_operations_that_need_a_token_are_marked_so_in_the_description(api):
     for operation, document in operations(api.app.openapi()).items():
         assert ("security" in document) is not RULES[operation].is_public, operation
-
-
-def test_the_page_has_the_current_table():
-    page = PAGE.read_text(encoding="utf-8")
-    assert rewritten(page, rights_table(), MARKS) == page, "run python -m tools.rights_table"
 
 
 @pytest.mark.parametrize("operation", [name for name, rule in RULES.items() if rule.of_no_gate])

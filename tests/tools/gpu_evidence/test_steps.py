@@ -1,6 +1,4 @@
-"""The steps themselves: each can be begun, the dearest comes first, and the page has the time of
-each.
-"""
+"""The steps themselves: each can be begun, and the dearest comes first."""
 
 import importlib.util
 from itertools import pairwise
@@ -10,8 +8,6 @@ import pytest
 
 from server.settings import CHECKOUT
 from tools.gpu_evidence.steps import rehearsal, steps
-from tools.gpu_evidence.timetable import CUTS, MARKS, MINUTES, PAGE, rows, table
-from tools.reason_table import rewritten
 
 OUT = Path("/out")
 
@@ -61,23 +57,3 @@ def test_a_rehearsal_needs_no_gpu_and_leaves_out_no_kind_of_step():
     )
     # no verdict on a slow host's speed
     assert not any(step.limit for step in rehearsal(OUT, None, 120) if step.name != "device")
-
-
-def test_in_25_minutes_every_step_begins_and_the_pair_is_whole():
-    made = list(rows(MINUTES))
-    assert [row.step.name for row in made] == [step.name for step in steps(OUT, None)]
-    assert {row.size for row in made if row.step.name == "pair"} == {("--steps", "4000")}
-    assert max(row.end for row in made) <= MINUTES * 60 - 30
-
-
-@pytest.mark.parametrize("minutes", [2, 5, 10, 15, 20])
-def test_in_less_time_what_cannot_end_is_left_out(minutes):
-    made = list(rows(minutes))
-    assert all(row.end <= minutes * 60 for row in made)
-    assert made[0].step.name == "device"
-
-
-def test_the_page_has_the_current_table():
-    page = PAGE.read_text(encoding="utf-8")
-    assert rewritten(page, table(), MARKS) == page, "run python -m tools.gpu_evidence.timetable"
-    assert all(f"| {cut} | " in table() for cut in CUTS)

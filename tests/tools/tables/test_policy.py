@@ -8,11 +8,7 @@ from typer.main import get_command
 from parity.cli.application import app
 from parity.gate.rules import GateRules
 from parity.judging.policy import PROFILES, Policy, policy_from_mapping
-from tools.policy_table import GATE, ORIGINS, PAGE, POLICY, gate_table, policy_table, written
-
-
-def test_the_page_has_the_tables_of_today() -> None:
-    assert written() == PAGE.read_text(encoding="utf-8"), "run python -m tools.policy_table"
+from tools.tables.policy import GATE, ORIGINS, POLICY, gate_table, policy_table
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,9 @@ from dataclasses import fields
 
 import pytest
 
-from tools.recipe_table import PAGE, SWITCHES, recipe_table, switch_table, written
+from tools.tables.recipes import SWITCHES, recipe_table, switch_table
 from training.rules import RECIPES, SpecError
 from training.switches import Switches, features
-
-
-def test_the_page_has_the_tables_of_today() -> None:
-    assert written() == PAGE.read_text(encoding="utf-8"), "run python -m tools.recipe_table"
 
 
 def test_every_switch_has_its_effect() -> None:

@@ -1,10 +1,8 @@
-"""The tables of docs/recipes.md, from the quantizers and switches of the trainer: `python -m
-tools.recipe_table` writes them.
-"""
+"""The tables of docs/recipes.md, from the quantizers and switches of the trainer."""
 
 from collections.abc import Callable, Mapping
 
-from tools.reason_table import DOCS, rewritten
+from tools.tables.generated import DOCS, Table
 from training.arithmetic.quantize import Quantizer
 from training.arithmetic.recipes import linear_recipe
 from training.environment.maxtext import QUANTIZATION
@@ -12,7 +10,6 @@ from training.environment.transformer_engine import NATIVE_SM
 from training.rules import RECIPES
 from training.switches import SWITCH_CHOICES, SWITCH_RANGES, features, switches_of
 
-PAGE = DOCS / "recipes.md"
 # What each switch changes; its values and recipes come from the code.
 SWITCHES: Mapping[str, str] = {
     "stochastic_rounding": "gradients are rounded at random, or to nearest",
@@ -108,20 +105,7 @@ def _recipes_with(name: str) -> str:
     return ", ".join(f"`{recipe}`" for recipe in having)
 
 
-PARTS: Mapping[str, Callable[[], str]] = {"recipes": recipe_table, "switches": switch_table}
-
-
-def written() -> str:
-    """The page with the tables of today."""
-    page = PAGE.read_text(encoding="utf-8")
-    for name, part in PARTS.items():
-        page = rewritten(
-            page,
-            part(),
-            (f"<!-- {name}: written by tools/recipe_table.py -->", f"<!-- end of {name} -->"),
-        )
-    return page
-
-
-if __name__ == "__main__":
-    PAGE.write_text(written(), encoding="utf-8")
+TABLE = Table(
+    name="recipes",
+    parts={DOCS / "recipes.md": {"recipes": recipe_table, "switches": switch_table}},
+)

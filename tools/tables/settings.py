@@ -1,15 +1,10 @@
-"""The table of settings in docs/settings.md, made from `server.settings.Settings`: `python -m
-tools.settings_table` writes it.
-"""
+"""The table of settings in docs/settings.md, made from `server.settings.Settings`."""
 
 import re
 from pathlib import Path
 
 from server.settings import CHECKOUT, Settings
-from tools.reason_table import DOCS, rewritten
-
-PAGE = DOCS / "settings.md"
-MARKS = ("<!-- settings: written by tools/settings_table.py -->", "<!-- end of settings -->")
+from tools.tables.generated import DOCS, Table
 
 
 def settings_table() -> str:
@@ -37,7 +32,4 @@ def _value(default: object) -> str:
     return f"`{str(default).lower() if isinstance(default, bool) else format(default, 'g') if isinstance(default, float) else default}`"  # noqa: E501
 
 
-if __name__ == "__main__":
-    PAGE.write_text(
-        rewritten(PAGE.read_text(encoding="utf-8"), settings_table(), MARKS), encoding="utf-8"
-    )
+TABLE = Table(name="settings", parts={DOCS / "settings.md": {"settings": settings_table}})

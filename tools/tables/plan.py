@@ -1,24 +1,22 @@
-"""The outputs and the table of runs in docs/plan.md: `python -m tools.plan_page` writes them."""
+"""The outputs and the table of runs in docs/plan.md."""
 
 import functools
 import json
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 from parity.report.facts import Cells
 from parity.report.text import markdown_table
-from tools.public_verdicts import run
-from tools.reason_table import rewritten
+from tools.tables.generated import DOCS, Parts, Table
+from tools.tables.printed import run
 
-PAGE = Path(__file__).parents[1] / "docs" / "plan.md"
-TABLE = "examples/planning/noise.csv"
+NOISE_TABLE = "examples/planning/noise.csv"
 PAIR = (
     "parity plan --planned-steps 10000 \\\n  --baseline-recipe fp8_current --candidate-recipe "
     "nvfp4 \\\n  --step-seconds 5 --devices 8"
 )
 COMMANDS: Mapping[str, str] = {
     "assumed": PAIR,
-    "own family": f"{PAIR} \\\n  --noise-table {TABLE} --family my-8B \\\n  --margin 0.5% "
+    "own family": f"{PAIR} \\\n  --noise-table {NOISE_TABLE} --family my-8B \\\n  --margin 0.5% "
     '--budget "500 hours"',
 }
 MARGINS = ("1%", "0.5%", "0.25%")
@@ -61,22 +59,10 @@ def runs_table() -> str:
     return markdown_table(rows)
 
 
-PARTS: Mapping[str, Callable[[], str]] = {
+PARTS: Parts = {
     **{name: functools.partial(example, name) for name in COMMANDS},
     "runs": runs_table,
 }
 
 
-def written(page: str) -> str:
-    """The page with all its parts made again; ValueError if it lacks the marks of one."""
-    for name, part in PARTS.items():
-        page = rewritten(
-            page,
-            part(),
-            (f"<!-- {name}: written by tools/plan_page.py -->", f"<!-- end of {name} -->"),
-        )
-    return page
-
-
-if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+TABLE = Table(name="plan", parts={DOCS / "plan.md": PARTS})

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from parity.judging.noise.emulated_table import SMALL, TABLE
+from parity.judging.noise.emulated_table import SMALL
 from parity.judging.noise.noise_table import read_noise_table
-from tools.emulated_noise_table import EXPERIMENTS, emulated_csv, late_means, spreads
+from tools.tables.emulated_noise import emulated_csv, late_means, spreads
 
 
 def demo_run(recipe, seed, replicate, late):
@@ -93,11 +93,3 @@ def test_other_set_ups_are_groups_but_for_those_whose_rate_never_decayed():
         "finished",
     )
     assert (only.mean_loss, only.sd) == pytest.approx((1.31, 0.01))
-
-
-def test_the_shipped_table_is_made_of_the_records_in_the_tree():
-    texts = (
-        (EXPERIMENTS / name).read_text(encoding="utf-8")
-        for name in ("demo_floor.jsonl", "run_floor.jsonl")
-    )
-    assert emulated_csv(*texts) == TABLE.read_text(encoding="utf-8")

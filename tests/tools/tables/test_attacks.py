@@ -1,13 +1,13 @@
 import re
-from pathlib import Path
 
 from tests.parity.attacks.catalogue import ATTACKS
+from tools.tables.generated import DOCS
 
-PAGE = Path(__file__).parents[2] / "docs" / "attacks.md"
+PAGE = DOCS / "attacks.md"
 
 
 def test_the_page_has_a_row_for_every_attack_and_shows_a_pass_only_where_one_is_allowed() -> None:
-    """The answers themselves are tested in tests/parity/attacks; `python -m tools.attack_table`
+    """The answers themselves are tested in tests/parity/attacks; `python -m tools.tables attacks`
     writes the rows.
     """
     table = re.search(

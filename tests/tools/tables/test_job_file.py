@@ -1,10 +1,6 @@
 from server.api.service import job_file_schema
-from tools.job_file_table import PAGE, PARTS, keys, presets, written
+from tools.tables.job_file import PARTS, keys, presets
 from training.rules import PRESETS
-
-
-def test_the_page_has_the_tables_of_today() -> None:
-    assert written() == PAGE.read_text(encoding="utf-8"), "run python -m tools.job_file_table"
 
 
 def test_every_key_of_every_part_has_a_meaning() -> None:

@@ -1,5 +1,4 @@
-"""Write parity/judging/noise/emulated.csv from our own reruns: `python -m
-tools.emulated_noise_table`.
+"""The table parity/judging/noise/emulated.csv, made from our own reruns.
 
 experiments/demo_floor.jsonl: runs of examples/demo.yaml by recipe, seed and replicate. The family
 DEMO has one group for each way of rounding, with the variance of one run that has a seed and a
@@ -30,17 +29,18 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from scipy import stats
 
-from parity.judging.noise.emulated_table import DEMO, SMALL, TABLE
+from parity.judging.noise.emulated_table import DEMO, SMALL
+from parity.judging.noise.emulated_table import TABLE as EMULATED
 from parity.judging.noise.noise_table import COLUMNS
 from parity.judging.policy import WINDOW_FRACTION
 from parity.recipes import rounds_to_nearest
+from tools.tables.generated import ROOT, Table
 
-EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+EXPERIMENTS = ROOT / "experiments"
 CONSTANT = "constant"  # in the name of a set-up of run_floor.jsonl whose rate never decayed
 _REPLICATES = "replicate: the rounding's random numbers, and a nudge of the initial weights"
 _SEEDS = "seed: initial weights and batches, the same in both arms of a pair; and replicate"
@@ -188,9 +188,13 @@ def _rounding(recipe: str) -> str:
     return "nearest" if rounds_to_nearest(recipe) else "stochastic"
 
 
-if __name__ == "__main__":
+def shipped_csv() -> str:
+    """The table, from the records in the tree."""
     texts = (
         (EXPERIMENTS / name).read_text(encoding="utf-8")
         for name in ("demo_floor.jsonl", "run_floor.jsonl")
     )
-    TABLE.write_text(emulated_csv(*texts), encoding="utf-8")
+    return emulated_csv(*texts)
+
+
+TABLE = Table(name="emulated_noise", files={EMULATED: shipped_csv})

@@ -1,12 +1,8 @@
-"""The table in docs/gate.md of what a contributor may choose under pinned rules: `python -m
-tools.pinned_table` writes it.
-"""
+"""The table in docs/gate.md of what a contributor may choose under pinned rules."""
 
 from server.jobs.pinned_fields import FREE, PINNED_NAMES
-from tools.reason_table import DOCS, rewritten
+from tools.tables.generated import DOCS, Table
 
-PAGE = DOCS / "gate.md"
-MARKS = ("<!-- pinned: written by tools/pinned_table.py -->", "<!-- end of pinned -->")
 _ALLOWED = {
     "free": "any value",
     "at least": "as many or more",
@@ -40,10 +36,4 @@ def pinned_table() -> str:
     )
 
 
-def rewritten_page() -> str:
-    """The page with the table as the code has it."""
-    return rewritten(PAGE.read_text(encoding="utf-8"), pinned_table(), MARKS)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(rewritten_page(), encoding="utf-8")
+TABLE = Table(name="pinned", parts={DOCS / "gate.md": {"pinned": pinned_table}})

@@ -1,26 +1,24 @@
-"""The table of attacks in docs/attacks.md, made by running them all: `python -m tools.attack_table`
-(some minutes).
+"""The table of attacks in docs/attacks.md, made by running them all, which takes some minutes.
 
 Raises AssertionError where an attack gets a pass in error, or an honest twin none.
 """
 
 from collections import Counter
-from pathlib import Path
 
 from parity.readers import read_runs
 from tests.parity.attacks.case import Attack, Runs
 from tests.parity.attacks.catalogue import TOPICS
 from tests.parity.attacks.pairs import groups
+from tools.tables.generated import DOCS, ROOT, Table
 
-ROOT = Path(__file__).parents[1]
-PAGE, RERUNS = ROOT / "docs" / "attacks.md", ROOT / "tests" / "data" / "nanogpt_reruns.npz"
-BEGIN, END = "<!-- attacks: written by tools/attack_table.py -->", "<!-- end of attacks -->"
+RERUNS = ROOT / "tests" / "data" / "nanogpt_reruns.npz"
 
 
-def attack_table(orders: list[Runs]) -> str:
+def attack_table() -> str:
     """One row per attack: what is done, how the judge answers over all pairs, and the honest twin
     that passes.
     """
+    orders = groups(read_runs(str(RERUNS)))
     rows = [
         "| attack | answer | most frequent reason | honest twin that passes |",
         "|---|---|---|---|",
@@ -45,16 +43,4 @@ def _row(attack: Attack, orders: list[Runs]) -> str:
     return f"| {attack.what} | {answer} | `{reasons.most_common(1)[0][0]}` | {attack.twin} |"
 
 
-def main() -> None:
-    """Rewrite the table in the page."""
-    page = PAGE.read_text(encoding="utf-8")
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(
-        f"{before}{BEGIN}\n{attack_table(groups(read_runs(str(RERUNS))))}\n{END}{after}",
-        encoding="utf-8",
-    )
-
-
-if __name__ == "__main__":
-    main()
+TABLE = Table(name="attacks", parts={DOCS / "attacks.md": {"attacks": attack_table}}, slow=True)

@@ -1,8 +1,6 @@
-"""The tables of docs/policy.md, from `Policy`, `GateRules` and the profiles of margins: `python -m
-tools.policy_table` writes them.
-"""
+"""The tables of docs/policy.md, from `Policy`, `GateRules` and the profiles of margins."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
@@ -16,12 +14,11 @@ from parity.judging.policy import (
     Amount,
     Policy,
 )
-from tools.reason_table import DOCS, rewritten
+from tools.tables.generated import DOCS, Table
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-PAGE = DOCS / "policy.md"
 # What each key does, and the option of `parity compare` or `parity gate` that sets it.
 POLICY: Mapping[str, str] = {
     "profile": "a margin by name, from the profiles above; `--profile`",
@@ -149,24 +146,13 @@ def _allowed(name: str, hint: Any, ranges: Mapping[str, tuple[float, float]]) ->
     return words[get_origin(kind) or kind]
 
 
-PARTS: Mapping[str, Callable[[], str]] = {
-    "profiles": profile_table,
-    "policy": policy_table,
-    "gate": gate_table,
-}
-
-
-def written() -> str:
-    """The page with the tables of today."""
-    page = PAGE.read_text(encoding="utf-8")
-    for name, part in PARTS.items():
-        page = rewritten(
-            page,
-            part(),
-            (f"<!-- {name}: written by tools/policy_table.py -->", f"<!-- end of {name} -->"),
-        )
-    return page
-
-
-if __name__ == "__main__":
-    PAGE.write_text(written(), encoding="utf-8")
+TABLE = Table(
+    name="policy",
+    parts={
+        DOCS / "policy.md": {
+            "profiles": profile_table,
+            "policy": policy_table,
+            "gate": gate_table,
+        }
+    },
+)

@@ -1,15 +1,10 @@
-"""The table in docs/rights.md, made from the OpenAPI description and its rules: `python -m
-tools.rights_table` writes it.
-"""
+"""The table in docs/rights.md, made from the OpenAPI description and its rules."""
 
 import json
 from collections.abc import Iterator
 
 from server.web.auth import RULES, Rule, operations
-from tools.reason_table import DOCS, rewritten
-
-PAGE = DOCS / "rights.md"
-MARKS = ("<!-- operations: written by tools/rights_table.py -->", "<!-- end of operations -->")
+from tools.tables.generated import DOCS, Table
 
 
 def rights_table() -> str:
@@ -40,7 +35,4 @@ def _conditions(rule: Rule) -> Iterator[str]:
         yield "or the token of this run"
 
 
-if __name__ == "__main__":
-    PAGE.write_text(
-        rewritten(PAGE.read_text(encoding="utf-8"), rights_table(), MARKS), encoding="utf-8"
-    )
+TABLE = Table(name="rights", parts={DOCS / "rights.md": {"operations": rights_table}})

@@ -1,18 +1,13 @@
-"""The tables of docs/job-file.md, from the JSON Schema of `parity.yaml` and the presets: `python -m
-tools.job_file_table` writes them.
-"""
+"""The tables of docs/job-file.md, from the JSON Schema of `parity.yaml` and the presets."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from server.api.service import job_file_schema
-from tools.reason_table import DOCS, rewritten
+from tools.tables.generated import DOCS, Table
 from training.rules import PRESETS
 from training.spec import Model
 
-PAGE = DOCS / "job-file.md"
-MARKS = ("<!-- keys: written by tools/job_file_table.py -->", "<!-- end of keys -->")
-PRESET_MARKS = ("<!-- presets: written by tools/job_file_table.py -->", "<!-- end of presets -->")
 # Each part of a job file in the order of the page: its title, and what each of its keys sets, by
 # the name of its schema.
 PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -196,12 +191,4 @@ def presets() -> str:
     return "\n".join(["| preset | parameters |", "| --- | ---: |", *rows])
 
 
-def written() -> str:
-    """The page with the tables of today."""
-    return rewritten(
-        rewritten(PAGE.read_text(encoding="utf-8"), keys(), MARKS), presets(), PRESET_MARKS
-    )
-
-
-if __name__ == "__main__":
-    PAGE.write_text(written(), encoding="utf-8")
+TABLE = Table(name="job_file", parts={DOCS / "job-file.md": {"keys": keys, "presets": presets}})

@@ -1,19 +1,10 @@
-"""The reason codes in docs/codes.md, made from the judge's own entries: `python -m
-tools.reason_table` writes them.
-"""
+"""The reason codes in docs/codes.md, made from the judge's own entries."""
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from parity.judging.codes import ReasonCode
 from parity.judging.precedence import table
-
-DOCS = Path(__file__).parents[1] / "docs"
-PAGE = DOCS / "codes.md"
-BEGIN, END = (
-    "<!-- reason codes: written by tools/reason_table.py -->",
-    "<!-- end of reason codes -->",
-)
+from tools.tables.generated import DOCS, Table
 
 
 def reason_codes() -> str:
@@ -45,15 +36,4 @@ def _described(entries: Iterable[tuple[str, ReasonCode]]) -> Iterator[str]:
         yield f"*What to do:* {entry.what_to_do}{of_job}"
 
 
-def rewritten(page: str, rows: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
-    """The page with the rows between two marks; ValueError if it does not have both."""
-    begin, end = marks
-    before, _, rest = page.partition(begin)
-    _, closing, after = rest.partition(end)
-    if not closing:
-        raise ValueError(f"the page has no {begin!r} and {end!r}; expected both, in this order")
-    return f"{before}{begin}\n{rows}\n{end}{after}"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), reason_codes()), encoding="utf-8")
+TABLE = Table(name="reason_codes", parts={DOCS / "codes.md": {"reason codes": reason_codes}})

@@ -1,5 +1,4 @@
-"""The table in docs/hardware.md of what a session of 25 minutes does, made from its steps: `python
--m tools.gpu_evidence.timetable`.
+"""The table in docs/hardware.md of what a session of 25 minutes does, made from its steps.
 
 Each step takes the least seconds that it needs; the rules by which it begins are those of
 `session`.
@@ -11,16 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from server.settings import CHECKOUT
 from tools.gpu_evidence.budget import CLOSING_SECONDS
 from tools.gpu_evidence.steps import Step, steps
-from tools.reason_table import DOCS, rewritten
+from tools.tables.generated import DOCS, Table
 
-PAGE = DOCS / "hardware.md"
-MARKS = (
-    "<!-- first half hour: written by tools/gpu_evidence/timetable.py -->",
-    "<!-- end of first half hour -->",
-)
 MINUTES = 25
 CUTS = (5, 10, 15, 20)
 _DEVICE_SECONDS = 10.0  # to start jax
@@ -96,11 +89,4 @@ def _clock(seconds: float) -> str:
     return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
 
 
-def main() -> None:
-    """Write the table into the page."""
-    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), table(), MARKS), encoding="utf-8")
-    print(f"wrote {PAGE.relative_to(CHECKOUT)}")
-
-
-if __name__ == "__main__":
-    main()
+TABLE = Table(name="timetable", parts={DOCS / "hardware.md": {"first half hour": table}})

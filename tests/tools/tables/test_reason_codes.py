@@ -1,16 +1,9 @@
 import re
 
-import pytest
-
 from parity.judging.codes import BY_CODE
 from parity.judging.policy import POLICY_CHECKS
 from parity.judging.precedence import CHECKS, table
-from tools.reason_table import BEGIN, END, PAGE, reason_codes, rewritten
-
-
-def test_the_page_holds_the_codes_of_today() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert rewritten(page, reason_codes()) == page, "run python -m tools.reason_table"
+from tools.tables.reason_codes import reason_codes
 
 
 def test_every_code_comes_once_with_its_meaning() -> None:
@@ -31,8 +24,3 @@ def test_a_remedy_stands_here_only_where_the_judge_has_none() -> None:
 
 def test_every_gate_of_a_policy_has_its_two_codes() -> None:
     assert set(CHECKS) == set(POLICY_CHECKS) - {"loss"}
-
-
-def test_a_page_without_marks_is_refused() -> None:
-    with pytest.raises(ValueError, match="no"):
-        rewritten(f"{END} {BEGIN}", reason_codes())

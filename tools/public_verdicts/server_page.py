@@ -1,0 +1,89 @@
+"""What the server shows under /public, as JSON."""
+
+import re
+import tempfile
+from html import escape
+from pathlib import Path
+
+from parity.structure import canonical_json
+from tools.public_verdicts.answers_in_words import (
+    SCALES,
+    as_of,
+    family,
+    gap_words,
+    in_margins,
+    label,
+    ordered,
+    parameters,
+    rests,
+    runs_words,
+    scale,
+    speed_words,
+    tokens_words,
+)
+from tools.public_verdicts.sets import Answer, answers, sets
+from tools.tables.printed import run
+
+
+def packaged() -> str:
+    """All that the server's page shows, as JSON."""
+    largest = {(each.of.name, each.question): each for each in sorted(answers(), key=parameters)}
+    rows = [
+        {
+            "set": each.of.name,
+            "question": each.question,
+            "label": label(each),
+            "family": family(each),
+            "scale": scale(each),
+            "verdict": each.document["verdict"],
+            "word": each.word,
+            "code": each.document["codes"][0],
+            "when": "at the end" if as_of(each) == "the end" else f"as of {as_of(each)}",
+            "gap": gap_words(each),
+            "margins": [round(value, 3) for value in in_margins(each)],
+            "runs": runs_words(each),
+            "tokens": tokens_words(each),
+            "speed": speed_words(each),
+            "rests": rests(each),
+            "screen": screen(each) if largest[each.of.name, each.question] is each else "",
+        }
+        for each in ordered()
+    ]
+    about = {
+        one.name: {key: value for key, value in one.about.items() if key != "parameters"}
+        for one in sets()
+    }
+    return canonical_json(
+        {
+            "judge": answers()[0].document["engine_version"],
+            "scales": SCALES,
+            "sets": about,
+            "answers": rows,
+        }
+    )
+
+
+def screen(answer: Answer) -> str:
+    """The first screen of the verdict's page, without what needs a script."""
+    with tempfile.TemporaryDirectory() as folder:
+        file, where = f"{folder}/page.html", ""
+        if answer.size:
+            kept = answer.of.questions[answer.question]["where"]["arm"]
+            where = (
+                "".join(f" --where arm={arm}" for arm in kept)
+                + f" --where model_millions={answer.size.partition(' ')[0]}"
+            )
+        run(f"parity compare {answer.place}{where} --html {file}")
+        page = Path(file).read_text(encoding="utf-8")
+    drawn = page[page.index('<div class="screen">') : page.index('<section class="more"')]
+    drawn = re.sub(
+        r'<script type="application/json" class="points">.*?</script>', "", drawn, flags=re.DOTALL
+    )
+    drawn = drawn.replace(
+        " Arrow keys move the cursor, plus and minus zoom, 0 shows the whole run.", ""
+    ).replace(' tabindex="0" role', " role")
+    for part in ("Answer", "Next"):  # several screens stand on one page
+        drawn = drawn.replace(
+            f'aria-label="{part}"', f'aria-label="{part}: {escape(label(answer))}"'
+        )
+    return re.sub(r"\(model_millions=(\d+), tokens=\d+\)", r"(\1 M)", drawn) + "</div>"

@@ -1,0 +1,41 @@
+"""Every table of the documentation and of the sources that is written from code, by its name."""
+
+from collections.abc import Mapping
+
+from tools.tables import (
+    attacks,
+    emulated_noise,
+    job_file,
+    pinned,
+    plan,
+    policy,
+    public_verdicts,
+    reason_codes,
+    recipes,
+    refusals,
+    rights,
+    run_codes,
+    settings,
+    timetable,
+)
+from tools.tables.generated import Table
+
+TABLES: Mapping[str, Table] = {
+    table.name: table
+    for table in (
+        attacks.TABLE,
+        emulated_noise.TABLE,
+        job_file.TABLE,
+        pinned.TABLE,
+        plan.TABLE,
+        policy.TABLE,
+        public_verdicts.TABLE,
+        reason_codes.TABLE,
+        recipes.TABLE,
+        refusals.TABLE,
+        rights.TABLE,
+        run_codes.TABLE,
+        settings.TABLE,
+        timetable.TABLE,
+    )
+}
