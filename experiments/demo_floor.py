@@ -8,8 +8,8 @@ Every run is one of examples/demo.yaml, but for its seed and its replicate: same
 seed, same initial weights moved by one part in a million, other random numbers in the rounding. It
 is one line of demo_floor.jsonl: the loss of each step, and what trained it. `python -m
 tools.tables emulated_noise` makes the table from which jobs borrow
-(parity/judging/noise/emulated.csv), and `python benchmarks/demo.py` judges the demo again with
-every seed.
+(parity/judging/noise/emulated.csv), and `python -m benchmarks.calibration.demo` judges the demo
+again with every seed.
 
 The assumption that can fail: other processors sum in another order. One class of device is recorded
 (`device_class`).

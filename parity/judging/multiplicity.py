@@ -16,7 +16,7 @@ looks make neither harder. One look and one candidate give C itself. Candidates 
 whatever they have in common (runs, batches, the baseline); Dunnett's constants for the shared
 baseline are narrower, but need equal run-to-run noise in all arms. Can fail: looks that nobody
 counts. The server's ledger counts those of its jobs; a comparison of files takes the user's word.
-Sources: simulation (benchmarks/looks.py); Jennison and Turnbull 1989 (repeated confidence
+Sources: simulation (calibration/looks.py); Jennison and Turnbull 1989 (repeated confidence
 intervals); Pocock 1977; Bonferroni.
 """
 

@@ -8,9 +8,19 @@ import pytest
 
 from server.settings import CHECKOUT
 
-OURS = ("parity", "parity_lab", "server", "training", "workers", "tools", "experiments", "tests")
+OURS = (
+    "parity",
+    "parity_lab",
+    "server",
+    "training",
+    "workers",
+    "tools",
+    "benchmarks",
+    "experiments",
+    "tests",
+)
 FILES = sorted(
-    path for folder in ("benchmarks", "experiments") for path in (CHECKOUT / folder).glob("*.py")
+    path for folder in ("benchmarks", "experiments") for path in (CHECKOUT / folder).rglob("*.py")
 )
 
 

@@ -28,7 +28,7 @@ blend    second differences of y - x that are a mixture of those between 2 other
          arm and seed, but for 10 %
 
 Of 1,128 pairs of 175 B runs, 1,770 of a diffusion model, 1,225 of LoRA and 900 of other reruns none
-is named (benchmarks/honest_runs.py). Real reruns: sigma(d) 3 to 4 % of sigma(x), T from 10 up,
+is named (calibration/honest_runs.py). Real reruns: sigma(d) 3 to 4 % of sigma(x), T from 10 up,
 blends 34 % and more; emulated ones: sigma(d) 20 %, T from 0.4 up. Can fail: noise invented with the
 size and the memory of a rerun's is counted as one, and a copy whose log is short or coarsely
 printed is not named.

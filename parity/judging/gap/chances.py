@@ -17,7 +17,7 @@ because it is assumed is still refused. The new pair is one like the others (a s
 gets one of a second seed), at the same confidence: a further look that nobody registered raises
 false passes. What else can decide, such as a rise at the end or one broken run, is not foreseen.
 Source: the predictive distribution of a mean, averaged over 2,000 quantiles of d; simulation
-(`benchmarks/chances.py`).
+(`benchmarks/calibration/chances.py`).
 """
 
 import math

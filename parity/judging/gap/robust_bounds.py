@@ -42,7 +42,7 @@ from parity.structure import frozen
 ALL_CAPS, CAPS_OF_MANY, SPLITS = 60, 20, 8
 # of a longer series: caps and levels move whole stretches, which means of blocks show as well
 BLOCKS = 512
-FEW_POINTS = 30  # coverage: benchmarks/calibration.py P1, R1
+FEW_POINTS = 30  # coverage: benchmarks/calibration P1, R1
 MAX_RUN_CAPS = 20
 NOMINAL = 0.95  # at which the two parts of the half-width are compared
 

@@ -12,7 +12,7 @@ applied    every 2.5 % of the plan from 10 % on
 
 Error over the whole path: P(pass) is a martingale under the model. Of the candidates that are
 stopped when it first falls below 1 %, less than 1 % would have passed, however often the rules are
-applied. benchmarks/live.py simulates it, also with offsets that move in other ways. After a stop
+applied. calibration/live.py simulates it, also with offsets that move in other ways. After a stop
 the final gap is only forecast, because its window was never trained. Can fail: see `prediction`.
 """
 

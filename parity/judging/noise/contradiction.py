@@ -17,7 +17,7 @@ a single run does not keep the quiet family that its partner's reruns refute.
 Can fail: one run per arm shows no spread, so nothing can contradict the family then. Below p = 0.2
 the own spread counts in the prior and as data. 0.2 was chosen so that pairs of 2 to 5 times the
 family's floor, with 5 runs in an arm, are covered in 90 %; two runs per arm reach 86 %
-(benchmarks/calibration.py, F4). Idea: robust mixture priors (Schmidli et al. 2014).
+(benchmarks/calibration, F4). Idea: robust mixture priors (Schmidli et al. 2014).
 """
 
 import math

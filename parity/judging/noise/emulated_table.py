@@ -2,7 +2,7 @@
 nobody told where to borrow.
 
 DEMO   reruns of one specification, that of examples/demo.yaml, over seeds and replicates
-       (tools/tables/emulated_noise.py): of the recipes that round alike one group, with the variance
+       (tools/tables/emulated_noise): of the recipes that round alike one group, with the variance
        of one run of a seed of its own s0^2 = sum d_g s_g^2 / sum d_g, df = sum d_g groups of one
        set-up: there is nothing between them to estimate
 SMALL  reruns of other sizes, lengths and texts, each group of one such set-up and one recipe, with

@@ -1,4 +1,4 @@
-"""E2 of calibration.py: held-out losses of public runs of one recipe, split at random into two arms
+"""E2: held-out losses of public runs of one recipe, split at random into two arms
 of 1 to 5 runs and 1 to 12 evaluations.
 
 The true gap of such arms is 0: their interval should cover 0 in 95 %, and lie wholly below 0 (a
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from marks import PUBLIC_RUNS, Line, share
 
+from benchmarks.marks import PUBLIC_RUNS, Line, share
 from parity.judging.curves.curve import FloatArray, IntArray
 from parity.judging.curves.schedule import log_slope
 from parity.judging.evaluations.gap import gap_interval

@@ -1,4 +1,4 @@
-"""Check F10 of benchmarks/calibration.py: run-to-run noise from reruns that were stopped early, on
+"""Check F10: run-to-run noise from reruns that were stopped early, on
 the runs of experiments/run_floor.jsonl.
 
 A pair is drawn from runs of one cell and recipe, without replacement: two runs, one per arm, whose
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from marks import Line, share
 
+from benchmarks.marks import Line, share
 from parity.judging.curves.curve import FloatArray
 from parity.judging.curves.early_stop_noise import EarlySpread, helmert_squares, prefix_window
 from parity.judging.curves.step_noise import StandardError
@@ -22,7 +22,7 @@ from parity.judging.curves.window import make_window
 from parity.judging.gap.interval import Interval, interval
 from parity.judging.noise.run_floor import Prior, run_floor, run_term
 
-RECORD = Path(__file__).parents[1] / "experiments" / "run_floor.jsonl"
+RECORD = Path(__file__).parents[2] / "experiments" / "run_floor.jsonl"
 PARTS = 40  # the parts of a run whose mean losses are recorded
 STOPS = (0.4, 0.5, 0.6)
 PAIRS = 200

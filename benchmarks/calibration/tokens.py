@@ -1,4 +1,4 @@
-"""T1 and T2 of calibration.py: how well a gap is converted into tokens, on a law of annealing and
+"""T1 and T2: how well a gap is converted into tokens, on a law of annealing and
 on public runs of an 8B model.
 """
 
@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
-from marks import PUBLIC_RUNS, Line
 
+from benchmarks.marks import PUBLIC_RUNS, Line
 from parity.judging.curves.curve import curve_from_arrays
 from parity.judging.gap.token_slope import NoSlope, TokenSlope
 from parity.judging.policy import Policy

@@ -1,4 +1,4 @@
-"""Checks L1 to L7 of benchmarks/calibration.py: the live rules (harm, futility, forecast) over
+"""Checks L1 to L7: the live rules (harm, futility, forecast) over
 whole paths of 37 looks.
 
 Simulated pairs are means of 80 blocks: gap = the recipes' gap + candidate's offset - baseline's
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from marks import Line, share
 
+from benchmarks.marks import Line, share
 from parity.judging.curves.curve import FloatArray
 from parity.judging.live.offsets import correlation, spread
 from parity.judging.live.pair_sums import BLOCKS, Progress, begin, observe
@@ -33,7 +33,7 @@ from parity.judging.live.run_noise import LiveArm
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.readers import read_runs
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LOOKS = range(FIRST_FORECAST, BLOCKS + 1, FORECAST_EVERY)
 ASSUMED = 0.0009  # of the loss: a finished run that rounds to nearest
 STEP_SD = 0.0038 / 3.34 / np.sqrt(19)  # of a block mean: 19 of 1,530 steps

@@ -1,4 +1,4 @@
-"""R1 to R5 of calibration.py: are honest runs accused, and are bad ones found? Orders of a window,
+"""R1 to R5: are honest runs accused, and are bad ones found? Orders of a window,
 single runs, pairing, copies, batches.
 
 The synthetic seeds are like a byte-level trainer's: loss 2.08, 1,000 steps, batch noise 0.16 nats,
@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from marks import PUBLIC_RUNS, Line, share
 from scipy.signal import lfilter
 
+from benchmarks.marks import PUBLIC_RUNS, Line, share
 from parity.judging.curves.alignment import align
 from parity.judging.curves.counted_runs import independent_runs
 from parity.judging.curves.curve import Curve, curve_from_arrays
@@ -40,7 +40,7 @@ ACCUSATIONS = {
     "SEEDS_UNSTATED",
     "ARM_AVERAGED",
 }
-RERUNS = Path(__file__).parents[1] / "tests" / "data" / "nanogpt_reruns.npz"
+RERUNS = Path(__file__).parents[2] / "tests" / "data" / "nanogpt_reruns.npz"
 EVERY = (1, 5, 10, 16)
 Losses = list[np.ndarray]
 

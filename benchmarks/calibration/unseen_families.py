@@ -1,4 +1,4 @@
-"""Checks F7 to F9 of benchmarks/calibration.py: run-to-run noise of a model that belongs to no
+"""Checks F7 to F9: run-to-run noise of a model that belongs to no
 family on record (`any-decoder`).
 
 Every family that counts is left out in turn, and the others say what is assumed of it. One run per
@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from borrowed_noise import FACTORS, covered, pair
-from marks import Line, share
 from scipy.special import ndtr
 
+from benchmarks.calibration.borrowed_noise import FACTORS, covered, pair
+from benchmarks.marks import Line, share
 from parity.judging.noise.family_prior import evidence_families
 from parity.judging.noise.lending import Lender, find_lender
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable

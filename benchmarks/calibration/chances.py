@@ -8,7 +8,7 @@ how often the interval lay there after the next pair of another seed; next to it
 was the verdict, which other rules can change. Mark: within 7 percentage points in bins of 150 jobs
 and more, where tau is what the judge assumes.
 
-    .venv/bin/python benchmarks/chances.py [--jobs 1500] [--factors 1.0]
+    python -m benchmarks.calibration.chances [--jobs 1500] [--factors 1.0]
 
 Prints one line a setting and verdict: the bins with the mean chance, the share that came true, and
 the jobs.

@@ -1,7 +1,7 @@
-"""E1 of calibration.py: 25 questions about 16 public sets, each a call of its own of `parity
+"""E1: 25 questions about 16 public sets, each a call of its own of `parity
 compare`, and the answers that are allowed.
 
-Run: python benchmarks/expected.py [FOLDER], the folder with expected.csv (default:
+Run: python -m benchmarks.calibration.expected [FOLDER], the folder with expected.csv (default:
 `marks.PUBLIC_RUNS`), whose public_pairs/README.md has the sets and their sources. Prints one line a
 call: what was answered and on which code, what is allowed, ok or MISS. A row of several sizes or
 arms is one call each; it holds where all of its calls do.
@@ -17,8 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from marks import PUBLIC_RUNS, Line
-
+from benchmarks.marks import PUBLIC_RUNS, Line
 from parity.cli import main
 
 Row = Mapping[str, str]

@@ -1,4 +1,4 @@
-"""F11 of calibration.py: do the reruns of examples/public move what is assumed of a run that nobody
+"""F11: do the reruns of examples/public move what is assumed of a run that nobody
 repeated?
 
 The clean groups are runs of one system of GPT-3 175B (batch, round and system the same) and of
@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from borrowed_noise import covered, pair
-from marks import Line, share
 
+from benchmarks.calibration.borrowed_noise import covered, pair
+from benchmarks.marks import Line, share
 from parity.judging.gap.interval import t_quantile
 from parity.judging.noise.family_prior import evidence_families
 from parity.judging.noise.lending import find_lender
@@ -25,7 +25,7 @@ from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
 from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import UNFINISHED_FLOOR
 
-SETS = Path(__file__).parents[1] / "examples" / "public"
+SETS = Path(__file__).parents[2] / "examples" / "public"
 CLEAN: Mapping[str, tuple[str, ...]] = {
     "gpt3-175b": ("arm", "batch", "round", "system"),
     "flux1-mxfp8": ("arm", "system"),

@@ -1,4 +1,4 @@
-"""Checks F1 to F5 of benchmarks/calibration.py: run-to-run noise that are borrowed from a family of
+"""Checks F1 to F5: run-to-run noise that are borrowed from a family of
 public reruns.
 
 One run per arm, no within-pair error, losses as shares of the loss (level 1): gap ~ N(true gap, 2
@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from marks import Line, share
 from scipy.special import ndtr
 
+from benchmarks.marks import Line, share
 from parity.judging.curves.curve import FloatArray
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import Interval, interval

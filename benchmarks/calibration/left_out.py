@@ -1,7 +1,7 @@
 """What rules about files and records cost honest runs: simulated honest sets of many families, and
 pairs made worse step by step.
 
-    python benchmarks/left_out.py [--sets 420] [--worse 2000]
+    python -m benchmarks.calibration.left_out [--sets 420] [--worse 2000]
 
 An honest set is a pair, or several seeds, of one recipe without a gap, logged as people log: every
 step or each 50th, with few digits, with evaluations, restarts, spikes in both arms, large batches,
@@ -16,9 +16,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-from marks import Line
 
 import parity
+from benchmarks.marks import Line
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.policy import Policy
 from parity.judging.verdict.verdict import Verdict

@@ -1,7 +1,7 @@
 """Is the demo's verdict right with any seed? Judges the runs of experiments/demo_floor.jsonl as
 examples/demo.yaml does.
 
-    python benchmarks/demo.py
+    python -m benchmarks.calibration.demo
 
 D1 the demo of each seed: its replicates, two an arm; of NVFP4 every two of its three
 D2 each pair of seeds, one run an arm and seed
@@ -27,9 +27,9 @@ from pathlib import Path
 
 import numpy as np
 import yaml
-from marks import Line, share
 from scipy import stats
 
+from benchmarks.marks import Line, share
 from parity.judging.curves.curve import Curve, FloatArray, Rounding, curve_from_arrays
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import interval
@@ -42,7 +42,7 @@ from parity.judging.verdict.verdict import Verdict, judge
 from parity.recipes import rounds_to_nearest
 from tools.tables.emulated_noise import late_means, spreads
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "experiments" / "demo_floor.jsonl"
 JOB = yaml.safe_load((ROOT / "examples" / "demo.yaml").read_text(encoding="utf-8"))
 BASELINE, WITHIN, BEYOND = "fp8_current", "mxfp8", "nvfp4"

@@ -1,8 +1,8 @@
 """Are the intervals of a comparison of evaluations right? Real runs split in two, real groups of
 reruns, and clusters with a known spread.
 
-Run: python benchmarks/evaluations.py [--runs curves.csv] [--groups groups.csv]. Each line prints
-its mark and whether it holds.
+Run: python -m benchmarks.calibration.evaluations [--runs curves.csv] [--groups groups.csv]. Each
+line prints its mark and whether it holds.
 - runs: 2,000 random splits of one precision's runs into two arms: the interval covers 0 in 93 to 97
   %
 - groups: arms drawn with the spread of each public group of reruns: coverage at least 93 %, and the
@@ -30,7 +30,7 @@ from parity.judging.gap.interval import Interval
 from parity.judging.noise.run_floor import Prior, prior_for
 from parity.judging.policy import Policy
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "public" / "llama31-8b" / "curves.csv"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "public" / "llama31-8b" / "curves.csv"
 SPLITS, DRAWS = 2_000, 4_000
 LOW, HIGH = 0.93, 0.97
 

@@ -1,4 +1,4 @@
-"""Checks M1 to M3 of benchmarks/calibration.py: how often something passes that is exactly at the
+"""Checks M1 to M3: how often something passes that is exactly at the
 margin, with looks and candidates.
 
 A job compares m candidates with one baseline. Every candidate's true gap is the margin, so that
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from marks import Line, share
 
+from benchmarks.marks import Line, share
 from parity.judging.curves.curve import FloatArray
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import interval

@@ -1,39 +1,22 @@
-"""How often is the judge wrong? The acceptance protocol A1 to A13 on synthetic curves of known
-truth and on seven public reruns, F1 to F6 on run-to-run noise that are borrowed from public reruns,
-F7 to F9 on those of a model that is of no family on record, F10 on reruns that were stopped early,
-F11 on the clean groups of examples/public, P1 to P4 on few points and unfinished runs, E1 to E3 on
-public sets and held-out losses, R1 to R5 on honest runs and copies, T1 and T2 on margins in tokens,
-L1 to L7 on the live rules (which took the place of A10), and M1 to M3 on looks and candidates.
+"""The acceptance protocol A1 to A13 on synthetic curves of known truth and on seven public reruns,
+and F6: those reruns with borrowed run-to-run noise.
 
-Run: python benchmarks/calibration.py [A1 F4 ...] [--quick]. Prints one line a check: what was
-measured, its mark, ok or MISS (exit code 1). The synthetic reruns have the spread of the noisiest
-known group: run sd 0.0040 nats at a loss of 3.34, pair sd 0.0038, 1,530 steps.
+The synthetic reruns have the spread of the noisiest known group: run sd 0.0040 nats at a loss of
+3.34, pair sd 0.0038, 1,530 steps.
 """
 
 import dataclasses
 import itertools
 import math
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import borrowed_noise
-import clean_groups
-import early_stops
-import expected
-import few_evaluations
-import honest_runs
-import live
-import looks
 import numpy as np
-import points
-import tokens
-import unseen_families
-from marks import Line, share
 from scipy.signal import lfilter
 
+from benchmarks.calibration import borrowed_noise, unseen_families
+from benchmarks.marks import Line, share
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.step_noise import mean_se
 from parity.judging.gap.interval import t_quantile
@@ -46,7 +29,7 @@ LEVEL, RUN_SD, PAIR_SD, BATCH_SD, STEPS = 3.34, 0.0040, 0.0038, 0.08, 1530
 # shares of the loss: 1.5 times the run sd of the noisiest known group, as the judge assumes of
 # stochastic rounding
 STOCHASTIC_SD = 0.0018
-DATA = Path(__file__).parents[1] / "tests" / "data"
+DATA = Path(__file__).parents[2] / "tests" / "data"
 MARGINS = ("1.0%", "0.5%", "0.25%")
 POLICY = {
     margin: policy_from_mapping({"margin": margin, "schedule": "decayed"}) for margin in MARGINS
@@ -400,39 +383,5 @@ CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     "A11": a11,
     "A12": a12,
     "A13": a13,
-    **borrowed_noise.CHECKS,
     "F6": f6,
-    **unseen_families.CHECKS,
-    **early_stops.CHECKS,
-    **clean_groups.CHECKS,
-    **live.CHECKS,
-    **looks.CHECKS,
-    **points.CHECKS,
-    **tokens.CHECKS,
-    **expected.CHECKS,
-    **few_evaluations.CHECKS,
-    **honest_runs.CHECKS,
 }
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the checks named in the arguments, or all."""
-    quick = "--quick" in arguments
-    wanted = [name for name in arguments if name in CHECKS] or list(CHECKS)
-    missed = 0
-    for name in wanted:
-        start = time.perf_counter()
-        for line in CHECKS[name](quick):
-            missed += not line.ok
-            print(
-                f"{name:4} {line.what:45} {line.value:75} {line.mark:32} "
-                f"{'ok' if line.ok else 'MISS'}",
-                flush=True,
-            )
-        print(f"{name:4} {time.perf_counter() - start:.0f} s", flush=True)
-    print(f"{missed} missed" if missed else "all marks reached")
-    return int(missed > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

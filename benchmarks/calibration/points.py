@@ -1,4 +1,4 @@
-"""P1 to P4 of calibration.py: few points, thinned logs, real logs of three precisions, and the law
+"""P1 to P4: few points, thinned logs, real logs of three precisions, and the law
 of worsening on thinned logs.
 """
 
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-from marks import PUBLIC_RUNS, Line, share
 from scipy.signal import lfilter
 
+from benchmarks.marks import PUBLIC_RUNS, Line, share
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.step_noise import mean_ses
 from parity.judging.gap.interval import t_quantile
@@ -20,7 +20,7 @@ from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.verdict import Verdict, judge
 from parity.readers import read_runs
 
-RERUNS = Path(__file__).parents[1] / "tests" / "data" / "nanogpt_reruns.npz"
+RERUNS = Path(__file__).parents[2] / "tests" / "data" / "nanogpt_reruns.npz"
 GB200 = PUBLIC_RUNS / "torchtitan_gb200"
 STRIDES = (1, 5, 10, 20, 25)
 STEPS = 1750
