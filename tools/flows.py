@@ -1,5 +1,4 @@
-"""How many of our files does one thing that a user does run through? `python -m tools.flows [NAME]`
-prints a line a flow.
+"""Count the files that a user flow executes: `python -m tools.flows [NAME]` prints a line a flow.
 
 A file counts when one of its functions is called, in any thread of the process, while the flow's
 test runs (its fixtures do not count): not when it is only imported, and nothing in child processes.
