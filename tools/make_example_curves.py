@@ -62,12 +62,12 @@ def write_reruns() -> None:
     the demo's schedule.
     """
     written = yaml.safe_load(JOB.read_text(encoding="utf-8"))["job"]
-    own = settings(TypeAdapter(JobSpec).validate_python(written).schedule)
+    schedule = settings(TypeAdapter(JobSpec).validate_python(written).schedule)
     for line in RECORD.read_text(encoding="utf-8").splitlines():
         run = json.loads(line)
         if run["seed"] == SEED and run["recipe"] in ("fp8_current", "mxfp8"):
             rows = (
-                (step, loss, f"{float(learning_rate(own, jnp.int32(step))):.6g}")
+                (step, loss, f"{float(learning_rate(schedule, jnp.int32(step))):.6g}")
                 for step, loss in enumerate(run["losses"])
             )
             _rows(

@@ -99,7 +99,7 @@ def _check_keys(content: dict[str, Any]) -> None:
     defaults = yaml.safe_load(Path(maxtext.base_yml).read_text(encoding="utf-8"))
     job = TypeAdapter(JobSpec).validate_python(content)
     for source in ("grain", "hf", "tfds"):
-        values = {own.name: getattr(job, own.name) for own in fields(job)}
+        values = {field.name: getattr(job, field.name) for field in fields(job)}
         # which the others can't do; what it adds is grain's
         schedule = replace(job.schedule, validation_every=0)
         values |= {

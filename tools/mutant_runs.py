@@ -140,8 +140,8 @@ def _alone(root: Path) -> tuple[str, ...]:
     kernel refuses.
     """
     user = ("--user", "--map-current-user", "--keep-caps") if os.getuid() else ()
-    own = ("unshare", *user, "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
-    command = ("setpriv", "--pdeathsig", "KILL", *own, "sh", "-c", _PROTECTED, str(root))
+    unshared = ("unshare", *user, "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+    command = ("setpriv", "--pdeathsig", "KILL", *unshared, "sh", "-c", _PROTECTED, str(root))
     if not (shutil.which("unshare") and shutil.which("setpriv")):
         return ()
     with tempfile.TemporaryDirectory() as folder:
@@ -183,15 +183,15 @@ def _measured(root: Path, copies: Sequence[Copy], tests: Sequence[str]) -> dict[
         for file in tests
     }
     path = root / SECONDS
-    known: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
-    rest = [file for file in tests if key[file] not in known]
+    seconds: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
+    rest = [file for file in tests if key[file] not in seconds]
     with ThreadPoolExecutor(len(copies)) as threads:
         parts = [rest[number :: len(copies)] for number in range(len(copies))]
         for part in threads.map(_seconds_of, copies, parts):
-            known.update({key[file]: took for file, took in part.items() if took is not None})
+            seconds.update({key[file]: took for file, took in part.items() if took is not None})
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(known))
-    return {file: known[key[file]] for file in tests if key[file] in known}
+    path.write_text(json.dumps(seconds))
+    return {file: seconds[key[file]] for file in tests if key[file] in seconds}
 
 
 def judged(

@@ -129,29 +129,29 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="how many are tried at the same time")
     parser.add_argument("--only", help="of the drawn ones: MODULE:LINE, separated by commas")
     parser.add_argument("--list", action="store_true", help="print what is drawn, and its tests")
-    given = parser.parse_args(arguments)
-    chosen = drawn(root, given.areas.split(","), given.count, given.seed)
-    if given.only:
-        chosen = [mutant for mutant in chosen if mutant.place in given.only.split(",")]
-    if given.list:
+    options = parser.parse_args(arguments)
+    chosen = drawn(root, options.areas.split(","), options.count, options.seed)
+    if options.only:
+        chosen = [mutant for mutant in chosen if mutant.place in options.only.split(",")]
+    if options.list:
         for mutant in chosen:
             print(mutant, *files_that_test(root, mutant.module), sep="\n    ")
         return 0
     listed = equivalents(root)
-    known = [mutant for mutant in chosen if _place(mutant) in listed]
-    rest = [mutant for mutant in chosen if mutant not in known]
+    equivalent = [mutant for mutant in chosen if _place(mutant) in listed]
+    rest = [mutant for mutant in chosen if mutant not in equivalent]
     tests = {mutant: files_that_test(root, mutant.module) for mutant in rest}
     found: defaultdict[str, list[Mutant]] = defaultdict(list)
-    argued = ((mutant, Outcome("equivalent", listed[_place(mutant)])) for mutant in known)
-    for mutant, outcome in itertools.chain(argued, judged(root, tests, given.jobs)):
+    argued = ((mutant, Outcome("equivalent", listed[_place(mutant)])) for mutant in equivalent)
+    for mutant, outcome in itertools.chain(argued, judged(root, tests, options.jobs)):
         found[outcome.status].append(mutant)
         print(f"{outcome.status:10} {mutant}  {outcome.why}".rstrip(), flush=True)
     totals = ", ".join(f"{len(found[status])} {status}" for status in STATUSES)
-    print(f"\n{given.areas}, seed {given.seed}, {len(chosen)} mutants: {totals}")
+    print(f"\n{options.areas}, seed {options.seed}, {len(chosen)} mutants: {totals}")
     for status in ("survived", "undecided"):
         for mutant in found[status]:
             print(f"{status}: {mutant}")
-    return int(len(found["killed"]) < LEAST_KILLED * (len(chosen) - len(known)))
+    return int(len(found["killed"]) < LEAST_KILLED * (len(chosen) - len(equivalent)))
 
 
 if __name__ == "__main__":

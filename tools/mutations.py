@@ -126,7 +126,9 @@ class _Finder(ast.NodeVisitor):
 
     def _swaps(self, block: Sequence[object]) -> None:
         """Neighbours of a block that each return or yield, in the other order."""
-        for first, second in pairwise(each for each in block if isinstance(each, ast.AST)):
+        for first, second in pairwise(
+            statement for statement in block if isinstance(statement, ast.AST)
+        ):
             if _gives(first) and _gives(second) and not _same_end(first, second):
                 before, self._statement = self._statement, first
                 self._swap(
@@ -310,7 +312,7 @@ def _name(node: ast.AST) -> str:
 
 
 def _running(decorators: Sequence[ast.expr]) -> Iterator[ast.expr]:
-    return (each for each in decorators if _name(each) != "dataclass")
+    return (decorator for decorator in decorators if _name(decorator) != "dataclass")
 
 
 def _is_text(node: ast.AST) -> bool:

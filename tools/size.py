@@ -47,11 +47,11 @@ def measure(root: Path) -> dict[str, int]:
             token.type not in _SILENT
             for token in tokenize.generate_tokens(io.StringIO(text).readline)
         )
-        sizes.update(_of_nodes(ast.parse(text)))
+        sizes.update(_node_figures(ast.parse(text)))
     return dict(sizes)
 
 
-def _of_nodes(tree: ast.Module) -> Counter[str]:
+def _node_figures(tree: ast.Module) -> Counter[str]:
     found: Counter[str] = Counter()
     for node in ast.walk(tree):
         found["statements"] += isinstance(node, ast.stmt)

@@ -25,7 +25,9 @@ def versions() -> dict[str, str]:
     names.
     """
     installed = {
-        each.name.lower(): each.version for each in importlib.metadata.distributions() if each.name
+        package.name.lower(): package.version
+        for package in importlib.metadata.distributions()
+        if package.name
     }
     return {"python": platform.python_version()} | {
         name: installed[name] for name in sorted(installed) if _PACKAGES.fullmatch(name)

@@ -45,10 +45,10 @@ def split_lock(text: str, name: str) -> tuple[str, str]:
     BuildError if the lock has none.
     """
     entries = re.split(r"^(?=[\w.-]+==)", text, flags=re.MULTILINE)
-    own = [entry for entry in entries if entry.startswith(f"{name}==")]
-    if not own:
+    extension = [entry for entry in entries if entry.startswith(f"{name}==")]
+    if not extension:
         raise BuildError(f"the lock has no entry of {name}, expected one; run `make lock`")
-    return "".join(entry for entry in entries if entry not in own), "".join(own)
+    return "".join(entry for entry in entries if entry not in extension), "".join(extension)
 
 
 def build_variables(site_packages: Path, sm: str) -> dict[str, str]:
@@ -95,12 +95,12 @@ def environment(folder: Path, python: str) -> Path:
         ),
         "name a Python 3.12 with --python",
     )
-    others, own = (folder / "others.lock", folder / "extension.lock")
-    for file, entries in zip((others, own), split_lock(lock, NAME), strict=True):
+    others, extension = (folder / "others.lock", folder / "extension.lock")
+    for file, entries in zip((others, extension), split_lock(lock, NAME), strict=True):
         file.write_text(entries, encoding="utf-8")
     install = (uv, "pip", "install", "--quiet", "--python", str(made), "--require-hashes")
     run((*install, "-r", str(others)), "the packages must be on your package index")
-    wheel = _build(folder, made, own)
+    wheel = _build(folder, made, extension)
     run(
         (uv, "pip", "install", "--quiet", "--python", str(made), "--no-deps", str(wheel)),
         "run it again",

@@ -76,8 +76,10 @@ def compared(
     """The differences of y, dx and dw of one layer; under delayed scaling with the scales that
     follow from its matrices.
     """
-    given = matrices(*shape)
-    pairs = zip(kernels.layer(recipe, *given, 0), emulation.layer(recipe, *given, 0), strict=True)
+    operands = matrices(*shape)
+    pairs = zip(
+        kernels.layer(recipe, *operands, 0), emulation.layer(recipe, *operands, 0), strict=True
+    )
     return {name: difference(*pair) for name, pair in zip(("y", "dx", "dw"), pairs, strict=True)}
 
 

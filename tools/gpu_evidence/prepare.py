@@ -117,13 +117,13 @@ def _wheels(wheels: Path, python: Path, *, with_jax: bool, slim: int | None, scr
     """
     service, of_te = (path.read_text(encoding="utf-8") for path in (_STANDALONE, extension.LOCK))
     there = set(json.loads(run((str(python), "-c", _REQUIRED, *_THERE), "run it again")))
-    wanted = names_of(service) - there
+    missing_names = names_of(service) - there
     added = {
         *_ENGINE_PACKAGES,
         *(_LIBRARIES if slim is None else ()),
         *(there & names_of(of_te) if with_jax else ()),
-    } - wanted
-    _download(python, entries(service, wanted), wheels)
+    } - missing_names
+    _download(python, entries(service, missing_names), wheels)
     _download(python, entries(of_te, added), wheels)
     for built in (ENVIRONMENT / WHEELS).glob("*.whl"):
         shutil.copy(built, wheels)

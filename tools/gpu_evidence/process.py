@@ -59,18 +59,18 @@ class StepProcess:
 
         Children in sessions of their own are found by their parents, before their parents are gone.
         """
-        known = _descendants(self._process.pid)
+        descendants = _descendants(self._process.pid)
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + grace
         while time.monotonic() < deadline and (
-            self.status() is None or any(map(watcher.lives, known))
+            self.status() is None or any(map(watcher.lives, descendants))
         ):
-            known |= _descendants(self._process.pid)
+            descendants |= _descendants(self._process.pid)
             time.sleep(_LOOK_SECONDS)
-        while left := {process for process in known if watcher.lives(process)}:
+        while left := {process for process in descendants if watcher.lives(process)}:
             for process in left:  # an id that was reused has another start time
-                known |= _descendants(process.pid)
+                descendants |= _descendants(process.pid)
                 with suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGKILL)
             if time.monotonic() > deadline + GRACE_SECONDS:
@@ -86,15 +86,15 @@ def _descendants(pid: int) -> set[Process]:
     for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdecimal() and (parent := _parent(int(name))) is not None:
             parents.setdefault(parent, []).append(int(name))
-    known: set[Process] = set()
+    descendants: set[Process] = set()
     waiting = [pid]
     while waiting:
         number = waiting.pop()
         process = watcher.running(number)
-        if process is not None and process not in known:
-            known.add(process)
+        if process is not None and process not in descendants:
+            descendants.add(process)
             waiting += parents.get(number, [])
-    return known
+    return descendants
 
 
 def _parent(pid: int) -> int | None:

@@ -76,9 +76,9 @@ class Session:
             finally:
                 for running in [*self._background]:
                     self._finish(running, self._how_it_was_cut())
-        known = {result.step for result in self._folder.results}
+        recorded = {result.step for result in self._folder.results}
         for step in self._steps:
-            if step.name not in known:
+            if step.name not in recorded:
                 self._record(
                     step,
                     "not begun",
@@ -165,14 +165,22 @@ class Session:
         )
 
     def _environment(self, step: Step) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PARITY_")}
-        kept.setdefault("JAX_COMPILATION_CACHE_DIR", str(self._folder.path.resolve() / "jax-cache"))
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("PARITY_")
+        }
+        environment.setdefault(
+            "JAX_COMPILATION_CACHE_DIR", str(self._folder.path.resolve() / "jax-cache")
+        )
         # jax has no other platform, so nothing is trained or measured on the processor of a machine
         # whose GPU fails.
-        kept |= {"JAX_PLATFORMS": self._platform, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        environment |= {
+            "JAX_PLATFORMS": self._platform,
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+        }
         # Several processes share the GPU: none takes three quarters of its memory at its start.
-        kept |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "2"}
-        return kept | dict(step.environment)
+        environment |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        return environment | dict(step.environment)
 
     def _has_ended(self, running: _Running) -> bool:
         return (

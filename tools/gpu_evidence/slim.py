@@ -35,7 +35,7 @@ def keep_only(data: bytearray, sm: int) -> tuple[int, int]:
     """Overwrite the payloads of other generations than `sm` (90 is 9.0) in place; returns the bytes
     kept and the bytes cleared.
     """
-    kept = cleared = position = 0
+    kept_bytes = cleared = position = 0
     while (start := data.find(_MAGIC, position)) >= 0:
         end = _end_of(data, start)
         if end is None:  # the magic by chance
@@ -46,13 +46,13 @@ def keep_only(data: bytearray, sm: int) -> tuple[int, int]:
             header, payload = struct.unpack_from("<IQ", data, entry + 4)
             (capability,) = struct.unpack_from("<I", data, entry + _CAPABILITY)
             if capability == sm:
-                kept += payload
+                kept_bytes += payload
             else:
                 data[entry + header : entry + header + payload] = bytes(payload)
                 cleared += payload
             entry += header + payload
         position = end
-    return kept, cleared
+    return kept_bytes, cleared
 
 
 def _end_of(data: bytearray, start: int) -> int | None:
@@ -74,8 +74,8 @@ def slim_wheel(wheel: Path, folder: Path, sm: int) -> Path:
         for item in source.infolist():
             content = bytearray(source.read(item))
             if item.filename.endswith(_LIBRARY):
-                kept, _ = keep_only(content, sm)
-                if not kept:
+                kept_bytes, _ = keep_only(content, sm)
+                if not kept_bytes:
                     target.unlink()
                     raise NoCodeError(
                         f"{wheel.name} has no code for SM {sm / 10:.1f}; name another generation "

@@ -72,14 +72,14 @@ def runs_words(answer: Answer) -> str:
     for arm in ("baseline", "candidate"):
         runs, name = document[arm]["runs"], document[arm]["name"]
         numbers.append(str(runs if isinstance(runs, int) else len(runs)))
-        kept = (
+        arm_rows = (
             row
             for row in rows
             if "system" in row
             and row[stated["arm_by"]] == name
             and _is_in(row, stated.get("where", {}))
         )
-        places.append(str(len({row["system"] for row in kept})))
+        places.append(str(len({row["system"] for row in arm_rows})))
     systems_words = f", {' + '.join(places)} systems" if places != ["0", "0"] else ""
     return f"{' + '.join(numbers)} runs{systems_words}"
 
@@ -155,10 +155,10 @@ def ordered() -> list[Answer]:
     kinds = [*FAMILIES.values()]
     return sorted(
         answers(),
-        key=lambda each: (
-            kinds.index(family(each)) if family(each) in kinds else 9,
-            family(each),
-            -parameters(each),
+        key=lambda answer: (
+            kinds.index(family(answer)) if family(answer) in kinds else 9,
+            family(answer),
+            -parameters(answer),
         ),
     )
 
@@ -168,10 +168,10 @@ def grouped() -> list[list[Answer]]:
     verdict, or ValueError.
     """
     groups: dict[tuple[str, str], list[Answer]] = {}
-    for each in ordered():
-        groups.setdefault((each.of.name, each.question), []).insert(0, each)
+    for answer in ordered():
+        groups.setdefault((answer.of.name, answer.question), []).insert(0, answer)
     for (name, question), group in groups.items():
-        if len({each.word for each in group}) > 1:
+        if len({answer.word for answer in group}) > 1:
             raise ValueError(
                 f"{name} {question} has several verdicts; expected one a question, or rows of "
                 "their own in the table"

@@ -57,17 +57,17 @@ def ladder_table() -> str:
             "one more run at the largest",
         )
     ]
-    for each in ladders():
-        ends = f"{signed(each.gaps[0], 2)} to {signed(each.gaps[-1], 2)} %"
-        sizes = f"{len(each.sizes)}, {each.sizes[0] / 1e6:.0f} to {each.sizes[-1] / 1e6:.0f} M"
-        change = f"{interval_words(*each.slope, 2)} points"
+    for shown in ladders():
+        ends = f"{signed(shown.gaps[0], 2)} to {signed(shown.gaps[-1], 2)} %"
+        sizes = f"{len(shown.sizes)}, {shown.sizes[0] / 1e6:.0f} to {shown.sizes[-1] / 1e6:.0f} M"
+        change = f"{interval_words(*shown.slope, 2)} points"
         rows.append(
             (
-                each.name,
+                shown.name,
                 sizes,
                 ends,
                 change,
-                f"{interval_words(*each.predicted(each.sizes[-1]), 2)} %",
+                f"{interval_words(*shown.predicted(shown.sizes[-1]), 2)} %",
             )
         )
     return minus(markdown_table(rows))
@@ -79,9 +79,9 @@ def ladders() -> tuple[Ladder, ...]:
     found = []
     for question in ("int4", "fp4", "int8"):
         points = [
-            (parameters(each), 100.0 * each.gap["mean"] / each.level)
-            for each in answers()
-            if each.size and each.question == question
+            (parameters(answer), 100.0 * answer.gap["mean"] / answer.level)
+            for answer in answers()
+            if answer.size and answer.question == question
         ]
         found.append(ladder(f"QuEST {question.upper()}", points))
     with (SETS / "rtx6000-277m" / "sizes.csv").open(encoding="utf-8", newline="") as file:

@@ -36,23 +36,23 @@ def table() -> str:
     )
     rows: list[Cells] = [head]
     for group in grouped():
-        each = group[-1]
-        verdict, gap = chip(each), gap_words(each)
+        answer = group[-1]
+        verdict, gap = chip(answer), gap_words(answer)
         if len(group) > 1:
             verdict += f" at all {len(group)} sizes"
             gap = "; ".join(f"{one.size} {gap_words(one).partition(' (')[0]}" for one in group)
         said = (
             verdict,
             gap,
-            tokens_words(each),
-            speed_words(each),
-            runs_words(each),
-            rests(each),
-            as_of(each),
+            tokens_words(answer),
+            speed_words(answer),
+            runs_words(answer),
+            rests(answer),
+            as_of(answer),
         )
         rows.append(
             (
-                f"[{label(each)}](#{each.of.name})",
+                f"[{label(answer)}](#{answer.of.name})",
                 *(re.sub(r"(?<=\d) (?=[%x])", "&nbsp;", words) for words in said),
             )
         )
@@ -76,19 +76,21 @@ def sections() -> str:
         ]
         lines[-1] += f" {NOT_VERIFIED}" if about.get("mlperf") else ""
         lines += [""]
-        for group in (each for each in grouped() if each[0].of.name == one.name):
-            each, told = group[-1], group[-1].document["words"]
+        for group in (
+            one_question for one_question in grouped() if one_question[0].of.name == one.name
+        ):
+            answer, words = group[-1], group[-1].document["words"]
             if len(group) > 1:
                 sizes = "; ".join(f"{size.size} {gap_words(size)}" for size in group)
                 lines.append(
-                    f"- **{chip(each)}** (`{each.document['codes'][0]}`) "
-                    f"{label(each).partition(': ')[2]}, at each size: {sizes}."
+                    f"- **{chip(answer)}** (`{answer.document['codes'][0]}`) "
+                    f"{label(answer).partition(': ')[2]}, at each size: {sizes}."
                 )
             else:
                 lines.append(
                     minus(
-                        f"- **{chip(each)}** (`{each.document['codes'][0]}`) {told['lead']} "
-                        f"{told['measure']} {told['interval']}"
+                        f"- **{chip(answer)}** (`{answer.document['codes'][0]}`) {words['lead']} "
+                        f"{words['measure']} {words['interval']}"
                     )
                 )
         lines += [

@@ -45,9 +45,9 @@ def plot() -> str:
         f'<text class="middle quiet" x="{_x(at)}" y="18">{word}</text>'
         for at, word in ((0.0, "0"), (1.0, "margin"), (4.0, "4"), (8.0, "8"), (-4.0, "−4"))
     ]
-    for place, each in enumerate(shown):
-        mean, lo, hi = in_margins(each)
-        top, y, state = 38 + _ROW * place, 60 + _ROW * place, each.document["verdict"]
+    for place, answer in enumerate(shown):
+        mean, lo, hi = in_margins(answer)
+        top, y, state = 38 + _ROW * place, 60 + _ROW * place, answer.document["verdict"]
         arrows = [f"M{_x(_LOW) + 6} {y - 4}l-6 4l6 4"] if lo < _LOW else []
         arrows += [f"M{_x(_HIGH) - 6} {y - 4}l6 4l-6 4"] if hi > _HIGH else []
         # The lines stop at the words, which they would cross.
@@ -57,12 +57,12 @@ def plot() -> str:
             for look, x in lines
         ]
         body.append(
-            f'<text x="{_PAD}" y="{top + 8}">{escape(label(each))} <tspan '
-            f'class="quiet">{each.of.name}</tspan></text>'
+            f'<text x="{_PAD}" y="{top + 8}">{escape(label(answer))} <tspan '
+            f'class="quiet">{answer.of.name}</tspan></text>'
         )
         body.append(
             f'<text class="end quiet" x="{_WIDTH - _PAD}" '
-            f'y="{top + 8}">{escape(gap_words(each).partition(" (")[0])}</text>'
+            f'y="{top + 8}">{escape(gap_words(answer).partition(" (")[0])}</text>'
         )
         body.append(
             f'<g class="{state}"><path class="whisker" d="M{_x(lo)} '
@@ -79,21 +79,21 @@ def plot() -> str:
 def ladder_plot() -> str:
     """The gap by size, each recipe in a panel of its own."""
     body, height = [], 132
-    for place, each in enumerate(ladders()):
+    for place, ladder in enumerate(ladders()):
         top = 10 + height * place
         grid = [
             10.0**power
-            for power in np.linspace(math.log10(each.sizes[0]), math.log10(each.sizes[-1]), 20)
+            for power in np.linspace(math.log10(ladder.sizes[0]), math.log10(ladder.sizes[-1]), 20)
         ]
-        grid[0], grid[-1] = each.sizes[0], each.sizes[-1]
-        bands = [each.predicted(size) for size in grid]
-        values = [0.0, *each.gaps, *(end for band in bands for end in band)]
+        grid[0], grid[-1] = ladder.sizes[0], ladder.sizes[-1]
+        bands = [ladder.predicted(size) for size in grid]
+        values = [0.0, *ladder.gaps, *(end for band in bands for end in band)]
         low, high = min(values), max(values)
 
         def at(
             size: float,
             value: float,
-            of: tuple[float, float, float, Ladder] = (top, low, high, each),
+            of: tuple[float, float, float, Ladder] = (top, low, high, ladder),
         ) -> tuple[float, float]:
             above, least, most, shown = of
             share_x = math.log10(size / shown.sizes[0]) / math.log10(
@@ -106,9 +106,9 @@ def ladder_plot() -> str:
         upper = [at(size, band[1]) for size, band in zip(grid, bands, strict=True)]
         lower = [at(size, band[0]) for size, band in zip(grid, bands, strict=True)]
         outline = "L".join(f"{x} {y}" for x, y in [*upper, *reversed(lower)])
-        zero = at(each.sizes[0], 0.0)[1]
+        zero = at(ladder.sizes[0], 0.0)[1]
         body.append(
-            f'<text x="{_PAD}" y="{top + 10}">{escape(each.name)}: gap, % of the loss; band: one '
+            f'<text x="{_PAD}" y="{top + 10}">{escape(ladder.name)}: gap, % of the loss; band: one '
             "more run, 95 %</text>"
         )
         body.append(
@@ -117,14 +117,14 @@ def ladder_plot() -> str:
         )
         body += [
             '<text class="end quiet" x="54" '
-            f'y="{at(each.sizes[0], value)[1] + 4}">{minus(signed(value, 1))}</text>'
+            f'y="{at(ladder.sizes[0], value)[1] + 4}">{minus(signed(value, 1))}</text>'
             for value in (low, high)
         ]
         body += [
             f'<circle class="mark ladder" cx="{x}" cy="{y}" r="3"/>'
-            for x, y in map(at, each.sizes, each.gaps)
+            for x, y in map(at, ladder.sizes, ladder.gaps)
         ]
-        for size in (each.sizes[0], each.sizes[-1]):
+        for size in (ladder.sizes[0], ladder.sizes[-1]):
             body.append(
                 f'<text class="middle quiet" x="{at(size, 0.0)[0]}" '
                 f'y="{top + 116}">{size / 1e6:.0f} M</text>'

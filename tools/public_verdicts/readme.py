@@ -15,9 +15,9 @@ def first_lines() -> str:
     """
     command = f"parity compare {FIRST}/parity.yaml"
     paragraphs = run(command).split("\n\n")
-    told = "\n\n".join(
+    answering = "\n\n".join(
         text
         for text in paragraphs
         if any(mark in text for mark in MARKS.values()) and "95 % interval" in text
     )
-    return f"```sh\n{INSTALL}\n{command}\n```\n\n```\n{told}\n```"
+    return f"```sh\n{INSTALL}\n{command}\n```\n\n```\n{answering}\n```"

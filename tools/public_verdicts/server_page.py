@@ -27,27 +27,29 @@ from tools.tables.printed import run
 
 def packaged() -> str:
     """All that the server's page shows, as JSON."""
-    largest = {(each.of.name, each.question): each for each in sorted(answers(), key=parameters)}
+    largest = {
+        (answer.of.name, answer.question): answer for answer in sorted(answers(), key=parameters)
+    }
     rows = [
         {
-            "set": each.of.name,
-            "question": each.question,
-            "label": label(each),
-            "family": family(each),
-            "scale": scale(each),
-            "verdict": each.document["verdict"],
-            "word": each.word,
-            "code": each.document["codes"][0],
-            "when": "at the end" if as_of(each) == "the end" else f"as of {as_of(each)}",
-            "gap": gap_words(each),
-            "margins": [round(value, 3) for value in in_margins(each)],
-            "runs": runs_words(each),
-            "tokens": tokens_words(each),
-            "speed": speed_words(each),
-            "rests": rests(each),
-            "screen": screen(each) if largest[each.of.name, each.question] is each else "",
+            "set": answer.of.name,
+            "question": answer.question,
+            "label": label(answer),
+            "family": family(answer),
+            "scale": scale(answer),
+            "verdict": answer.document["verdict"],
+            "word": answer.word,
+            "code": answer.document["codes"][0],
+            "when": "at the end" if as_of(answer) == "the end" else f"as of {as_of(answer)}",
+            "gap": gap_words(answer),
+            "margins": [round(value, 3) for value in in_margins(answer)],
+            "runs": runs_words(answer),
+            "tokens": tokens_words(answer),
+            "speed": speed_words(answer),
+            "rests": rests(answer),
+            "screen": screen(answer) if largest[answer.of.name, answer.question] is answer else "",
         }
-        for each in ordered()
+        for answer in ordered()
     ]
     about = {
         one.name: {key: value for key, value in one.about.items() if key != "parameters"}
@@ -68,9 +70,9 @@ def screen(answer: Answer) -> str:
     with tempfile.TemporaryDirectory() as folder:
         file, where = f"{folder}/page.html", ""
         if answer.size:
-            kept = answer.of.questions[answer.question]["where"]["arm"]
+            arms = answer.of.questions[answer.question]["where"]["arm"]
             where = (
-                "".join(f" --where arm={arm}" for arm in kept)
+                "".join(f" --where arm={arm}" for arm in arms)
                 + f" --where model_millions={answer.size.partition(' ')[0]}"
             )
         run(f"parity compare {answer.place}{where} --html {file}")

@@ -29,8 +29,8 @@ def interval_table() -> str:
         over, clusters = document["gap"]["over_runs"], document["gap"]["over_clusters"]
         number = f"{len(document['baseline']['runs'])} + {len(document['candidate']['runs'])}"
         cells = [
-            f"{signed(each['mean'])} ({interval_words(each['lo'], each['hi'])})"
-            for each in (over, clusters)
+            f"{signed(interval['mean'])} ({interval_words(interval['lo'], interval['hi'])})"
+            for interval in (over, clusters)
         ]
         rows.append((f"{precision} on {system}" if system else "none", number, *cells))
     return minus(markdown_table(rows))
@@ -39,7 +39,7 @@ def interval_table() -> str:
 @functools.cache
 def without(system: str) -> Any:
     """The verdict on the set of several systems without one of them."""
-    one = next(each for each in sets() if each.file.startswith(SYSTEMS + "/"))
+    one = next(one_set for one_set in sets() if one_set.file.startswith(SYSTEMS + "/"))
     with tempfile.TemporaryDirectory() as folder:
         for name in ("curves.csv", "times.csv"):
             with (ROOT / SYSTEMS / name).open(encoding="utf-8", newline="") as file:
@@ -48,12 +48,12 @@ def without(system: str) -> Any:
                 writer = csv.DictWriter(file, rows[0].keys())
                 writer.writeheader()
                 writer.writerows(rows)
-        kept = {"compare": one.questions["one-percent"], "policy": {"margin": "1 %"}}
-        Path(folder, "parity.yaml").write_text(yaml.safe_dump(kept), encoding="utf-8")
+        question = {"compare": one.questions["one-percent"], "policy": {"margin": "1 %"}}
+        Path(folder, "parity.yaml").write_text(yaml.safe_dump(question), encoding="utf-8")
         return json.loads(run(f"parity compare {folder}/parity.yaml --json"))["verdicts"][0]
 
 
 def systems() -> dict[str, str]:
     """The systems of that set, with their precision."""
-    one = next(each for each in sets() if each.file.startswith(SYSTEMS + "/"))
+    one = next(one_set for one_set in sets() if one_set.file.startswith(SYSTEMS + "/"))
     return dict(sorted((row["system"], row["precision"]) for row in facts(one, "one-percent")))

@@ -205,7 +205,7 @@ def cli_page() -> str:
     """
     codes = [
         f"| {code} | {EXITS[name]} |"
-        for name, code in sorted(EXIT_CODES.items(), key=lambda each: each[1])
+        for name, code in sorted(EXIT_CODES.items(), key=lambda item: item[1])
     ]
     lines = [
         "# Command line",

@@ -44,7 +44,7 @@ EXPERIMENTS = ROOT / "experiments"
 CONSTANT = "constant"  # in the name of a set-up of run_floor.jsonl whose rate never decayed
 _REPLICATES = "replicate: the rounding's random numbers, and a nudge of the initial weights"
 _SEEDS = "seed: initial weights and batches, the same in both arms of a pair; and replicate"
-_OF_THE_DEMO, _OF_OTHERS = "experiments/demo_floor.jsonl", "experiments/run_floor.jsonl"
+_DEMO_RECORD, _OTHERS_RECORD = "experiments/demo_floor.jsonl", "experiments/run_floor.jsonl"
 _ABOUT = {"unit": "nats", "start": "scratch", "schedule": "finished", "licence": "Apache-2.0"}
 Late = dict[str, dict[int, list[float]]]  # late means by recipe and seed
 
@@ -64,9 +64,9 @@ class Spread:
 
 def emulated_csv(demo: str, others: str) -> str:
     """The table in its documented shape, from the texts of both records."""
-    rows = [*_of_the_demo(demo)]
-    as_set_up = ({**row, "family": SMALL, "group": f"0.3M x 1000: {row['group']}"} for row in rows)
-    return _csv([*rows, *as_set_up, *_of_other_sizes(others)])
+    rows = [*_demo_rows(demo)]
+    small_rows = ({**row, "family": SMALL, "group": f"0.3M x 1000: {row['group']}"} for row in rows)
+    return _csv([*rows, *small_rows, *_other_size_rows(others)])
 
 
 def spreads(late: Late) -> dict[str, Spread]:
@@ -75,29 +75,29 @@ def spreads(late: Late) -> dict[str, Spread]:
     """
     first, second, third = (late.get(recipe, {}) for recipe in ("fp8_current", "mxfp8", "nvfp4"))
     paired = sorted(set(first) & set(second))
-    of_all = sorted(set(third) & set(paired))
+    common = sorted(set(third) & set(paired))
     near = [(np.mean(first[seed]) - np.mean(second[seed])) / math.sqrt(2.0) for seed in paired]
     far = [
         np.mean(third[seed]) - (np.mean(first[seed]) + np.mean(second[seed])) / 2.0
-        for seed in of_all
+        for seed in common
     ]
     found = {
         "fp8_current": _spread(near, [arm[seed] for seed in paired for arm in (first, second)]),
-        "nvfp4": _spread(far, [third[seed] for seed in of_all]),
+        "nvfp4": _spread(far, [third[seed] for seed in common]),
     }
     return {recipe: spread for recipe, spread in found.items() if spread is not None}
 
 
 def _spread(gaps: Sequence[np.floating], runs: Sequence[Sequence[float]]) -> Spread | None:
     """None where no seed has two runs of an arm, or there is one seed only."""
-    left = sum(len(own) - 1 for own in runs)
+    left = sum(len(means) - 1 for means in runs)
     if len(gaps) < 2 or not left:
         return None
     seeds, replicates = (
         float(np.var(gaps, ddof=1)),
-        sum(float(np.var(own)) * len(own) for own in runs) / left,
+        sum(float(np.var(means)) * len(means) for means in runs) / left,
     )
-    averaged = float(np.mean([1.0 / len(own) for own in runs]))
+    averaged = float(np.mean([1.0 / len(means) for means in runs]))
     taken = (1.0 - averaged) * replicates
     df = (seeds + taken) ** 2 / (seeds**2 / (len(gaps) - 1) + taken**2 / left)
     chance = float(stats.f.sf(seeds / (averaged * replicates), len(gaps) - 1, left))
@@ -128,12 +128,16 @@ def _csv(rows: Iterable[Mapping[str, str]]) -> str:
     return text.getvalue()
 
 
-def _of_the_demo(records: str) -> Iterator[Mapping[str, str]]:
+def _demo_rows(records: str) -> Iterator[Mapping[str, str]]:
     late = late_means(records)
     for recipe, spread in spreads(late).items():
         level = float(np.mean([np.mean(means) for means in late[recipe].values()]))
-        alike = [own for own in late if rounds_to_nearest(own) == rounds_to_nearest(recipe)]
-        runs = sum(len(means) for own in alike for means in late[own].values())
+        alike = [
+            alike_recipe
+            for alike_recipe in late
+            if rounds_to_nearest(alike_recipe) == rounds_to_nearest(recipe)
+        ]
+        runs = sum(len(means) for alike_recipe in alike for means in late[alike_recipe].values())
         group = f"{runs} runs of {' and '.join(alike)}, counted by their degrees of freedom"
         yield _row(
             DEMO,
@@ -143,11 +147,11 @@ def _of_the_demo(records: str) -> Iterator[Mapping[str, str]]:
             level,
             math.sqrt(spread.variance),
             _SEEDS,
-            _OF_THE_DEMO,
+            _DEMO_RECORD,
         )
 
 
-def _of_other_sizes(records: str) -> Iterator[Mapping[str, str]]:
+def _other_size_rows(records: str) -> Iterator[Mapping[str, str]]:
     cells: dict[tuple[str, str], list[float]] = {}
     for run in map(json.loads, records.splitlines()):
         parts = run["part_means"]
@@ -158,7 +162,7 @@ def _of_other_sizes(records: str) -> Iterator[Mapping[str, str]]:
     for (cell, recipe), means in sorted(cells.items()):
         level, sd = float(np.mean(means)), float(np.std(means, ddof=1))
         yield _row(
-            SMALL, f"{cell}, {recipe}", recipe, len(means), level, sd, _REPLICATES, _OF_OTHERS
+            SMALL, f"{cell}, {recipe}", recipe, len(means), level, sd, _REPLICATES, _OTHERS_RECORD
         )
 
 

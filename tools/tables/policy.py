@@ -130,9 +130,9 @@ def _allowed(name: str, hint: Any, ranges: Mapping[str, tuple[float, float]]) ->
         low, high = ranges[name]
         return f"{low:g} to {high:,.10g}"
     if name == "profile":
-        return ", ".join(f"`{known}`" for known in PROFILES)
+        return ", ".join(f"`{choice}`" for choice in PROFILES)
     if name == "checks":
-        return "a list of " + ", ".join(f"`{known}`" for known in POLICY_CHECKS)
+        return "a list of " + ", ".join(f"`{check}`" for check in POLICY_CHECKS)
     kind = get_args(hint)[0] if get_origin(hint) is UnionType else hint
     if get_origin(kind) is Literal:
         return " or ".join(f"`{word}`" for word in get_args(kind))

@@ -32,8 +32,8 @@ def _described(entries: Iterable[tuple[str, ReasonCode]]) -> Iterator[str]:
     for state, entry in sorted(entries, key=lambda row: row[1].code):
         yield f"### {entry.code}"
         yield f"**{state[:1].upper()}{state[1:]}**: {entry.meaning}."
-        of_job = f" *A server's job:* {entry.next_step_of_job}" if entry.next_step_of_job else ""
-        yield f"*What to do:* {entry.what_to_do}{of_job}"
+        job_step = f" *A server's job:* {entry.next_step_of_job}" if entry.next_step_of_job else ""
+        yield f"*What to do:* {entry.what_to_do}{job_step}"
 
 
 TABLE = Table(name="reason_codes", parts={DOCS / "codes.md": {"reason codes": reason_codes}})

@@ -12,7 +12,7 @@ def rights_table() -> str:
     enough in addition.
     """
     described = operations(json.loads((DOCS / "openapi.json").read_text(encoding="utf-8")))
-    names = sorted(described, key=lambda each: (each.split(" ")[1], each))
+    names = sorted(described, key=lambda operation: (operation.split(" ")[1], operation))
     rows = (
         f"| `{name}` | {_scopes(RULES[name])} | {'; '.join(_conditions(RULES[name]))} |"
         for name in names
