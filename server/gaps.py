@@ -19,7 +19,7 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.live.gap_chart import (
     BinnedGap,
     GapBasis,
-    Range,
+    StepRange,
     binned_gap,
     gap_basis,
     step_edges,
@@ -143,7 +143,7 @@ class _Baseline:
     count in a pair.
     """
 
-    def __init__(self, session: Session, runs: Sequence[Run], wanted: Range) -> None:
+    def __init__(self, session: Session, runs: Sequence[Run], wanted: StepRange) -> None:
         self._session, self.runs, self._wanted = session, runs, wanted
 
     @cached_property
@@ -163,7 +163,7 @@ class _Baseline:
 
 
 def candidate_gaps(
-    cache: Cache, session: Session, job: Job, candidates: Sequence[Arm], wanted: Range
+    cache: Cache, session: Session, job: Job, candidates: Sequence[Arm], wanted: StepRange
 ) -> list[CandidateGap]:
     """The gap of each of these candidates in a range of steps.
 
@@ -219,7 +219,7 @@ def candidate_gaps(
 
 
 def common_range(
-    session: Session, job: Job, recorded: Extents, wanted: Range
+    session: Session, job: Job, recorded: Extents, wanted: StepRange
 ) -> tuple[int, int] | None:
     """First and last step of the range that the baseline and any candidate have recorded, or
     None.
@@ -239,7 +239,7 @@ def common_range(
     return None
 
 
-def _read(session: Session, runs: Sequence[Run], wanted: Range) -> list[Curve]:
+def _read(session: Session, runs: Sequence[Run], wanted: StepRange) -> list[Curve]:
     return loading.loss_curves(
         session, runs, wanted.first, math.inf if wanted.last is None else wanted.last
     )
@@ -295,7 +295,12 @@ class GapsDocument:
 
 
 def gaps_of(
-    cache: Cache, session: Session, job: Job, arms: Sequence[Arm], wanted: Range, recorded: Extents
+    cache: Cache,
+    session: Session,
+    job: Job,
+    arms: Sequence[Arm],
+    wanted: StepRange,
+    recorded: Extents,
 ) -> GapsDocument:
     """The gaps of these candidates in a range of steps, in the bins in which any of them has a step
     in common with the baseline.

@@ -25,7 +25,7 @@ from parity.judging.curves.curve import Curve, FloatArray, curve_from_arrays
 from parity.judging.evaluations.clusters import clustered_gap
 from parity.judging.evaluations.gap import gap_interval
 from parity.judging.evaluations.group_means import difference
-from parity.judging.evaluations.measured import Measured, measure
+from parity.judging.evaluations.measured import MeasuredEvaluations, measure
 from parity.judging.gap.interval import Interval
 from parity.judging.noise.run_floor import Prior, prior_for
 from parity.judging.policy import Policy
@@ -52,7 +52,7 @@ def read_runs(path: Path) -> dict[str, list[Curve]]:
     return arms
 
 
-def measured(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> Measured:
+def measured(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> MeasuredEvaluations:
     """Two arms at the last fifth of their steps, nothing stated but the recipe."""
     arms = [
         [dataclasses.replace(run, recipe="fp8") for run in arm] for arm in (baseline, candidate)

@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.marks import Line, share
 from parity.judging.curves.curve import FloatArray
 from parity.judging.live.offsets import correlation, spread
-from parity.judging.live.pair_sums import BLOCKS, Progress, begin, observe
+from parity.judging.live.pair_sums import BLOCKS, PairProgress, begin, observe
 from parity.judging.live.prediction import Prediction, predict
 from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, FORECAST_EVERY, state_of
 from parity.judging.live.run_noise import LiveArm
@@ -122,10 +122,10 @@ def final(path: FloatArray) -> FloatArray:
     return means
 
 
-def pair(path: FloatArray, level: FloatArray | None = None) -> Progress:
+def pair(path: FloatArray, level: FloatArray | None = None) -> PairProgress:
     """A pair's state at the planned end from its block means (80,), one step a block."""
     baseline = np.ones(BLOCKS) if level is None else level
-    return Progress(
+    return PairProgress(
         planned_steps=BLOCKS,
         origin=0,
         last_step=BLOCKS - 1,
@@ -136,7 +136,7 @@ def pair(path: FloatArray, level: FloatArray | None = None) -> Progress:
 
 
 def looks(
-    path: Progress, arms: tuple[LiveArm, LiveArm], policy: Policy = MARGIN, last: int = BLOCKS
+    path: PairProgress, arms: tuple[LiveArm, LiveArm], policy: Policy = MARGIN, last: int = BLOCKS
 ) -> Iterator[Prediction]:
     """The predictions at all looks up to a block."""
     for block in LOOKS:
@@ -149,7 +149,10 @@ def looks(
 
 
 def alarm(
-    path: Progress, arms: tuple[LiveArm, LiveArm], policy: Policy = MARGIN, last: int = BLOCKS - 1
+    path: PairProgress,
+    arms: tuple[LiveArm, LiveArm],
+    policy: Policy = MARGIN,
+    last: int = BLOCKS - 1,
 ) -> float | None:
     """The share of the plan at which a rule stops the pair first, before its end; None where none
     does.
@@ -167,7 +170,7 @@ def alarms(
     return [at for at in stops if at is not None]
 
 
-def public_pairs() -> list[Progress]:
+def public_pairs() -> list[PairProgress]:
     """The 42 ordered pairs of the seven public reruns."""
     runs = read_runs(str(ROOT / "tests" / "data" / "nanogpt_reruns.npz"))
     return [
@@ -187,7 +190,7 @@ def emulated() -> dict[tuple[str, str], FloatArray]:
     return {key: np.array(parts) for key, parts in runs.items() if len(parts) >= 12}
 
 
-def emulated_pairs(parts: FloatArray) -> list[Progress]:
+def emulated_pairs(parts: FloatArray) -> list[PairProgress]:
     """All ordered pairs of a group's runs."""
     return [
         pair(np.repeat(cand - base, 2), np.repeat(base, 2))
@@ -313,7 +316,7 @@ def l4(quick: bool) -> Iterator[Line]:
 
 
 def coverage(
-    made: list[tuple[Progress, float]], arms: tuple[LiveArm, LiveArm]
+    made: list[tuple[PairProgress, float]], arms: tuple[LiveArm, LiveArm]
 ) -> tuple[float, float]:
     """How often the 90 % forecast holds the final gap at looks from half of the plan to 97.5 %, and
     at those before half.
@@ -327,7 +330,7 @@ def coverage(
     return float(np.mean(late)), float(np.mean(early_looks))
 
 
-def assumed(rng: np.random.Generator, tau: float) -> tuple[list[Progress], float]:
+def assumed(rng: np.random.Generator, tau: float) -> tuple[list[PairProgress], float]:
     """A pair as the rules assume it at every look, and its final gap: the blocks of each window
     that a look reads have one offset.
     """

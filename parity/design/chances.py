@@ -27,7 +27,7 @@ from parity.judging.gap.interval import interval, t_quantile
 from parity.judging.gap.robust_bounds import FEW_POINTS, NOMINAL, lowered
 from parity.judging.gap.window_statistics import GapNoise
 from parity.judging.live.offsets import correlation, spread
-from parity.judging.live.pair_sums import BLOCKS, Progress
+from parity.judging.live.pair_sums import BLOCKS, PairProgress
 from parity.judging.live.prediction import predict
 from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, state_of
 from parity.judging.live.run_noise import planned_lending
@@ -663,9 +663,9 @@ def _offsets(rng: np.random.Generator, count: int) -> FloatArray:
     return q * (r * rng.standard_normal((count, 1)) + np.sqrt(1.0 - r**2) * other)
 
 
-def _progress(path: FloatArray, level: float) -> Progress:
+def _progress(path: FloatArray, level: float) -> PairProgress:
     """A pair's state at the planned end from its block means (80,), one step a block."""
-    return Progress(
+    return PairProgress(
         planned_steps=BLOCKS,
         origin=0,
         last_step=BLOCKS - 1,

@@ -16,7 +16,7 @@ from parity.judging.rules import comparability, inputs, margin, noise, plan, sta
 from parity.judging.rules.rule import Rule
 
 
-class Row(NamedTuple):
+class Ruling(NamedTuple):
     """A rule with its code, and the verdict where it is the first one that holds."""
 
     state: State
@@ -29,159 +29,159 @@ class Row(NamedTuple):
         return self.rule.__name__
 
 
-class Group(NamedTuple):
+class RulingGroup(NamedTuple):
     """Rows that stand together, and why they stand before those of the next groups."""
 
     about: str
     because: str
-    rows: tuple[Row, ...]
+    rows: tuple[Ruling, ...]
 
 
-GROUPS: tuple[Group, ...] = (
-    Group(
+GROUPS: tuple[RulingGroup, ...] = (
+    RulingGroup(
         "Nothing was trained, or something else than what is asked.",
         "Without steps nothing can be measured, and steps of another recipe say nothing of the one "
         "that is named.",
         (
-            Row(INCONCLUSIVE, codes.EMPTY, inputs.empty),
-            Row(INCONCLUSIVE, codes.WINDOW_OTHER_RECIPE, comparability.window_of_another_recipe),
+            Ruling(INCONCLUSIVE, codes.EMPTY, inputs.empty),
+            Ruling(INCONCLUSIVE, codes.WINDOW_OTHER_RECIPE, comparability.window_of_another_recipe),
         ),
     ),
-    Group(
+    RulingGroup(
         "The two columns of numbers do not belong together.",
         "A shift, another unit or another quantity makes every later number wrong, so a misfit "
         "comes before all that is computed from the numbers.",
         (
-            Row(INCONCLUSIVE, codes.LOSSES_DIFFER, inputs.losses_differ),
-            Row(INCONCLUSIVE, codes.STEPS_SHIFTED, comparability.steps_shifted),
-            Row(INCONCLUSIVE, codes.STEPS_SCALED, comparability.steps_scaled),
-            Row(INCONCLUSIVE, codes.LOSS_SCALED, comparability.loss_scaled),
-            Row(INCONCLUSIVE, codes.NO_COMMON_STEPS, inputs.no_common_steps),
-            Row(INCONCLUSIVE, codes.SEEDS_UNSTATED, comparability.seeds_unstated),
+            Ruling(INCONCLUSIVE, codes.LOSSES_DIFFER, inputs.losses_differ),
+            Ruling(INCONCLUSIVE, codes.STEPS_SHIFTED, comparability.steps_shifted),
+            Ruling(INCONCLUSIVE, codes.STEPS_SCALED, comparability.steps_scaled),
+            Ruling(INCONCLUSIVE, codes.LOSS_SCALED, comparability.loss_scaled),
+            Ruling(INCONCLUSIVE, codes.NO_COMMON_STEPS, inputs.no_common_steps),
+            Ruling(INCONCLUSIVE, codes.SEEDS_UNSTATED, comparability.seeds_unstated),
         ),
     ),
-    Group(
+    RulingGroup(
         "It is nowhere shown that the arms read the same batches.",
         "Where no part of the runs shows it, a gap may be that of the data: no pass and no fail "
         "can rest on it.",
         (
-            Row(INCONCLUSIVE, codes.DATA_ORDER_MISMATCH, comparability.other_batches),
-            Row(INCONCLUSIVE, codes.ORDER_UNSHOWN, comparability.order_nowhere_shown),
-            Row(INCONCLUSIVE, codes.ROUNDED, comparability.rounding_hides_pairing),
-            Row(INCONCLUSIVE, codes.ARM_AVERAGED, comparability.averaging_hides_pairing),
+            Ruling(INCONCLUSIVE, codes.DATA_ORDER_MISMATCH, comparability.other_batches),
+            Ruling(INCONCLUSIVE, codes.ORDER_UNSHOWN, comparability.order_nowhere_shown),
+            Ruling(INCONCLUSIVE, codes.ROUNDED, comparability.rounding_hides_pairing),
+            Ruling(INCONCLUSIVE, codes.ARM_AVERAGED, comparability.averaging_hides_pairing),
         ),
     ),
-    Group(
+    RulingGroup(
         "The baseline, or what is read as a loss, is no yardstick.",
         "A candidate is not blamed against a baseline that broke, or in a unit that is not known.",
         (
-            Row(INCONCLUSIVE, codes.BASELINE_INVALID, stability.baseline_invalid),
-            Row(INCONCLUSIVE, codes.LOSS_NOT_NATS, inputs.not_nats),
-            Row(INCONCLUSIVE, codes.LOSS_CONSTANT, inputs.constant),
-            Row(INCONCLUSIVE, codes.STEPS_TOO_LARGE, inputs.steps_too_large),
+            Ruling(INCONCLUSIVE, codes.BASELINE_INVALID, stability.baseline_invalid),
+            Ruling(INCONCLUSIVE, codes.LOSS_NOT_NATS, inputs.not_nats),
+            Ruling(INCONCLUSIVE, codes.LOSS_CONSTANT, inputs.constant),
+            Ruling(INCONCLUSIVE, codes.STEPS_TOO_LARGE, inputs.steps_too_large),
         ),
     ),
-    Group(
+    RulingGroup(
         "The candidate broke by itself.",
         "NaN, a divergence and spikes of the candidate alone are a fail whatever else differs: no "
         "learning rate or data that both arms could train with explains them away.",
         (
-            Row(FAIL, codes.NONFINITE_CAND, stability.nonfinite_candidate),
-            Row(FAIL, codes.DIVERGED, stability.diverged),
-            Row(FAIL, codes.CANDIDATE_UNSTABLE, stability.candidate_unstable),
+            Ruling(FAIL, codes.NONFINITE_CAND, stability.nonfinite_candidate),
+            Ruling(FAIL, codes.DIVERGED, stability.diverged),
+            Ruling(FAIL, codes.CANDIDATE_UNSTABLE, stability.candidate_unstable),
         ),
     ),
-    Group(
+    RulingGroup(
         "What else than the recipe could explain a gap.",
         "A difference in rates, data, model or start comes before a fail by the gap: a false blame "
         "is as wrong as a false pass.",
         (
-            Row(INCONCLUSIVE, codes.LEARNING_RATES_DIFFER, comparability.rates_explain_a_gap),
-            Row(INCONCLUSIVE, codes.CONFOUNDED, comparability.context_explains_a_gap),
-            Row(INCONCLUSIVE, codes.START_DIFFERS, comparability.start_explains_a_gap),
+            Ruling(INCONCLUSIVE, codes.LEARNING_RATES_DIFFER, comparability.rates_explain_a_gap),
+            Ruling(INCONCLUSIVE, codes.CONFOUNDED, comparability.context_explains_a_gap),
+            Ruling(INCONCLUSIVE, codes.START_DIFFERS, comparability.start_explains_a_gap),
         ),
     ),
-    Group(
+    RulingGroup(
         "The margin or the noise is not known.",
         "An interval needs both; nothing after this can be computed without them.",
         (
-            Row(INCONCLUSIVE, codes.MARGIN_UNDETERMINED, noise.margin_undetermined),
-            Row(INCONCLUSIVE, codes.RUN_NOISE_UNKNOWN, noise.noise_unknown),
+            Ruling(INCONCLUSIVE, codes.MARGIN_UNDETERMINED, noise.margin_undetermined),
+            Ruling(INCONCLUSIVE, codes.RUN_NOISE_UNKNOWN, noise.noise_unknown),
         ),
     ),
-    Group(
+    RulingGroup(
         "The gap is above the margin.",
         "Surely above fails, and no veto of a pass takes that back: what keeps back a pass is "
         "looked at afterwards.",
         (
-            Row(FAIL, codes.GAP_EXCEEDS_MARGIN, margin.gap_exceeds),
-            Row(FAIL, codes.ENDS_ABOVE_MARGIN, margin.ends_above),
+            Ruling(FAIL, codes.GAP_EXCEEDS_MARGIN, margin.gap_exceeds),
+            Ruling(FAIL, codes.ENDS_ABOVE_MARGIN, margin.ends_above),
         ),
     ),
-    Group(
+    RulingGroup(
         "Vetoes: a pass is not to be had, and the interval alone must not give one.",
         "Each keeps the verdict open where the gap would pass. They stand from what concerns the "
         "whole comparison to what concerns one run or some steps.",
         (
-            Row(INCONCLUSIVE, codes.UNSTABLE, stability.unstable),
-            Row(INCONCLUSIVE, codes.ORDER_UNSHOWN, comparability.order_unshown),
-            Row(INCONCLUSIVE, codes.DATA_ORDER_MISMATCH, comparability.data_order),
-            Row(INCONCLUSIVE, codes.TOO_FEW_STEPS, plan.too_few),
-            Row(INCONCLUSIVE, codes.CONFOUNDED, comparability.confounded),
-            Row(INCONCLUSIVE, codes.LEARNING_RATES_DIFFER, comparability.rates_differ),
-            Row(INCONCLUSIVE, codes.ARMS_IDENTICAL, inputs.arms_identical),
-            Row(INCONCLUSIVE, codes.RECIPE_CONTRADICTED, comparability.recipe_contradicted),
-            Row(INCONCLUSIVE, codes.TREATMENT_UNSHOWN, comparability.treatment_unshown),
-            Row(INCONCLUSIVE, codes.END_DIFFERS, stability.end_differs),
-            Row(INCONCLUSIVE, codes.ARMS_SHARE_START, comparability.arms_share_start),
-            Row(INCONCLUSIVE, codes.BETTER_THAN_BASELINE, margin.better),
-            Row(INCONCLUSIVE, codes.START_DIFFERS, comparability.start_differs),
-            Row(INCONCLUSIVE, codes.START_OFFSET, comparability.start_offset),
-            Row(INCONCLUSIVE, codes.RUN_ABOVE_MARGIN, stability.run_above),
-            Row(INCONCLUSIVE, codes.ROLLED_BACK, stability.rolled_back),
-            Row(INCONCLUSIVE, codes.GRAD_NORM_APART, stability.grad_norm_apart),
-            Row(INCONCLUSIVE, codes.SHORT_RERUN_DIVERGED, stability.short_rerun_diverged),
-            Row(INCONCLUSIVE, codes.GAP_GROWING, stability.gap_growing),
-            Row(INCONCLUSIVE, codes.BEYOND_PLAN, plan.beyond_plan),
+            Ruling(INCONCLUSIVE, codes.UNSTABLE, stability.unstable),
+            Ruling(INCONCLUSIVE, codes.ORDER_UNSHOWN, comparability.order_unshown),
+            Ruling(INCONCLUSIVE, codes.DATA_ORDER_MISMATCH, comparability.data_order),
+            Ruling(INCONCLUSIVE, codes.TOO_FEW_STEPS, plan.too_few),
+            Ruling(INCONCLUSIVE, codes.CONFOUNDED, comparability.confounded),
+            Ruling(INCONCLUSIVE, codes.LEARNING_RATES_DIFFER, comparability.rates_differ),
+            Ruling(INCONCLUSIVE, codes.ARMS_IDENTICAL, inputs.arms_identical),
+            Ruling(INCONCLUSIVE, codes.RECIPE_CONTRADICTED, comparability.recipe_contradicted),
+            Ruling(INCONCLUSIVE, codes.TREATMENT_UNSHOWN, comparability.treatment_unshown),
+            Ruling(INCONCLUSIVE, codes.END_DIFFERS, stability.end_differs),
+            Ruling(INCONCLUSIVE, codes.ARMS_SHARE_START, comparability.arms_share_start),
+            Ruling(INCONCLUSIVE, codes.BETTER_THAN_BASELINE, margin.better),
+            Ruling(INCONCLUSIVE, codes.START_DIFFERS, comparability.start_differs),
+            Ruling(INCONCLUSIVE, codes.START_OFFSET, comparability.start_offset),
+            Ruling(INCONCLUSIVE, codes.RUN_ABOVE_MARGIN, stability.run_above),
+            Ruling(INCONCLUSIVE, codes.ROLLED_BACK, stability.rolled_back),
+            Ruling(INCONCLUSIVE, codes.GRAD_NORM_APART, stability.grad_norm_apart),
+            Ruling(INCONCLUSIVE, codes.SHORT_RERUN_DIVERGED, stability.short_rerun_diverged),
+            Ruling(INCONCLUSIVE, codes.GAP_GROWING, stability.gap_growing),
+            Ruling(INCONCLUSIVE, codes.BEYOND_PLAN, plan.beyond_plan),
         ),
     ),
-    Group(
+    RulingGroup(
         "Vetoes: what the log leaves out, or changes, may hide a gap.",
         "The numbers that are there would pass; those that are not there, or are averaged, rounded "
         "or masked, may not.",
         (
-            Row(INCONCLUSIVE, codes.DOWNSAMPLED, inputs.downsampled),
-            Row(INCONCLUSIVE, codes.POINTS_IN_ONE_ARM, inputs.points_in_one_arm),
-            Row(INCONCLUSIVE, codes.LOSSES_NOT_LOGGED, inputs.losses_not_logged),
-            Row(INCONCLUSIVE, codes.LINES_UNREAD, inputs.lines_unread),
-            Row(INCONCLUSIVE, codes.LOG_STARTS_LATE, plan.starts_near_the_window),
-            Row(INCONCLUSIVE, codes.NONFINITE_DROPPED, stability.nonfinite_dropped),
-            Row(INCONCLUSIVE, codes.ARM_AVERAGED, comparability.arm_averaged),
-            Row(INCONCLUSIVE, codes.SMOOTHED, inputs.smoothed),
-            Row(INCONCLUSIVE, codes.ROUNDED, margin.rounding_hides),
-            Row(INCONCLUSIVE, codes.SPIKES_HIDE_GAP, stability.spikes_hide),
-            Row(INCONCLUSIVE, codes.VALIDATION_LOSS_WORSE, margin.validation_before),
+            Ruling(INCONCLUSIVE, codes.DOWNSAMPLED, inputs.downsampled),
+            Ruling(INCONCLUSIVE, codes.POINTS_IN_ONE_ARM, inputs.points_in_one_arm),
+            Ruling(INCONCLUSIVE, codes.LOSSES_NOT_LOGGED, inputs.losses_not_logged),
+            Ruling(INCONCLUSIVE, codes.LINES_UNREAD, inputs.lines_unread),
+            Ruling(INCONCLUSIVE, codes.LOG_STARTS_LATE, plan.starts_near_the_window),
+            Ruling(INCONCLUSIVE, codes.NONFINITE_DROPPED, stability.nonfinite_dropped),
+            Ruling(INCONCLUSIVE, codes.ARM_AVERAGED, comparability.arm_averaged),
+            Ruling(INCONCLUSIVE, codes.SMOOTHED, inputs.smoothed),
+            Ruling(INCONCLUSIVE, codes.ROUNDED, margin.rounding_hides),
+            Ruling(INCONCLUSIVE, codes.SPIKES_HIDE_GAP, stability.spikes_hide),
+            Ruling(INCONCLUSIVE, codes.VALIDATION_LOSS_WORSE, margin.validation_before),
         ),
     ),
-    Group(
+    RulingGroup(
         "Vetoes: the yardstick is too weak for a pass.",
         "Digits, noise or margin that a policy does not accept; a statement or further runs settle "
         "them, so they come after what is wrong.",
         (
-            Row(INCONCLUSIVE, codes.ROUNDED, margin.margin_of_few_digits),
-            Row(INCONCLUSIVE, codes.TOO_FEW_RUNS, noise.single_runs_of_another_loss),
-            Row(INCONCLUSIVE, codes.RUN_NOISE_ASSUMED, noise.noise_rejected),
-            Row(INCONCLUSIVE, codes.MARGIN_WIDE, margin.margin_wide),
-            Row(INCONCLUSIVE, codes.AS_OF, plan.passes_as_of),
+            Ruling(INCONCLUSIVE, codes.ROUNDED, margin.margin_of_few_digits),
+            Ruling(INCONCLUSIVE, codes.TOO_FEW_RUNS, noise.single_runs_of_another_loss),
+            Ruling(INCONCLUSIVE, codes.RUN_NOISE_ASSUMED, noise.noise_rejected),
+            Ruling(INCONCLUSIVE, codes.MARGIN_WIDE, margin.margin_wide),
+            Ruling(INCONCLUSIVE, codes.AS_OF, plan.passes_as_of),
         ),
     ),
-    Group(
+    RulingGroup(
         "The gap decides.",
         "Nothing is left that speaks against the interval.",
         (
-            Row(PASS, codes.IDENTICAL, margin.identical),
-            Row(PASS, codes.WITHIN_MARGIN, margin.within_margin),
-            Row(INCONCLUSIVE, codes.CI_STRADDLES_MARGIN, margin.straddles),
+            Ruling(PASS, codes.IDENTICAL, margin.identical),
+            Ruling(PASS, codes.WITHIN_MARGIN, margin.within_margin),
+            Ruling(INCONCLUSIVE, codes.CI_STRADDLES_MARGIN, margin.straddles),
         ),
     ),
 )
@@ -219,7 +219,7 @@ WARNINGS: tuple[tuple[ReasonCode, Rule], ...] = (
 decides."""
 
 
-ROWS: tuple[Row, ...] = tuple(row for group in GROUPS for row in group.rows)
+ROWS: tuple[Ruling, ...] = tuple(row for group in GROUPS for row in group.rows)
 CHECKS: dict[str, tuple[ReasonCode, ReasonCode]] = {
     "grad_norm": (codes.GRAD_NORM_FAILS, codes.GRAD_NORM_OPEN),
     "spikes": (codes.SPIKES_FAILS, codes.SPIKES_OPEN),

@@ -15,7 +15,7 @@ import numpy as np
 from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import Curve, FloatArray, IntArray, usable
 from parity.judging.document_types import GapDocument, VerdictDocument
-from parity.judging.live.gap_chart import WHOLE, BinnedGap, Range, binned_gap
+from parity.judging.live.gap_chart import WHOLE, BinnedGap, StepRange, binned_gap
 from parity.judging.noise.run_floor import Prior
 from parity.report.words import number, words
 from parity.version import VERSION
@@ -120,7 +120,7 @@ def _metadata(path: str, title: str | None) -> dict[str, str | None]:
 EARLY_SHARE = 0.03  # of the steps: the fall of the first ones would flatten all that follows
 
 
-def verdict_gap(document: VerdictDocument, case: Case, wanted: Range = WHOLE) -> BinnedGap:
+def verdict_gap(document: VerdictDocument, case: Case, wanted: StepRange = WHOLE) -> BinnedGap:
     """The gap of the runs that were judged in ranges of steps, with bands of the verdict's
     level.
     """

@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.judging.bundles.evidence import Case
 from parity.judging.document_types import MarginDocument, PathPointDocument, State, VerdictDocument
-from parity.judging.live.gap_chart import BinnedGap, Range
+from parity.judging.live.gap_chart import BinnedGap, StepRange
 from parity.report.facts import tokens_per_step
 from parity.report.figures import loss_buckets, spike_steps, verdict_gap
 from parity.report.words import (
@@ -334,7 +334,7 @@ def case_scene(case: Case, documents: Sequence[VerdictDocument]) -> Scene:
     """The scene of a case that was judged."""
     bins = FEW_DOTS if len(documents) > MANY else DOTS
     dots = {
-        candidate_name(each): dots_of(verdict_gap(each, case, Range(bins=bins)))
+        candidate_name(each): dots_of(verdict_gap(each, case, StepRange(bins=bins)))
         for each in documents
     }
     first = min((int(run.steps[0]) for run in case.baseline if len(run.steps)), default=0)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
-from parity.judging.live.gap_chart import Range
+from parity.judging.live.gap_chart import StepRange
 from parity.structure import frozen
 from server.curves import buckets as formats
 from server.curves.buckets import (
@@ -593,7 +593,7 @@ def gap(
         tags.check(job, "gap", candidate, bins, first_step, last_step, spacing)
         baseline, chosen = pair_of(job, candidate)
         planned = job.planned_steps
-        wanted = Range(first=first_step, last=last_step, bins=bins, log=spacing == "log")
+        wanted = StepRange(first=first_step, last=last_step, bins=bins, log=spacing == "log")
         [own] = candidate_gaps(context.cache, session, job, [chosen], wanted)
         binned = own.binned
     return GapDocument(
@@ -631,7 +631,7 @@ def gaps(
         headers = tags.check(
             job, "gaps", *(arm.name for arm in arms), bins, first_step, last_step, spacing
         )
-        wanted = Range(first=first_step, last=last_step, bins=bins, log=spacing == "log")
+        wanted = StepRange(first=first_step, last=last_step, bins=bins, log=spacing == "log")
         content = _computed(context, session, job, arms, wanted)
     return Response(content, media_type="application/json", headers=headers)
 
@@ -648,7 +648,7 @@ _DOCUMENT = TypeAdapter(GapsDocument)
 
 
 def _computed(
-    context: Context, session: Session, job: Job, arms: Sequence[Arm], wanted: Range
+    context: Context, session: Session, job: Job, arms: Sequence[Arm], wanted: StepRange
 ) -> bytes:
     """The response from the recorded curves. Reading 90 runs of a million steps takes seconds, so
     it is cached as long as it counts.

@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 
 from parity.judging.live.forecast_words import NOTHING_YET, sentence
 from parity.judging.live.pair_sums import BLOCKS
-from parity.judging.live.pair_sums import Progress as PairProgress
+from parity.judging.live.pair_sums import PairProgress as PairProgress
 from parity.judging.live.rules import State
 from parity.structure import frozen
 from server.api.curves import Candidate, pair_of

@@ -17,7 +17,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, selectinload
 
 from parity.inert import cell
-from parity.judging.gap.moves import Group, Move, Point, moves, point_of
+from parity.judging.gap.moves import Move, Point, VerdictGroup, moves, point_of
 from parity.structure import canonical_json, frozen
 from parity.wording import count, interval_words, level_percent, short_commit, signed
 from server.api.lists import JobSummary, VerdictWord, Wanted, job_summaries
@@ -358,7 +358,7 @@ def _moves(entries: Sequence[_Entry], by: By) -> list[TrendMove]:
     groups: dict[str, list[Point]] = {}
     for entry in entries:
         groups.setdefault(entry.group, []).extend([entry.measured] if entry.measured else [])
-    pairs = moves([Group(name=name, points=points) for name, points in groups.items()])
+    pairs = moves([VerdictGroup(name=name, points=points) for name, points in groups.items()])
     return [of(TrendMove, each, sentence=_sentence(each, by)) for each in pairs]
 
 

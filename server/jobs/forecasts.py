@@ -16,7 +16,7 @@ from parity.design.plan import Plan, plan
 from parity.judging.curves.curve import rounding_of
 from parity.judging.curves.window import COMPLETE_SHARE
 from parity.judging.live.forecast_words import sentence
-from parity.judging.live.pair_sums import Progress, begin, observe, progress_from_mapping
+from parity.judging.live.pair_sums import PairProgress, begin, observe, progress_from_mapping
 from parity.judging.live.prediction import predict
 from parity.judging.live.rules import (
     ENDED_BY,
@@ -234,7 +234,7 @@ class _Pair:
 
     baseline: Run
     candidate: Run
-    state: Progress
+    state: PairProgress
     looked: int
     all_fed: bool
     is_new: bool
@@ -365,7 +365,7 @@ def forecasts(job: Job, arm: str) -> list[Forecast]:
     ]
 
 
-def pairs_of(job: Job, arm: Arm) -> list[Progress]:
+def pairs_of(job: Job, arm: Arm) -> list[PairProgress]:
     """What is stored of the pairs of a candidate."""
     stored = (job.early_stop or {}).get("pairs", {})
     return [progress_from_mapping(stored[run.id]["state"]) for run in arm.runs if run.id in stored]

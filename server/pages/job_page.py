@@ -14,7 +14,7 @@ from markupsafe import Markup
 from sqlalchemy.orm import Session
 
 from parity.judging.document_types import PathPointDocument, VerdictDocument
-from parity.judging.live.gap_chart import Range
+from parity.judging.live.gap_chart import StepRange
 from parity.judging.live.pair_sums import BLOCKS
 from parity.judging.live.rules import Forecast
 from parity.judging.verdict.sign_offs import LEAST_REASON, MOST_DAYS, SignOffDocument
@@ -74,7 +74,7 @@ def verdict_dots(cache: Cache, session: Session, job: Job) -> Mapping[str, Dots]
             session,
             job,
             [arm for arm in job.arms[1:] if arm.name in names],
-            Range(bins=bins),
+            StepRange(bins=bins),
         )
         kept = {gap.candidate: dots_of(gap.binned) for gap in gaps}
         cache.put(key, kept)

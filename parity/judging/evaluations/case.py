@@ -11,9 +11,9 @@ from parity.judging.curves.curve import Curve
 from parity.judging.evaluations.decide import decide
 from parity.judging.evaluations.document import evaluation_document
 from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.judging.evaluations.measured import Measured, measure
-from parity.judging.evaluations.question import Ground, Question
-from parity.judging.evaluations.rules import Evidence
+from parity.judging.evaluations.measured import MeasuredEvaluations, measure
+from parity.judging.evaluations.question import EvaluationQuestion, Ground
+from parity.judging.evaluations.rules import EvaluationEvidence
 from parity.judging.evaluations.run_times import RunTimes
 from parity.judging.gap.margin import determine_margin
 from parity.judging.multiplicity import Multiplicity
@@ -95,7 +95,7 @@ class EvaluationCase:
         with np.errstate(over="ignore", invalid="ignore"):
             return [self._document(name) for name in self.candidates]
 
-    def measured(self, candidate: str) -> tuple[Measured, Question]:
+    def measured(self, candidate: str) -> tuple[MeasuredEvaluations, EvaluationQuestion]:
         """What is measured on one candidate, and what is asked. Raises ValueError as
         `documents`.
         """
@@ -119,7 +119,7 @@ class EvaluationCase:
         )
         if margin and self.policy.profile == NOISE_FLOOR and margin.rel > WIDEST_NOISE_FLOOR:
             margin = None
-        question = Question(
+        question = EvaluationQuestion(
             arms=(self.baseline_name, candidate),
             names=_names((self.baseline_name, first.recipe), (candidate, arms[1][0].recipe)),
             **picked(self, "policy", "planned_steps", "cluster", "tokens_per_step"),
@@ -129,12 +129,12 @@ class EvaluationCase:
         )
         return measured, question
 
-    def evidence(self, candidate: str) -> Evidence:
+    def evidence(self, candidate: str) -> EvaluationEvidence:
         """What the rules look at. Raises ValueError as `documents`."""
         measured, question = self.measured(candidate)
         arms = self.baseline, self.candidates[candidate]
         grounds = _grounds(arms, self.policy.may_differ)
-        return Evidence(m=measured, question=question, grounds=grounds)
+        return EvaluationEvidence(m=measured, question=question, grounds=grounds)
 
     def _document(self, candidate: str) -> EvaluationDocument:
         evidence = self.evidence(candidate)

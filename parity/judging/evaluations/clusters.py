@@ -21,7 +21,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from parity.judging.curves.curve import FloatArray
-from parity.judging.evaluations.group_means import Estimate
+from parity.judging.evaluations.group_means import GroupEstimate
 from parity.structure import frozen
 
 ByCluster = Mapping[str, FloatArray]
@@ -33,7 +33,7 @@ class ClusteredGap:
     arms.
     """
 
-    estimate: Estimate
+    estimate: GroupEstimate
     clusters: tuple[int, int]
     crossed: bool
 
@@ -56,7 +56,7 @@ def clustered_gap(baseline: ByCluster, candidate: ByCluster) -> ClusteredGap | N
     variance = max(variance, _runs_alone(baseline) + _runs_alone(candidate))
     gap = float(means[1].mean() - means[0].mean())
     return ClusteredGap(
-        estimate=Estimate(mean=gap, se=math.sqrt(variance), df=float(df)),
+        estimate=GroupEstimate(mean=gap, se=math.sqrt(variance), df=float(df)),
         clusters=counts,
         crossed=crossed,
     )

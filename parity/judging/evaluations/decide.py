@@ -2,10 +2,10 @@
 
 from parity.judging.decision import INCONCLUSIVE, Decision, Reason, State
 from parity.judging.evaluations.precedence import ROWS, WARNINGS
-from parity.judging.evaluations.rules import Evidence
+from parity.judging.evaluations.rules import EvaluationEvidence
 
 
-def holding(evidence: Evidence) -> list[tuple[str, State, Reason]]:
+def holding(evidence: EvaluationEvidence) -> list[tuple[str, State, Reason]]:
     """The rules that hold, by name, in the order in which they decide: the first one does."""
     sentences = ((row, row.rule(evidence)) for row in ROWS)
     return [
@@ -15,7 +15,7 @@ def holding(evidence: Evidence) -> list[tuple[str, State, Reason]]:
     ]
 
 
-def decide(evidence: Evidence) -> Decision:
+def decide(evidence: EvaluationEvidence) -> Decision:
     """Apply the order to what was measured."""
     (_, state, deciding), *further = holding(evidence)
     vetoes = [reason for _, other, reason in further if other == INCONCLUSIVE]

@@ -13,8 +13,8 @@ from parity.judging.decision import Decision
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.group_means import spread
 from parity.judging.evaluations.hardware_speed import speeds
-from parity.judging.evaluations.measured import MIN_RUNS, Measured
-from parity.judging.evaluations.question import Ground, Question
+from parity.judging.evaluations.measured import MIN_RUNS, MeasuredEvaluations
+from parity.judging.evaluations.question import EvaluationQuestion, Ground
 from parity.judging.evaluations.run_times import RunTimes
 from parity.judging.evaluations.samples_to_target import Reached, arm_time, samples_to, token_tax
 from parity.judging.evaluations.side import clustered, judged, side
@@ -30,8 +30,8 @@ EVALUATION_SCHEMA = "parity.evaluations/1"
 
 
 def evaluation_document(
-    m: Measured,
-    question: Question,
+    m: MeasuredEvaluations,
+    question: EvaluationQuestion,
     decision: Decision,
     *,
     grounds: Sequence[Ground],
@@ -101,11 +101,11 @@ def _advice(decision: Decision) -> list[str]:
 
 def _arm(
     name: str,
-    m: Measured,
+    m: MeasuredEvaluations,
     number: int,
     reached: Sequence[Reached] | None,
     times: Sequence[RunTimes],
-    question: Question,
+    question: EvaluationQuestion,
 ) -> dict[str, object]:
     """The baseline (number 0) or the candidate (1)."""
     runs, values = m.runs[number], (m.baseline, m.candidate)[number]
@@ -149,7 +149,7 @@ def _arm(
     }
 
 
-def _as_of(m: Measured, question: Question) -> dict[str, object] | None:
+def _as_of(m: MeasuredEvaluations, question: EvaluationQuestion) -> dict[str, object] | None:
     if not m.points:
         return None
     last = m.points[-1]
@@ -160,7 +160,7 @@ def _as_of(m: Measured, question: Question) -> dict[str, object] | None:
     }
 
 
-def _gap(m: Measured, question: Question) -> dict[str, object]:
+def _gap(m: MeasuredEvaluations, question: EvaluationQuestion) -> dict[str, object]:
     over = m.over_clusters
     clusters = None
     if over is not None and question.cluster:
@@ -180,14 +180,18 @@ def _gap(m: Measured, question: Question) -> dict[str, object]:
     }
 
 
-def _chance(m: Measured, question: Question, decision: Decision) -> dict[str, float]:
+def _chance(
+    m: MeasuredEvaluations, question: EvaluationQuestion, decision: Decision
+) -> dict[str, float]:
     gap, margin = judged(m, question), question.margin
     if gap and margin and BY_CODE[decision.deciding.code].shows_chance:
         return {"chance_of_parity": gap.chance_below(margin.nats)}
     return {}
 
 
-def _interval(gap: Interval, m: Measured, question: Question) -> dict[str, object]:
+def _interval(
+    gap: Interval, m: MeasuredEvaluations, question: EvaluationQuestion
+) -> dict[str, object]:
     lo, hi = gap.bounds(question.confidence)
     code = side(gap, question.margin.nats, question).code if question.margin else None
     level = float(m.baseline.mean())
@@ -202,7 +206,7 @@ def _interval(gap: Interval, m: Measured, question: Question) -> dict[str, objec
 
 
 def _target(
-    reached: Sequence[Sequence[Reached]] | None, target: float | None, question: Question
+    reached: Sequence[Sequence[Reached]] | None, target: float | None, question: EvaluationQuestion
 ) -> dict[str, object] | None:
     if reached is None:
         return None

@@ -20,7 +20,7 @@ from parity.structure import frozen
 
 
 @frozen
-class Estimate:
+class GroupEstimate:
     """A mean, or a difference of means, with its standard error and degrees of freedom."""
 
     mean: float
@@ -34,7 +34,7 @@ class Estimate:
 
 
 @frozen
-class Spread:
+class GroupSpread:
     """Standard deviation with its interval; in the values' unit."""
 
     sd: float
@@ -42,7 +42,7 @@ class Spread:
     hi: float
 
 
-def difference(x: FloatArray, y: FloatArray) -> Estimate:
+def difference(x: FloatArray, y: FloatArray) -> GroupEstimate:
     """Mean of y (n_y,) minus mean of x (n_x,), Welch; each needs at least 2 values. An error of
     zero keeps the smaller df.
     """
@@ -50,7 +50,7 @@ def difference(x: FloatArray, y: FloatArray) -> Estimate:
     return from_parts(float(y.mean() - x.mean()), parts)
 
 
-def from_parts(mean: float, parts: Sequence[tuple[float, float]]) -> Estimate:
+def from_parts(mean: float, parts: Sequence[tuple[float, float]]) -> GroupEstimate:
     """An estimate whose variance is the sum of parts, each a variance with its degrees of freedom
     (Satterthwaite).
     """
@@ -59,10 +59,10 @@ def from_parts(mean: float, parts: Sequence[tuple[float, float]]) -> Estimate:
         df = 1.0 / sum((part / total) ** 2 / part_df for part, part_df in parts)
     else:
         df = min(part_df for _, part_df in parts)
-    return Estimate(mean=mean, se=math.sqrt(total), df=df)
+    return GroupEstimate(mean=mean, se=math.sqrt(total), df=df)
 
 
-def spread(values: FloatArray, confidence: float) -> Spread:
+def spread(values: FloatArray, confidence: float) -> GroupSpread:
     """Standard deviation of (n,) values, n >= 2, with the interval that a normal distribution gives
     it.
     """
@@ -70,7 +70,7 @@ def spread(values: FloatArray, confidence: float) -> Spread:
     tail = (1.0 - confidence) / 2.0
     # chdtri takes the upper tail
     lo, hi = (sd * math.sqrt(df / float(special.chdtri(df, p))) for p in (tail, 1.0 - tail))
-    return Spread(sd=sd, lo=lo, hi=hi)
+    return GroupSpread(sd=sd, lo=lo, hi=hi)
 
 
 def of_clusters(values: FloatArray, clusters: list[str]) -> dict[str, FloatArray]:

@@ -63,7 +63,7 @@ class Bands:
 
 
 @frozen(eq=False)
-class Measured:
+class MeasuredEvaluations:
     """Two arms of evaluations, measured.
 
     `steps` (m,) are the common points, `points` those that are compared; `baseline` and `candidate`
@@ -122,7 +122,7 @@ def measure(
     paired: bool,
     cluster: str | None,
     at: Sequence[int],
-) -> Measured:
+) -> MeasuredEvaluations:
     """Measure two arms; `cluster` is a key of the runs' context, `at` the points to compare.
 
     Raises ValueError where not every run has an evaluation at a point.
@@ -167,7 +167,7 @@ def measure(
         losses = arms[0][:, chosen], arms[1][:, chosen]
         return gap_interval(losses, priors(float(losses[0].mean())), seeds, sum(printed) / 2.0)
 
-    return Measured(
+    return MeasuredEvaluations(
         steps=steps,
         points=points,
         runs=(kept[0], kept[1]),

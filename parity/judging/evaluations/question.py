@@ -23,7 +23,7 @@ class Ground:
 
 
 @frozen(eq=False)
-class Question:
+class EvaluationQuestion:
     """What is asked about two arms: their names as given and as reports say them, the policy, the
     plan, the cluster's key, and the points.
 

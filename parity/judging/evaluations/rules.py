@@ -22,8 +22,8 @@ from parity.judging.curves.context import without_assumed_floor
 from parity.judging.curves.mismatch import BITS
 from parity.judging.curves.outside_plan import MAX_BEYOND
 from parity.judging.curves.window import COMPLETE_SHARE
-from parity.judging.evaluations.measured import LATE_SHARE, Measured
-from parity.judging.evaluations.question import Ground, Question
+from parity.judging.evaluations.measured import LATE_SHARE, MeasuredEvaluations
+from parity.judging.evaluations.question import EvaluationQuestion, Ground
 from parity.judging.evaluations.side import clustered, judged, side
 from parity.judging.gap.interval import Interval
 from parity.judging.gap.margin import Margin
@@ -49,11 +49,11 @@ _LIES = {
 
 
 @frozen(eq=False)
-class Evidence:
+class EvaluationEvidence:
     """What a rule looks at: what was measured (`m`), what is asked, and what is on record."""
 
-    m: Measured
-    question: Question
+    m: MeasuredEvaluations
+    question: EvaluationQuestion
     grounds: tuple[Ground, ...]
 
     @property
@@ -75,29 +75,29 @@ class Evidence:
         return self.question.margin.nats if self.question.margin else float("nan")
 
 
-Rule = Callable[[Evidence], str | None]
+Rule = Callable[[EvaluationEvidence], str | None]
 """The sentence of a reason where it holds; else None."""
 
 
-def baseline_invalid(e: Evidence) -> str | None:
+def baseline_invalid(e: EvaluationEvidence) -> str | None:
     if not e.m.invalid[0]:
         return None
     return f"{e.question.names[0]} has a loss that is not finite: {e.m.invalid[0]}."
 
 
-def nonfinite_candidate(e: Evidence) -> str | None:
+def nonfinite_candidate(e: EvaluationEvidence) -> str | None:
     if e.m.invalid[0] or not e.m.invalid[1]:
         return None
     return f"{e.question.names[1]} has a loss that is not finite: {e.m.invalid[1]}."
 
 
-def arms_identical(e: Evidence) -> str | None:
+def arms_identical(e: EvaluationEvidence) -> str | None:
     if not e.m.arms_alike:
         return None
     return f"Runs of both arms are equal but for a constant: {e.m.arms_alike}."
 
 
-def arms_share_start(e: Evidence) -> str | None:
+def arms_share_start(e: EvaluationEvidence) -> str | None:
     if e.m.arms_alike or not e.m.arms_share_start:
         return None
     return (
@@ -105,7 +105,7 @@ def arms_share_start(e: Evidence) -> str | None:
     )
 
 
-def not_nats(e: Evidence) -> str | None:
+def not_nats(e: EvaluationEvidence) -> str | None:
     if not e.m.points or e.question.policy.is_absolute:
         return None
     level = float(e.m.baseline.mean())
@@ -116,7 +116,7 @@ def not_nats(e: Evidence) -> str | None:
     return f"{base} is at {level:.4g} and {cand} at {float(e.m.candidate.mean()):.4g}; {why}."
 
 
-def loss_scaled(e: Evidence) -> str | None:
+def loss_scaled(e: EvaluationEvidence) -> str | None:
     if not e.m.points or not_nats(e):
         return None
     levels = float(e.m.baseline.mean()), float(e.m.candidate.mean())
@@ -129,7 +129,7 @@ def loss_scaled(e: Evidence) -> str | None:
     )
 
 
-def _has_ratio(m: Measured, ratio: float) -> bool:
+def _has_ratio(m: MeasuredEvaluations, ratio: float) -> bool:
     """Whether the arms' losses have this ratio at every common point: a candidate that diverges has
     it at one of them at most.
     """
@@ -140,25 +140,25 @@ def _has_ratio(m: Measured, ratio: float) -> bool:
     return bool((np.abs(points[1] / ratio - points[0]) < BITS_WITHIN * np.abs(points[0])).all())
 
 
-def no_common_steps(e: Evidence) -> str | None:
+def no_common_steps(e: EvaluationEvidence) -> str | None:
     if len(e.m.steps):
         return None
     return "No point has an evaluation of every run of both arms."
 
 
-def no_pair(e: Evidence) -> str | None:
+def no_pair(e: EvaluationEvidence) -> str | None:
     if e.m.pairs != 0:
         return None
     return "No seed has a run in both arms, so there is no pair of runs to compare."
 
 
-def clusters_unusable(e: Evidence) -> str | None:
+def clusters_unusable(e: EvaluationEvidence) -> str | None:
     if not e.question.cluster or not len(e.m.steps) or e.m.over_clusters is not None:
         return None
     return f"Each arm has one {e.question.cluster}, so its part in the gap is unknown."
 
 
-def noise_unknown(e: Evidence) -> str | None:
+def noise_unknown(e: EvaluationEvidence) -> str | None:
     """What the record says of models whose run-to-run noise nobody may assume, where the policy
     declares none and the runs do not show it.
     """
@@ -170,23 +170,23 @@ def noise_unknown(e: Evidence) -> str | None:
     return noise_unknown_sentence(record)
 
 
-def gap_exceeds(e: Evidence) -> str | None:
+def gap_exceeds(e: EvaluationEvidence) -> str | None:
     return _lies(e, GAP_EXCEEDS_MARGIN)
 
 
-def better(e: Evidence) -> str | None:
+def better(e: EvaluationEvidence) -> str | None:
     return _lies(e, BETTER_THAN_BASELINE)
 
 
-def within_margin(e: Evidence) -> str | None:
+def within_margin(e: EvaluationEvidence) -> str | None:
     return _lies(e, WITHIN_MARGIN)
 
 
-def straddles(e: Evidence) -> str | None:
+def straddles(e: EvaluationEvidence) -> str | None:
     return _lies(e, CI_STRADDLES_MARGIN)
 
 
-def _lies(e: Evidence, code: ReasonCode) -> str | None:
+def _lies(e: EvaluationEvidence, code: ReasonCode) -> str | None:
     """On which side of the margin the interval lies, where that is the side of the code."""
     if e.against_margin is None:
         return None
@@ -201,7 +201,7 @@ def _lies(e: Evidence, code: ReasonCode) -> str | None:
     )
 
 
-def confounded(e: Evidence) -> str | None:
+def confounded(e: EvaluationEvidence) -> str | None:
     apart = [
         ground for ground in e.grounds if ground.confounded and ground.key != e.question.cluster
     ]
@@ -210,7 +210,7 @@ def confounded(e: Evidence) -> str | None:
     return " ".join(_confounded(ground, e.question) for ground in apart)
 
 
-def _confounded(ground: Ground, question: Question) -> str:
+def _confounded(ground: Ground, question: EvaluationQuestion) -> str:
     sides = zip(question.names, (ground.baseline, ground.candidate), strict=True)
     values = "; ".join(f"{name}: {first_few(shown, VALUES_SHOWN)}" for name, shown in sides)
     return (
@@ -219,7 +219,7 @@ def _confounded(ground: Ground, question: Question) -> str:
     )
 
 
-def margin_undetermined(e: Evidence) -> str | None:
+def margin_undetermined(e: EvaluationEvidence) -> str | None:
     if e.question.margin is not None:
         return None
     return (
@@ -228,7 +228,7 @@ def margin_undetermined(e: Evidence) -> str | None:
     )
 
 
-def end_differs(e: Evidence) -> str | None:
+def end_differs(e: EvaluationEvidence) -> str | None:
     """A late blow-up, or a last point that is better than all before it: g_i >= M at some common
     evaluation of the last fifth of the steps.
     """
@@ -245,7 +245,7 @@ def end_differs(e: Evidence) -> str | None:
     )
 
 
-def gap_growing(e: Evidence) -> str | None:
+def gap_growing(e: EvaluationEvidence) -> str | None:
     """The gap would reach the margin if it went on: g_last > g(0.8) and 2 g_last - g(0.8) >= M, g
     linear between evaluations.
     """
@@ -262,7 +262,7 @@ def gap_growing(e: Evidence) -> str | None:
     )
 
 
-def baseline_rises(e: Evidence) -> str | None:
+def baseline_rises(e: EvaluationEvidence) -> str | None:
     """An accuracy, or a broken training: the mean rises by more than M from the first common
     evaluation to the last.
     """
@@ -277,7 +277,7 @@ def baseline_rises(e: Evidence) -> str | None:
     )
 
 
-def late_hole(e: Evidence) -> str | None:
+def late_hole(e: EvaluationEvidence) -> str | None:
     m = e.m
     if not e.is_within:
         return None
@@ -296,7 +296,7 @@ def late_hole(e: Evidence) -> str | None:
     return None
 
 
-def without_partner(e: Evidence) -> str | None:
+def without_partner(e: EvaluationEvidence) -> str | None:
     if not e.is_within or e.m.pairs is None:
         return None
     seeds = {run.seed for run in e.m.runs[0]}
@@ -309,7 +309,7 @@ def without_partner(e: Evidence) -> str | None:
     )
 
 
-def beyond_plan(e: Evidence) -> str | None:
+def beyond_plan(e: EvaluationEvidence) -> str | None:
     """A run goes on by more than 5 % of the plan that was stated: then the plan is not its own."""
     planned = e.question.planned_steps
     if not e.is_within or planned is None:
@@ -323,19 +323,19 @@ def beyond_plan(e: Evidence) -> str | None:
     )
 
 
-def recipe_contradicted(e: Evidence) -> str | None:
+def recipe_contradicted(e: EvaluationEvidence) -> str | None:
     if not e.is_within:
         return None
     return contradiction(*zip(e.question.arms, e.m.runs, strict=True))
 
 
-def rolled_back(e: Evidence) -> str | None:
+def rolled_back(e: EvaluationEvidence) -> str | None:
     if not e.is_within:
         return None
     return rolled_back_sentence(e.question.names[1], e.m.runs[1], float(e.m.baseline.mean()))
 
 
-def margin_of_few_digits(e: Evidence) -> str | None:
+def margin_of_few_digits(e: EvaluationEvidence) -> str | None:
     printed, margin = max(e.m.steps_printed), e.question.margin
     if not e.is_within or margin is None or e.question.policy.is_absolute:
         return None
@@ -344,7 +344,7 @@ def margin_of_few_digits(e: Evidence) -> str | None:
     return few_digits(margin, printed)
 
 
-def margin_wide(e: Evidence) -> str | None:
+def margin_wide(e: EvaluationEvidence) -> str | None:
     margin = e.question.margin
     if not e.is_within or margin is None or e.question.policy.wide_margin == "accept":
         return None
@@ -353,23 +353,23 @@ def margin_wide(e: Evidence) -> str | None:
     return f"The margin of {margin.nats:.4f} is {percent(margin.rel)} of the loss."
 
 
-def single_runs_of_another_loss(e: Evidence) -> str | None:
+def single_runs_of_another_loss(e: EvaluationEvidence) -> str | None:
     if not e.is_within or not e.m.single or e.question.policy.loss_unit != "other":
         return None
     return ANOTHER_LOSS
 
 
-def noise_rejected(e: Evidence) -> str | None:
+def noise_rejected(e: EvaluationEvidence) -> str | None:
     if not e.is_within or not e.m.single or e.question.policy.assumed_noise != "reject":
         return None
     return noise_assumed_sentence(e.m, e.question)
 
 
-def numbers_alone(e: Evidence) -> str | None:
+def numbers_alone(e: EvaluationEvidence) -> str | None:
     return numbers_sentence(e) if e.is_within else None
 
 
-def numbers_sentence(e: Evidence) -> str | None:
+def numbers_sentence(e: EvaluationEvidence) -> str | None:
     """What is not known of losses that are numbers without runs."""
     if not e.m.typed:
         return None
@@ -380,7 +380,7 @@ def numbers_sentence(e: Evidence) -> str | None:
     )
 
 
-def passes_as_of(e: Evidence) -> str | None:
+def passes_as_of(e: EvaluationEvidence) -> str | None:
     if judged(e.m, e.question) is None:
         return as_of_sentence(e)
     if not e.is_within or e.question.policy.as_of == "accept":
@@ -388,7 +388,7 @@ def passes_as_of(e: Evidence) -> str | None:
     return as_of_sentence(e)
 
 
-def as_of_sentence(e: Evidence) -> str | None:
+def as_of_sentence(e: EvaluationEvidence) -> str | None:
     """The gap as of a point before the training's end, and why it is none of a finished one."""
     why = _unfinished(e.m, e.question) if e.m.points else None
     if why is None:
@@ -397,7 +397,7 @@ def as_of_sentence(e: Evidence) -> str | None:
     return f"{gap}; {why}, so this is no verdict on a finished training."
 
 
-def _as_of(m: Measured, question: Question) -> str:
+def _as_of(m: MeasuredEvaluations, question: EvaluationQuestion) -> str:
     base, cand = question.names
     if len(m.points) == 1:
         at = question.point(m.points[-1])
@@ -413,7 +413,7 @@ def _as_of(m: Measured, question: Question) -> str:
     return f"As of {at} {cand} is {side} {base}{_aside(m, question, mean)}"
 
 
-def _aside(m: Measured, question: Question, mean: float) -> str:
+def _aside(m: MeasuredEvaluations, question: EvaluationQuestion, mean: float) -> str:
     """The gap in nats with its interval over runs and, where asked for, over clusters."""
     intervals = []
     if m.over_runs is not None:
@@ -435,7 +435,7 @@ def _aside(m: Measured, question: Question, mean: float) -> str:
     )
 
 
-def _unfinished(m: Measured, question: Question) -> str | None:
+def _unfinished(m: MeasuredEvaluations, question: EvaluationQuestion) -> str | None:
     last = int(m.steps[-1])
     if m.points[-1] != last or (
         len(m.points) > 1 and m.points != tuple(m.steps[-len(m.points) :].tolist())
@@ -455,7 +455,7 @@ def _unfinished(m: Measured, question: Question) -> str | None:
     return None
 
 
-def noise_assumed_sentence(m: Measured, question: Question) -> str:
+def noise_assumed_sentence(m: MeasuredEvaluations, question: EvaluationQuestion) -> str:
     """How much run-to-run noise was assumed for which arm."""
     level = abs(float(m.baseline.mean()))
     shares = [
@@ -466,7 +466,7 @@ def noise_assumed_sentence(m: Measured, question: Question) -> str:
     return f"Run-to-run noise was assumed ({' and '.join(shares)}), not measured."
 
 
-def clusters_widen(e: Evidence) -> str | None:
+def clusters_widen(e: EvaluationEvidence) -> str | None:
     """Runs of one cluster are no independent evidence, and their interval would decide
     otherwise.
     """
@@ -483,19 +483,19 @@ def clusters_widen(e: Evidence) -> str | None:
     )
 
 
-def noise_assumed(e: Evidence) -> str | None:
+def noise_assumed(e: EvaluationEvidence) -> str | None:
     if not e.m.single or not e.m.points or e.question.policy.assumed_noise == "reject":
         return None
     return noise_assumed_sentence(e.m, e.question)
 
 
-def schedule_stated(e: Evidence) -> str | None:
+def schedule_stated(e: EvaluationEvidence) -> str | None:
     if not e.m.schedule.stated:
         return None
     return "That the runs came to the end of their schedule is stated, not recorded."
 
 
-def copies_left_out(e: Evidence) -> str | None:
+def copies_left_out(e: EvaluationEvidence) -> str | None:
     if not e.m.copies:
         return None
     copies = f"{count(len(e.m.copies), 'copy', 'copies')} of other runs"
@@ -505,14 +505,14 @@ def copies_left_out(e: Evidence) -> str | None:
     )
 
 
-def forks_left_out(e: Evidence) -> str | None:
+def forks_left_out(e: EvaluationEvidence) -> str | None:
     if not e.m.forks:
         return None
     forks = f"{count(len(e.m.forks), 'run')} with the start of another"
     return f"Not counted: {forks}: {first_few(e.m.forks, VALUES_SHOWN)}."
 
 
-def runs_truncated(e: Evidence) -> str | None:
+def runs_truncated(e: EvaluationEvidence) -> str | None:
     ends = {int(run.steps[-1]) for arm in e.m.runs for run in arm if len(run.steps)}
     if len(ends) < 2 or not e.m.points:
         return None

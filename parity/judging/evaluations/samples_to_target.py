@@ -21,7 +21,7 @@ import numpy as np
 
 from parity.judging import special
 from parity.judging.curves.curve import Curve, FloatArray, usable
-from parity.judging.evaluations.group_means import Estimate, from_parts
+from parity.judging.evaluations.group_means import GroupEstimate, from_parts
 from parity.structure import frozen
 
 MIN_REACHED = 2  # runs of an arm, below which its spread is unknown
@@ -65,7 +65,7 @@ def samples_to(run: Curve, target: float) -> Reached:
     )
 
 
-def arm_time(runs: Sequence[Reached]) -> Estimate | None:
+def arm_time(runs: Sequence[Reached]) -> GroupEstimate | None:
     """Mean log samples of an arm's runs; None where fewer than 2 of them were seen to reach the
     target.
     """
@@ -77,14 +77,14 @@ def arm_time(runs: Sequence[Reached]) -> Estimate | None:
         return None
     df = len(seen) - 1.0
     if len(seen) == len(values):
-        return Estimate(
+        return GroupEstimate(
             mean=float(seen.mean()), se=float(seen.std(ddof=1)) / math.sqrt(len(seen)), df=df
         )
     mean, variance = _censored_normal(values, side)
-    return Estimate(mean=mean, se=math.sqrt(variance * len(values) / (len(values) - 1)), df=df)
+    return GroupEstimate(mean=mean, se=math.sqrt(variance * len(values) / (len(values) - 1)), df=df)
 
 
-def token_tax(baseline: Estimate, candidate: Estimate, confidence: float) -> Tax:
+def token_tax(baseline: GroupEstimate, candidate: GroupEstimate, confidence: float) -> Tax:
     """The tax between the log samples of two arms, with Welch's interval."""
     log_ratio = from_parts(
         candidate.mean - baseline.mean, [(arm.se**2, arm.df) for arm in (baseline, candidate)]

@@ -11,13 +11,13 @@ from parity.judging.codes import (
 )
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.evaluations.clusters import ClusteredGap
-from parity.judging.evaluations.measured import Measured
-from parity.judging.evaluations.question import Question
+from parity.judging.evaluations.measured import MeasuredEvaluations
+from parity.judging.evaluations.question import EvaluationQuestion
 from parity.judging.gap.interval import Interval, interval
 from parity.judging.noise.run_floor import RunTerm
 
 
-def judged(m: Measured, question: Question) -> Interval | None:
+def judged(m: MeasuredEvaluations, question: EvaluationQuestion) -> Interval | None:
     """The gap that decides: over clusters where they were asked for, else over runs."""
     if question.cluster:
         if not m.over_clusters:
@@ -26,14 +26,14 @@ def judged(m: Measured, question: Question) -> Interval | None:
     return m.over_runs
 
 
-def clustered(m: Measured, over: ClusteredGap) -> Interval:
+def clustered(m: MeasuredEvaluations, over: ClusteredGap) -> Interval:
     """The gap over clusters as an interval, with the rounding of the losses."""
     spread = RunTerm(variance=over.estimate.se**2, df=over.estimate.df, seeds=1)
     gap = interval(over.estimate.mean, StandardError(value=0.0, df=over.estimate.df), spread)
     return dataclasses.replace(gap, rounding=m.rounding)
 
 
-def side(gap: Interval, margin: float, question: Question) -> ReasonCode:
+def side(gap: Interval, margin: float, question: EvaluationQuestion) -> ReasonCode:
     """The code that an interval alone gives against a margin in nats."""
     lo, hi = gap.bounds(question.confidence)
     # of a fail and a veto: further looks and candidates must not make them harder

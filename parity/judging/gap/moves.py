@@ -54,7 +54,7 @@ class Point:
 
 
 @frozen
-class Group:
+class VerdictGroup:
     """The measured gaps of one commit or day, in the order of the history; none where nothing was
     measured.
     """
@@ -114,10 +114,10 @@ def point_of(document: VerdictDocument, baseline: str, question: str) -> Point |
     )
 
 
-def moves(groups: Sequence[Group]) -> list[Move]:
+def moves(groups: Sequence[VerdictGroup]) -> list[Move]:
     """Each measured group against the measured one before it, in the order of the history."""
-    pairs: list[tuple[Group, Group, list[str]]] = []
-    last: Group | None = None
+    pairs: list[tuple[VerdictGroup, VerdictGroup, list[str]]] = []
+    last: VerdictGroup | None = None
     skipped: list[str] = []
     for group in groups:
         if not group.points:
@@ -131,7 +131,7 @@ def moves(groups: Sequence[Group]) -> list[Move]:
     return [_move(before, after, between, level) for before, after, between in pairs]
 
 
-def _move(before: Group, after: Group, skipped: Sequence[str], level: float) -> Move:
+def _move(before: VerdictGroup, after: VerdictGroup, skipped: Sequence[str], level: float) -> Move:
     what: MoveKind = "not compared"
     mean = lo = hi = None
     if _same_question(before, after):
@@ -152,11 +152,11 @@ def _move(before: Group, after: Group, skipped: Sequence[str], level: float) -> 
     )
 
 
-def _same_question(before: Group, after: Group) -> bool:
+def _same_question(before: VerdictGroup, after: VerdictGroup) -> bool:
     return len({point.question for point in (*before.points, *after.points)}) == 1
 
 
-def _distinct(group: Group) -> list[Point]:
+def _distinct(group: VerdictGroup) -> list[Point]:
     """The points of a group, each series once."""
     return [*{point.series: point for point in group.points}.values()]
 

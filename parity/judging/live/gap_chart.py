@@ -87,7 +87,7 @@ class GapBasis:
 
 
 @frozen(eq=False)
-class Range:
+class StepRange:
     """Steps from `first` to `last` (None: to the end), and how they are cut: at most `bins` ranges,
     or those that begin at `edges`.
 
@@ -112,7 +112,7 @@ class Range:
         return between(steps, self.first, MAX_STEP if self.last is None else self.last)
 
 
-WHOLE = Range()
+WHOLE = StepRange()
 
 
 def gap_basis(
@@ -174,7 +174,7 @@ def binned_gap(
     baseline: Sequence[Curve],
     candidate: Sequence[Curve],
     policy: Policy,
-    wanted: Range = WHOLE,
+    wanted: StepRange = WHOLE,
     *,
     planned_steps: int | None = None,
     basis: GapBasis | None = None,
@@ -352,7 +352,7 @@ def _bins(
     )
 
 
-def _nonfinite_steps(runs: Sequence[Curve], wanted: Range) -> IntArray:
+def _nonfinite_steps(runs: Sequence[Curve], wanted: StepRange) -> IntArray:
     """Steps of the range at which any run has a loss that is not finite, ascending."""
     if not runs:
         return np.empty(0, np.int64)

@@ -26,7 +26,7 @@ _KEYS = ("planned_steps", "origin", "last_step", "counts", "gaps", "baselines")
 
 
 @frozen
-class Progress:
+class PairProgress:
     """A pair of runs as far as it was fed: the last step, and by block the steps, the sum of gaps
     and the sum of baseline losses (nats).
 
@@ -64,7 +64,7 @@ class Progress:
         )
         return gaps, baselines
 
-    def until(self, blocks: int) -> "Progress":
+    def until(self, blocks: int) -> "PairProgress":
         """The pair as it was after its first `blocks` blocks."""
         if blocks >= len(self.counts):
             return self
@@ -95,16 +95,16 @@ class Progress:
         }
 
 
-def begin(planned_steps: int) -> Progress:
+def begin(planned_steps: int) -> PairProgress:
     """The state of a pair of which nothing is known; `planned_steps` is the registered length of a
     run, at least 1.
     """
     if planned_steps < 1:
         raise ValueError(f"planned_steps is {planned_steps}; expected at least 1")
-    return Progress(planned_steps=planned_steps)
+    return PairProgress(planned_steps=planned_steps)
 
 
-def progress_from_mapping(mapping: Mapping[str, Any]) -> Progress:
+def progress_from_mapping(mapping: Mapping[str, Any]) -> PairProgress:
     """The state that `Progress.document` wrote; ValueError where it is another document."""
     if set(mapping) != set(_KEYS):
         raise ValueError(
@@ -112,12 +112,12 @@ def progress_from_mapping(mapping: Mapping[str, Any]) -> Progress:
             f"{', '.join(_KEYS)}"
         )
     sums = {key: tuple(mapping[key]) for key in ("counts", "gaps", "baselines")}
-    return Progress(**{**mapping, **sums})
+    return PairProgress(**{**mapping, **sums})
 
 
 def observe(
-    state: Progress, steps: IntArray, baseline: FloatArray, candidate: FloatArray
-) -> Progress:
+    state: PairProgress, steps: IntArray, baseline: FloatArray, candidate: FloatArray
+) -> PairProgress:
     """The state after further common steps (n,), ascending and after those that it has, with the
     losses of both runs (n,) in nats.
 

@@ -35,7 +35,7 @@ from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import interval
 from parity.judging.live.baseline_end import level_at_end
 from parity.judging.live.offsets import change_variance, combine
-from parity.judging.live.pair_sums import BLOCKS, Progress
+from parity.judging.live.pair_sums import BLOCKS, PairProgress
 from parity.judging.live.run_noise import LiveArm, run_noise
 from parity.judging.noise.borrowed_priors import NO_LENDERS, Lending
 from parity.judging.policy import Policy
@@ -171,7 +171,7 @@ class _Seen:
 
 
 def predict(
-    pairs: Sequence[tuple[Progress, bool]],
+    pairs: Sequence[tuple[PairProgress, bool]],
     planned_pairs: int,
     arms: tuple[LiveArm, LiveArm],
     policy: Policy,
@@ -247,7 +247,7 @@ def trailing(done: int, fraction: float) -> slice:
     return slice(max(0, done - max(MIN_BLOCKS, round(fraction * done))), done)
 
 
-def _seen(state: Progress, fraction: float, *, ended: bool) -> _Seen | None:
+def _seen(state: PairProgress, fraction: float, *, ended: bool) -> _Seen | None:
     done = state.blocks_done(ended=ended)
     late, levels = state.means(trailing(done, fraction))
     counts = np.array(state.counts[:done]) > 0

@@ -42,7 +42,7 @@ class LiveArm:
 
 
 @frozen
-class RunNoise:
+class LiveRunNoise:
     """Run-to-run noise of the final gap: variance of one pair (nats^2), its df today, the judge's
     term at the end, and the margin.
     """
@@ -77,7 +77,7 @@ def run_noise(
     level: float,
     lending: Lending = NO_LENDERS,
     seeds: int = 1,
-) -> RunNoise:
+) -> LiveRunNoise:
     """The noise of a pair of arms (baseline, candidate) whose baseline has a loss of `level` nats;
     `seeds` are those that both have.
     """
@@ -102,7 +102,7 @@ def run_noise(
     known = run_term(
         *(dataclasses.replace(floor, runs=arm.runs) for floor, arm in zip(today, arms, strict=True))
     )
-    return RunNoise(
+    return LiveRunNoise(
         pair_variance=max(today[0].tau ** 2 + today[1].tau ** 2, arms[1].runs * end.variance),
         df=known.df,
         end=end,

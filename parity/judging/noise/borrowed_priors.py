@@ -9,7 +9,7 @@ both get the same prior, so that `run_term` counts it once. Sums in nats^2. Can 
 
 import math
 
-from parity.judging.noise.contradiction import Spread, agreement
+from parity.judging.noise.contradiction import RunSpread, agreement
 from parity.judging.noise.family_spread import FamilyFloor
 from parity.judging.noise.lending import Lender, Loan, between_families
 from parity.judging.noise.run_floor import Prior
@@ -51,13 +51,13 @@ def borrow(
     if lent == NO_LENDERS or not all(tau**2 > 0.0 for tau in taus):
         return assumed
     spreads = [
-        Spread(squares=measured.squares[arm] / taus[arm] ** 2, df=measured.df[arm])
+        RunSpread(squares=measured.squares[arm] / taus[arm] ** 2, df=measured.df[arm])
         for arm in (0, 1)
     ]
     if lending[0] == lending[1] or between_families(lending[0], lending[1]):
         spreads = [spreads[0] + spreads[1]] * 2
     expected = taus[0] ** 2 / measured.gap_runs[0] + taus[1] ** 2 / measured.gap_runs[1]
-    gaps = Spread(squares=measured.gap_squares / expected, df=measured.gap_df)
+    gaps = RunSpread(squares=measured.gap_squares / expected, df=measured.gap_df)
     first, second = (
         _borrowed(prior, lender, floor, spread + gaps, level) if lender and floor else prior
         for prior, lender, floor, spread in zip(assumed, lending, lent, spreads, strict=True)
@@ -66,7 +66,7 @@ def borrow(
 
 
 def _borrowed(
-    assumed: Prior, lender: Lender, floor: FamilyFloor, measured: Spread, level: float
+    assumed: Prior, lender: Lender, floor: FamilyFloor, measured: RunSpread, level: float
 ) -> Prior:
     agreed = agreement(measured, floor)
     tau = floor.share * level

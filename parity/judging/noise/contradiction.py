@@ -32,7 +32,7 @@ FULL_FROM, NAMED_BELOW = 0.2, 0.05  # p
 
 
 @frozen
-class Spread:
+class RunSpread:
     """Squares of own runs about their means, as multiples of the variance that the lent floor
     expects, on `df` degrees of freedom.
     """
@@ -47,8 +47,8 @@ class Spread:
             return None
         return self.squares / self.df
 
-    def __add__(self, other: "Spread") -> "Spread":
-        return Spread(squares=self.squares + other.squares, df=self.df + other.df)
+    def __add__(self, other: "RunSpread") -> "RunSpread":
+        return RunSpread(squares=self.squares + other.squares, df=self.df + other.df)
 
 
 @frozen
@@ -67,7 +67,7 @@ class Agreement:
         return self.p < NAMED_BELOW
 
 
-def agreement(measured: Spread, floor: FamilyFloor) -> Agreement:
+def agreement(measured: RunSpread, floor: FamilyFloor) -> Agreement:
     """Compare the spread of the own runs with the family's floor."""
     if measured.ratio is None:
         return Agreement(p=1.0, weight=1.0, ratio=None)

@@ -30,8 +30,8 @@ from parity.judging.document_types import EvaluationPathDocument, PathPointDocum
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.clusters import ClusteredGap
 from parity.judging.evaluations.gap import Losses, gap_interval
-from parity.judging.evaluations.measured import Measured, over_clusters
-from parity.judging.evaluations.question import Question
+from parity.judging.evaluations.measured import MeasuredEvaluations, over_clusters
+from parity.judging.evaluations.question import EvaluationQuestion
 from parity.judging.evaluations.side import clustered
 from parity.judging.gap.robust_bounds import noise_of
 from parity.judging.gap.window_statistics import PairInWindow, WindowStatistics, gap_with_noise
@@ -137,7 +137,10 @@ def evaluation_path_of(case: EvaluationCase, candidate: str) -> EvaluationPathDo
 
 
 def _over_runs(
-    case: EvaluationCase, m: Measured, question: Question, earlier: Iterable[int]
+    case: EvaluationCase,
+    m: MeasuredEvaluations,
+    question: EvaluationQuestion,
+    earlier: Iterable[int],
 ) -> list[PathPointDocument]:
     if m.over_runs is None:
         return []
@@ -154,7 +157,10 @@ def _over_runs(
 
 
 def _over_clusters(
-    case: EvaluationCase, m: Measured, question: Question, earlier: Iterable[int]
+    case: EvaluationCase,
+    m: MeasuredEvaluations,
+    question: EvaluationQuestion,
+    earlier: Iterable[int],
 ) -> list[PathPointDocument]:
     own, key = m.over_clusters, case.cluster
     if own is None or key is None:
@@ -181,7 +187,7 @@ def _over_clusters(
     return _finite([*points, _point(m.points[-1], gap.mean, gap.bounds(question.confidence))])
 
 
-def _compared_at(case: EvaluationCase, m: Measured, step: int) -> Losses:
+def _compared_at(case: EvaluationCase, m: MeasuredEvaluations, step: int) -> Losses:
     """The losses of both arms at the evaluations that are compared as of a common step."""
     end = int(np.searchsorted(m.steps, step, side="right"))
     window = make_window(

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from parity.judging.gap.moves import CONFIDENCE, Group, Move, Point, moves
+from parity.judging.gap.moves import CONFIDENCE, Move, Point, VerdictGroup, moves
 
 TAU = 0.003
 
@@ -34,10 +34,10 @@ def _point(
     )
 
 
-def _history(*gaps: float | None, **more: object) -> list[Group]:
+def _history(*gaps: float | None, **more: object) -> list[VerdictGroup]:
     """One job a commit; None: a commit without a gap."""
     return [
-        Group(name=f"c{number}", points=[] if gap is None else [_point(gap, number, **more)])  # type: ignore[arg-type]
+        VerdictGroup(name=f"c{number}", points=[] if gap is None else [_point(gap, number, **more)])  # type: ignore[arg-type]
         for number, gap in enumerate(gaps)
     ]
 
@@ -81,7 +81,7 @@ def test_a_history_in_which_nothing_moves_names_a_commit_in_at_most_one_case_of_
             for number in range(9)
         ]
         groups = [
-            Group(name=str(number), points=[_point(gap, number, baseline=name, df=200.0)])
+            VerdictGroup(name=str(number), points=[_point(gap, number, baseline=name, df=200.0)])
             for number, (gap, name) in enumerate(gaps)
         ]
         named += any(each.what in ("worse", "better") for each in moves(groups))
@@ -90,7 +90,7 @@ def test_a_history_in_which_nothing_moves_names_a_commit_in_at_most_one_case_of_
 
 def test_a_baseline_that_both_sides_use_cancels() -> None:
     shared, own = (
-        moves([*_history(0.0), Group(name="c1", points=[_point(0.0, 1, baseline=name)])])[0]
+        moves([*_history(0.0), VerdictGroup(name="c1", points=[_point(0.0, 1, baseline=name)])])[0]
         for name in ("b", "other")
     )
     assert own.hi / shared.hi == pytest.approx(2**0.5, rel=1e-3)
@@ -100,7 +100,7 @@ def test_several_jobs_of_a_commit_average_their_candidates_and_not_a_baseline_th
     None
 ):
     def width(baselines: tuple[str, ...]) -> float:
-        after = Group(
+        after = VerdictGroup(
             name="after",
             points=[
                 _point(0.0, 10 + number, baseline=name) for number, name in enumerate(baselines)
@@ -115,19 +115,22 @@ def test_several_jobs_of_a_commit_average_their_candidates_and_not_a_baseline_th
 def test_copies_of_one_series_count_once() -> None:
     after = [_point(0.02, 1)] * 8
     once, copied = (
-        moves([*_history(0.0), Group(name="c1", points=points)])[0] for points in (after[:1], after)
+        moves([*_history(0.0), VerdictGroup(name="c1", points=points)])[0]
+        for points in (after[:1], after)
     )
     assert once == copied
 
 
 def test_neighbours_with_another_question_are_not_compared_and_spend_no_error() -> None:
     groups = _history(0.0, 0.0, 0.5)
-    other = Group(name="c3", points=[dataclasses.replace(_point(0.9, 3), question="another model")])
+    other = VerdictGroup(
+        name="c3", points=[dataclasses.replace(_point(0.9, 3), question="another model")]
+    )
     pairs = moves([*groups[:2], other])
     assert _words(pairs) == ["none", "not compared"]
     assert pairs[1].difference is None
     assert pairs[0].confidence == pytest.approx(CONFIDENCE)
-    mixed = Group(name="c1", points=[_point(0.0, 1), _point(0.9, 2, question="another")])
+    mixed = VerdictGroup(name="c1", points=[_point(0.0, 1), _point(0.9, 2, question="another")])
     assert _words(moves([*_history(0.0), mixed])) == ["not compared"]
 
 

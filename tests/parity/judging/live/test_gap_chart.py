@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.live.gap_chart import Range, binned_gap, gap_basis, step_edges
+from parity.judging.live.gap_chart import StepRange, binned_gap, gap_basis, step_edges
 from parity.judging.noise.run_floor import Prior
 from parity.judging.policy import Policy, policy_from_mapping
 
@@ -21,7 +21,7 @@ def test_bands_start_from_the_priors_that_a_verdict_borrowed(
     pair = [make_run(1000)], [make_run(1000, seed=2)]
     prior = Prior(tau=0.0001, df=30.0, basis="borrowed")
     assumed, borrowed = (
-        binned_gap(*pair, one_percent, Range(bins=7), planned_steps=1000, priors=priors)
+        binned_gap(*pair, one_percent, StepRange(bins=7), planned_steps=1000, priors=priors)
         for priors in (None, (prior, prior))
     )
     assert (borrowed.hi - borrowed.lo < assumed.hi - assumed.lo).all()
@@ -30,7 +30,7 @@ def test_bands_start_from_the_priors_that_a_verdict_borrowed(
 
 def test_bins_are_the_mean_gap_of_their_steps(make_run: MakeRun, one_percent: Policy) -> None:
     base, cand = make_run(1000), make_run(1000, seed=2, gap=0.05)
-    bins = binned_gap([base], [cand], one_percent, Range(bins=7), planned_steps=1000)
+    bins = binned_gap([base], [cand], one_percent, StepRange(bins=7), planned_steps=1000)
     assert bins.first_step[0] == 0
     assert bins.last_step[-1] == 999
     assert bins.n.sum() == 1000
@@ -53,8 +53,8 @@ def test_the_band_is_wider_than_step_noise_alone_and_shrinks_with_runs(
 ) -> None:
     base = [make_run(1000, seed=s, offset_sd=0.002) for s in range(4)]
     cand = [make_run(1000, seed=10 + s, offset_sd=0.002) for s in range(4)]
-    one = binned_gap(base[:1], cand[:1], one_percent, Range(bins=10), planned_steps=1000)
-    four = binned_gap(base, cand, one_percent, Range(bins=10), planned_steps=1000)
+    one = binned_gap(base[:1], cand[:1], one_percent, StepRange(bins=10), planned_steps=1000)
+    four = binned_gap(base, cand, one_percent, StepRange(bins=10), planned_steps=1000)
     step_noise_alone = 1.96 * 0.004 / np.sqrt(100)
     assert (one.hi - one.mean > 3 * step_noise_alone).all()
     assert (four.hi - four.mean < 0.7 * (one.hi - one.mean)).all()
@@ -81,7 +81,7 @@ def test_a_run_that_has_just_started_does_not_shorten_the_chart(
         [make_run(1000)],
         [make_run(1000, seed=2), late],
         one_percent,
-        Range(bins=20),
+        StepRange(bins=20),
         planned_steps=1000,
     )
     assert bins.last_step[-1] == 999
@@ -102,7 +102,7 @@ def test_nan_is_listed_and_left_out(make_run: MakeRun, one_percent: Policy) -> N
         [make_run(1000)],
         [curve_from_arrays(run.steps, loss)],
         one_percent,
-        Range(first=11, last=600),
+        StepRange(first=11, last=600),
         planned_steps=1000,
     )
     assert part.nonfinite_candidate.tolist() == [500]
@@ -128,7 +128,10 @@ def test_hardly_anything_is_no_error(
 
 def test_zoom(make_run: MakeRun, one_percent: Policy) -> None:
     bins = binned_gap(
-        [make_run(1000)], [make_run(1000, seed=2)], one_percent, Range(bins=50, first=100, last=149)
+        [make_run(1000)],
+        [make_run(1000, seed=2)],
+        one_percent,
+        StepRange(bins=50, first=100, last=149),
     )
     assert (bins.first_step[0], bins.last_step[-1], len(bins.n)) == (100, 149, 50)
 
@@ -138,7 +141,7 @@ def test_other_grids_are_joined(make_run: MakeRun, one_percent: Policy) -> None:
         [make_run(1000)],
         [cut(make_run(1000, seed=2), slice(0, None, 5))],
         one_percent,
-        Range(bins=10),
+        StepRange(bins=10),
     )
     assert bins.n.tolist() == [20] * 10
 
@@ -161,13 +164,13 @@ def test_an_excerpt_on_known_ground_is_the_same_range(
     basis = gap_basis(base, cand, one_percent, planned_steps=1000)
     assert basis.counted == ((0, 1), (0, 2))
     whole = binned_gap(
-        base, cand, one_percent, Range(bins=20, first=100, last=299), planned_steps=1000
+        base, cand, one_percent, StepRange(bins=20, first=100, last=299), planned_steps=1000
     )
     left, right = (
         [cut(arm[i], slice(100, 300)) for i in used]
         for arm, used in zip((base, cand), basis.counted, strict=True)
     )
-    part = binned_gap(left, right, one_percent, Range(bins=20), planned_steps=1000, basis=basis)
+    part = binned_gap(left, right, one_percent, StepRange(bins=20), planned_steps=1000, basis=basis)
     for name in ("first_step", "last_step", "mean", "lo", "hi", "n"):
         assert np.array_equal(getattr(part, name), getattr(whole, name)), name
     assert (part.margin_nats, part.level, part.window) == (
@@ -197,7 +200,7 @@ def test_log_bins_are_narrow_at_the_start(make_run: MakeRun, one_percent: Policy
         [make_run(1000)],
         [make_run(1000, seed=2)],
         one_percent,
-        Range(bins=40, log=True),
+        StepRange(bins=40, log=True),
         planned_steps=1000,
     )
     width = bins.last_step - bins.first_step + 1
@@ -211,11 +214,11 @@ def test_bands_have_the_level_that_decides_and_bins_can_be_given(
 ) -> None:
     pair = [make_run(1000)], [make_run(1000, seed=2)]
     usual, shared = (
-        binned_gap(*pair, one_percent, Range(bins=10), planned_steps=1000, confidence=level)
+        binned_gap(*pair, one_percent, StepRange(bins=10), planned_steps=1000, confidence=level)
         for level in (None, 0.99)
     )
     assert usual.mean.tolist() == shared.mean.tolist()
     assert (shared.hi - shared.lo > 1.1 * (usual.hi - usual.lo)).all()
     edges = np.array([100, 300, 800])
-    bins = binned_gap(*pair, one_percent, Range(edges=edges, first=100), planned_steps=1000)
+    bins = binned_gap(*pair, one_percent, StepRange(edges=edges, first=100), planned_steps=1000)
     assert (bins.first_step.tolist(), bins.n.tolist()) == ([100, 300, 800], [200, 500, 200])

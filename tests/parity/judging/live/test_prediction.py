@@ -6,7 +6,7 @@ from scipy.stats import t as student
 
 from parity.judging.curves.curve import curve_from_arrays
 from parity.judging.live.offsets import change_variance, combine
-from parity.judging.live.pair_sums import BLOCKS, Progress, begin, observe
+from parity.judging.live.pair_sums import BLOCKS, PairProgress, begin, observe
 from parity.judging.live.prediction import DRIFT_PRIOR, GOES_ON, GOES_ON_SD, Prediction, predict
 from parity.judging.live.run_noise import LiveArm, run_noise
 from parity.judging.policy import Policy, policy_from_mapping
@@ -26,7 +26,7 @@ def state(
     level: float = 3.0,
     noise: float = 0.0,
     seed: int = 0,
-) -> Progress:
+) -> PairProgress:
     rng = np.random.default_rng(seed)
     steps = np.arange(1, 10 * reached + 1)
     gaps = np.resize(np.broadcast_to(gap, 10 * BLOCKS), len(steps)) + noise * rng.normal(

@@ -12,7 +12,7 @@ from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import interval
 from parity.judging.live.baseline_end import level_at_end
 from parity.judging.live.offsets import change_variance, combine, correlation, spread
-from parity.judging.live.pair_sums import BLOCKS, Progress, begin, observe
+from parity.judging.live.pair_sums import BLOCKS, PairProgress, begin, observe
 from parity.judging.live.prediction import Prediction, Scenario, predict, trailing
 from parity.judging.live.rules import due_forecasts, forecast_at, state_of
 from parity.judging.live.run_noise import LiveArm, run_noise
@@ -28,7 +28,7 @@ ARMS = (NEAREST, NEAREST)
 LEVEL = 3.0
 
 
-def state(gap: np.ndarray | float, blocks: int = BLOCKS, planned: int = BLOCKS) -> Progress:
+def state(gap: np.ndarray | float, blocks: int = BLOCKS, planned: int = BLOCKS) -> PairProgress:
     """One step a block: so many blocks of the plan are trained, with this gap in each."""
     steps = np.arange(1, blocks + 1)
     gaps = np.broadcast_to(gap, planned)[:blocks]

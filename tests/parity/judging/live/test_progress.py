@@ -5,13 +5,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.judging.live.pair_sums import BLOCKS, Progress, begin, observe, progress_from_mapping
+from parity.judging.live.pair_sums import (
+    BLOCKS,
+    PairProgress,
+    begin,
+    observe,
+    progress_from_mapping,
+)
 from tests.conftest import some
 
 
 def fed(
     planned: int, base: np.ndarray, gap: np.ndarray, first: int = 1, cuts: tuple[int, ...] = ()
-) -> Progress:
+) -> PairProgress:
     steps = np.arange(first, first + len(base))
     state = begin(planned)
     for part in np.split(np.arange(len(base)), cuts):

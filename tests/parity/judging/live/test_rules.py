@@ -6,7 +6,7 @@ import pytest
 
 from parity.judging.curves.curve import Curve
 from parity.judging.live.forecast_words import sentence
-from parity.judging.live.pair_sums import BLOCKS, Progress, begin, observe
+from parity.judging.live.pair_sums import BLOCKS, PairProgress, begin, observe
 from parity.judging.live.prediction import predict
 from parity.judging.live.rules import (
     ENDED_BY,
@@ -24,7 +24,7 @@ LOOKS = [(block,) for block in range(8, 81, 2)]
 NEAREST, STOCHASTIC = LiveArm(rounding="nearest"), LiveArm(rounding="stochastic")
 
 
-def pair(gap: float | np.ndarray, seed: int = 0) -> Progress:
+def pair(gap: float | np.ndarray, seed: int = 0) -> PairProgress:
     rng = np.random.default_rng(seed)
     steps = np.arange(1, 10 * BLOCKS + 1)
     base = np.full(len(steps), 3.0)
@@ -36,7 +36,9 @@ def pair(gap: float | np.ndarray, seed: int = 0) -> Progress:
     )
 
 
-def states(whole: Progress, arms: tuple[LiveArm, LiveArm] = (NEAREST, NEAREST)) -> dict[int, str]:
+def states(
+    whole: PairProgress, arms: tuple[LiveArm, LiveArm] = (NEAREST, NEAREST)
+) -> dict[int, str]:
     made = {
         block: predict([(whole.until(block), block == BLOCKS)], 1, arms, POLICY)
         for (block,) in LOOKS
@@ -46,7 +48,9 @@ def states(whole: Progress, arms: tuple[LiveArm, LiveArm] = (NEAREST, NEAREST)) 
     }
 
 
-def stopped_at(whole: Progress, arms: tuple[LiveArm, LiveArm] = (NEAREST, NEAREST)) -> float | None:
+def stopped_at(
+    whole: PairProgress, arms: tuple[LiveArm, LiveArm] = (NEAREST, NEAREST)
+) -> float | None:
     return next(
         (block / BLOCKS for block, state in states(whole, arms).items() if state in ENDED_BY), None
     )

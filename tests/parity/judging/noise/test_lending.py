@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy.stats import f as fisher
 
-from parity.judging.noise.contradiction import Spread, agreement
+from parity.judging.noise.contradiction import RunSpread, agreement
 from parity.judging.noise.family_prior import fit_between
 from parity.judging.noise.family_spread import FamilyFloor
 from parity.judging.noise.lending import find_lender
@@ -31,21 +31,21 @@ def ratio_at(p: float, df: float) -> float:
     ("p", "weight"), [(0.9, 1.0), (0.201, 1.0), (0.199, 0.995), (0.1, 0.5), (0.01, 0.05)]
 )
 def test_a_family_counts_in_full_from_a_p_of_a_fifth_on(p: float, weight: float) -> None:
-    made = agreement(Spread(squares=4.0 * ratio_at(p, 4.0), df=4.0), FLOOR)
+    made = agreement(RunSpread(squares=4.0 * ratio_at(p, 4.0), df=4.0), FLOOR)
     assert made.p == pytest.approx(p, rel=1e-6)
     assert made.weight == pytest.approx(weight, rel=1e-6)
 
 
 @pytest.mark.parametrize(("p", "named"), [(0.0501, False), (0.0499, True)])
 def test_a_family_is_contradicted_below_a_p_of_a_twentieth(p: float, named: bool) -> None:
-    made = agreement(Spread(squares=4.0 * ratio_at(p, 4.0), df=4.0), FLOOR)
+    made = agreement(RunSpread(squares=4.0 * ratio_at(p, 4.0), df=4.0), FLOOR)
     assert made.contradicted == named
 
 
 def test_without_own_reruns_nothing_contradicts() -> None:
-    made = agreement(Spread(squares=0.0, df=0), FLOOR)
+    made = agreement(RunSpread(squares=0.0, df=0), FLOOR)
     assert (made.p, made.weight, made.ratio) == (1.0, 1.0, None)
-    assert agreement(Spread(squares=math.inf, df=2), FLOOR).weight == 0.0
+    assert agreement(RunSpread(squares=math.inf, df=2), FLOOR).weight == 0.0
 
 
 @pytest.mark.parametrize(("share", "lends"), [(0.99e-4, False), (1.01e-4, True)])
