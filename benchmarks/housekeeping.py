@@ -51,9 +51,9 @@ from server.database import sessions, store
 from server.database.sessions import Database
 from server.database.tables import HOUSEKEEPING, Arm, DataRead, Job, Run, Worker, new_id
 from server.jobs import conclude, reuse
-from server.jobs.external import mark_or_fail_stale
+from server.jobs.data_digests import place_of
+from server.jobs.stale_runs import mark_or_fail_stale
 from server.jobs.submit import Order, submit_job
-from server.jobs.workers import place_of
 from server.readiness import alembic_config
 from server.settings import Settings
 from training.spec import Arm as ArmSpec

@@ -15,8 +15,8 @@ from server.api import baselines, curves, jobs, live, overviews, remarks, runs, 
 from server.concurrency import Repeating
 from server.database.sessions import Database
 from server.deliveries import Deliverer
-from server.jobs.conclude import Judge
-from server.jobs.external import Listener
+from server.jobs.judge_thread import Judge
+from server.jobs.listening import Listener
 from server.pages import dashboard
 from server.queue import Doorbell, broker
 from server.readiness import Readiness

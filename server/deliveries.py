@@ -29,7 +29,7 @@ from server.concurrency import Repeating
 from server.database import sessions, tables
 from server.database.sessions import Database, hold_lock, time_text
 from server.database.tables import WebhookDelivery
-from server.jobs.conclude import verdict_rows, verdict_summary
+from server.jobs.verdict_rows import verdict_rows, verdict_summary
 from server.settings import SECRET_PREFIX, Settings, Webhook, WebhookEvent
 
 _log = logging.getLogger(__name__)

@@ -34,7 +34,7 @@ from server.curves.loading import begun_runs, multiplicity_of
 from server.database import store
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Chunk, Job, Run
-from server.jobs.conclude import verdict_documents
+from server.jobs.verdict_rows import verdict_documents
 from server.records import rounded
 
 # What a job's gaps are computed from, so that a gap that was computed before is used only while

@@ -32,8 +32,8 @@ from server.database.sessions import hold_lock
 from server.database.states import JOB_OPEN, RUN_ENDED
 from server.database.tables import Arm, Attempt, Job, Run, RunState, Token, Worker
 from server.jobs import lifecycle, submissions
-from server.jobs.conclude import needed_kind
 from server.jobs.fingerprint import columns_of_reused, equal_run, run_spec, unsound
+from server.jobs.job_kinds import needed_kind
 from server.jobs.workers import (
     device_counts,
     devices_fit,

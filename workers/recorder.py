@@ -19,9 +19,9 @@ from parity.extensions import lab
 from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Job, Run
+from server.jobs.data_digests import record_data
 from server.jobs.fingerprint import fingerprint_of, named_baseline_mismatch
 from server.jobs.lifecycle import BrokenAttempt
-from server.jobs.workers import record_data
 from server.settings import Settings
 from training.command import ENGINE as COMMAND
 from training.command import PINNED

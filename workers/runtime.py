@@ -24,7 +24,7 @@ from server.database.sessions import Database
 from server.database.tables import HOUSEKEEPING, Duty, Job, Run, Worker
 from server.jobs import forecasts
 from server.jobs.conclude import conclude, conclude_each, unjudged_jobs
-from server.jobs.external import mark_or_fail_stale
+from server.jobs.stale_runs import mark_or_fail_stale
 from server.settings import CHECKOUT, Settings
 from training import device as provenance
 from training.command import ENGINE as COMMAND

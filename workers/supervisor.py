@@ -17,8 +17,8 @@ from server.database import store
 from server.database.sessions import Database
 from server.database.states import RUN_ENDED
 from server.database.tables import Run
+from server.jobs.data_roots import lies_in, paths_of
 from server.jobs.lifecycle import BrokenAttempt
-from server.jobs.workers import lies_in, paths_of
 from server.logs import without_secrets
 from server.settings import CHECKOUT, Settings
 from training.command import ENGINE as COMMAND

@@ -38,7 +38,6 @@ from server.database.sessions import find_job
 from server.database.states import JOB_ENDED, JOB_OPEN
 from server.database.tables import Arm, Job, JobStatus, Run, Verdict
 from server.errors import ConflictError, InvalidError, NotFoundError
-from server.jobs.conclude import verdict_documents
 from server.jobs.fingerprint import (
     Difference,
     job_spec,
@@ -48,6 +47,7 @@ from server.jobs.fingerprint import (
     unsound,
 )
 from server.jobs.submit import Order
+from server.jobs.verdict_rows import verdict_documents
 from server.records import Body, of
 from training.rules import SpecError
 from training.spec import JobSpec

@@ -1,5 +1,5 @@
 """The kinds of jobs that the lab has: what a worker measures for one, how it ends, and where its
-page is (`server.jobs.conclude`).
+page is (`server.jobs.job_kinds`).
 """
 
 from functools import partial
@@ -13,8 +13,8 @@ from parity_lab.server.forks import results_of
 from parity_lab.server.replays import record_requests
 from parity_lab.server.tables import Analysis
 from server.database.tables import Job, Run
-from server.jobs.conclude import Kind, Outcome
 from server.jobs.fingerprint import run_spec
+from server.jobs.job_kinds import Kind, Outcome
 
 
 def _request(session: Session, run: Run) -> MeasureRequest:

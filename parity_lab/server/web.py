@@ -29,7 +29,7 @@ from server.api.jobs import ring
 from server.database.sessions import find_job
 from server.database.states import JOB_ENDED
 from server.database.tables import Job
-from server.jobs.submit import check_queue
+from server.jobs.submission_limits import check_queue
 from server.pages.rendering import templates, visitor
 from server.web.auth import Additions, InContext, Sender
 from server.web.requests import BodyRoute, StrictBody

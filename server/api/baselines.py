@@ -40,12 +40,8 @@ from server.jobs.fingerprint import (
     spec_differences,
     spec_facts,
 )
-from server.jobs.noise_tables import (
-    Import,
-    import_noise_table,
-    imported_noise_tables,
-    noise_table_on_record,
-)
+from server.jobs.imported_noise import Import, import_noise_table, imported_noise_tables
+from server.jobs.noise_tables import noise_table_on_record
 from server.jobs.workers import changed, live_workers
 from server.records import Body, of
 from server.web.auth import InContext, Sender

@@ -40,19 +40,26 @@ from server.errors import ForbiddenError, InvalidError, NotFoundError
 from server.jobs import projects, submissions
 from server.jobs.added_runs import AddedRunRequest, add_runs
 from server.jobs.again import merged, origin_note, request_of
+from server.jobs.applied_statements import of_arm, tokens_per_step
 from server.jobs.baselines import BaselineChoice, resolve
-from server.jobs.conclude import case_of, judge_again, kind_of, shown_documents, verdict_documents
+from server.jobs.conclude import judge_again
 from server.jobs.cost import CostDocument, Price, cost_of, price_of
 from server.jobs.fingerprint import job_spec
-from server.jobs.forecasts import Known, known_before, latest, lenders_for, planned
+from server.jobs.forecasts import latest
 from server.jobs.gate_rules import PinnedDocument, pinned, pinned_job
-from server.jobs.lifecycle import cancel_job, requesters_of
+from server.jobs.job_kinds import kind_of
+from server.jobs.judge_input import case_of
+from server.jobs.lifecycle import cancel_job
 from server.jobs.missing import missing
+from server.jobs.notes import add_note
+from server.jobs.outlook import Known, known_before, lenders_for, planned
 from server.jobs.pinned_question import asked_by
-from server.jobs.remarks import MOST_TAGS, add_note
+from server.jobs.requesters import requesters_of
 from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup, standing_fail_of
-from server.jobs.statements import of_arm, tokens_per_step
-from server.jobs.submit import Labels, Order, Submission, check_queue, check_size, submit_job_once
+from server.jobs.submission_limits import check_queue, check_size
+from server.jobs.submit import Labels, Order, Submission, submit_job_once
+from server.jobs.tags import MOST_TAGS
+from server.jobs.verdict_rows import shown_documents, verdict_documents
 from server.jobs.workers import can_take, live_workers, why_waiting
 from server.records import Body, Number, Sent, of
 from server.settings import Settings

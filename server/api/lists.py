@@ -47,8 +47,8 @@ from server.database.tables import (
     table_of,
 )
 from server.errors import InvalidError
-from server.jobs.conclude import VerdictSummary, verdict_summary
 from server.jobs.ledger import QUESTION_DIGITS
+from server.jobs.verdict_rows import VerdictSummary, verdict_summary
 from server.records import digest, of
 from server.web.requests import cursor_of, row_id_of
 

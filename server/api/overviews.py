@@ -25,7 +25,7 @@ from server.database.sessions import time_text
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Job, JobStatus, Verdict, is_id
 from server.errors import InvalidError, NotFoundError
-from server.jobs.conclude import VerdictSummary, verdict_summary
+from server.jobs.verdict_rows import VerdictSummary, verdict_summary
 from server.records import of
 from server.web.auth import InContext
 

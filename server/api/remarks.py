@@ -14,10 +14,14 @@ from server.api.lists import principal_names
 from server.database import sessions
 from server.database.sessions import find_job
 from server.database.tables import Fact, Job
-from server.jobs import answers, remarks, statements
+from server.jobs import answers, statements
+from server.jobs import notes as job_notes
+from server.jobs import sign_offs as job_sign_offs
+from server.jobs import tags as job_tags
 from server.jobs.gate_rules import check_statements
-from server.jobs.remarks import MOST_TAGS, validity
+from server.jobs.sign_offs import validity
 from server.jobs.statements import StatementRequest
+from server.jobs.tags import MOST_TAGS
 from server.records import Body, of
 from server.web.auth import InContext, Sender
 from server.web.requests import BodyRoute, StrictBody
@@ -114,7 +118,7 @@ def remarks_of(session: Session, job: Job) -> Remarks:
 # What people add to a job over REST.
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
-_Reason = Annotated[str, Field(min_length=LEAST_REASON, max_length=remarks.MOST_REASON)]
+_Reason = Annotated[str, Field(min_length=LEAST_REASON, max_length=job_sign_offs.MOST_REASON)]
 
 
 @frozen
@@ -128,7 +132,7 @@ class TagsRequest(Body):
 class NoteRequest(Body):
     """A note: plain text, shown with its author and time."""
 
-    text: Annotated[str, Field(min_length=1, max_length=remarks.MOST_CHARACTERS)]
+    text: Annotated[str, Field(min_length=1, max_length=job_notes.MOST_CHARACTERS)]
 
 
 @frozen
@@ -167,7 +171,7 @@ def show(job_id: str, context: InContext) -> Remarks:
 def set_tags(job_id: str, request: StrictBody[TagsRequest], context: InContext) -> Remarks:
     """Set all tags of a job, as its owner or an admin."""
     with context.database.write() as session:
-        return remarks_of(session, remarks.set_tags(session, job_id, request.tags))
+        return remarks_of(session, job_tags.set_tags(session, job_id, request.tags))
 
 
 @router.post("/jobs/{job_id}/notes", status_code=201)
@@ -176,7 +180,7 @@ def add_note(
 ) -> Remarks:
     """Add a note to a job. Notes are never changed or deleted on their own."""
     with context.database.write() as session:
-        return remarks_of(session, remarks.add_note(session, job_id, sender.id, request.text))
+        return remarks_of(session, job_notes.add_note(session, job_id, sender.id, request.text))
 
 
 @router.post("/jobs/{job_id}/statements", status_code=201)
@@ -222,7 +226,7 @@ def sign_off(
     already.
     """
     with context.database.write() as session:
-        job = remarks.sign_off(
+        job = job_sign_offs.sign_off(
             session, job_id, request.candidate, sender.id, request.reason, request.days
         )
         return remarks_of(session, job)
@@ -239,5 +243,6 @@ def revoke(
     """End a sign-off now. Revoking twice changes nothing."""
     with context.database.write() as session:
         return remarks_of(
-            session, remarks.revoke(session, job_id, sign_off_id, sender.id, request.reason)
+            session,
+            job_sign_offs.revoke(session, job_id, sign_off_id, sender.id, request.reason),
         )

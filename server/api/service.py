@@ -22,7 +22,7 @@ from server.database.tables import HOUSEKEEPING, Attempt, Duty, Job, Run, Token,
 from server.errors import UnavailableError
 from server.jobs.baselines import BaselineChoice
 from server.jobs.conclude import unjudged_jobs
-from server.jobs.remarks import MOST_TAGS, TAG
+from server.jobs.tags import MOST_TAGS, TAG
 from server.jobs.workers import live_workers
 from server.queue import queue_name, redis_client
 from server.readiness import NEEDED
@@ -285,7 +285,7 @@ def _lag(session: Session) -> float:
     """Seconds since the last step, or else the beginning, of the training job that has been silent
     for longest; 0 if no job trains.
     """
-    # An external trainer may be silent for a while (server/jobs/external.py); that is not a lag of
+    # An external trainer may be silent for a while (`server.jobs.stale_runs`); that is no lag of
     # the server.
     training = (Run.state == "running", Run.capability != "external")
     began = (

@@ -31,14 +31,8 @@ from server.database.sessions import Database, find_job
 from server.database.tables import Job, is_id
 from server.errors import InvalidError, NotFoundError
 from server.jobs import projects
-from server.jobs.conclude import (
-    case_now,
-    case_of,
-    gemm_times,
-    path_or_none,
-    shown,
-    verdict_documents,
-)
+from server.jobs.judge_input import case_now, case_of
+from server.jobs.verdict_rows import gemm_times, path_or_none, shown, verdict_documents
 from server.records import Body, Number
 from server.settings import Settings
 from server.web.auth import RULES, InContext, Sender, check_rule

@@ -128,7 +128,7 @@ class Job(Base):
     # (`server.jobs.submit.config_hash`): equal hashes, the same comparison.
     config_hash: Mapped[Sha256 | None] = mapped_column(index=True)
     revision: Mapped[str | None]
-    # Where its data lie (`server.jobs.workers.place_of`); None if they belong to the trainer.
+    # Where its data lie (`server.jobs.data_digests.place_of`); None if they belong to the trainer.
     data_place: Mapped[Sha256 | None]
     # The branch of the code, as the sender states it; and a short name of the model, to find the
     # job by. Under engine command the latter is the launcher, by which workers choose
@@ -212,7 +212,7 @@ class Job(Base):
 
     @property
     def is_judged(self) -> bool:
-        """Whether the judge compares its runs; a job of the lab (`server.jobs.conclude`) has none
+        """Whether the judge compares its runs; a job of the lab (`server.jobs.job_kinds`) has none
         for it.
         """
         return any(arm.runs for arm in self.arms)
@@ -308,7 +308,7 @@ class Run(Base):
     A run of `kind` short stops after `planned_steps`, before the end of its schedule: it measures
     run-to-run noise and is never judged. A run of `kind` why, which has no curve, measures what
     starts from the run `forked_from`; its steps are the cost of its measurements
-    (`server.jobs.conclude`). One of `kind` retired measured for a question that this version does
+    (`server.jobs.job_kinds`). One of `kind` retired measured for a question that this version does
     not ask; it has ended, and is never judged.
     """
 

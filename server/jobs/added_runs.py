@@ -21,7 +21,7 @@ from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run, RunState
 from server.errors import ConflictError
 from server.jobs import ledger, lifecycle, statements
-from server.jobs.remarks import add_note
+from server.jobs.notes import add_note
 from server.records import Body
 from training.command import ENGINE as COMMAND
 

@@ -17,7 +17,8 @@ from server.database.sessions import find_job
 from server.database.tables import Job, NewQuestion, new_id
 from server.errors import ConflictError
 from server.jobs import ledger
-from server.jobs.remarks import MOST_REASON, add_note, plain_text
+from server.jobs.notes import add_note, plain_text
+from server.jobs.sign_offs import MOST_REASON
 
 MOST_NAMED = 5  # earlier answers
 _MARGIN = ("margin", "profile")

@@ -1,121 +1,37 @@
-"""Runs that the user trains: attach, append, finish; and what their silence means."""
+"""Runs that the user trains: attach, append, finish.
 
-import logging
-import math
-from collections.abc import Mapping, Sequence
+Plain functions of a session.
+
+A trainer attaches to its run and gets the number of its attempt, which it sends with every
+request. Attaching again fences the earlier trainer. A run does not fail because its trainer
+stopped early: it awaits the next attach, until it has been silent for too long. Even then a
+trainer that comes back goes on, if the job has not ended meanwhile.
+"""
+
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
-from sqlalchemy import Select, func, select, update
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from parity.judging.curves.curve import Rounding
 from parity.judging.curves.outside_plan import last_recorded
 from parity.recipes import UNSTATED, RecipeError, check_rounding
 from parity.structure import frozen
-from server.concurrency import Repeating
 from server.database import sessions, store
-from server.database.sessions import Database, find_run
+from server.database.sessions import find_run
 from server.database.states import JOB_ENDED, RUN_ENDED, SILENT
-from server.database.store import Coverage, Range, coverage, stride_of
-from server.database.tables import LISTENING, Attempt, Chunk, Duty, Run, RunState
+from server.database.store import Coverage, coverage
+from server.database.tables import Attempt, Chunk, Run, RunState
 from server.errors import ConflictError, InvalidError, StaleAttemptError
-from server.jobs import lifecycle, statements
+from server.jobs import applied_statements, lifecycle
 from server.jobs.fingerprint import external_fingerprint, named_baseline_mismatch
+from server.jobs.step_batches import DifferentError, merge, ranges
 from server.records import Body
 from server.settings import Settings
-
-# Steps that a user's trainer sends: in any order, in batches of any size, possibly more than once.
-#
-# The chunks of one attempt never overlap: a batch among recorded steps is merged into the chunks
-# that it touches. Recorded values never change: the same step with the same numbers is ignored,
-# with other numbers it is an error. A column that a batch lacks is NaN there.
-
-
-class DifferentError(Exception):
-    """A step is already recorded with another value; `step` and `column` name it."""
-
-    def __init__(self, step: int, column: str) -> None:
-        super().__init__(f"step {step} is already recorded with another {column}")
-        self.step = step
-        self.column = column
-
-
-def merge(
-    session: Session,
-    run_id: str,
-    kind: str,
-    attempt_number: int,
-    steps: NDArray[np.int64],
-    columns: Mapping[str, NDArray[np.float64]],
-) -> int:
-    """Record the new steps of a batch; returns their number. Call it under the run's fence.
-
-    Args:
-        steps: (n,) in any order, n >= 1.
-        columns: name -> (n,) float64, NaN and Inf allowed.
-
-    Raises:
-        DifferentError: a step is given twice, or was recorded before, with different numbers;
-        nothing is written.
-    """
-    batch = _distinct({"step": steps.astype(np.float64), **columns})
-    first, last = int(batch["step"][0]), int(batch["step"][-1])
-    touched = [
-        piece
-        for piece in store.pieces(session, run_id, kind, first, last)
-        if piece.attempt_number == attempt_number
-    ]
-    if not touched:
-        store.append_all(session, store.cut(run_id, kind, attempt_number, batch))
-        return len(batch["step"])
-    recorded = store.join(store.load(session, run_id, kind, touched))
-    merged = _distinct(store.join([recorded, batch]))
-    new = len(merged["step"]) - len(recorded["step"])
-    if new:
-        store.replace(session, run_id, kind, touched, merged)
-    return new
-
-
-def ranges(session: Session, curve_id: str, kind: str) -> Sequence[Range]:
-    """The ranges of steps that the chunks of a curve (`store.curve_of`) cover, ascending; the
-    newest attempt wins.
-    """
-    whole = store.pieces(session, curve_id, kind)
-    if len({piece.attempt_number for piece in whole}) < 2:
-        return whole
-    limits, stride = store.superseded_from(session, curve_id, kind), stride_of(whole) or 1
-    parts = (piece.up_to(limits[piece.attempt_number], max(1, stride)) for piece in whole)
-    return [part for part in parts if part is not None]
-
-
-def _distinct(table: store.Columns) -> store.Columns:
-    """A table by ascending step, each once; DifferentError if the rows of a step differ in
-    any bit.
-    """
-    order = np.argsort(table["step"], kind="stable")
-    ordered = {name: values[order] for name, values in table.items()}
-    step = ordered["step"]
-    again = np.flatnonzero(step[1:] == step[:-1])
-    if not len(again):
-        return ordered
-    for name, values in ordered.items():
-        bits = np.ascontiguousarray(values).view(np.int64)
-        differing = again[bits[again] != bits[again + 1]]
-        if len(differing):
-            raise DifferentError(int(step[differing[0]]), name)
-    kept = np.append(True, step[1:] != step[:-1])
-    return {name: values[kept] for name, values in ordered.items()}
-
-
-# Runs that the user trains: attach, append, finish. Plain functions of a session.
-#
-# A trainer attaches to its run and gets the number of its attempt, which it sends with every
-# request. Attaching again fences the earlier trainer. A run does not fail because its trainer
-# stopped early: it awaits the next attach, until it has been silent for too long. Even then a
-# trainer that comes back goes on, if the job has not ended meanwhile.
 
 Kind = Literal["train", "validation"]
 Outcome = Literal["finished", "failed", "broke_off"]
@@ -194,7 +110,7 @@ def attach(
     run = _external(session, run_id)
     newest = None if key is None else session.get(Attempt, (run_id, run.attempt_number))
     is_repeated = newest is not None and newest.key == key
-    stated = statements.of_arm(run.arm)
+    stated = applied_statements.of_arm(run.arm)
     known = stated.recipe if run.arm.recipe == UNSTATED else run.arm.recipe
     if request.rounding is not None and stated.rounding not in (None, request.rounding):
         raise InvalidError(
@@ -504,140 +420,3 @@ def _some(values: list[str]) -> list[str]:
 
 def _wrong(field: str, problem: str) -> InvalidError:
     return InvalidError.at(f"/{field}", problem, f"{field} {problem}")
-
-
-# Until when the service has listened to the trainers of users: the silence of a run counts only
-# while somebody could have heard it.
-#
-# Every API process renews the row `listening` of the duties. Whoever renews it after a gap (all
-# processes were stopped, the machine was suspended, the database was away) moves the leases of
-# external runs by the gap first. Nobody fails a silent run while the row is old.
-
-PERIOD_SECONDS = 5.0
-_LONGEST_PAUSE_SECONDS = 3 * PERIOD_SECONDS  # between two renewals, if somebody listened in between
-# A trainer that found nobody tries again after at most 60 s, give or take a half
-# (`parity.client.run`).
-_NEXT_TRY_SECONDS = 90.0
-_UNENDED = (Run.capability == "external", Run.state.in_(("running", "awaiting_data")))
-
-
-def listens(session: Session) -> bool:
-    """Whether an API process listens now."""
-    until = session.scalar(select(Duty.expires_at).where(Duty.name == LISTENING)) or 0.0
-    return sessions.now(session) - until <= _LONGEST_PAUSE_SECONDS
-
-
-def renew(session: Session, stale_seconds: float) -> float:
-    """Note that the service listens. After a gap, move the leases of the runs that were attached
-    before it; returns the gap in seconds.
-    """
-    row = session.get_one(Duty, LISTENING, with_for_update=True)
-    now, until = sessions.now(session), row.expires_at
-    gap = now - until if until and now - until > _LONGEST_PAUSE_SECONDS else 0.0
-    if gap:
-        # Whose data came after the gap has a lease from then, and needs no other one.
-        came_before = Run.lease_expires_at <= until + _LONGEST_PAUSE_SECONDS + stale_seconds
-        moved = (
-            update(Run)
-            .where(*_UNENDED, came_before)
-            .values(lease_expires_at=Run.lease_expires_at + gap + _NEXT_TRY_SECONDS)
-        )
-        session.execute(moved.execution_options(synchronize_session=False))
-    row.expires_at = now
-    return gap
-
-
-class Listener(Repeating):
-    """The thread of an API process that renews the row, at once and then every few seconds."""
-
-    def __init__(self, database: Database, stale_seconds: float) -> None:
-        super().__init__(
-            "listening",
-            self._renew,
-            PERIOD_SECONDS,
-            "it could not be noted that this process listens",
-            at_once=True,
-        )
-        self._database = database
-        self._stale_seconds = stale_seconds
-
-    def _renew(self) -> None:
-        with self._database.write() as session:
-            gap = renew(session, self._stale_seconds)
-        if gap:
-            _log.warning(
-                "nobody listened to trainers for %.0f s; the silence of their runs in that time "
-                "does not count",
-                gap,
-            )
-
-
-# Runs of a user's own trainer that stopped sending: marked as stale, and failed after
-# `external_silence_seconds`.
-#
-# A stale run has not crashed: a trainer that cannot reach the server continues and sends everything
-# later, so the limit is long. Silence counts only while the service listened
-# (`server.jobs.external`).
-
-_log = logging.getLogger(__name__)
-
-
-def mark_or_fail_stale(settings: Settings, database: Database) -> list[str]:
-    """Mark attached runs without new data as stale and fail those that were silent for too long;
-    returns the ids of the failed runs.
-
-    Does nothing while no API process listens.
-    """
-    with database.read() as session:
-        if not listens(session):
-            return []
-        stale = [run.id for run in session.scalars(_stale_runs(session))]
-    failed: list[str] = []
-    for run_id in stale:
-        with database.write() as session:
-            if not listens(session):  # this machine was suspended in between
-                return failed
-            run = session.scalars(
-                _stale_runs(session).where(Run.id == run_id).with_for_update(skip_locked=True)
-            ).first()
-            if run and _mark_or_fail(session, settings, run):
-                _log.warning(
-                    "run %s has failed: it was silent for %g s",
-                    run_id,
-                    settings.external_silence_seconds,
-                )
-                failed.append(run_id)
-    return failed
-
-
-def _stale_runs(session: Session) -> Select[Run]:
-    return select(Run).where(*_UNENDED, Run.lease_expires_at < sessions.now(session))
-
-
-def _mark_or_fail(session: Session, settings: Settings, run: Run) -> bool:
-    """Mark or fail one run; True if it was failed."""
-    assert run.lease_expires_at is not None  # noqa: S101
-    last_data_at = run.lease_expires_at - settings.external_stale_seconds
-    seconds = sessions.now(session) - last_data_at
-    if seconds < settings.external_silence_seconds:
-        if run.code is None:
-            lifecycle.mark(
-                session,
-                run,
-                STALE,
-                f"no data for {_duration(seconds)}; the run continues when data arrives",
-            )
-        return False
-    before = f"; before: {run.code}: {run.message}" if run.code not in (None, STALE) else ""
-    message = (
-        f"no data arrived for {_duration(settings.external_silence_seconds)} after the trainer "
-        f"attached{before}"
-    )
-    return lifecycle.fail(session, run, code=SILENT, message=message, attempt="lost")
-
-
-def _duration(seconds: float) -> str:
-    for unit, size in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return f"{math.floor(seconds / size)} {unit}"
-    return f"{seconds:.0f} seconds"

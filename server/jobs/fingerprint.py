@@ -1,4 +1,12 @@
-"""Which earlier run has the bits that a run would have: everything that determines them."""
+"""Finds an earlier run whose curve can be reused, or lists the differences.
+
+A run's fingerprint is the SHA-256 of its specification (with seed and replicate) and of the
+manifest that its worker recorded: code, libraries, environment, device class, threads, the digest
+of the data. Runs with equal fingerprints produce the same curve, so one curve serves both. It is
+not copied: it stays under the run that was trained (`Run.reused_from`). Data that are known by
+name only may have changed under it, so no curve on them is reused unasked; a job may still name a
+baseline that was trained on them.
+"""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,15 +29,6 @@ from training.command import ENGINE as COMMAND
 from training.rules import NAMED_DATA, OTHERS_TRAINERS
 from training.spec import JobSpec, RunSpec
 from training.switches import phrase
-
-# Finds an earlier run whose curve can be reused, or lists the differences.
-#
-# A run's fingerprint is the SHA-256 of its specification (with seed and replicate) and of the
-# manifest that its worker recorded: code, libraries, environment, device class, threads, the digest
-# of the data. Runs with equal fingerprints produce the same curve, so one curve serves both. It is
-# not copied: it stays under the run that was trained (`Run.reused_from`). Data that are known by
-# name only may have changed under it, so no curve on them is reused unasked; a job may still name a
-# baseline that was trained on them.
 
 _JOB_SPEC = TypeAdapter(JobSpec)
 _LOOKED_AT = 20

@@ -1,8 +1,14 @@
-"""The only place that moves a run or a job from one state to another; who waits for a job, and its
-cancellation.
+"""The only place that moves a run or a job from one state to another.
+
+Each function is one edge of `server.database.states`, or all edges to one state. In the caller's
+transaction it moves the row, begins or ends the attempt and emits the event, so no reader sees one
+without the others. It is a compare-and-set: if no edge starts at the state that `run` was read in,
+or another writer has moved the run since, it changes nothing and returns False (or None).
+
+Callers lock the run's row when they read it, and lock runs before their job.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from sqlalchemy import select
@@ -24,18 +30,8 @@ from server.database.states import (
     move_run,
     resume_attempt,
 )
-from server.database.tables import LOCAL_ID, Attempt, AttemptState, Job, Run, RunState, Worker
+from server.database.tables import Attempt, AttemptState, Job, Run, RunState, Worker
 from server.logs import without_secrets
-
-# The only place that moves a run or a job from one state to another.
-#
-# Each function is one edge of `server.database.states`, or all edges to one state. In the caller's
-# transaction it moves the row, begins or ends the attempt and emits the event, so no reader sees
-# one without the others. It is a compare-and-set: if no edge starts at the state that `run` was
-# read in, or another writer has moved the run since, it changes nothing and returns False (or
-# None).
-#
-# Callers lock the run's row when they read it, and lock runs before their job.
 
 JobEnd = Literal["concluded", "failed", "cancelled"]
 BrokenAttempt = Literal["crashed", "lost", "released"]
@@ -351,9 +347,6 @@ def _run_payload(
     } | more
 
 
-# Cancels a job and its open runs.
-
-
 def cancel_job(session: Session, job_id: str, message: str = "cancelled by request") -> bool:
     """Cancel a job and its open runs; False, without a change, if it had already ended.
     NotFoundError for an unknown id.
@@ -377,67 +370,3 @@ def cancel_job(session: Session, job_id: str, message: str = "cancelled by reque
     for run in runs:
         cancel(session, run)
     return end_job(session, job_id, "cancelled", message=message)
-
-
-# Who asked for a job in a gate, and which groups, such as pull requests, wait for it.
-#
-# A group belongs to its principal: `nightly` of two principals is two groups. `jobs.gate_groups`
-# has a line for each:
-#
-#     PRINCIPAL<tab>GROUP    the group's newest gate waits for the job
-#     PRINCIPAL<tab>         the principal wants it for good: a gate without a group
-#     <tab>PRINCIPAL         the principal asked for it, and waits no more
-#     GROUP                  written by older versions: a group of who submitted the job
-#
-# None: it was submitted without a gate, and who submitted it wants it for good. Who asked is kept,
-# because nobody signs off a job that they asked for themselves. Call the functions that write under
-# the lock `gates`.
-
-_TAB = "\t"  # no group has one
-
-
-def requesters_of(job: Job) -> set[str]:
-    """The principals that submitted a job, or asked for it in a gate."""
-    parts = (line.partition(_TAB) for line in _lines(job.gate_groups, job.submitted_by))
-    return {job.submitted_by or LOCAL_ID, *(first or second for first, _, second in parts)}
-
-
-def note(job: Job, principal: str, group: str, *, is_new: bool) -> None:
-    """Remember who asked for a job. Who gives no group wants it for good, so that no group's newer
-    question cancels it.
-    """
-    before = set() if is_new else _lines(job.gate_groups, job.submitted_by)
-    if job.status in JOB_OPEN:
-        job.gate_groups = sorted({*before, f"{principal}{_TAB}{group}"})
-    elif principal not in requesters_of(job):
-        job.gate_groups = sorted({*before, f"{_TAB}{principal}"})
-
-
-def cancel_superseded(session: Session, wanted: Job, principal: str, group: str) -> None:
-    """Cancel the open jobs that only this group waited for; its newest question is answered by
-    another one.
-    """
-    mine = f"{principal}{_TAB}{group}"
-    open_jobs = (
-        select(Job.id, Job.gate_groups, Job.submitted_by)
-        .where(Job.status.in_(JOB_OPEN), Job.id != wanted.id)
-        .order_by(Job.id)
-    )
-    for job_id, groups, submitter in session.execute(open_jobs).all():
-        lines = _lines(groups, submitter)
-        left = lines - {mine}
-        if left == lines:
-            continue
-        if all(line.startswith(_TAB) for line in left):
-            cancel_job(session, job_id, f"superseded by job {wanted.id}, the newer one of {group}")
-        else:
-            session.get_one(Job, job_id).gate_groups = sorted({*left, f"{_TAB}{principal}"})
-
-
-def _lines(groups: Sequence[str] | None, submitter: str | None) -> set[str]:
-    """The lines of a job as this version writes them."""
-    owner = submitter or LOCAL_ID
-    return {
-        line if _TAB in line else f"{owner}{_TAB}{line}"
-        for line in (("",) if groups is None else groups)
-    }

@@ -30,7 +30,7 @@ from parity.judging.policy import policy_from_mapping
 from parity.wording import count, short_percent, tokens_words
 from server.database.tables import DataRead, Job, Run
 from server.jobs.fingerprint import job_spec
-from server.jobs.forecasts import equal_earlier_run
+from server.jobs.outlook import equal_earlier_run
 from training.rules import OTHERS_TRAINERS
 from training.spec import JobSpec
 

@@ -1,62 +1,51 @@
-"""Run-to-run noise on record: the reruns of earlier jobs, and groups that were imported from a
-table that somebody else measured.
+"""Run-to-run noise on record: the reruns of earlier jobs as a table of groups, from which a job of
+the same family borrows.
+
+family: all of the specification but name, arms, seed, short reruns and the family that it names
+is equal, and the data and device class
+        that its runs recorded; its name holds a digest of that
+group:  runs of one job with one recipe and seed, at least two, that were trained for it, and
+        finished with a finite loss in the late
+        window; a run with the fingerprint of an earlier one has the same curve and is left out
+sd:     standard deviation over a group's runs of their mean loss in the window of a policy that
+        states none, the last 20 % of the steps
+
+What groups lend is the judge's business (`parity.judging.noise.noise_table`): at least 3 groups
+and 8 degrees of freedom of an arm's own class of rounding. Runs of engine `external` lend nothing
+here, because nobody checks what their specification says of model and data.
+
+A job of engine emulated whose model is small and whose rate decays borrows from reruns that ship
+with the judge (`noise_table.emulated`): of the very specification of the demo before any on
+record, which hold fewer of them; else of other sizes, where the record lends nothing.
 """
 
-import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.inert import cell as as_cell
 from parity.judging.curves.curve import ROUNDINGS, rounding_of
 from parity.judging.curves.learning_rates import DECAYED
 from parity.judging.curves.window import make_window
-from parity.judging.noise.emulated_table import DEMO, EMULATED, LARGEST, SMALL, emulated_noise_table
+from parity.judging.noise.emulated_table import DEMO, LARGEST, SMALL, emulated_noise_table
 from parity.judging.noise.lending import find_lender
 from parity.judging.noise.noise_table import (
-    ANY_DECODER,
     COLUMNS,
     MIN_SHARE,
     NATS,
     NoiseTable,
-    NoiseTableError,
     Row,
     read_noise_table,
 )
-from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import WINDOW_FRACTION
 from parity.recipes import rounds_to_nearest
-from parity.structure import frozen, shown
-from server.database import sessions, store
-from server.database.sessions import hold_lock
-from server.database.tables import ImportedGroup, Job, Run
-from server.errors import ConflictError, InvalidError
+from server.database import store
+from server.database.tables import Job, Run
 from server.records import digest
 from training.spec import Arm, Data, JobSpec, Model, Schedule
-
-# Run-to-run noise on record: the reruns of earlier jobs as a table of groups, from which a job of
-# the same family borrows.
-#
-# family: all of the specification but name, arms, seed, short reruns and the family that it names
-# is equal, and the data and device class
-#         that its runs recorded; its name holds a digest of that
-# group:  runs of one job with one recipe and seed, at least two, that were trained for it, and
-#         finished with a finite loss in the late
-#         window; a run with the fingerprint of an earlier one has the same curve and is left out
-# sd:     standard deviation over a group's runs of their mean loss in the window of a policy that
-#         states none, the last 20 % of the steps
-#
-# What groups lend is the judge's business (`parity.judging.noise.noise_table`): at least 3 groups
-# and 8 degrees of freedom of an arm's own class of rounding. Runs of engine `external` lend nothing
-# here, because nobody checks what their specification says of model and data.
-#
-# A job of engine emulated whose model is small and whose rate decays borrows from reruns that ship
-# with the judge (`noise_table.emulated`): of the very specification of the demo before any on
-# record, which hold fewer of them; else of other sizes, where the record lends nothing.
 
 MOST_GROUPS = 100  # of a family, newest first
 VARIES = "replicate: the rounding's random numbers, and a nudge of the initial weights"
@@ -264,212 +253,3 @@ def _rounding(runs: Sequence[Run], recipe: str) -> str:
     return rounding_of(run.rounding for run in runs) or (
         "nearest" if rounds_to_nearest(recipe) else ""
     )
-
-
-# Run-to-run noise that were imported: groups of reruns from a table that somebody else measured.
-# Plain functions of a session.
-#
-# Nobody here has seen these runs, so a job borrows from them only if its specification names the
-# family; what it borrows is fixed when it is submitted. They are kept apart from the record
-# (`noise_table`), which lends without being named.
-#
-# A table is imported whole or not at all. Each family of it must lend to some class of rounding,
-# together with its groups that were imported before; so a single group, reruns that are all equal
-# bit for bit and any row that is not usable are refused. So is a name that the table has no right
-# to: that of a public family or of one that jobs of this server measured, and groups of the latter
-# under another name. Can fail: a table whose figures are wrong, or that calls unlike set-ups one
-# family. Its owner, source and licence are kept and shown.
-
-MOST_IMPORTED_GROUPS = 1000  # of all families together: the page of run-to-run noise fits them all
-_MOST_CELL = 1000  # characters
-_NUMBERS = ("runs", "mean_loss", "sd")
-
-
-@frozen
-class Import:
-    """What a table changed: its families, and how many of its groups are new here or were imported
-    before.
-    """
-
-    families: list[str]
-    new_groups: int
-    known_groups: int
-
-
-def import_noise_table(session: Session, table: str, family: str | None, who: str) -> Import:
-    """Import the groups of a table (CSV), or those of one of its families; groups that were
-    imported before change nothing.
-
-    Raises InvalidError or ConflictError, with nothing imported.
-    """
-    rows = _chosen(_read(table), family)
-    hold_lock(session, "imported noise tables")
-    here = {(row["family"], row["group"]): row for row in imported_noise_tables(session).rows}
-    _refuse_forged(session, rows)
-    new: dict[tuple[str, str], Row] = {}
-    for row in rows:
-        key = row["family"], row["group"]
-        if key not in here:
-            here[key] = new[key] = row
-        elif here[key] != row:
-            column = next(column for column in COLUMNS if here[key][column] != row[column])
-            values = (
-                f"{shown(row[column])}, and it is {shown(here[key][column])} in another row or an "
-                "earlier import"
-            )
-            raise ConflictError(
-                f"{column} of group {shown(key[1])} of family {shown(key[0])} is {values}; give "
-                "the group another name"
-            )
-    if len(here) > MOST_IMPORTED_GROUPS:
-        raise ConflictError(
-            f"{len(here):,} groups would be imported in all; expected at most "
-            f"{MOST_IMPORTED_GROUPS:,}: choose one with --family"
-        )
-    families = sorted({row["family"] for row in rows})
-    _refuse_useless(NoiseTable(tuple(row for row in here.values() if row["family"] in families)))
-    now = sessions.now(session)
-    session.add_all(
-        ImportedGroup(family=key[0], name=key[1], cells=dict(row), imported_by=who, imported_at=now)
-        for key, row in new.items()
-    )
-    return Import(
-        families=families,
-        new_groups=len(new),
-        known_groups=len({(row["family"], row["group"]) for row in rows}) - len(new),
-    )
-
-
-def imported_noise_tables(session: Session, family: str | None = None) -> NoiseTable:
-    """The imported groups of all families, or of one."""
-    statement = select(ImportedGroup).order_by(ImportedGroup.family, ImportedGroup.name)
-    if family is not None:
-        statement = statement.where(ImportedGroup.family == family)
-    return NoiseTable(
-        tuple(
-            {column: group.cells[column] for column in COLUMNS}
-            for group in session.scalars(statement)
-        )
-    )
-
-
-def imported_groups(session: Session, family: str) -> Mapping[str, ImportedGroup]:
-    """The imported groups of a family by name, with their owner and time."""
-    return {
-        group.name: group
-        for group in session.scalars(select(ImportedGroup).where(ImportedGroup.family == family))
-    }
-
-
-def named_noise_table(session: Session, family: str) -> NoiseTable:
-    """The groups of a family that a job names: imported, else public. InvalidError if neither has
-    it.
-
-    What jobs of this server measured is not looked at: a job of such a family borrows from it
-    without naming it.
-    """
-    noise_table = imported_noise_tables(session, family)
-    if not noise_table.rows and (family == ANY_DECODER or family in public_noise_table().families):
-        noise_table = public_noise_table().only({family})
-    if not noise_table.rows:
-        known = session.scalar(select(func.count(ImportedGroup.family.distinct()))) or 0
-        detail = (
-            f"job.family is {shown(family)}; expected one of the {known} imported families or of "
-            "the public ones, which /noise-tables "
-            "lists; `parity noise import FILE` imports a table"
-        )
-        raise InvalidError.at("/job/family", detail)
-    return noise_table
-
-
-def _read(table: str) -> NoiseTable:
-    try:
-        noise_table = read_noise_table(table)
-    except NoiseTableError as error:
-        raise InvalidError.at("/table", str(error)) from None
-    for number, row in enumerate(noise_table.rows, 1):
-        for column, cell in row.items():
-            if not cell.isprintable() or len(cell) > _MOST_CELL:
-                what = f"row {number} of the noise table has the {column} {shown(cell)}"
-                raise InvalidError.at(
-                    "/table", f"{what}; expected at most {_MOST_CELL:,} printable characters"
-                )
-            if as_cell(cell) != cell:
-                what = (
-                    f"row {number} of the noise table has the {column} {shown(cell)}, which a "
-                    "spreadsheet takes for a formula"
-                )
-                raise InvalidError.at(
-                    "/table", f"{what}; expected text that begins with a letter or a digit"
-                )
-    return noise_table
-
-
-def _chosen(noise_table: NoiseTable, family: str | None) -> list[Row]:
-    if family is not None and family not in noise_table.families:
-        raise InvalidError.at(
-            "/table",
-            f"family is {shown(family)}; expected one of the {len(noise_table.families)} families "
-            "of the table",
-        )
-    return [row for row in noise_table.rows if family in (None, row["family"])]
-
-
-def _refuse_forged(session: Session, rows: Iterable[Row]) -> None:
-    """ConflictError for a name or for groups that are not the importer's to state."""
-    record = noise_table_on_record(session)
-    measured = {_plain(row["family"]): row["family"] for row in record.rows}
-    public = {
-        _plain(name): name for name in (*public_noise_table().families, *EMULATED, ANY_DECODER)
-    }
-    sources = {_numbers(row): row for row in record.rows}
-    for row in rows:
-        name = _plain(row["family"])
-        remedy = "rename the family in the table"
-        if name in public:
-            raise ConflictError(
-                f"family {shown(row['family'])} has the name of the public {public[name]}; jobs "
-                f"can name that one: {remedy}"
-            )
-        if name in measured:
-            what = "which jobs of this server measured and lend without being named"
-            raise ConflictError(
-                f"family {shown(row['family'])} has the name of {measured[name]}, {what}: {remedy}"
-            )
-        if own := sources.get(_numbers(row)):
-            what = f"{shown(own['group'])} of {own['family']}, which jobs of this server measured"
-            raise ConflictError(
-                f"group {shown(row['group'])} of family {shown(row['family'])} has the figures of "
-                f"{what}: leave it out"
-            )
-
-
-def _refuse_useless(noise_table: NoiseTable) -> None:
-    """InvalidError for a family that would lend to no class of rounding."""
-    for name, family in noise_table.families.items():
-        lenders = [find_lender(noise_table, name, rounding) for rounding in ROUNDINGS]
-        if all(lender.floor is None for lender in lenders):
-            stated = {group.rounding for group in family.groups}
-            reasons = [
-                lender.refused
-                for rounding, lender in zip(ROUNDINGS, lenders, strict=True)
-                if rounding in stated
-            ]
-            raise InvalidError.at(
-                "/table",
-                f"family {shown(name)} would lend nothing: "
-                f"{(reasons or [lenders[0].refused])[0]}; nothing was imported",
-            )
-
-
-def _plain(name: str) -> str:
-    """A name as it looks: case and compatibility forms of letters make no other family."""
-    return unicodedata.normalize("NFKC", name).casefold()
-
-
-def _numbers(row: Mapping[str, str]) -> tuple[float, ...]:
-    """The figures of a row that is usable, as numbers; NaN, which equals nothing, for any other."""
-    try:
-        return tuple(float(row[column]) for column in _NUMBERS)
-    except ValueError:
-        return (float("nan"),)

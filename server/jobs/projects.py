@@ -27,7 +27,7 @@ from server.database.sessions import find_job, hold_lock
 from server.database.states import JOB_OPEN, RUN_ENDED
 from server.database.tables import Arm, Job, Run
 from server.errors import ConflictError, InvalidError
-from server.jobs import lifecycle, statements
+from server.jobs import applied_statements, lifecycle, statements
 from server.jobs.submit import announce_new
 from server.records import Body
 from server.settings import Settings
@@ -215,7 +215,7 @@ def _note_facts(session: Session, job: Job, arm: Arm, request: RunRequest, who: 
     """Record recipe and length where they are first stated; ConflictError where they contradict
     what is on record.
     """
-    recorded = statements.of_arm(arm).recipe
+    recorded = applied_statements.of_arm(arm).recipe
     if request.recipe is not None and recorded not in (None, request.recipe):
         raise ConflictError(
             f"recipe of {arm.name} is {request.recipe}, but {recorded} is on record; expected one "

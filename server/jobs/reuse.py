@@ -23,11 +23,13 @@ from parity.wording import short_commit
 from server.database.sessions import find_job, hold_lock
 from server.database.tables import Job, Worker
 from server.errors import LookError
-from server.jobs import answers, lifecycle, statements
+from server.jobs import answers, applied_statements, requesters
 from server.jobs.baselines import NamedBaseline, controls_now, resolve
+from server.jobs.data_digests import changed_since
 from server.jobs.fingerprint import knows_data_by_name
+from server.jobs.imported_noise import named_noise_table
 from server.jobs.ledger import has_passed, is_renewed
-from server.jobs.noise_tables import family_of, lent_noise_table, named_noise_table
+from server.jobs.noise_tables import family_of, lent_noise_table
 from server.jobs.submit import (
     Submission,
     as_sent,
@@ -36,7 +38,7 @@ from server.jobs.submit import (
     submit_job_once,
     submit_registered,
 )
-from server.jobs.workers import changed, changed_since, other_machine, would_train
+from server.jobs.workers import changed, other_machine, would_train
 
 # a gate that asks for a newer verdict than this asks the same question again, which is a further
 # look
@@ -125,9 +127,9 @@ def answer(
     reply = _standing(
         session, _answer(session, question, principal, key, lease_seconds), lease_seconds
     )
-    lifecycle.note(reply.job, principal, question.group, is_new=reply.found == "new")
+    requesters.note(reply.job, principal, question.group, is_new=reply.found == "new")
     if question.group:
-        lifecycle.cancel_superseded(session, reply.job, principal, question.group)
+        requesters.cancel_superseded(session, reply.job, principal, question.group)
     return reply
 
 
@@ -156,7 +158,7 @@ def _standing(session: Session, reply: Answer, lease_seconds: float) -> Answer:
 def note_lookup(session: Session, job_id: str, principal: str) -> None:
     """Remember who was given the verdict of a job by a lookup."""
     hold_lock(session, "gates")
-    lifecycle.note(find_job(session, job_id), principal, "", is_new=False)
+    requesters.note(find_job(session, job_id), principal, "", is_new=False)
 
 
 def _answer(
@@ -409,7 +411,7 @@ def _judged_with_other_reruns(session: Session, job: Job) -> str | None:
             f"it was judged with {len(job.controls or ())} controls of its baseline, which has "
             f"{len(controls)} now, not all the same"
         )
-    family = statements.family(job, late=False)
+    family = applied_statements.family(job, late=False)
     now: NoiseTable | None
     if family:
         now = named_noise_table(session, family)

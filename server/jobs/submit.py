@@ -1,5 +1,6 @@
-"""Submits a job: writes its arms and runs, once per idempotency key, within the limits of one job
-and one sender.
+"""Submits a job: writes its arms and runs, once per idempotency key.
+
+The caller owns the transaction.
 """
 
 import dataclasses
@@ -8,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from parity.judging.noise.noise_table import NoiseTable
@@ -19,64 +19,17 @@ from server.database import tables
 from server.database.sessions import find_job, hold_lock
 from server.database.states import emit
 from server.database.tables import Arm, IdempotencyKey, Job, JobTag, Run, RunState
-from server.errors import InvalidError, TooManyError
+from server.errors import InvalidError
 from server.jobs import ledger
 from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
+from server.jobs.data_digests import place_of
 from server.jobs.fingerprint import columns_of_reused
-from server.jobs.noise_tables import named_noise_table
-from server.jobs.remarks import checked_branch, checked_tags
-from server.jobs.workers import place_of
+from server.jobs.imported_noise import named_noise_table
+from server.jobs.tags import checked_branch, checked_tags
 from server.records import digest
-from server.settings import Settings
 from training.command import ENGINE as COMMAND
 from training.rules import PRESETS
 from training.spec import OF_OUR_TRAINERS, JobSpec, Model, capability
-
-# How much one job and one sender may ask for, so that a mistake in a script does not fill the
-# queue.
-
-
-def check_size(settings: Settings, spec: JobSpec) -> None:
-    """InvalidError for a job with more runs or steps than the settings allow."""
-    runs = sum(arm.replicates for arm in spec.arms) + len(spec.arms) * (
-        spec.short_reruns.runs if spec.short_reruns else 0
-    )
-    if runs > settings.max_runs_per_job:
-        raise InvalidError(
-            f"the job has {runs} runs; expected at most {settings.max_runs_per_job} "
-            "(PARITY_MAX_RUNS_PER_JOB): use fewer replicates or candidates, or several jobs"
-        )
-    if spec.schedule.steps > settings.max_steps:
-        raise InvalidError.at(
-            "/job/schedule/steps",
-            f"schedule.steps is {spec.schedule.steps:,}; expected 1 to {settings.max_steps:,} "
-            "(PARITY_MAX_STEPS)",
-        )
-
-
-def check_queue(session: Session, settings: Settings, sender: str) -> None:
-    """TooManyError if the sender has more runs in the queue than the settings allow, those of this
-    transaction included.
-    """
-    queued = select(func.count()).select_from(Run).join(Job, Job.id == Run.job_id)
-    waiting = (
-        session.scalar(
-            queued.where(
-                Run.state == "queued", Run.capability != "external", Job.submitted_by == sender
-            )
-        )
-        or 0
-    )
-    if waiting > settings.max_queued_runs:
-        raise TooManyError(
-            f"{waiting} of your runs would wait in the queue; expected at most "
-            f"{settings.max_queued_runs} (PARITY_MAX_QUEUED_RUNS): "
-            "wait until some have started, or cancel jobs that you no longer need"
-        )
-
-
-# Submits a job: writes its arms and runs, once per idempotency key. The caller owns the
-# transaction.
 
 _OF_EVERY_JOB = frozenset({"name", "engine", "baseline", "candidates"})
 _PARTS = frozenset({"model", "data", "schedule"})

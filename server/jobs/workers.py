@@ -2,25 +2,19 @@
 whether their trainer has changed.
 """
 
-import posixpath
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, object_session
 
-from parity.structure import picked
 from server.database import sessions
-from server.database.sessions import hold_lock
 from server.database.states import JOB_ENDED
-from server.database.tables import DataRead, Job, Run, Token, Worker
+from server.database.tables import Job, Run, Token, Worker
 from server.jobs import submissions
-from server.records import digest
+from server.jobs.data_roots import outside_roots
 from training.command import ENGINE as COMMAND
 from training.rules import CAPABILITY_IN_WORDS
-from training.spec import JobSpec, RunSpec
 from training.switches import recipes
 
 # prefixes of the facts in `training.device`
@@ -263,26 +257,6 @@ def short(value: str | None) -> str:
     return value if len(value) <= 40 else f"{value[:12]}…"
 
 
-# Which files a job may name: those inside the folders that a worker's operator has declared
-# (`PARITY_DATA_ROOTS`), as it registered them. The worker itself decides, because it follows links
-# (`workers.supervisor.refusal`). A name on a hub (`org/name`) is not a path.
-
-# At most one slash, and no part that begins with a dot, so that the name cannot leave its folder.
-_ON_A_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-
-
-def outside_roots(worker: Worker, job: Job) -> str | None:
-    """Why a worker may not read a path of a job, or None. It alone knows of relative paths, and
-    where it registered no roots.
-    """
-    roots = worker.device.get("data_roots")
-    for field, path in paths_of(job.spec):
-        is_whole = "://" in path or path.startswith("/")
-        if roots is not None and is_whole and not any(lies_in(path, root) for root in roots):
-            return f"{field} {path!r:.200} is outside its PARITY_DATA_ROOTS"
-    return None
-
-
 def is_left_to_another(session: Session, worker: Worker, job: Job, lease_seconds: float) -> bool:
     """Whether this worker may not read a path of a job, and another live one, which can take it,
     may.
@@ -293,104 +267,3 @@ def is_left_to_another(session: Session, worker: Worker, job: Job, lease_seconds
         "data_roots" in other.device and can_take(other, job)
         for other in live_workers(session, lease_seconds)
     )
-
-
-def paths_of(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The paths that a job or a run reads, by field, from its document."""
-    data, options = spec.get("data") or {}, spec.get("maxtext") or {}
-    source = data.get("source")
-    named = {"data.path": data.get("path")} | {
-        f"maxtext.{name}": options.get(name) for name in ("eval_path", "hf_train_files")
-    }
-    if source == "hf":
-        named["maxtext.hf_data_dir"] = options.get("hf_data_dir")
-    for field, path in named.items():
-        if path and not (
-            field in ("data.path", "maxtext.hf_data_dir")
-            and source == "hf"
-            and _ON_A_HUB.fullmatch(path)
-        ):
-            yield field, path
-    tokenizer = options.get("tokenizer_path")
-    if tokenizer and not _ON_A_HUB.fullmatch(tokenizer):
-        yield "maxtext.tokenizer_path", tokenizer
-
-
-def lies_in(path: str, root: str) -> bool:
-    """Whether a path without links lies in a folder, or a URL below a prefix."""
-    if "://" in path or "://" in root:
-        return f"{path}/".startswith(root.rstrip("/") + "/") and ".." not in path.split("/")
-    return PurePosixPath(posixpath.normpath(path)).is_relative_to(root)
-
-
-# What workers read: the digest of the data at each place, by the newest run that a worker began to
-# train on it.
-#
-# Only workers write it, in the transaction that records a run's manifest. A curve that is reused,
-# and an external run, whose manifest says what its sender likes, are no evidence of what lies at a
-# path now.
-
-
-def place_of(spec: JobSpec | RunSpec) -> str | None:
-    """SHA-256 of where a specification's data lie; None for a source without a path, which belongs
-    to the trainer.
-    """
-    if spec.data.path is None:
-        return None
-    where: dict[str, Any] = {"source": spec.data.source, "path": posixpath.normpath(spec.data.path)}
-    if spec.engine == "maxtext":  # what its digest covers (`training.engines.maxtext.data_digest`)
-        options = picked(spec.maxtext, "tokenizer_path", "eval_path", "hf_train_files")
-        where |= {"data": spec.data.document(), "maxtext": options}
-    return digest(where)
-
-
-def record_data(session: Session, spec: RunSpec, run_id: str, manifest: Mapping[str, str]) -> None:
-    """Note what a worker has just read for a run, as its manifest says. Call it in a worker's
-    transaction, which holds the run.
-    """
-    place, read = place_of(spec), manifest.get("data_digest")
-    if place is None or read is None:
-        return
-    hold_lock(session, f"data {place}")  # two workers may be the first to read a place
-    row = session.get(DataRead, place) or DataRead(place=place)
-    row.digest, row.run_id = read, run_id
-    session.add(row)
-
-
-def changed_since(session: Session, job: Job, then: set[str | None]) -> str | None:
-    """Why the data of a job, whose runs read the digests `then`, are others now, or may be; None if
-    nothing is known against them.
-
-    The data of a user's own trainer are known from what later runs of such trainers state: one that
-    states another digest is enough, so that no further statement takes it back.
-    """
-    if job.data_place is None or not then:
-        return None
-    what = f"the data at {job.spec['data']['path']}"
-    if job.engine == "external":
-        of_others = (
-            Job.data_place == job.data_place,
-            Job.id > job.id,
-            Job.engine == "external",
-            Run.manifest.is_not(None),
-        )
-        rows = session.execute(
-            select(Run.id, Run.manifest).join(Job, Job.id == Run.job_id).where(*of_others)
-        )
-        stated = ((run_id, (manifest or {}).get("data_digest")) for run_id, manifest in rows)
-        run_id, now = next(
-            ((run_id, read) for run_id, read in stated if read not in then), (None, None)
-        )
-        if run_id is None:
-            return None
-        return f"{what} changed: run {run_id} states {short(now)}, this job {_listed(then)}"
-    read = session.get(DataRead, job.data_place)
-    if then == {read and read.digest}:
-        return None
-    if read is None:
-        return f"no worker has recorded a digest of {what}"
-    return f"{what} changed: run {read.run_id} read {short(read.digest)}, this job {_listed(then)}"
-
-
-def _listed(digests: set[str | None]) -> str:
-    return ", ".join(sorted(map(short, digests)))

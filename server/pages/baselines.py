@@ -29,8 +29,9 @@ from server.database.sessions import time_text
 from server.database.tables import Baseline, Job, is_id
 from server.errors import InvalidError, NotFoundError
 from server.jobs import baselines
-from server.jobs.conclude import verdict_documents
-from server.jobs.noise_tables import imported_groups, imported_noise_tables, noise_table_on_record
+from server.jobs.imported_noise import imported_groups, imported_noise_tables
+from server.jobs.noise_tables import noise_table_on_record
+from server.jobs.verdict_rows import verdict_documents
 from server.pages.rendering import pages_router, templates
 from server.web.auth import InContext
 

@@ -44,9 +44,10 @@ from server.database.sessions import find_job, time_text
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run
 from server.jobs import added_runs, forecasts, statements
-from server.jobs.again import proposal
-from server.jobs.conclude import compared_of, kind_of
 from server.jobs.cost import price_of
+from server.jobs.job_kinds import kind_of
+from server.jobs.judge_input import compared_of
+from server.jobs.proposal import proposal
 from server.jobs.workers import can_take, live_workers, why_waiting
 from server.pages import baselines, forms, job_lists, job_page, rendering
 from server.pages.rendering import HERE, LoginNeededError, pages_router, templates

@@ -16,7 +16,7 @@ from server.api.jobs import JobDocument, submit_again, submit_run
 from server.database.sessions import time_text
 from server.database.tables import Token
 from server.errors import ForbiddenError, InvalidError, NotFoundError
-from server.jobs import remarks, statements
+from server.jobs import notes, sign_offs, statements, tags
 from server.jobs.added_runs import AddedRunRequest
 from server.jobs.gate_rules import check_statements
 from server.pages.rendering import admin, pages_router, templates, visitor
@@ -76,7 +76,7 @@ def set_tags(
     """Set the tags of a job, separated by spaces or commas."""
     _check(request, context, _TAG, job_id)
     with context.database.write() as session:
-        remarks.set_tags(session, job_id, words.replace(",", " ").split())
+        tags.set_tags(session, job_id, words.replace(",", " ").split())
     return _back(job_id)
 
 
@@ -85,7 +85,7 @@ def add_note(job_id: str, request: Request, context: InContext, text: FormText =
     """Add a note."""
     sender = _check(request, context, _NOTE, job_id)
     with context.database.write() as session:
-        remarks.add_note(session, job_id, sender.id, text)
+        notes.add_note(session, job_id, sender.id, text)
     return _back(job_id)
 
 
@@ -180,7 +180,7 @@ def sign_off(
     except ValueError:
         raise InvalidError(f"days is {days!r:.40}, expected a number such as 14") from None
     with context.database.write() as session:
-        remarks.sign_off(session, job_id, candidate, sender.id, reason, length)
+        sign_offs.sign_off(session, job_id, candidate, sender.id, reason, length)
     return _back(job_id)
 
 
@@ -191,7 +191,7 @@ def revoke(
     """End a sign-off."""
     sender = _check(request, context, _REVOKE, job_id)
     with context.database.write() as session:
-        remarks.revoke(session, job_id, sign_off_id, sender.id, reason)
+        sign_offs.revoke(session, job_id, sign_off_id, sender.id, reason)
     return _back(job_id)
 
 

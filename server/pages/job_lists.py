@@ -49,7 +49,7 @@ from server.api.overviews import (
 from server.database.states import JOB_ENDED
 from server.database.tables import Job
 from server.errors import NotFoundError
-from server.jobs.conclude import VerdictSummary
+from server.jobs.verdict_rows import VerdictSummary
 from server.pages.job_rows import rows_of
 from server.pages.rendering import pages_router, templates
 from server.web.auth import InContext

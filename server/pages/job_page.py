@@ -42,9 +42,9 @@ from server.database.states import JOB_ENDED, JUDGED_IN_VAIN, JUDGING_AGAIN
 from server.database.tables import Job
 from server.gaps import candidate_gaps
 from server.jobs import forecasts
-from server.jobs.again import Proposal
 from server.jobs.cost import SECONDS_OF_AN_HOUR, CostDocument
-from server.jobs.remarks import MOST_REASON
+from server.jobs.proposal import Proposal
+from server.jobs.sign_offs import MOST_REASON
 from server.pages.rendering import duration, size
 
 _PLAN_NOTE = "The axes are those of the whole plan, so nothing moves while points arrive."

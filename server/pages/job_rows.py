@@ -17,8 +17,8 @@ from parity.wording import MINUS, count, interval_words, nats_decimals, signed
 from server.api.lists import JobSummary, belonging_to
 from server.database.states import JOB_OPEN, JUDGING_AGAIN
 from server.database.tables import Job
-from server.jobs.conclude import VerdictSummary
 from server.jobs.forecasts import latest
+from server.jobs.verdict_rows import VerdictSummary
 
 # Gaps in their own margins, as places in percent of a figure's width or height. What lies beyond an
 # axis is an arrow at its edge.

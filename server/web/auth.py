@@ -36,8 +36,8 @@ from server.errors import (
     TooManyError,
     UnauthorizedError,
 )
-from server.jobs.conclude import Judge
-from server.jobs.lifecycle import requesters_of
+from server.jobs.judge_thread import Judge
+from server.jobs.requesters import requesters_of
 from server.queue import Doorbell
 from server.readiness import Readiness
 from server.settings import Settings

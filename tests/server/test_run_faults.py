@@ -22,7 +22,8 @@ from server.database.tables import LISTENING, Duty
 from server.database.tables import Run as RunRow
 from server.jobs import lifecycle
 from server.jobs.conclude import conclude
-from server.jobs.external import listens, mark_or_fail_stale, renew
+from server.jobs.listening import listens, renew
+from server.jobs.stale_runs import mark_or_fail_stale
 from server.jobs.submit import submit_job
 from training.spec import Arm
 

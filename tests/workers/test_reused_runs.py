@@ -15,10 +15,10 @@ from server.database.tables import Attempt, Chunk, DataRead, Event, Job, Run
 from server.jobs import baselines
 from server.jobs.baselines import BaselineChoice
 from server.jobs.conclude import conclude
+from server.jobs.data_digests import place_of
 from server.jobs.fingerprint import equal_run
 from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import Order, submit_job
-from server.jobs.workers import place_of
 from training.spec import Arm, Data
 from workers import lease, supervisor
 from workers.training_process import Slot

@@ -9,7 +9,8 @@ import pytest
 
 from parity.judging.verdict.sign_offs import sha256_of
 from server.database.tables import Job
-from server.jobs.conclude import conclude, decide, verdict_documents, write_outcome
+from server.jobs.conclude import conclude, decide, write_outcome
+from server.jobs.verdict_rows import verdict_documents
 
 pytestmark = pytest.mark.both_databases
 

@@ -10,7 +10,8 @@ from fastapi.testclient import TestClient
 from server.database import states
 from server.database.tables import Attempt, Job, Run
 from server.jobs import conclude
-from server.jobs.external import mark_or_fail_stale, renew
+from server.jobs.listening import renew
+from server.jobs.stale_runs import mark_or_fail_stale
 from server.web import auth
 
 pytestmark = pytest.mark.both_databases

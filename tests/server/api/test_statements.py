@@ -14,8 +14,8 @@ from parity.client.spool import send_run
 from parity.judging.bundles.evidence import verify
 from parity.judging.curves.curve import curve_from_arrays
 from server.database.tables import Job, Statement
-from server.jobs import statements
-from server.jobs.conclude import claim
+from server.jobs import applied_statements
+from server.jobs.judge_claim import claim
 
 STEPS = 600
 
@@ -303,7 +303,10 @@ def test_a_family_that_is_stated_lends(client, served, ended, database):
     assert verdict["tau"]["baseline"]["borrowed"]["family"] == "any-decoder"
     with database.read() as session:
         row = session.get_one(Job, job)
-        assert (statements.family(row), statements.family(row, late=False)) == ("any-decoder", None)
+        assert (applied_statements.family(row), applied_statements.family(row, late=False)) == (
+            "any-decoder",
+            None,
+        )
 
 
 @pytest.mark.both_databases

@@ -14,8 +14,8 @@ from sqlalchemy import func, select
 
 from server.database import store
 from server.database.tables import Chunk, Run
-from server.jobs import external
-from server.jobs.external import DifferentError
+from server.jobs import step_batches
+from server.jobs.step_batches import DifferentError
 from tests.conftest import some
 
 pytestmark = pytest.mark.both_databases
@@ -37,7 +37,7 @@ def run(database, recorded):
 
 def _merge(database, run, attempt_number, steps, values):
     with database.write() as session:
-        return external.merge(
+        return step_batches.merge(
             session,
             run,
             "train",
@@ -98,7 +98,7 @@ def test_other_numbers_for_a_recorded_step_are_refused_and_nothing_is_written(da
         assert store.read(session, run, "train")[0].tolist() == [0, 1, 2]
     # A column that is new for a recorded step is another number too: it was NaN.
     with pytest.raises(DifferentError, match="another speed"), database.write() as session:
-        external.merge(
+        step_batches.merge(
             session,
             run,
             "train",
@@ -115,7 +115,7 @@ def test_attempts_do_not_touch_each_other(database, run):
         assert store.read(session, run, "train")[1]["loss"].tolist() == [1.0] * 6 + [2.0] * 2
         assert [
             (one.first_step, one.last_step, one.count)
-            for one in external.ranges(session, run, "train")
+            for one in step_batches.ranges(session, run, "train")
         ] == [(0, 5, 6), (6, 7, 2)]
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from parity.judging.policy import policy_from_mapping
 from server.database.tables import Job
-from server.jobs.again import merged, proposal
+from server.jobs.again import merged
+from server.jobs.proposal import proposal
 from tests.server.conftest import people_of
 
 pytestmark = pytest.mark.both_databases

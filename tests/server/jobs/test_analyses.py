@@ -21,8 +21,9 @@ from server.database.tables import Job
 from server.errors import ConflictError, InvalidError, NotFoundError
 from server.jobs import baselines, forecasts, noise_tables
 from server.jobs.again import request_of
-from server.jobs.conclude import conclude, kind_of
+from server.jobs.conclude import conclude
 from server.jobs.fingerprint import equal_run, unsound
+from server.jobs.job_kinds import kind_of
 from server.jobs.submit import submit_job
 from tests.server.analyses import KEPT, STEPS, UNITS, make_explained, make_retired, measured
 from training.switches import Override

@@ -16,21 +16,19 @@ from server.database import sessions, states
 from server.database.tables import Job, Run
 from server.errors import ConflictError
 from server.jobs import conclude as conclude_module
+from server.jobs import judge_claim, verdict_rows
 from server.jobs.conclude import (
-    _noise_table_of,
-    case_of,
-    claim,
     conclude,
     conclude_each,
     decide,
     judge_again,
     settled,
-    shown_documents,
-    verdict_documents,
-    verdict_summary,
     write_outcome,
 )
+from server.jobs.judge_claim import claim
+from server.jobs.judge_input import case_of, noise_table_of
 from server.jobs.submit import submit_job
+from server.jobs.verdict_rows import shown_documents, verdict_documents, verdict_summary
 from training.spec import Arm, JobSpec
 from training.switches import Switches
 
@@ -246,7 +244,7 @@ def test_a_judge_that_died_delays_a_verdict_until_its_claim_has_ended(
 
 
 def test_a_claim_is_renewed_while_the_judge_judges(database, recorded, monkeypatch):
-    monkeypatch.setattr(conclude_module, "_CLAIM_SECONDS", 0.03)
+    monkeypatch.setattr(judge_claim, "_CLAIM_SECONDS", 0.03)
     job_id, judge, renewed = recorded({"nvfp4": 0.0}), Held(monkeypatch), threading.Event()
     calls = []
 
@@ -256,7 +254,7 @@ def test_a_claim_is_renewed_while_the_judge_judges(database, recorded, monkeypat
             renewed.set()
         return calls[-1]
 
-    monkeypatch.setattr(conclude_module, "claim", counted)
+    monkeypatch.setattr(judge_claim, "claim", counted)
     with ThreadPoolExecutor(1) as pool:
         judging = pool.submit(conclude, database, job_id)
         assert renewed.wait(60)
@@ -289,7 +287,7 @@ def test_a_verdict_has_its_path_from_the_judges_own_numbers(database, recorded):
         paths = {
             verdict.candidate: path_of(verdict)
             for verdict in case_of(
-                session, job, noise_table=_noise_table_of(session, job)
+                session, job, noise_table=noise_table_of(session, job)
             ).verdicts()
         }
     for document, plain in zip(_documents(database, job_id), stored, strict=True):
@@ -307,7 +305,7 @@ def test_a_path_that_cannot_be_computed_keeps_no_job_from_its_verdict(
     def broken(_verdict):
         raise ArithmeticError("no path")
 
-    monkeypatch.setattr(conclude_module, "path_of", broken)
+    monkeypatch.setattr(verdict_rows, "path_of", broken)
     job_id = recorded({"nvfp4": 0.0})
     assert conclude(database, job_id)
     with database.read() as session:
@@ -460,7 +458,7 @@ def test_a_job_that_only_the_judge_failed_on_is_judged_again(database, recorded,
 
 def test_a_failure_that_cannot_be_noted_hides_no_other(database, recorded, monkeypatch):
     job_id, _ = recorded({"nvfp4": 0.0}), Faulty(monkeypatch, _raise(MemoryError()), 1)
-    monkeypatch.setattr(conclude_module, "_give_back", lambda *_: 1 / 0)
+    monkeypatch.setattr(judge_claim, "_give_back", lambda *_: 1 / 0)
     with pytest.raises(MemoryError):
         conclude(database, job_id)
     assert _judging(database, job_id)[:3] == ("queued", None, 0)

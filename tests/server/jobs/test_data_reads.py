@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from server.database.tables import DataRead, Job
-from server.jobs import workers
-from server.jobs.workers import changed_since, place_of
+from server.jobs import data_digests
+from server.jobs.data_digests import changed_since, place_of
 from training.environment.maxtext import MaxTextOptions
 from training.spec import Arm, Data, JobSpec
 
@@ -59,7 +59,7 @@ def job(database, make_job):
 
 def _record(session, make_job, digest):
     (_, run), *_ = make_job(data=TEXT).runs()
-    workers.record_data(session, run, "r1", {"data_digest": digest} if digest else {})
+    data_digests.record_data(session, run, "r1", {"data_digest": digest} if digest else {})
 
 
 def test_the_newest_read_decides(database, make_job, job):

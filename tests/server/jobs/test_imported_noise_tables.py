@@ -13,16 +13,11 @@ from parity.judging.policy import policy_from_mapping
 from server.database import store
 from server.database.tables import ImportedGroup, Job
 from server.errors import InvalidError, ServiceError
-from server.jobs.conclude import case_of, conclude
-from server.jobs.forecasts import lenders_for, planned
-from server.jobs.noise_tables import (
-    import_noise_table,
-    imported_groups,
-    imported_noise_tables,
-    keep_reruns,
-    noise_table_on_record,
-    reruns_of,
-)
+from server.jobs.conclude import conclude
+from server.jobs.imported_noise import import_noise_table, imported_groups, imported_noise_tables
+from server.jobs.judge_input import case_of
+from server.jobs.noise_tables import keep_reruns, noise_table_on_record, reruns_of
+from server.jobs.outlook import lenders_for, planned
 from server.jobs.submit import config_hash, submit_job
 from tests.server.analyses import stated_rounding
 from training.spec import Arm
@@ -157,10 +152,10 @@ def test_a_group_that_was_imported_does_not_change(database, imported):
 
 
 def test_there_is_a_most_of_groups(database, imported, monkeypatch):
-    monkeypatch.setattr("server.jobs.noise_tables.MOST_IMPORTED_GROUPS", 9)
+    monkeypatch.setattr("server.jobs.imported_noise.MOST_IMPORTED_GROUPS", 9)
     with pytest.raises(ServiceError, match="at most 9"):
         imported()
-    monkeypatch.setattr("server.jobs.noise_tables.MOST_IMPORTED_GROUPS", 10)
+    monkeypatch.setattr("server.jobs.imported_noise.MOST_IMPORTED_GROUPS", 10)
     assert imported().new_groups == 10
     with pytest.raises(ServiceError, match="at most 10"):
         imported(f"{HEAD}\n{OTHER}")

@@ -28,18 +28,31 @@ from server.database.tables import (
     new_id,
 )
 from server.errors import ConflictError, InvalidError, LookError, SignOffError, StaleAttemptError
-from server.jobs import baselines, external, ledger, lifecycle, projects, remarks, reuse, statements
+from server.jobs import (
+    baselines,
+    external,
+    judge_claim,
+    ledger,
+    lifecycle,
+    listening,
+    projects,
+    requesters,
+    reuse,
+    sign_offs,
+    statements,
+)
 from server.jobs import conclude as concluding
 from server.jobs import forecasts as forecast
 from server.jobs.conclude import conclude, judge_again
-from server.jobs.external import AttachRequest, Batch, mark_or_fail_stale
+from server.jobs.data_digests import place_of, record_data
+from server.jobs.external import AttachRequest, Batch
+from server.jobs.imported_noise import import_noise_table, imported_noise_tables
 from server.jobs.lifecycle import cancel_job, end_job
-from server.jobs.noise_tables import import_noise_table, imported_noise_tables
 from server.jobs.projects import RunRequest
 from server.jobs.reuse import Question
+from server.jobs.stale_runs import mark_or_fail_stale
 from server.jobs.statements import StatementRequest
 from server.jobs.submit import Submission, submit_job, submit_job_once, submit_registered
-from server.jobs.workers import place_of, record_data
 from server.retention import _drop, _drop_jobs, chunk_keys
 from tests.conftest import small_job
 from tests.overlap import locked_out_of_order, overlap, overlap_with
@@ -66,7 +79,7 @@ def own(database):
     """The ids of the runs of a job of a user's own trainer."""
     job_id = _submitted(database, engine="external")
     with database.write() as session:
-        external.renew(session, 3600.0)
+        listening.renew(session, 3600.0)
         return [run.id for run in session.get_one(Job, job_id).runs]
 
 
@@ -253,23 +266,23 @@ def test_of_two_judges_that_claim_at_once_one_has_the_job_and_another_job_is_fre
     other = _submitted(database)
     both = overlap(
         database,
-        lambda s: concluding.claim(s, job, "one"),
-        lambda s: concluding.claim(s, job, "two"),
+        lambda s: judge_claim.claim(s, job, "one"),
+        lambda s: judge_claim.claim(s, job, "two"),
     )
     assert (both.first, both.waited, both.second) == (True, True, False)
     with database.write() as session:
-        assert concluding.claim(session, job, "one")
-        assert concluding.claim(session, other, "two")
+        assert judge_claim.claim(session, job, "one")
+        assert judge_claim.claim(session, other, "two")
     assert (_job(database, job).judging_by, _job(database, other).judging_by) == ("one", "two")
 
 
 def test_a_judge_that_fails_while_its_job_is_cancelled_changes_nothing(database, job):
     with database.write() as session:
-        assert concluding.claim(session, job, "one")
+        assert judge_claim.claim(session, job, "one")
     both = overlap(
         database,
         lambda s: cancel_job(s, job),
-        lambda s: concluding._give_back(s, job, "one", MemoryError()),
+        lambda s: judge_claim._give_back(s, job, "one", MemoryError()),
     )
     assert both.waited
     row = _job(database, job)
@@ -283,12 +296,12 @@ def test_a_judge_that_fails_while_its_job_is_cancelled_changes_nothing(database,
 
 def test_a_judge_that_fails_after_another_took_over_leaves_that_claim(database, job):
     with database.write() as session:
-        assert concluding.claim(session, job, "one")
+        assert judge_claim.claim(session, job, "one")
         session.get_one(Job, job).judging_until = sessions.now(session) - 1.0
     both = overlap(
         database,
-        lambda s: concluding.claim(s, job, "two"),
-        lambda s: concluding._give_back(s, job, "one", MemoryError()),
+        lambda s: judge_claim.claim(s, job, "two"),
+        lambda s: judge_claim._give_back(s, job, "one", MemoryError()),
     )
     assert (both.first, both.waited) == (True, True)
     row = _job(database, job)
@@ -516,7 +529,7 @@ def test_an_outage_moves_the_leases_once_however_many_processes_end_it(database,
         session.get_one(Duty, LISTENING).expires_at -= 1000.0
     before = _run(database, own[0]).lease_expires_at
     both = overlap(
-        database, lambda s: external.renew(s, 3600.0), lambda s: external.renew(s, 3600.0)
+        database, lambda s: listening.renew(s, 3600.0), lambda s: listening.renew(s, 3600.0)
     )
     assert (round(both.first, -1), both.waited, both.second) == (1000.0, True, 0.0)
     assert _run(database, own[0]).lease_expires_at - before == pytest.approx(1090.0, abs=10.0)
@@ -613,7 +626,7 @@ def _gate(group="", principal="me", **changes):
 def test_two_gates_with_one_question_get_one_job(database):
     both = overlap(database, _gate(), _gate(principal="you"))
     assert (both.first[0], both.waited, both.second) == ("new", True, ("running", both.first[1]))
-    assert lifecycle.requesters_of(_job(database, both.first[1])) == {"me", "you"}
+    assert requesters.requesters_of(_job(database, both.first[1])) == {"me", "you"}
 
 
 def test_a_job_that_a_second_group_joins_is_not_superseded_by_the_first(database):
@@ -645,7 +658,7 @@ def test_nobody_who_was_given_a_verdict_is_forgotten(database, second):
     }[second]
     both = overlap(database, first, last)
     assert both.waited
-    assert {"me", "you", "they"} <= lifecycle.requesters_of(_job(database, shared))
+    assert {"me", "you", "they"} <= requesters.requesters_of(_job(database, shared))
 
 
 def test_a_key_makes_one_job_and_one_of_another_principal_makes_another(database):
@@ -796,7 +809,7 @@ def test_a_candidate_is_signed_off_once(database, judged):
     job_id, _ = judged({"mxfp8": 0.013})
 
     def sign(who):
-        return lambda s: remarks.sign_off(
+        return lambda s: sign_offs.sign_off(
             s, job_id, "mxfp8", who, "the release needs it; reruns are queued", 7.0
         )
 
@@ -807,7 +820,7 @@ def test_a_candidate_is_signed_off_once(database, judged):
 
     def revoke(who):
         why = "it was a mistake of mine, sorry"
-        return lambda s: remarks.revoke(s, job_id, held.id, who, why)
+        return lambda s: sign_offs.revoke(s, job_id, held.id, who, why)
 
     assert overlap(database, revoke("one"), revoke("two")).waited
     assert _job(database, job_id).sign_offs[0].revoked_by == "one"

@@ -13,9 +13,9 @@ from parity.judging.policy import Amount, Policy, policy_from_mapping
 from server.database.tables import Baseline, Job, Run
 from server.jobs import ledger, noise_tables, submit
 from server.jobs.baselines import BaselineChoice, NamedBaseline
+from server.jobs.data_digests import place_of
 from server.jobs.fingerprint import external_fingerprint, fingerprint_of
 from server.jobs.submit import Labels, Order, Submission, arm_rows, config_hash
-from server.jobs.workers import place_of
 from server.records import digest
 from tests.changed import called, changed, indifferent, leaves
 from training.command import Command

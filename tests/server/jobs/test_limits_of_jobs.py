@@ -17,13 +17,17 @@ from server.jobs import (
     answers,
     baselines,
     external,
+    imported_noise,
     ledger,
     noise_tables,
+    notes,
     pinned_question,
     projects,
-    remarks,
+    sign_offs,
+    submission_limits,
     submit,
 )
+from server.jobs import tags as job_tags
 from training.spec import Arm, ShortReruns
 
 POLICY = policy_from_mapping({"margin": "1%"})
@@ -45,13 +49,13 @@ def test_a_job_has_as_many_runs_as_is_set_its_short_reruns_too(make_job, setting
         short_reruns=ShortReruns(runs=2),
     )
     limited = settings.model_copy(update={"max_runs_per_job": most})
-    assert is_refused(submit.check_size, limited, job) == refused
+    assert is_refused(submission_limits.check_size, limited, job) == refused
 
 
 @pytest.mark.parametrize(("steps", "refused"), [(2000, False), (2001, True)])
 def test_a_run_has_as_many_steps_as_is_set(make_job, settings, steps, refused):
     limited = settings.model_copy(update={"max_steps": 2000})
-    assert is_refused(submit.check_size, limited, make_job(steps)) == refused
+    assert is_refused(submission_limits.check_size, limited, make_job(steps)) == refused
 
 
 @pytest.mark.parametrize(("most", "refused"), [(2, False), (1, True)])
@@ -60,7 +64,7 @@ def test_a_sender_has_as_many_queued_runs_as_is_set(database, make_job, settings
     with database.write() as session:
         submit.submit_job(session, make_job(), POLICY, "me")
         submit.submit_job(session, make_job(name="theirs"), POLICY, "they")
-        assert is_refused(submit.check_queue, session, limited, "me") == refused
+        assert is_refused(submission_limits.check_queue, session, limited, "me") == refused
 
 
 def test_a_project_has_as_many_runs_as_is_set(database, settings):
@@ -164,7 +168,7 @@ def test_a_cell_of_an_imported_table_has_1000_characters(size, refused):
     cells = {"family": "f", "group": "g", "runs": "5", "mean_loss": "1.4", "sd": "0.001"}
     cells |= {"unit": "nats", "source": "s" * size}
     table = f"{','.join(COLUMNS)}\n{','.join(cells.get(column, '') for column in COLUMNS)}"
-    assert is_refused(noise_tables._read, table) == refused
+    assert is_refused(imported_noise._read, table) == refused
 
 
 def test_a_hundred_characters_of_a_pinned_value_are_shown():
@@ -176,23 +180,22 @@ def test_a_hundred_characters_of_a_pinned_value_are_shown():
 def test_a_job_has_twenty_tags(number, refused):
     """The same word twice is one."""
     tags = [f"t{at}" for at in range(number)]
-    assert is_refused(remarks.checked_tags, [*tags, "t0"]) == refused
+    assert is_refused(job_tags.checked_tags, [*tags, "t0"]) == refused
 
 
 @pytest.mark.parametrize(("size", "refused"), [(64, False), (65, True)])
 def test_a_tag_has_64_characters(size, refused):
-    assert is_refused(remarks.checked_tags, ["x" * size]) == refused
+    assert is_refused(job_tags.checked_tags, ["x" * size]) == refused
 
 
 @pytest.mark.parametrize(("size", "refused"), [(200, False), (201, True)])
 def test_a_branch_has_200_characters(size, refused):
-    assert is_refused(remarks.checked_branch, "x" * size) == refused
+    assert is_refused(job_tags.checked_branch, "x" * size) == refused
 
 
 def test_a_text_is_measured_without_the_blanks_around_it():
     refused = [
-        is_refused(remarks.plain_text, "it", f" {'x' * size}\r\n", 20, 10)
-        for size in (9, 10, 20, 21)
+        is_refused(notes.plain_text, "it", f" {'x' * size}\r\n", 20, 10) for size in (9, 10, 20, 21)
     ]
     assert refused == [True, False, False, True]
 
@@ -205,7 +208,7 @@ def test_a_job_has_500_notes(database, make_job):
             for _ in range(499)
         ]
         session.flush()
-        asked = [is_refused(remarks.add_note, session, job.id, "me", "one") for _ in range(2)]
+        asked = [is_refused(notes.add_note, session, job.id, "me", "one") for _ in range(2)]
     assert asked == [False, True]
 
 
@@ -218,5 +221,5 @@ def test_a_sign_off_holds_for_up_to_90_days(database, make_job, days, refused):
     with database.write() as session:
         job = submit.submit_job(session, make_job(), POLICY)
         with pytest.raises(ServiceError) as failed:
-            remarks.sign_off(session, job.id, "nvfp4", "me", "x" * 10, days)
+            sign_offs.sign_off(session, job.id, "nvfp4", "me", "x" * 10, days)
     assert isinstance(failed.value, InvalidError) == refused

@@ -15,7 +15,9 @@ from server.errors import StaleAttemptError
 from server.jobs import conclude as concluding
 from server.jobs import external, lifecycle
 from server.jobs.conclude import conclude
-from server.jobs.external import AttachRequest, Batch, Listener, listens, mark_or_fail_stale, renew
+from server.jobs.external import AttachRequest, Batch
+from server.jobs.listening import Listener, listens, renew
+from server.jobs.stale_runs import mark_or_fail_stale
 from server.jobs.submit import submit_job
 from training.spec import Arm
 

@@ -16,7 +16,8 @@ from parity.judging.noise.noise_table import read_noise_table
 from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Job, Run
-from server.jobs.conclude import case_of, conclude
+from server.jobs.conclude import conclude
+from server.jobs.judge_input import case_of
 from server.jobs.noise_tables import (
     DEMO_SPEC,
     emulated_family,

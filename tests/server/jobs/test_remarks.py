@@ -6,7 +6,7 @@ import time
 import pytest
 
 from server.database.tables import Job, SignOff, Verdict
-from server.jobs import remarks
+from server.jobs import sign_offs
 from server.web import auth
 from tests.server.conftest import people_of
 
@@ -286,4 +286,4 @@ def test_a_verdict_without_a_measured_gap_says_why_nobody_can_sign_it_off(
 def test_a_job_that_is_not_judged_has_nothing_to_sign(database, recorded):
     job_id = recorded({"mxfp8": 0.0}, done=10, state="running")
     with database.write() as session, pytest.raises(Exception, match="has no verdict"):
-        remarks.sign_off(session, job_id, "mxfp8", "local", BODY["reason"], 1.0)
+        sign_offs.sign_off(session, job_id, "mxfp8", "local", BODY["reason"], 1.0)

@@ -13,7 +13,7 @@ import pytest
 
 from parity.judging.policy import policy_from_mapping
 from server.database.tables import Job, Verdict, new_id
-from server.jobs import workers
+from server.jobs import data_digests
 from server.jobs.fingerprint import job_spec, run_spec
 from server.jobs.lifecycle import end_job
 from server.jobs.reuse import Question, answer
@@ -146,7 +146,7 @@ def _read(database, job_id, digest):
                     time.time(),
                     TRAINER | {"data_digest": digest, "device_class": "cpu"},
                 )
-                workers.record_data(session, run_spec(run), run.id, run.manifest)
+                data_digests.record_data(session, run_spec(run), run.id, run.manifest)
 
 
 @both

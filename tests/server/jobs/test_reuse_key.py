@@ -13,7 +13,8 @@ from parity.judging.noise.noise_table import COLUMNS
 from parity.judging.verdict.verdict import judge
 from server.database.tables import Job, Worker, new_id
 from server.jobs import ledger
-from server.jobs.conclude import case_of, conclude
+from server.jobs.conclude import conclude
+from server.jobs.judge_input import case_of
 from tests.server.conftest import TRAINER
 
 both = pytest.mark.both_databases

@@ -7,7 +7,7 @@ import pytest
 from parity.judging.curves.context import differing_context
 from server.api.jobs import job_document
 from server.database.tables import Job
-from server.jobs.conclude import case_of
+from server.jobs.judge_input import case_of
 from server.pages.dashboard import compare
 
 

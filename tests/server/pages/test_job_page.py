@@ -13,7 +13,7 @@ from parity.report.words import words
 from parity.wording import minus
 from server.database.states import JOB_ENDED
 from server.database.tables import Job, Run
-from server.jobs import forecasts, remarks
+from server.jobs import forecasts, sign_offs
 from server.jobs.conclude import conclude
 from server.jobs.lifecycle import cancel_job
 
@@ -134,7 +134,7 @@ def test_an_accepted_verdict_names_who_and_until_when_and_stays_inconclusive(
     job_id = recorded({"nvfp4": 0.0145})
     conclude(database, job_id)
     with database.write() as session:
-        remarks.sign_off(
+        sign_offs.sign_off(
             session, job_id, "nvfp4", "local", "the release is today, reruns follow", 14.0
         )
     page.goto(f"/jobs/{job_id}")

@@ -12,7 +12,8 @@ from parity.report.words import safest_first, tally, words
 from parity.wording import minus
 from server.api.lists import Wanted, job_list
 from server.database.tables import Job, Run, Token
-from server.jobs.conclude import decide, verdict_documents, write_outcome
+from server.jobs.conclude import decide, write_outcome
+from server.jobs.verdict_rows import verdict_documents
 from server.pages.job_lists import JOBS_A_PAGE
 from server.pages.job_rows import NO_GAP, rows_of
 from server.settings import CHECKOUT, Settings

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from parity.judging.noise.emulated_table import DEMO
 from parity.judging.noise.noise_table import COLUMNS, read_noise_table
-from server.jobs.noise_tables import import_noise_table
+from server.jobs.imported_noise import import_noise_table
 
 LOOKS = ["light"]
 

@@ -11,7 +11,8 @@ from sqlalchemy import func, select
 from server import retention
 from server.database import store
 from server.database.tables import Chunk, Job, Run
-from server.jobs.conclude import case_of, conclude
+from server.jobs.conclude import conclude
+from server.jobs.judge_input import case_of
 from server.retention import plan
 
 pytestmark = pytest.mark.both_databases

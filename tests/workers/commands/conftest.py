@@ -17,7 +17,7 @@ from sqlalchemy import select
 from parity.judging.policy import policy_from_mapping
 from server.database import store
 from server.database.tables import Job, Run, Worker
-from server.jobs import conclude
+from server.jobs import conclude, verdict_rows
 from server.jobs.submit import Submission, submit_registered
 from training.command import Command
 from training.spec import SPEC_VERSION, Arm, JobSpec, Schedule
@@ -221,7 +221,7 @@ class Stack:
         with self.database.read() as session:
             return {
                 document["candidate"]["name"]: document
-                for document in conclude.verdict_documents(session.get_one(Job, job))
+                for document in verdict_rows.verdict_documents(session.get_one(Job, job))
             }
 
     def run(self, run_id):

@@ -11,8 +11,8 @@ from parity.judging.policy import FINISHED_FLOOR, policy_from_mapping
 from server.database import store
 from server.database.tables import Baseline, Job
 from server.jobs import baselines
-from server.jobs.forecasts import MOST_CANDIDATES, Known, equal_earlier_run, lenders_for, planned
 from server.jobs.noise_tables import keep_reruns, reruns_of
+from server.jobs.outlook import MOST_CANDIDATES, Known, equal_earlier_run, lenders_for, planned
 from training.spec import Arm, ShortReruns
 from training.switches import Switches
 

@@ -1,0 +1,155 @@
+"""What the judge and the pages make of what a job's owner stated (`server.jobs.statements`)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from parity.judging.curves.curve import Curve, Rounding
+from parity.judging.multiplicity import MAX_LOOKS, Multiplicity
+from parity.judging.policy import Policy, policy_from_mapping
+from parity.judging.secondary.conditions import TOKENS
+from parity.structure import frozen
+from server.curves.loading import multiplicity_of
+from server.database import sessions
+from server.database.tables import Arm, Job, Run, Statement
+
+STATED = "stated later: "
+
+
+@frozen
+class Known:
+    """What is known of an arm's runs beside their steps; None where that is on no record. `notes`
+    say who stated what later.
+    """
+
+    recipe: str | None
+    rounding: Rounding | None
+    seeds: Sequence[int] | None
+    notes: tuple[str, ...]
+
+
+def of_arm(arm: Arm, *, late: bool = True) -> Known:
+    """What the record and the owner say of an arm; `late`: also what was stated after the job's
+    end.
+    """
+    made = [
+        each for each in arm.job.statements if each.arm == arm.name and (late or not each.is_late)
+    ]
+    stated: dict[str, Any] = {each.fact: each.value for each in made}
+    return Known(
+        recipe=stated.get("recipe") or arm.stated_recipe,
+        rounding=stated.get("rounding"),
+        seeds=stated.get("seeds"),
+        notes=tuple(map(note, made)),
+    )
+
+
+def note(made: Statement) -> str:
+    """A statement as the verdict lists it."""
+    of = f" of {made.arm}" if made.arm else ""
+    return (
+        f"{STATED}{made.fact.replace('_', ' ')}{of}: {words(made.value)}, by {made.who}, "
+        f"{sessions.time_text(made.created_at)}"
+    )
+
+
+def words(value: object) -> str:
+    """A stated or recorded value as a sentence has it."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+def applied(curves: Sequence[Curve], runs: Sequence[Run], *, late: bool = True) -> list[Curve]:
+    """The curves of these runs of one arm, with what its owner stated of them."""
+    if not runs or runs[0].capability != "external":
+        return [*curves]
+    arm, job = runs[0].arm, runs[0].job
+    lost = [
+        f"left out: replicate {run.replicate} of {arm.name} {run.state} at step {run.steps_done}"
+        for run in arm.runs
+        if _is_lost(run)
+    ]
+    known = of_arm(arm, late=late)
+    of_job = [each for each in job.statements if not each.arm and (late or not each.is_late)]
+    tokens = next((each.value for each in of_job if each.fact == "tokens_per_step"), None)
+    seed_of = dict(zip([run.id for run in arm.runs], known.seeds or (), strict=False))
+    changed = []
+    for curve, run in zip(curves, runs, strict=True):
+        seed = seed_of.get(run.id)
+        columns = curve.columns
+        if tokens is not None and TOKENS not in columns:
+            columns = {**columns, TOKENS: curve.steps.astype(np.float64) * tokens}
+        changed.append(
+            replace(
+                curve,
+                recipe=known.recipe,
+                rounding=curve.rounding or known.rounding,
+                seed=curve.seed if seed is None else seed,
+                seed_stated=curve.seed_stated or seed is not None,
+                columns=columns,
+                notes=(*curve.notes, *known.notes, *map(note, of_job), *lost),
+            )
+        )
+    return changed
+
+
+def _is_lost(run: Run) -> bool:
+    """Whether a run has steps that the judge does not read: a reader must learn of a run that
+    failed.
+    """
+    return run.state in ("failed", "cancelled") and run.steps_done > 0
+
+
+def family(job: Job, *, late: bool = True) -> str | None:
+    """The family of reruns from which a job's arms borrow by name; None where it names none."""
+    named: str | None = job.spec.get("family")
+    return named or next(
+        (
+            each.value
+            for each in job.statements
+            if each.fact == "family" and (late or not each.is_late)
+        ),
+        None,
+    )
+
+
+def planned_steps(job: Job, *, late: bool = True) -> int | None:
+    """The steps that the runs of a job were meant to take; None where nobody has stated them."""
+    made = next((each for each in job.statements if each.fact == "planned_steps"), None)
+    if late or made is None or not made.is_late:
+        return job.planned_steps
+    return None
+
+
+def tokens_per_step(job: Job) -> int | None:
+    """The tokens that each step trains on; None where nobody has stated them."""
+    data = job.spec.get("data", {})
+    if "batch_size" in data and "sequence_length" in data:
+        return int(data["batch_size"] * data["sequence_length"])
+    return next((each.value for each in job.statements if each.fact == "tokens_per_step"), None)
+
+
+def looks(job: Job, policy: Policy | None, *, late: bool) -> tuple[Policy, Multiplicity | None]:
+    """The policy by which a job is judged (another one, or its own), and which look at its question
+    that is.
+
+    A project's looks are counted as they are taken (`server.jobs.projects`). Of what was stated
+    when the job could be judged already, one statement of each fact is free, and each later request
+    about the same fact is a look more.
+    """
+    own = policy or policy_from_mapping(job.policy)
+    shared = multiplicity_of(job) if policy is None or job.looked_at is not None else None
+    requests = {
+        (each.fact, each.created_at)
+        for each in job.statements
+        if each.is_informed and (late or not each.is_late)
+    }
+    further = len(requests) - len({fact for fact, _ in requests})
+    if further:
+        before = shared or Multiplicity(looks=own.looks, candidates=len(job.arms) - 1)
+        many = min(MAX_LOOKS, before.looks + further)
+        shared = replace(before, look=min(many, before.look + further), looks=many)
+    return own if shared is None else replace(own, looks=shared.looks), shared

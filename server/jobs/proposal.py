@@ -1,0 +1,151 @@
+"""What the next step of a verdict names, as a patch that does it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from parity.judging.document_types import VerdictDocument
+from parity.judging.gap.chances import PAIRS, chances_of
+from parity.judging.verdict.advice import FIRST_AND_LAST_IN_BF16, LAST_IN_BF16, MLP_ONLY
+from parity.report.words import advising, candidate_name
+from parity.structure import frozen
+from parity.wording import count, likely
+from server.database.tables import Job
+from server.jobs.fingerprint import job_spec
+from server.jobs.job_kinds import kind_of
+from server.jobs.verdict_rows import verdict_documents
+from training.rules import PROJECTIONS, SpecError
+from training.segments import ATTENTION
+from training.spec import Arm, JobSpec
+from training.switches import Override, document
+
+_LAST, _FIRST = 8 / 62, 2 / 62  # of the blocks, as in the 12 B model of arXiv 2509.25149
+
+
+@frozen
+class Proposal:
+    """A new job that the next step of a verdict names: what to call it, and the patch that makes
+    it.
+    """
+
+    label: str
+    patch: Mapping[str, Any]
+
+
+def proposal(job: Job) -> Proposal | None:
+    """What the next step of a job's verdicts names; None where it names no recipe and no run, or
+    the job's engine cannot do it.
+    """
+    if job.engine == "external" or not job.verdicts or kind_of(job) is not None:
+        return None
+    documents = verdict_documents(job)
+    told = cast("VerdictDocument | None", advising(documents))
+    try:
+        spec = job_spec(job)
+    except ValidationError:  # of a version whose specifications this one cannot read
+        return None
+    if told is None:
+        return None
+    if told["verdict"] == "fail":
+        return _try(spec, told)
+    return _more_runs(job, spec, documents, told)
+
+
+def _try(spec: JobSpec, told: VerdictDocument) -> Proposal | None:
+    """The candidate with the change that the next step of its fail names."""
+    arm = next(arm for arm in spec.candidates if arm.name == candidate_name(told))
+    changed = _changed(spec, told["advice"]["sentences"][0])
+    if changed is None:
+        return None
+    what, suffix, override = changed
+    try:
+        tried = replace(
+            arm,
+            name=f"{arm.name[: 63 - len(suffix)]}-{suffix}",
+            overrides=(*arm.overrides, override),
+        )
+        replace(spec, candidates=(tried,))
+    except SpecError:  # the engine has no setting by block, or the blocks are in bf16 already
+        return None
+    own = {
+        "recipe": arm.recipe,
+        "name": tried.name,
+        "replicates": arm.replicates,
+        "overrides": [document(each) for each in tried.overrides],
+    }
+    written = {name: value for name, value in _written(spec, arm).items() if name not in own}
+    return Proposal(
+        label=f"Try {arm.name}, {what} in bf16", patch={"job": {"candidates": [{**written, **own}]}}
+    )
+
+
+def _changed(spec: JobSpec, step: str) -> tuple[str, str, Override] | None:
+    """What goes to bf16 in words, the end of the new arm's name, and the override that does it."""
+    blocks = spec.model.n_layers
+    last, first = (max(1, round(share * blocks)) for share in (_LAST, _FIRST))
+    if step.startswith(LAST_IN_BF16) and blocks > last:
+        return (
+            f"last {count(last, 'block')}",
+            f"last{last}-bf16",
+            Override(recipe="bf16", blocks=(f"last {last}",)),
+        )
+    if FIRST_AND_LAST_IN_BF16 in step and blocks > first + first:
+        where = f"first and last {count(first, 'block')}" if first > 1 else "first and last block"
+        return (
+            where,
+            f"ends{first}-bf16",
+            Override(recipe="bf16", blocks=(f"first {first}", f"last {first}")),
+        )
+    if step.startswith(MLP_ONLY):
+        return (
+            "attention layers",
+            "mlp-only",
+            Override(
+                recipe="bf16", projections=tuple(name for name in PROJECTIONS if name in ATTENTION)
+            ),
+        )
+    return None
+
+
+def _written(spec: JobSpec, arm: Arm) -> Mapping[str, Any]:
+    """An arm as the document of its job has it."""
+    written: Mapping[str, Any] = spec.document()["candidates"][spec.candidates.index(arm)]
+    return written
+
+
+def _more_runs(
+    job: Job, spec: JobSpec, documents: Sequence[VerdictDocument], told: VerdictDocument
+) -> Proposal | None:
+    """The runs that the verdict asks for, in a further look, while a registered one is left.
+
+    A look after a pass is refused, as is one after a fail by anything but the gap, so that only
+    undecided candidates are in it.
+    """
+    advice, shared, chances = told["advice"], told.get("multiplicity"), chances_of(told)
+    base, cand = advice["add_baseline_runs"] or 0, advice["add_candidate_runs"] or 0
+    if (
+        shared is None
+        or shared["look"] >= shared["looks"]
+        or job.named is not None
+        or not base + cand
+    ):
+        return None
+    undecided = {candidate_name(each) for each in documents if each["verdict"] == "inconclusive"}
+    names = [arm.name for arm in spec.candidates if arm.name in undecided]
+    arms = [
+        {**_written(spec, arm), "replicates": arm.replicates + cand}
+        for arm in spec.candidates
+        if arm.name in undecided
+    ]
+    whose = (base, spec.baseline.name), (cand, names[0] if len(names) == 1 else "each candidate")
+    label = "Add " + " and ".join(f"{count(runs, 'run')} of {name}" for runs, name in whose if runs)
+    if base == cand == PAIRS and chances is not None:
+        label = f"Add a pair of runs: decides with {likely(chances['pass'] + chances['fail'])}"
+    return Proposal(
+        label=label,
+        patch={
+            "job": {"baseline": {"replicates": spec.baseline.replicates + base}, "candidates": arms}
+        },
+    )

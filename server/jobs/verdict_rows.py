@@ -1,0 +1,165 @@
+"""The verdicts of a job: the judge's documents, and a summary of each for a list."""
+
+import json
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+from sqlalchemy import Row, select
+from sqlalchemy.orm import Session
+
+from parity.judging.document_types import PathPointDocument, VerdictDocument
+from parity.judging.gap.chances import chances_of
+from parity.judging.verdict.path import path_of
+from parity.judging.verdict.verdict import Verdict as Judged
+from parity.report.words import lead_of, with_words
+from parity.structure import frozen
+from server.database.tables import Job, Verdict, new_id
+from server.jobs.fingerprint import job_spec
+from server.records import of
+from training.gemm_time import gemm_time
+from training.rules import OTHERS_TRAINERS
+
+_log = logging.getLogger(__name__)
+
+
+@frozen
+class VerdictSummary:
+    """A verdict in a list of jobs: its lead, what decided it, gap, interval and margin in nats, and
+    the gap as a share of the loss.
+    """
+
+    candidate: str
+    verdict: Literal["pass", "fail", "inconclusive"]
+    lead: str
+    code: str | None
+    gap_nats: float | None
+    ci_low: float | None
+    ci_high: float | None
+    gap_rel: float | None
+    margin_nats: float | None
+
+
+def verdict_documents(job: Job) -> list[VerdictDocument]:
+    """The verdicts of a job as the judge wrote them, in the order of the arms."""
+    return [json.loads(row.document) for row in verdict_rows(job)]
+
+
+def shown_documents(session: Session, job: Job) -> list[VerdictDocument]:
+    """The verdicts of a job as a page shows one of them: with its path, where that was computed,
+    the chances of one more pair, and the modelled GEMM time.
+    """
+    paths: dict[str, str | None] = {}
+    if job.verdicts:
+        rows = session.execute(
+            select(Verdict.candidate, Verdict.path).where(Verdict.job_id == job.id)
+        )
+        paths = {row.candidate: row.path for row in rows}
+    documents = verdict_documents(job)
+    times = gemm_times(job) if documents else {}
+    return [
+        shown(document, json.loads(paths.get(name) or "null"), times.get(name))
+        for document in documents
+        for name in (document["candidate"]["name"],)
+    ]
+
+
+def shown(
+    document: VerdictDocument, path: list[PathPointDocument] | None, modelled: float | None = None
+) -> VerdictDocument:
+    """A document with what is shown with it and is no part of the verdict: its path, and its
+    modelled GEMM time, where they are known.
+    """
+    with_path: VerdictDocument = document if path is None else {**document, "path": path}
+    told: VerdictDocument = with_words(
+        {**with_path, "chances": chances_of(document), "gemm_time": modelled}
+    )
+    return told
+
+
+def gemm_times(job: Job) -> Mapping[str, float]:
+    """The modelled GEMM time of each candidate as a share of the baseline's; none where the model
+    or a recipe is not known.
+    """
+    if job.engine in OTHERS_TRAINERS:
+        return {}
+    try:
+        spec = job_spec(job)
+        base = gemm_time(spec, spec.baseline)
+        return {arm.name: gemm_time(spec, arm) / base for arm in spec.candidates}
+    except ValueError:  # a recipe without a rate, or a specification that this version cannot read
+        return {}
+
+
+def path_or_none(verdict: Judged) -> list[PathPointDocument] | None:
+    """The path of a verdict; None where computing it fails, which is logged."""
+    try:
+        return path_of(verdict)
+    except Exception:  # noqa: BLE001
+        _log.exception("the path of the verdict on %s could not be computed", verdict.candidate)
+        return None
+
+
+def verdict_rows(job: Job) -> list[Verdict]:
+    """The verdicts of a job in the order of the arms."""
+    position = {arm.name: arm.position for arm in job.arms}
+    return sorted(job.verdicts, key=lambda row: position[row.candidate])
+
+
+def verdict_summary(
+    row: Verdict | Row[*tuple[Any, ...]], document: str | None = None
+) -> VerdictSummary:
+    """The summary of a verdict, from its row or columns of it; numbers that were not measured, or
+    are not finite, are None.
+
+    The lead of a row that has none is computed from the document: that of the row, if it is not
+    given.
+    """
+    lead = row.lead if row.lead is not None else lead_of(json.loads(document or row.document))
+    return of(
+        VerdictSummary,
+        row,
+        verdict=row.outcome,
+        lead=lead,
+        gap_nats=row.gap,
+        margin_nats=row.margin,
+    )
+
+
+def lead_or_none(document: Mapping[str, Any]) -> str | None:
+    """The lead of a verdict; None where it cannot be told, which is logged."""
+    try:
+        return lead_of(cast("VerdictDocument", document))
+    except Exception:  # noqa: BLE001
+        _log.exception(
+            "the lead of the verdict on %s could not be told", document["candidate"]["name"]
+        )
+        return None
+
+
+def new_verdict_row(job_id: str, document: Mapping[str, Any], text: str, now: float) -> Verdict:
+    """The row of a new verdict, with the columns that lists read."""
+    gap, margin = document.get("gap") or {}, document.get("margin") or {}
+    return Verdict(
+        id=new_id("v"),
+        job_id=job_id,
+        candidate=document["candidate"]["name"],
+        outcome=document["verdict"],
+        document=text,
+        lead=lead_or_none(document),
+        code=document["codes"][0],
+        gap=_finite(gap.get("mean")),
+        ci_low=_finite(gap.get("lo")),
+        ci_high=_finite(gap.get("hi")),
+        gap_rel=_finite(gap.get("rel")),
+        margin=_finite(margin.get("nats")),
+        created_at=now,
+    )
+
+
+def _finite(number: float | str | None) -> float | None:
+    """A number as lists show it; None if it was not measured or is not finite."""
+    if number is not None and math.isfinite(float(number)):
+        return float(number)
+    return None
