@@ -22,11 +22,11 @@ from sqlalchemy.orm import Session
 
 from parity.inert import cell as as_cell
 from parity.judging.curves.curve import ROUNDINGS
+from parity.judging.noise.emulated_table import EMULATED
 from parity.judging.noise.lending import find_lender
 from parity.judging.noise.noise_table import (
     ANY_DECODER,
     COLUMNS,
-    EMULATED,
     NoiseTable,
     NoiseTableError,
     Row,
