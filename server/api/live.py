@@ -16,8 +16,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from parity.judging.live.forecast_words import NOTHING_YET, sentence
-from parity.judging.live.pair_sums import BLOCKS
-from parity.judging.live.pair_sums import PairProgress as PairProgress
+from parity.judging.live.pair_sums import BLOCKS, PairProgress
 from parity.judging.live.rules import State
 from parity.structure import frozen
 from server.api.curves import Candidate, pair_of

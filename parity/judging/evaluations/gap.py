@@ -86,7 +86,9 @@ def gap_interval(
     if noise is not None:
         run, runs = noise.term, noise.of_changes(runs)
     if len(common) == 1 and min(len(base), len(cand)) == 1:
-        measured = _of_single_runs(cand.mean(axis=0) - base.mean(axis=0), run, mean(means[0]), runs)
+        measured = _single_run_term(
+            cand.mean(axis=0) - base.mean(axis=0), run, mean(means[0]), runs
+        )
     else:
         measured = run_interval(interval(whole, StandardError(value=0.0, df=run.df), run), runs)
     return dataclasses.replace(measured, rounding=rounding)
@@ -114,7 +116,7 @@ def _over_runs(
     return gap
 
 
-def _of_single_runs(
+def _single_run_term(
     series: FloatArray,
     run: RunTerm,
     level: float,

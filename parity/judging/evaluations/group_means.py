@@ -73,7 +73,7 @@ def spread(values: FloatArray, confidence: float) -> GroupSpread:
     return GroupSpread(sd=sd, lo=lo, hi=hi)
 
 
-def of_clusters(values: FloatArray, clusters: list[str]) -> dict[str, FloatArray]:
+def values_by_cluster(values: FloatArray, clusters: list[str]) -> dict[str, FloatArray]:
     """The (n,) values by cluster, clusters in order of name."""
     names = np.array(clusters, dtype=object)
     return {name: values[names == name] for name in sorted(set(clusters))}

@@ -31,7 +31,7 @@ from parity.judging.curves.schedule import UNKNOWN_SLOPE, ScheduleState, log_slo
 from parity.judging.curves.window import Window, plan_window
 from parity.judging.evaluations.clusters import ClusteredGap, clustered_gap
 from parity.judging.evaluations.gap import PRINTED_STEP, Losses, Seeds, gap_interval, printed_step
-from parity.judging.evaluations.group_means import of_clusters
+from parity.judging.evaluations.group_means import values_by_cluster
 from parity.judging.gap.interval import Interval
 from parity.judging.noise.run_floor import Prior, priors_for
 from parity.judging.policy import Policy
@@ -130,7 +130,7 @@ def measure(
     points_of = next((run.steps for run in baseline if len(run.steps)), None)
     if points_of is not None:
         baseline, candidate = (
-            [_at_points(run, points_of) for run in arm] for arm in (baseline, candidate)
+            [_moved_to_points(run, points_of) for run in arm] for arm in (baseline, candidate)
         )
     kept, copies, forks = zip(*(_independent(arm) for arm in (baseline, candidate)), strict=True)
     steps, losses = common_losses((*kept[0], *kept[1]))
@@ -195,7 +195,7 @@ def measure(
     )
 
 
-def _at_points(run: Curve, points: IntArray) -> Curve:
+def _moved_to_points(run: Curve, points: IntArray) -> Curve:
     """The run at the given points where each of its steps is off by one small number: two trainers
     may count 32 samples apart.
     """
@@ -234,7 +234,9 @@ def over_clusters(
     context.
     """
     named = [[run.context.get(cluster, "") for run in arm] for arm in runs]
-    return clustered_gap(of_clusters(values[0], named[0]), of_clusters(values[1], named[1]))
+    return clustered_gap(
+        values_by_cluster(values[0], named[0]), values_by_cluster(values[1], named[1])
+    )
 
 
 def _bands(

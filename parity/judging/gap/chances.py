@@ -87,7 +87,7 @@ def chances_of(document: VerdictDocument) -> ChancesDocument | None:
         return None
     policy = document["params"]["policy"]
     now = _Error(**parts)
-    then = _with_a_pair(now, document, tau)
+    then = _error_with_a_pair(now, document, tau)
     nominal = float(policy["confidence"])
     level, within_level = gap["confidence"], _shared(document).within_confidence(nominal)
     spread = math.sqrt(max(now.run**2 + now.within**2 - then.run**2 - then.within**2, 0.0))
@@ -113,7 +113,7 @@ def chances_of(document: VerdictDocument) -> ChancesDocument | None:
     return {"pass": passed, "fail": failed, "undecided": 1.0 - passed - failed, "pairs": PAIRS}
 
 
-def _with_a_pair(now: _Error, document: VerdictDocument, tau: FloorsDocument) -> _Error:
+def _error_with_a_pair(now: _Error, document: VerdictDocument, tau: FloorsDocument) -> _Error:
     """The error with a pair more, where its own distance from the others does not count."""
     arms = (
         (document["baseline"]["runs"], tau["baseline"]),

@@ -135,7 +135,7 @@ def run_interval(
     runs alone are changed.
     """
     sides = tuple(
-        _of_rows(
+        _row_bounds(
             np.array([plain.mean]),
             (np.array([plain.within.value]), np.array([plain.within.df])),
             plain,
@@ -239,10 +239,10 @@ def _side(
     total, number = len(gap) * means, len(gap)
     for points, value in unlogged:
         total, number = total + points * min(value, float(gap.min()), plain.mean), number + points
-    return _of_rows(total / number, (errors, dfs), plain, runs)
+    return _row_bounds(total / number, (errors, dfs), plain, runs)
 
 
-def _of_rows(
+def _row_bounds(
     means: FloatArray,
     within: tuple[FloatArray, FloatArray],
     plain: Interval,

@@ -94,7 +94,11 @@ def measure_end(
     if n < POINTS_TO_FAIL:
         return None
     run_half = t_quantile(levels[0], whole.run.df) * whole.run.variance**0.5
-    every = [_of_many(gap, level, quantum)] if n >= MANY_POINTS else _of_few(gap, level, quantum)
+    every = (
+        [_tails_of_many_points(gap, level, quantum)]
+        if n >= MANY_POINTS
+        else _tails_of_few_points(gap, level, quantum)
+    )
     rising = [(tails.means + run_half > margin) & (tails.rises > tails.limits) for tails in every]
     falling = -every[-1].rises > np.maximum(every[-1].limits, margin)
     reaches = [
@@ -124,7 +128,7 @@ def measure_end(
     )
 
 
-def _of_many(gap: FloatArray, level: float, quantum: float) -> _Tails:
+def _tails_of_many_points(gap: FloatArray, level: float, quantum: float) -> _Tails:
     """The tails of a series (n,) of 200 points or more, whose long-run variance is known."""
     centre, omega, df = _before(gap[: len(gap) - len(gap) // LATE_PARTS[0]], level, quantum)
     lengths = 2 ** np.arange(int(math.log2(len(gap) // LATE_PARTS[0])) + 1)
@@ -134,7 +138,7 @@ def _of_many(gap: FloatArray, level: float, quantum: float) -> _Tails:
     return _Tails(lengths=lengths, means=means, rises=means - centre, limits=limits)
 
 
-def _of_few(gap: FloatArray, level: float, quantum: float) -> list[_Tails]:
+def _tails_of_few_points(gap: FloatArray, level: float, quantum: float) -> list[_Tails]:
     """The tails of a series (n,) of fewer points against its first three quarters, with these
     capped in several ways, the last as they are.
 

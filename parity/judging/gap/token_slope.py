@@ -84,9 +84,9 @@ def token_slope(
     if stated is not None:
         return TokenSlope(nats=stated, error=0.0, basis="stated by the policy")
     if shorter:
-        slope = _of_shorter(shorter, window, level, tau)
+        slope = _slope_from_shorter_runs(shorter, window, level, tau)
     else:
-        slope = _at_constant_rate(baseline, window, tau)
+        slope = _slope_at_constant_rate(baseline, window, tau)
     if isinstance(slope, TokenSlope) and not slope.error <= MAX_ERROR * slope.nats:
         error = f"{slope.nats:.3g} nats per e-fold with an error of {slope.error:.2g}"
         return NoSlope(
@@ -95,7 +95,7 @@ def token_slope(
     return slope
 
 
-def _of_shorter(
+def _slope_from_shorter_runs(
     runs: Sequence[Curve], window: Window, level: float, tau: float
 ) -> TokenSlope | NoSlope:
     lengths = [int(run.steps[-1]) - window.origin + 1 if len(run.steps) else 0 for run in runs]
@@ -141,7 +141,9 @@ def _unfinished(runs: Sequence[Curve]) -> str | None:
     return not_at_end(runs)
 
 
-def _at_constant_rate(runs: Sequence[Curve], window: Window, tau: float) -> TokenSlope | NoSlope:
+def _slope_at_constant_rate(
+    runs: Sequence[Curve], window: Window, tau: float
+) -> TokenSlope | NoSlope:
     if not constant_rate(runs):
         return NoSlope(
             why="it needs a shorter finished run of the baseline, a stated slope, or a learning "

@@ -236,10 +236,10 @@ class WindowGap:
 def window_gap(pair: PairInWindow, window: Window) -> WindowGap:
     """The gap's interval over the pair's part, which is that of `window`."""
     spikes, keep, base, cand = _run_means(pair)
-    floors, run, gaps = _between_runs(pair, base, cand)
+    floors, run, gaps = _run_terms(pair, base, cand)
 
     def changed(shifts: FloatArray) -> RunChange:
-        _, left, shifted = _between_runs(pair, base, cand + shifts)
+        _, left, shifted = _run_terms(pair, base, cand + shifts)
         return mean(shifted) - mean(gaps), left
 
     runs = run_changes(_own_gaps(pair, base, cand), changed)
@@ -401,7 +401,7 @@ def _arm_statistics(curve: FloatArray, pair: PairInWindow, keep: BoolArray) -> A
     return ArmStatistics(level=level, first_loss=first, decline=decline)
 
 
-def _between_runs(
+def _run_terms(
     pair: PairInWindow, base_means: FloatArray, cand_means: FloatArray
 ) -> tuple[tuple[RunFloor, RunFloor], RunTerm, FloatArray]:
     """Run-to-run noise of each arm, the between-run part of the gap's variance, and the gap of each

@@ -28,7 +28,7 @@ class FamilyRow:
 def family_rows(noise_table: NoiseTable) -> list[FamilyRow]:
     """The rows of all families of a table, in order of their names."""
     return [
-        row for family in noise_table.families.values() for row in _of_family(noise_table, family)
+        row for family in noise_table.families.values() for row in _family_rows(noise_table, family)
     ]
 
 
@@ -57,7 +57,7 @@ def outliers_of(noise_table: NoiseTable, name: str) -> set[str]:
     return {outlier for floor in lent if floor is not None for outlier in floor.outliers}
 
 
-def _of_family(noise_table: NoiseTable, family: Family) -> Iterator[FamilyRow]:
+def _family_rows(noise_table: NoiseTable, family: Family) -> Iterator[FamilyRow]:
     classes: list[Rounding | None] = [
         one for one in (*ROUNDINGS, None) if any(group.rounding == one for group in family.groups)
     ]

@@ -204,7 +204,7 @@ def run_floor(
     """Shrink the spread of one arm's run means (K,) toward the prior; controls (C,) are reruns of
     the first seed's configuration.
     """
-    groups = _by_seed(run_means, run_seeds, control_means)
+    groups = _means_by_seed(run_means, run_seeds, control_means)
     squares, df = _within(groups)
     early_squares, early_df = early_spread(early, run_means)
     data = _sources(
@@ -231,7 +231,7 @@ def own_spread(
     """Sum of squares (nats^2) of an arm's runs and controls about their mean, per seed, and its
     degrees of freedom.
     """
-    return _within(_by_seed(run_means, run_seeds, control_means))
+    return _within(_means_by_seed(run_means, run_seeds, control_means))
 
 
 def _sources(*, replicate_df: int, df: int, early: bool) -> str:
@@ -249,7 +249,7 @@ def _sources(*, replicate_df: int, df: int, early: bool) -> str:
     return last
 
 
-def _by_seed(
+def _means_by_seed(
     run_means: FloatArray, run_seeds: Sequence[int], control_means: FloatArray | None
 ) -> tuple[tuple[float, ...], ...]:
     """The means of the runs (K,) of each seed, in order of the seeds; the controls (C,) are of the

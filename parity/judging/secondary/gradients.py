@@ -45,7 +45,7 @@ def gradient_parity(
     left, right = (arm[:, good] for arm in logs)
     ratio = right.mean(axis=0) - left.mean(axis=0)
     mean, within = float(ratio.mean()), mean_se(ratio)
-    run_variance, df, basis = _between_runs(left, right, within.df)
+    run_variance, df, basis = _run_spread(left, right, within.df)
     half = t_quantile(confidence, df) * math.hypot(within.value, math.sqrt(run_variance))
     lo, hi = mean - half, mean + half
     state: GradNormState = "open"
@@ -97,9 +97,7 @@ def _clipped_share(arm: tuple[Curve, ...], steps: IntArray) -> float | None:
     return float(np.mean(after[both] < CLIPPED_BELOW * before[both]))
 
 
-def _between_runs(
-    left: FloatArray, right: FloatArray, within_df: float
-) -> tuple[float, float, str]:
+def _run_spread(left: FloatArray, right: FloatArray, within_df: float) -> tuple[float, float, str]:
     if len(left) < 2 or len(right) < 2:
         return 0.0, within_df, "one run in an arm: run-to-run noise is not in the interval"
     parts = [float(arm.mean(axis=1).var(ddof=1)) / len(arm) for arm in (left, right)]

@@ -56,7 +56,7 @@ _BISECT = {
     "environment": "Look at the first step where the arms diverge, and change one part of the "
     "environment at a time.",
 }
-_OF_ONE_RECIPE = {
+_ONE_RECIPE_STEPS = {
     "CONFOUNDED": "Train all runs on the same engine, device class and data, with equal "
     "parameters, so that only the {compares} differs.",
     "BETTER_THAN_BASELINE": "Look for what changed in data, model, loss or evaluation; a gain "
@@ -68,7 +68,7 @@ _OF_ONE_RECIPE = {
 LAST_IN_BF16, MLP_ONLY = "Keep the last blocks in bf16", "Quantize the MLP layers only (mlp_only)"
 FIRST_AND_LAST_IN_BF16 = "most sensitive layers (first and last blocks) in bf16"
 _COMMAND = "command"  # the engine whose recipes are what a launcher calls by these names
-_OF_A_LAUNCHER = (
+_LAUNCHER_WORDS = (
     "Look at the first step where the arms diverge, then train a recipe of the launcher that keeps "
     "the first and last blocks in bf16."
 )
@@ -98,7 +98,7 @@ def advise(
     """
     statistics = m.statistics
     if statistics is None or statistics.margin is None:
-        return Advice(sentences=_by_code(m, decision, layer_policy, layer_snr_db))
+        return Advice(sentences=_steps_by_code(m, decision, layer_policy, layer_snr_db))
     if decision.state == INCONCLUSIVE and not BY_CODE[decision.deciding.code].suppresses_others:
         state_first = _state_rounding(m)
     else:
@@ -107,7 +107,7 @@ def advise(
     half = statistics.interval.half_width(*m.levels)
     to_pass, detectable = max(abs(lo), abs(hi)), statistics.margin.nats - half
     if decision.deciding.code != "CI_STRADDLES_MARGIN":
-        sentences = _by_code(m, decision, layer_policy, layer_snr_db)
+        sentences = _steps_by_code(m, decision, layer_policy, layer_snr_db)
         if decision.deciding.code == "RUN_NOISE_ASSUMED":
             ordered = (*state_first, *sentences)
         else:
@@ -301,7 +301,7 @@ def _cost(run: Curve, runs: float) -> str:
     return f" (about {runs * hours:.3g} hours of training)"
 
 
-def _by_code(
+def _steps_by_code(
     m: Measurements, decision: Decision, layer_policy: str | None, layer_snr_db: LayerSnr | None
 ) -> tuple[str, ...]:
     job = m.multiplicity.registered
@@ -320,14 +320,14 @@ def _by_code(
         first = [step for entry in confounds if (step := entry.next_for(job=job)) is not None]
         return (
             *first,
-            _after_fail(m, layer_policy),
+            _step_after_fail(m, layer_policy),
             *worst_layers(layer_snr_db or {}),
             *_state_recipe(m),
         )
     steps = (
         {code: BY_CODE[code].next_for(job=job) for code in decision.codes}
         | _fitting(m, decision)
-        | _after_a_stop(m, decision)
+        | _steps_after_a_stop(m, decision)
     )
     sentences = [step for step in steps.values() if step is not None]
     about_noise = decision.state == PASS or decision.deciding.code == "RUN_NOISE_ASSUMED"
@@ -357,7 +357,7 @@ def _fitting(m: Measurements, decision: Decision) -> dict[str, str]:
     if m.compares != RECIPE:
         found |= {
             code: words.format(compares=m.compares)
-            for code, words in _OF_ONE_RECIPE.items()
+            for code, words in _ONE_RECIPE_STEPS.items()
             if code in decision.codes
         }
     if (
@@ -399,7 +399,7 @@ def _finish(m: Measurements) -> str:
     return f"{words}train to the end of the schedule and log the rate in every run."
 
 
-def _after_a_stop(m: Measurements, decision: Decision) -> dict[str, str]:
+def _steps_after_a_stop(m: Measurements, decision: Decision) -> dict[str, str]:
     """What to do about runs that are not finished because the live rules stopped them, by code."""
     why = next(
         (
@@ -419,14 +419,14 @@ def _after_a_stop(m: Measurements, decision: Decision) -> dict[str, str]:
     }
 
 
-def _after_fail(m: Measurements, layer_policy: str | None) -> str:
+def _step_after_fail(m: Measurements, layer_policy: str | None) -> str:
     """The next experiments in order of cost, without those that the candidate's stated recipe has
     made already.
     """
     if m.compares != RECIPE:
         return _BISECT[m.compares]
     if any(run.context.get(ENGINE) == _COMMAND for run in m.arms.candidate.runs):
-        return _OF_A_LAUNCHER
+        return _LAUNCHER_WORDS
     recipe = (m.arms.candidate.recipe or "").lower()
     in_bf16 = [part.removeprefix("bf16@") for part in recipe.split("+") if part.startswith("bf16@")]
     has_last = any(

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from parity.judging.evaluations.group_means import difference, of_clusters, spread
+from parity.judging.evaluations.group_means import difference, spread, values_by_cluster
 
 values = st.lists(st.floats(1.0, 10.0), min_size=2, max_size=12).filter(
     lambda own: max(own) - min(own) > 1e-6
@@ -41,5 +41,5 @@ def test_spread_has_the_chi_squared_interval() -> None:
 
 
 def test_values_by_cluster() -> None:
-    parts = of_clusters(np.array([1.0, 2.0, 3.0]), ["b", "a", "b"])
+    parts = values_by_cluster(np.array([1.0, 2.0, 3.0]), ["b", "a", "b"])
     assert {name: part.tolist() for name, part in parts.items()} == {"a": [2.0], "b": [1.0, 3.0]}
