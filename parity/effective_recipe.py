@@ -16,7 +16,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from parity.structure import frozen
+from parity.frozen import frozen
 
 _SWITCH = re.compile(r" then (?P<recipe>\S+) from step (?P<step>\d{1,3}(?:,\d{3})*|\d{1,15})")
 _PART = re.compile(r"[A-Za-z0-9_.:\-]+(?:\+[A-Za-z0-9_.,:=@\-]+)*")

@@ -11,7 +11,7 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-from parity.structure import frozen
+from parity.frozen import frozen
 
 LAB = "parity_lab"
 

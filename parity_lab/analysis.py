@@ -9,8 +9,8 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Literal, TypedDict
 
+from parity.frozen import frozen
 from parity.judging import special
-from parity.structure import frozen
 from parity_lab.effects import SUMS, Arm, Ends, Forks, Part, contrast, effect, ends
 from parity_lab.replay import (
     Check,

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from parity.frozen import frozen
 from parity.judging import special
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import Interval, interval, t_quantile
 from parity.judging.noise.run_floor import RunTerm
-from parity.structure import frozen
 
 # A mean with its interval, from values that are independent of each other: held-out batches, or
 # forks.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypedDict
 
-from parity.structure import frozen
+from parity.frozen import frozen
 from parity_lab.effects import Forks
 from parity_lab.replay import Check, RecordRequest, Replay, check, replay_steps, replays_from
 

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
+from parity.frozen import frozen
 from parity.judging import special
 from parity.judging.curves.curve import FloatArray
-from parity.structure import frozen
 
 # A replay trains recorded steps of a run again, from step 0 or from a kept checkpoint, with its own
 # arithmetic and random numbers.

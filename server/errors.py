@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from parity.structure import frozen
+from parity.frozen import frozen
 
 
 @frozen

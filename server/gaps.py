@@ -13,6 +13,7 @@ from pydantic import Field
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from parity.frozen import frozen
 from parity.judging.curves.counted_runs import independent_runs
 from parity.judging.curves.curve import Curve
 from parity.judging.document_types import VerdictDocument
@@ -27,7 +28,6 @@ from parity.judging.live.gap_chart import (
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.policy import policy_from_mapping
 from parity.report.figures import interval_level, on_edges, verdict_priors
-from parity.structure import frozen
 from server.concurrency import Cache
 from server.curves import loading
 from server.curves.loading import begun_runs, multiplicity_of

@@ -35,7 +35,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from parity.extensions import lab
-from parity.structure import frozen
+from parity.frozen import frozen
 from server.database import sessions, store
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED, RUN_ENDED

@@ -24,10 +24,10 @@ from pathlib import Path
 import typer
 from typer.core import TyperGroup as Group
 
+from parity.canonical_json import canonical_json
 from parity.cli import main as parity
 from parity.cli.application import app
 from parity.readers import read_runs
-from parity.structure import canonical_json
 from tests.parity.attacks.catalogue import TOPICS
 from tests.parity.attacks.pairs import groups
 from tools.openapi import text as openapi

@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, aliased, contains_eager
 
-from parity.structure import frozen
+from parity.frozen import frozen
 from server.database import sessions, tokens
 from server.database.sessions import hold_lock
 from server.database.states import JOB_OPEN, RUN_ENDED

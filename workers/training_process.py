@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from parity.structure import frozen
+from parity.frozen import frozen
 from server.settings import CHECKOUT, Settings
 from training.command import ENGINE as COMMAND
 from workers import leftovers

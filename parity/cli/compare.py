@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from parity.canonical_json import json_value, picked
 from parity.cli.inputs import (
     SHORT_RERUN,
     Arms,
@@ -72,7 +73,6 @@ from parity.report.facts import FullRun, worth
 from parity.report.figures import draw_figure
 from parity.report.page import case_report, evaluation_report
 from parity.report.words import AnyDocument
-from parity.structure import json_value, picked
 from parity.wording import did_you_mean
 
 # Numbers in place of files: `parity compare bf16=2.242 fp8=2.276`, one loss an arm, as published

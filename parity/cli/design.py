@@ -13,6 +13,7 @@ from rich.console import Console, Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from parity.canonical_json import canonical_json, json_value
 from parity.cli.inputs import (
     PolicyOptions,
     known_family,
@@ -55,7 +56,6 @@ from parity.judging.curves.early_stop_noise import MIN_STOP
 from parity.judging.curves.early_stops import MAX_SHORT_RERUNS
 from parity.judging.policy import NVFP4, parse_margin
 from parity.readers import read_runs
-from parity.structure import canonical_json, json_value
 from parity.version import JUDGE_VERSION
 from parity.wording import percent, signed
 

@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from parity.canonical_json import canonical_json
 from parity.cli import gate_report, watching
 from parity.cli.connection import Connection
 from parity.cli.jobs import UNSENDABLE, baseline_of, job_file, lines_named
@@ -38,6 +39,7 @@ from parity.client.rest import (
     retry,
 )
 from parity.comparing.arms import place_in, read_yaml
+from parity.frozen import frozen
 from parity.gate.exit_under_rules import exit_code_under
 from parity.gate.outcome import FILES, Outcome, ended, lapsed, origin, result_of
 from parity.gate.rules import GateRules, gate_rules_from_mapping
@@ -49,7 +51,6 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.policy import PolicyError
 from parity.report.text import markdown_sections
 from parity.report.words import words
-from parity.structure import canonical_json, frozen
 
 # A gate without a server: its verdicts are the output of `parity compare --json`.
 

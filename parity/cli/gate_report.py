@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from parity.canonical_json import canonical_json, picked
 from parity.cli.options import Options, option
 from parity.cli.terminal import OUTPUT, UsageError
 from parity.gate.exit_under_rules import exit_code_under
@@ -17,7 +18,6 @@ from parity.gate.outcome import NOT_JUDGED, STATED_ONLY, Outcome, origin
 from parity.gate.rules import GateRules
 from parity.report.facts import NOT_A_PASS, judge_of
 from parity.report.text import escaped, markdown_sections, render_junit
-from parity.structure import canonical_json, picked
 from parity.version import VERSION
 
 SCHEMA = "parity.gate/1"

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from parity.canonical_json import json_value, picked
 from parity.cli.connection import Asked, Connection
 from parity.cli.inputs import expected_family
 from parity.cli.options import Json, argument, flag, flat, option
@@ -22,7 +23,6 @@ from parity.judging.noise.family_prior import evidence_families
 from parity.judging.noise.lending import Lender, find_lender
 from parity.judging.noise.listing import FamilyRow, any_decoder_rows, family_rows, outliers_of
 from parity.judging.noise.noise_table import ANY_DECODER, Family, NoiseTable, RerunGroup
-from parity.structure import json_value, picked
 from parity.wording import age_in_words, count, percent
 
 # The commands for named baselines, which a server keeps: list, show, promote, control, expire,

@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from parity.canonical_json import picked
 from parity.cli.inputs import Facts
 from parity.cli.options import Options, Printing, flag, option, refuse, repeatable
 from parity.cli.output import paths_by_name, write_file
@@ -35,7 +36,6 @@ from parity.readers.trackers import is_source
 from parity.recipes import RECIPES
 from parity.report.evaluation_figure import draw_evaluation_figure
 from parity.report.text import render_junit
-from parity.structure import picked
 from parity.wording import count, did_you_mean, first_few
 
 NEEDS_ARM_BY = "needs --arm-by COLUMN, the column that names the arms in a table of many runs"

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from parity.canonical_json import picked
 from parity.cli import watching
 from parity.cli.connection import Asked, AskedForVerdicts, JobId
 from parity.cli.inputs import pairs, pattern_option, stated_columns
@@ -25,11 +26,11 @@ from parity.client.rest import (
     may_be_accepted_later,
 )
 from parity.client.spool import Delivery, SpoolError, send_run
+from parity.frozen import frozen
 from parity.gate.exit_codes import EXIT_CODES, exit_code
 from parity.judging.curves.curve import Completeness, Curve
 from parity.judging.curves.outside_plan import last_recorded
 from parity.readers import read_run
-from parity.structure import frozen, picked
 from parity.wording import count, did_you_mean
 
 # Finished runs from files, for the runs of a job that the user trained: read, and proved complete.

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.client import DEFAULT_URL
+from parity.frozen import frozen
 from parity.inert import inert_value
-from parity.structure import frozen
 
 # A thin client of the REST API; every error becomes one sentence.
 

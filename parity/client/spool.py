@@ -30,9 +30,10 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from parity.canonical_json import picked
 from parity.client.rest import WRONG_TOKEN, Client, ClientError, Document
+from parity.frozen import frozen
 from parity.judging.curves.curve import Curve
-from parity.structure import frozen, picked
 
 if sys.platform != "win32":
     import fcntl

@@ -12,6 +12,7 @@ from typing import Any, get_args
 import numpy as np
 import yaml
 
+from parity.frozen import frozen
 from parity.judging.curves.context import PARAMETERS, parameter_count
 from parity.judging.curves.curve import (
     LOSS_MEANING,
@@ -45,7 +46,6 @@ from parity.readers.columns import (
 )
 from parity.readers.table import long_layout, run_column
 from parity.recipes import check_recipe, check_rounding, width_of
-from parity.structure import frozen
 from parity.wording import count, did_you_mean
 
 # What a person states about a comparison, with one set of rules for the command line and for

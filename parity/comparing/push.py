@@ -11,14 +11,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from parity.canonical_json import canonical_json
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.client.spool import send_run
 from parity.comparing.arms import InputError
+from parity.frozen import frozen
 from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import Curve, series_digest
 from parity.judging.document_types import VerdictDocument
 from parity.recipes import OTHER, RECIPES, UNSTATED, rounds_to_nearest
-from parity.structure import canonical_json, frozen
 from parity.version import VERSION
 from parity.wording import count
 

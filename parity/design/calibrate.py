@@ -15,6 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from parity.frozen import frozen
 from parity.judging import special
 from parity.judging.curves.alignment import align
 from parity.judging.curves.curve import Curve, FloatArray
@@ -22,7 +23,6 @@ from parity.judging.curves.window import plan_window
 from parity.judging.gap.interval import Interval, t_quantile
 from parity.judging.policy import Amount, Policy
 from parity.judging.verdict.verdict import Verdict, judge
-from parity.structure import frozen
 
 DEFAULT_MARGINS = (0.01, 0.005, 0.0025)
 INJECTED = (0.5, 1.0, 1.5, 2.0)

@@ -19,6 +19,7 @@ from parity.design.experiment import (
     hours_of,
     run_steps,
 )
+from parity.frozen import frozen
 from parity.judging import special
 from parity.judging.curves.curve import FloatArray
 from parity.judging.curves.early_stop_noise import RATIO_SD_LOG, EarlySpread, early_df
@@ -36,7 +37,6 @@ from parity.judging.noise.borrowed_priors import Lending, OwnRuns, borrow
 from parity.judging.noise.lending import Lenders
 from parity.judging.noise.run_floor import Prior, RunFloor, RunTerm, priors_for, run_floor, run_term
 from parity.judging.policy import Policy
-from parity.structure import frozen
 
 # How likely each verdict is at a true gap, from the interval that the judge would compute.
 #

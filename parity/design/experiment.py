@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import Rounding, usable
 from parity.judging.curves.early_stop_noise import MIN_STOP
 from parity.judging.curves.early_stops import MAX_SHORT_RERUNS
@@ -19,7 +20,6 @@ from parity.readers import read_with_config
 from parity.readers.columns import ReadError
 from parity.readers.trackers.run import FAMILY
 from parity.recipes import check_recipe
-from parity.structure import frozen
 from parity.wording import count
 
 # An experiment that is planned: its arms, its size, and what it costs.

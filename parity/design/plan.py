@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from parity.canonical_json import json_value
 from parity.design.chances import (
     NO_FAMILIES,
     Chances,
@@ -37,6 +38,7 @@ from parity.design.experiment import (
     run_steps,
     runs_words,
 )
+from parity.frozen import frozen
 from parity.judging.curves.early_stop_noise import MIN_STOP
 from parity.judging.gap.margin import determine_margin
 from parity.judging.gap.window_statistics import MIN_MEASURED_DF, NoiseBasis
@@ -44,7 +46,6 @@ from parity.judging.noise.lending import Lender, Lenders
 from parity.judging.noise.noise_table import ANY_DECODER
 from parity.judging.noise.run_floor import RunFloor, run_floor
 from parity.judging.policy import POINTS_TO_FAIL, PROFILES, SLOPE_EXAMPLE, Policy
-from parity.structure import frozen, json_value
 from parity.wording import count, level_percent, percent
 
 # Which runs and steps decide at the least cost, and which decide most often inside a budget.

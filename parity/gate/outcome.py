@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Literal
 
+from parity.frozen import frozen
 from parity.judging.decision import INCONCLUSIVE, PASS, WORST_FIRST, State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.verdict.sign_offs import SignOffDocument, accepted
 from parity.report.facts import NOT_A_PASS, Accepted, accepted_words, lapsed_words
 from parity.report.words import candidate_title, words
-from parity.structure import frozen
 from parity.wording import age_in_words, version_words
 
 FILES = "files"

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Literal
 
+from parity.frozen import frozen
 from parity.judging.policy import PolicyError
-from parity.structure import check_between, check_words, frozen, known_keys, typed
+from parity.typed_json import check_between, check_words, known_keys, typed
 
 Choice = Literal["fail", "pass"]
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Literal
 
+from parity.frozen import frozen
 from parity.judging import document_types
-from parity.structure import frozen
 
 State = document_types.State
 PASS: State = "pass"  # noqa: S105

@@ -15,6 +15,7 @@ not trained at, is equal, too: what trained is the record's to say.
 from collections import Counter
 from collections.abc import Sequence
 
+from parity.frozen import frozen
 from parity.judging.curves.arms import Arms
 from parity.judging.curves.curve import (
     Curve,
@@ -29,7 +30,6 @@ from parity.judging.curves.independence import (
 from parity.judging.curves.step_noise import step_noise
 from parity.judging.gap.window_statistics import WindowStatistics
 from parity.judging.policy import POINTS_TO_PASS
-from parity.structure import frozen
 
 MARGIN_STEPS, FINE_STEP = 10.0, 1e-4  # printed steps in a margin; nats
 

@@ -23,9 +23,7 @@ intervals); Pocock 1977; Bonferroni.
 import math
 from itertools import pairwise
 
-from parity.structure import (
-    frozen,
-)
+from parity.frozen import frozen
 
 MAX_LOOKS = 30
 # q_L of t(4) for a two-sided 95 %, by looks.

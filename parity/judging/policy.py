@@ -11,16 +11,10 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from parity.canonical_json import fields_of
+from parity.frozen import frozen
 from parity.judging.multiplicity import MAX_LOOKS
-from parity.structure import (
-    check_between,
-    check_words,
-    fields_of,
-    frozen,
-    kinds_of,
-    known_keys,
-    typed,
-)
+from parity.typed_json import check_between, check_words, kinds_of, known_keys, typed
 from parity.wording import did_you_mean
 
 Unit = Literal["relative", "nats", "tokens"]

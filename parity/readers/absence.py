@@ -27,6 +27,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import BoolArray, FloatArray, IntArray
 from parity.readers.columns import (
     HELD_OUT,
@@ -40,7 +41,6 @@ from parity.readers.columns import (
     is_held_out,
     other_losses,
 )
-from parity.structure import frozen
 from parity.wording import count
 
 COMPANION_SHARE = 0.5  # of the rows with a loss: what has a value in as many comes with the loss

@@ -19,6 +19,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import (
     LINES_UNREAD,
     LOSS_BASE,
@@ -41,7 +42,6 @@ from parity.judging.curves.reading import (
     LOSS_OF_ALL_TERMS,
     TRAINING_LOSS,
 )
-from parity.structure import frozen
 from parity.wording import count, first_few
 
 # Text of a run's file: from a path, a .gz or stdin ("-"), refused early where it can't be text,

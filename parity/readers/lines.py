@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import BoolArray, FloatArray, IntArray
 from parity.readers.columns import STEP, Columns, Track
-from parity.structure import frozen
 
 LONGEST = 4096
 """Characters of a line that are looked at."""

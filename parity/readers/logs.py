@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import BoolArray, FloatArray
 from parity.readers.absence import columns_of, training_records
 from parity.readers.columns import (
@@ -47,7 +48,6 @@ from parity.readers.table import (
     read_long,
     run_column,
 )
-from parity.structure import frozen
 from parity.wording import count
 
 # JSON: one object a line (our own logger's, MaxText's `metrics_file`, exports), the Hugging Face

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from parity.frozen import frozen
 from parity.readers.columns import (
     LOSS,
     Columns,
@@ -36,7 +37,6 @@ from parity.readers.columns import (
     step_number,
 )
 from parity.readers.series import from_series
-from parity.structure import frozen
 
 MARK = ":::MLLOG "
 EVALUATION, SAMPLES, FOLDER = "eval_loss", "samples", "folder"

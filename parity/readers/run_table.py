@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.context import HOST
 from parity.judging.curves.curve import Curve, FloatArray, curve_from_arrays
 from parity.judging.evaluations.gap import PRINTED_STEP
@@ -47,7 +48,6 @@ from parity.readers.table import (
     parquet_cells,
 )
 from parity.readers.table import SUFFIX as PARQUET
-from parity.structure import frozen
 
 # The cells of a table as they stand in the file, with the line of each: CSV and its relatives, JSON
 # lines, a JSON list or Parquet.

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import BoolArray, FloatArray, whole_steps
 from parity.readers.absence import Records, columns_of, training_records
 from parity.readers.columns import (
@@ -30,7 +31,6 @@ from parity.readers.columns import (
 )
 from parity.readers.lines import Growing
 from parity.readers.series import from_series
-from parity.structure import frozen
 from parity.wording import first_few
 
 # Long tables: one row per value, with the metric's name and perhaps the run's in columns of their

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from parity.frozen import frozen
 from parity.judging.evaluations.document_types import (
     EvaluatedArmDocument,
     EvaluatedRunDocument,
@@ -32,7 +33,6 @@ from parity.report.figures import (
     wrapped,
 )
 from parity.report.words import words
-from parity.structure import frozen
 from parity.version import VERSION
 from parity.wording import count, cut, level_percent, margin_words, minus
 

@@ -7,6 +7,7 @@ from itertools import starmap
 from typing import NamedTuple
 
 from parity.effective_recipe import title
+from parity.frozen import frozen
 from parity.judging.codes import BY_CODE
 from parity.judging.curves.spikes import ONE_SIDED_ALPHA
 from parity.judging.document_types import (
@@ -32,7 +33,6 @@ from parity.report.words import (
     mean_words,
     point,
 )
-from parity.structure import frozen
 from parity.version import JUDGE_VERSION
 from parity.wording import (
     DECIMALS,

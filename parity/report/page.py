@@ -15,6 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
+from parity.canonical_json import canonical_json
 from parity.inert import cell
 from parity.judging.bundles.evidence import Case
 from parity.judging.document_types import VerdictDocument
@@ -48,7 +49,6 @@ from parity.report.words import (
     told_gap,
     words,
 )
-from parity.structure import canonical_json
 from parity.version import VERSION
 from parity.wording import minus, signed
 

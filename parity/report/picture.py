@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
+from parity.frozen import frozen
 from parity.judging.document_types import PathPointDocument
 from parity.report.facts import token_unit
 from parity.report.scene import Judged, Losses, Marks, Points, Scene, Trace, half_of
-from parity.structure import frozen
 from parity.wording import cut, minus, nats_decimals, signed
 
 _EARLY = 0.15  # of the path, which may lie outside the picture

@@ -11,6 +11,7 @@ from typing import Literal, cast
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.bundles.evidence import Case
 from parity.judging.document_types import MarginDocument, PathPointDocument, State, VerdictDocument
 from parity.judging.live.gap_chart import BinnedGap, StepRange
@@ -36,7 +37,6 @@ from parity.report.words import (
     told_gap,
     words,
 )
-from parity.structure import frozen
 from parity.wording import (
     DECIMALS,
     cut,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
+from parity.frozen import frozen
 from parity.judging.document_types import State
 from parity.report.picture import shape
 from parity.report.scene import MANY, TraceState
@@ -32,7 +33,6 @@ from parity.report.words import (
     tally,
     words,
 )
-from parity.structure import frozen
 from parity.wording import cut, minus
 
 FIGURE_SPACE = "\u2007"  # as wide as a digit

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from parity.frozen import frozen
 from parity.report.words import AnyDocument, number, told_gap
-from parity.structure import frozen
 from parity.wording import MINUS, interval_words, signed
 
 WIDTH, _SMALL_WIDTH, HEIGHT, HEAD_HEIGHT = 240, 128, 20, 30

@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from parity.canonical_json import canonical_json
 from parity.judging.codes import BY_CODE
 from parity.judging.decision import FAIL, PASS, POLICY_CHECK, CheckName, State
 from parity.judging.document_types import VerdictDocument
@@ -53,7 +54,6 @@ from parity.report.words import (
     with_words,
     words,
 )
-from parity.structure import canonical_json
 from parity.version import VERSION
 from parity.wording import cut, minus, signed
 

@@ -10,7 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard, cast
 
+from parity.canonical_json import picked
 from parity.effective_recipe import title
+from parity.frozen import frozen
 from parity.judging.codes import AS_OF, BY_CODE, IDENTICAL, NUMBERS_ALONE
 from parity.judging.document_types import (
     ADDED,
@@ -25,7 +27,6 @@ from parity.judging.document_types import (
 from parity.judging.evaluations.document import EVALUATION_SCHEMA
 from parity.judging.evaluations.document_types import EvaluationDocument, IntervalDocument
 from parity.judging.gap.chances import chances_of
-from parity.structure import frozen, picked
 from parity.wording import (
     count,
     cut,

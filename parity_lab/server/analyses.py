@@ -12,11 +12,11 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.frozen import frozen
 from parity.judging.curves.context import confounding_keys
 from parity.judging.document_types import FloorDocument, GapDocument
 from parity.judging.gap.interval import Interval
 from parity.judging.policy import policy_from_mapping
-from parity.structure import frozen
 from parity_lab.analysis import Origin, Setup, make_setup, replayed_whole, setup_from
 from parity_lab.answer import CONFIDENCE, Answer, answer, nats_words
 from parity_lab.effects import AblationArm, ArmNoise, Pair, ablate

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.structure import picked
+from parity.canonical_json import picked
 from parity_lab.forks import ForkPlan, ForkRequest
 from parity_lab.server.replays import record_requests
 from parity_lab.server.tables import AnalysisResult

@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.structure import frozen
+from parity.frozen import frozen
 from parity_lab.analysis import label
 from parity_lab.answer import IF_NONE_IS_NAMED, IF_NOT_IN_PRECISION, IF_NOT_REPLAYED, assumed_words
 from parity_lab.server.analyses import (

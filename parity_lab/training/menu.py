@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from parity.structure import frozen, picked
+from parity.canonical_json import picked
+from parity.frozen import frozen
 from training.rules import PROJECTIONS, SpecError
 from training.segments import Arithmetic, Segment, gemm_key
 from training.spec import RunSpec, check_fork_step

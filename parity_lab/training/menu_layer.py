@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.structure import frozen
+from parity.frozen import frozen
 from parity_lab.training.menu import Choice
 from training.arithmetic import formats
 from training.arithmetic.linear import (

@@ -11,6 +11,7 @@ from pydantic import Field
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, selectinload
 
+from parity.frozen import frozen
 from parity.judging.curves.alignment import align
 from parity.judging.curves.counted_runs import independent_runs
 from parity.judging.curves.curve import rounding_of
@@ -18,7 +19,6 @@ from parity.judging.curves.window import plan_window
 from parity.judging.noise.noise_table import MAX_BYTES, MAX_NAME
 from parity.judging.noise.run_floor import prior_for, run_floor
 from parity.judging.policy import NVFP4, Policy
-from parity.structure import frozen
 from server.api.lists import principal_names
 from server.api.runs import seconds_since
 from server.curves import loading

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
+from parity.frozen import frozen
 from parity.judging.live.gap_chart import StepRange
-from parity.structure import frozen
 from server.curves import buckets as formats
 from server.curves.buckets import (
     GRAD_NORM,

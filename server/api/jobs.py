@@ -11,7 +11,9 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import Field
 from sqlalchemy.orm import Session, selectinload
 
+from parity.canonical_json import json_value
 from parity.design.plan import one_line, plan_document
+from parity.frozen import frozen
 from parity.gate.exit_under_rules import exit_code_under
 from parity.gate.outcome import Outcome, Result, ended
 from parity.gate.rules import GateRules
@@ -19,7 +21,6 @@ from parity.judging.bundles.evidence import bundle_bytes
 from parity.judging.live.forecast_words import sentence
 from parity.judging.live.rules import State
 from parity.recipes import UNSTATED
-from parity.structure import frozen, json_value
 from server.api.lists import JobPage, Sort, Wanted, job_list, principal_names
 from server.api.remarks import NoteDocument, SignOffEntry, StatementEntry, remarks_of
 from server.api.runs import (

@@ -29,8 +29,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from parity.canonical_json import fields_of
 from parity.extensions import lab
-from parity.structure import fields_of, frozen
+from parity.frozen import frozen
 from server.database.states import JOB_OPEN
 from server.database.tables import (
     LOCAL_ID,

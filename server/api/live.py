@@ -15,10 +15,10 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
+from parity.frozen import frozen
 from parity.judging.live.forecast_words import NOTHING_YET, sentence
 from parity.judging.live.pair_sums import BLOCKS, PairProgress
 from parity.judging.live.rules import State
-from parity.structure import frozen
 from server.api.curves import Candidate, pair_of
 from server.database.sessions import find_job, time_text
 from server.database.states import JOB_ENDED, Progress, first_kept

@@ -16,9 +16,10 @@ from fastapi import APIRouter, Depends, Query, Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session, selectinload
 
+from parity.canonical_json import canonical_json
+from parity.frozen import frozen
 from parity.inert import cell
 from parity.judging.gap.moves import Move, Point, VerdictGroup, moves, point_of
-from parity.structure import canonical_json, frozen
 from parity.wording import count, interval_words, level_percent, short_commit, signed
 from server.api.lists import JobSummary, VerdictWord, Wanted, job_summaries
 from server.database.sessions import time_text

@@ -8,8 +8,8 @@ from fastapi import APIRouter
 from pydantic import Field
 from sqlalchemy.orm import Session
 
+from parity.frozen import frozen
 from parity.judging.verdict.sign_offs import LEAST_REASON, MOST_DAYS, Validity
-from parity.structure import frozen
 from server.api.lists import principal_names
 from server.database import sessions
 from server.database.sessions import find_job

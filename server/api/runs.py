@@ -18,7 +18,7 @@ from pydantic import FailFast, Field, TypeAdapter, ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.structure import frozen
+from parity.frozen import frozen
 from server.database import tokens
 from server.database.sessions import find_run, time_text
 from server.database.states import RUN_ENDED

@@ -13,9 +13,9 @@ from pydantic import Field, TypeAdapter
 from sqlalchemy import ColumnElement, Select, case, func, select, text
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from parity.frozen import frozen
 from parity.gate.rules import MAX_AGE_DAYS, GateRules
 from parity.judging.policy import Policy
-from parity.structure import frozen
 from server.database import sessions
 from server.database.states import ATTEMPT_MOVES, JOB_MOVES, RUN_MOVES
 from server.database.tables import HOUSEKEEPING, Attempt, Duty, Job, Run, Token, Verdict, Worker

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, FailFast, Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.frozen import frozen
 from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import MAX_STEP, Curve, CurveError, Rounding, curve_from_arrays
 from parity.judging.decision import worst
@@ -23,7 +24,6 @@ from parity.readers.columns import other_unit
 from parity.recipes import RecipeError, check_recipe
 from parity.report.figures import draw_figure
 from parity.report.words import MARKS, with_words
-from parity.structure import frozen
 from parity.version import VERSION
 from parity.wording import signed
 from server.concurrency import Turns

@@ -14,8 +14,8 @@ from nanoarrow.ipc import StreamWriter
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
+from parity.frozen import frozen
 from parity.judging.live.gap_chart import step_edges
-from parity.structure import frozen
 from server.database import store
 from server.database.store import Columns as StoredColumns
 from server.records import Number, kind_of, number, rounded

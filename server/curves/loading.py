@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
+from parity.frozen import frozen
 from parity.judging.curves.context import HOST
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.document_types import ADDED, REUSED, STOPPED
 from parity.judging.multiplicity import MAX_LOOKS, Multiplicity
 from parity.judging.policy import policy_from_mapping
 from parity.judging.secondary.conditions import UNIX_SECONDS
-from parity.structure import frozen
 from server.database import store
 from server.database.states import EARLY_STOP
 from server.database.store import Recorded, read_each, superseded_in_each

@@ -35,7 +35,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from parity.structure import frozen
+from parity.frozen import frozen
 from server.database.sessions import IN_BINARY
 from server.database.tables import Chunk, ChunkColumn, Run, table_of
 from server.errors import DamagedError

@@ -8,7 +8,7 @@ import secrets
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from parity.structure import frozen
+from parity.frozen import frozen
 from server.database.tables import Attempt, Run
 
 # Secrets that are stored as hashes only: made here, compared in constant time.

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from parity.structure import frozen
+from parity.frozen import frozen
 from parity.wording import count
 from server.database import sessions, tables
 from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import Curve, Rounding
 from parity.judging.multiplicity import MAX_LOOKS, Multiplicity
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.secondary.conditions import TOKENS
-from parity.structure import frozen
 from server.curves.loading import multiplicity_of
 from server.database import sessions
 from server.database.tables import Arm, Job, Run, Statement

@@ -21,8 +21,8 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.frozen import frozen
 from parity.judging.curves.independence import dependence
-from parity.structure import frozen
 from server.curves import loading
 from server.database import tables
 from server.database.sessions import find_job, hold_lock

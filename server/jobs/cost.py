@@ -15,7 +15,7 @@ import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.structure import frozen
+from parity.frozen import frozen
 from server.concurrency import Cache
 from server.curves.loading import seconds_of
 from server.database import sessions

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.structure import picked
+from parity.canonical_json import picked
 from server.database.sessions import hold_lock
 from server.database.tables import DataRead, Job, Run
 from server.jobs.workers import short

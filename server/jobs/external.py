@@ -17,10 +17,10 @@ from pydantic import Field
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import Rounding
 from parity.judging.curves.outside_plan import last_recorded
 from parity.recipes import UNSTATED, RecipeError, check_rounding
-from parity.structure import frozen
 from server.database import sessions, store
 from server.database.sessions import find_run
 from server.database.states import JOB_ENDED, RUN_ENDED, SILENT

@@ -18,9 +18,10 @@ from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Select, select
 from sqlalchemy.orm import Session
 
+from parity.canonical_json import picked
 from parity.extensions import lab
+from parity.frozen import frozen
 from parity.judging.curves.context import confounding_keys
-from parity.structure import frozen, picked
 from server.curves import loading
 from server.database.tables import Arm, Job, Run
 from server.jobs.workers import short

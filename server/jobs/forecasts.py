@@ -23,6 +23,7 @@ import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import rounding_of
 from parity.judging.curves.window import COMPLETE_SHARE
 from parity.judging.live.forecast_words import sentence
@@ -42,7 +43,6 @@ from parity.judging.noise.borrowed_priors import NO_LENDERS, Lending
 from parity.judging.noise.lending import Lenders
 from parity.judging.noise.noise_table import read_noise_table
 from parity.judging.policy import Policy, policy_from_mapping
-from parity.structure import frozen
 from server.curves.loading import multiplicity_of
 from server.database import store
 from server.database.sessions import Database

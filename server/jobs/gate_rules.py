@@ -41,6 +41,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
+from parity.frozen import frozen
 from parity.judging.policy import (
     NVFP4,
     PROFILES,
@@ -51,7 +52,7 @@ from parity.judging.policy import (
     stated_margin,
 )
 from parity.recipes import rounds_to_nearest
-from parity.structure import frozen, known_keys, typed
+from parity.typed_json import known_keys, typed
 from server.database.tables import Fact, Job
 from server.errors import InvalidError
 from server.jobs.baselines import BaselineChoice

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from parity.frozen import frozen
 from parity.inert import cell as as_cell
 from parity.judging.curves.curve import ROUNDINGS
 from parity.judging.noise.emulated_table import EMULATED
@@ -33,7 +34,7 @@ from parity.judging.noise.noise_table import (
     read_noise_table,
 )
 from parity.judging.noise.public_table import public_noise_table
-from parity.structure import frozen, shown
+from parity.typed_json import shown
 from server.database import sessions
 from server.database.sessions import hold_lock
 from server.database.tables import ImportedGroup

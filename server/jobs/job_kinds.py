@@ -14,8 +14,8 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from parity.extensions import lab
+from parity.frozen import frozen
 from parity.judging.noise.noise_table import NoiseTable
-from parity.structure import frozen
 from server.database.tables import Job, Run
 
 

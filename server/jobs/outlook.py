@@ -16,9 +16,9 @@ from sqlalchemy.orm import Session
 from parity.design.chances import NO_FAMILIES
 from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, Design
 from parity.design.plan import Plan, plan
+from parity.frozen import frozen
 from parity.judging.noise.lending import Lenders
 from parity.judging.policy import Policy
-from parity.structure import frozen
 from server.database import store
 from server.database.tables import Arm, Job, Run
 from server.jobs.baselines import NamedBaseline

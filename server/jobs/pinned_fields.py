@@ -8,8 +8,8 @@ from the classes). What has no entry is pinned: it has to be as in the operator'
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
+from parity.frozen import frozen
 from parity.judging.policy import Policy
-from parity.structure import frozen
 from server.jobs.added_runs import AddedRunRequest
 from server.jobs.baselines import BaselineChoice
 from server.jobs.external import AttachRequest

@@ -17,9 +17,10 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from parity.canonical_json import canonical_json, json_value
 from parity.comparing.arms import InputError, read_yaml
+from parity.frozen import frozen
 from parity.judging.policy import PROFILES, Amount, Policy, PolicyError, policy_from_mapping
-from parity.structure import canonical_json, frozen, json_value
 from server.errors import ServiceError
 from server.jobs.baselines import BaselineChoice
 from server.jobs.pinned_fields import PARTS, choice

@@ -17,10 +17,10 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import MAX_STEP
 from parity.judging.policy import NVFP4, Policy
 from parity.recipes import OTHER, UNSTATED, RecipeError, check_recipe
-from parity.structure import frozen
 from parity.wording import count
 from server.database import sessions, tables
 from server.database.sessions import find_job, hold_lock

@@ -6,11 +6,11 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
+from parity.frozen import frozen
 from parity.judging.document_types import VerdictDocument
 from parity.judging.gap.chances import PAIRS, chances_of
 from parity.judging.verdict.advice import FIRST_AND_LAST_IN_BF16, LAST_IN_BF16, MLP_ONLY
 from parity.report.words import advising, candidate_name
-from parity.structure import frozen
 from parity.wording import count, likely
 from server.database.tables import Job
 from server.jobs.fingerprint import job_spec

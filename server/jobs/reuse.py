@@ -17,8 +17,8 @@ from typing import Literal
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
+from parity.frozen import frozen
 from parity.judging.noise.noise_table import NoiseTable, read_noise_table
-from parity.structure import frozen
 from parity.wording import short_commit
 from server.database.sessions import find_job, hold_lock
 from server.database.tables import Job, Worker

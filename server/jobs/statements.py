@@ -16,6 +16,7 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import MAX_STEP, Rounding
 from parity.recipes import (
     ALWAYS_STOCHASTIC,
@@ -25,7 +26,6 @@ from parity.recipes import (
     check_rounding,
     rounds_to_nearest,
 )
-from parity.structure import frozen
 from parity.wording import count
 from server.database import sessions
 from server.database.sessions import find_job

@@ -11,9 +11,9 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from parity.frozen import frozen
 from parity.judging.noise.noise_table import NoiseTable
 from parity.judging.policy import SLOPE_EXAMPLE, Policy
-from parity.structure import frozen
 from parity.version import JUDGE_VERSION
 from server.database import tables
 from server.database.sessions import find_job, hold_lock

@@ -9,12 +9,12 @@ from typing import Any, Literal, cast
 from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
+from parity.frozen import frozen
 from parity.judging.document_types import PathPointDocument, VerdictDocument
 from parity.judging.gap.chances import chances_of
 from parity.judging.verdict.path import path_of
 from parity.judging.verdict.verdict import Verdict as Judged
 from parity.report.words import lead_of, with_words
-from parity.structure import frozen
 from server.database.tables import Job, Verdict, new_id
 from server.jobs.fingerprint import job_spec
 from server.records import of

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import ROUNDINGS
 from parity.judging.document_types import VerdictDocument
 from parity.judging.noise.emulated_table import emulated_noise_table
@@ -22,7 +23,6 @@ from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
 from parity.judging.noise.public_table import public_noise_table
 from parity.report.svg import Axis as MarginAxis
 from parity.report.svg import Estimate, row_svg
-from parity.structure import frozen
 from server.api.baselines import WHOLE, baseline_document, diff, parsed_version, summaries
 from server.api.lists import principal_names
 from server.database.sessions import time_text

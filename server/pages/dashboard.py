@@ -16,6 +16,7 @@ from markupsafe import Markup
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, joinedload
 
+from parity.frozen import frozen
 from parity.judging.curves.context import (
     COMPARISONS,
     confounding_keys,
@@ -26,7 +27,6 @@ from parity.judging.curves.context import (
 from parity.judging.document_types import VerdictDocument
 from parity.report.svg import Axis, Estimate, axis_of, estimate_of, head_svg, row_svg
 from parity.report.words import candidate_name, safest_first
-from parity.structure import frozen
 from parity.wording import count
 from server.api.jobs import (
     WHOLE,

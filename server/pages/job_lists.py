@@ -17,9 +17,9 @@ from markupsafe import Markup
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.frozen import frozen
 from parity.report.picture import spread
 from parity.report.svg import Estimate, own_row_svg
-from parity.structure import frozen
 from parity.wording import cut
 from server.api.lists import (
     ANSWERS,

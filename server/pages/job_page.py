@@ -13,6 +13,7 @@ from typing import Any, cast
 from markupsafe import Markup
 from sqlalchemy.orm import Session
 
+from parity.frozen import frozen
 from parity.judging.document_types import PathPointDocument, VerdictDocument
 from parity.judging.live.gap_chart import StepRange
 from parity.judging.live.pair_sums import BLOCKS
@@ -32,7 +33,6 @@ from parity.report.screen import (
     screen_html,
 )
 from parity.report.words import Fact, candidate_name, safest_first
-from parity.structure import frozen
 from parity.wording import count, nats_decimals, version_words
 from server.api.jobs import ArmDocument, JobDocument
 from server.api.live import observed

@@ -10,9 +10,9 @@ from dataclasses import replace
 from sqlalchemy import select
 from sqlalchemy.orm import Session, load_only
 
+from parity.frozen import frozen
 from parity.judging.live.rules import Forecast
 from parity.report.words import BEST_FIRST, NO_GAP_TO_TELL, PROBABLE, code_in_brief, live_lead
-from parity.structure import frozen
 from parity.wording import MINUS, count, interval_words, nats_decimals, signed
 from server.api.lists import JobSummary, belonging_to
 from server.database.states import JOB_OPEN, JUDGING_AGAIN

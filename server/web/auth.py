@@ -21,7 +21,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.routing import BaseRoute
 
 from parity.extensions import lab
-from parity.structure import frozen
+from parity.frozen import frozen
 from server.concurrency import Cache
 from server.database import tables, tokens
 from server.database.sessions import Database, find_job, find_run

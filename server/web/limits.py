@@ -13,7 +13,7 @@ from typing import Any
 import redis
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from parity.structure import frozen
+from parity.frozen import frozen
 from server.errors import InvalidError
 from server.logs import cut
 from server.queue import redis_client

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from parity.structure import frozen
+from parity.frozen import frozen
 from server.concurrency import Repeating
 from server.database.sessions import Database
 from server.database.states import AT_ONCE as EVENTS_AT_ONCE

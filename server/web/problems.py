@@ -13,7 +13,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
-from parity.structure import fields_of, frozen
+from parity.canonical_json import fields_of
+from parity.frozen import frozen
 from server.errors import (
     DatabaseAwayError,
     DatabaseBusyError,

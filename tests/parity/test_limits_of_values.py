@@ -1,6 +1,6 @@
 """How much of a stranger's value is shown."""
 
-from parity.structure import shown
+from parity.typed_json import shown
 
 
 def test_60_characters_of_a_value_are_shown() -> None:

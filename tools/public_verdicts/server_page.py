@@ -5,7 +5,7 @@ import tempfile
 from html import escape
 from pathlib import Path
 
-from parity.structure import canonical_json
+from parity.canonical_json import canonical_json
 from tools.public_verdicts.answers_in_words import (
     SCALES,
     as_of,

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from parity.structure import frozen
+from parity.frozen import frozen
 from tools.tables.generated import ROOT
 from tools.tables.printed import run
 

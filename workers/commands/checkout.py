@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-from parity.structure import frozen
+from parity.frozen import frozen
 from workers.commands.launchers import Launcher, allows
 
 _REFS = "refs/parity"  # where the mirror keeps what it fetched, under the names of the repository

@@ -17,12 +17,12 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import FloatArray
 from parity.readers import growing
 from parity.readers.columns import LOSS, STEP, VALIDATION, ReadError
 from parity.readers.lines import Growing
 from parity.readers.pattern import PATTERN
-from parity.structure import frozen
 
 _PIECE = 1 << 20  # bytes read at once
 _AT_ONCE = 4 * _PIECE  # of one poll, so that a report that grows fast does not keep others waiting

@@ -35,9 +35,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
+from parity.canonical_json import canonical_json, fields_of
+from parity.frozen import frozen
 from parity.readers.columns import LOSS, STEP
 from parity.recipes import RecipeError, check_recipe
-from parity.structure import canonical_json, check_words, fields_of, frozen, known_keys, typed
+from parity.typed_json import check_words, known_keys, typed
 from training.command import Value, check_name, check_value
 from training.rules import SpecError
 from training.spec import RunSpec

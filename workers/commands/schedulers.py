@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, Protocol
 
-from parity.structure import frozen
+from parity.frozen import frozen
 
 # in the folder of a job: what is submitted, and what Slurm itself prints there
 SCRIPT, LOG = "job.sh", "scheduler.log"

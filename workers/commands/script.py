@@ -21,7 +21,7 @@ import re
 import shlex
 from pathlib import Path
 
-from parity.structure import frozen
+from parity.frozen import frozen
 from training.spec import RunSpec
 from workers.commands.follow import LogRefusedError, open_below
 from workers.commands.launchers import STDOUT, Launcher

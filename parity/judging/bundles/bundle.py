@@ -31,7 +31,7 @@ from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.secondary.accuracy import TaskResult
 from parity.judging.verdict.advice import LayerSnr
 from parity.recipes import OTHER, RecipeError, check_recipe, check_rounding
-from parity.structure import ManifestError, optional, record, shown, typed
+from parity.typed_json import ManifestError, optional, record, shown, typed
 
 # Parse JSON of an unknown author: no NaN or infinity, no name twice in one object, no nesting or
 # number beyond Python's own limits.

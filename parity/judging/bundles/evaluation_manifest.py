@@ -5,16 +5,11 @@ read with every value's type checked.
 from collections.abc import Mapping
 from typing import Any
 
+from parity.canonical_json import picked
 from parity.judging.bundles.bundle import Arms, multiplicity_of, policy_of
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.run_times import RunTimes
-from parity.structure import (
-    ManifestError,
-    optional,
-    picked,
-    record,
-    typed,
-)
+from parity.typed_json import ManifestError, optional, record, typed
 
 KIND = "evaluations"
 MAX_LISTED = 10_000  # points and times: more than any comparison of evaluations has

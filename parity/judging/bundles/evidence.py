@@ -18,6 +18,8 @@ from dataclasses import field
 from itertools import islice
 from typing import Any, cast
 
+from parity.canonical_json import canonical_json, fields_of, json_value, picked
+from parity.frozen import frozen
 from parity.judging.bundles.bundle import (
     BASELINE,
     CANDIDATE,
@@ -53,16 +55,7 @@ from parity.judging.secondary.tasks import Evaluations
 from parity.judging.verdict.advice import LayerSnr
 from parity.judging.verdict.sign_offs import sha256_of, without_shown
 from parity.judging.verdict.verdict import Verdict, judge
-from parity.structure import (
-    canonical_json,
-    fields_of,
-    frozen,
-    json_value,
-    optional,
-    picked,
-    shown,
-    typed,
-)
+from parity.typed_json import optional, shown, typed
 from parity.version import JUDGE_VERSION
 
 AnyDocument = VerdictDocument | EvaluationDocument

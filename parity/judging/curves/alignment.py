@@ -9,6 +9,7 @@ from functools import reduce
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import (
     Curve,
     FloatArray,
@@ -18,7 +19,6 @@ from parity.judging.curves.curve import (
     series_digest,
     usable,
 )
-from parity.structure import frozen
 
 # of a run's points, and points: one NaN of few is no divergence
 NONFINITE_SHARE, NONFINITE_BLOCKS, NONFINITE_FAILS = 0.01, 2, 3

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.alignment import Aligned, Nonfinite, align, nonfinite, paired_by_seed
 from parity.judging.curves.context import same_data_recorded
 from parity.judging.curves.counted_runs import independent_runs
@@ -25,7 +26,6 @@ from parity.judging.curves.unstated_seeds import (
 from parity.judging.curves.window import Window
 from parity.judging.policy import Policy
 from parity.recipes import ALWAYS_STOCHASTIC, rounds_to_nearest
-from parity.structure import frozen
 
 NO_SEED = -1  # of a run whose batches no run of the other arm read
 

@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from parity.frozen import frozen
 from parity.recipes import RecipeError, check_rounding
-from parity.structure import frozen
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

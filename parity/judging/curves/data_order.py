@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.alignment import Aligned
 from parity.judging.curves.curve import (
     Curve,
@@ -23,7 +24,6 @@ from parity.judging.curves.curve import (
     dots,
 )
 from parity.judging.curves.step_noise import mad_sds, second_differences
-from parity.structure import frozen
 
 OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER = 0.15, 0.5, 0.9  # other batches give -0.04 to 0.10
 # in a short block a handful of spikes must not outweigh the rest

@@ -28,11 +28,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import (
     FloatArray,
 )
 from parity.judging.curves.window import Window
-from parity.structure import frozen
 
 MIN_STOP = 0.4  # share of the planned steps
 PREFIX, NOT_BEFORE = 0.2, 0.3  # shares of the planned steps

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.alignment import align, nonfinite
 from parity.judging.curves.arms import Arm, Arms, Controls, no_rerun, other_order
 from parity.judging.curves.context import confounding_keys
@@ -31,7 +32,6 @@ from parity.judging.curves.independence import is_mixture
 from parity.judging.curves.learning_rates import differing_rates
 from parity.judging.curves.window import COMPLETE_SHARE, LEARNING_RATE, Window
 from parity.judging.policy import Policy
-from parity.structure import frozen
 from parity.wording import percent
 
 MIN_POINTS = 50  # in the prefix window; fewer only widen the floor, but too few say nothing

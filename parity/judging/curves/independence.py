@@ -40,6 +40,7 @@ from typing import Literal
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.alignment import common_losses
 from parity.judging.curves.curve import (
     FORKED_FROM,
@@ -57,7 +58,6 @@ from parity.judging.curves.curve import (
 from parity.judging.curves.resolution import quantum
 from parity.judging.curves.spikes import stretches
 from parity.judging.curves.step_noise import mad_sd, second_differences, step_noise
-from parity.structure import frozen
 from parity.wording import percent
 
 Relation = Literal["equal", "copy", "fork", "late"]

@@ -11,10 +11,10 @@ from functools import reduce
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import Curve, FloatArray, IntArray, completeness_of, mean
 from parity.judging.curves.spikes import stretches
 from parity.judging.curves.window import Window, detrended
-from parity.structure import frozen
 
 MOST_MISSING = 10  # of the points that are there
 

@@ -27,6 +27,7 @@ from typing import Literal
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import (
     Curve,
     FloatArray,
@@ -34,7 +35,6 @@ from parity.judging.curves.curve import (
     computed_once,
 )
 from parity.judging.curves.window import CONSTANT_RATE_TOLERANCE, LEARNING_RATE
-from parity.structure import frozen
 
 SAME_RATE = 1e-3  # share of the peak
 # of the peak, of the steps logged later, and of the run

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.alignment import Aligned, common_steps
 from parity.judging.curves.curve import (
     Curve,
@@ -30,7 +31,6 @@ from parity.judging.curves.curve import (
 )
 from parity.judging.curves.data_order import SAME_ORDER, pair_correlation
 from parity.judging.curves.step_noise import step_noise
-from parity.structure import frozen
 
 LAGS = (1, -1, 2, -2)
 SAME_LENGTH = 0.02

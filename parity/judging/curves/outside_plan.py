@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.alignment import align
 from parity.judging.curves.curve import (
     Curve,
@@ -25,7 +26,6 @@ from parity.judging.curves.curve import (
     usable,
 )
 from parity.judging.curves.window import Window
-from parity.structure import frozen
 
 MAX_BEYOND, MAX_LATE, RECORDED_BEYOND = 0.05, 0.05, 0.25  # of the plan
 NOISE_SES = 4.0

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import (
     BoolArray,
     Curve,
@@ -61,7 +62,6 @@ from parity.judging.curves.independence import (
     rounding_step,
 )
 from parity.judging.curves.step_noise import MAD_TO_SD
-from parity.structure import frozen
 
 POINTS, BLOCK_POINTS, MIN_POINTS = 256, 64, 64
 SHARE_LESS, EQUAL_LESS, FACTOR, FILTER_FACTOR, MIXED_FACTOR = 0.25, 0.1, 2.0, 1.25, 1.5

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.alignment import Aligned
 from parity.judging.curves.curve import (
     BoolArray,
@@ -34,7 +35,6 @@ from parity.judging.curves.curve import (
 )
 from parity.judging.curves.step_noise import MAD_TO_SD, lag1, step_noise
 from parity.judging.curves.window import Window
-from parity.structure import frozen
 
 MIN_COVERAGE = 0.90
 # EMA 0.99 0.01 to 0.22, means of 10 steps 0.09 to 0.40; honest arms 0.84 to 1.20

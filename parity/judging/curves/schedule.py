@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import (
     Curve,
     FloatArray,
@@ -28,7 +29,6 @@ from parity.judging.curves.decline import falls_as_before
 from parity.judging.curves.learning_rates import contradicting_rate, not_at_end, recorded_rates
 from parity.judging.curves.window import Window
 from parity.judging.policy import Policy
-from parity.structure import frozen
 
 SLOPE_FROM, STARTS_EARLY, LATE_FACTOR = 0.2, 0.05, 2.0  # shares of the last step
 FROM_SCRATCH, UNKNOWN_SLOPE, FIRST_PART = 1.3, 0.20, 10

@@ -13,6 +13,7 @@ unstable. Never silent: raw gap, masked gap and masked share are all in the verd
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging import special
 from parity.judging.curves.curve import (
     BoolArray,
@@ -23,7 +24,6 @@ from parity.judging.curves.curve import (
 )
 from parity.judging.curves.step_noise import MAD_TO_SD
 from parity.judging.document_types import RunSpikesDocument
-from parity.structure import frozen
 
 THRESHOLD_SDS, WIDEN_STEPS = 8.0, 5
 MAX_MASKED_SHARE = 0.10

@@ -24,6 +24,7 @@ import math
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging import special
 from parity.judging.curves.curve import (
     FloatArray,
@@ -33,7 +34,6 @@ from parity.judging.curves.curve import (
     median,
     row_means,
 )
-from parity.structure import frozen
 
 MAD_TO_SD = 1.482602218505602
 MAX_PREWHITENING_RHO = 0.97

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import (
     RECORDED_RECIPE,
     START_PRECISION,
@@ -30,7 +31,6 @@ from parity.judging.curves.curve import (
     usable,
 )
 from parity.recipes import forward_differs, width_of
-from parity.structure import frozen
 
 FIRST_STEP, MAX_QUANTUM = 1, 1e-4
 SAME_NORM = 1e-3  # relative; at the first step precisions differ by 0.8 % and more on GB200

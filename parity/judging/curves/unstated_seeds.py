@@ -25,6 +25,7 @@ from typing import Literal
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.alignment import align
 from parity.judging.curves.curve import (
     Curve,
@@ -41,7 +42,6 @@ from parity.judging.curves.data_order import (
     parts_of,
 )
 from parity.judging.curves.step_noise import second_differences
-from parity.structure import frozen
 
 ONE_ORDER_SPREAD = 0.75
 LEAST_R, LEAD = 0.15, 2.0

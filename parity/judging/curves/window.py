@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import (
     Curve,
     FloatArray,
@@ -25,7 +26,6 @@ from parity.judging.curves.curve import (
     mean,
 )
 from parity.judging.curves.step_noise import mean_se
-from parity.structure import frozen
 from parity.wording import percent
 
 PlanSource = Literal["declared", "assumed complete", "unknown"]

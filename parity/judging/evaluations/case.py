@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from parity.canonical_json import picked
+from parity.frozen import frozen
 from parity.judging.curves.context import HOST, values_of
 from parity.judging.curves.curve import Curve
 from parity.judging.evaluations.decide import decide
@@ -20,10 +22,6 @@ from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise.run_floor import run_floor
 from parity.judging.policy import LOSS, NOISE_FLOOR, Policy
 from parity.recipes import check_recipe
-from parity.structure import (
-    frozen,
-    picked,
-)
 
 # of the loss, as the default margin: a baseline that diverges now and then is no yardstick
 WIDEST_NOISE_FLOOR = 0.01

@@ -20,9 +20,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import FloatArray
 from parity.judging.evaluations.group_means import GroupEstimate
-from parity.structure import frozen
 
 ByCluster = Mapping[str, FloatArray]
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parity.canonical_json import fields_of, json_value, picked
 from parity.judging.codes import AS_OF, BY_CODE, NUMBERS_ALONE
 from parity.judging.curves.curve import Curve
 from parity.judging.decision import Decision
@@ -19,11 +20,6 @@ from parity.judging.evaluations.run_times import RunTimes
 from parity.judging.evaluations.samples_to_target import Reached, arm_time, samples_to, token_tax
 from parity.judging.evaluations.side import clustered, judged, side
 from parity.judging.gap.interval import Interval
-from parity.structure import (
-    fields_of,
-    json_value,
-    picked,
-)
 from parity.version import JUDGE_VERSION
 
 EVALUATION_SCHEMA = "parity.evaluations/1"

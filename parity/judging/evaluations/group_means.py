@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging import special
 from parity.judging.curves.curve import FloatArray
 from parity.judging.gap.interval import t_quantile
-from parity.structure import frozen
 
 
 @frozen

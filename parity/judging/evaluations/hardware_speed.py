@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.document_types import EstimateDocument
 from parity.judging.evaluations.group_means import difference
 from parity.judging.evaluations.run_times import RunTimes
 from parity.judging.secondary.speed import from_logs
-from parity.structure import frozen
 
 MIN_RUNS = 2
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.alignment import common_losses
 from parity.judging.curves.curve import (
     FORKED_FROM,
@@ -35,7 +36,6 @@ from parity.judging.evaluations.group_means import values_by_cluster
 from parity.judging.gap.interval import Interval
 from parity.judging.noise.run_floor import Prior, priors_for
 from parity.judging.policy import Policy
-from parity.structure import frozen
 
 MIN_RUNS = 2  # of an arm whose spread is measured
 MIN_POINTS_ALIKE = 5

@@ -1,8 +1,8 @@
 """What is asked about two arms of held-out losses, and what is on record of both."""
 
+from parity.frozen import frozen
 from parity.judging.gap.margin import Margin
 from parity.judging.policy import Policy
-from parity.structure import frozen
 from parity.wording import tokens_words
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.codes import (
     BETTER_THAN_BASELINE,
     CI_STRADDLES_MARGIN,
@@ -34,7 +35,6 @@ from parity.judging.rules.inputs import no_relative_margin
 from parity.judging.rules.margin import MIN_PRINTED_STEPS, few_digits
 from parity.judging.rules.noise import ANOTHER_LOSS, noise_unknown_sentence
 from parity.judging.rules.stability import rolled_back_sentence
-from parity.structure import frozen
 from parity.wording import count, first_few, interval_words, level_percent, percent, signed
 
 MAX_HOLE = 1.5  # of a run's own interval between evaluations

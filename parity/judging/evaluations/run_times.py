@@ -2,7 +2,7 @@
 it ran on.
 """
 
-from parity.structure import frozen
+from parity.frozen import frozen
 
 
 @frozen

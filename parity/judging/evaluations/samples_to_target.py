@@ -19,10 +19,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging import special
 from parity.judging.curves.curve import Curve, FloatArray, usable
 from parity.judging.evaluations.group_means import GroupEstimate, from_parts
-from parity.structure import frozen
 
 MIN_REACHED = 2  # runs of an arm, below which its spread is unknown
 

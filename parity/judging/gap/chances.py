@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging import special
 from parity.judging.codes import BY_CODE
 from parity.judging.curves.curve import FloatArray
@@ -38,7 +39,6 @@ from parity.judging.document_types import (
 from parity.judging.gap.interval import t_quantile
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.policy import LOSS, POINTS_TO_FAIL, WIDE_MARGIN
-from parity.structure import frozen
 
 PAIRS, QUANTILES = 1, 2_000
 

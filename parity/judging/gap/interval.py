@@ -22,6 +22,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging import special
 from parity.judging.curves.curve import (
     FloatArray,
@@ -30,7 +31,6 @@ from parity.judging.curves.step_noise import (
     StandardError,
 )
 from parity.judging.noise.run_floor import RunTerm
-from parity.structure import frozen
 
 MOST_CERTAIN, HALVINGS = 0.9998, 30  # a chance nearer to 0 or 1 rests on tails that nobody measured
 

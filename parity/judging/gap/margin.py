@@ -10,10 +10,10 @@ assumed tau can't be a yardstick, nor one that a single run sets which lies apar
 import dataclasses
 import math
 
+from parity.frozen import frozen
 from parity.judging.gap.token_slope import TokenSlope
 from parity.judging.noise.run_floor import RunFloor
 from parity.judging.policy import NOISE_FLOOR, NOISE_FLOOR_DF, PROFILES, Amount, Policy
-from parity.structure import frozen
 
 NOISE_FLOOR_MULTIPLE = 3.0 * math.sqrt(2.0)
 

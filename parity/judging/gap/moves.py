@@ -22,12 +22,12 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from parity.frozen import frozen
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.document_types import VerdictDocument
 from parity.judging.gap.interval import Interval, interval
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise.run_floor import RunTerm
-from parity.structure import frozen
 
 MoveKind = Literal["worse", "better", "none", "not compared"]
 CONFIDENCE = 0.95  # of all neighbours of a history together

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import (
     FloatArray,
     IntArray,
@@ -37,7 +38,6 @@ from parity.judging.curves.step_noise import (
 from parity.judging.curves.window import Window
 from parity.judging.gap.interval import Interval, Side, interval, t_quantile, t_quantiles
 from parity.judging.noise.run_floor import RunTerm
-from parity.structure import frozen
 
 ALL_CAPS, CAPS_OF_MANY, SPLITS = 60, 20, 8
 # of a longer series: caps and levels move whole stretches, which means of blocks show as well

@@ -26,6 +26,7 @@ import math
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging import special
 from parity.judging.curves.curve import FloatArray, IntArray, mean
 from parity.judging.curves.spikes import NEGLIGIBLE, find_spikes
@@ -36,7 +37,6 @@ from parity.judging.gap.robust_bounds import (
     capped_interval,
 )
 from parity.judging.policy import POINTS_TO_FAIL
-from parity.structure import frozen
 
 FALSE_ALARMS = 0.01
 LATE_PARTS = (4, 2)  # of the window: the last quarter and the last half

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import (
     Curve,
     FloatArray,
@@ -36,7 +37,6 @@ from parity.judging.curves.step_noise import (
 )
 from parity.judging.curves.window import Window, make_window
 from parity.judging.policy import Policy
-from parity.structure import frozen
 from parity.wording import percent
 
 POWER = 0.5

@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.alignment import Aligned
 from parity.judging.curves.arms import Arms, Controls
 from parity.judging.curves.curve import BoolArray, Curve, FloatArray, IntArray, mean
@@ -47,7 +48,6 @@ from parity.judging.noise.run_floor import (
     run_term_over_seeds,
 )
 from parity.judging.policy import POINTS_TO_FAIL, Policy
-from parity.structure import frozen
 
 MIN_SENSITIVITY_POINTS = POINTS_TO_FAIL
 MIN_MEASURED_DF = 4  # of both arms' floors together; as many as the prior of one is worth

@@ -19,6 +19,7 @@ small for the recipe.
 
 from collections.abc import Sequence
 
+from parity.frozen import frozen
 from parity.judging.curves.alignment import align
 from parity.judging.curves.arms import Arms
 from parity.judging.curves.curve import Curve, FloatArray, mean
@@ -28,7 +29,6 @@ from parity.judging.gap.interval import interval
 from parity.judging.gap.robust_bounds import NO_CHANGES, NOTHING_UNLOGGED, capped_interval
 from parity.judging.noise.run_floor import RunTerm, priors_for
 from parity.judging.policy import Policy
-from parity.structure import frozen
 
 LAST_HALF_FROM = 16  # points of the window
 

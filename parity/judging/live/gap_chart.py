@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parity.canonical_json import fields_of, picked
+from parity.frozen import frozen
 from parity.judging.curves.counted_runs import independent_runs
 from parity.judging.curves.curve import (
     MAX_STEP,
@@ -31,7 +33,6 @@ from parity.judging.gap.margin import determine_margin
 from parity.judging.live.baseline_end import level_at_end
 from parity.judging.noise.run_floor import Prior, RunFloor, prior_for, run_floor
 from parity.judging.policy import Policy
-from parity.structure import fields_of, frozen, picked
 
 Priors = tuple[Prior, Prior]
 

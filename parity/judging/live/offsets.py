@@ -29,7 +29,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity.structure import frozen
+from parity.frozen import frozen
 
 Curve = tuple[tuple[float, float], ...]  # (share of the plan, value)
 CORRELATION: Curve = (

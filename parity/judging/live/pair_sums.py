@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import FloatArray, IntArray, usable
-from parity.structure import frozen
 
 BLOCKS = 80
 _KEYS = ("planned_steps", "origin", "last_step", "counts", "gaps", "baselines")

@@ -29,6 +29,7 @@ from functools import cache
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging import special
 from parity.judging.curves.curve import FloatArray, median
 from parity.judging.curves.step_noise import StandardError
@@ -39,7 +40,6 @@ from parity.judging.live.pair_sums import BLOCKS, PairProgress
 from parity.judging.live.run_noise import LiveArm, run_noise
 from parity.judging.noise.borrowed_priors import NO_LENDERS, Lending
 from parity.judging.policy import Policy
-from parity.structure import frozen
 
 MIN_BLOCKS, MIN_FILLED = 5, 3
 BLOCK_NOISE = 1.5  # what correlation between blocks adds to a variance

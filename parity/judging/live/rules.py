@@ -20,9 +20,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
+from parity.canonical_json import picked
+from parity.frozen import frozen
 from parity.judging.live.pair_sums import BLOCKS
 from parity.judging.live.prediction import Prediction
-from parity.structure import frozen, picked
 
 State = Literal["open", "on_course", "futile", "will_fail"]
 

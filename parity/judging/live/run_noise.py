@@ -10,6 +10,7 @@ import dataclasses
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import Rounding
 from parity.judging.gap.margin import Margin, determine_margin
 from parity.judging.measurements import lender_for
@@ -25,7 +26,6 @@ from parity.judging.noise.run_floor import (
     run_term,
 )
 from parity.judging.policy import Policy
-from parity.structure import frozen
 
 
 @frozen

@@ -9,11 +9,11 @@ both get the same prior, so that `run_term` counts it once. Sums in nats^2. Can 
 
 import math
 
+from parity.frozen import frozen
 from parity.judging.noise.contradiction import RunSpread, agreement
 from parity.judging.noise.family_spread import FamilyFloor
 from parity.judging.noise.lending import Lender, Loan, between_families
 from parity.judging.noise.run_floor import Prior
-from parity.structure import frozen
 
 NO_LENDERS = (None, None)
 Lending = tuple[Lender | None, Lender | None]

@@ -22,11 +22,11 @@ family's floor, with 5 runs in an arm, are covered in 90 %; two runs per arm rea
 
 import math
 
+from parity.frozen import frozen
 from parity.judging import special
 from parity.judging.noise.family_spread import (
     FamilyFloor,
 )
-from parity.structure import frozen
 
 FULL_FROM, NAMED_BELOW = 0.2, 0.05  # p
 

@@ -30,6 +30,7 @@ import math
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging import special
 from parity.judging.curves.curve import FloatArray, Rounding
 from parity.judging.noise.family_spread import (
@@ -47,7 +48,6 @@ from parity.judging.noise.family_spread import (
 )
 from parity.judging.noise.noise_table import NoiseTable, RerunGroup
 from parity.judging.policy import STOCHASTIC_FACTOR
-from parity.structure import frozen
 from parity.wording import count
 
 MIN_FAMILIES = 4

@@ -27,10 +27,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging import special
 from parity.judging.curves.curve import FloatArray
 from parity.judging.noise.noise_table import RerunGroup
-from parity.structure import frozen
 from parity.wording import count
 
 MIN_GROUPS = 3  # the jackknife needs two after leaving one out

@@ -9,13 +9,13 @@ rounding is not on record counts as stochastic, as everywhere.
 
 from collections.abc import Mapping
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import Rounding
 from parity.judging.noise.contradiction import Agreement
 from parity.judging.noise.emulated_table import EMULATED, fit_emulated
 from parity.judging.noise.family_prior import MIN_DF, fit_between
 from parity.judging.noise.family_spread import FamilyFloor, fit_family
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
-from parity.structure import frozen
 from parity.wording import count, percent
 
 LEAST_SHARE = 1e-4  # of the loss; the least that a public family lends is 0.028 %

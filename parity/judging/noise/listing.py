@@ -4,11 +4,11 @@ it lends or why it lends nothing.
 
 from collections.abc import Iterator
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import ROUNDINGS, Rounding
 from parity.judging.noise.family_spread import FamilyFloor
 from parity.judging.noise.lending import find_lender
 from parity.judging.noise.noise_table import ANY_DECODER, Family, NoiseTable
-from parity.structure import frozen
 
 
 @frozen

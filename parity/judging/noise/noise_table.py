@@ -26,9 +26,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+from parity.frozen import frozen
 from parity.judging import special
 from parity.judging.curves.curve import Rounding
-from parity.structure import frozen, shown
+from parity.typed_json import shown
 
 COLUMNS = (
     "family",

@@ -30,6 +30,7 @@ from typing import Protocol
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging import special
 from parity.judging.curves.curve import FloatArray, Rounding
 from parity.judging.curves.early_stop_noise import SHARED_VARIANCE, EarlySpread
@@ -43,7 +44,6 @@ from parity.judging.policy import (
     Policy,
 )
 from parity.recipes import rounds_to_nearest
-from parity.structure import frozen
 
 # degrees of freedom without the run that is looked at, and false alarms
 MIN_DF_APART, ONE_APART = 2, 0.01

@@ -16,8 +16,8 @@ from dataclasses import field
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging import special
-from parity.structure import frozen
 
 MAX_CHOICES = 1000
 

@@ -4,6 +4,7 @@ token tax, throughput, net speed-up, spikes.
 All of it advises; `checks` says which of it the policy lets decide.
 """
 
+from parity.frozen import frozen
 from parity.judging.curves.learning_rates import constant_rate
 from parity.judging.curves.spikes import spikes_over_run
 from parity.judging.document_types import (
@@ -20,7 +21,6 @@ from parity.judging.secondary.gradients import gradient_parity
 from parity.judging.secondary.speed import net_speedup, throughput
 from parity.judging.secondary.token_tax import TokenTax, fit_law, tax_of_slope, token_tax
 from parity.judging.secondary.validation import ValidationGap, validation_gap
-from parity.structure import frozen
 
 
 @frozen

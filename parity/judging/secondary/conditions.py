@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.context import DEVICE_CLASS, EMULATED, ENGINE, HOST, values_of
 from parity.judging.curves.curve import Curve
-from parity.structure import frozen
 
 UNIX_SECONDS = "unix_seconds"
 TOKENS = "tokens"

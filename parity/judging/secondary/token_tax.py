@@ -14,10 +14,10 @@ import math
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import FloatArray, IntArray, mean
 from parity.judging.curves.step_noise import mad_sd
 from parity.judging.gap.token_slope import TokenSlope
-from parity.structure import frozen
 
 BINS, TAX_SKIPPED_SHARE = 100, 0.02
 LOG_POWERS = (math.log(0.02), math.log(3.0))

@@ -12,11 +12,11 @@ import math
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.curves.curve import Curve, FloatArray, IntArray, between
 from parity.judging.curves.window import Window
 from parity.judging.gap.interval import t_quantile
 from parity.judging.noise.run_floor import RunTerm
-from parity.structure import frozen
 
 VALIDATION_LOSS = "validation_loss"
 

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.judging.codes import AS_OF, BY_CODE, CONFOUNDED
 from parity.judging.curves.context import ENGINE, PARAMETERS, RECIPE
 from parity.judging.curves.curve import Curve
@@ -31,7 +32,6 @@ from parity.judging.gap.interval import Interval, interval
 from parity.judging.gap.window_statistics import MIN_MEASURED_DF, WindowStatistics
 from parity.judging.measurements import Measurements
 from parity.judging.noise.run_floor import RunFloor, RunTerm, run_term
-from parity.structure import frozen
 from parity.wording import count, nats_decimals
 
 LayerSnr = Mapping[tuple[str, str], float]

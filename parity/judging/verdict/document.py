@@ -8,6 +8,7 @@ Words: baseline and candidate; nats unless a name says `rel` (share of the basel
 from collections.abc import Sequence
 from typing import Any
 
+from parity.canonical_json import fields_of, json_value, picked
 from parity.judging.codes import BY_CODE
 from parity.judging.curves.alignment import NONFINITE_SHARE
 from parity.judging.curves.arms import Arm, Arms
@@ -26,7 +27,6 @@ from parity.judging.policy import POINTS_TO_FAIL
 from parity.judging.rules.stability import DRIFT_REACH, DRIFT_Z
 from parity.judging.secondary.advisory import Advisory
 from parity.judging.verdict.advice import Advice
-from parity.structure import fields_of, json_value, picked
 from parity.version import JUDGE_VERSION
 
 VERDICT_SCHEMA = "parity.verdict/1"

@@ -12,12 +12,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
+from parity.canonical_json import canonical_json
 from parity.judging.codes import BY_CODE
 from parity.judging.decision import INCONCLUSIVE, CheckName
 from parity.judging.document_types import SHOWN_ONLY, VerdictDocument
 from parity.judging.policy import POINTS_TO_FAIL
 from parity.judging.precedence import FAILING
-from parity.structure import canonical_json
 from parity.wording import count
 
 LEAST_REASON, MOST_DAYS = 10, 90.0  # characters of the reason, and how long a sign-off holds

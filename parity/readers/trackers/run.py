@@ -13,6 +13,7 @@ from dataclasses import field
 from types import ModuleType
 from typing import Any, cast, get_args
 
+from parity.frozen import frozen
 from parity.judging.curves.context import ARCHITECTURE, PARAMETERS
 from parity.judging.curves.curve import PLANNED_STEPS, Curve, Rounding
 from parity.readers.columns import (
@@ -34,7 +35,6 @@ from parity.recipes import (
     check_recipe,
     check_rounding,
 )
-from parity.structure import frozen
 
 # What a tracker returns of one run, and the errors that all trackers share.
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from parity.canonical_json import json_value
 from parity.judging.bundles.evidence import Case, EvidenceError, bundle_bytes, case_of, verify
 from parity.judging.curves.context import compared_keys, confounding_keys
 from parity.judging.curves.curve import Curve, curve_from_arrays
@@ -22,7 +23,6 @@ from parity.judging.policy import Policy
 from parity.judging.verdict.path import path_of
 from parity.judging.verdict.verdict import Verdict, judge
 from parity.report.figures import verdict_gap
-from parity.structure import json_value
 
 MakeRun = Callable[..., Curve]
 SEEDS = (0, 1, 2)

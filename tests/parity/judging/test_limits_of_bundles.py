@@ -20,7 +20,7 @@ from parity.judging.bundles.bundle import (
     read_members,
     unpack_array,
 )
-from parity.structure import ManifestError
+from parity.typed_json import ManifestError
 
 
 def is_refused(read: Callable[[], object], *errors: type[Exception]) -> bool:

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import parity
+from parity.canonical_json import canonical_json
 from parity.judging.curves.curve import Curve
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.verdict import Verdict, judge
-from parity.structure import canonical_json
 from tests.conftest import some
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from parity import cli
-from parity.structure import canonical_json
+from parity.canonical_json import canonical_json
 
 
 def _losses(seed, gap=0.0, steps=1500):

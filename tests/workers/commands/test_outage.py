@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import select
 
+from parity.canonical_json import json_value
 from parity.cli import watching
-from parity.structure import json_value
 from server.api.jobs import job_document
 from server.database.tables import Job, Run, Submission
 from tests.workers.commands.conftest import STEPS, head_of

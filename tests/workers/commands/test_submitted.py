@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
+from parity.canonical_json import json_value
 from parity.cli import watching
-from parity.structure import json_value
 from server.api.jobs import job_document
 from server.database.tables import Attempt, Job, Run, Submission
 from server.jobs import lifecycle, submissions

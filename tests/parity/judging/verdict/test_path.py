@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parity.canonical_json import canonical_json
 from parity.judging.bundles.evidence import Case, bundle_bytes
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.document_types import PathPointDocument, VerdictDocument
@@ -19,7 +20,6 @@ from parity.judging.policy import POINTS_TO_FAIL, policy_from_mapping
 from parity.judging.verdict.path import FEWEST, POINTS, evaluation_path_of, path_of, some_of
 from parity.judging.verdict.sign_offs import sha256_of
 from parity.judging.verdict.verdict import Verdict, judge
-from parity.structure import canonical_json
 from tests.conftest import some
 
 MakeRun = Callable[..., Curve]

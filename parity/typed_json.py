@@ -1,101 +1,19 @@
-"""Values that never change, JSON of strangers, read strictly, and canonical JSON: the same bytes
-for the same value.
+"""Read the JSON or YAML of an unknown author: every value has its kind, or it is refused by its
+place, with what was expected.
+
+Nothing is converted: `true` is no number, and "0" is no seed. `refuse` makes the error from the
+place, the value and what was expected.
 """
 
-import dataclasses
-import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache
 from numbers import Real
 from types import UnionType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Literal,
-    TypeVar,
-    dataclass_transform,
-    get_args,
-    get_origin,
-    get_type_hints,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-C = TypeVar("C")
-
-
-@overload
-def frozen(kind: type[C], /) -> type[C]: ...
-@overload
-def frozen(*, eq: bool = True) -> Callable[[type[C]], type[C]]: ...
-@dataclass_transform(
-    frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,)
-)
-def frozen(
-    kind: type[C] | None = None, /, *, eq: bool = True
-) -> type[C] | Callable[[type[C]], type[C]]:
-    """Make a class a dataclass that never changes, has no further attributes, and takes its fields
-    by name.
-
-    `eq`: whether two are equal when all their fields are; leave it out for values with arrays.
-    """
-    make = dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=eq)
-    return make if kind is None else make(kind)
-
-
-# Values as canonical JSON: sorted keys, no NaN or infinity as numbers, the same bytes for the same
-# value.
-
-
-_PLAIN = frozenset((str, int, bool, type(None)))
-
-
-def json_value(value: object) -> Any:
-    """JSON-able form: dataclasses and mappings become sorted dicts, arrays and tuples lists,
-    non-finite floats "nan", "inf", "-inf".
-    """
-    if type(value) in _PLAIN:  # most values: the questions below take longer
-        return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return json_value(fields_of(value))
-    if isinstance(value, Mapping):
-        return {str(key): json_value(value[key]) for key in sorted(value, key=str)}
-    if isinstance(value, (list, tuple)):
-        return [json_value(item) for item in value]
-    if hasattr(value, "tolist"):  # numpy's, which is not imported here: a policy needs none of it
-        return json_value(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(float(value))
-    return value
-
-
-def picked(item: object, *names: str) -> dict[str, Any]:
-    """Some attributes of an object by their names."""
-    return {name: getattr(item, name) for name in names}
-
-
-def fields_of(item: "DataclassInstance") -> dict[str, Any]:
-    """The fields of a dataclass as they are, by their names: `asdict` without the copies."""
-    return picked(item, *(field.name for field in fields(item)))
-
-
-def canonical_json(value: object) -> str:
-    """Canonical JSON text of a value, with a newline at its end."""
-    return (
-        json.dumps(json_value(value), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
-        + "\n"
-    )
-
-
-# Read the JSON or YAML of an unknown author: every value has its kind, or it is refused by its
-# place, with what was expected.
-#
-# Nothing is converted: `true` is no number, and "0" is no seed. `refuse` makes the error from the
-# place, the value and what was expected.
 
 Refusal = Callable[[str, object, str], Exception]
 _T = TypeVar("_T")

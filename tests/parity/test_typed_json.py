@@ -3,7 +3,7 @@ from typing import Literal
 
 import pytest
 
-from parity.structure import (
+from parity.typed_json import (
     ManifestError,
     check_between,
     check_words,
