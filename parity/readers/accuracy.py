@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from parity.judging.secondary.accuracy import MAX_CHOICES, TaskResult
-from parity.readers.columns import NameTwiceError, ReadError, json_of, object_of_pairs, read_text
+from parity.names_once import NameTwiceError
+from parity.readers.columns import ReadError, json_of, object_of_values, read_text
 
 # Small tables of named values, CSV or JSON: (row number, row) with the row as a mapping.
 
@@ -172,7 +173,7 @@ def _samples(document: Mapping[str, Any], task: str, name: str) -> list[Any] | N
 
 def _json(line: str, where: str) -> Any:
     try:
-        return json.loads(line, object_pairs_hook=object_of_pairs)
+        return json.loads(line, object_pairs_hook=object_of_values)
     except NameTwiceError as error:
         raise ReadError(f"{where}: {error}") from None
     except (ValueError, RecursionError):

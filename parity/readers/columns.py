@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,6 +43,7 @@ from parity.judging.curves.reading import (
     LOSS_OF_ALL_TERMS,
     TRAINING_LOSS,
 )
+from parity.names_once import NameTwiceError, object_of_pairs
 from parity.wording import count, first_few
 
 # Text of a run's file: from a path, a .gz or stdin ("-"), refused early where it can't be text,
@@ -105,23 +107,8 @@ def read_text(name: str) -> str:
         ) from None
 
 
-class NameTwiceError(ValueError):
-    """An object of JSON gives one name two values."""
-
-
-def object_of_pairs(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, for json's `object_pairs_hook`; raises NameTwiceError for a name with two values,
-    of which json would keep the last.
-    """
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        for name, value in pairs:
-            if repr(value) != repr(found[name]):  # by repr, so that NaN equals NaN
-                raise NameTwiceError(
-                    f"{name[:40]!r} is {value!r:.40} and {found[name]!r:.40} in one object; "
-                    "expected one value; remove the other"
-                )
-    return found
+object_of_values = partial(object_of_pairs, equal_values_pass=True)
+"""An object of a log, for json's `object_pairs_hook`: a value that is written twice is one."""
 
 
 def json_of(text: str, name: str, remedy: str = "check the file") -> Any:
@@ -129,7 +116,7 @@ def json_of(text: str, name: str, remedy: str = "check the file") -> Any:
     object gives one name two values.
     """
     try:
-        return json.loads(text, object_pairs_hook=object_of_pairs)
+        return json.loads(text, object_pairs_hook=object_of_values)
     except NameTwiceError as error:
         raise ReadError(f"{name}: {error}") from None
     except (ValueError, RecursionError) as error:

@@ -18,6 +18,7 @@ import numpy as np
 
 from parity.frozen import frozen
 from parity.judging.curves.curve import BoolArray, FloatArray
+from parity.names_once import NameTwiceError
 from parity.readers.absence import columns_of, training_records
 from parity.readers.columns import (
     KNOWN_NAMES,
@@ -25,14 +26,13 @@ from parity.readers.columns import (
     STEP,
     VALIDATION,
     Columns,
-    NameTwiceError,
     NoLossError,
     ReadError,
     Series,
     check_repeats,
     find_columns,
     json_of,
-    object_of_pairs,
+    object_of_values,
     step_number,
 )
 from parity.readers.lines import COLOUR, Growing, GrowingLog, Line, Log, Place, numbered_lines
@@ -321,7 +321,7 @@ def _of_document(text: str, source: str) -> list[Record] | None:
     else:
         plain = text.strip()
         try:
-            document, end = json.JSONDecoder(object_pairs_hook=object_of_pairs).raw_decode(plain)
+            document, end = json.JSONDecoder(object_pairs_hook=object_of_values).raw_decode(plain)
         except NameTwiceError as error:
             raise ReadError(f"{source}: {error}") from None
         except (ValueError, RecursionError):
@@ -397,7 +397,7 @@ def _records(text: str, source: str, first: int) -> list[Record]:
         if not line.strip():
             continue
         try:
-            record = json.loads(line, object_pairs_hook=object_of_pairs)
+            record = json.loads(line, object_pairs_hook=object_of_values)
         except NameTwiceError as error:
             raise ReadError(f"{source}, line {number}: {error}") from None
         except (ValueError, RecursionError):

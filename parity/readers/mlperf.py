@@ -25,13 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from parity.frozen import frozen
+from parity.names_once import NameTwiceError
 from parity.readers.columns import (
     LOSS,
     Columns,
-    NameTwiceError,
     NoLossError,
     ReadError,
-    object_of_pairs,
+    object_of_values,
     plain_number,
     read_text,
     step_number,
@@ -126,7 +126,9 @@ def _events(text: str, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
         if not mark:
             continue
         try:
-            event, _ = json.JSONDecoder(object_pairs_hook=object_of_pairs).raw_decode(rest.lstrip())
+            event, _ = json.JSONDecoder(object_pairs_hook=object_of_values).raw_decode(
+                rest.lstrip()
+            )
         except NameTwiceError as error:
             raise ReadError(f"{source}, line {number}: {error}") from None
         except (ValueError, RecursionError):

@@ -25,6 +25,7 @@ from starlette.requests import Request
 from starlette.responses import Response as StarletteResponse
 from starlette.types import Scope
 
+from parity.names_once import NameTwiceError, object_of_pairs
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run, is_id
 from server.errors import InvalidError
@@ -247,11 +248,10 @@ def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """An object of parsed JSON; InvalidError for a name that is there twice: which one counts would
     be the parser's choice.
     """
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise InvalidError(f"{twice!a:.80} is in one object twice; expected each name once")
-    return value
+    try:
+        return object_of_pairs(pairs)
+    except NameTwiceError as error:
+        raise InvalidError(str(error)) from None
 
 
 def validated(kind: Any, sent: object) -> Any:

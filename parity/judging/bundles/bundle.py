@@ -8,8 +8,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -30,6 +29,7 @@ from parity.judging.multiplicity import Multiplicity
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.secondary.accuracy import TaskResult
 from parity.judging.verdict.advice import LayerSnr
+from parity.names_once import NameTwiceError, object_of_pairs
 from parity.recipes import OTHER, RecipeError, check_recipe, check_rounding
 from parity.typed_json import ManifestError, optional, record, shown, typed
 
@@ -50,7 +50,7 @@ def parse_json(data: bytes) -> Any:
     try:
         return json.loads(
             data.decode("utf-8"),
-            object_pairs_hook=_object,
+            object_pairs_hook=object_of_pairs,
             parse_constant=_no_constant,
             parse_int=_integer,
         )
@@ -58,18 +58,12 @@ def parse_json(data: bytes) -> Any:
         raise JsonError(f"byte {error.start:,} is not UTF-8; expected JSON in UTF-8") from None
     except RecursionError:
         raise JsonError("it is nested too deeply; expected a few levels") from None
+    except NameTwiceError as error:
+        raise JsonError(str(error)) from None
     except json.JSONDecodeError as error:
         raise JsonError(
             f"it is not JSON at line {error.lineno:,}, column {error.colno:,}"
         ) from None
-
-
-def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise JsonError(f"{twice[:40]!a} is in one object twice; expected each name once")
-    return value
 
 
 def _no_constant(word: str) -> NoReturn:
