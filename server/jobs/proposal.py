@@ -9,13 +9,14 @@ from pydantic import ValidationError
 from parity.frozen import frozen
 from parity.judging.document_types import VerdictDocument
 from parity.judging.gap.chances import PAIRS, chances_of
-from parity.judging.verdict.advice import FIRST_AND_LAST_IN_BF16, LAST_IN_BF16, MLP_ONLY
+from parity.judging.verdict.advice import Change, named_change
 from parity.report.words import advising, candidate_name
 from parity.wording import count, likely
 from server.database.tables import Job
 from server.jobs.fingerprint import job_spec
 from server.jobs.job_kinds import kind_of
 from server.jobs.verdict_rows import verdict_documents
+from training.command import ENGINE as COMMAND
 from training.rules import PROJECTIONS, SpecError
 from training.segments import ATTENTION
 from training.spec import Arm, JobSpec
@@ -49,14 +50,16 @@ def proposal(job: Job) -> Proposal | None:
     if told is None:
         return None
     if told["verdict"] == "fail":
-        return _try(spec, told)
+        return _try(spec, told, job.spec.get("layer_policy"))
     return _more_runs(job, spec, documents, told)
 
 
-def _try(spec: JobSpec, told: VerdictDocument) -> Proposal | None:
+def _try(spec: JobSpec, told: VerdictDocument, layer_policy: str | None) -> Proposal | None:
     """The candidate with the change that the next step of its fail names."""
     arm = next(arm for arm in spec.candidates if arm.name == candidate_name(told))
-    changed = _changed(spec, told["advice"]["sentences"][0])
+    if spec.engine == COMMAND:  # its recipes are a launcher's
+        return None
+    changed = _changed(spec, named_change(told, layer_policy))
     if changed is None:
         return None
     what, suffix, override = changed
@@ -81,24 +84,24 @@ def _try(spec: JobSpec, told: VerdictDocument) -> Proposal | None:
     )
 
 
-def _changed(spec: JobSpec, step: str) -> tuple[str, str, Override] | None:
+def _changed(spec: JobSpec, change: Change | None) -> tuple[str, str, Override] | None:
     """What goes to bf16 in words, the end of the new arm's name, and the override that does it."""
     blocks = spec.model.n_layers
     last, first = (max(1, round(share * blocks)) for share in (_LAST, _FIRST))
-    if step.startswith(LAST_IN_BF16) and blocks > last:
+    if change == "last blocks in bf16" and blocks > last:
         return (
             f"last {count(last, 'block')}",
             f"last{last}-bf16",
             Override(recipe="bf16", blocks=(f"last {last}",)),
         )
-    if FIRST_AND_LAST_IN_BF16 in step and blocks > first + first:
+    if change == "first and last blocks in bf16" and blocks > first + first:
         where = f"first and last {count(first, 'block')}" if first > 1 else "first and last block"
         return (
             where,
             f"ends{first}-bf16",
             Override(recipe="bf16", blocks=(f"first {first}", f"last {first}")),
         )
-    if step.startswith(MLP_ONLY):
+    if change == "MLP layers only":
         return (
             "attention layers",
             "mlp-only",

@@ -17,6 +17,7 @@ import dataclasses
 import math
 import shlex
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from parity.judging.curves.curve import Curve
 from parity.judging.curves.learning_rates import recorded_rates
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision
-from parity.judging.document_types import STOPPED
+from parity.judging.document_types import STOPPED, VerdictDocument
 from parity.judging.gap.interval import Interval, interval
 from parity.judging.gap.window_statistics import MIN_MEASURED_DF, WindowStatistics
 from parity.judging.measurements import Measurements
@@ -64,9 +65,12 @@ _ONE_RECIPE_STEPS = {
     "BETTER_THAN_NOISE": "Look for what changed in data, model, loss or evaluation, unless this "
     "gain is meant.",
 }
-# What to try after a fail, as the sentences name it: a server makes a job of it.
-LAST_IN_BF16, MLP_ONLY = "Keep the last blocks in bf16", "Quantize the MLP layers only (mlp_only)"
-FIRST_AND_LAST_IN_BF16 = "most sensitive layers (first and last blocks) in bf16"
+Change = Literal["last blocks in bf16", "first and last blocks in bf16", "MLP layers only"]
+_CHANGES: Mapping[Change, str] = {
+    "last blocks in bf16": "Keep the last blocks in bf16",
+    "first and last blocks in bf16": "most sensitive layers (first and last blocks) in bf16",
+    "MLP layers only": "Quantize the MLP layers only (mlp_only)",
+}
 _COMMAND = "command"  # the engine whose recipes are what a launcher calls by these names
 _LAUNCHER_WORDS = (
     "Look at the first step where the arms diverge, then train a recipe of the launcher that keeps "
@@ -428,25 +432,16 @@ def _step_after_fail(m: Measurements, layer_policy: str | None) -> str:
     if any(run.context.get(ENGINE) == _COMMAND for run in m.arms.candidate.runs):
         return _LAUNCHER_WORDS
     recipe = (m.arms.candidate.recipe or "").lower()
-    in_bf16 = [part.removeprefix("bf16@") for part in recipe.split("+") if part.startswith("bf16@")]
-    has_last = any(
-        where.startswith("blocks:") and "last" in where and "." not in where for where in in_bf16
-    )
     if _is_in_bf16(recipe):
         return (
             "Compare software, kernels, data order and initial weights at the first step where the "
             "arms diverge: both compute in bf16."
         )
+    changes = changes_after_fail(recipe, layer_policy)
     if "fp4" not in recipe:
-        what = (
-            "look at the layers there" if has_last else f"rerun with the {FIRST_AND_LAST_IN_BF16}"
-        )
+        what = f"rerun with the {_CHANGES[changes[0]]}" if changes else "look at the layers there"
         return f"Look at the first step where the arms diverge, then {what}."
-    steps = [] if has_last else [LAST_IN_BF16]
-    if layer_policy != "mlp_only" and not any(
-        {*where.split(",")} >= _ATTENTION for where in in_bf16
-    ):
-        steps.append(MLP_ONLY)
+    steps = [_CHANGES[change] for change in changes]
     steps.append("Switch to bf16 late in the run")
     if "no_rht" in recipe:
         steps.append("Turn the random Hadamard transform on")
@@ -455,6 +450,38 @@ def _step_after_fail(m: Measurements, layer_policy: str | None) -> str:
     if rest:
         return f"{first}. If that fails, {later}."
     return f"{first}."
+
+
+def changes_after_fail(recipe: str, layer_policy: str | None) -> list[Change]:
+    """What to keep in bf16 next, in order of cost, without what the recipe keeps there already."""
+    recipe = recipe.lower()
+    if _is_in_bf16(recipe):
+        return []
+    in_bf16 = [part.removeprefix("bf16@") for part in recipe.split("+") if part.startswith("bf16@")]
+    has_last = any(
+        where.startswith("blocks:") and "last" in where and "." not in where for where in in_bf16
+    )
+    if "fp4" not in recipe:
+        return [] if has_last else ["first and last blocks in bf16"]
+    changes: list[Change] = [] if has_last else ["last blocks in bf16"]
+    if layer_policy != "mlp_only" and not any(
+        {*where.split(",")} >= _ATTENTION for where in in_bf16
+    ):
+        changes.append("MLP layers only")
+    return changes
+
+
+def named_change(document: VerdictDocument, layer_policy: str | None) -> Change | None:
+    """What the first step after a fail of recipes changes; None where that step is another, because
+    a check failed, the arms differ in more than the recipe, or nothing is left to try.
+    """
+    entries = [BY_CODE[code] for code in document["codes"] if code in BY_CODE]
+    if any(
+        entry.next_for(job=True) is not None and (entry.explains_a_fail or entry is entries[0])
+        for entry in entries
+    ):
+        return None
+    return next(iter(changes_after_fail(document["candidate"]["recipe"] or "", layer_policy)), None)
 
 
 def _is_in_bf16(recipe: str) -> bool:
